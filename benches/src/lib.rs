@@ -1,0 +1,1 @@
+//! Scenario generators shared by the benchmarks.

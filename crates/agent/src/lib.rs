@@ -1,0 +1,1 @@
+//! Tortie: a network-policy agent that enforces Kubernetes and Calico policy on Linux.

@@ -1,0 +1,2 @@
+//! The `tortie` binary.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Desired, observed and pending state over keyed values.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Test support for the Tortie workspace (unpublished).
+#![forbid(unsafe_code)]
