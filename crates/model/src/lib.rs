@@ -1,2 +1,53 @@
-//! Vocabulary of the Tortie network-policy engine: keys, values, updates and the desired state of a node.
+//! The vocabulary of the Tortie engine.
+//!
+//! Three things live here, and nothing else: what a datastore says ([`Update`]: a [`Key`] and, if the object exists,
+//! its [`Value`]), how far the datastore has been read ([`SyncStatus`]), and what one node must enforce as a result
+//! ([`desired::DesiredUpdate`], the contract between the calculation and any dataplane).
+//!
+//! The crate knows neither Kubernetes types nor files nor the kernel. Values are parsed and small: labels are one
+//! shared blob with an interned [`Shape`], addresses are packed into 17 bytes.
+//!
+//! ```
+//! use tortie_model::{Key, Labels, NetworkSet, NetworkSetName, Update, Value};
+//!
+//! let set = NetworkSet {
+//!     nets: ["192.0.2.0/24".parse().unwrap()].into(),
+//!     labels: Labels::from_pairs([("role", "partner")]).unwrap(),
+//!     profiles: [].into(),
+//! };
+//! let update = Update::set(Key::NetworkSet(NetworkSetName::new("partners")), Value::NetworkSet(set.into()));
+//! assert!(update.value.is_some());
+//! ```
 #![forbid(unsafe_code)]
+
+pub mod desired;
+mod endpoint;
+mod ids;
+mod key;
+mod labels;
+mod net;
+mod policy;
+mod protocol;
+mod update;
+mod value;
+
+pub use endpoint::{
+    AdminState, EndpointPort, HostEndpoint, Mac, NatMapping, NetworkSet, QosControls, WorkloadEndpoint, WorkloadExtras,
+};
+pub use ids::{
+    ConfigName, HostEndpointName, Hostname, IfaceName, IpSetId, NamespacedName, NetworkSetName, PolicyId, PolicyKind,
+    ProfileName, TierName, WorkloadEndpointId, WorkloadEndpointKey,
+};
+pub use key::{HostConfigKey, HostEndpointKey, Key};
+pub use labels::{LabelInterner, Labels, LabelsError, Shape};
+pub use net::{Cidr, CidrParseError, Family};
+pub use policy::{
+    Direction, EntityMatch, HttpMatch, HttpPath, Order, OriginalMatch, Policy, PolicyTypes, ProfileRules, Rule,
+    RuleAction, SelectorText, ServiceAccountMatch, StagedAction, Tier, TierDefaultAction,
+};
+pub use protocol::{NamedProtocol, PortSpec, Protocol};
+pub use update::{SyncStatus, Update};
+pub use value::{
+    BgpConfiguration, EncapMode, EndpointSlice, EndpointSlicePort, IpPool, Node, NodeAddress, NodeAddressKind, NodeBgp,
+    Profile, ScopedConfig, Service, ServicePort, Value, Wireguard,
+};

@@ -1,0 +1,363 @@
+//! What one node must enforce: the contract between the calculation and any dataplane.
+//!
+//! Updates come in batches. Within a batch dependencies come first and removals last (IP sets, policies, profiles,
+//! endpoints; then endpoint, profile, policy and IP set removals), so that at every point of the stream a policy refers
+//! only to IP sets that exist, and an endpoint only to policies and profiles that exist
+//! (`felix/calc/event_sequencer.go`).
+
+mod rules;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub use rules::{RuleSets, RuleView, Rules, SetIds};
+
+use crate::{
+    BgpConfiguration, Cidr, HostEndpoint, HostEndpointName, Hostname, IpPool, IpSetId, NamedProtocol, NamespacedName,
+    PolicyId, ProfileName, SelectorText, Service, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
+};
+
+/// One change of what the node must enforce. Deliberately exhaustive: a dataplane must know them all.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DesiredUpdate {
+    /// The datastore says that it may not be used now.
+    DatastoreNotReady,
+    /// The configuration in force.
+    Config(ConfigUpdate),
+    /// Everything that was in the datastore at start has been sent.
+    InSync,
+    /// An IP set with all its members; replaces what was there.
+    IpSet(IpSetUpdate),
+    /// Members that joined or left an IP set.
+    IpSetDelta(IpSetDelta),
+    /// An IP set that nothing uses any more.
+    IpSetRemove(IpSetId),
+    /// A policy that applies to an endpoint of this node.
+    Policy(PolicyId, Arc<Policy>),
+    /// A policy that applies here no more.
+    PolicyRemove(PolicyId),
+    /// A profile that an endpoint of this node has.
+    Profile(ProfileName, Arc<Profile>),
+    /// A profile that no endpoint of this node has any more.
+    ProfileRemove(ProfileName),
+    /// A workload of this node.
+    WorkloadEndpoint(WorkloadEndpointId, WorkloadEndpointState),
+    /// A workload that is gone.
+    WorkloadEndpointRemove(WorkloadEndpointId),
+    /// An interface of this node.
+    HostEndpoint(HostEndpointName, HostEndpointState),
+    /// A host endpoint that is gone.
+    HostEndpointRemove(HostEndpointName),
+    /// A service account.
+    ServiceAccount(NamespacedName, LabelMap),
+    /// A service account that is gone.
+    ServiceAccountRemove(NamespacedName),
+    /// A namespace.
+    Namespace(Arc<str>, LabelMap),
+    /// A namespace that is gone.
+    NamespaceRemove(Arc<str>),
+    /// The `WireGuard` identity of a node, IPv4.
+    Wireguard(Hostname, WireguardPeer),
+    /// A node without IPv4 `WireGuard`.
+    WireguardRemove(Hostname),
+    /// The `WireGuard` identity of a node, IPv6.
+    WireguardV6(Hostname, WireguardPeer),
+    /// A node without IPv6 `WireGuard`.
+    WireguardV6Remove(Hostname),
+    /// A node.
+    Host(Hostname, HostMetadata),
+    /// A node that is gone.
+    HostRemove(Hostname),
+    /// An IP pool.
+    IpPool(Arc<IpPool>),
+    /// An IP pool that is gone.
+    IpPoolRemove(Cidr),
+    /// Which encapsulations the pools ask for.
+    Encapsulation(Encapsulation),
+    /// BGP configuration.
+    BgpConfiguration(Arc<BgpConfiguration>),
+    /// A Kubernetes service.
+    Service(NamespacedName, Arc<Service>),
+    /// A service that is gone.
+    ServiceRemove(NamespacedName),
+}
+
+/// Labels as a message carries them.
+pub type LabelMap = Arc<BTreeMap<Arc<str>, Arc<str>>>;
+
+/// Where a configuration value comes from, by rising precedence; the number is the one in messages
+/// (`felix/config/config_params.go`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ConfigSource {
+    /// Built in.
+    Default = 0,
+    /// The datastore, for all nodes.
+    DatastoreGlobal = 1,
+    /// The datastore, for the nodes that a selector picks.
+    DatastorePerSelector = 2,
+    /// The datastore, for this node.
+    DatastorePerHost = 3,
+    /// The configuration file.
+    ConfigFile = 4,
+    /// Environment variables.
+    Environment = 5,
+    /// Set by the program itself.
+    InternalOverride = 6,
+}
+
+/// The raw configuration of the datastore, by source. Names are as the datastore spells them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigUpdate {
+    /// For all nodes.
+    pub global: BTreeMap<Arc<str>, Arc<str>>,
+    /// From the one selector-scoped configuration that won.
+    pub selector: BTreeMap<Arc<str>, Arc<str>>,
+    /// For this node.
+    pub host: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+/// What an IP set holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IpSetType {
+    /// Addresses.
+    Ip,
+    /// Address, protocol and port.
+    IpAndPort,
+    /// Networks.
+    Net,
+}
+
+/// A member of an IP set with ports: 20 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IpPortMember {
+    address: Cidr,
+    port: [u8; 2],
+    protocol: PortProtocol,
+}
+
+/// The protocols that have ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PortProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl PortProtocol {
+    /// As in members and kernel sets.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+
+    /// The port protocol of a protocol; `None` if it has no ports.
+    #[must_use]
+    pub fn of(protocol: crate::Protocol) -> Option<Self> {
+        [(6, Self::Tcp), (17, Self::Udp), (132, Self::Sctp)]
+            .into_iter()
+            .find_map(|(number, p)| (number == protocol.number()).then_some(p))
+    }
+}
+
+impl From<PortProtocol> for NamedProtocol {
+    fn from(protocol: PortProtocol) -> Self {
+        match protocol {
+            PortProtocol::Tcp => Self::Tcp,
+            PortProtocol::Udp => Self::Udp,
+            PortProtocol::Sctp => Self::Sctp,
+        }
+    }
+}
+
+impl IpPortMember {
+    /// Joins address, protocol and port.
+    #[must_use]
+    pub fn new(address: IpAddr, protocol: PortProtocol, port: u16) -> Self {
+        Self { address: Cidr::host(address), port: port.to_be_bytes(), protocol }
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn address(self) -> IpAddr {
+        self.address.address()
+    }
+
+    /// The protocol.
+    #[must_use]
+    pub fn protocol(self) -> PortProtocol {
+        self.protocol
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(self) -> u16 {
+        u16::from_be_bytes(self.port)
+    }
+}
+
+impl fmt::Display for IpPortMember {
+    /// As in messages: `10.0.0.1,tcp:80`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}:{}", self.address(), self.protocol.as_str(), self.port())
+    }
+}
+
+impl fmt::Debug for IpPortMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Members of one IP set, packed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// Of a set of type [`IpSetType::Ip`] or [`IpSetType::Net`].
+    Nets(Vec<Cidr>),
+    /// Of a set of type [`IpSetType::IpAndPort`].
+    IpPorts(Vec<IpPortMember>),
+}
+
+impl Members {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Nets(nets) => nets.len(),
+            Self::IpPorts(members) => members.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// An IP set with all its members, sorted, each once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IpSetUpdate {
+    /// Which set.
+    pub id: IpSetId,
+    /// What it holds.
+    pub set_type: IpSetType,
+    /// Its members.
+    pub members: Members,
+}
+
+/// A change of an IP set's members, sorted, each once, and none in both lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IpSetDelta {
+    /// Which set.
+    pub id: IpSetId,
+    /// Members that were not in the set.
+    pub added: Members,
+    /// Members that were.
+    pub removed: Members,
+}
+
+/// A policy with its rules resolved to IP sets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// The policy as the datastore has it.
+    pub source: Arc<crate::Policy>,
+    /// The policy's selector in canonical form; equal texts are grouped by the dataplane.
+    pub selector: SelectorText,
+    /// Rules for traffic to the endpoints.
+    pub inbound: Rules,
+    /// Rules for traffic from the endpoints.
+    pub outbound: Rules,
+}
+
+/// A profile with its rules resolved to IP sets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// Rules for traffic to the endpoints.
+    pub inbound: Rules,
+    /// Rules for traffic from the endpoints.
+    pub outbound: Rules,
+}
+
+/// The policies of one tier that apply to an endpoint, in order of evaluation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TierPolicies {
+    /// The tier.
+    pub name: TierName,
+    /// What happens at its end; `None` (an unknown tier) denies.
+    pub default_action: Option<TierDefaultAction>,
+    /// Policies that govern traffic to the endpoint.
+    pub ingress: Arc<[PolicyId]>,
+    /// Policies that govern traffic from the endpoint.
+    pub egress: Arc<[PolicyId]>,
+}
+
+/// Tiers in order of evaluation; shared by the endpoints to which the same policies apply.
+pub type TierList = Arc<[TierPolicies]>;
+
+/// A workload of this node and the policies that apply to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkloadEndpointState {
+    /// The endpoint as the datastore has it.
+    pub endpoint: Arc<WorkloadEndpoint>,
+    /// The tiers whose policies apply.
+    pub tiers: TierList,
+}
+
+/// An interface of this node and the policies that apply to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostEndpointState {
+    /// The endpoint as the datastore has it.
+    pub endpoint: Arc<HostEndpoint>,
+    /// For traffic to and from the host itself.
+    pub tiers: TierList,
+    /// For traffic before connection tracking.
+    pub untracked_tiers: TierList,
+    /// For traffic before destination NAT; ingress only.
+    pub pre_dnat_tiers: TierList,
+    /// For traffic that the host forwards.
+    pub forward_tiers: TierList,
+}
+
+/// What other nodes need to know of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostMetadata {
+    /// IPv4 address with prefix length, as text; empty if none.
+    pub ipv4_addr: Arc<str>,
+    /// IPv6 address with prefix length, as text; empty if none.
+    pub ipv6_addr: Arc<str>,
+    /// The AS number as text; empty if none.
+    pub as_number: Arc<str>,
+    /// Its labels.
+    pub labels: LabelMap,
+}
+
+/// One family's part of a node's `WireGuard` identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WireguardPeer {
+    /// The public key, base64.
+    pub public_key: Arc<str>,
+    /// The address of the tunnel interface.
+    pub address: Option<IpAddr>,
+}
+
+/// The encapsulations that the pools ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Encapsulation {
+    /// IP-in-IP.
+    pub ipip: bool,
+    /// VXLAN for IPv4.
+    pub vxlan: bool,
+    /// VXLAN for IPv6.
+    pub vxlan_v6: bool,
+    /// Some pool wants none.
+    pub no_encap: bool,
+}

@@ -1,0 +1,160 @@
+//! Workload endpoints, host endpoints and network sets.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::{Cidr, IfaceName, Labels, ProfileName, Protocol};
+
+/// Whether an endpoint is to carry traffic at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AdminState {
+    /// Policy decides.
+    #[default]
+    Active,
+    /// All traffic is denied.
+    Inactive,
+}
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// A port that an endpoint declares by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EndpointPort {
+    /// The name that rules refer to.
+    pub name: Arc<str>,
+    /// TCP, UDP or SCTP.
+    pub protocol: Protocol,
+    /// The port.
+    pub port: u16,
+}
+
+/// A one-to-one address translation of a workload (floating IP).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NatMapping {
+    /// The workload's own address.
+    pub internal: IpAddr,
+    /// The address it is reached by.
+    pub external: IpAddr,
+}
+
+/// Quality-of-service limits; 0 is unset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QosControls {
+    /// Bits per second towards the workload.
+    pub ingress_bandwidth: i64,
+    /// Bits per second from the workload.
+    pub egress_bandwidth: i64,
+    /// Burst in bits towards the workload.
+    pub ingress_burst: i64,
+    /// Burst in bits from the workload.
+    pub egress_burst: i64,
+    /// Packets per second towards the workload.
+    pub ingress_packet_rate: i64,
+    /// Packets per second from the workload.
+    pub egress_packet_rate: i64,
+    /// Concurrent connections towards the workload.
+    pub ingress_max_connections: i64,
+    /// Concurrent connections from the workload.
+    pub egress_max_connections: i64,
+    /// Peak rate in bits per second towards the workload.
+    pub ingress_peakrate: i64,
+    /// Peak rate in bits per second from the workload.
+    pub egress_peakrate: i64,
+    /// Burst in bytes at peak rate towards the workload.
+    pub ingress_minburst: i64,
+    /// Burst in bytes at peak rate from the workload.
+    pub egress_minburst: i64,
+    /// Burst in packets towards the workload.
+    pub ingress_packet_burst: i64,
+    /// Burst in packets from the workload.
+    pub egress_packet_burst: i64,
+    /// The DSCP value for traffic that leaves the cluster.
+    pub dscp: Option<u8>,
+}
+
+/// A workload's interface.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkloadEndpoint {
+    /// Whether it may carry traffic.
+    pub state: AdminState,
+    /// The host-side interface; `None` is invalid on the node that hosts it.
+    pub iface: Option<IfaceName>,
+    /// The workload's Ethernet address.
+    pub mac: Option<Mac>,
+    /// The profiles, most specific first.
+    pub profiles: Arc<[ProfileName]>,
+    /// IPv4 addresses, as given.
+    pub ipv4_nets: SmallVec<[Cidr; 1]>,
+    /// IPv6 addresses, as given.
+    pub ipv6_nets: SmallVec<[Cidr; 1]>,
+    /// Its own labels.
+    pub labels: Labels,
+    /// Its named ports.
+    pub ports: Box<[EndpointPort]>,
+    /// What few endpoints have.
+    pub extras: Option<Box<WorkloadExtras>>,
+}
+
+/// The attributes that few workload endpoints have; kept apart so that the others stay small.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkloadExtras {
+    /// IPv4 address translations.
+    pub ipv4_nat: Box<[NatMapping]>,
+    /// IPv6 address translations.
+    pub ipv6_nat: Box<[NatMapping]>,
+    /// Networks that the workload may send from besides its own addresses.
+    pub allowed_source_prefixes: Box<[Cidr]>,
+    /// Annotations for the dataplane, sorted by name.
+    pub annotations: Box<[(Arc<str>, Arc<str>)]>,
+    /// Quality-of-service limits.
+    pub qos: Option<QosControls>,
+}
+
+impl WorkloadEndpoint {
+    /// All addresses of both families, IPv4 first.
+    pub fn nets(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.ipv4_nets.iter().chain(&self.ipv6_nets).copied()
+    }
+}
+
+/// An interface of the host itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostEndpoint {
+    /// The interface; `*` stands for all of the host's, `None` for the one that has an expected address.
+    pub iface: Option<IfaceName>,
+    /// Expected IPv4 addresses.
+    pub expected_ipv4: Box<[IpAddr]>,
+    /// Expected IPv6 addresses.
+    pub expected_ipv6: Box<[IpAddr]>,
+    /// Its own labels.
+    pub labels: Labels,
+    /// The profiles, most specific first.
+    pub profiles: Arc<[ProfileName]>,
+    /// Its named ports.
+    pub ports: Box<[EndpointPort]>,
+    /// The DSCP value for traffic that leaves the cluster.
+    pub dscp: Option<u8>,
+}
+
+/// A labelled set of networks outside the cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NetworkSet {
+    /// The networks.
+    pub nets: Box<[Cidr]>,
+    /// Its own labels.
+    pub labels: Labels,
+    /// The profiles whose labels it inherits.
+    pub profiles: Arc<[ProfileName]>,
+}

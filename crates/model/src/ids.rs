@@ -1,0 +1,320 @@
+//! Names and identities.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Wraps a name; cheap to clone afterwards.
+            pub fn new(name: impl Into<Arc<str>>) -> Self {
+                Self(name.into())
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(name: &str) -> Self {
+                Self::new(name)
+            }
+        }
+    };
+}
+
+text_id!(
+    /// The name of a node, as Felix's `FelixHostname` has it.
+    Hostname
+);
+text_id!(
+    /// The name of a profile, such as `kns.default` or `ksa.default.builder`.
+    ProfileName
+);
+text_id!(
+    /// The name of a tier.
+    TierName
+);
+text_id!(
+    /// The name of a host endpoint on its node.
+    HostEndpointName
+);
+text_id!(
+    /// The name of a network set; a namespaced one is `namespace/name`.
+    NetworkSetName
+);
+text_id!(
+    /// The name of a network interface on the host side.
+    IfaceName
+);
+text_id!(
+    /// The name of a configuration parameter.
+    ConfigName
+);
+text_id!(
+    /// The identity of an IP set, such as `s:…` for a selector, `n:…` for a named port, `svc:…` and `svcnoport:…` for a
+    /// service (`felix/calc/rule_scanner.go`).
+    IpSetId
+);
+
+impl TierName {
+    /// The tier that Kubernetes policies and policies without a tier belong to.
+    #[must_use]
+    pub fn default_tier() -> Self {
+        Self::new("default")
+    }
+}
+
+/// A Kubernetes object's namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NamespacedName {
+    /// The namespace; empty for a cluster-wide object.
+    pub namespace: Arc<str>,
+    /// The name within the namespace.
+    pub name: Arc<str>,
+}
+
+impl NamespacedName {
+    /// Joins a namespace and a name.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What kind of resource a policy was written as. Part of its identity: policies of two kinds may share a name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PolicyKind {
+    /// `projectcalico.org/v3` `NetworkPolicy`.
+    NetworkPolicy,
+    /// `projectcalico.org/v3` `GlobalNetworkPolicy`.
+    GlobalNetworkPolicy,
+    /// `networking.k8s.io/v1` `NetworkPolicy`.
+    KubernetesNetworkPolicy,
+    /// `policy.networking.k8s.io` `ClusterNetworkPolicy`.
+    KubernetesClusterNetworkPolicy,
+    /// A Calico policy that is calculated but never enforced.
+    StagedNetworkPolicy,
+    /// A global Calico policy that is calculated but never enforced.
+    StagedGlobalNetworkPolicy,
+    /// A Kubernetes policy that is calculated but never enforced.
+    StagedKubernetesNetworkPolicy,
+    /// A kind that this version does not know; it travels under its own name.
+    Other(Arc<str>),
+}
+
+impl PolicyKind {
+    /// The kind with this name, as in datastore paths.
+    #[must_use]
+    pub fn from_name(name: &str) -> Self {
+        match name {
+            "NetworkPolicy" => Self::NetworkPolicy,
+            "GlobalNetworkPolicy" => Self::GlobalNetworkPolicy,
+            "KubernetesNetworkPolicy" => Self::KubernetesNetworkPolicy,
+            "KubernetesClusterNetworkPolicy" => Self::KubernetesClusterNetworkPolicy,
+            "StagedNetworkPolicy" => Self::StagedNetworkPolicy,
+            "StagedGlobalNetworkPolicy" => Self::StagedGlobalNetworkPolicy,
+            "StagedKubernetesNetworkPolicy" => Self::StagedKubernetesNetworkPolicy,
+            other => Self::Other(other.into()),
+        }
+    }
+
+    /// The full name, as in datastore paths and messages.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::NetworkPolicy => "NetworkPolicy",
+            Self::GlobalNetworkPolicy => "GlobalNetworkPolicy",
+            Self::KubernetesNetworkPolicy => "KubernetesNetworkPolicy",
+            Self::KubernetesClusterNetworkPolicy => "KubernetesClusterNetworkPolicy",
+            Self::StagedNetworkPolicy => "StagedNetworkPolicy",
+            Self::StagedGlobalNetworkPolicy => "StagedGlobalNetworkPolicy",
+            Self::StagedKubernetesNetworkPolicy => "StagedKubernetesNetworkPolicy",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// The abbreviation used in chain names and log prefixes (`felix/types/policy_id.go`); an unknown kind has none and
+    /// uses its full name.
+    #[must_use]
+    pub fn short_name(&self) -> &str {
+        match self {
+            Self::NetworkPolicy => "np",
+            Self::GlobalNetworkPolicy => "gnp",
+            Self::KubernetesNetworkPolicy => "knp",
+            Self::KubernetesClusterNetworkPolicy => "kcnp",
+            Self::StagedNetworkPolicy => "snp",
+            Self::StagedGlobalNetworkPolicy => "sgnp",
+            Self::StagedKubernetesNetworkPolicy => "sknp",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Whether policies of this kind are calculated but never enforced.
+    #[must_use]
+    pub fn is_staged(&self) -> bool {
+        matches!(
+            self,
+            Self::StagedNetworkPolicy | Self::StagedGlobalNetworkPolicy | Self::StagedKubernetesNetworkPolicy
+        )
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The identity of a policy. Its tier is an attribute, not part of the identity.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PolicyId {
+    /// The kind of resource.
+    pub kind: PolicyKind,
+    /// The namespace; empty for a global policy.
+    pub namespace: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl PolicyId {
+    /// Joins kind, namespace (empty for a global policy) and name.
+    pub fn new(kind: PolicyKind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { kind, namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for PolicyId {
+    /// `Kind/namespace/name`, or `Kind/name` for a global policy.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{}/{}", self.kind, self.name)
+        } else {
+            write!(f, "{}/{}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}
+
+/// A workload endpoint's identity in the cluster: host, orchestrator, workload, endpoint.
+///
+/// One shared string, because a cluster holds hundreds of thousands of them and they are mostly hashed and compared.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkloadEndpointKey {
+    text: Arc<str>,
+    ends: [u32; 3],
+}
+
+impl WorkloadEndpointKey {
+    /// Joins the four parts. Parts longer than 4 GiB in total are cut.
+    #[must_use]
+    pub fn new(host: &str, orchestrator: &str, workload: &str, endpoint: &str) -> Self {
+        let text = [host, orchestrator, workload, endpoint].concat();
+        let end = |parts: &[&str]| u32::try_from(parts.iter().map(|p| p.len()).sum::<usize>()).unwrap_or(u32::MAX);
+        Self {
+            ends: [end(&[host]), end(&[host, orchestrator]), end(&[host, orchestrator, workload])],
+            text: text.into(),
+        }
+    }
+
+    fn part(&self, index: usize) -> &str {
+        let at = |i: usize| self.ends[i] as usize;
+        let (from, to) = match index {
+            0 => (0, at(0)),
+            1 => (at(0), at(1)),
+            2 => (at(1), at(2)),
+            _ => (at(2), self.text.len()),
+        };
+        self.text.get(from..to).unwrap_or_default()
+    }
+
+    /// The node that hosts the workload.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.part(0)
+    }
+
+    /// The orchestrator, `k8s` for pods.
+    #[must_use]
+    pub fn orchestrator(&self) -> &str {
+        self.part(1)
+    }
+
+    /// The workload, `namespace/pod` for pods.
+    #[must_use]
+    pub fn workload(&self) -> &str {
+        self.part(2)
+    }
+
+    /// The endpoint within the workload, `eth0` for pods.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        self.part(3)
+    }
+
+    /// The identity within the node.
+    #[must_use]
+    pub fn id(&self) -> WorkloadEndpointId {
+        WorkloadEndpointId {
+            orchestrator: self.orchestrator().into(),
+            workload: self.workload().into(),
+            endpoint: self.endpoint().into(),
+        }
+    }
+}
+
+impl fmt::Debug for WorkloadEndpointKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}/{}", self.host(), self.orchestrator(), self.workload(), self.endpoint())
+    }
+}
+
+/// A workload endpoint's identity within its node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkloadEndpointId {
+    /// The orchestrator, `k8s` for pods.
+    pub orchestrator: Arc<str>,
+    /// The workload, `namespace/pod` for pods.
+    pub workload: Arc<str>,
+    /// The endpoint within the workload, `eth0` for pods.
+    pub endpoint: Arc<str>,
+}
+
+impl fmt::Display for WorkloadEndpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.orchestrator, self.workload, self.endpoint)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! What an update is about.
+
+use crate::{
+    Cidr, ConfigName, HostEndpointName, Hostname, NamespacedName, NetworkSetName, PolicyId, ProfileName, TierName,
+    WorkloadEndpointKey,
+};
+
+/// A host endpoint's identity in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostEndpointKey {
+    /// The node it protects.
+    pub host: Hostname,
+    /// Its name.
+    pub name: HostEndpointName,
+}
+
+/// A configuration parameter of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostConfigKey {
+    /// The node.
+    pub host: Hostname,
+    /// The parameter.
+    pub name: ConfigName,
+}
+
+/// The identity of an object in the datastore.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// A workload's interface, on any node.
+    WorkloadEndpoint(WorkloadEndpointKey),
+    /// A host's interface, on any node.
+    HostEndpoint(HostEndpointKey),
+    /// A policy.
+    Policy(PolicyId),
+    /// A tier.
+    Tier(TierName),
+    /// The rules of a profile.
+    ProfileRules(ProfileName),
+    /// The labels that a profile gives to the endpoints that have it.
+    Profile(ProfileName),
+    /// A network set.
+    NetworkSet(NetworkSetName),
+    /// An IP pool, by its masked network.
+    IpPool(Cidr),
+    /// A cluster-wide configuration parameter.
+    GlobalConfig(ConfigName),
+    /// A configuration parameter of one node.
+    HostConfig(HostConfigKey),
+    /// Configuration for the nodes that a selector picks.
+    ScopedConfig(ConfigName),
+    /// Whether the datastore may be used.
+    Ready,
+    /// A node.
+    Node(Hostname),
+    /// A node's `WireGuard` key and addresses.
+    Wireguard(Hostname),
+    /// A Kubernetes service.
+    Service(NamespacedName),
+    /// A slice of a service's endpoints.
+    EndpointSlice(NamespacedName),
+    /// BGP configuration.
+    BgpConfiguration(ConfigName),
+}

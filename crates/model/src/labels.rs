@@ -1,0 +1,242 @@
+//! Labels as one shared blob.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_selector::LabelSource;
+
+/// The label names of an item, sorted. A cluster has few distinct ones, so items share them.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    keys: Box<[Arc<str>]>,
+}
+
+impl Shape {
+    /// The label names, sorted bytewise, each once.
+    #[must_use]
+    pub fn keys(&self) -> &[Arc<str>] {
+        &self.keys
+    }
+
+    /// The place of a label name among [`Shape::keys`].
+    #[must_use]
+    pub fn position(&self, key: &str) -> Option<usize> {
+        self.keys.binary_search_by(|k| (**k).cmp(key)).ok()
+    }
+}
+
+/// An item's labels: a shared [`Shape`] and the values as one blob. Cheap to clone, immutable.
+///
+/// ```
+/// use tortie_model::Labels;
+/// let labels = Labels::from_pairs([("env", "prod"), ("app", "web")]).unwrap();
+/// assert_eq!(labels.get("app"), Some("web"));
+/// assert_eq!(labels.iter().collect::<Vec<_>>(), [("app", "web"), ("env", "prod")]);
+/// ```
+#[derive(Clone, Default)]
+pub struct Labels {
+    /// `None` without labels.
+    inner: Option<Inner>,
+}
+
+#[derive(Clone)]
+struct Inner {
+    shape: Arc<Shape>,
+    /// For each key the end of its value as a little-endian `u16`, then the values one after another.
+    blob: Arc<[u8]>,
+}
+
+/// Labels that cannot be held.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LabelsError {
+    /// The values together are longer than 65,535 bytes.
+    #[error("label values take {bytes} bytes in total; at most 65535 can be held")]
+    TooLong {
+        /// How long they are.
+        bytes: usize,
+    },
+}
+
+impl Labels {
+    /// Builds labels whose shape is shared with nobody; a later pair replaces an earlier one of the same name.
+    ///
+    /// # Errors
+    /// [`LabelsError::TooLong`] if the values cannot be held.
+    pub fn from_pairs<K, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Result<Self, LabelsError>
+    where
+        K: Into<Arc<str>>,
+        V: AsRef<str>,
+    {
+        let map: BTreeMap<Arc<str>, V> = pairs.into_iter().map(|(k, v)| (k.into(), v)).collect();
+        if map.is_empty() {
+            return Ok(Self::default());
+        }
+        let blob = encode(map.values().map(AsRef::as_ref))?;
+        let shape = Arc::new(Shape { keys: map.into_keys().collect() });
+        Ok(Self { inner: Some(Inner { shape, blob }) })
+    }
+
+    /// The shape; `None` without labels.
+    #[must_use]
+    pub fn shape(&self) -> Option<&Arc<Shape>> {
+        self.inner.as_ref().map(|i| &i.shape)
+    }
+
+    /// How many labels there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shape().map_or(0, |s| s.keys.len())
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inner.is_none()
+    }
+
+    /// The value of the label at `position` of the shape.
+    #[must_use]
+    pub fn value_at(&self, position: usize) -> Option<&str> {
+        let inner = self.inner.as_ref()?;
+        let bytes = inner.value(position)?;
+        std::str::from_utf8(bytes).ok()
+    }
+
+    /// As [`Labels::value_at`], as bytes.
+    #[must_use]
+    pub fn value_bytes_at(&self, position: usize) -> Option<&[u8]> {
+        self.inner.as_ref()?.value(position)
+    }
+
+    /// The value of a label.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.value_at(self.shape()?.position(key)?)
+    }
+
+    /// Names and values, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.shape()
+            .into_iter()
+            .flat_map(|s| s.keys.iter().enumerate())
+            .map(|(i, k)| (&**k, self.value_at(i).unwrap_or_default()))
+    }
+}
+
+impl Inner {
+    fn value(&self, position: usize) -> Option<&[u8]> {
+        let count = self.shape.keys.len();
+        if position >= count {
+            return None;
+        }
+        let end = |i: usize| usize::from(u16::from_le_bytes([self.blob[2 * i], self.blob[2 * i + 1]]));
+        let from = if position == 0 { 0 } else { end(position - 1) };
+        self.blob.get(2 * count + from..2 * count + end(position))
+    }
+}
+
+fn encode<'a>(values: impl ExactSizeIterator<Item = &'a str> + Clone) -> Result<Arc<[u8]>, LabelsError> {
+    let bytes: usize = values.clone().map(str::len).sum();
+    let mut blob = Vec::with_capacity(2 * values.len() + bytes);
+    let mut end = 0;
+    for value in values.clone() {
+        end += value.len();
+        let end = u16::try_from(end).map_err(|_| LabelsError::TooLong { bytes })?;
+        blob.extend_from_slice(&end.to_le_bytes());
+    }
+    for value in values {
+        blob.extend_from_slice(value.as_bytes());
+    }
+    Ok(blob.into())
+}
+
+impl PartialEq for Labels {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.inner, &other.inner) {
+            (None, None) => true,
+            (Some(a), Some(b)) => {
+                (Arc::ptr_eq(&a.shape, &b.shape) || a.shape == b.shape)
+                    && (Arc::ptr_eq(&a.blob, &b.blob) || a.blob == b.blob)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Labels {}
+
+impl fmt::Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl LabelSource for Labels {
+    fn get(&self, key: &str) -> Option<&str> {
+        Labels::get(self, key)
+    }
+}
+
+/// Builds [`Labels`] that share shapes. A decoder owns one and passes every item's labels through it.
+#[derive(Debug, Default)]
+pub struct LabelInterner {
+    keys: AHashMap<Arc<str>, ()>,
+    shapes: AHashMap<Box<[Arc<str>]>, Arc<Shape>>,
+}
+
+impl LabelInterner {
+    /// An empty interner.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The labels, with a shared shape; a later pair replaces an earlier one of the same name.
+    ///
+    /// # Errors
+    /// [`LabelsError::TooLong`] if the values cannot be held.
+    pub fn labels<K, V>(&mut self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<Labels, LabelsError>
+    where
+        K: AsRef<str>,
+        V: AsRef<str>,
+    {
+        let mut map: BTreeMap<Arc<str>, V> = BTreeMap::new();
+        for (key, value) in pairs {
+            map.insert(self.key(key.as_ref()), value);
+        }
+        if map.is_empty() {
+            return Ok(Labels::default());
+        }
+        let blob = encode(map.values().map(AsRef::as_ref))?;
+        let keys: Box<[Arc<str>]> = map.into_keys().collect();
+        let shape = match self.shapes.get(&keys) {
+            Some(shape) => Arc::clone(shape),
+            None => {
+                let shape = Arc::new(Shape { keys: keys.clone() });
+                self.shapes.insert(keys, Arc::clone(&shape));
+                shape
+            }
+        };
+        Ok(Labels { inner: Some(Inner { shape, blob }) })
+    }
+
+    /// Forgets the shapes that nobody uses any more.
+    pub fn shrink(&mut self) {
+        self.shapes.retain(|_, shape| Arc::strong_count(shape) > 1);
+        self.keys.retain(|key, ()| Arc::strong_count(key) > 1);
+    }
+
+    fn key(&mut self, key: &str) -> Arc<str> {
+        if let Some((key, ())) = self.keys.get_key_value(key) {
+            return Arc::clone(key);
+        }
+        let key: Arc<str> = key.into();
+        self.keys.insert(Arc::clone(&key), ());
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests;

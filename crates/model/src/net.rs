@@ -1,0 +1,228 @@
+//! Packed network addresses.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// An IP family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both families, IPv4 first.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// 4 or 6.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 6,
+        }
+    }
+
+    /// The prefix length of a single address: 32 or 128 bits.
+    #[must_use]
+    pub fn max_prefix_len(self) -> u8 {
+        match self {
+            Self::V4 => 32,
+            Self::V6 => 128,
+        }
+    }
+}
+
+/// A network in CIDR notation, packed into 17 bytes without padding. Host bits are kept as given; see [`Cidr::masked`].
+///
+/// IPv4 addresses occupy the first four bytes. Ordered by family, address, then prefix length.
+///
+/// ```
+/// use tortie_model::Cidr;
+/// let net: Cidr = "10.1.2.3/16".parse().unwrap();
+/// assert_eq!(net.masked().to_string(), "10.1.0.0/16");
+/// assert_eq!("fd00::1".parse::<Cidr>().unwrap().to_string(), "fd00::1/128");
+/// assert_eq!(std::mem::size_of::<Cidr>(), 17);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cidr {
+    octets: [u8; 16],
+    /// The prefix length; `V6_OFFSET` is added for IPv6.
+    tag: u8,
+}
+
+const V6_OFFSET: u8 = 64;
+
+impl Cidr {
+    /// A network of `prefix_len` bits; `None` if that is longer than an address of the family.
+    #[must_use]
+    pub fn new(address: IpAddr, prefix_len: u8) -> Option<Self> {
+        let (octets, family) = match address {
+            IpAddr::V4(v4) => {
+                let mut octets = [0; 16];
+                octets[..4].copy_from_slice(&v4.octets());
+                (octets, Family::V4)
+            }
+            IpAddr::V6(v6) => (v6.octets(), Family::V6),
+        };
+        if prefix_len > family.max_prefix_len() {
+            return None;
+        }
+        let tag = match family {
+            Family::V4 => prefix_len,
+            Family::V6 => V6_OFFSET + prefix_len,
+        };
+        Some(Self { octets, tag })
+    }
+
+    /// The single address as a /32 or /128.
+    #[must_use]
+    pub fn host(address: IpAddr) -> Self {
+        let (octets, tag) = match address {
+            IpAddr::V4(v4) => {
+                let mut octets = [0; 16];
+                octets[..4].copy_from_slice(&v4.octets());
+                (octets, 32)
+            }
+            IpAddr::V6(v6) => (v6.octets(), V6_OFFSET + 128),
+        };
+        Self { octets, tag }
+    }
+
+    /// The family of the address.
+    #[must_use]
+    pub fn family(self) -> Family {
+        if self.tag < V6_OFFSET { Family::V4 } else { Family::V6 }
+    }
+
+    /// The prefix length in bits.
+    #[must_use]
+    pub fn prefix_len(self) -> u8 {
+        if self.tag < V6_OFFSET { self.tag } else { self.tag - V6_OFFSET }
+    }
+
+    /// The address part, host bits included.
+    #[must_use]
+    pub fn address(self) -> IpAddr {
+        match self.family() {
+            Family::V4 => Ipv4Addr::new(self.octets[0], self.octets[1], self.octets[2], self.octets[3]).into(),
+            Family::V6 => Ipv6Addr::from(self.octets).into(),
+        }
+    }
+
+    /// The address as bits, left-aligned: the first bit of the address is the highest of the number in both families.
+    #[must_use]
+    pub fn bits(self) -> u128 {
+        u128::from_be_bytes(self.octets)
+    }
+
+    /// Whether this is a single address.
+    #[must_use]
+    pub fn is_host(self) -> bool {
+        self.prefix_len() == self.family().max_prefix_len()
+    }
+
+    /// The same network with all host bits cleared.
+    #[must_use]
+    pub fn masked(self) -> Self {
+        let keep = u32::from(self.prefix_len());
+        let mask = u128::MAX.checked_shl(128 - keep).unwrap_or(0);
+        Self { octets: (self.bits() & mask).to_be_bytes(), tag: self.tag }
+    }
+
+    /// The address alone, as a /32 or /128.
+    #[must_use]
+    pub fn to_host(self) -> Self {
+        Self::host(self.address())
+    }
+
+    /// Whether `address` lies in this network; never across families.
+    #[must_use]
+    pub fn contains(self, address: IpAddr) -> bool {
+        let other = Self::host(address);
+        let keep = u32::from(self.prefix_len());
+        let mask = u128::MAX.checked_shl(128 - keep).unwrap_or(0);
+        self.family() == other.family() && (self.bits() ^ other.bits()) & mask == 0
+    }
+
+    /// The two halves of a zero-length prefix, which kernel IP sets cannot hold; any other network is given back alone
+    /// (`felix/labelindex/named_port_index.go`).
+    pub fn split_default_route(self) -> impl Iterator<Item = Self> {
+        let halves = if self.prefix_len() == 0 {
+            let low = Self { octets: [0; 16], tag: self.tag + 1 };
+            let mut high = low;
+            high.octets[0] = 0x80;
+            [Some(low), Some(high)]
+        } else {
+            [Some(self), None]
+        };
+        halves.into_iter().flatten()
+    }
+}
+
+impl PartialOrd for Cidr {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Cidr {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.family(), self.octets, self.tag).cmp(&(other.family(), other.octets, other.tag))
+    }
+}
+
+impl fmt::Display for Cidr {
+    /// Always with the prefix length, as IP set members are written: `10.0.0.1/32`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address(), self.prefix_len())
+    }
+}
+
+impl fmt::Debug for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<IpAddr> for Cidr {
+    fn from(address: IpAddr) -> Self {
+        Self::host(address)
+    }
+}
+
+/// Text that is neither an IP address nor a network in CIDR notation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is neither an IP address nor a network in CIDR notation")]
+pub struct CidrParseError {
+    /// The offending text.
+    pub text: String,
+}
+
+impl FromStr for Cidr {
+    type Err = CidrParseError;
+
+    /// Accepts `address` and `address/length`, length in plain decimal.
+    fn from_str(text: &str) -> Result<Self, CidrParseError> {
+        let error = || CidrParseError { text: text.into() };
+        match text.split_once('/') {
+            None => text.parse().map(Self::host).map_err(|_| error()),
+            Some((address, length)) => {
+                let plain = !length.is_empty() && length.len() <= 3 && length.bytes().all(|b| b.is_ascii_digit());
+                let address = address.parse().map_err(|_| error())?;
+                let length = if plain {
+                    length.parse().map_err(|_| error())?
+                } else {
+                    return Err(error());
+                };
+                Self::new(address, length).ok_or_else(error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! The values of the smaller kinds of object.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tortie_selector::Selector;
+
+use crate::{Cidr, ConfigName, HostEndpoint, Labels, NetworkSet, Policy, ProfileRules, Tier, WorkloadEndpoint};
+
+/// The value of an object; its variant fits the [`crate::Key`]'s.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// For [`crate::Key::WorkloadEndpoint`].
+    WorkloadEndpoint(Arc<WorkloadEndpoint>),
+    /// For [`crate::Key::HostEndpoint`].
+    HostEndpoint(Arc<HostEndpoint>),
+    /// For [`crate::Key::Policy`].
+    Policy(Arc<Policy>),
+    /// For [`crate::Key::Tier`].
+    Tier(Tier),
+    /// For [`crate::Key::ProfileRules`].
+    ProfileRules(Arc<ProfileRules>),
+    /// For [`crate::Key::Profile`].
+    Profile(Profile),
+    /// For [`crate::Key::NetworkSet`].
+    NetworkSet(Arc<NetworkSet>),
+    /// For [`crate::Key::IpPool`].
+    IpPool(Arc<IpPool>),
+    /// For [`crate::Key::GlobalConfig`] and [`crate::Key::HostConfig`]: the raw text.
+    Config(Arc<str>),
+    /// For [`crate::Key::ScopedConfig`].
+    ScopedConfig(Arc<ScopedConfig>),
+    /// For [`crate::Key::Ready`].
+    Ready(bool),
+    /// For [`crate::Key::Node`].
+    Node(Arc<Node>),
+    /// For [`crate::Key::Wireguard`].
+    Wireguard(Arc<Wireguard>),
+    /// For [`crate::Key::Service`].
+    Service(Arc<Service>),
+    /// For [`crate::Key::EndpointSlice`].
+    EndpointSlice(Arc<EndpointSlice>),
+    /// For [`crate::Key::BgpConfiguration`].
+    BgpConfiguration(Arc<BgpConfiguration>),
+}
+
+/// What a profile adds to the labels of its endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// The labels to apply.
+    pub labels: Labels,
+}
+
+/// How a pool's traffic is wrapped between nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EncapMode {
+    /// Not at all.
+    #[default]
+    Never,
+    /// Always.
+    Always,
+    /// Only between nodes of different subnets.
+    CrossSubnet,
+}
+
+impl EncapMode {
+    /// The text in the datastore and in messages; empty for never.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "",
+            Self::Always => "always",
+            Self::CrossSubnet => "cross-subnet",
+        }
+    }
+}
+
+/// A range of addresses for workloads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IpPool {
+    /// The range.
+    pub cidr: Cidr,
+    /// IP-in-IP between nodes.
+    pub ipip_mode: EncapMode,
+    /// VXLAN between nodes.
+    pub vxlan_mode: EncapMode,
+    /// Whether traffic that leaves all pools is masqueraded (`natOutgoing`).
+    pub masquerade: bool,
+    /// What the addresses may be used for: `Workload`, `Tunnel`, `LoadBalancer`; empty if not restricted.
+    pub allowed_uses: Box<[Arc<str>]>,
+}
+
+/// A `FelixConfiguration` that applies to the nodes its selector picks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScopedConfig {
+    /// Which nodes.
+    pub selector: Selector,
+    /// When the resource was created, in seconds since 1970-01-01; the oldest match wins.
+    pub created: i64,
+    /// The parameters and their raw text, sorted by name.
+    pub parameters: Box<[(ConfigName, Arc<str>)]>,
+}
+
+/// Where a node's address comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeAddressKind {
+    /// Calico's own choice.
+    CalicoNodeIp,
+    /// Reachable within the cluster.
+    InternalIp,
+    /// Reachable from outside.
+    ExternalIp,
+}
+
+/// An address of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// An IP address or a network in CIDR notation, as written.
+    pub address: Arc<str>,
+    /// Where it comes from.
+    pub kind: NodeAddressKind,
+}
+
+/// A node's BGP section; present but empty means that the node is to be ignored
+/// (`felix/calc/dataplane_passthru.go`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeBgp {
+    /// The IPv4 address in CIDR notation, as written; empty if none.
+    pub ipv4_address: Arc<str>,
+    /// The IPv6 address in CIDR notation, as written; empty if none.
+    pub ipv6_address: Arc<str>,
+    /// The AS number as text.
+    pub as_number: Option<Arc<str>>,
+    /// Whether any other BGP field is set.
+    pub has_other_fields: bool,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The BGP section, if there is one.
+    pub bgp: Option<NodeBgp>,
+    /// Its addresses.
+    pub addresses: Box<[NodeAddress]>,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+/// A node's `WireGuard` identity; empty strings are absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wireguard {
+    /// The IPv4 address of the tunnel interface.
+    pub ipv4_address: Option<IpAddr>,
+    /// The IPv4 public key, base64.
+    pub public_key: Arc<str>,
+    /// The IPv6 address of the tunnel interface.
+    pub ipv6_address: Option<IpAddr>,
+    /// The IPv6 public key, base64.
+    pub public_key_v6: Arc<str>,
+}
+
+/// A port of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// `TCP`, `UDP` or `SCTP`, as written.
+    pub protocol: Arc<str>,
+    /// The service's port.
+    pub port: i32,
+    /// The node port, 0 if none.
+    pub node_port: i32,
+}
+
+/// A Kubernetes service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// `ClusterIP`, `NodePort`, `LoadBalancer`, …
+    pub service_type: Arc<str>,
+    /// The cluster addresses, as written.
+    pub cluster_ips: Box<[Arc<str>]>,
+    /// The requested load balancer address; empty if none.
+    pub load_balancer_ip: Arc<str>,
+    /// External addresses, as written.
+    pub external_ips: Box<[Arc<str>]>,
+    /// The addresses that the load balancer was given.
+    pub load_balancer_ingress_ips: Box<[Arc<str>]>,
+    /// The ports.
+    pub ports: Box<[ServicePort]>,
+}
+
+/// A port of an endpoint slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSlicePort {
+    /// The protocol; TCP where the resource gives none.
+    pub protocol: crate::NamedProtocol,
+    /// The port; `None` means that the slice leaves it open.
+    pub port: Option<u16>,
+}
+
+/// A slice of a service's endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSlice {
+    /// The service, from the label `kubernetes.io/service-name`, in the slice's namespace; `None` without the label.
+    pub service: Option<crate::NamespacedName>,
+    /// All addresses that are IP addresses.
+    pub addresses: Box<[IpAddr]>,
+    /// The ports.
+    pub ports: Box<[EndpointSlicePort]>,
+}
+
+/// The part of the BGP configuration that a dataplane needs; networks as written, empty ones left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BgpConfiguration {
+    /// Service cluster networks.
+    pub service_cluster_cidrs: Box<[Arc<str>]>,
+    /// Service external networks.
+    pub service_external_cidrs: Box<[Arc<str>]>,
+    /// Service load balancer networks.
+    pub service_load_balancer_cidrs: Box<[Arc<str>]>,
+    /// The address that local workloads peer with over IPv4; empty if none.
+    pub local_workload_peering_ip_v4: Arc<str>,
+    /// The address that local workloads peer with over IPv6; empty if none.
+    pub local_workload_peering_ip_v6: Arc<str>,
+}
