@@ -1,2 +1,60 @@
-//! The Calico selector language: parse, canonical form, stable id, evaluation, must-have facts.
+//! The selector language of Calico network policy: parsing, canonical form, stable id, evaluation,
+//! and facts that let an index skip selectors without evaluating them.
+//!
+//! A selector is a boolean expression over labels. Policies use them to say which endpoints they
+//! apply to and which peers their rules mean.
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use tortie_selector::Selector;
+//!
+//! let selector = Selector::parse("role in {'web','api'} && !has( legacy )")?;
+//!
+//! let labels = HashMap::from([("role", "web"), ("env", "prod")]);
+//! assert!(selector.matches(&labels));
+//! assert!(!selector.matches(&[("role", "db")]));
+//!
+//! assert_eq!(selector.canonical(), r#"(role in {"api", "web"} && !has(legacy))"#);
+//! assert_eq!(selector.id().as_str(), "s:5GaiBzQvuQLz2uZ3_SZKDoKJvmwlqN-QF4TTeA");
+//! # Ok::<(), tortie_selector::ParseError>(())
+//! ```
+//!
+//! # The language
+//!
+//! | expression | holds if |
+//! |---|---|
+//! | `all()`, or nothing at all | always |
+//! | `global()` | always; in a namespace selector it means objects without a namespace |
+//! | `has(l)` | label `l` is present |
+//! | `l == 'v'` | `l` is present and has value `v` |
+//! | `l != 'v'` | `l` is absent or has another value |
+//! | `l in {'v', 'w'}` | `l` is present and has one of the values |
+//! | `l not in {'v', 'w'}` | `l` is absent or has none of the values |
+//! | `l contains 'v'`, `l starts with 'v'`, `l ends with 'v'` | `l` is present and its value has that part |
+//! | `!x`, `x && y`, `x \|\| y`, `(x)` | not, and, or, grouping; `!` binds tightest, `\|\|` loosest |
+//!
+//! Labels are 1 to 512 of `A–Z a–z 0–9 _ . / -`. Strings stand in `"` or `'` and have no escapes.
+//! Only spaces and tabs separate words.
+//!
+//! Syntax, canonical form and ids are exactly those of Calico (`libcalico-go/lib/selector`), as the ids
+//! end up in names of IP sets. One thing is stricter: more than [`MAX_DEPTH`] operators nested in each
+//! other are an error. One oddity is kept: of `!(!has(a))` the canonical form is `!!has(a)`, which read
+//! again is `has(a)`; a selector with a negation directly inside another, and its canonical form, mean
+//! the same but have different ids.
 #![forbid(unsafe_code)]
+
+mod error;
+mod expr;
+mod facts;
+mod id;
+mod labels;
+mod parse;
+mod selector;
+mod token;
+
+pub use error::{Found, ParseError, ParseErrorKind};
+pub use expr::{Expr, ExprError, Label, MAX_DEPTH, MAX_LABEL_LENGTH, ValueSet};
+pub use facts::{Facts, LabelFacts};
+pub use id::{SelectorId, unique_id};
+pub use labels::LabelSource;
+pub use selector::Selector;

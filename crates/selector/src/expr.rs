@@ -1,0 +1,468 @@
+//! The syntax tree of a selector, and what it means.
+
+use std::fmt;
+use std::ops::Deref;
+
+use crate::labels::LabelSource;
+
+/// The longest label name that the language can express, in bytes.
+pub const MAX_LABEL_LENGTH: usize = 512;
+
+/// How many `&&`, `||` and `!` may be nested in each other. Parentheses alone do not count.
+///
+/// Every walk over an expression recurses; the limit keeps hostile input from exhausting the stack.
+pub const MAX_DEPTH: usize = 512;
+
+/// Whether `c` may appear in a label name.
+#[must_use]
+pub(crate) fn is_label_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-')
+}
+
+/// A label name as selectors can express it: 1 to 512 of `A–Z a–z 0–9 _ . / -`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Label(Box<str>);
+
+impl Label {
+    /// Checks and wraps a label name.
+    ///
+    /// # Errors
+    /// [`ExprError::InvalidLabel`] if `name` is empty, too long or has a character that no selector can name.
+    pub fn new(name: &str) -> Result<Label, ExprError> {
+        if (1..=MAX_LABEL_LENGTH).contains(&name.len()) && name.chars().all(is_label_char) {
+            Ok(Label(name.into()))
+        } else {
+            Err(ExprError::InvalidLabel { name: name.into() })
+        }
+    }
+
+    /// For text that the parser has already checked.
+    pub(crate) fn from_checked(name: &str) -> Label {
+        Label(name.into())
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn with_prefix(&self, prefix: &str) -> Label {
+        Label([prefix, &self.0].concat().into())
+    }
+}
+
+impl Deref for Label {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for Label {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// The values of an `in` or `not in`: sorted by bytes, without duplicates.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueSet(Box<[Box<str>]>);
+
+impl ValueSet {
+    /// Up to this size comparing one by one is faster than bisecting.
+    const SCAN_LIMIT: usize = 8;
+
+    /// Whether `value` is in the set.
+    #[must_use]
+    pub fn contains(&self, value: &str) -> bool {
+        if self.0.len() <= Self::SCAN_LIMIT {
+            self.0.iter().any(|member| **member == *value)
+        } else {
+            self.0
+                .binary_search_by(|member| (**member).cmp(value))
+                .is_ok()
+        }
+    }
+
+    /// The values in ascending order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        self.0.iter().map(|value| &**value)
+    }
+
+    /// Number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no value at all: such a set matches nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<Vec<Box<str>>> for ValueSet {
+    fn from(mut values: Vec<Box<str>>) -> ValueSet {
+        values.sort_unstable();
+        values.dedup();
+        ValueSet(values.into_boxed_slice())
+    }
+}
+
+impl<S: Into<Box<str>>> FromIterator<S> for ValueSet {
+    fn from_iter<I: IntoIterator<Item = S>>(values: I) -> ValueSet {
+        values
+            .into_iter()
+            .map(Into::into)
+            .collect::<Vec<_>>()
+            .into()
+    }
+}
+
+impl fmt::Debug for ValueSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(&self.0).finish()
+    }
+}
+
+/// A selector expression.
+///
+/// [`Selector::parse`](crate::Selector::parse) makes these. Code that builds or rewrites one turns it
+/// into a selector with [`Selector::from_expr`](crate::Selector::from_expr). `Display` prints the
+/// canonical form.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Expr {
+    /// `all()`: always true.
+    All,
+    /// `global()`: always true here; in a namespace selector it stands for objects without a namespace.
+    Global,
+    /// `has(label)`: the label is present.
+    Has(Label),
+    /// `label == "value"`: present and equal.
+    Eq(Label, Box<str>),
+    /// `label != "value"`: absent or different.
+    NotEq(Label, Box<str>),
+    /// `label contains "value"`: present, and the value has this substring.
+    Contains(Label, Box<str>),
+    /// `label starts with "value"`: present, and the value has this prefix.
+    StartsWith(Label, Box<str>),
+    /// `label ends with "value"`: present, and the value has this suffix.
+    EndsWith(Label, Box<str>),
+    /// `label in {"a", "b"}`: present and one of them.
+    In(Label, ValueSet),
+    /// `label not in {"a", "b"}`: absent or none of them.
+    NotIn(Label, ValueSet),
+    /// `!operand`.
+    Not(Box<Expr>),
+    /// `(x && y && …)`: at least two operands, in source order.
+    And(Vec<Expr>),
+    /// `(x || y || …)`: at least two operands, in source order.
+    Or(Vec<Expr>),
+}
+
+/// Why an [`Expr`] that was built by hand is not a selector.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExprError {
+    /// Not a label name that the language can express.
+    #[error("label name {name:?} is not 1 to 512 of A-Z a-z 0-9 _ . / -")]
+    InvalidLabel {
+        /// The name.
+        name: Box<str>,
+    },
+    /// A value with both kinds of quotes cannot be written down: the language has no escapes.
+    #[error("value {value:?} of label {label} has both kinds of quotes")]
+    UnquotableValue {
+        /// The label compared with the value.
+        label: Label,
+        /// The value.
+        value: Box<str>,
+    },
+    /// `And` or `Or` with fewer than two operands.
+    #[error("&& and || need two operands or more")]
+    TooFewOperands,
+    /// More than [`MAX_DEPTH`] operators nested in each other.
+    #[error("more than {MAX_DEPTH} nested operators")]
+    TooDeep,
+}
+
+impl Expr {
+    /// The conjunction of `operands`: `all()` of none, the operand itself of one.
+    #[must_use]
+    pub fn and(operands: impl IntoIterator<Item = Expr>) -> Expr {
+        let mut operands: Vec<Expr> = operands.into_iter().collect();
+        if operands.len() > 1 {
+            return Expr::And(operands);
+        }
+        operands.pop().unwrap_or(Expr::All)
+    }
+
+    /// The disjunction of `operands`: `!all()` of none, the operand itself of one.
+    #[must_use]
+    pub fn or(operands: impl IntoIterator<Item = Expr>) -> Expr {
+        let mut operands: Vec<Expr> = operands.into_iter().collect();
+        if operands.len() > 1 {
+            return Expr::Or(operands);
+        }
+        operands.pop().unwrap_or_else(|| Expr::negated(Expr::All))
+    }
+
+    /// The negation of `operand`, without simplification.
+    #[must_use]
+    pub fn negated(operand: Expr) -> Expr {
+        Expr::Not(Box::new(operand))
+    }
+
+    /// Whether the expression holds for `labels`. `&&` and `||` stop at the first operand that decides.
+    pub fn matches<L: LabelSource + ?Sized>(&self, labels: &L) -> bool {
+        match self {
+            Expr::All | Expr::Global => true,
+            Expr::Has(label) => labels.get(label).is_some(),
+            Expr::Eq(label, value) => labels.get(label) == Some(value),
+            Expr::NotEq(label, value) => labels.get(label) != Some(value),
+            Expr::Contains(label, value) => labels
+                .get(label)
+                .is_some_and(|actual| contains(actual, value)),
+            Expr::StartsWith(label, value) => labels
+                .get(label)
+                .is_some_and(|actual| actual.starts_with(&**value)),
+            Expr::EndsWith(label, value) => labels
+                .get(label)
+                .is_some_and(|actual| actual.ends_with(&**value)),
+            Expr::In(label, values) => labels
+                .get(label)
+                .is_some_and(|actual| values.contains(actual)),
+            Expr::NotIn(label, values) => !labels
+                .get(label)
+                .is_some_and(|actual| values.contains(actual)),
+            Expr::Not(operand) => !operand.matches(labels),
+            Expr::And(operands) => operands.iter().all(|operand| operand.matches(labels)),
+            Expr::Or(operands) => operands.iter().any(|operand| operand.matches(labels)),
+        }
+    }
+
+    /// The direct operands: none of a leaf, one of `!`, all of `&&` and `||`.
+    #[must_use]
+    pub fn operands(&self) -> &[Expr] {
+        match self {
+            Expr::Not(operand) => std::slice::from_ref(operand),
+            Expr::And(operands) | Expr::Or(operands) => operands,
+            _ => &[],
+        }
+    }
+
+    /// The label that a leaf looks at; `None` of `all()`, `global()` and operators.
+    #[must_use]
+    pub fn label(&self) -> Option<&Label> {
+        match self {
+            Expr::Has(label)
+            | Expr::Eq(label, _)
+            | Expr::NotEq(label, _)
+            | Expr::Contains(label, _)
+            | Expr::StartsWith(label, _)
+            | Expr::EndsWith(label, _)
+            | Expr::In(label, _)
+            | Expr::NotIn(label, _) => Some(label),
+            Expr::All | Expr::Global | Expr::Not(_) | Expr::And(_) | Expr::Or(_) => None,
+        }
+    }
+
+    /// Calls `visit` with this expression and then with everything below it, in source order.
+    pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
+        visit(self);
+        for operand in self.operands() {
+            operand.visit(visit);
+        }
+    }
+
+    /// The same expression with each leaf replaced by what `rewrite` makes of it.
+    ///
+    /// ```
+    /// use tortie_selector::{Expr, Label, Selector};
+    ///
+    /// let namespace = Label::new("projectcalico.org/namespace")?;
+    /// let global = Selector::parse("global() || tier == 'web'")?;
+    /// let rewritten = global.expr().map_leaves(&mut |leaf| match leaf {
+    ///     Expr::Global => Expr::negated(Expr::Has(namespace.clone())),
+    ///     other => other.clone(),
+    /// });
+    /// assert_eq!(
+    ///     rewritten.to_string(),
+    ///     r#"(!has(projectcalico.org/namespace) || tier == "web")"#,
+    /// );
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn map_leaves(&self, rewrite: &mut impl FnMut(&Expr) -> Expr) -> Expr {
+        match self {
+            Expr::Not(operand) => Expr::negated(operand.map_leaves(rewrite)),
+            Expr::And(operands) => {
+                Expr::And(operands.iter().map(|o| o.map_leaves(rewrite)).collect())
+            }
+            Expr::Or(operands) => {
+                Expr::Or(operands.iter().map(|o| o.map_leaves(rewrite)).collect())
+            }
+            leaf => rewrite(leaf),
+        }
+    }
+
+    pub(crate) fn with_label_prefix(&self, prefix: &str) -> Expr {
+        self.map_leaves(&mut |leaf| {
+            let mut leaf = leaf.clone();
+            if let Some(label) = leaf.label_mut() {
+                *label = label.with_prefix(prefix);
+            }
+            leaf
+        })
+    }
+
+    fn label_mut(&mut self) -> Option<&mut Label> {
+        match self {
+            Expr::Has(label)
+            | Expr::Eq(label, _)
+            | Expr::NotEq(label, _)
+            | Expr::Contains(label, _)
+            | Expr::StartsWith(label, _)
+            | Expr::EndsWith(label, _)
+            | Expr::In(label, _)
+            | Expr::NotIn(label, _) => Some(label),
+            Expr::All | Expr::Global | Expr::Not(_) | Expr::And(_) | Expr::Or(_) => None,
+        }
+    }
+
+    /// Checks what the types do not: that the canonical form can be parsed again.
+    pub(crate) fn check(&self, depth_left: usize) -> Result<(), ExprError> {
+        match self {
+            Expr::All | Expr::Global | Expr::Has(_) => Ok(()),
+            Expr::Eq(label, value)
+            | Expr::NotEq(label, value)
+            | Expr::Contains(label, value)
+            | Expr::StartsWith(label, value)
+            | Expr::EndsWith(label, value) => check_quotable(label, value),
+            Expr::In(label, values) | Expr::NotIn(label, values) => {
+                values.iter().try_for_each(|v| check_quotable(label, v))
+            }
+            Expr::Not(_) | Expr::And(_) | Expr::Or(_) => {
+                let depth_left = depth_left.checked_sub(1).ok_or(ExprError::TooDeep)?;
+                if !matches!(self, Expr::Not(_)) && self.operands().len() < 2 {
+                    return Err(ExprError::TooFewOperands);
+                }
+                self.operands().iter().try_for_each(|o| o.check(depth_left))
+            }
+        }
+    }
+}
+
+fn check_quotable(label: &Label, value: &str) -> Result<(), ExprError> {
+    if value.contains('"') && value.contains('\'') {
+        return Err(ExprError::UnquotableValue {
+            label: label.clone(),
+            value: value.into(),
+        });
+    }
+    Ok(())
+}
+
+/// `str::contains`, without its preparation when the text is as short as label values are.
+fn contains(text: &str, part: &str) -> bool {
+    const SHORT: usize = 64;
+    if text.len() > SHORT {
+        return text.contains(part);
+    }
+    let (text, part) = (text.as_bytes(), part.as_bytes());
+    part.is_empty() || text.windows(part.len()).any(|window| window == part)
+}
+
+impl fmt::Display for Expr {
+    /// Writes the canonical form, as `libcalico-go/lib/selector/parser/ast.go` defines it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_canonical(f)
+    }
+}
+
+impl Expr {
+    pub(crate) fn write_canonical(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        match self {
+            Expr::All => out.write_str("all()"),
+            Expr::Global => out.write_str("global()"),
+            Expr::Has(label) => {
+                out.write_str("has(")?;
+                out.write_str(label)?;
+                out.write_char(')')
+            }
+            Expr::Eq(label, value) => write_comparison(out, label, " == ", value),
+            Expr::NotEq(label, value) => write_comparison(out, label, " != ", value),
+            Expr::Contains(label, value) => write_comparison(out, label, " contains ", value),
+            Expr::StartsWith(label, value) => write_comparison(out, label, " starts with ", value),
+            Expr::EndsWith(label, value) => write_comparison(out, label, " ends with ", value),
+            Expr::In(label, values) => write_membership(out, label, " in {", values),
+            Expr::NotIn(label, values) => write_membership(out, label, " not in {", values),
+            Expr::Not(operand) => {
+                out.write_char('!')?;
+                operand.write_canonical(out)
+            }
+            Expr::And(operands) => write_group(out, operands, " && "),
+            Expr::Or(operands) => write_group(out, operands, " || "),
+        }
+    }
+}
+
+fn write_comparison(
+    out: &mut impl fmt::Write,
+    label: &str,
+    operator: &str,
+    value: &str,
+) -> fmt::Result {
+    out.write_str(label)?;
+    out.write_str(operator)?;
+    write_quoted(out, value)
+}
+
+fn write_membership(
+    out: &mut impl fmt::Write,
+    label: &str,
+    opening: &str,
+    values: &ValueSet,
+) -> fmt::Result {
+    out.write_str(label)?;
+    out.write_str(opening)?;
+    for (i, value) in values.iter().enumerate() {
+        if i > 0 {
+            out.write_str(", ")?;
+        }
+        write_quoted(out, value)?;
+    }
+    out.write_char('}')
+}
+
+fn write_group(out: &mut impl fmt::Write, operands: &[Expr], operator: &str) -> fmt::Result {
+    out.write_char('(')?;
+    for (i, operand) in operands.iter().enumerate() {
+        if i > 0 {
+            out.write_str(operator)?;
+        }
+        operand.write_canonical(out)?;
+    }
+    out.write_char(')')
+}
+
+fn write_quoted(out: &mut impl fmt::Write, value: &str) -> fmt::Result {
+    let quote = if value.contains('"') { '\'' } else { '"' };
+    out.write_char(quote)?;
+    out.write_str(value)?;
+    out.write_char(quote)
+}

@@ -1,0 +1,202 @@
+//! A parsed selector with its identity.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use crate::error::ParseError;
+use crate::expr::{Expr, ExprError, MAX_DEPTH};
+use crate::facts::Facts;
+use crate::id::SelectorId;
+use crate::labels::LabelSource;
+use crate::parse;
+
+/// A selector: an expression over labels that decides which objects are meant.
+///
+/// Cloning shares the expression. Two selectors are equal if their canonical forms are; order and
+/// hash follow the canonical text too, so a map keyed by selectors can be asked by canonical `&str`.
+/// Canonical form and id are made when they are first asked for, and kept.
+#[derive(Clone)]
+pub struct Selector(Arc<Inner>);
+
+struct Inner {
+    expr: Expr,
+    canonical: OnceLock<Box<str>>,
+    id: OnceLock<SelectorId>,
+}
+
+static ALL: LazyLock<Selector> = LazyLock::new(|| Selector::from_checked(Expr::All));
+static NONE: LazyLock<Selector> =
+    LazyLock::new(|| Selector::from_checked(Expr::negated(Expr::All)));
+
+impl Selector {
+    /// Parses a selector. Empty or blank text is `all()`.
+    ///
+    /// # Errors
+    /// [`ParseError`] with the offending part of `text`.
+    pub fn parse(text: &str) -> Result<Selector, ParseError> {
+        match parse::expression(text)? {
+            Expr::All => Ok(Selector::all()),
+            expr => Ok(Selector::from_checked(expr)),
+        }
+    }
+
+    /// Checks the syntax like [`Selector::parse`], without building anything.
+    ///
+    /// # Errors
+    /// The error that `parse` would give.
+    pub fn validate(text: &str) -> Result<(), ParseError> {
+        parse::syntax(text)
+    }
+
+    /// The canonical form of `text`, or `text` without surrounding white space if it is not a selector
+    /// (`Normalise` of `libcalico-go/lib/selector/selector.go`).
+    #[must_use]
+    pub fn normalise(text: &str) -> String {
+        let text = text.trim();
+        parse::expression(text).map_or_else(|_| text.to_owned(), |expr| expr.to_string())
+    }
+
+    /// The selector `all()`, which matches everything.
+    #[must_use]
+    pub fn all() -> Selector {
+        ALL.clone()
+    }
+
+    /// The selector `!all()`, which matches nothing.
+    #[must_use]
+    pub fn none() -> Selector {
+        NONE.clone()
+    }
+
+    /// Makes a selector of an expression that was built or rewritten by code.
+    ///
+    /// # Errors
+    /// [`ExprError`] if the expression has no canonical form that could be parsed again.
+    pub fn from_expr(expr: Expr) -> Result<Selector, ExprError> {
+        expr.check(MAX_DEPTH)?;
+        Ok(Selector::from_checked(expr))
+    }
+
+    fn from_checked(expr: Expr) -> Selector {
+        Selector(Arc::new(Inner {
+            expr,
+            canonical: OnceLock::new(),
+            id: OnceLock::new(),
+        }))
+    }
+
+    /// The expression.
+    #[must_use]
+    pub fn expr(&self) -> &Expr {
+        &self.0.expr
+    }
+
+    /// The canonical form: one spelling for all selectors that differ only in white space, quotes,
+    /// needless parentheses, or order and repetition within a set.
+    #[must_use]
+    pub fn canonical(&self) -> &str {
+        self.0
+            .canonical
+            .get_or_init(|| self.0.expr.to_string().into())
+    }
+
+    /// The id, `s:` and the hash of the canonical form.
+    #[must_use]
+    pub fn id(&self) -> SelectorId {
+        *self
+            .0
+            .id
+            .get_or_init(|| SelectorId::of_canonical(self.canonical()))
+    }
+
+    /// Whether the selector holds for `labels`.
+    #[must_use]
+    pub fn matches<L: LabelSource + ?Sized>(&self, labels: &L) -> bool {
+        self.0.expr.matches(labels)
+    }
+
+    /// What must be true of single labels wherever this selector matches.
+    #[must_use]
+    pub fn facts(&self) -> Facts<'_> {
+        Facts::of(&self.0.expr)
+    }
+
+    /// The same selector with `prefix` put before every label name.
+    ///
+    /// A policy's namespace selector looks at labels named `pcns.…` of the endpoints in the namespace,
+    /// a service account selector at `pcsa.…`. The prefix must consist of label characters. A name
+    /// may come out longer than the parser would take.
+    #[must_use]
+    pub fn with_label_prefix(&self, prefix: &str) -> Selector {
+        debug_assert!(prefix.chars().all(crate::expr::is_label_char));
+        Selector::from_checked(self.0.expr.with_label_prefix(prefix))
+    }
+}
+
+impl Default for Selector {
+    /// `all()`, like the empty text.
+    fn default() -> Selector {
+        Selector::all()
+    }
+}
+
+impl FromStr for Selector {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Selector, ParseError> {
+        Selector::parse(text)
+    }
+}
+
+impl fmt::Display for Selector {
+    /// Writes the canonical form.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.canonical())
+    }
+}
+
+impl fmt::Debug for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Selector({})", self.expr())
+    }
+}
+
+impl PartialEq for Selector {
+    fn eq(&self, other: &Selector) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.canonical() == other.canonical()
+    }
+}
+
+impl Eq for Selector {}
+
+impl PartialOrd for Selector {
+    fn partial_cmp(&self, other: &Selector) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Selector {
+    fn cmp(&self, other: &Selector) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return Ordering::Equal;
+        }
+        self.canonical().cmp(other.canonical())
+    }
+}
+
+impl Hash for Selector {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.canonical().hash(state);
+    }
+}
+
+impl Borrow<str> for Selector {
+    /// The canonical form, by which selectors are compared and hashed.
+    fn borrow(&self) -> &str {
+        self.canonical()
+    }
+}

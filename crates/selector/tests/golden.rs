@@ -1,0 +1,121 @@
+//! Every selector that was run through the original, compared in every respect.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read as _;
+
+use serde_json::Value;
+use tortie_selector::Selector;
+
+fn golden() -> Vec<Value> {
+    let compressed = &include_bytes!("../testdata/selectors.json.gz")[..];
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(compressed)
+        .read_to_string(&mut text)
+        .expect("test data is gzip");
+    let data: Value = serde_json::from_str(&text).expect("test data is JSON");
+    data["selectors"].as_array().expect("a list").clone()
+}
+
+fn str_of(value: &Value) -> &str {
+    value.as_str().expect("a string")
+}
+
+#[test]
+fn valid_and_invalid_are_told_apart() {
+    let golden = golden();
+    assert_eq!(golden.len(), 529);
+    for entry in &golden {
+        let input = str_of(&entry["input"]);
+        assert_eq!(
+            Selector::parse(input).is_ok(),
+            entry["valid"] == true,
+            "{input:?}: {:?}",
+            Selector::parse(input).map_err(|error| error.to_string()),
+        );
+        assert_eq!(
+            Selector::validate(input),
+            Selector::parse(input).map(drop),
+            "{input:?}"
+        );
+        assert_eq!(
+            Selector::normalise(input),
+            str_of(&entry["normalise"]),
+            "{input:?}"
+        );
+    }
+}
+
+#[test]
+fn canonical_forms_and_ids_are_equal() {
+    for entry in golden().iter().filter(|entry| entry["valid"] == true) {
+        let input = str_of(&entry["input"]);
+        let selector = Selector::parse(input).expect("valid");
+        let canonical = str_of(&entry["canonical"]);
+        assert_eq!(selector.canonical(), canonical, "{input:?}");
+        assert_eq!(
+            selector.id().as_str(),
+            str_of(&entry["unique_id"]),
+            "{input:?}"
+        );
+
+        let again = Selector::parse(canonical).expect("canonical forms are valid");
+        assert_eq!(
+            again == selector,
+            entry["canonical_reparses_to_itself"] == true,
+            "{input:?}"
+        );
+    }
+}
+
+#[test]
+fn evaluations_are_equal() {
+    let mut evaluations = 0;
+    for entry in golden().iter().filter(|entry| entry["valid"] == true) {
+        let input = str_of(&entry["input"]);
+        let selector = Selector::parse(input).expect("valid");
+        let reparsed = Selector::parse(selector.canonical()).expect("valid");
+        for evaluation in entry["evals"].as_array().expect("a list") {
+            let pairs: Vec<(&str, &str)> = evaluation["labels"]
+                .as_object()
+                .expect("an object")
+                .iter()
+                .map(|(name, value)| (name.as_str(), str_of(value)))
+                .collect();
+            let map: HashMap<&str, &str> = pairs.iter().copied().collect();
+            let expected = evaluation["match"] == true;
+            assert_eq!(selector.matches(&pairs), expected, "{input:?} {pairs:?}");
+            assert_eq!(selector.matches(&map), expected, "{input:?} {pairs:?}");
+            assert_eq!(reparsed.matches(&map), expected, "{input:?} {pairs:?}");
+            evaluations += 1;
+        }
+    }
+    assert!(evaluations > 1998, "{evaluations}");
+}
+
+#[test]
+fn facts_are_equal() {
+    for entry in golden().iter().filter(|entry| entry["valid"] == true) {
+        let input = str_of(&entry["input"]);
+        let selector = Selector::parse(input).expect("valid");
+        let actual: BTreeMap<&str, Value> = selector
+            .facts()
+            .iter()
+            .map(|(label, facts)| {
+                let facts = serde_json::json!({
+                    "must_be_present": facts.must_be_present,
+                    "must_be_absent": facts.must_be_absent,
+                    "must_have_one_of_values": facts.one_of,
+                });
+                (label, facts)
+            })
+            .collect();
+        let expected: BTreeMap<&str, Value> = entry
+            .get("label_restrictions")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .map(|(label, facts)| (label.as_str(), facts.clone()))
+            .collect();
+        assert_eq!(actual, expected, "{input:?}");
+    }
+}
