@@ -1,2 +1,65 @@
-//! iptables chains, rendering, rule hashes, and a table reconciler as a plan/result state machine.
+//! iptables: chains of typed rules, their exact text and hashes, and a reconciler that keeps a
+//! kernel table as described.
+//!
+//! Nothing here runs a program or reads a clock; whoever embeds the crate hands the text to
+//! `iptables-restore`.  A rule is data: matches and an action, which can be evaluated as well as
+//! printed.  What would make `iptables-restore` refuse a whole table (a name that is too long, a
+//! quote in a comment, a mark without bits) cannot be expressed.
+//!
+//! ```
+//! use tortie_iptables::{
+//!     Action, Chain, ChainName, Features, MarkBits, Matches, PortList, Protocol, Renderer, Rule,
+//! };
+//!
+//! let accepted = MarkBits::new(0x10000).expect("not zero");
+//! let chain = Chain::new(
+//!     ChainName::new("web-in")?,
+//!     vec![
+//!         Rule::when(
+//!             Matches::new().protocol(Protocol::Tcp).destination_ports(PortList::single(443)),
+//!             Action::SetMark(accepted),
+//!         )
+//!         .comment("web traffic"),
+//!         Rule::when(Matches::new().mark_set(accepted), Action::Return),
+//!     ],
+//! );
+//!
+//! let rendered = Renderer::new(Features::ALL).chain(&chain);
+//! let mut line = String::new();
+//! rendered.write_append(0, &mut line);
+//! assert_eq!(
+//!     line,
+//!     "-A web-in -m comment --comment \"cali:XKAklZrr_trrvA7w\" \
+//!      -m comment --comment \"web traffic\" \
+//!      -p tcp -m multiport --destination-ports 443 --jump MARK --set-mark 0x10000/0x10000"
+//! );
+//! # Ok::<(), tortie_iptables::InvalidName>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod action;
+mod chain;
+mod features;
+mod hash;
+mod mark;
+mod matches;
+mod name;
+mod render;
+mod text;
+mod values;
+
+pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
+pub use chain::{Chain, Comment, Origin, Rule};
+pub use features::{Features, Version};
+pub use hash::{HASH_COMMENT_PREFIX, RuleHash};
+pub use mark::{MarkBits, MaskedMark};
+pub use matches::{Match, Matches, Side};
+pub use name::{
+    ChainName, ChainPrefix, Family, InterfaceName, InvalidName, IpSetName, Table, kernel_chain,
+    limited_id,
+};
+pub use render::{HookPosition, RenderedChain, Renderer, rule_hashes, write_rest};
+pub use values::{
+    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidNet, InvalidRate, Net,
+    PortList, PortRange, Protocol, Rate, RateUnit,
+};

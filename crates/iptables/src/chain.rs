@@ -1,0 +1,138 @@
+//! Rules and chains.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::action::Action;
+use crate::matches::Matches;
+use crate::name::ChainName;
+
+/// A chain as it should be: its name and its rules in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// The name.
+    pub name: ChainName,
+    /// The rules.
+    pub rules: Vec<Rule>,
+}
+
+impl Chain {
+    /// A chain of these rules.
+    #[must_use]
+    pub fn new(name: ChainName, rules: Vec<Rule>) -> Self {
+        Self { name, rules }
+    }
+
+    /// The chains that the rules jump or go to, in rule order, repetitions included.
+    pub fn targets(&self) -> impl Iterator<Item = ChainName> + '_ {
+        self.rules.iter().filter_map(Rule::target)
+    }
+}
+
+/// One rule: if a packet passes all matches, the action happens to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// What a packet must pass; nothing if empty.
+    pub matches: Matches,
+    /// What happens then; a rule without an action only counts packets and carries comments.
+    pub action: Option<Action>,
+    /// Notes for whoever lists the rules.
+    pub comments: SmallVec<[Comment; 1]>,
+    /// Where the rule comes from.  It is not part of the rule's text.
+    pub origin: Option<Origin>,
+}
+
+impl Rule {
+    /// A rule without matches or comments.
+    #[must_use]
+    pub fn new(action: Action) -> Self {
+        Self {
+            action: Some(action),
+            ..Self::default()
+        }
+    }
+
+    /// A rule that does `action` to packets that pass `matches`.
+    #[must_use]
+    pub fn when(matches: Matches, action: Action) -> Self {
+        Self {
+            matches,
+            action: Some(action),
+            ..Self::default()
+        }
+    }
+
+    /// The rule with one more comment; an empty comment is left out, as `iptables` refuses it.
+    #[must_use]
+    pub fn comment(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.add_comment(text);
+        self
+    }
+
+    /// Adds a comment; an empty comment is left out, as `iptables` refuses it.
+    pub fn add_comment(&mut self, text: impl Into<Cow<'static, str>>) {
+        self.comments.extend(Comment::new(text));
+    }
+
+    /// The rule with its origin.
+    #[must_use]
+    pub fn from_origin(mut self, origin: Option<Origin>) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    /// The chain that the rule jumps or goes to.
+    #[must_use]
+    pub fn target(&self) -> Option<ChainName> {
+        self.action.as_ref().and_then(Action::target)
+    }
+}
+
+/// Where a rule comes from, for diagnostics.  This crate neither reads nor writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// The object that asked for the rule, in the words of whoever made the chain.
+    pub owner: Arc<str>,
+    /// Which part of the object, counted from 0.
+    pub part: Option<u32>,
+}
+
+/// A comment as the kernel will show it: never empty, ASCII letters, digits, spaces and
+/// `_@%+=:,./-` only, at most 256 bytes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Comment(Cow<'static, str>);
+
+impl Comment {
+    /// The longest comment; what is beyond is cut off.
+    pub const MAX_LEN: usize = 256;
+
+    /// Every other character becomes `_`; `None` if there is no character at all.
+    #[must_use]
+    pub fn new(text: impl Into<Cow<'static, str>>) -> Option<Self> {
+        let text = text.into();
+        if text.is_empty() {
+            return None;
+        }
+        if text.len() <= Self::MAX_LEN && text.chars().all(is_plain) {
+            return Some(Self(text));
+        }
+        let plain = text.chars().map(|c| if is_plain(c) { c } else { '_' });
+        Some(Self(Cow::Owned(plain.take(Self::MAX_LEN).collect())))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+const fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric()
+        || matches!(
+            c,
+            '_' | ' ' | '@' | '%' | '+' | '=' | ':' | ',' | '.' | '/' | '-'
+        )
+}

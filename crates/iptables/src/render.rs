@@ -1,0 +1,242 @@
+//! From rules to the lines of `iptables-restore`.
+
+use std::fmt::Write as _;
+
+use crate::chain::{Chain, Rule};
+use crate::features::Features;
+use crate::hash::{HASH_COMMENT_PREFIX, RuleHash, RuleHasher};
+use crate::name::ChainName;
+
+/// Where rules go that are added to one of the kernel's own chains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HookPosition {
+    /// Before the rules of others.
+    Insert,
+    /// After the rules of others.
+    Append,
+}
+
+/// Turns chains into text and hashes; reuses its buffer from chain to chain.
+#[derive(Debug, Clone)]
+pub struct Renderer {
+    features: Features,
+    text: String,
+}
+
+impl Renderer {
+    /// A renderer for a system with these features.
+    #[must_use]
+    pub fn new(features: Features) -> Self {
+        Self {
+            features,
+            text: String::new(),
+        }
+    }
+
+    /// The features that texts are rendered for.
+    #[must_use]
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Renders a chain of ours.
+    pub fn chain(&mut self, chain: &Chain) -> RenderedChain {
+        self.rules(chain.name, chain.name.as_str(), &chain.rules)
+    }
+
+    /// Renders rules that are added to a chain of the kernel's.  The same rule has different hashes
+    /// at the two positions.
+    pub fn hook(
+        &mut self,
+        kernel_chain: ChainName,
+        position: HookPosition,
+        rules: &[Rule],
+    ) -> RenderedChain {
+        match position {
+            HookPosition::Insert => self.rules(kernel_chain, kernel_chain.as_str(), rules),
+            HookPosition::Append => {
+                let hashed_name = format!("{kernel_chain}*appends*");
+                self.rules(kernel_chain, &hashed_name, rules)
+            }
+        }
+    }
+
+    fn rules(&mut self, name: ChainName, hashed_name: &str, rules: &[Rule]) -> RenderedChain {
+        self.text.clear();
+        let mut hasher = RuleHasher::new(hashed_name);
+        let mut lines = Vec::with_capacity(rules.len());
+        let mut targets = Vec::new();
+        for rule in rules {
+            let start = self.text.len();
+            write_rest(rule, &self.features, &mut self.text);
+            let hash = hasher.next(&self.text[start..]);
+            lines.push(Line {
+                end: self.text.len(),
+                hash,
+            });
+            targets.extend(rule.target());
+        }
+        RenderedChain {
+            name,
+            text: self.text.as_str().into(),
+            lines: lines.into(),
+            targets: targets.into(),
+        }
+    }
+}
+
+/// A chain as text, rendered once and shared from then on: the hash of each rule, what stands
+/// behind its hash comment, and the chains that it leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderedChain {
+    name: ChainName,
+    text: Box<str>,
+    lines: Box<[Line]>,
+    targets: Box<[ChainName]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Line {
+    end: usize,
+    hash: RuleHash,
+}
+
+impl RenderedChain {
+    /// The chain's name in the kernel.
+    #[must_use]
+    pub fn name(&self) -> ChainName {
+        self.name
+    }
+
+    /// How many rules there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether there are no rules.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The hashes, in rule order.
+    #[must_use]
+    pub fn hashes(&self) -> impl ExactSizeIterator<Item = RuleHash> + '_ {
+        self.lines.iter().map(|line| line.hash)
+    }
+
+    /// The hash of the rule with this index; `None` beyond the last rule.
+    #[must_use]
+    pub fn hash(&self, index: usize) -> Option<RuleHash> {
+        self.lines.get(index).map(|line| line.hash)
+    }
+
+    /// Comments, matches and action of the rule with this index: all that stands behind the hash
+    /// comment.  Empty beyond the last rule.
+    #[must_use]
+    pub fn rest(&self, index: usize) -> &str {
+        let Some(line) = self.lines.get(index) else {
+            return "";
+        };
+        let start = index
+            .checked_sub(1)
+            .map_or(0, |before| self.lines[before].end);
+        &self.text[start..line.end]
+    }
+
+    /// The chains that the rules jump or go to, in rule order, repetitions included.
+    #[must_use]
+    pub fn targets(&self) -> &[ChainName] {
+        &self.targets
+    }
+
+    /// Writes the line that appends the rule: `-A CHAIN …`.  All of these write nothing beyond the
+    /// last rule, and no line end.
+    pub fn write_append(&self, index: usize, out: &mut String) {
+        self.write_line(index, "-A", None, out);
+    }
+
+    /// Writes the line that inserts the rule at the top: `-I CHAIN …`.
+    pub fn write_insert(&self, index: usize, out: &mut String) {
+        self.write_line(index, "-I", None, out);
+    }
+
+    /// Writes the line that inserts the rule as number `position`, counted from 1: `-I CHAIN N …`.
+    pub fn write_insert_at(&self, index: usize, position: usize, out: &mut String) {
+        self.write_line(index, "-I", Some(position), out);
+    }
+
+    /// Writes the line that puts the rule in the place of number `position`, counted from 1:
+    /// `-R CHAIN N …`.
+    pub fn write_replace(&self, index: usize, position: usize, out: &mut String) {
+        self.write_line(index, "-R", Some(position), out);
+    }
+
+    /// Each rule's `-A` line.
+    #[must_use]
+    pub fn append_lines(&self) -> impl ExactSizeIterator<Item = String> + '_ {
+        (0..self.len()).map(|index| {
+            let mut line = String::new();
+            self.write_append(index, &mut line);
+            line
+        })
+    }
+
+    fn write_line(&self, index: usize, verb: &str, position: Option<usize>, out: &mut String) {
+        let Some(hash) = self.hash(index) else { return };
+        out.push_str(verb);
+        out.push(' ');
+        out.push_str(self.name.as_str());
+        if let Some(position) = position {
+            infallible(write!(out, " {position}"));
+        }
+        out.push_str(" -m comment --comment \"");
+        out.push_str(HASH_COMMENT_PREFIX);
+        out.push_str(hash.as_str());
+        out.push('"');
+        let rest = self.rest(index);
+        if !rest.is_empty() {
+            out.push(' ');
+            out.push_str(rest);
+        }
+    }
+}
+
+/// The hashes of a chain's rules.
+#[must_use]
+pub fn rule_hashes(chain: &Chain, features: &Features) -> Vec<RuleHash> {
+    Renderer::new(*features).chain(chain).hashes().collect()
+}
+
+/// Appends comments, matches and action of a rule, single spaces between them.
+pub fn write_rest(rule: &Rule, features: &Features, out: &mut String) {
+    let start = out.len();
+    let separate = |out: &mut String| {
+        if out.len() > start {
+            out.push(' ');
+        }
+    };
+    for comment in &rule.comments {
+        separate(out);
+        out.push_str("-m comment --comment \"");
+        out.push_str(comment.as_str());
+        out.push('"');
+    }
+    for question in rule.matches.iter() {
+        separate(out);
+        infallible(write!(out, "{question}"));
+    }
+    if let Some(action) = &rule.action {
+        separate(out);
+        infallible(action.write(features, out));
+    }
+}
+
+/// Writing to a `String` does not fail.
+fn infallible(result: std::fmt::Result) {
+    debug_assert!(result.is_ok());
+}
+
+#[cfg(test)]
+mod tests;

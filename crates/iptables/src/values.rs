@@ -1,0 +1,510 @@
+//! The values that rules ask for: interfaces, protocols, networks, ports, rates.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+use crate::name::{Family, InterfaceName};
+
+/// An interface, or all interfaces that start alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfacePattern {
+    /// The name, or the beginning of names.
+    pub name: InterfaceName,
+    /// `name` is only the beginning (`iptables` writes `name+`).
+    pub is_prefix: bool,
+}
+
+impl InterfacePattern {
+    /// Exactly this interface.
+    #[must_use]
+    pub const fn exact(name: InterfaceName) -> Self {
+        Self {
+            name,
+            is_prefix: false,
+        }
+    }
+
+    /// All interfaces whose names start like this.
+    #[must_use]
+    pub const fn prefix(name: InterfaceName) -> Self {
+        Self {
+            name,
+            is_prefix: true,
+        }
+    }
+
+    /// Whether an interface of this name matches.
+    #[must_use]
+    pub fn matches(&self, interface: &str) -> bool {
+        if self.is_prefix {
+            interface.starts_with(self.name.as_str())
+        } else {
+            interface == self.name.as_str()
+        }
+    }
+}
+
+impl From<InterfaceName> for InterfacePattern {
+    fn from(name: InterfaceName) -> Self {
+        Self::exact(name)
+    }
+}
+
+impl fmt::Display for InterfacePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name.as_str())?;
+        f.write_str(if self.is_prefix { "+" } else { "" })
+    }
+}
+
+/// A set of connection tracking states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConntrackStates(&'static [ConntrackState]);
+
+impl ConntrackStates {
+    /// Part of a known connection, or related to one.
+    pub const RELATED_OR_ESTABLISHED: Self =
+        Self(&[ConntrackState::Related, ConntrackState::Established]);
+    /// Belongs to no connection and cannot start one.
+    pub const INVALID: Self = Self(&[ConntrackState::Invalid]);
+    /// First packet of a connection.
+    pub const NEW: Self = Self(&[ConntrackState::New]);
+    /// The connection's destination was translated.
+    pub const DNAT: Self = Self(&[ConntrackState::Dnat]);
+
+    /// The states, in the order in which they are written.
+    #[must_use]
+    pub const fn states(self) -> &'static [ConntrackState] {
+        self.0
+    }
+}
+
+/// A connection tracking state, as `-m conntrack --ctstate` names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConntrackState {
+    /// `NEW`
+    New,
+    /// `ESTABLISHED`
+    Established,
+    /// `RELATED`
+    Related,
+    /// `INVALID`
+    Invalid,
+    /// `DNAT`: not a state but a status, yet asked for in the same list.
+    Dnat,
+}
+
+impl ConntrackState {
+    /// The state's name on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "NEW",
+            Self::Established => "ESTABLISHED",
+            Self::Related => "RELATED",
+            Self::Invalid => "INVALID",
+            Self::Dnat => "DNAT",
+        }
+    }
+}
+
+/// A transport protocol.  The same protocol by name and by number are different texts, hence
+/// different rules; which one is used is the caller's choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// `tcp`
+    Tcp,
+    /// `udp`
+    Udp,
+    /// `udplite`
+    UdpLite,
+    /// `sctp`
+    Sctp,
+    /// `icmp`
+    Icmp,
+    /// `icmpv6`
+    IcmpV6,
+    /// By number; 0 is every protocol.
+    Number(u8),
+}
+
+impl Protocol {
+    /// A protocol by its name, in lower case.  Other names are refused, because one that is missing
+    /// from the node's `/etc/protocols` would make `iptables-restore` reject the whole table.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "tcp" => Self::Tcp,
+            "udp" => Self::Udp,
+            "udplite" => Self::UdpLite,
+            "sctp" => Self::Sctp,
+            "icmp" => Self::Icmp,
+            "icmpv6" => Self::IcmpV6,
+            _ => return None,
+        })
+    }
+
+    /// The protocol's number in the IP header.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::UdpLite => 136,
+            Self::Sctp => 132,
+            Self::Icmp => 1,
+            Self::IcmpV6 => 58,
+            Self::Number(number) => number,
+        }
+    }
+
+    /// Whether `-m multiport` accepts the protocol (TCP, UDP, UDP-Lite, DCCP, SCTP).
+    #[must_use]
+    pub const fn has_ports(self) -> bool {
+        matches!(self.number(), 6 | 17 | 33 | 132 | 136)
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::UdpLite => "udplite",
+            Self::Sctp => "sctp",
+            Self::Icmp => "icmp",
+            Self::IcmpV6 => "icmpv6",
+            Self::Number(number) => return write!(f, "{number}"),
+        })
+    }
+}
+
+/// A network, or a host written without a prefix length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Net {
+    addr: IpAddr,
+    prefix_len: Option<u8>,
+}
+
+impl Net {
+    /// A single address, written bare.
+    #[must_use]
+    pub const fn host(addr: IpAddr) -> Self {
+        Self {
+            addr,
+            prefix_len: None,
+        }
+    }
+
+    /// A network, written `addr/prefix_len`; `None` if the prefix is longer than the address.  The
+    /// address is kept as given, also below the prefix; the kernel masks it.
+    #[must_use]
+    pub const fn new(addr: IpAddr, prefix_len: u8) -> Option<Self> {
+        let max = if addr.is_ipv4() { 32 } else { 128 };
+        if prefix_len > max {
+            None
+        } else {
+            Some(Self {
+                addr,
+                prefix_len: Some(prefix_len),
+            })
+        }
+    }
+
+    /// The address, perhaps with bits below the prefix.
+    #[must_use]
+    pub const fn addr(self) -> IpAddr {
+        self.addr
+    }
+
+    /// The length of the prefix; the full length of the address for a host.
+    #[must_use]
+    pub const fn prefix_len(self) -> u8 {
+        match self.prefix_len {
+            Some(len) => len,
+            None if self.addr.is_ipv4() => 32,
+            None => 128,
+        }
+    }
+
+    /// The IP version.
+    #[must_use]
+    pub const fn family(self) -> Family {
+        Family::of(self.addr)
+    }
+
+    /// Whether the address is in the network.
+    #[must_use]
+    pub fn contains(self, addr: IpAddr) -> bool {
+        let len = u32::from(self.prefix_len());
+        match (self.addr, addr) {
+            (IpAddr::V4(net), IpAddr::V4(addr)) => {
+                (net.to_bits() ^ addr.to_bits())
+                    .checked_shr(32 - len)
+                    .unwrap_or(0)
+                    == 0
+            }
+            (IpAddr::V6(net), IpAddr::V6(addr)) => {
+                (net.to_bits() ^ addr.to_bits())
+                    .checked_shr(128 - len)
+                    .unwrap_or(0)
+                    == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl From<IpAddr> for Net {
+    fn from(addr: IpAddr) -> Self {
+        Self::host(addr)
+    }
+}
+
+impl std::str::FromStr for Net {
+    type Err = InvalidNet;
+
+    fn from_str(text: &str) -> Result<Self, InvalidNet> {
+        let invalid = || InvalidNet(text.to_owned());
+        match text.split_once('/') {
+            None => text.parse().map(Self::host).map_err(|_| invalid()),
+            Some((addr, len)) => {
+                let addr = addr.parse().map_err(|_| invalid())?;
+                let len = len.parse().map_err(|_| invalid())?;
+                Self::new(addr, len).ok_or_else(invalid)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.addr)?;
+        self.prefix_len.map_or(Ok(()), |len| write!(f, "/{len}"))
+    }
+}
+
+/// A text that is neither an address nor `address/length`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither an address nor a network")]
+pub struct InvalidNet(pub String);
+
+/// Ports from `first` to `last`, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+impl PortRange {
+    /// All ports from `first` to `last`; `None` if there are none.
+    #[must_use]
+    pub const fn new(first: u16, last: u16) -> Option<Self> {
+        if first > last {
+            None
+        } else {
+            Some(Self { first, last })
+        }
+    }
+
+    /// One port.
+    #[must_use]
+    pub const fn single(port: u16) -> Self {
+        Self {
+            first: port,
+            last: port,
+        }
+    }
+
+    /// The lowest port.
+    #[must_use]
+    pub const fn first(self) -> u16 {
+        self.first
+    }
+
+    /// The highest port.
+    #[must_use]
+    pub const fn last(self) -> u16 {
+        self.last
+    }
+
+    /// How many of the 15 slots of a `multiport` match the range takes.
+    const fn slots(self) -> usize {
+        if self.first == self.last { 1 } else { 2 }
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}:{}", self.first, self.last)
+        }
+    }
+}
+
+/// Ports that fit into one `multiport` match: never empty, at most 15 slots, where a port takes one
+/// and a range two.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortList(SmallVec<[PortRange; 4]>);
+
+impl PortList {
+    /// What one `multiport` match holds.
+    pub const MAX_SLOTS: usize = 15;
+
+    /// One port.
+    #[must_use]
+    pub fn single(port: u16) -> Self {
+        Self(SmallVec::from_slice(&[PortRange::single(port)]))
+    }
+
+    /// Cuts a list of any length into matches, filling each as far as the next range fits.  The
+    /// order is kept; an empty list gives no match.
+    #[must_use]
+    pub fn split(ports: &[PortRange]) -> Vec<Self> {
+        let mut lists: Vec<Self> = Vec::new();
+        let mut free = 0;
+        for &range in ports {
+            match lists.last_mut() {
+                Some(list) if range.slots() <= free => list.0.push(range),
+                _ => {
+                    lists.push(Self(SmallVec::from_slice(&[range])));
+                    free = Self::MAX_SLOTS;
+                }
+            }
+            free -= range.slots();
+        }
+        lists
+    }
+
+    /// The ranges, in order.
+    #[must_use]
+    pub fn ranges(&self) -> &[PortRange] {
+        &self.0
+    }
+
+    /// Whether the port is in one of the ranges.
+    #[must_use]
+    pub fn contains(&self, port: u16) -> bool {
+        self.0
+            .iter()
+            .any(|range| range.first <= port && port <= range.last)
+    }
+}
+
+impl From<PortRange> for PortList {
+    fn from(range: PortRange) -> Self {
+        Self(SmallVec::from_slice(&[range]))
+    }
+}
+
+impl fmt::Display for PortList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, range) in self.0.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { "," })?;
+            write!(f, "{range}")?;
+        }
+        Ok(())
+    }
+}
+
+/// An ICMP message type, with its code or with any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IcmpType {
+    /// The type.
+    pub number: u8,
+    /// The code; `None` is any.
+    pub code: Option<u8>,
+}
+
+impl fmt::Display for IcmpType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.number)?;
+        self.code.map_or(Ok(()), |code| write!(f, "/{code}"))
+    }
+}
+
+/// How often something may happen, such as `10/second`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate {
+    count: u16,
+    per: RateUnit,
+}
+
+impl Rate {
+    /// The kernel counts in steps of 1/10000 second, so more cannot be told apart.
+    pub const MAX_PER_SECOND: u16 = 10_000;
+
+    /// `count` times in each `per`; `None` for 0 and for more than [`Rate::MAX_PER_SECOND`].
+    #[must_use]
+    pub const fn new(count: u16, per: RateUnit) -> Option<Self> {
+        if count == 0 || count > Self::MAX_PER_SECOND {
+            None
+        } else {
+            Some(Self { count, per })
+        }
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn count(self) -> u16 {
+        self.count
+    }
+
+    /// In which time.
+    #[must_use]
+    pub const fn per(self) -> RateUnit {
+        self.per
+    }
+}
+
+impl std::str::FromStr for Rate {
+    type Err = InvalidRate;
+
+    /// `N/second`, `N/minute`, `N/hour` or `N/day`.
+    fn from_str(text: &str) -> Result<Self, InvalidRate> {
+        let invalid = || InvalidRate(text.to_owned());
+        let (count, per) = text.split_once('/').ok_or_else(invalid)?;
+        let per = match per {
+            "second" => RateUnit::Second,
+            "minute" => RateUnit::Minute,
+            "hour" => RateUnit::Hour,
+            "day" => RateUnit::Day,
+            _ => return Err(invalid()),
+        };
+        Self::new(count.parse().map_err(|_| invalid())?, per).ok_or_else(invalid)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let per = match self.per {
+            RateUnit::Second => "second",
+            RateUnit::Minute => "minute",
+            RateUnit::Hour => "hour",
+            RateUnit::Day => "day",
+        };
+        write!(f, "{}/{per}", self.count)
+    }
+}
+
+/// The time in which a [`Rate`] counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names say it all")]
+pub enum RateUnit {
+    Second,
+    Minute,
+    Hour,
+    Day,
+}
+
+/// A text that is not `N/second`, `N/minute`, `N/hour` or `N/day` with N from 1 to 10000.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a rate such as 10/second")]
+pub struct InvalidRate(pub String);
+
+#[cfg(test)]
+mod tests;
