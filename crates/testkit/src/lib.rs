@@ -1,2 +1,29 @@
-//! Test support for the Tortie workspace (unpublished).
+//! Test support for the Tortie workspace. Unpublished, and never a dependency outside tests, benches and `xtask`.
+//!
+//! | module | what it gives |
+//! |---|---|
+//! | [`kernel`] | one question for every test that needs a real kernel: may it run here? |
+//! | [`netns`] | private network namespaces that vanish with the process |
+//! | [`lab`] | a node with pods, built from namespaces, and the measured reachability between them |
+//!
+//! ```no_run
+//! use tortie_testkit::lab::{Lab, LabOptions, Pod, Port, Timing};
+//!
+//! let pods = [
+//!     Pod::new("web", "front", ["192.168.1.10".parse()?], [Port::tcp(80)]),
+//!     Pod::new("web", "back", ["192.168.1.11".parse()?], [Port::tcp(80), Port::udp(53)]),
+//! ];
+//! let lab = Lab::new(&pods, &LabOptions::default())?;
+//! let measured = lab.probe(&lab.flows(), &Timing::default())?;
+//! println!("{measured}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the test kit is where tests get their processes, threads, clocks and files from"
+)]
+
+pub mod kernel;
+pub mod lab;
+pub mod netns;

@@ -1,0 +1,156 @@
+//! May tests that need a real kernel run here?
+//!
+//! Such tests create private network namespaces and program them; the host's own namespace is never touched.
+//! They need root, or an unprivileged user namespace, in which [`kernel_test!`](crate::kernel_test) then re-runs the
+//! test. `TORTIE_SKIP_KERNEL_TESTS=1` skips them, with a count on standard error.
+//!
+//! ```no_run
+//! tortie_testkit::kernel_test! {
+//!     fn loopback_answers() {
+//!         let namespace = tortie_testkit::netns::Namespace::new().unwrap();
+//!         namespace.shell("ping -c1 127.0.0.1").unwrap();
+//!     }
+//! }
+//! ```
+
+use std::{
+    io::Write,
+    process::{Command, ExitStatus},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use crate::netns::{on_own_thread, unshare_network};
+
+/// Set to `1` to skip every test that needs a kernel.
+pub const SKIP_VARIABLE: &str = "TORTIE_SKIP_KERNEL_TESTS";
+
+/// Marks a process that was started again inside a user namespace, so that it does not try once more.
+const REEXEC_VARIABLE: &str = "TORTIE_KERNEL_TESTS_IN_USER_NAMESPACE";
+
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Proof that this process may create and program network namespaces.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Kernel;
+
+/// Why a kernel test cannot run in this process.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// [`SKIP_VARIABLE`] asks for it.
+    #[error("skipped because {SKIP_VARIABLE} is set ({count} so far in this process)")]
+    Skipped {
+        /// How many were skipped by this process, this one included.
+        count: usize,
+    },
+    /// This process may not create network namespaces; a user namespace may help, see [`in_user_namespace`].
+    #[error(
+        "no permission to create a network namespace: {0} (run as root, allow unprivileged user namespaces, or set {SKIP_VARIABLE}=1)"
+    )]
+    NotPermitted(#[source] std::io::Error),
+    /// A tool is missing.
+    #[error("`ip` (iproute2) cannot be run: {0}")]
+    NoIpCommand(#[source] std::io::Error),
+    /// An unprivileged user namespace was tried, and that failed as well.
+    #[error("neither root nor an unprivileged user namespace: {0} (set {SKIP_VARIABLE}=1 to skip)")]
+    NoUserNamespace(String),
+}
+
+/// Says whether kernel tests may run in this process. The one gate that all kernel tests of the workspace pass.
+///
+/// # Errors
+/// The reason why not. A skipped test is counted, and the count is written to standard error past any capture.
+pub fn require() -> Result<Kernel, Unavailable> {
+    if std::env::var(SKIP_VARIABLE).is_ok_and(|value| value == "1") {
+        let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+        // Not eprintln!: the test harness would swallow it.
+        let _ = writeln!(
+            std::io::stderr(),
+            "kernel tests skipped: {count} ({SKIP_VARIABLE}=1)"
+        );
+        return Err(Unavailable::Skipped { count });
+    }
+    Command::new("ip")
+        .arg("-V")
+        .output()
+        .map_err(Unavailable::NoIpCommand)?;
+    on_own_thread(unshare_network).map_err(Unavailable::NotPermitted)?;
+    Ok(Kernel)
+}
+
+/// Runs this program again, with `arguments`, as root of a new user namespace with a mount namespace of its own.
+///
+/// # Errors
+/// If no such namespace can be had, with the reason.
+pub fn in_user_namespace<S: AsRef<std::ffi::OsStr>>(
+    arguments: impl IntoIterator<Item = S>,
+) -> Result<ExitStatus, Unavailable> {
+    let refused = |reason: String| Err(Unavailable::NoUserNamespace(reason));
+    if std::env::var_os(REEXEC_VARIABLE).is_some() {
+        return refused("already inside one, and network namespaces are still refused".to_owned());
+    }
+    let program =
+        std::env::current_exe().map_err(|error| Unavailable::NoUserNamespace(error.to_string()))?;
+    // iptables keeps its lock below /run, which the mapped root does not own.
+    let prepare = "mount -t tmpfs tmpfs /run";
+    let unshare = [
+        "--user",
+        "--map-root-user",
+        "--net",
+        "--mount",
+        "--",
+        "sh",
+        "-c",
+    ];
+    match Command::new("unshare").args(unshare).arg(prepare).output() {
+        Err(error) => return refused(format!("cannot run `unshare`: {error}")),
+        Ok(trial) if !trial.status.success() => {
+            return refused(String::from_utf8_lossy(&trial.stderr).trim().to_owned());
+        }
+        Ok(_) => {}
+    }
+    Command::new("unshare")
+        .args(unshare)
+        .arg(format!("{prepare} && exec \"$0\" \"$@\""))
+        .arg(program)
+        .args(arguments)
+        .env(REEXEC_VARIABLE, "1")
+        .status()
+        .map_err(|error| Unavailable::NoUserNamespace(error.to_string()))
+}
+
+/// Runs one test body, here or inside a user namespace. `path` is the module path of the test function and its
+/// name; [`kernel_test!`](crate::kernel_test) fills it in.
+///
+/// # Panics
+/// If the test cannot run at all, with the reason, and if it fails.
+pub fn run_test(path: &str, body: impl FnOnce()) {
+    match require() {
+        Ok(Kernel) => body(),
+        Err(Unavailable::Skipped { .. }) => {}
+        Err(Unavailable::NotPermitted(_)) => {
+            let name = path.split_once("::").map_or(path, |(_crate, rest)| rest);
+            match in_user_namespace([name, "--exact", "--nocapture", "--include-ignored"]) {
+                Ok(status) => assert!(
+                    status.success(),
+                    "{name} failed inside a user namespace: {status}"
+                ),
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+/// Declares a test that needs a real kernel: `kernel_test! { fn name() { … } }`.
+#[macro_export]
+macro_rules! kernel_test {
+    ($($(#[$attribute:meta])* fn $name:ident() $body:block)+) => {$(
+        #[test]
+        $(#[$attribute])*
+        fn $name() {
+            $crate::kernel::run_test(concat!(module_path!(), "::", stringify!($name)), || $body);
+        }
+    )+};
+}

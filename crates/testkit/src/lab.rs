@@ -1,0 +1,329 @@
+//! A node with pods on this machine, and the reachability between them.
+//!
+//! Every pod is a network namespace joined to the node's namespace by a veth pair, wired as Calico wires it: the
+//! node side is named by [`interface_name`] and has the address `ee:ee:ee:ee:ee:ee`, the pod side is `eth0` with the
+//! pod's addresses as /32 and /128 and default routes via `169.254.1.1` (which the node side answers by proxy ARP)
+//! and `fe80::ecee:eeff:feee:eeee`. A host outside the cluster hangs on the node's `eth0`.
+//!
+//! Every pod serves its ports over TCP, UDP and SCTP. [`Lab::probe`] tries any set of flows at the same time.
+
+mod client;
+mod flow;
+mod sctp;
+mod server;
+mod wiring;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr, TcpStream},
+    time::Duration,
+};
+
+pub use flow::{Family, Flow, Outcome, Place, Port, Protocol, Reachability};
+pub use wiring::{NODE_ADDRESSES, OUTSIDE_ADDRESSES, interface_name};
+
+use crate::netns::{Namespace, NetnsError};
+use server::Server;
+
+/// A pod as the laboratory sees it: addresses and ports, no labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    /// Its Kubernetes namespace and name.
+    pub place: Place,
+    /// Its addresses, at most one per family in practice.
+    pub addresses: Vec<IpAddr>,
+    /// What it serves.
+    pub ports: Vec<Port>,
+}
+
+impl Pod {
+    /// A pod `namespace/name`.
+    #[must_use]
+    pub fn new(
+        namespace: &str,
+        name: &str,
+        addresses: impl IntoIterator<Item = IpAddr>,
+        ports: impl IntoIterator<Item = Port>,
+    ) -> Self {
+        Self {
+            place: Place::pod(namespace, name),
+            addresses: addresses.into_iter().collect(),
+            ports: ports.into_iter().collect(),
+        }
+    }
+}
+
+/// Who configures the node's side of the pods' interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NodeSide {
+    /// The laboratory: routes to the pods, proxy ARP and forwarding are in place before [`Lab::new`] returns.
+    #[default]
+    Complete,
+    /// The agent under test; without it no packet reaches a pod.
+    ByAgent,
+}
+
+/// How to build a laboratory.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct LabOptions {
+    /// Who configures the node's side of the pods' interfaces.
+    pub node_side: NodeSide,
+}
+
+impl LabOptions {
+    /// Options that leave routes and interface settings on the node to the agent under test.
+    #[must_use]
+    pub fn for_agent() -> Self {
+        Self {
+            node_side: NodeSide::ByAgent,
+        }
+    }
+}
+
+/// How long a probe waits.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// No probe waits longer than this for its answer.
+    pub timeout: Duration,
+    /// The round ends early when no answer has come for this long.
+    pub quiet: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_millis(800),
+            quiet: Duration::from_millis(200),
+        }
+    }
+}
+
+impl Timing {
+    /// Patience for a second look: waits the whole `timeout` for every flow.
+    #[must_use]
+    pub fn patient(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            quiet: timeout,
+        }
+    }
+}
+
+/// A pod that stands in the laboratory.
+#[derive(Debug)]
+struct Station {
+    pod: Pod,
+    namespace: Namespace,
+    /// Stops when dropped; `None` for places that only send.
+    _server: Option<Server>,
+}
+
+/// A node with pods. Everything vanishes when it is dropped, or when the process dies.
+#[derive(Debug)]
+pub struct Lab {
+    options: LabOptions,
+    stations: BTreeMap<Place, Station>,
+}
+
+impl Lab {
+    /// Builds a node with `pods`.
+    ///
+    /// # Errors
+    /// If a namespace, an interface or a server cannot be made; nothing is left behind then.
+    pub fn new(pods: &[Pod], options: &LabOptions) -> Result<Self, NetnsError> {
+        let (node, outside) = wiring::build_node()?;
+        let served =
+            |place, addresses: [IpAddr; 2], namespace: Namespace| -> Result<Station, NetnsError> {
+                let pod = Pod {
+                    place,
+                    addresses: addresses.to_vec(),
+                    ports: Vec::new(),
+                };
+                let server = Server::start(&namespace, &pod)?;
+                Ok(Station {
+                    pod,
+                    namespace,
+                    _server: Some(server),
+                })
+            };
+        let stations = BTreeMap::from([
+            (Place::Node, served(Place::Node, NODE_ADDRESSES, node)?),
+            (
+                Place::Outside,
+                served(Place::Outside, OUTSIDE_ADDRESSES, outside)?,
+            ),
+        ]);
+        let mut lab = Self {
+            options: options.clone(),
+            stations,
+        };
+        lab.set_pods(pods)?;
+        Ok(lab)
+    }
+
+    /// Adds and removes pods so that the node has exactly `pods`. A pod that stays as it is keeps its namespace; one
+    /// whose addresses or ports differ is made anew.
+    ///
+    /// # Errors
+    /// If a namespace, an interface or a server cannot be made.
+    pub fn set_pods(&mut self, pods: &[Pod]) -> Result<(), NetnsError> {
+        let gone: Vec<Place> = self
+            .stations
+            .values()
+            .filter(|station| {
+                matches!(station.pod.place, Place::Pod { .. }) && !pods.contains(&station.pod)
+            })
+            .map(|station| station.pod.place.clone())
+            .collect();
+        // Deleting the link is what frees its name at once; the kernel takes its time with the namespace.
+        self.node().ip(gone
+            .iter()
+            .filter_map(interface_name)
+            .map(|name| format!("link del {name}")))?;
+        for place in &gone {
+            self.stations.remove(place);
+        }
+        let new: Vec<&Pod> = pods
+            .iter()
+            .filter(|pod| !self.stations.contains_key(&pod.place))
+            .collect();
+        let namespaces = wiring::connect_pods(self.node(), &new, self.options.node_side)?;
+        for (pod, namespace) in new.into_iter().zip(namespaces) {
+            let server = Server::start(&namespace, pod)?;
+            self.stations.insert(
+                pod.place.clone(),
+                Station {
+                    pod: pod.clone(),
+                    namespace,
+                    _server: Some(server),
+                },
+            );
+        }
+        Ok(())
+    }
+
+    /// Serves `ports` on the node or on the outside host as well, replacing what it served before.
+    ///
+    /// # Errors
+    /// If a server cannot be started, or there is no such place.
+    pub fn serve(&mut self, place: &Place, ports: &[Port]) -> Result<(), NetnsError> {
+        let station = self.stations.get_mut(place).ok_or_else(|| unknown(place))?;
+        station._server = None;
+        station.pod.ports = ports.to_vec();
+        station._server = Some(Server::start(&station.namespace, &station.pod)?);
+        Ok(())
+    }
+
+    /// The node's namespace: start the agent here.
+    ///
+    /// # Panics
+    /// Never: every laboratory has a node.
+    #[must_use]
+    pub fn node(&self) -> &Namespace {
+        &self.stations[&Place::Node].namespace
+    }
+
+    /// The namespace of a pod, of the node or of the host outside.
+    #[must_use]
+    pub fn namespace(&self, place: &Place) -> Option<&Namespace> {
+        self.stations.get(place).map(|station| &station.namespace)
+    }
+
+    /// The pods that stand, in order of their names.
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.stations
+            .values()
+            .map(|station| &station.pod)
+            .filter(|pod| matches!(pod.place, Place::Pod { .. }))
+    }
+
+    /// Every flow from a pod to a port of another pod, in every family that both have.
+    #[must_use]
+    pub fn flows(&self) -> Vec<Flow> {
+        let mut flows = Vec::new();
+        for from in self.pods() {
+            for to in self.pods().filter(|to| to.place != from.place) {
+                for family in [Family::V4, Family::V6] {
+                    let both = [from, to].iter().all(|pod| address(pod, family).is_some());
+                    flows.extend(to.ports.iter().filter(|_| both).map(|&port| Flow {
+                        from: from.place.clone(),
+                        to: to.place.clone(),
+                        port,
+                        family,
+                    }));
+                }
+            }
+        }
+        flows
+    }
+
+    /// Tries all `flows` at the same time and reports what became of each.
+    ///
+    /// # Errors
+    /// If a flow names an unknown place or an address that it lacks, or the prober itself cannot work. A flow that
+    /// does not come through is an outcome, not an error.
+    pub fn probe(&self, flows: &[Flow], timing: &Timing) -> Result<Reachability, NetnsError> {
+        let mut tries = Vec::with_capacity(flows.len());
+        for flow in flows {
+            let from = self
+                .stations
+                .get(&flow.from)
+                .ok_or_else(|| unknown(&flow.from))?;
+            let to = self
+                .stations
+                .get(&flow.to)
+                .ok_or_else(|| unknown(&flow.to))?;
+            let target = |pod| address(pod, flow.family).ok_or_else(|| unknown(&pod.place));
+            tries.push(client::Try {
+                flow,
+                namespace: &from.namespace,
+                source: target(&from.pod)?,
+                target: SocketAddr::new(target(&to.pod)?, flow.port.number),
+            });
+        }
+        client::probe(&tries, timing)
+    }
+
+    /// Opens a TCP connection that stays, to see what a later change does to it. The server names itself and then
+    /// echoes.
+    ///
+    /// # Errors
+    /// If the connection cannot be made within `timeout`.
+    pub fn connect(&self, flow: &Flow, timeout: Duration) -> Result<TcpStream, NetnsError> {
+        let from = self
+            .stations
+            .get(&flow.from)
+            .ok_or_else(|| unknown(&flow.from))?;
+        let to = self
+            .stations
+            .get(&flow.to)
+            .ok_or_else(|| unknown(&flow.to))?;
+        let target = address(&to.pod, flow.family).ok_or_else(|| unknown(&flow.to))?;
+        from.namespace
+            .run(|| {
+                TcpStream::connect_timeout(&SocketAddr::new(target, flow.port.number), timeout)
+            })?
+            .map_err(|source| NetnsError::Socket {
+                what: format!("connecting {flow}"),
+                source,
+            })
+    }
+}
+
+fn address(pod: &Pod, family: Family) -> Option<IpAddr> {
+    pod.addresses
+        .iter()
+        .copied()
+        .find(|address| address.is_ipv4() == (family == Family::V4))
+}
+
+fn unknown(place: &Place) -> NetnsError {
+    NetnsError::Socket {
+        what: format!("no such place or address in the laboratory: {place}"),
+        source: std::io::ErrorKind::NotFound.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! The prober: one thread that tries all flows at once.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr, UdpSocket},
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicU16, Ordering},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{Timespec, epoll},
+    io::Errno,
+    net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, socket_with},
+};
+
+use super::{
+    Flow, Outcome, Protocol, Reachability, Timing, sctp,
+    server::{raw_sctp, receive_sctp, send_sctp},
+};
+use crate::netns::{Namespace, NetnsError, on_own_thread};
+
+/// One flow with its addresses resolved.
+#[derive(Debug)]
+pub(super) struct Try<'a> {
+    pub(super) flow: &'a Flow,
+    pub(super) namespace: &'a Namespace,
+    pub(super) source: IpAddr,
+    pub(super) target: SocketAddr,
+}
+
+/// Source ports are handed out in turn, so that no probe meets the connection-tracking entry of an earlier one.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
+const FIRST_PORT: u16 = 10_000;
+const PORTS: u16 = 50_000;
+
+fn next_port() -> u16 {
+    FIRST_PORT + NEXT_PORT.fetch_add(1, Ordering::Relaxed) % PORTS
+}
+
+pub(super) fn probe(tries: &[Try<'_>], timing: &Timing) -> Result<Reachability, NetnsError> {
+    let outcomes = on_own_thread(|| {
+        let mut round = Round::open(tries)?;
+        round.run(timing).map_err(failed)?;
+        Ok(round.outcomes)
+    })?;
+    let outcome = |outcome: Option<Outcome>| outcome.unwrap_or(Outcome::Silent);
+    Ok(tries
+        .iter()
+        .zip(outcomes)
+        .map(|(one, answer)| (one.flow.clone(), outcome(answer)))
+        .collect())
+}
+
+fn failed(source: std::io::Error) -> NetnsError {
+    NetnsError::Socket {
+        what: "probing".to_owned(),
+        source,
+    }
+}
+
+/// A socket that waits for an answer.
+#[derive(Debug)]
+enum Waiting {
+    /// A connection; the answer is the server's name.
+    Tcp { index: usize, socket: OwnedFd },
+    /// All datagrams from one address; an answer repeats the index, then names the server.
+    Udp {
+        socket: UdpSocket,
+        indices: Vec<usize>,
+    },
+    /// All associations from one address.
+    Sctp {
+        socket: OwnedFd,
+        port: u16,
+        indices: HashMap<SocketAddr, usize>,
+    },
+}
+
+struct Round<'a> {
+    tries: &'a [Try<'a>],
+    outcomes: Vec<Option<Outcome>>,
+    answered: usize,
+    epoll: OwnedFd,
+    /// The position is the token of the socket.
+    waiting: Vec<Option<Waiting>>,
+}
+
+impl<'a> Round<'a> {
+    /// Makes all sockets, each inside the namespace of its source, and starts the connections.
+    fn open(tries: &'a [Try<'a>]) -> Result<Self, NetnsError> {
+        let mut round = Self {
+            tries,
+            outcomes: vec![None; tries.len()],
+            answered: 0,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
+                .map_err(|errno| failed(errno.into()))?,
+            waiting: Vec::new(),
+        };
+        let mut by_source: Vec<(IpAddr, &Namespace, Vec<usize>)> = Vec::new();
+        let mut place_of = HashMap::new();
+        for (index, one) in tries.iter().enumerate() {
+            let at = *place_of
+                .entry((&one.flow.from, one.source))
+                .or_insert_with(|| {
+                    by_source.push((one.source, one.namespace, Vec::new()));
+                    by_source.len() - 1
+                });
+            by_source[at].2.push(index);
+        }
+        for (source, namespace, indices) in by_source {
+            namespace.enter()?;
+            round.open_from(source, &indices).map_err(failed)?;
+        }
+        Ok(round)
+    }
+
+    fn open_from(&mut self, source: IpAddr, indices: &[usize]) -> std::io::Result<()> {
+        let tries = self.tries;
+        let (mut tcp, mut udp, mut sctp) = (Vec::new(), Vec::new(), HashMap::new());
+        for &index in indices {
+            match tries[index].flow.port.protocol {
+                Protocol::Tcp => tcp.push(index),
+                Protocol::Udp => udp.push(index),
+                Protocol::Sctp => drop(sctp.insert(tries[index].target, index)),
+            }
+        }
+        let family = if source.is_ipv4() {
+            AddressFamily::INET
+        } else {
+            AddressFamily::INET6
+        };
+        if !udp.is_empty() {
+            let socket = bind_datagram(source)?;
+            socket.set_nonblocking(true)?;
+            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
+            self.watch(Waiting::Udp {
+                socket,
+                indices: udp,
+            })?;
+        }
+        if !sctp.is_empty() {
+            let socket = raw_sctp(family)?;
+            self.watch(Waiting::Sctp {
+                socket,
+                port: next_port(),
+                indices: sctp,
+            })?;
+        }
+        for index in tcp {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+            // Closing by reset leaves nothing behind in either pod.
+            rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+            match rustix::net::connect(&socket, &tries[index].target) {
+                Ok(()) | Err(Errno::INPROGRESS) => self.watch(Waiting::Tcp { index, socket })?,
+                Err(errno) => self.settle(index, Outcome::Refused(errno.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, waiting: Waiting) -> std::io::Result<()> {
+        let token = epoll::EventData::new_u64(self.waiting.len() as u64);
+        match &waiting {
+            Waiting::Tcp { socket, .. } | Waiting::Sctp { socket, .. } => {
+                epoll::add(&self.epoll, socket, token, epoll::EventFlags::IN)?;
+            }
+            Waiting::Udp { socket, .. } => {
+                epoll::add(&self.epoll, socket, token, epoll::EventFlags::IN)?;
+            }
+        }
+        self.waiting.push(Some(waiting));
+        Ok(())
+    }
+
+    /// Sends, listens and sends again until all have answered, it has been quiet for long, or time is up.
+    fn run(&mut self, timing: &Timing) -> std::io::Result<()> {
+        let start = Instant::now();
+        let deadline = start + timing.timeout;
+        let mut last_answer = start;
+        let mut sends = [Duration::ZERO, timing.quiet / 3, timing.quiet * 2 / 3]
+            .into_iter()
+            .map(|after| start + after);
+        let mut next_send = sends.next();
+        let mut events = Vec::with_capacity(256);
+        while self.answered < self.tries.len() {
+            let now = Instant::now();
+            let end = deadline.min(last_answer + timing.quiet);
+            if now >= end {
+                break;
+            }
+            if next_send.is_some_and(|at| now >= at) {
+                self.send();
+                next_send = sends.next();
+            }
+            let wake = next_send.map_or(end, |at| at.min(end));
+            let wait = Timespec::try_from(wake.saturating_duration_since(now)).unwrap_or_default();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&wait),
+            ) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let before = self.answered;
+            for event in events.drain(..) {
+                self.receive(usize::try_from(event.data.u64()).unwrap_or(usize::MAX));
+            }
+            if self.answered > before {
+                last_answer = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends every datagram that is still unanswered.
+    fn send(&self) {
+        for waiting in self.waiting.iter().flatten() {
+            match waiting {
+                Waiting::Tcp { .. } => {}
+                Waiting::Udp { socket, indices } => {
+                    for &index in indices
+                        .iter()
+                        .filter(|&&index| self.outcomes[index].is_none())
+                    {
+                        // An error here belongs to an earlier datagram (ICMP), or shows as silence.
+                        let _ =
+                            socket.send_to(&(index as u64).to_be_bytes(), self.tries[index].target);
+                    }
+                }
+                Waiting::Sctp {
+                    socket,
+                    port,
+                    indices,
+                } => {
+                    for (target, &index) in indices
+                        .iter()
+                        .filter(|(_, index)| self.outcomes[**index].is_none())
+                    {
+                        let tag = 0x1000 + u32::try_from(index).unwrap_or(0);
+                        send_sctp(socket, &sctp::init(*port, target.port(), tag), target.ip());
+                    }
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, token: usize) {
+        let mut buffer = [0; 2048];
+        let Some(slot) = self.waiting.get_mut(token) else {
+            return;
+        };
+        let Some(waiting) = slot.take() else { return };
+        match &waiting {
+            Waiting::Tcp { index, socket } => {
+                let answer = match rustix::net::recv(socket, &mut buffer, RecvFlags::empty()) {
+                    Ok((0, _)) => Outcome::Refused("closed without an answer".to_owned()),
+                    Ok((length, _)) => self.identify(*index, &buffer[..length]),
+                    Err(Errno::AGAIN | Errno::INTR) => {
+                        self.waiting[token] = Some(waiting);
+                        return;
+                    }
+                    Err(errno) => Outcome::Refused(errno.to_string()),
+                };
+                self.settle(*index, answer);
+                return;
+            }
+            Waiting::Udp { socket, .. } => {
+                while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                    if let Some((head, name)) = buffer[..length].split_first_chunk::<8>()
+                        && let Ok(index) = usize::try_from(u64::from_be_bytes(*head))
+                        && self.tries.get(index).is_some_and(|one| one.target == from)
+                    {
+                        let answer = self.identify(index, name);
+                        self.settle(index, answer);
+                    }
+                }
+            }
+            Waiting::Sctp {
+                socket,
+                port,
+                indices,
+            } => {
+                while let Some((packet, from)) = receive_sctp(socket, &mut buffer) {
+                    if let Some(sctp::Packet::InitAck {
+                        source,
+                        destination,
+                    }) = packet
+                        && destination == *port
+                        && let Some(&index) = indices.get(&SocketAddr::new(from, source))
+                    {
+                        self.settle(index, Outcome::Reached);
+                    }
+                }
+            }
+        }
+        self.waiting[token] = Some(waiting);
+    }
+
+    fn identify(&self, index: usize, name: &[u8]) -> Outcome {
+        let name = String::from_utf8_lossy(name);
+        if name == self.tries[index].flow.to.to_string() {
+            Outcome::Reached
+        } else {
+            Outcome::WrongServer(name.into_owned())
+        }
+    }
+
+    fn settle(&mut self, index: usize, outcome: Outcome) {
+        if self.outcomes[index].is_none() {
+            self.outcomes[index] = Some(outcome);
+            self.answered += 1;
+        }
+    }
+}
+
+fn bind_datagram(source: IpAddr) -> std::io::Result<UdpSocket> {
+    let mut last = std::io::ErrorKind::AddrInUse.into();
+    for _ in 0..100 {
+        match UdpSocket::bind((source, next_port())) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

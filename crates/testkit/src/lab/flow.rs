@@ -1,0 +1,305 @@
+//! What can be tried in a laboratory, and what came of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
+
+use serde::{Deserialize, Serialize};
+
+/// A place that packets come from and go to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// A pod.
+    Pod {
+        /// Its Kubernetes namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// The node itself.
+    Node,
+    /// The host outside the cluster.
+    Outside,
+}
+
+impl Place {
+    /// The pod `namespace/name`.
+    #[must_use]
+    pub fn pod(namespace: &str, name: &str) -> Self {
+        Self::Pod {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod { namespace, name } => write!(f, "{namespace}/{name}"),
+            Self::Node => f.write_str("(node)"),
+            Self::Outside => f.write_str("(outside)"),
+        }
+    }
+}
+
+/// A text that is not `namespace/name`.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is not NAMESPACE/POD")]
+pub struct NotAPod(String);
+
+impl FromStr for Place {
+    type Err = NotAPod;
+
+    fn from_str(text: &str) -> Result<Self, NotAPod> {
+        let (namespace, name) = text
+            .split_once('/')
+            .ok_or_else(|| NotAPod(text.to_owned()))?;
+        Ok(Self::pod(namespace, name))
+    }
+}
+
+/// A transport protocol that the laboratory can serve and probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Protocol {
+    /// TCP: a connection is made and the server names itself.
+    Tcp,
+    /// UDP: a datagram is answered.
+    Udp,
+    /// SCTP: INIT is answered by INIT-ACK; needs no SCTP in the kernel.
+    Sctp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        })
+    }
+}
+
+/// A text that names no protocol of [`Protocol`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is none of TCP, UDP, SCTP")]
+pub struct NotAProtocol(String);
+
+impl FromStr for Protocol {
+    type Err = NotAProtocol;
+
+    fn from_str(text: &str) -> Result<Self, NotAProtocol> {
+        match text {
+            "TCP" => Ok(Self::Tcp),
+            "UDP" => Ok(Self::Udp),
+            "SCTP" => Ok(Self::Sctp),
+            _ => Err(NotAProtocol(text.to_owned())),
+        }
+    }
+}
+
+/// A port that a pod serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The number.
+    pub number: u16,
+}
+
+impl Port {
+    /// A TCP port.
+    #[must_use]
+    pub fn tcp(number: u16) -> Self {
+        Self {
+            protocol: Protocol::Tcp,
+            number,
+        }
+    }
+
+    /// A UDP port.
+    #[must_use]
+    pub fn udp(number: u16) -> Self {
+        Self {
+            protocol: Protocol::Udp,
+            number,
+        }
+    }
+
+    /// An SCTP port.
+    #[must_use]
+    pub fn sctp(number: u16) -> Self {
+        Self {
+            protocol: Protocol::Sctp,
+            number,
+        }
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.protocol, self.number)
+    }
+}
+
+/// An address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// One thing to try: may `from` reach this port of `to`?
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flow {
+    /// The family of the addresses.
+    pub family: Family,
+    /// The port of the destination.
+    pub port: Port,
+    /// The source.
+    pub from: Place,
+    /// The destination.
+    pub to: Place,
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -> {} {}", self.from, self.to, self.port)?;
+        if self.family == Family::V6 {
+            f.write_str(" over IPv6")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// What became of a flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The right server answered.
+    Reached,
+    /// Nothing came back: dropped on the way there or back.
+    Silent,
+    /// An active refusal came back (TCP reset or an ICMP error); the text says which.
+    Refused(String),
+    /// Another server answered.
+    WrongServer(String),
+}
+
+/// The measured outcome of every flow that was tried.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reachability {
+    outcomes: BTreeMap<Flow, Outcome>,
+}
+
+impl Reachability {
+    /// The outcome of a flow, if it was tried.
+    #[must_use]
+    pub fn outcome(&self, flow: &Flow) -> Option<&Outcome> {
+        self.outcomes.get(flow)
+    }
+
+    /// Was this flow tried, and did it come through?
+    #[must_use]
+    pub fn reached(&self, flow: &Flow) -> bool {
+        self.outcomes.get(flow) == Some(&Outcome::Reached)
+    }
+
+    /// All flows and outcomes, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Flow, &Outcome)> {
+        self.outcomes.iter()
+    }
+
+    /// The number of flows tried.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.outcomes.len()
+    }
+
+    /// Was nothing tried?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.outcomes.is_empty()
+    }
+
+    /// Takes over the outcomes of a later measurement.
+    pub fn update(&mut self, later: Self) {
+        self.outcomes.extend(later.outcomes);
+    }
+}
+
+impl FromIterator<(Flow, Outcome)> for Reachability {
+    fn from_iter<I: IntoIterator<Item = (Flow, Outcome)>>(outcomes: I) -> Self {
+        Self {
+            outcomes: outcomes.into_iter().collect(),
+        }
+    }
+}
+
+/// One table per family and port: a row per source, a column per destination.
+impl fmt::Display for Reachability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sources: BTreeSet<&Place> = self.outcomes.keys().map(|flow| &flow.from).collect();
+        let targets: BTreeSet<&Place> = self.outcomes.keys().map(|flow| &flow.to).collect();
+        let tables: BTreeSet<(Family, Port)> = self
+            .outcomes
+            .keys()
+            .map(|flow| (flow.family, flow.port))
+            .collect();
+        let width = |places: &BTreeSet<&Place>| {
+            places
+                .iter()
+                .map(|place| place.to_string().len())
+                .max()
+                .unwrap_or(0)
+        };
+        let (left, column) = (width(&sources), width(&targets));
+        writeln!(
+            f,
+            "rows: from, columns: to; . reached, X silent, R refused, ? wrong server, blank: not tried"
+        )?;
+        for (family, port) in tables {
+            writeln!(f, "{family} {port}")?;
+            write!(f, "{:left$}", "")?;
+            for to in &targets {
+                write!(f, " {:>column$}", to.to_string())?;
+            }
+            writeln!(f)?;
+            for from in &sources {
+                write!(f, "{:left$}", from.to_string())?;
+                for to in &targets {
+                    let flow = Flow {
+                        family,
+                        port,
+                        from: (*from).clone(),
+                        to: (*to).clone(),
+                    };
+                    let sign = match self.outcomes.get(&flow) {
+                        Some(Outcome::Reached) => ".",
+                        Some(Outcome::Silent) => "X",
+                        Some(Outcome::Refused(_)) => "R",
+                        Some(Outcome::WrongServer(_)) => "?",
+                        None => "",
+                    };
+                    write!(f, " {sign:>column$}")?;
+                }
+                writeln!(f)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+use std::{
+    io::{Read, Write},
+    time::Duration,
+};
+
+use super::{Family, Flow, Lab, LabOptions, Outcome, Place, Pod, Port, Timing, interface_name};
+use crate::kernel_test;
+
+fn cluster(pods: u8) -> Vec<Pod> {
+    let ports = || {
+        [80, 81]
+            .into_iter()
+            .flat_map(|port| [Port::tcp(port), Port::udp(port), Port::sctp(port)])
+    };
+    (0..pods)
+        .map(|index| {
+            let addresses = [
+                format!("192.168.1.{}", 10 + index),
+                format!("fd00:10::{:x}", 10 + index),
+            ]
+            .map(|text| text.parse().unwrap());
+            Pod::new("x", &format!("p{index}"), addresses, ports())
+        })
+        .collect()
+}
+
+fn flow(from: &str, to: &str, port: Port, family: Family) -> Flow {
+    Flow {
+        from: from.parse().unwrap(),
+        to: to.parse().unwrap(),
+        port,
+        family,
+    }
+}
+
+#[test]
+fn interface_names_are_those_of_the_cni_plugin() {
+    assert_eq!(
+        interface_name(&Place::pod("default", "nginx")).as_deref(),
+        Some("calic440f455693")
+    );
+    assert_eq!(interface_name(&Place::Node), None);
+}
+
+kernel_test! {
+    fn without_policy_everything_is_reachable_and_rules_block_exactly_what_they_say() {
+        let lab = Lab::new(&cluster(4), &LabOptions::default()).unwrap();
+        let flows = lab.flows();
+        assert_eq!(flows.len(), 4 * 3 * 6 * 2);
+        let open = lab.probe(&flows, &Timing::default()).unwrap();
+        let missing: Vec<_> = open.iter().filter(|(_, outcome)| **outcome != Outcome::Reached).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+
+        lab.node().shell(
+            "iptables -w -A FORWARD -s 192.168.1.10 -d 192.168.1.11 -j DROP
+             iptables -w -A FORWARD -s 192.168.1.12 -d 192.168.1.11 -p sctp --dport 81 -j DROP
+             iptables -w -A FORWARD -s 192.168.1.12 -d 192.168.1.10 -p tcp --dport 80 -j REJECT --reject-with tcp-reset
+             ip6tables -w -A FORWARD -s fd00:10::b -d fd00:10::c -p udp --dport 80 -j DROP",
+        ).unwrap();
+        // The first rule also catches answers to 192.168.1.11, so what p1 starts towards p0 fails as well.
+        let mut blocked: Vec<Flow> = flows
+            .iter()
+            .filter(|flow| flow.family == Family::V4)
+            .filter(|flow| [("x/p0", "x/p1"), ("x/p1", "x/p0")].map(|(a, b)| (a.to_owned(), b.to_owned()))
+                .contains(&(flow.from.to_string(), flow.to.to_string())))
+            .cloned()
+            .collect();
+        blocked.push(flow("x/p2", "x/p1", Port::sctp(81), Family::V4));
+        blocked.push(flow("x/p1", "x/p2", Port::udp(80), Family::V6));
+        blocked.sort();
+        let refused = flow("x/p2", "x/p0", Port::tcp(80), Family::V4);
+        let measured = lab.probe(&flows, &Timing::default()).unwrap();
+        assert!(matches!(measured.outcome(&refused), Some(Outcome::Refused(_))));
+        let silent: Vec<Flow> =
+            measured.iter().filter(|(_, outcome)| **outcome == Outcome::Silent).map(|(flow, _)| flow.clone()).collect();
+        assert_eq!(silent, blocked);
+        assert_eq!(flows.iter().filter(|flow| measured.reached(flow)).count(), flows.len() - blocked.len() - 1);
+    }
+
+    fn pods_come_and_go_and_change_address_under_the_same_name() {
+        let mut pods = cluster(3);
+        let mut lab = Lab::new(&pods, &LabOptions::default()).unwrap();
+        let all_reached = |lab: &Lab| {
+            let flows = lab.flows();
+            let measured = lab.probe(&flows, &Timing::default()).unwrap();
+            let missing: Vec<&Flow> = flows.iter().filter(|flow| !measured.reached(flow)).collect();
+            assert!(missing.is_empty(), "{missing:?}");
+            flows.len()
+        };
+        assert_eq!(all_reached(&lab), 3 * 2 * 12);
+        pods[0].addresses = vec!["192.168.1.77".parse().unwrap()];
+        pods.pop();
+        lab.set_pods(&pods).unwrap();
+        assert_eq!(all_reached(&lab), 2 * 6);
+        lab.set_pods(&cluster(3)).unwrap();
+        assert_eq!(all_reached(&lab), 3 * 2 * 12);
+    }
+
+    fn the_node_side_is_left_to_the_agent_on_request() {
+        let lab = Lab::new(&cluster(2), &LabOptions::for_agent()).unwrap();
+        let measured = lab.probe(&lab.flows(), &Timing::default()).unwrap();
+        assert!(measured.iter().all(|(_, outcome)| *outcome != Outcome::Reached), "{measured}");
+    }
+
+    fn node_and_outside_are_places_too() {
+        let mut lab = Lab::new(&cluster(1), &LabOptions::default()).unwrap();
+        lab.serve(&Place::Node, &[Port::tcp(22)]).unwrap();
+        lab.serve(&Place::Outside, &[Port::udp(53)]).unwrap();
+        let pod = Place::pod("x", "p0");
+        let flows: Vec<Flow> = [Family::V4, Family::V6]
+            .into_iter()
+            .flat_map(|family| [
+                Flow { from: pod.clone(), to: Place::Node, port: Port::tcp(22), family },
+                Flow { from: pod.clone(), to: Place::Outside, port: Port::udp(53), family },
+                Flow { from: Place::Outside, to: pod.clone(), port: Port::sctp(80), family },
+                Flow { from: Place::Node, to: pod.clone(), port: Port::tcp(80), family },
+            ])
+            .collect();
+        let measured = lab.probe(&flows, &Timing::default()).unwrap();
+        assert!(flows.iter().all(|flow| measured.reached(flow)), "{measured}");
+    }
+
+    fn a_connection_stays_open_and_can_be_used() {
+        let lab = Lab::new(&cluster(2), &LabOptions::default()).unwrap();
+        let mut stream = lab.connect(&flow("x/p0", "x/p1", Port::tcp(80), Family::V4), Duration::from_secs(1)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        let mut greeting = [0; 4];
+        stream.read_exact(&mut greeting).unwrap();
+        assert_eq!(&greeting, b"x/p1");
+        stream.write_all(b"still here").unwrap();
+        let mut echo = [0; 10];
+        stream.read_exact(&mut echo).unwrap();
+        assert_eq!(&echo, b"still here");
+    }
+}

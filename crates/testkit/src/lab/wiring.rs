@@ -1,0 +1,250 @@
+//! Namespaces, interfaces, addresses and routes.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::{Duration, Instant},
+};
+
+use sha1::{Digest, Sha1};
+
+use super::{NodeSide, Place, Pod};
+use crate::netns::{Namespace, NetnsError};
+
+/// The node's addresses on its `eth0`.
+pub const NODE_ADDRESSES: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(10, 65, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x65, 0, 0, 0, 0, 0, 1)),
+];
+/// The addresses of the host outside the cluster, the node's default gateway.
+pub const OUTSIDE_ADDRESSES: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(10, 65, 0, 254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x65, 0, 0, 0, 0, 0, 0xfe)),
+];
+
+const NODE_SIDE_MAC: &str = "ee:ee:ee:ee:ee:ee";
+const GATEWAY_V4: &str = "169.254.1.1";
+/// The link-local address that the kernel derives from [`NODE_SIDE_MAC`].
+const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfeee, 0xeeee);
+
+/// The name of the node's side of a pod's interface: `cali` and the first 11 hex digits of the SHA-1 of
+/// `NAMESPACE.POD` (`libcalico-go/lib/backend/k8s/conversion/workload_endpoint_default.go`). `None` for other places.
+///
+/// ```
+/// use tortie_testkit::lab::{Place, interface_name};
+/// assert_eq!(interface_name(&Place::pod("default", "nginx")).as_deref(), Some("calic440f455693"));
+/// ```
+#[must_use]
+pub fn interface_name(place: &Place) -> Option<String> {
+    let Place::Pod { namespace, name } = place else {
+        return None;
+    };
+    let digest = Sha1::digest(format!("{namespace}.{name}"));
+    let hex: String = digest
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .take(11)
+        .map(hex_digit)
+        .collect();
+    Some(format!("cali{hex}"))
+}
+
+fn hex_digit(nibble: u8) -> char {
+    char::from_digit(nibble.into(), 16).unwrap_or('0')
+}
+
+/// The node, forwarding, and the host outside that is its default gateway.
+pub(super) fn build_node() -> Result<(Namespace, Namespace), NetnsError> {
+    let (node, outside) = (Namespace::new()?, Namespace::new()?);
+    skip_duplicate_address_detection(&outside)?;
+    skip_duplicate_address_detection(&node)?;
+    let setting = |name: &str, value| (name.to_owned(), value);
+    node.sysctl(&[
+        setting("ipv4/ip_forward", "1"),
+        setting("ipv6/conf/all/forwarding", "1"),
+        setting("ipv4/conf/all/rp_filter", "0"),
+        setting("ipv4/conf/default/rp_filter", "0"),
+        setting("ipv4/conf/all/send_redirects", "0"),
+        setting("ipv4/conf/default/send_redirects", "0"),
+    ])?;
+    let [node4, node6] = NODE_ADDRESSES;
+    let [out4, out6] = OUTSIDE_ADDRESSES;
+    node.ip([
+        format!(
+            "link add eth0 type veth peer name eth0 netns {}",
+            outside.path().display()
+        ),
+        format!("addr add {node4}/24 dev eth0"),
+        format!("addr add {node6}/64 dev eth0 nodad"),
+        "link set eth0 up".to_owned(),
+    ])?;
+    outside.ip([
+        format!("addr add {out4}/24 dev eth0"),
+        format!("addr add {out6}/64 dev eth0 nodad"),
+        "link set eth0 up".to_owned(),
+        format!("route add default via {node4}"),
+        format!("route add default via {node6}"),
+    ])?;
+    node.ip([
+        format!("route add default via {out4}"),
+        format!("route add default via {out6}"),
+    ])?;
+    for (namespace, addresses) in [(&node, &NODE_ADDRESSES), (&outside, &OUTSIDE_ADDRESSES)] {
+        let expected: Vec<_> = ipv6(addresses)
+            .map(|address| (address, "eth0".to_owned()))
+            .collect();
+        await_ipv6(namespace, &expected)?;
+    }
+    Ok((node, outside))
+}
+
+/// A namespace for each pod, joined to the node.
+pub(super) fn connect_pods(
+    node: &Namespace,
+    pods: &[&Pod],
+    side: NodeSide,
+) -> Result<Vec<Namespace>, NetnsError> {
+    let mut namespaces = Vec::with_capacity(pods.len());
+    let mut links = Vec::new();
+    let mut up = Vec::new();
+    let mut routes = Vec::new();
+    let mut settings = Vec::new();
+    let mut gateways = Vec::new();
+    for pod in pods {
+        let Some(interface) = interface_name(&pod.place) else {
+            continue;
+        };
+        let namespace = Namespace::new()?;
+        skip_duplicate_address_detection(&namespace)?;
+        links.push(format!(
+            "link add {interface} address {NODE_SIDE_MAC} type veth peer name eth0 netns {}",
+            namespace.path().display()
+        ));
+        // The kernel would make the same link-local address by itself, but a moment later.
+        up.push(format!("addr add {GATEWAY_V6}/64 dev {interface} nodad"));
+        up.push(format!("link set {interface} up"));
+        routes.extend(
+            pod.addresses
+                .iter()
+                .map(|address| format!("{} dev {interface}", host_route(*address))),
+        );
+        settings.extend([
+            (format!("ipv4/conf/{interface}/proxy_arp"), "1"),
+            (format!("ipv4/neigh/{interface}/proxy_delay"), "0"),
+            (format!("ipv4/conf/{interface}/forwarding"), "1"),
+            (format!("ipv6/conf/{interface}/forwarding"), "1"),
+        ]);
+        gateways.push((GATEWAY_V6, interface));
+        namespaces.push(namespace);
+    }
+    node.ip(links)?;
+    if side == NodeSide::Complete {
+        node.sysctl(&settings)?;
+    }
+    node.ip(up)?;
+    for (pod, namespace) in pods.iter().zip(&namespaces) {
+        namespace.ip(pod_side(pod))?;
+    }
+    if side == NodeSide::Complete {
+        node.ip(routes)?;
+    }
+    await_ipv6(node, &gateways)?;
+    for (pod, namespace) in pods.iter().zip(&namespaces) {
+        let expected: Vec<_> = ipv6(&pod.addresses)
+            .map(|address| (address, "eth0".to_owned()))
+            .collect();
+        await_ipv6(namespace, &expected)?;
+    }
+    Ok(namespaces)
+}
+
+fn pod_side(pod: &Pod) -> Vec<String> {
+    let mut lines: Vec<String> = pod
+        .addresses
+        .iter()
+        .map(|address| address_line(*address))
+        .collect();
+    lines.push("link set eth0 up".to_owned());
+    if pod.addresses.iter().any(IpAddr::is_ipv4) {
+        lines.push(format!("route add {GATEWAY_V4} dev eth0 scope link"));
+        lines.push(format!("route add default via {GATEWAY_V4} dev eth0"));
+    }
+    if pod.addresses.iter().any(IpAddr::is_ipv6) {
+        lines.push(format!("route add default via {GATEWAY_V6} dev eth0"));
+    }
+    lines
+}
+
+fn ipv6(addresses: &[IpAddr]) -> impl Iterator<Item = Ipv6Addr> {
+    addresses.iter().filter_map(|address| match address {
+        IpAddr::V6(address) => Some(*address),
+        IpAddr::V4(_) => None,
+    })
+}
+
+/// Waits until the kernel answers for these addresses: it adds their local routes in the background.
+fn await_ipv6(namespace: &Namespace, addresses: &[(Ipv6Addr, String)]) -> Result<(), NetnsError> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    let failed = |source| NetnsError::Socket {
+        what: "waiting for IPv6 addresses".to_owned(),
+        source,
+    };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    namespace.run(|| {
+        loop {
+            let routes =
+                std::fs::read_to_string("/proc/thread-self/net/ipv6_route").map_err(failed)?;
+            if addresses
+                .iter()
+                .all(|(address, interface)| has_local_route(&routes, *address, interface))
+            {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(failed(std::io::ErrorKind::TimedOut.into()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    })?
+}
+
+/// Reads `/proc/net/ipv6_route`: destination and its length in hex first, then flags and interface at the end.
+fn has_local_route(routes: &str, address: Ipv6Addr, interface: &str) -> bool {
+    const LOCAL: u32 = 0x8000_0000;
+    let destination = format!("{:032x} 80 ", u128::from(address));
+    routes
+        .lines()
+        .filter(|line| line.starts_with(&destination))
+        .any(|line| {
+            let mut backwards = line.split_whitespace().rev();
+            let device = backwards.next();
+            let flags = backwards
+                .next()
+                .and_then(|flags| u32::from_str_radix(flags, 16).ok())
+                .unwrap_or(0);
+            device == Some(interface) && flags & LOCAL != 0
+        })
+}
+
+fn address_line(address: IpAddr) -> String {
+    let no_detection = if address.is_ipv6() { " nodad" } else { "" };
+    format!("addr add {address} dev eth0{no_detection}")
+}
+
+fn host_route(address: IpAddr) -> String {
+    format!(
+        "route add {address}/{}",
+        if address.is_ipv4() { 32 } else { 128 }
+    )
+}
+
+/// Otherwise an IPv6 address is unusable for a second after it was added. Holds for interfaces made later.
+fn skip_duplicate_address_detection(namespace: &Namespace) -> Result<(), NetnsError> {
+    let setting = |name: &str| (format!("ipv6/conf/{name}"), "0");
+    namespace.sysctl(&[
+        setting("default/accept_dad"),
+        setting("default/accept_ra"),
+        setting("all/accept_dad"),
+    ])
+}
