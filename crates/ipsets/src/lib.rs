@@ -1,2 +1,21 @@
-//! IP sets reconciled with the least possible writes, as a plan/result state machine.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
+#[cfg(feature = "fake")]
+pub mod fake;
+mod list;
+mod member;
+mod names;
+mod plan;
+mod reconcile;
+mod sets;
+mod spec;
+mod tracker;
+mod write;
+
+pub use list::{ListError, ListReader, Listing, owned_names};
+pub use member::{IpPort, Member, MemberError, Net, NetPair, Protocol};
+pub use names::{Family, MAX_NAME_LEN, NameError, SetId, SetName};
+pub use plan::{CommandFailure, Plan, Report, SetError, SetFailure};
+pub use sets::{Config, IpSets, Resync, UpdateError};
+pub use spec::{SetSpec, SetType};

@@ -1,0 +1,521 @@
+//! A fake kernel with the semantics of real `ipset`, for tests.
+//!
+//! It takes the commands of [`Plan`]s and behaves as ipset 7 on a current kernel does, error texts
+//! included: `restore` stops at the first bad line but keeps what came before, sets in use cannot
+//! be destroyed, only sets of one type and family can be swapped, adding a member twice fails,
+//! and names of hosts are refused. Faults can be injected.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tortie_ipsets::fake::FakeIpset;
+//! use tortie_ipsets::{Config, Family, IpSets, Member, SetId, SetSpec, SetType};
+//!
+//! let mut sets = IpSets::new(Family::V4, Config::default());
+//! let id = SetId::new("this-host")?;
+//! let host = Member::net(Family::V4, 0x0a00_0001, 32)?;
+//! sets.add_or_replace(&id, SetSpec::new(SetType::HashIp), [host])?;
+//!
+//! let mut kernel = FakeIpset::new();
+//! kernel.edit("create docker-set hash:ip family inet maxelem 65536")?;
+//! let mut now = Duration::ZERO;
+//! let report = kernel.apply(&mut sets, &mut now);
+//! assert!(report.is_success());
+//! assert_eq!(kernel.names(), ["cali40this-host", "docker-set"]);
+//! assert_eq!(kernel.members("cali40this-host"), ["10.0.0.1"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::member::Member;
+use crate::names::{Family, MAX_NAME_LEN};
+use crate::plan::{CommandFailure, Plan, Report};
+use crate::sets::IpSets;
+use crate::spec::SetType;
+
+#[cfg(test)]
+mod tests;
+
+/// Something that goes wrong once, at the first command it applies to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// `ipset list -name` fails.
+    ListNames,
+    /// `ipset list` of any set fails before it prints anything.
+    List,
+    /// `ipset list` of any set stops after that many lines, and says so.
+    CutList(usize),
+    /// `ipset restore` does nothing and says nothing useful.
+    Restore,
+    /// `ipset restore` dies after that many lines took effect, without saying where.
+    CutRestore(usize),
+    /// `ipset restore` does all that it should, and fails then.
+    LateRestore,
+    /// `ipset destroy` fails.
+    Destroy,
+}
+
+/// How often each command was run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// `ipset list -name`.
+    pub list_names: usize,
+    /// `ipset list NAME`.
+    pub lists: usize,
+    /// `ipset restore`.
+    pub restores: usize,
+    /// Lines of restore texts that took effect, `COMMIT` not counted.
+    pub lines: usize,
+    /// `ipset destroy`.
+    pub destroys: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FakeSet {
+    set_type: String,
+    family: Option<Family>,
+    max_elements: usize,
+    range: Option<(u16, u16)>,
+    /// Further words of the header.
+    options: String,
+    /// By their canonical text; the value is what follows it, such as ` nomatch`.
+    members: BTreeMap<String, String>,
+}
+
+/// The fake kernel, with the ipset program in front of it.
+#[derive(Clone, Debug, Default)]
+pub struct FakeIpset {
+    sets: BTreeMap<String, FakeSet>,
+    in_use: BTreeSet<String>,
+    poisoned: BTreeSet<String>,
+    unreadable: BTreeSet<String>,
+    faults: Vec<Fault>,
+    counts: Counts,
+    restored: Vec<String>,
+}
+
+type Outcome = Result<(), String>;
+
+const NO_SUCH_SET: &str = "The set with the given name does not exist";
+
+impl FakeIpset {
+    /// A kernel without sets.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets `fault` happen at the next command that it applies to.
+    pub fn inject(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    /// From now on (not), every restore line about `name`, or swapping with it, fails.
+    pub fn poison(&mut self, name: &str, poisoned: bool) {
+        toggle(&mut self.poisoned, name, poisoned);
+    }
+
+    /// From now on (not), `ipset list NAME` fails, until the set is destroyed or swapped away.
+    pub fn make_unreadable(&mut self, name: &str, unreadable: bool) {
+        toggle(&mut self.unreadable, name, unreadable);
+    }
+
+    /// From now on (not), a rule refers to `name`, so that it cannot be destroyed.
+    pub fn set_in_use(&mut self, name: &str, in_use: bool) {
+        toggle(&mut self.in_use, name, in_use);
+    }
+
+    /// The names of all sets, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        self.sets.keys().map(String::as_str).collect()
+    }
+
+    /// The members of a set, in order of their text; none if there is no such set.
+    #[must_use]
+    pub fn members(&self, name: &str) -> Vec<&str> {
+        let set = self.sets.get(name);
+        set.map_or_else(Vec::new, |set| {
+            set.members.keys().map(String::as_str).collect()
+        })
+    }
+
+    /// How often each command was run.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Sets the counts to 0 and forgets the restored texts.
+    pub fn reset_counts(&mut self) {
+        self.counts = Counts::default();
+        self.restored.clear();
+    }
+
+    /// The texts handed to `ipset restore` since the counts were last reset.
+    #[must_use]
+    pub fn restored(&self) -> &[String] {
+        &self.restored
+    }
+
+    /// Does what another program would do: restore lines, uncounted and without faults. They may
+    /// use `destroy` and `rename` too.
+    ///
+    /// # Errors
+    /// What ipset would say; the lines before took effect.
+    pub fn edit(&mut self, lines: &str) -> Result<(), CommandFailure> {
+        let poisoned = std::mem::take(&mut self.poisoned);
+        let lines_before = self.counts.lines;
+        let result = self.run_lines(lines, usize::MAX);
+        self.counts.lines = lines_before;
+        self.poisoned = poisoned;
+        result
+    }
+
+    /// Carries a command out and returns what it prints.
+    ///
+    /// # Errors
+    /// What ipset would say.
+    pub fn run(&mut self, plan: &Plan) -> (String, Result<(), CommandFailure>) {
+        match plan {
+            Plan::ListNames => self.list_names(),
+            Plan::List(name) => self.list(name.as_str()),
+            Plan::Restore(text) => (String::new(), self.restore(text)),
+            Plan::Destroy(name) => {
+                self.counts.destroys += 1;
+                let result = if self.take_fault(|f| *f == Fault::Destroy).is_some() {
+                    Err("Kernel error received: Device or resource busy".to_owned())
+                } else {
+                    self.destroy(name.as_str())
+                };
+                (String::new(), result.map_err(|text| failure(&text)))
+            }
+            Plan::Sleep(_) | Plan::Done(_) => (String::new(), Ok(())),
+        }
+    }
+
+    /// Carries out plans until they are [`Plan::Done`]; sleeping moves `now` on.
+    pub fn apply(&mut self, sets: &mut IpSets, now: &mut Duration) -> Report {
+        loop {
+            match sets.plan(*now) {
+                Plan::Done(report) => return report,
+                plan => self.step(sets, &plan, now),
+            }
+        }
+    }
+
+    /// Carries out one round of deletions.
+    pub fn apply_deletions(&mut self, sets: &mut IpSets, now: &mut Duration) -> Report {
+        loop {
+            match sets.plan_deletions(*now) {
+                Plan::Done(report) => return report,
+                plan => self.step(sets, &plan, now),
+            }
+        }
+    }
+
+    /// Carries out one plan and reports its result.
+    pub fn step(&mut self, sets: &mut IpSets, plan: &Plan, now: &mut Duration) {
+        if let Plan::Sleep(time) = plan {
+            *now += *time;
+            return;
+        }
+        let (output, result) = self.run(plan);
+        // In pieces that end anywhere, as they come from a pipe.
+        for chunk in output.as_bytes().chunks(61) {
+            sets.on_output(chunk);
+        }
+        sets.on_exit(*now, result);
+    }
+
+    fn take_fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        let index = self.faults.iter().position(wanted)?;
+        Some(self.faults.remove(index))
+    }
+
+    fn list_names(&mut self) -> (String, Result<(), CommandFailure>) {
+        self.counts.list_names += 1;
+        if self.take_fault(|f| *f == Fault::ListNames).is_some() {
+            return (String::new(), Err(failure("Kernel error received")));
+        }
+        let mut output = String::new();
+        for name in self.sets.keys() {
+            let _ = writeln!(output, "{name}");
+        }
+        (output, Ok(()))
+    }
+
+    fn list(&mut self, name: &str) -> (String, Result<(), CommandFailure>) {
+        self.counts.lists += 1;
+        let fault = self.take_fault(|f| matches!(f, Fault::List | Fault::CutList(_)));
+        let Some(set) = self.sets.get(name) else {
+            return (String::new(), Err(failure(NO_SUCH_SET)));
+        };
+        if fault == Some(Fault::List) || self.unreadable.contains(name) {
+            let error = failure("Kernel support protocol versions differ");
+            return (String::new(), Err(error));
+        }
+        let output = set.listing(name);
+        if let Some(Fault::CutList(lines)) = fault {
+            let cut = output.split_inclusive('\n').take(lines).collect();
+            return (cut, Err(failure("Broken pipe")));
+        }
+        (output, Ok(()))
+    }
+
+    fn restore(&mut self, text: &str) -> Result<(), CommandFailure> {
+        self.counts.restores += 1;
+        self.restored.push(text.to_owned());
+        let is_restore = |fault: &Fault| {
+            matches!(
+                fault,
+                Fault::Restore | Fault::CutRestore(_) | Fault::LateRestore
+            )
+        };
+        match self.take_fault(is_restore) {
+            Some(Fault::CutRestore(lines)) => {
+                self.run_lines(text, lines)?;
+                Err(failure("Broken pipe"))
+            }
+            Some(Fault::LateRestore) => {
+                self.run_lines(text, usize::MAX)?;
+                Err(failure("Killed"))
+            }
+            Some(_) => Err(failure("Cannot open session to kernel")),
+            None => self.run_lines(text, usize::MAX),
+        }
+    }
+
+    fn run_lines(&mut self, text: &str, limit: usize) -> Result<(), CommandFailure> {
+        for (index, line) in text.lines().take(limit).enumerate() {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            if words.is_empty() || words == ["COMMIT"] {
+                continue;
+            }
+            let result = self.run_line(&words);
+            result.map_err(|error| failure(&format!("Error in line {}: {error}", index + 1)))?;
+            self.counts.lines += 1;
+        }
+        Ok(())
+    }
+
+    fn run_line(&mut self, words: &[&str]) -> Outcome {
+        if words.iter().any(|word| self.poisoned.contains(*word)) {
+            return Err("Kernel error received: Operation not permitted".to_owned());
+        }
+        match words {
+            ["create", name, set_type, options @ ..] => self.create(name, set_type, options),
+            ["add", name, member, options @ ..] => self.add(name, member, options),
+            ["del", name, member, options @ ..] => self.delete(name, member, options),
+            ["swap", a, b] => self.swap(a, b),
+            ["rename", old, new] => self.rename(old, new),
+            ["destroy", name] => self.destroy(name),
+            ["flush", name] => self.flush(name),
+            [word, ..] => Err(format!("unknown argument {word}")),
+            [] => Ok(()),
+        }
+    }
+
+    fn create(&mut self, name: &str, set_type: &str, options: &[&str]) -> Outcome {
+        if name.len() > MAX_NAME_LEN {
+            return Err(format!(
+                "Syntax error: setname '{name}' is longer than {MAX_NAME_LEN}"
+            ));
+        }
+        let set = FakeSet::parse(set_type, options)?;
+        if self.sets.contains_key(name) {
+            return Err("Set cannot be created: set with the same name already exists".to_owned());
+        }
+        self.sets.insert(name.to_owned(), set);
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str) -> Result<&mut FakeSet, String> {
+        self.sets
+            .get_mut(name)
+            .ok_or_else(|| NO_SUCH_SET.to_owned())
+    }
+
+    fn add(&mut self, name: &str, member: &str, options: &[&str]) -> Outcome {
+        let set = self.set(name)?;
+        let key = set.canonical(member)?;
+        if set.members.contains_key(&key) {
+            if options.iter().any(|o| o.ends_with("-exist")) {
+                return Ok(());
+            }
+            return Err("Element cannot be added to the set: it's already added".to_owned());
+        }
+        if set.members.len() >= set.max_elements {
+            return Err("Hash is full, cannot add more elements".to_owned());
+        }
+        let suffix: String = options
+            .iter()
+            .filter(|option| !option.ends_with("-exist"))
+            .map(|option| format!(" {option}"))
+            .collect();
+        set.members.insert(key, suffix);
+        Ok(())
+    }
+
+    fn delete(&mut self, name: &str, member: &str, options: &[&str]) -> Outcome {
+        let set = self.set(name)?;
+        let key = set.canonical(member)?;
+        if set.members.remove(&key).is_none() && !options.iter().any(|o| o.ends_with("-exist")) {
+            return Err("Element cannot be deleted from the set: it's not added".to_owned());
+        }
+        Ok(())
+    }
+
+    /// References stay with the name.
+    fn swap(&mut self, a: &str, b: &str) -> Outcome {
+        let (Some(first), Some(second)) = (self.sets.get(a), self.sets.get(b)) else {
+            return Err(NO_SUCH_SET.to_owned());
+        };
+        if first.set_type != second.set_type || first.family != second.family {
+            return Err("The sets cannot be swapped: their type does not match".to_owned());
+        }
+        let (first, second) = (first.clone(), second.clone());
+        self.sets.insert(a.to_owned(), second);
+        self.sets.insert(b.to_owned(), first);
+        let unreadable = [a, b].map(|name| self.unreadable.contains(name));
+        toggle(&mut self.unreadable, a, unreadable[1]);
+        toggle(&mut self.unreadable, b, unreadable[0]);
+        Ok(())
+    }
+
+    fn rename(&mut self, old: &str, new: &str) -> Outcome {
+        if self.in_use.contains(old) {
+            return Err("Set cannot be renamed: it is in use by another system".to_owned());
+        }
+        if self.sets.contains_key(new) {
+            return Err("Set cannot be renamed: a set with the new name already exists".to_owned());
+        }
+        let set = self.sets.remove(old).ok_or(NO_SUCH_SET)?;
+        self.sets.insert(new.to_owned(), set);
+        Ok(())
+    }
+
+    fn flush(&mut self, name: &str) -> Outcome {
+        self.set(name)?.members.clear();
+        Ok(())
+    }
+
+    fn destroy(&mut self, name: &str) -> Outcome {
+        if !self.sets.contains_key(name) {
+            return Err(NO_SUCH_SET.to_owned());
+        }
+        if self.in_use.contains(name) {
+            return Err("Set cannot be destroyed: it is in use by a kernel component".to_owned());
+        }
+        self.sets.remove(name);
+        self.unreadable.remove(name);
+        Ok(())
+    }
+}
+
+impl FakeSet {
+    fn parse(set_type: &str, options: &[&str]) -> Result<Self, String> {
+        let bitmap = set_type == SetType::BitmapPort.as_str();
+        let mut set = Self {
+            set_type: set_type.to_owned(),
+            family: (!bitmap).then_some(Family::V4),
+            max_elements: 65536,
+            range: None,
+            options: String::new(),
+            members: BTreeMap::new(),
+        };
+        let mut words = options.iter();
+        while let Some(word) = words.next() {
+            match *word {
+                "family" => {
+                    set.family = match words.next() {
+                        Some(&"inet") => Some(Family::V4),
+                        Some(&"inet6") => Some(Family::V6),
+                        _ => return Err("Syntax error: unknown INET family".to_owned()),
+                    };
+                }
+                "maxelem" => {
+                    let max = words.next().and_then(|word| word.parse().ok());
+                    set.max_elements = max.ok_or("Syntax error: cannot parse maxelem")?;
+                }
+                "range" => {
+                    let range = words.next().and_then(|word| word.split_once('-'));
+                    let range = range.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+                    set.range = Some(range.ok_or("Syntax error: cannot parse range")?);
+                }
+                other => {
+                    set.options.push(' ');
+                    set.options.push_str(other);
+                }
+            }
+        }
+        if bitmap && set.range.is_none() {
+            return Err("Mandatory option `range' is missing".to_owned());
+        }
+        Ok(set)
+    }
+
+    /// The text by which the kernel would list the member.
+    fn canonical(&self, text: &str) -> Result<String, String> {
+        let Some(set_type) = SetType::from_word(&self.set_type) else {
+            return Ok(text.to_owned());
+        };
+        let family = self.family.unwrap_or(Family::V4);
+        let member = match Member::parse(set_type, family, text) {
+            Ok(Some(member)) => member,
+            Ok(None) => return Err(format!("Syntax error: cannot parse {text}: wrong family")),
+            Err(error) => return Err(format!("Syntax error: {error}")),
+        };
+        match member {
+            Member::Net(net) if net.prefix() == 0 => {
+                Err("The value of the CIDR parameter of the IP address is invalid".to_owned())
+            }
+            Member::Port(port) if self.range.is_some_and(|(a, b)| port < a || port > b) => {
+                Err("Element is out of the range of the set".to_owned())
+            }
+            _ => Ok(member.to_string()),
+        }
+    }
+
+    fn listing(&self, name: &str) -> String {
+        let mut out = String::new();
+        let set_type = &self.set_type;
+        let options = &self.options;
+        // Writing to a String cannot fail.
+        let _ = write!(out, "Name: {name}\nType: {set_type}\nRevision: 7\nHeader: ");
+        let _ = match (self.range, self.family) {
+            (Some((first, last)), _) => writeln!(out, "range {first}-{last}{options}"),
+            (None, family) => writeln!(
+                out,
+                "family {} hashsize 1024 maxelem {}{options} bucketsize 12 initval 0x46a1e978",
+                family.unwrap_or(Family::V4),
+                self.max_elements
+            ),
+        };
+        let _ = writeln!(
+            out,
+            "Size in memory: 552\nReferences: 0\nNumber of entries: {}\nMembers:",
+            self.members.len()
+        );
+        for (member, suffix) in &self.members {
+            let _ = writeln!(out, "{member}{suffix}");
+        }
+        out
+    }
+}
+
+fn toggle(set: &mut BTreeSet<String>, name: &str, on: bool) {
+    if on {
+        set.insert(name.to_owned());
+    } else {
+        set.remove(name);
+    }
+}
+
+fn failure(text: &str) -> CommandFailure {
+    CommandFailure::new(format!("ipset v7.17: {text}\n"))
+}

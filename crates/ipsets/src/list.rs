@@ -1,0 +1,314 @@
+//! Reading what `ipset list` prints, a line at a time.
+
+use thiserror::Error;
+
+use crate::member::Member;
+use crate::names::{Family, SetName};
+use crate::spec::{SetSpec, SetType};
+
+#[cfg(test)]
+mod tests;
+
+/// Why a listing cannot be relied upon.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// The listing is of another set.
+    #[error("listing: expected set {expected}, got {got:?}")]
+    WrongSet {
+        /// The set asked for.
+        expected: SetName,
+        /// The name in the listing.
+        got: String,
+    },
+    /// The listing ended, or the members began, before a word that is always there.
+    #[error("listing of {set}: no `{word}`")]
+    Missing {
+        /// The set asked for.
+        set: SetName,
+        /// The word.
+        word: &'static str,
+    },
+    /// A line is longer than any that ipset prints.
+    #[error("listing: a line of more than {MAX_LINE} bytes")]
+    LineTooLong,
+}
+
+/// Longer than any line that ipset prints, comments included.
+const MAX_LINE: usize = 16 * 1024;
+
+/// Cuts a stream of bytes into lines.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lines {
+    /// The beginning of a line whose end has not come yet.
+    partial: Vec<u8>,
+    too_long: bool,
+}
+
+impl Lines {
+    /// Calls `line` for each line that `chunk` completes.
+    pub(crate) fn push(&mut self, chunk: &[u8], mut line: impl FnMut(&[u8])) {
+        let mut rest = chunk;
+        while let Some(end) = rest.iter().position(|&b| b == b'\n') {
+            let (head, tail) = rest.split_at(end);
+            rest = &tail[1..];
+            if self.partial.is_empty() {
+                line(head);
+            } else {
+                self.partial.extend_from_slice(head);
+                line(&self.partial);
+                self.partial.clear();
+            }
+        }
+        if self.partial.len() + rest.len() > MAX_LINE {
+            self.too_long = true;
+            self.partial.clear();
+        } else {
+            self.partial.extend_from_slice(rest);
+        }
+    }
+
+    /// Calls `line` for what is left without a line end.
+    pub(crate) fn finish(self, mut line: impl FnMut(&[u8])) -> Result<(), ListError> {
+        if self.too_long {
+            return Err(ListError::LineTooLong);
+        }
+        if !self.partial.is_empty() {
+            line(&self.partial);
+        }
+        Ok(())
+    }
+}
+
+/// What the header of a listing says about a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listing {
+    set_type: Option<SetType>,
+    family: Option<Family>,
+    spec: Option<SetSpec>,
+    exact: bool,
+}
+
+impl Listing {
+    /// A set just written with that specification.
+    pub(crate) fn written(spec: SetSpec, family: Family) -> Self {
+        let set_type = spec.set_type();
+        Self {
+            set_type: Some(set_type),
+            family: (set_type != SetType::BitmapPort).then_some(family),
+            spec: Some(spec),
+            exact: true,
+        }
+    }
+
+    /// The type, if it is one of those supported.
+    #[must_use]
+    pub const fn set_type(&self) -> Option<SetType> {
+        self.set_type
+    }
+
+    /// Type and size, if both are known.
+    #[must_use]
+    pub const fn spec(&self) -> Option<SetSpec> {
+        self.spec
+    }
+
+    /// Whether the set is of that specification and family, has no options besides (time-outs,
+    /// counters, comments, …), and no member that a program of ours would not have written.
+    #[must_use]
+    pub fn is_exactly(&self, spec: &SetSpec, family: Family) -> bool {
+        self.exact && self.spec.as_ref() == Some(spec) && self.is_swappable(spec, family)
+    }
+
+    /// Whether the kernel swaps such a set with one of that specification and family.
+    #[must_use]
+    pub fn is_swappable(&self, spec: &SetSpec, family: Family) -> bool {
+        self.set_type == Some(spec.set_type())
+            && (self.set_type == Some(SetType::BitmapPort) || self.family == Some(family))
+    }
+}
+
+/// Reads the output of `ipset list NAME`, a line at a time.
+///
+/// Lines and header words that it does not know are skipped, since newer versions of ipset print
+/// more of them.
+#[derive(Clone, Debug)]
+pub struct ListReader {
+    name: SetName,
+    family: Family,
+    wrong_name: Option<String>,
+    has_name: bool,
+    has_type: bool,
+    has_header: bool,
+    in_members: bool,
+    ended: bool,
+    header: Header,
+    set_type: Option<SetType>,
+    exact: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Header {
+    family: Option<Family>,
+    max_elements: Option<u32>,
+    range: Option<(u16, u16)>,
+    has_options: bool,
+}
+
+impl ListReader {
+    /// A reader for the listing of set `name` of a family.
+    #[must_use]
+    pub fn new(name: SetName, family: Family) -> Self {
+        Self {
+            name,
+            family,
+            wrong_name: None,
+            has_name: false,
+            has_type: false,
+            has_header: false,
+            in_members: false,
+            ended: false,
+            header: Header::default(),
+            set_type: None,
+            exact: true,
+        }
+    }
+
+    /// The type, once its line was read.
+    #[must_use]
+    pub const fn set_type(&self) -> Option<SetType> {
+        self.set_type
+    }
+
+    /// Takes the next line, without its line end. Returns the member if it is that of one.
+    ///
+    /// A member in a form that this crate does not write (`nomatch`, a time-out, another protocol)
+    /// is not returned, but makes the set inexact; see [`Listing::is_exactly`].
+    pub fn line(&mut self, line: &[u8]) -> Option<Member> {
+        if self.ended {
+            return None;
+        }
+        let line = line.trim_ascii();
+        if self.in_members {
+            if line.is_empty() {
+                self.ended = true;
+                return None;
+            }
+            return self.member(line);
+        }
+        let Ok(line) = str::from_utf8(line) else {
+            return None;
+        };
+        let (key, value) = line.split_once(':')?;
+        let value = value.trim();
+        match key {
+            "Name" => {
+                self.has_name = true;
+                if value != self.name.as_str() {
+                    self.wrong_name = Some(value.to_owned());
+                }
+            }
+            "Type" => {
+                self.has_type = true;
+                self.set_type = SetType::from_word(value);
+            }
+            "Header" => {
+                self.has_header = true;
+                self.header = Header::parse(value);
+            }
+            "Members" => self.in_members = true,
+            _ => {}
+        }
+        None
+    }
+
+    fn member(&mut self, line: &[u8]) -> Option<Member> {
+        let set_type = self.set_type?;
+        let member = str::from_utf8(line)
+            .ok()
+            .and_then(|text| Member::parse(set_type, self.family, text).ok().flatten());
+        if member.is_none() {
+            self.exact = false;
+        }
+        member
+    }
+
+    /// The header, after the last line.
+    ///
+    /// # Errors
+    /// If the listing is of another set or was cut before its members.
+    pub fn finish(self) -> Result<Listing, ListError> {
+        if let Some(got) = self.wrong_name {
+            let expected = self.name;
+            return Err(ListError::WrongSet { expected, got });
+        }
+        let found = [
+            ("Name:", self.has_name),
+            ("Type:", self.has_type),
+            ("Header:", self.has_header),
+            ("Members:", self.in_members),
+        ];
+        if let Some((word, _)) = found.into_iter().find(|(_, found)| !found) {
+            let set = self.name;
+            return Err(ListError::Missing { set, word });
+        }
+        let spec = self.set_type.and_then(|set_type| {
+            if set_type == SetType::BitmapPort {
+                let (first, last) = self.header.range?;
+                Some(SetSpec::port_range(first, last))
+            } else {
+                let max = self.header.max_elements?;
+                Some(SetSpec::new(set_type).with_max_elements(max))
+            }
+        });
+        Ok(Listing {
+            set_type: self.set_type,
+            family: self.header.family,
+            spec,
+            exact: self.exact && !self.header.has_options,
+        })
+    }
+}
+
+impl Header {
+    fn parse(text: &str) -> Self {
+        let mut header = Self::default();
+        let mut words = text.split_ascii_whitespace();
+        while let Some(word) = words.next() {
+            match word {
+                "family" => {
+                    header.family = match words.next() {
+                        Some("inet") => Some(Family::V4),
+                        Some("inet6") => Some(Family::V6),
+                        _ => None,
+                    };
+                }
+                "maxelem" => header.max_elements = words.next().and_then(|w| w.parse().ok()),
+                "range" => {
+                    header.range = words
+                        .next()
+                        .and_then(|w| w.split_once('-'))
+                        .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+                }
+                "timeout" | "counters" | "comment" | "skbinfo" | "netmask" | "bitmask"
+                | "forceadd" => header.has_options = true,
+                _ => {}
+            }
+        }
+        header
+    }
+}
+
+/// Reads the output of `ipset list -name`: the names on it that are ours in that family.
+pub fn owned_names(family: Family, output: &[u8]) -> impl Iterator<Item = SetName> {
+    output
+        .split(|&b| b == b'\n')
+        .filter_map(move |line| owned_name(family, line))
+}
+
+/// The name on a line of `ipset list -name`, if it is ours in that family.
+pub(crate) fn owned_name(family: Family, line: &[u8]) -> Option<SetName> {
+    let text = str::from_utf8(line.trim_ascii()).ok()?;
+    let name = SetName::new(text).ok()?;
+    name.is_owned(family).then_some(name)
+}

@@ -1,0 +1,146 @@
+//! What the reconciler asks for, and what it is told.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::names::{SetId, SetName};
+
+/// The next thing to do. All but [`Plan::Sleep`] and [`Plan::Done`] are commands, whose result goes
+/// to [`IpSets::on_exit`](crate::IpSets::on_exit) before the next plan is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a plan does nothing until it is carried out"]
+#[non_exhaustive]
+pub enum Plan {
+    /// Run `ipset list -name`, handing its output to
+    /// [`IpSets::on_output`](crate::IpSets::on_output).
+    ListNames,
+    /// Run `ipset list NAME`, handing its output to
+    /// [`IpSets::on_output`](crate::IpSets::on_output).
+    List(SetName),
+    /// Run `ipset restore` with this text as its input.
+    Restore(String),
+    /// Run `ipset destroy NAME`.
+    Destroy(SetName),
+    /// Nothing can be done for that long; then ask again.
+    Sleep(Duration),
+    /// Nothing is left to do for now.
+    Done(Report),
+}
+
+impl Plan {
+    /// The arguments for ipset, and its standard input. `None` for what is no command.
+    #[must_use]
+    pub fn command(&self) -> Option<(Vec<&str>, &str)> {
+        match self {
+            Self::ListNames => Some((vec!["list", "-name"], "")),
+            Self::List(name) => Some((vec!["list", name.as_str()], "")),
+            Self::Restore(text) => Some((vec!["restore"], text)),
+            Self::Destroy(name) => Some((vec!["destroy", name.as_str()], "")),
+            Self::Sleep(_) | Self::Done(_) => None,
+        }
+    }
+}
+
+/// A command did not end with status 0, could not be started, or was cut off.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{stderr}")]
+pub struct CommandFailure {
+    stderr: String,
+}
+
+impl CommandFailure {
+    /// With what the command printed on its standard error, or what kept it from running.
+    #[must_use]
+    pub fn new(stderr: impl Into<String>) -> Self {
+        Self {
+            stderr: stderr.into(),
+        }
+    }
+
+    /// What was printed.
+    #[must_use]
+    pub fn stderr(&self) -> &str {
+        &self.stderr
+    }
+
+    pub(crate) fn says_no_such_set(&self) -> bool {
+        self.stderr
+            .contains("The set with the given name does not exist")
+    }
+
+    pub(crate) fn says_types_differ(&self) -> bool {
+        self.stderr.contains("cannot be swapped")
+    }
+
+    /// The line of the restore text that ipset complains about.
+    pub(crate) fn line(&self) -> Option<usize> {
+        let (_, rest) = self.stderr.split_once("Error in line ")?;
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse().ok()
+    }
+}
+
+/// What the end of a round of plans leaves behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct Report {
+    /// The sets that do not hold what they should, in order of their names.
+    pub failures: Vec<SetFailure>,
+    /// Why the names of the sets could not be listed, after many attempts.
+    pub listing: Option<CommandFailure>,
+    /// Sets wait to be destroyed or to be re-read; ask again soon (Felix: within 100 ms).
+    pub more: bool,
+    /// The failed sets are due to be tried again after that long.
+    pub retry_after: Option<Duration>,
+}
+
+impl Report {
+    /// Whether everything that is wanted is in the kernel.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.failures.is_empty() && self.listing.is_none()
+    }
+}
+
+/// A set that does not hold what it should.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("IP set {name} ({id}): {error}")]
+#[non_exhaustive]
+pub struct SetFailure {
+    /// The set's name in the kernel.
+    pub name: SetName,
+    /// The set's id.
+    pub id: SetId,
+    /// Whether there is a set of that name in the kernel, as far as is known; without one, rules
+    /// that refer to it cannot be written.
+    pub exists: bool,
+    /// What went wrong.
+    pub error: SetError,
+}
+
+/// What is wrong with a set.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SetError {
+    /// ipset refuses what should be written.
+    #[error("{attempts} failed attempts, the last: {failure}")]
+    Refused {
+        /// The number of attempts since it last succeeded.
+        attempts: u32,
+        /// The last failure.
+        failure: CommandFailure,
+    },
+    /// There are more members than fit in; as many as fit are in the kernel. Raise `MaxIpsetSize`.
+    #[error("{members} members, but no more than {max_elements} fit in (MaxIpsetSize)")]
+    TooManyMembers {
+        /// The number of members.
+        members: usize,
+        /// How many fit in.
+        max_elements: usize,
+    },
+    /// Too much else failed in this round; this set is written in the next.
+    #[error("not written yet, since writing other sets failed")]
+    Deferred,
+}

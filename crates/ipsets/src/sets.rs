@@ -1,0 +1,510 @@
+//! The sets of one family: what is wanted of them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::list::Listing;
+use crate::member::{Member, MemberError};
+use crate::names::{Family, SetId, SetName};
+use crate::plan::CommandFailure;
+use crate::reconcile::Progress;
+use crate::spec::{SetSpec, SetType};
+use crate::tracker::Members;
+
+#[cfg(test)]
+mod tests;
+
+/// Why a change of what is wanted was refused, in whole or in part.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum UpdateError {
+    /// There is no such set.
+    #[error("IP set {0}: unknown")]
+    UnknownSet(SetId),
+    /// Another set has the same name in the kernel; the set was not added.
+    #[error("IP set {id}: has the same name in the kernel as {other}")]
+    NameTaken {
+        /// The set to be added.
+        id: SetId,
+        /// The set that has the name.
+        other: SetId,
+    },
+    /// Members that cannot be in such a set were left out; all others were accepted.
+    #[error("IP set {id}: {count} members left out, the first: {first}")]
+    BadMembers {
+        /// The set.
+        id: SetId,
+        /// How many.
+        count: usize,
+        /// What is wrong with the first of them.
+        first: MemberError,
+    },
+}
+
+/// How tries, budgets and pauses are measured out.
+#[derive(Clone, Copy, Debug)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "made to be filled in, with ..Default"
+)]
+pub struct Config {
+    /// How long a round may go on re-reading sets that are probably fine; one is always read.
+    pub background_budget: Duration,
+    /// The number of members after which a restore text ends and the rest goes into the next.
+    pub members_per_restore: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            background_budget: Duration::from_millis(100),
+            members_per_restore: 1 << 18,
+        }
+    }
+}
+
+/// How much of the kernel to read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Resync {
+    /// List the names now, and re-read the sets a few at a time, between other work.
+    Background,
+    /// Forget what is known and read everything before the next write.
+    Full,
+}
+
+/// What is in the kernel under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    Absent,
+    /// Something is there; it must be read before anything is written.
+    Unread,
+    /// Something is there that ipset cannot read.
+    Unreadable,
+    Present(Listing),
+}
+
+/// How writing a set has gone of late.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health {
+    pub(crate) failures: u32,
+    pub(crate) last: Option<CommandFailure>,
+    /// No further try before.
+    pub(crate) retry_at: Duration,
+    pub(crate) list_failures: u32,
+    /// The kernel would not swap what is there; it has to be destroyed first.
+    pub(crate) swap_refused: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct SetState {
+    pub(crate) id: SetId,
+    pub(crate) desired: Option<SetSpec>,
+    pub(crate) kernel: Kernel,
+    pub(crate) members: Members,
+    halves: Halves,
+    pub(crate) health: Health,
+}
+
+/// The network of length 0 is stored as its two halves, each of which may be wanted on its own too.
+#[derive(Clone, Copy, Debug, Default)]
+struct Halves {
+    whole: bool,
+    own: [bool; 2],
+}
+
+/// What has to be done to a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    Nothing,
+    Create,
+    /// Add and delete members.
+    Members,
+    /// Fill a temporary set and swap.
+    Swap,
+    /// Destroy what is there and create anew, since the kernel does not swap different types.
+    Recreate,
+}
+
+impl SetState {
+    fn new(id: SetId, set_type: SetType, kernel: Kernel) -> Self {
+        Self {
+            id,
+            desired: None,
+            kernel,
+            members: Members::new(set_type),
+            halves: Halves::default(),
+            health: Health::default(),
+        }
+    }
+
+    pub(crate) fn need(&self, family: Family) -> Need {
+        let Some(spec) = self.desired else {
+            return Need::Nothing;
+        };
+        match self.kernel {
+            Kernel::Unread => Need::Nothing,
+            Kernel::Absent => Need::Create,
+            Kernel::Unreadable if self.health.swap_refused => Need::Recreate,
+            Kernel::Unreadable => Need::Swap,
+            Kernel::Present(listing) if listing.is_exactly(&spec, family) => {
+                let room = self.members.settled_len() < spec.max_elements();
+                let add = self.members.missing_len() > 0 && room;
+                if add || self.members.surplus_len() > 0 {
+                    Need::Members
+                } else {
+                    Need::Nothing
+                }
+            }
+            Kernel::Present(listing) if listing.is_swappable(&spec, family) => Need::Swap,
+            Kernel::Present(_) => Need::Recreate,
+        }
+    }
+
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.desired
+            .is_some_and(|spec| self.members.desired_len() > spec.max_elements())
+    }
+
+    fn edit(&mut self, member: Member, wanted: bool) {
+        let halves = match member {
+            Member::Net(net) if self.stores_no_zero_prefix() => net.halves(),
+            _ => None,
+        };
+        if let Some(halves) = halves {
+            self.halves.whole = wanted;
+            for (half, own) in halves.into_iter().zip(self.halves.own) {
+                self.track(half.into(), wanted || own);
+            }
+            return;
+        }
+        let half = match member {
+            Member::Net(net) if net.prefix() == 1 && self.stores_no_zero_prefix() => Some(net),
+            _ => None,
+        };
+        if let Some(net) = half {
+            self.halves.own[usize::from(net.bits() != 0)] = wanted;
+            return self.track(member, wanted || self.halves.whole);
+        }
+        self.track(member, wanted);
+    }
+
+    fn stores_no_zero_prefix(&self) -> bool {
+        self.desired
+            .is_some_and(|spec| spec.set_type() == SetType::HashNet)
+    }
+
+    fn track(&mut self, member: Member, wanted: bool) {
+        if wanted {
+            self.members.want(member);
+        } else {
+            self.members.unwant(member);
+        }
+    }
+
+    fn unwant_all(&mut self) {
+        self.members.unwant_all();
+        self.halves = Halves::default();
+    }
+}
+
+/// The IP sets of one family: wanted, seen and pending.
+///
+/// See the [crate documentation](crate) for how it is driven. All changes of what is wanted are
+/// cheap, and those that cancel out before the next plan leave no trace.
+#[derive(Clone, Debug)]
+pub struct IpSets {
+    pub(crate) family: Family,
+    pub(crate) config: Config,
+    /// Sets that are wanted, and those no longer wanted whose members are still known.
+    pub(crate) sets: BTreeMap<SetName, SetState>,
+    /// Sets that may need to be written.
+    pub(crate) dirty: BTreeSet<SetName>,
+    /// Wanted sets with more members than fit in.
+    pub(crate) overfull: BTreeSet<SetName>,
+    /// Sets in the kernel that are ours and not wanted, temporary ones included.
+    pub(crate) doomed: BTreeSet<SetName>,
+    /// Those that could not be destroyed; not tried again before the names are listed again.
+    pub(crate) undeletable: BTreeSet<SetName>,
+    /// Sets to be read before the next write.
+    pub(crate) must_read: BTreeSet<SetName>,
+    /// Sets to be read when there is time.
+    pub(crate) may_read: VecDeque<SetName>,
+    pub(crate) next_temporary: u64,
+    pub(crate) wanted: usize,
+    pub(crate) progress: Progress,
+}
+
+impl IpSets {
+    /// No wanted sets, and a kernel that has to be read in full first.
+    #[must_use]
+    pub fn new(family: Family, config: Config) -> Self {
+        Self {
+            family,
+            config,
+            sets: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            overfull: BTreeSet::new(),
+            doomed: BTreeSet::new(),
+            undeletable: BTreeSet::new(),
+            must_read: BTreeSet::new(),
+            may_read: VecDeque::new(),
+            next_temporary: 0,
+            wanted: 0,
+            progress: Progress::new(),
+        }
+    }
+
+    /// The family.
+    #[must_use]
+    pub const fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The number of wanted sets.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.wanted
+    }
+
+    /// Whether no sets are wanted.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.wanted == 0
+    }
+
+    /// Wants a set with exactly these members, whatever was wanted of it before. Members of the
+    /// other family are left out.
+    ///
+    /// # Errors
+    /// [`UpdateError::NameTaken`] (and nothing changes), or [`UpdateError::BadMembers`] (and all
+    /// others are accepted).
+    pub fn add_or_replace(
+        &mut self,
+        id: &SetId,
+        spec: SetSpec,
+        members: impl IntoIterator<Item = impl Into<Member>>,
+    ) -> Result<(), UpdateError> {
+        let name = SetName::main(self.family, id);
+        if let Some(state) = self.sets.get(&name)
+            && state.desired.is_some()
+            && state.id != *id
+        {
+            return Err(UpdateError::NameTaken {
+                id: id.clone(),
+                other: state.id.clone(),
+            });
+        }
+        let was_doomed = self.doomed.remove(&name) | self.undeletable.remove(&name);
+        if !self.sets.contains_key(&name) {
+            let kernel = if was_doomed {
+                self.must_read.insert(name.clone());
+                Kernel::Unread
+            } else {
+                Kernel::Absent
+            };
+            let state = SetState::new(id.clone(), spec.set_type(), kernel);
+            self.sets.insert(name.clone(), state);
+        }
+        let Some(state) = self.sets.get_mut(&name) else {
+            return Ok(());
+        };
+        state.id = id.clone();
+        let before = state.desired.replace(spec);
+        if before.is_none() {
+            self.wanted += 1;
+        }
+        if state.members.holds(spec.set_type()) {
+            state.unwant_all();
+        } else {
+            // The kernel's members are of another kind; all of them go with the old set.
+            state.members = Members::new(spec.set_type());
+            state.halves = Halves::default();
+        }
+        let result = Self::edit(state, self.family, members, true);
+        self.touched(&name);
+        result
+    }
+
+    /// Wants these members too. Members of the other family are left out.
+    ///
+    /// # Errors
+    /// [`UpdateError::UnknownSet`], or [`UpdateError::BadMembers`] (and all others are accepted).
+    pub fn add_members(
+        &mut self,
+        id: &SetId,
+        members: impl IntoIterator<Item = impl Into<Member>>,
+    ) -> Result<(), UpdateError> {
+        self.edit_members(id, members, true)
+    }
+
+    /// No longer wants these members. Members of the other family are left out.
+    ///
+    /// # Errors
+    /// [`UpdateError::UnknownSet`], or [`UpdateError::BadMembers`] (and all others are accepted).
+    pub fn remove_members(
+        &mut self,
+        id: &SetId,
+        members: impl IntoIterator<Item = impl Into<Member>>,
+    ) -> Result<(), UpdateError> {
+        self.edit_members(id, members, false)
+    }
+
+    /// No longer wants the set. It is destroyed by the next
+    /// [`plan_deletions`](Self::plan_deletions) but a few.
+    ///
+    /// # Errors
+    /// [`UpdateError::UnknownSet`].
+    pub fn remove(&mut self, id: &SetId) -> Result<(), UpdateError> {
+        let name = self.known(id)?;
+        self.dirty.remove(&name);
+        self.overfull.remove(&name);
+        self.must_read.remove(&name);
+        self.wanted -= 1;
+        let Some(state) = self.sets.get_mut(&name) else {
+            return Ok(());
+        };
+        state.desired = None;
+        state.health = Health::default();
+        state.unwant_all();
+        if state.kernel != Kernel::Absent {
+            self.doomed.insert(name.clone());
+        }
+        if !matches!(state.kernel, Kernel::Present(_)) {
+            // Nothing is known of its members that would be worth keeping.
+            self.sets.remove(&name);
+        }
+        Ok(())
+    }
+
+    /// Wants the kernel to be read again. Of several such wishes before the next plan the greatest
+    /// counts.
+    pub fn queue_resync(&mut self, resync: Resync) {
+        self.progress.want_names(resync.into());
+    }
+
+    /// What is wanted of a set.
+    #[must_use]
+    pub fn spec(&self, id: &SetId) -> Option<SetSpec> {
+        let name = self.known(id).ok()?;
+        self.sets.get(&name)?.desired
+    }
+
+    /// The members wanted of a set, in order.
+    #[must_use]
+    pub fn desired_members(&self, id: &SetId) -> Option<Vec<Member>> {
+        let name = self.known(id).ok()?;
+        Some(self.sets.get(&name)?.members.desired())
+    }
+
+    /// The ids of the wanted sets, in order of their names in the kernel.
+    pub fn ids(&self) -> impl Iterator<Item = &SetId> {
+        self.sets
+            .values()
+            .filter(|state| state.desired.is_some())
+            .map(|state| &state.id)
+    }
+
+    fn known(&self, id: &SetId) -> Result<SetName, UpdateError> {
+        let name = SetName::main(self.family, id);
+        match self.sets.get(&name) {
+            Some(state) if state.desired.is_some() && state.id == *id => Ok(name),
+            _ => Err(UpdateError::UnknownSet(id.clone())),
+        }
+    }
+
+    fn edit_members(
+        &mut self,
+        id: &SetId,
+        members: impl IntoIterator<Item = impl Into<Member>>,
+        wanted: bool,
+    ) -> Result<(), UpdateError> {
+        let name = self.known(id)?;
+        let Some(state) = self.sets.get_mut(&name) else {
+            return Ok(());
+        };
+        let result = Self::edit(state, self.family, members, wanted);
+        self.touched(&name);
+        result
+    }
+
+    fn edit(
+        state: &mut SetState,
+        family: Family,
+        members: impl IntoIterator<Item = impl Into<Member>>,
+        wanted: bool,
+    ) -> Result<(), UpdateError> {
+        let Some(spec) = state.desired else {
+            return Ok(());
+        };
+        let mut bad = None;
+        let mut count = 0;
+        for member in members {
+            let member: Member = member.into();
+            if member.family().is_some_and(|f| f != family) {
+                continue;
+            }
+            match check(&spec, member) {
+                Ok(()) => state.edit(member, wanted),
+                Err(error) => {
+                    count += 1;
+                    bad.get_or_insert(error);
+                }
+            }
+        }
+        match bad {
+            None => Ok(()),
+            Some(first) => Err(UpdateError::BadMembers {
+                id: state.id.clone(),
+                count,
+                first,
+            }),
+        }
+    }
+
+    /// What is wanted of the set, or what is known of it, has changed.
+    pub(crate) fn touched(&mut self, name: &SetName) {
+        let Some(state) = self.sets.get_mut(name) else {
+            return;
+        };
+        // Another content may well succeed where the last one failed.
+        state.health.retry_at = Duration::ZERO;
+        self.reconsider(name);
+    }
+
+    /// Files the set as dirty and as overfull, or as neither.
+    pub(crate) fn reconsider(&mut self, name: &SetName) {
+        let Some(state) = self.sets.get(name) else {
+            self.dirty.remove(name);
+            self.overfull.remove(name);
+            return;
+        };
+        file(
+            &mut self.dirty,
+            name,
+            state.need(self.family) != Need::Nothing,
+        );
+        file(&mut self.overfull, name, state.is_overfull());
+    }
+}
+
+fn file(set: &mut BTreeSet<SetName>, name: &SetName, belongs: bool) {
+    if !belongs {
+        set.remove(name);
+    } else if !set.contains(name) {
+        set.insert(name.clone());
+    }
+}
+
+fn check(spec: &SetSpec, member: Member) -> Result<(), MemberError> {
+    let set_type = spec.set_type();
+    member.check(set_type)?;
+    match member {
+        Member::Port(port) if !spec.has_port(port) => {
+            Err(MemberError::WrongKind { set_type, member })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,147 @@
+//! The type and size of a set.
+
+use std::fmt::{self, Write as _};
+
+use crate::names::{Family, SetName};
+
+/// The kernel types that are supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SetType {
+    /// `hash:ip`: addresses.
+    HashIp,
+    /// `hash:net`: networks.
+    HashNet,
+    /// `hash:ip,port`: address, protocol and port.
+    HashIpPort,
+    /// `hash:net,net`: pairs of networks.
+    HashNetNet,
+    /// `bitmap:port`: ports of any protocol; knows no family.
+    BitmapPort,
+}
+
+impl SetType {
+    /// All types.
+    pub const ALL: [Self; 5] = [
+        Self::HashIp,
+        Self::HashNet,
+        Self::HashIpPort,
+        Self::HashNetNet,
+        Self::BitmapPort,
+    ];
+
+    /// The kernel's word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::HashIp => "hash:ip",
+            Self::HashNet => "hash:net",
+            Self::HashIpPort => "hash:ip,port",
+            Self::HashNetNet => "hash:net,net",
+            Self::BitmapPort => "bitmap:port",
+        }
+    }
+
+    /// The type with that word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|t| t.as_str() == word)
+    }
+}
+
+impl fmt::Display for SetType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a set is created with: its type, and how much fits in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SetSpec {
+    set_type: SetType,
+    limit: Limit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Limit {
+    MaxElements(u32),
+    Ports { first: u16, last: u16 },
+}
+
+impl SetSpec {
+    /// Felix's default for `MaxIpsetSize`.
+    pub const DEFAULT_MAX_ELEMENTS: u32 = 1 << 20;
+
+    /// A set of that type and of default size: 1,048,576 elements, or all ports.
+    #[must_use]
+    pub const fn new(set_type: SetType) -> Self {
+        let limit = match set_type {
+            SetType::BitmapPort => Limit::Ports {
+                first: 0,
+                last: u16::MAX,
+            },
+            _ => Limit::MaxElements(Self::DEFAULT_MAX_ELEMENTS),
+        };
+        Self { set_type, limit }
+    }
+
+    /// A `bitmap:port` set of the ports `first..=last`; they are put in order.
+    #[must_use]
+    pub fn port_range(first: u16, last: u16) -> Self {
+        Self {
+            set_type: SetType::BitmapPort,
+            limit: Limit::Ports {
+                first: first.min(last),
+                last: first.max(last),
+            },
+        }
+    }
+
+    /// The same with room for `max` elements (`MaxIpsetSize`), at least one. Without effect on
+    /// `bitmap:port`, whose size is its range.
+    #[must_use]
+    pub fn with_max_elements(mut self, max: u32) -> Self {
+        if let Limit::MaxElements(limit) = &mut self.limit {
+            *limit = max.max(1);
+        }
+        self
+    }
+
+    /// The type.
+    #[must_use]
+    pub const fn set_type(&self) -> SetType {
+        self.set_type
+    }
+
+    /// How many members fit in.
+    #[must_use]
+    pub fn max_elements(&self) -> usize {
+        match self.limit {
+            Limit::MaxElements(max) => usize::try_from(max).unwrap_or(usize::MAX),
+            Limit::Ports { first, last } => usize::from(last - first) + 1,
+        }
+    }
+
+    /// Whether `port` is in the range of this `bitmap:port` set; false for other types.
+    #[must_use]
+    pub fn has_port(&self, port: u16) -> bool {
+        matches!(self.limit, Limit::Ports { first, last } if (first..=last).contains(&port))
+    }
+
+    /// Writes the `create` line of a set with this specification.
+    pub(crate) fn write_create(&self, out: &mut String, name: &SetName, family: Family) {
+        let set_type = self.set_type;
+        // Writing to a String cannot fail.
+        let _ = match self.limit {
+            Limit::MaxElements(max) => {
+                writeln!(
+                    out,
+                    "create {name} {set_type} family {family} maxelem {max}"
+                )
+            }
+            Limit::Ports { first, last } => {
+                writeln!(out, "create {name} {set_type} range {first}-{last}")
+            }
+        };
+    }
+}

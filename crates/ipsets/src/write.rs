@@ -1,0 +1,179 @@
+//! Writing restore texts.
+
+use std::fmt::{Display, Write as _};
+
+use crate::list::Listing;
+use crate::names::{Family, SetName};
+use crate::sets::{IpSets, Kernel, Need, SetState};
+use crate::spec::SetSpec;
+
+/// A restore text under construction.
+///
+/// What is written counts as done at once; if the text fails, everything that it touches is read
+/// again. So nothing has to remember what a text of a million lines was made of.
+pub(crate) struct RestoreText {
+    family: Family,
+    text: String,
+    lines: usize,
+    /// How many members may follow.
+    room: usize,
+    touched: Touched,
+}
+
+/// What a restore text is about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Touched {
+    /// The sets, each with the number of its first line, counted from 1.
+    sets: Vec<(usize, SetName)>,
+    /// The temporary sets that hold what was replaced.
+    temporaries: Vec<SetName>,
+}
+
+impl Touched {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &SetName> {
+        self.sets.iter().map(|(_, name)| name)
+    }
+
+    pub(crate) fn into_temporaries(self) -> Vec<SetName> {
+        self.temporaries
+    }
+
+    /// The set that the line is about.
+    pub(crate) fn at_line(&self, line: usize) -> Option<&SetName> {
+        let after = self.sets.partition_point(|(first, _)| *first <= line);
+        let (_, name) = self.sets.get(after.checked_sub(1)?)?;
+        Some(name)
+    }
+}
+
+fn push_line(text: &mut String, verb: &str, name: &SetName, member: &dyn Display, end: &str) {
+    text.push_str(verb);
+    text.push_str(name.as_str());
+    text.push(' ');
+    // Writing to a String cannot fail.
+    let _ = write!(text, "{member}");
+    text.push_str(end);
+}
+
+impl RestoreText {
+    pub(crate) fn new(family: Family, room: usize) -> Self {
+        Self {
+            family,
+            text: String::new(),
+            lines: 0,
+            room: room.max(1),
+            touched: Touched::default(),
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.room == 0
+    }
+
+    /// The text, if there is anything to write.
+    pub(crate) fn finish(mut self) -> Option<(String, Touched)> {
+        if self.touched.sets.is_empty() {
+            return None;
+        }
+        self.text.push_str("COMMIT\n");
+        Some((self.text, self.touched))
+    }
+
+    /// Writes what the set needs, a swap excepted, as far as there is room.
+    pub(crate) fn write(&mut self, name: &SetName, state: &mut SetState) {
+        let need = state.need(self.family);
+        let Some(spec) = state.desired else {
+            return;
+        };
+        if matches!(need, Need::Nothing | Need::Swap) {
+            return;
+        }
+        self.begin(name);
+        if need == Need::Recreate {
+            self.text.push_str("destroy ");
+            self.text.push_str(name.as_str());
+            self.text.push('\n');
+            self.lines += 1;
+        }
+        if need == Need::Members {
+            self.delete_members(name, state);
+        } else {
+            spec.write_create(&mut self.text, name, self.family);
+            self.lines += 1;
+            state.members.forget_observed();
+        }
+        let room = self.room;
+        let added = self.add_members(name, state, &spec, room);
+        self.room = self.room.saturating_sub(added);
+        state.kernel = Kernel::Present(Listing::written(spec, self.family));
+    }
+
+    /// Fills the temporary set with all that is wanted, and swaps.
+    pub(crate) fn swap(&mut self, name: &SetName, temporary: &SetName, state: &mut SetState) {
+        let Some(spec) = state.desired else {
+            return;
+        };
+        self.begin(name);
+        spec.write_create(&mut self.text, temporary, self.family);
+        state.members.forget_observed();
+        let added = self.add_members(temporary, state, &spec, usize::MAX);
+        self.room = self.room.saturating_sub(added);
+        let _ = writeln!(self.text, "swap {name} {temporary}");
+        self.lines += 2;
+        state.kernel = Kernel::Present(Listing::written(spec, self.family));
+        self.touched.temporaries.push(temporary.clone());
+    }
+
+    fn begin(&mut self, name: &SetName) {
+        self.touched.sets.push((self.lines + 1, name.clone()));
+    }
+
+    fn delete_members(&mut self, name: &SetName, state: &mut SetState) {
+        let text = &mut self.text;
+        let deleted = state
+            .members
+            .drain_surplus(|member| push_line(text, "del ", name, member, " --exist\n"));
+        self.lines += deleted;
+        self.room = self.room.saturating_sub(deleted);
+    }
+
+    /// Adds up to `limit` members, and no more than fit in. An "already added" error is welcome:
+    /// then the kernel is not as it was thought to be.
+    fn add_members(
+        &mut self,
+        name: &SetName,
+        state: &mut SetState,
+        spec: &SetSpec,
+        limit: usize,
+    ) -> usize {
+        let free = spec
+            .max_elements()
+            .saturating_sub(state.members.settled_len());
+        let text = &mut self.text;
+        let added = state.members.drain_missing(limit.min(free), |member| {
+            push_line(text, "add ", name, member, "\n");
+        });
+        self.lines += added;
+        added
+    }
+}
+
+impl IpSets {
+    /// Everything that would be handed to `ipset restore` on a clean node, `COMMIT` line included.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        for (name, state) in &self.sets {
+            let Some(spec) = state.desired else {
+                continue;
+            };
+            spec.write_create(&mut text, name, self.family);
+            let members = state.members.desired();
+            for member in members.iter().take(spec.max_elements()) {
+                push_line(&mut text, "add ", name, member, "\n");
+            }
+        }
+        text.push_str("COMMIT\n");
+        text
+    }
+}
