@@ -101,7 +101,7 @@ pub enum ParseErrorKind {
 }
 
 /// What stands where something else was expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Found {
     /// The end of the text.
@@ -109,7 +109,7 @@ pub enum Found {
     /// A string in quotes.
     String,
     /// A word: label characters.
-    Word,
+    Word(Box<str>),
     /// A line break; selectors are a single line, except inside strings.
     LineBreak,
     /// `==`, `!=`, `&&` or `||`.
@@ -154,9 +154,7 @@ impl ParseError {
         let end = clamp(self.span.end).clamp(start, line_end);
 
         // Tabs stay tabs, so that the marks stand below their place however wide a tab is.
-        let indent = text[line_start..start]
-            .chars()
-            .map(|c| if c == '\t' { '\t' } else { ' ' });
+        let indent = text[line_start..start].chars().map(|c| if c == '\t' { '\t' } else { ' ' });
         let width = text[start..end].chars().count().max(1);
         let mut rendered = String::with_capacity(2 * line.len() + 80);
         rendered.push_str(line);
@@ -172,42 +170,29 @@ impl ParseError {
 impl fmt::Display for ParseErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ParseErrorKind::ExpectedCondition(found) => write!(
-                f,
-                "expected a label, `has(`, `all()`, `global()`, `(` or `!`, found {found}"
-            ),
+            ParseErrorKind::ExpectedCondition(found) => {
+                write!(f, "expected a label, `has(`, `all()`, `global()`, `(` or `!`, found {found}")
+            }
             ParseErrorKind::ExpectedOperator { label, found } => {
                 let label = Shortened(label);
                 write!(f, "expected operator after label `{label}`, found {found}")
             }
             ParseErrorKind::HalfOperator { whole } => write!(f, "expected `{whole}`"),
             ParseErrorKind::ExpectedString { operator, found } => {
-                write!(
-                    f,
-                    "expected a string in quotes after `{operator}`, found {found}"
-                )
+                write!(f, "expected a string in quotes after `{operator}`, found {found}")
             }
             ParseErrorKind::ExpectedSet { operator, found } => {
-                write!(
-                    f,
-                    "expected a set like {{'a', 'b'}} after `{operator}`, found {found}"
-                )
+                write!(f, "expected a set like {{'a', 'b'}} after `{operator}`, found {found}")
             }
             ParseErrorKind::ExpectedSetEnd(found) => {
                 write!(f, "expected `,` or `}}` in the set, found {found}")
             }
             ParseErrorKind::ExpectedSetValue(found) => {
-                write!(
-                    f,
-                    "expected a string in quotes or `}}` in the set, found {found}"
-                )
+                write!(f, "expected a string in quotes or `}}` in the set, found {found}")
             }
             ParseErrorKind::UnterminatedString => f.write_str("unterminated string"),
             ParseErrorKind::LabelTooLong { length } => {
-                write!(
-                    f,
-                    "label of {length} characters, at most {MAX_LABEL_LENGTH} are allowed"
-                )
+                write!(f, "label of {length} characters, at most {MAX_LABEL_LENGTH} are allowed")
             }
             ParseErrorKind::ExpectedLabel(found) => {
                 write!(f, "expected a label in `has(`, found {found}")
@@ -216,29 +201,18 @@ impl fmt::Display for ParseErrorKind {
                 write!(f, "expected `)` to close `{function}(`, found {found}")
             }
             ParseErrorKind::DetachedCall { function } => {
-                write!(
-                    f,
-                    "`{function}(` must be written without a space before `(`"
-                )
+                write!(f, "`{function}(` must be written without a space before `(`")
             }
-            ParseErrorKind::UnknownFunction { name } => write!(
-                f,
-                "unknown function `{}`, there are `has(label)`, `all()` and `global()`",
-                Shortened(name)
-            ),
+            ParseErrorKind::UnknownFunction { name } => {
+                write!(f, "unknown function `{}`, there are `has(label)`, `all()` and `global()`", Shortened(name))
+            }
             ParseErrorKind::UnclosedParenthesis => f.write_str("`(` is never closed"),
             ParseErrorKind::UnmatchedParenthesis => f.write_str("`)` closes nothing"),
             ParseErrorKind::ExpectedEnd(found) => {
-                write!(
-                    f,
-                    "expected `&&`, `||` or the end of the selector, found {found}"
-                )
+                write!(f, "expected `&&`, `||` or the end of the selector, found {found}")
             }
             ParseErrorKind::TooDeep => {
-                write!(
-                    f,
-                    "more than {MAX_DEPTH} operators are nested in each other"
-                )
+                write!(f, "more than {MAX_DEPTH} operators are nested in each other")
             }
         }
     }
@@ -249,7 +223,7 @@ impl fmt::Display for Found {
         match self {
             Found::End => f.write_str("the end"),
             Found::String => f.write_str("a string"),
-            Found::Word => f.write_str("a word"),
+            Found::Word(word) => write!(f, "`{}`", Shortened(word)),
             Found::LineBreak => f.write_str("a line break"),
             Found::Operator(operator) => write!(f, "`{operator}`"),
             Found::Char(c) => write!(f, "`{}`", c.escape_debug()),
@@ -257,7 +231,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// A name that is cut when it would drown the message.
+/// A name or word that is cut when it would drown the message.
 struct Shortened<'a>(&'a str);
 
 impl fmt::Display for Shortened<'_> {
@@ -269,3 +243,6 @@ impl fmt::Display for Shortened<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

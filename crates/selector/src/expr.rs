@@ -91,13 +91,12 @@ impl ValueSet {
         if self.0.len() <= Self::SCAN_LIMIT {
             self.0.iter().any(|member| **member == *value)
         } else {
-            self.0
-                .binary_search_by(|member| (**member).cmp(value))
-                .is_ok()
+            self.0.binary_search_by(|member| (**member).cmp(value)).is_ok()
         }
     }
 
     /// The values in ascending order.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.0.iter().map(|value| &**value)
     }
@@ -125,11 +124,7 @@ impl From<Vec<Box<str>>> for ValueSet {
 
 impl<S: Into<Box<str>>> FromIterator<S> for ValueSet {
     fn from_iter<I: IntoIterator<Item = S>>(values: I) -> ValueSet {
-        values
-            .into_iter()
-            .map(Into::into)
-            .collect::<Vec<_>>()
-            .into()
+        values.into_iter().map(Into::into).collect::<Vec<_>>().into()
     }
 }
 
@@ -234,21 +229,11 @@ impl Expr {
             Expr::Has(label) => labels.get(label).is_some(),
             Expr::Eq(label, value) => labels.get(label) == Some(value),
             Expr::NotEq(label, value) => labels.get(label) != Some(value),
-            Expr::Contains(label, value) => labels
-                .get(label)
-                .is_some_and(|actual| contains(actual, value)),
-            Expr::StartsWith(label, value) => labels
-                .get(label)
-                .is_some_and(|actual| actual.starts_with(&**value)),
-            Expr::EndsWith(label, value) => labels
-                .get(label)
-                .is_some_and(|actual| actual.ends_with(&**value)),
-            Expr::In(label, values) => labels
-                .get(label)
-                .is_some_and(|actual| values.contains(actual)),
-            Expr::NotIn(label, values) => !labels
-                .get(label)
-                .is_some_and(|actual| values.contains(actual)),
+            Expr::Contains(label, value) => labels.get(label).is_some_and(|actual| contains(actual, value)),
+            Expr::StartsWith(label, value) => labels.get(label).is_some_and(|actual| actual.starts_with(&**value)),
+            Expr::EndsWith(label, value) => labels.get(label).is_some_and(|actual| actual.ends_with(&**value)),
+            Expr::In(label, values) => labels.get(label).is_some_and(|actual| values.contains(actual)),
+            Expr::NotIn(label, values) => !labels.get(label).is_some_and(|actual| values.contains(actual)),
             Expr::Not(operand) => !operand.matches(labels),
             Expr::And(operands) => operands.iter().all(|operand| operand.matches(labels)),
             Expr::Or(operands) => operands.iter().any(|operand| operand.matches(labels)),
@@ -310,12 +295,8 @@ impl Expr {
     pub fn map_leaves(&self, rewrite: &mut impl FnMut(&Expr) -> Expr) -> Expr {
         match self {
             Expr::Not(operand) => Expr::negated(operand.map_leaves(rewrite)),
-            Expr::And(operands) => {
-                Expr::And(operands.iter().map(|o| o.map_leaves(rewrite)).collect())
-            }
-            Expr::Or(operands) => {
-                Expr::Or(operands.iter().map(|o| o.map_leaves(rewrite)).collect())
-            }
+            Expr::And(operands) => Expr::And(operands.iter().map(|o| o.map_leaves(rewrite)).collect()),
+            Expr::Or(operands) => Expr::Or(operands.iter().map(|o| o.map_leaves(rewrite)).collect()),
             leaf => rewrite(leaf),
         }
     }
@@ -369,10 +350,7 @@ impl Expr {
 
 fn check_quotable(label: &Label, value: &str) -> Result<(), ExprError> {
     if value.contains('"') && value.contains('\'') {
-        return Err(ExprError::UnquotableValue {
-            label: label.clone(),
-            value: value.into(),
-        });
+        return Err(ExprError::UnquotableValue { label: label.clone(), value: value.into() });
     }
     Ok(())
 }
@@ -421,23 +399,13 @@ impl Expr {
     }
 }
 
-fn write_comparison(
-    out: &mut impl fmt::Write,
-    label: &str,
-    operator: &str,
-    value: &str,
-) -> fmt::Result {
+fn write_comparison(out: &mut impl fmt::Write, label: &str, operator: &str, value: &str) -> fmt::Result {
     out.write_str(label)?;
     out.write_str(operator)?;
     write_quoted(out, value)
 }
 
-fn write_membership(
-    out: &mut impl fmt::Write,
-    label: &str,
-    opening: &str,
-    values: &ValueSet,
-) -> fmt::Result {
+fn write_membership(out: &mut impl fmt::Write, label: &str, opening: &str, values: &ValueSet) -> fmt::Result {
     out.write_str(label)?;
     out.write_str(opening)?;
     for (i, value) in values.iter().enumerate() {
@@ -466,3 +434,6 @@ fn write_quoted(out: &mut impl fmt::Write, value: &str) -> fmt::Result {
     out.write_str(value)?;
     out.write_char(quote)
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,8 +43,7 @@ impl LabelFacts<'_> {
     /// Whether a label, present or not, can meet this at all.
     #[must_use]
     pub fn is_satisfiable(&self) -> bool {
-        !(self.must_be_present && self.must_be_absent)
-            && self.one_of.as_ref().is_none_or(|values| !values.is_empty())
+        !(self.must_be_present && self.must_be_absent) && self.one_of.as_ref().is_none_or(|values| !values.is_empty())
     }
 
     /// Whether the label with value `actual` (`None` if absent) meets this.
@@ -53,11 +52,7 @@ impl LabelFacts<'_> {
         match actual {
             None => !self.must_be_present,
             Some(actual) => {
-                !self.must_be_absent
-                    && self
-                        .one_of
-                        .as_ref()
-                        .is_none_or(|values| values.binary_search(&actual).is_ok())
+                !self.must_be_absent && self.one_of.as_ref().is_none_or(|values| values.binary_search(&actual).is_ok())
             }
         }
     }
@@ -67,31 +62,18 @@ impl<'a> Facts<'a> {
     pub(crate) fn of(expr: &'a Expr) -> Facts<'a> {
         match expr {
             Expr::All | Expr::Global | Expr::NotEq(..) | Expr::NotIn(..) => Facts::default(),
-            Expr::Has(label)
-            | Expr::Contains(label, _)
-            | Expr::StartsWith(label, _)
-            | Expr::EndsWith(label, _) => Facts::present(label, None),
+            Expr::Has(label) | Expr::Contains(label, _) | Expr::StartsWith(label, _) | Expr::EndsWith(label, _) => {
+                Facts::present(label, None)
+            }
             Expr::Eq(label, value) => Facts::present(label, Some(vec![value])),
             // Felix takes no set for an unknown set, so the empty set restricts only the presence.
-            Expr::In(label, values) => {
-                Facts::present(label, (!values.is_empty()).then(|| values.iter().collect()))
-            }
+            Expr::In(label, values) => Facts::present(label, (!values.is_empty()).then(|| values.iter().collect())),
             Expr::Not(operand) => match &**operand {
-                Expr::Has(label) => Facts::single(
-                    label,
-                    LabelFacts {
-                        must_be_absent: true,
-                        ..LabelFacts::default()
-                    },
-                ),
+                Expr::Has(label) => Facts::single(label, LabelFacts { must_be_absent: true, ..LabelFacts::default() }),
                 // The opposite of a necessary condition says nothing about the opposite of the whole.
                 _ => Facts::default(),
             },
-            Expr::And(operands) => operands
-                .iter()
-                .map(Facts::of)
-                .reduce(Facts::both)
-                .unwrap_or_default(),
+            Expr::And(operands) => operands.iter().map(Facts::of).reduce(Facts::both).unwrap_or_default(),
             Expr::Or(operands) => {
                 let mut operands = operands.iter();
                 let mut facts = operands.next().map(Facts::of).unwrap_or_default();
@@ -107,20 +89,11 @@ impl<'a> Facts<'a> {
     }
 
     fn single(label: &'a str, facts: LabelFacts<'a>) -> Facts<'a> {
-        Facts {
-            labels: BTreeMap::from([(label, facts)]),
-        }
+        Facts { labels: BTreeMap::from([(label, facts)]) }
     }
 
     fn present(label: &'a str, one_of: Option<Vec<&'a str>>) -> Facts<'a> {
-        Facts::single(
-            label,
-            LabelFacts {
-                must_be_present: true,
-                must_be_absent: false,
-                one_of,
-            },
-        )
+        Facts::single(label, LabelFacts { must_be_present: true, must_be_absent: false, one_of })
     }
 
     fn both(mut self, other: Facts<'a>) -> Facts<'a> {
@@ -174,6 +147,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The labels that are restricted, in ascending order, with what is known of them.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, &LabelFacts<'a>)> {
         self.labels.iter().map(|(label, facts)| (*label, facts))
     }
@@ -196,3 +170,6 @@ impl<'a> Facts<'a> {
         self.labels.values().all(LabelFacts::is_satisfiable)
     }
 }
+
+#[cfg(test)]
+mod tests;

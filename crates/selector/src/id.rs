@@ -32,11 +32,7 @@ pub fn unique_id(prefix: &str, content: &str) -> String {
 }
 
 fn digest(prefix: &str, content: &str) -> impl AsRef<[u8]> {
-    Sha224::new()
-        .chain_update(prefix)
-        .chain_update(":")
-        .chain_update(content)
-        .finalize()
+    Sha224::new().chain_update(prefix).chain_update(":").chain_update(content).finalize()
 }
 
 /// The identity of a [`Selector`](crate::Selector): `s:` and the hash of its canonical form.

@@ -47,9 +47,7 @@ where
 impl<K: AsRef<str>, V: AsRef<str>> LabelSource for [(K, V)] {
     #[inline]
     fn get(&self, key: &str) -> Option<&str> {
-        self.iter()
-            .find(|(name, _)| name.as_ref() == key)
-            .map(|(_, value)| value.as_ref())
+        self.iter().find(|(name, _)| name.as_ref() == key).map(|(_, value)| value.as_ref())
     }
 }
 

@@ -15,7 +15,7 @@
 //! assert!(!selector.matches(&[("role", "db")]));
 //!
 //! assert_eq!(selector.canonical(), r#"(role in {"api", "web"} && !has(legacy))"#);
-//! assert_eq!(selector.id().as_str(), "s:5GaiBzQvuQLz2uZ3_SZKDoKJvmwlqN-QF4TTeA");
+//! assert_eq!(selector.id().as_str(), "s:qXLzEU6MUUmbEoLW2UgG-emvNDY3HO_0sWTEyg");
 //! # Ok::<(), tortie_selector::ParseError>(())
 //! ```
 //!

@@ -80,11 +80,7 @@ impl Node for Expr {
     fn member(label: &str, negated: bool, values: Vec<Box<str>>) -> Expr {
         let label = Label::from_checked(label);
         let values = ValueSet::from(values);
-        if negated {
-            Expr::NotIn(label, values)
-        } else {
-            Expr::In(label, values)
-        }
+        if negated { Expr::NotIn(label, values) } else { Expr::In(label, values) }
     }
 
     fn not(operand: Expr) -> Expr {
@@ -110,14 +106,7 @@ struct Operand<N> {
 
 impl<N: Node> Operand<N> {
     fn negated_if(self, negated: bool) -> Operand<N> {
-        if negated {
-            Operand {
-                node: N::not(self.node),
-                depth: self.depth + 1,
-            }
-        } else {
-            self
-        }
+        if negated { Operand { node: N::not(self.node), depth: self.depth + 1 } } else { self }
     }
 }
 
@@ -129,10 +118,7 @@ struct Operands<N> {
 }
 
 impl<N: Node> Operands<N> {
-    const EMPTY: Operands<N> = Operands {
-        nodes: Vec::new(),
-        depth: 0,
-    };
+    const EMPTY: Operands<N> = Operands { nodes: Vec::new(), depth: 0 };
 
     fn push(&mut self, operand: Operand<N>) {
         if self.nodes.capacity() == 0 {
@@ -150,10 +136,7 @@ impl<N: Node> Operands<N> {
         }
         self.push(last);
         let operands = std::mem::replace(self, Self::EMPTY);
-        Operand {
-            node: group(operands.nodes),
-            depth: operands.depth + 1,
-        }
+        Operand { node: group(operands.nodes), depth: operands.depth + 1 }
     }
 }
 
@@ -171,13 +154,7 @@ struct Frame<N> {
 
 impl<N: Node> Frame<N> {
     fn new(negated: bool, depth: usize) -> Frame<N> {
-        Frame {
-            or: Operands::EMPTY,
-            and: Operands::EMPTY,
-            negated,
-            parentheses: 0,
-            depth,
-        }
+        Frame { or: Operands::EMPTY, and: Operands::EMPTY, negated, parentheses: 0, depth }
     }
 
     fn is_fresh(&self) -> bool {
@@ -204,10 +181,9 @@ fn parse<N: Node>(text: &str) -> Result<N, ParseError> {
             let start = text.len() - fault.left;
             ParseError::new(start..start + fault.length, fault.kind)
         }
-        nom::Err::Incomplete(_) => ParseError::new(
-            text.len()..text.len(),
-            ParseErrorKind::ExpectedCondition(Found::End),
-        ),
+        nom::Err::Incomplete(_) => {
+            ParseError::new(text.len()..text.len(), ParseErrorKind::ExpectedCondition(Found::End))
+        }
     })
 }
 
@@ -222,10 +198,7 @@ fn grammar<N: Node>(text: &str) -> Result<N, nom::Err<Fault>> {
         // Before a condition.
         let start = rest;
         let mut negated = false;
-        while let Some(after) = rest
-            .strip_prefix('!')
-            .filter(|after| !after.starts_with('='))
-        {
+        while let Some(after) = rest.strip_prefix('!').filter(|after| !after.starts_with('=')) {
             negated = !negated;
             rest = skip_blanks(after);
         }
@@ -290,11 +263,7 @@ fn grammar<N: Node>(text: &str) -> Result<N, nom::Err<Fault>> {
 fn check_depth(rest: &str, depth: usize) -> Result<(), nom::Err<Fault>> {
     if depth > MAX_DEPTH {
         let length = rest.chars().next().map_or(0, char::len_utf8);
-        return Err(nom::Err::Failure(Fault::new(
-            rest,
-            length,
-            ParseErrorKind::TooDeep,
-        )));
+        return Err(nom::Err::Failure(Fault::new(rest, length, ParseErrorKind::TooDeep)));
     }
     Ok(())
 }
@@ -316,11 +285,9 @@ fn condition<N: Node>(text: &str) -> token::Lexed<'_, N> {
         Operator::Compare(comparison) => {
             let (after, value) = token::string(rest)?;
             let value = value.ok_or_else(|| {
-                nom::Err::Failure(Fault::unexpected(rest, |found| {
-                    ParseErrorKind::ExpectedString {
-                        operator: operator.symbol(),
-                        found,
-                    }
+                nom::Err::Failure(Fault::unexpected(rest, |found| ParseErrorKind::ExpectedString {
+                    operator: operator.symbol(),
+                    found,
                 }))
             })?;
             Ok((after, N::compare(label, comparison, value)))
@@ -335,10 +302,7 @@ fn condition<N: Node>(text: &str) -> token::Lexed<'_, N> {
 /// `{` strings separated by commas `}`. A comma after the last is allowed.
 fn set<N: Node>(text: &str, operator: Operator) -> token::Lexed<'_, Vec<N::Value>> {
     let Some(inside) = text.strip_prefix('{') else {
-        let fault = Fault::unexpected(text, |found| ParseErrorKind::ExpectedSet {
-            operator: operator.symbol(),
-            found,
-        });
+        let fault = Fault::unexpected(text, |found| ParseErrorKind::ExpectedSet { operator: operator.symbol(), found });
         return Err(nom::Err::Failure(fault));
     };
     let mut values = Vec::new();
@@ -398,3 +362,6 @@ fn unclosed_parenthesis(text: &str) -> Fault {
     let at = open.pop().unwrap_or(text.len());
     Fault::new(&text[at..], 1, ParseErrorKind::UnclosedParenthesis)
 }
+
+#[cfg(test)]
+mod tests;

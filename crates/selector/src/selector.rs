@@ -29,8 +29,7 @@ struct Inner {
 }
 
 static ALL: LazyLock<Selector> = LazyLock::new(|| Selector::from_checked(Expr::All));
-static NONE: LazyLock<Selector> =
-    LazyLock::new(|| Selector::from_checked(Expr::negated(Expr::All)));
+static NONE: LazyLock<Selector> = LazyLock::new(|| Selector::from_checked(Expr::negated(Expr::All)));
 
 impl Selector {
     /// Parses a selector. Empty or blank text is `all()`.
@@ -82,11 +81,7 @@ impl Selector {
     }
 
     fn from_checked(expr: Expr) -> Selector {
-        Selector(Arc::new(Inner {
-            expr,
-            canonical: OnceLock::new(),
-            id: OnceLock::new(),
-        }))
+        Selector(Arc::new(Inner { expr, canonical: OnceLock::new(), id: OnceLock::new() }))
     }
 
     /// The expression.
@@ -99,18 +94,13 @@ impl Selector {
     /// needless parentheses, or order and repetition within a set.
     #[must_use]
     pub fn canonical(&self) -> &str {
-        self.0
-            .canonical
-            .get_or_init(|| self.0.expr.to_string().into())
+        self.0.canonical.get_or_init(|| self.0.expr.to_string().into())
     }
 
     /// The id, `s:` and the hash of the canonical form.
     #[must_use]
     pub fn id(&self) -> SelectorId {
-        *self
-            .0
-            .id
-            .get_or_init(|| SelectorId::of_canonical(self.canonical()))
+        *self.0.id.get_or_init(|| SelectorId::of_canonical(self.canonical()))
     }
 
     /// Whether the selector holds for `labels`.

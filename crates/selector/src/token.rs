@@ -30,11 +30,7 @@ impl Fault {
     /// A fault of the first `length` bytes of `rest`.
     #[cold]
     pub(crate) fn new(rest: &str, length: usize, kind: ParseErrorKind) -> Fault {
-        Fault {
-            left: rest.len(),
-            length,
-            kind,
-        }
+        Fault { left: rest.len(), length, kind }
     }
 
     /// A fault because of the first word of `rest`.
@@ -63,12 +59,9 @@ fn fail<T>(fault: Fault) -> Lexed<'static, T> {
 fn look(rest: &str) -> (Found, usize) {
     let word = rest.find(|c| !is_label_char(c)).unwrap_or(rest.len());
     if word > 0 {
-        return (Found::Word, word);
+        return (Found::Word(rest[..word].into()), word);
     }
-    if let Some(operator) = ["==", "!=", "&&", "||"]
-        .into_iter()
-        .find(|o| rest.starts_with(o))
-    {
+    if let Some(operator) = ["==", "!=", "&&", "||"].into_iter().find(|o| rest.starts_with(o)) {
         return (Found::Operator(operator), operator.len());
     }
     match rest.chars().next() {
@@ -96,11 +89,7 @@ pub(crate) fn label(text: &str) -> Lexed<'_, &str> {
     let (rest, label) = take_while(is_label_char)(text)?;
     if label.len() > MAX_LABEL_LENGTH {
         let length = label.len();
-        return fail(Fault::new(
-            text,
-            length,
-            ParseErrorKind::LabelTooLong { length },
-        ));
+        return fail(Fault::new(text, length, ParseErrorKind::LabelTooLong { length }));
     }
     Ok((rest, label))
 }
@@ -114,11 +103,7 @@ pub(crate) fn string(text: &str) -> Lexed<'_, Option<&str>> {
     };
     match text[1..].split_once(quote) {
         Some((content, rest)) => Ok((rest, Some(content))),
-        None => fail(Fault::new(
-            text,
-            text.len(),
-            ParseErrorKind::UnterminatedString,
-        )),
+        None => fail(Fault::new(text, text.len(), ParseErrorKind::UnterminatedString)),
     }
 }
 
@@ -155,9 +140,7 @@ fn close_call<'a>(text: &'a str, function: &'static str) -> Lexed<'a, ()> {
     let text = skip_blanks(text);
     match text.strip_prefix(')') {
         Some(rest) => Ok((rest, ())),
-        None => fail(Fault::unexpected(text, |found| {
-            ParseErrorKind::UnclosedCall { function, found }
-        })),
+        None => fail(Fault::unexpected(text, |found| ParseErrorKind::UnclosedCall { function, found })),
     }
 }
 
@@ -195,25 +178,17 @@ impl Operator {
 
 /// The operator after `label`; blanks before it are skipped already.
 pub(crate) fn operator<'a>(text: &'a str, label: &str) -> Lexed<'a, Operator> {
-    let expected = |found| ParseErrorKind::ExpectedOperator {
-        label: label.into(),
-        found,
-    };
+    let expected = |found| ParseErrorKind::ExpectedOperator { label: label.into(), found };
     match text.as_bytes().first() {
         Some(b'=') => match text.strip_prefix("==") {
             Some(rest) => Ok((rest, Operator::Compare(Comparison::Eq))),
-            None => fail(Fault::new(
-                text,
-                1,
-                ParseErrorKind::HalfOperator { whole: "==" },
-            )),
+            None => fail(Fault::new(text, 1, ParseErrorKind::HalfOperator { whole: "==" })),
         },
-        Some(b'!') if text.starts_with("!=") => {
-            Ok((&text[2..], Operator::Compare(Comparison::NotEq)))
-        }
+        Some(b'!') if text.starts_with("!=") => Ok((&text[2..], Operator::Compare(Comparison::NotEq))),
         Some(b'(') => fail(Fault::new(text, 1, not_a_call(label))),
-        Some(b'c' | b's' | b'e' | b'n' | b'i') => word_operator(text)
-            .or_else(|_: nom::Err<Fault>| fail(Fault::unexpected(text, expected))),
+        Some(b'c' | b's' | b'e' | b'n' | b'i') => {
+            word_operator(text).or_else(|_: nom::Err<Fault>| fail(Fault::unexpected(text, expected)))
+        }
         _ => fail(Fault::unexpected(text, expected)),
     }
 }
@@ -236,10 +211,7 @@ fn one_word<'a>(word: &'static str) -> impl Parser<&'a str, Output = &'a str, Er
     terminated(tag(word), word_boundary)
 }
 
-fn two_words<'a>(
-    first: &'static str,
-    second: &'static str,
-) -> impl Parser<&'a str, Output = &'a str, Error = Fault> {
+fn two_words<'a>(first: &'static str, second: &'static str) -> impl Parser<&'a str, Output = &'a str, Error = Fault> {
     terminated(tag(first), (blanks, tag(second), blanks, word_boundary))
 }
 

@@ -9,9 +9,7 @@ use tortie_selector::Selector;
 fn golden() -> Vec<Value> {
     let compressed = &include_bytes!("../testdata/selectors.json.gz")[..];
     let mut text = String::new();
-    flate2::read::GzDecoder::new(compressed)
-        .read_to_string(&mut text)
-        .expect("test data is gzip");
+    flate2::read::GzDecoder::new(compressed).read_to_string(&mut text).expect("test data is gzip");
     let data: Value = serde_json::from_str(&text).expect("test data is JSON");
     data["selectors"].as_array().expect("a list").clone()
 }
@@ -32,16 +30,8 @@ fn valid_and_invalid_are_told_apart() {
             "{input:?}: {:?}",
             Selector::parse(input).map_err(|error| error.to_string()),
         );
-        assert_eq!(
-            Selector::validate(input),
-            Selector::parse(input).map(drop),
-            "{input:?}"
-        );
-        assert_eq!(
-            Selector::normalise(input),
-            str_of(&entry["normalise"]),
-            "{input:?}"
-        );
+        assert_eq!(Selector::validate(input), Selector::parse(input).map(drop), "{input:?}");
+        assert_eq!(Selector::normalise(input), str_of(&entry["normalise"]), "{input:?}");
     }
 }
 
@@ -52,18 +42,10 @@ fn canonical_forms_and_ids_are_equal() {
         let selector = Selector::parse(input).expect("valid");
         let canonical = str_of(&entry["canonical"]);
         assert_eq!(selector.canonical(), canonical, "{input:?}");
-        assert_eq!(
-            selector.id().as_str(),
-            str_of(&entry["unique_id"]),
-            "{input:?}"
-        );
+        assert_eq!(selector.id().as_str(), str_of(&entry["unique_id"]), "{input:?}");
 
         let again = Selector::parse(canonical).expect("canonical forms are valid");
-        assert_eq!(
-            again == selector,
-            entry["canonical_reparses_to_itself"] == true,
-            "{input:?}"
-        );
+        assert_eq!(again == selector, entry["canonical_reparses_to_itself"] == true, "{input:?}");
     }
 }
 
