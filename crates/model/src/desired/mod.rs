@@ -5,6 +5,7 @@
 //! only to IP sets that exist, and an endpoint only to policies and profiles that exist
 //! (`felix/calc/event_sequencer.go`).
 
+pub mod proto;
 mod rules;
 
 use std::collections::BTreeMap;

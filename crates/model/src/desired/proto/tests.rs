@@ -1,0 +1,90 @@
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::{RuleIdSeed, rule_ids, to_bytes, to_json};
+use crate::desired::{DesiredUpdate, IpSetDelta, Members, Policy, Profile, RuleSets, Rules};
+use crate::{
+    Direction, IpSetId, NamedProtocol, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction,
+    SelectorText,
+};
+
+fn denies() -> Rules {
+    let rule = Rule { action: RuleAction::Deny, ..Rule::default() };
+    Rules::new([rule].into(), [RuleSets::default()].into()).unwrap()
+}
+
+#[test]
+fn envelope_leaves_out_defaults() {
+    let update = DesiredUpdate::IpSetRemove(IpSetId::new("s:x"));
+    assert_eq!(to_json(&update, 0).unwrap(), json!({"ipset_remove": {"id": "s:x"}}));
+    assert_eq!(to_json(&update, 7).unwrap(), json!({"sequence_number": "7", "ipset_remove": {"id": "s:x"}}));
+    assert_eq!(to_json(&DesiredUpdate::InSync, 0).unwrap(), json!({"in_sync": {}}));
+    assert_eq!(to_json(&DesiredUpdate::DatastoreNotReady, 0), None);
+}
+
+#[test]
+fn bytes_are_protobuf() {
+    let update = DesiredUpdate::IpSetRemove(IpSetId::new("s:x"));
+    assert_eq!(to_bytes(&update, 300).unwrap(), b"\x78\xac\x02\x22\x05\x0a\x03s:x");
+    assert_eq!(to_bytes(&DesiredUpdate::InSync, 0).unwrap(), [0x0a, 0x00]);
+}
+
+#[test]
+fn members_print_as_text() {
+    let delta = IpSetDelta {
+        id: IpSetId::new("s:x"),
+        added: Members::Nets(vec!["10.0.0.1".parse().unwrap()]),
+        removed: Members::Nets(vec!["fd00::/64".parse().unwrap()]),
+    };
+    let json = to_json(&DesiredUpdate::IpSetDelta(delta), 0).unwrap();
+    let expected = json!({"id": "s:x", "added_members": ["10.0.0.1/32"], "removed_members": ["fd00::/64"]});
+    assert_eq!(json["ipset_delta_update"], expected);
+}
+
+/// Ids as the original computes them for the profiles that it does not know.
+#[test]
+fn rule_ids_are_the_originals() {
+    let name = ProfileName::new("prof-missing");
+    assert_eq!(rule_ids(&denies(), RuleIdSeed::Profile(&name, Direction::Ingress)), ["6LGosV28VFRfSdmm"]);
+    assert_eq!(rule_ids(&denies(), RuleIdSeed::Profile(&name, Direction::Egress)), ["Z5gY86OrLYox_ui8"]);
+
+    let sets =
+        RuleSets { src: [IpSetId::new("s:5y5I3VdRZfDU01O--xXAPx2yxCQQqMf0M6IWug")].into(), ..RuleSets::default() };
+    let rules = Rules::new([Rule::default()].into(), [sets].into()).unwrap();
+    let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "pol-1");
+    assert_eq!(rule_ids(&rules, RuleIdSeed::Policy(&id, Direction::Ingress)), ["7gbRx_56xo2uXxPe"]);
+}
+
+#[test]
+fn profile_message_carries_ids() {
+    let profile = Profile { inbound: denies(), outbound: denies() };
+    let update = DesiredUpdate::Profile(ProfileName::new("prof-missing"), Arc::new(profile));
+    let expected = json!({"active_profile_update": {
+        "id": {"name": "prof-missing"},
+        "profile": {
+            "inbound_rules": [{"action": "deny", "rule_id": "6LGosV28VFRfSdmm"}],
+            "outbound_rules": [{"action": "deny", "rule_id": "Z5gY86OrLYox_ui8"}],
+        },
+    }});
+    assert_eq!(to_json(&update, 0).unwrap(), expected);
+}
+
+#[test]
+fn policy_message_shows_numeric_ports_and_implied_family() {
+    let mut rule =
+        Rule { protocol: Some(Protocol::Named(NamedProtocol::Icmpv6)), icmp_type: Some(0), ..Rule::default() };
+    rule.source.ports = [PortSpec::single(80), PortSpec::Named("http".into())].into();
+    let policy = Policy {
+        source: Arc::default(),
+        selector: SelectorText::new("all()"),
+        inbound: Rules::new([rule].into(), [RuleSets::default()].into()).unwrap(),
+        outbound: Rules::default(),
+    };
+    let id = PolicyId::new(PolicyKind::NetworkPolicy, "ns", "p");
+    let json = to_json(&DesiredUpdate::Policy(id, Arc::new(policy)), 0).unwrap();
+    let rule = &json["active_policy_update"]["policy"]["inbound_rules"][0];
+    assert_eq!(rule["ip_version"], "IPV6");
+    assert_eq!(rule["icmp_type"], 0);
+    assert_eq!(rule["src_ports"], json!([{"first": 80, "last": 80}]));
+}
