@@ -1,0 +1,116 @@
+//! What goes into the indexes and what comes out.
+
+use std::sync::Arc;
+
+use tortie_model::desired::{IpSetDelta, IpSetUpdate, PortProtocol};
+use tortie_model::{EndpointPort, IpSetId, NamedProtocol, Protocol};
+use tortie_selector::Selector;
+
+/// A set of selector keys that some item matches, interned: equal sets have equal ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MatchSetId(pub(crate) u32);
+
+/// What [`crate::MatchIndex::settle`] found, each list sorted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled<I, S> {
+    /// Selectors that match an item now and did not after the previous settle.
+    pub activated: Vec<S>,
+    /// Selectors that matched an item after the previous settle and do not now, removed ones included.
+    pub deactivated: Vec<S>,
+    /// Items whose set of matching selectors differs from the one after the previous settle; new items are among them,
+    /// removed ones are not.
+    pub changed_items: Vec<I>,
+}
+
+impl<I, S> Default for Settled<I, S> {
+    fn default() -> Self {
+        Self { activated: Vec::new(), deactivated: Vec::new(), changed_items: Vec::new() }
+    }
+}
+
+/// A port that an IP set asks for by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NamedPort {
+    /// The protocol; `None` takes any.
+    pub protocol: Option<PortProtocol>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl NamedPort {
+    /// The protocol that a member for `port` carries; `None` if the port is not meant.
+    ///
+    /// A port that gives its protocol as a number is never taken by a definition for any protocol, except number 0
+    /// (`felix/labelindex/named_port_index.go`).
+    #[must_use]
+    pub fn member_protocol(&self, port: &EndpointPort) -> Option<PortProtocol> {
+        if port.name != self.name {
+            return None;
+        }
+        let meant = match (port.protocol, self.protocol) {
+            (Protocol::Number(0), wanted) => wanted.is_none(),
+            (Protocol::Number(_), None) => false,
+            (Protocol::Number(number), Some(wanted)) => NamedProtocol::from(wanted).number() == number,
+            (Protocol::Named(_), None) => true,
+            (Protocol::Named(name), Some(wanted)) => NamedProtocol::from(wanted) == name,
+        };
+        meant.then(|| PortProtocol::of(port.protocol).unwrap_or(PortProtocol::Tcp))
+    }
+}
+
+/// What an IP set holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetDefinition {
+    /// Which items contribute.
+    pub selector: Selector,
+    /// `None`: their networks. Otherwise their addresses together with the ports of this name.
+    pub named_port: Option<NamedPort>,
+}
+
+/// Whether networks inside other networks of the same set are emitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Overlap {
+    /// They are.
+    #[default]
+    Keep,
+    /// They are not, as interval sets reject them: a set holds only networks that no other of its networks covers.
+    Suppress,
+}
+
+/// A change of an IP set, for whoever holds a copy of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetChange {
+    /// A new set, or one that was removed and added since the previous flush: replaces what was there.
+    Full(IpSetUpdate),
+    /// Changed members of a set that was there.
+    Delta(IpSetDelta),
+    /// The set is gone.
+    Remove(IpSetId),
+}
+
+impl SetChange {
+    /// Which set.
+    #[must_use]
+    pub fn id(&self) -> &IpSetId {
+        match self {
+            Self::Full(update) => &update.id,
+            Self::Delta(delta) => &delta.id,
+            Self::Remove(id) => id,
+        }
+    }
+}
+
+/// Sizes and effort of an index; what does not depend on the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Items.
+    pub items: usize,
+    /// Groups of items that no selector can tell apart.
+    pub groups: usize,
+    /// Distinct selectors.
+    pub selectors: usize,
+    /// Parents with labels or children.
+    pub parents: usize,
+    /// How often a selector was evaluated since the index was made.
+    pub evaluations: u64,
+}
