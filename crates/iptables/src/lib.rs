@@ -38,28 +38,37 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod backend;
 mod chain;
+mod command;
 mod features;
 mod hash;
 mod mark;
 mod matches;
 mod name;
+mod reconciler;
 mod render;
+mod save;
 mod text;
 mod values;
 
 pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
+pub use backend::{Backend, BackendProbe, MissingProgram, Programs, SweepFacts, backend_to_sweep, detect_backend};
 pub use chain::{Chain, Comment, Origin, Rule};
+pub use command::{Command, CommandError};
 pub use features::{Features, Version};
 pub use hash::{HASH_COMMENT_PREFIX, RuleHash};
 pub use mark::{MarkBits, MaskedMark};
 pub use matches::{Match, Matches, Side};
 pub use name::{
-    ChainName, ChainPrefix, Family, InterfaceName, InvalidName, IpSetName, Table, kernel_chain,
-    limited_id,
+    ChainName, ChainPrefix, Family, InterfaceName, InvalidName, IpSetName, Table, kernel_chain, limited_id,
+};
+pub use reconciler::{
+    InsertMode, Plan, Problem, Purpose, Reconciler, ReconcilerConfig, StandIn, TableError, TableStats,
 };
 pub use render::{HookPosition, RenderedChain, Renderer, rule_hashes, write_rest};
+pub use save::{HookedChain, HookedRule, RuleTag, SaveError, SaveReader, TableSnapshot, is_own_chain};
 pub use values::{
-    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidNet, InvalidRate, Net,
-    PortList, PortRange, Protocol, Rate, RateUnit,
+    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidNet, InvalidRate, Net, PortList, PortRange,
+    Protocol, Rate, RateUnit,
 };

@@ -1,0 +1,382 @@
+//! Keeps one table of the kernel as described, as a state machine without I/O.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tortie_delta::Delta;
+
+use crate::reconciler::batch::tags;
+use crate::reconciler::graph::ChainGraph;
+use crate::reconciler::hooks::Hook;
+use crate::reconciler::isolation::{Isolation, Quarantined};
+use crate::reconciler::plan::{Cycle, Phase};
+use crate::reconciler::schedule::Schedule;
+use crate::{
+    Action, Backend, Chain, ChainName, Family, Features, HookPosition, HookedChain, Programs, Renderer, Rule, RuleTag,
+    Table, is_own_chain,
+};
+
+mod batch;
+mod graph;
+mod hooks;
+mod isolation;
+mod plan;
+mod schedule;
+
+pub use hooks::InsertMode;
+pub use isolation::{Problem, StandIn};
+pub use plan::{Plan, TableError};
+
+/// Which table to keep, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReconcilerConfig {
+    /// The table.
+    pub table: Table,
+    /// The IP version.
+    pub family: Family,
+    /// The implementation of iptables that `programs` belong to.
+    pub backend: Backend,
+    /// The programs that plans name.
+    pub programs: Programs,
+    /// What the kernel is kept like.
+    pub purpose: Purpose,
+    /// Where hooks go (`ChainInsertMode`).
+    pub insert_mode: InsertMode,
+    /// How often the table is read again; never if `None` (`IptablesRefreshInterval`).
+    pub refresh_interval: Option<Duration>,
+    /// How long after a write the table is read again, for the first time
+    /// (`IptablesPostWriteCheckIntervalSecs`).
+    pub post_write_interval: Duration,
+    /// How often a lock that another program holds is tried (`IptablesLockProbeIntervalMillis`).
+    pub lock_probe_interval: Duration,
+}
+
+impl ReconcilerConfig {
+    /// Felix's defaults.
+    #[must_use]
+    pub fn new(table: Table, family: Family, backend: Backend) -> Self {
+        Self {
+            table,
+            family,
+            backend,
+            programs: Programs::specific(backend, family),
+            purpose: Purpose::Enforce,
+            insert_mode: InsertMode::Insert,
+            refresh_interval: Some(Duration::from_secs(180)),
+            post_write_interval: Duration::from_secs(5),
+            lock_probe_interval: Duration::from_millis(50),
+        }
+    }
+}
+
+/// What a [`Reconciler`] is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// To keep rules in the kernel. It is an error if that cannot be done.
+    #[default]
+    Enforce,
+    /// To remove what was left in a table that is not in use. If that cannot be done, it is tried
+    /// again later.
+    Sweep,
+}
+
+/// What has happened to a table so far, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Lines handed to `iptables-restore` (`felix_iptables_lines_executed`).
+    pub lines_executed: u64,
+    /// `iptables-restore` calls (`felix_iptables_restore_calls`).
+    pub restore_calls: u64,
+    /// Those that failed (`felix_iptables_restore_errors`).
+    pub restore_errors: u64,
+    /// `iptables-save` calls (`felix_iptables_save_calls`).
+    pub save_calls: u64,
+    /// Those that failed (`felix_iptables_save_errors`).
+    pub save_errors: u64,
+    /// Chains and hooks found to differ from what was written, because somebody else changed them.
+    pub clobbered: u64,
+    /// Chains that are in use, the kernel's included (`felix_iptables_chains`).
+    pub chains: usize,
+    /// Rules that were defined, whether in use or not (`felix_iptables_rules`).
+    pub rules: usize,
+}
+
+/// Something that is changed as a whole, and that can be at fault when a change is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    Write(ChainName),
+    Hook(ChainName),
+    Delete(ChainName),
+}
+
+/// Keeps one table of one IP version as described.
+///
+/// Describe what should be there with [`update_chain`](Self::update_chain) and
+/// [`set_hook`](Self::set_hook); nothing happens until [`plan`](Self::plan) is asked what to do.
+/// Run what it says and report back, until it says [`Plan::Done`].
+///
+/// All of our chains bear one of the known prefixes (see [`is_own_chain`]) and all of our rules a
+/// hash comment. Nothing else in the table is ever touched.
+///
+/// Only chains that can be reached from a hook, or are [pinned](Self::pin_chain), are programmed.
+/// The references between defined chains must not form a circle.
+#[derive(Debug)]
+pub struct Reconciler {
+    config: ReconcilerConfig,
+    features: Features,
+    graph: ChainGraph,
+    pinned: BTreeSet<ChainName>,
+    /// What each reachable chain is to contain.
+    rendered: BTreeMap<ChainName, crate::RenderedChain>,
+    /// The same as it will read back, against what was read.
+    chains: Delta<ChainName, Vec<RuleTag>>,
+    hooks: BTreeMap<ChainName, Hook>,
+    /// Others' chains as far as they concern us, as last read.
+    seen: BTreeMap<ChainName, HookedChain>,
+    stand_ins: BTreeMap<ChainName, StandIn>,
+    /// Reachable, but nobody defined them.
+    undefined: BTreeSet<ChainName>,
+    /// Not ours by name, so that they could not be recognised again.
+    refused: BTreeSet<ChainName>,
+    quarantine: BTreeMap<Item, Quarantined>,
+    /// Given up for this round without a stand-in.
+    blocked: BTreeSet<Item>,
+    /// Hooks where removing rules by value did not work.
+    hooks_by_number: BTreeSet<ChainName>,
+    isolation: Option<Isolation>,
+    /// Whether what was read may still be relied on.
+    in_sync: bool,
+    phase: Phase,
+    cycle: Option<Cycle>,
+    failure: Option<TableError>,
+    /// Where this round will end, after everything else was written.
+    failure_at_end: Option<TableError>,
+    /// Whether hooks were written since the table was read.
+    hook_texts_stale: bool,
+    /// A sweep that failed rests until then.
+    hold_off: Option<Duration>,
+    schedule: Schedule,
+    stats: TableStats,
+}
+
+impl Reconciler {
+    /// A reconciler that wants no chains and no hooks: as it is, it removes everything of ours.
+    #[must_use]
+    pub fn new(config: ReconcilerConfig, features: Features) -> Self {
+        let schedule = Schedule::new(config.refresh_interval, config.post_write_interval);
+        Self {
+            config,
+            features,
+            graph: ChainGraph::default(),
+            pinned: BTreeSet::new(),
+            rendered: BTreeMap::new(),
+            chains: Delta::new(),
+            hooks: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            stand_ins: BTreeMap::new(),
+            undefined: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            quarantine: BTreeMap::new(),
+            blocked: BTreeSet::new(),
+            hooks_by_number: BTreeSet::new(),
+            isolation: None,
+            in_sync: false,
+            phase: Phase::Idle,
+            cycle: None,
+            failure: None,
+            failure_at_end: None,
+            hook_texts_stale: false,
+            hold_off: None,
+            schedule,
+            stats: TableStats::default(),
+        }
+    }
+
+    /// How this reconciler was configured.
+    #[must_use]
+    pub fn config(&self) -> &ReconcilerConfig {
+        &self.config
+    }
+
+    /// Defines a chain, in place of its earlier definition if there is one.
+    ///
+    /// A chain whose name is not ours is reported as a [`Problem`] and not programmed.
+    pub fn update_chain(&mut self, chain: impl Into<Arc<Chain>>) {
+        let chain = chain.into();
+        if is_own_chain(chain.name.as_str()) {
+            self.graph.define(chain);
+        } else {
+            self.refused.insert(chain.name);
+        }
+    }
+
+    /// Takes a definition back. A name that is not defined is fine.
+    pub fn remove_chain(&mut self, name: ChainName) {
+        self.graph.undefine(name);
+        self.refused.remove(&name);
+    }
+
+    /// The definition of a chain.
+    #[must_use]
+    pub fn chain(&self, name: ChainName) -> Option<&Chain> {
+        self.graph.definition(name).map(Arc::as_ref)
+    }
+
+    /// Programs a chain even if nothing leads to it.
+    pub fn pin_chain(&mut self, name: ChainName) {
+        if is_own_chain(name.as_str()) && self.pinned.insert(name) {
+            self.graph.reference(vec![name]);
+        }
+    }
+
+    /// Takes [`pin_chain`](Self::pin_chain) back.
+    pub fn unpin_chain(&mut self, name: ChainName) {
+        if self.pinned.remove(&name) {
+            self.graph.release(vec![name]);
+        }
+    }
+
+    /// Replaces the rules of ours in a chain that is not ours, at one of the two positions.
+    ///
+    /// With [`InsertMode::Append`], what is to be inserted is appended instead, before what is to
+    /// be appended anyway. In a chain of ours there are no hooks: such a call is reported as a
+    /// [`Problem`] and does nothing else.
+    pub fn set_hook(&mut self, chain: ChainName, position: HookPosition, rules: Vec<Rule>) {
+        if is_own_chain(chain.as_str()) {
+            self.refused.insert(chain);
+            return;
+        }
+        let mut renderer = Renderer::new(self.features);
+        let hook = self.hooks.entry(chain).or_insert_with(|| Hook::new(chain, &mut renderer));
+        let old = hook.targets();
+        if hook.set(position, rules, &mut renderer) {
+            self.in_sync = false;
+        }
+        let new = hook.targets();
+        if hook.len() == 0 {
+            self.hooks.remove(&chain);
+        }
+        self.graph.reference(new);
+        self.graph.release(old);
+    }
+
+    /// Decides what takes the place of a chain that cannot be programmed.
+    pub fn set_stand_in(&mut self, chain: ChainName, stand_in: StandIn) {
+        self.stand_ins.insert(chain, stand_in);
+    }
+
+    /// Takes new abilities of iptables or the kernel into account; rule texts depend on them.
+    pub fn set_features(&mut self, features: Features) {
+        if features == self.features {
+            return;
+        }
+        self.features = features;
+        self.in_sync = false;
+        let mut renderer = Renderer::new(features);
+        for hook in self.hooks.values_mut() {
+            hook.render(&mut renderer);
+        }
+        let reachable: Vec<ChainName> = self.graph.reachable().collect();
+        for name in reachable {
+            self.settle_chain(name);
+        }
+    }
+
+    /// Makes the next [`plan`](Self::plan) read the table again.
+    pub fn invalidate(&mut self) {
+        self.in_sync = false;
+    }
+
+    /// Whether nothing is left to write, as far as is known.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.in_sync && self.chains.is_settled() && self.misplaced_hooks().next().is_none()
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn stats(&self) -> TableStats {
+        let rules = self.graph.definitions().map(|chain| chain.rules.len());
+        let hooks = self.hooks.values().map(Hook::len);
+        TableStats {
+            chains: self.rendered.len() + self.config.table.kernel_chains().len(),
+            rules: rules.sum::<usize>() + hooks.sum::<usize>(),
+            ..self.stats
+        }
+    }
+
+    /// Takes changed definitions over into what is wanted.
+    fn settle(&mut self) {
+        for name in self.graph.take_changed() {
+            if let Some(quarantined) = self.quarantine.get_mut(&Item::Write(name)) {
+                // It changed: perhaps the kernel takes it now.
+                quarantined.retry_at = Duration::ZERO;
+            }
+            self.settle_chain(name);
+        }
+    }
+
+    fn settle_chain(&mut self, name: ChainName) {
+        let changed = if self.graph.is_reachable(name) {
+            let definition = self.graph.definition(name).cloned();
+            if definition.is_none() {
+                self.undefined.insert(name);
+            } else {
+                self.undefined.remove(&name);
+            }
+            let content = definition
+                .filter(|_| !self.is_given_up(Item::Write(name)))
+                .unwrap_or_else(|| Arc::new(self.stand_in(name)));
+            let rendered = Renderer::new(self.features).chain(&content);
+            let changed = self.chains.set_desired(name, tags(&rendered));
+            self.rendered.insert(name, rendered);
+            changed
+        } else {
+            self.undefined.remove(&name);
+            self.quarantine.remove(&Item::Write(name));
+            self.rendered.remove(&name);
+            self.chains.remove_desired(&name)
+        };
+        if changed {
+            // Others may have been at work since we last looked.
+            self.in_sync = false;
+        }
+    }
+
+    /// What is programmed in place of a chain that cannot be.
+    fn stand_in(&self, name: ChainName) -> Chain {
+        let rules = match self.stand_ins.get(&name) {
+            Some(StandIn::Rules(rules)) => rules.clone(),
+            _ => {
+                // Nothing can be dropped in the nat table; what it does not do there is translate.
+                let action = (self.config.table != Table::Nat).then_some(Action::Drop);
+                let rule = Rule { action, ..Rule::default() };
+                vec![rule.comment("Stands in for a chain that could not be programmed")]
+            }
+        };
+        Chain::new(name, rules)
+    }
+
+    /// Not where hooks lead: dropping everything there would cut the host off.
+    fn may_stand_in(&self, name: ChainName) -> bool {
+        !matches!(self.stand_ins.get(&name), Some(StandIn::Never))
+            && !self.hooks.values().any(|hook| hook.targets().contains(&name))
+    }
+
+    /// Hooks that are not as they should be, and chains of others with stray rules of ours.
+    fn misplaced_hooks(&self) -> impl Iterator<Item = (ChainName, Cow<'_, Hook>, Cow<'_, HookedChain>)> {
+        let names: BTreeSet<ChainName> = self.hooks.keys().chain(self.seen.keys()).copied().collect();
+        let mut renderer = Renderer::new(self.features);
+        names.into_iter().filter_map(move |name| {
+            let seen = self.seen.get(&name).map(Cow::Borrowed).unwrap_or_default();
+            let hook = self.hooks.get(&name).map(Cow::Borrowed);
+            let hook = hook.unwrap_or_else(|| Cow::Owned(Hook::new(name, &mut renderer)));
+            (!hook.is_in_place(&seen, self.config.insert_mode)).then_some((name, hook, seen))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

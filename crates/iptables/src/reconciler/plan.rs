@@ -1,0 +1,378 @@
+//! What to do next, and what became of it.
+
+use std::time::Duration;
+
+use crate::reconciler::batch::Effects;
+use crate::reconciler::hooks::Hook;
+use crate::reconciler::isolation::Isolation;
+use crate::reconciler::{Purpose, Reconciler};
+use crate::{ChainName, Command, CommandError, Family, SaveReader, Table, TableSnapshot};
+
+const RESTORE_RETRIES: u32 = 10;
+const FIRST_RESTORE_DELAY: Duration = Duration::from_millis(1);
+const SAVE_RETRIES: u32 = 3;
+const FIRST_SAVE_DELAY: Duration = Duration::from_millis(100);
+/// How long a sweep rests after a failure if there is no refresh interval.
+const SWEEP_HOLD_OFF: Duration = Duration::from_secs(180);
+/// How long a program may wait for the lock that others hold, in seconds.
+const LOCK_TIMEOUT_SECS: &str = "10";
+
+/// What the caller should do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Plan {
+    /// Run this, feed its standard output to a [`SaveReader`], then call
+    /// [`Reconciler::on_saved`].
+    Save(Command),
+    /// Run `command` with `input` on its standard input, then call [`Reconciler::on_restored`].
+    Restore {
+        /// The program.
+        command: Command,
+        /// Its standard input.
+        input: String,
+    },
+    /// Ask for the next plan at this time.
+    Sleep {
+        /// In the same terms as the `now` of [`Reconciler::plan`].
+        until: Duration,
+    },
+    /// The table is as it should be, but for [`Reconciler::problems`].
+    Done {
+        /// How long from now the next plan should be asked for, changes or none; never if `None`.
+        recheck_after: Option<Duration>,
+    },
+    /// The table cannot be brought to what it should be; the kernel keeps what it had. To end the
+    /// program, and be started again, is sensible. So is to ask for the next plan some time later:
+    /// it starts afresh.
+    Failed(TableError),
+}
+
+/// Why a table cannot be brought to what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// The table cannot be read.
+    #[error("cannot read {family} table {table}: {error}")]
+    Save {
+        /// The table.
+        table: Table,
+        /// Its IP version.
+        family: Family,
+        /// What went wrong the last time.
+        error: CommandError,
+    },
+    /// The table cannot be written, whatever is tried.
+    #[error("cannot write {family} table {table}: {error}")]
+    Restore {
+        /// The table.
+        table: Table,
+        /// Its IP version.
+        family: Family,
+        /// What went wrong the last time.
+        error: CommandError,
+    },
+    /// The kernel refuses a chain that nothing can stand in for. Everything else was written.
+    #[error("the kernel refuses chain {chain} in {family} table {table}: {error}")]
+    Refused {
+        /// The table.
+        table: Table,
+        /// Its IP version.
+        family: Family,
+        /// The chain.
+        chain: ChainName,
+        /// What went wrong the last time.
+        error: CommandError,
+    },
+    /// A hook leads to a chain that is not defined. Nothing was written.
+    #[error("a hook in {family} table {table} leads to chain {chain}, which is not defined")]
+    Undefined {
+        /// The table.
+        table: Table,
+        /// Its IP version.
+        family: Family,
+        /// The chain.
+        chain: ChainName,
+    },
+}
+
+/// What was last asked of the caller.
+#[derive(Debug)]
+pub(super) enum Phase {
+    Idle,
+    Waiting { until: Duration },
+    Saving { since: Duration },
+    Restoring { since: Duration, effects: Effects },
+}
+
+/// The way from a first plan to [`Plan::Done`] or [`Plan::Failed`].
+#[derive(Debug)]
+pub(super) struct Cycle {
+    restore_retries: u32,
+    restore_delay: Duration,
+    save_retries: u32,
+    save_delay: Duration,
+    isolations: u32,
+}
+
+impl Cycle {
+    fn new() -> Self {
+        Self {
+            restore_retries: RESTORE_RETRIES,
+            restore_delay: FIRST_RESTORE_DELAY,
+            save_retries: SAVE_RETRIES,
+            save_delay: FIRST_SAVE_DELAY,
+            isolations: 0,
+        }
+    }
+}
+
+/// One of these, or the other.
+enum Step {
+    Do(Plan),
+    Again,
+}
+
+impl Reconciler {
+    /// What to do at `now`, the time since a fixed moment of the caller's choice that never goes
+    /// backwards.
+    ///
+    /// If an earlier plan was not reported back, its outcome counts as unknown.
+    pub fn plan(&mut self, now: Duration) -> Plan {
+        match self.phase {
+            Phase::Waiting { until } if now < until => return Plan::Sleep { until },
+            Phase::Saving { .. } | Phase::Restoring { .. } => self.in_sync = false,
+            Phase::Idle | Phase::Waiting { .. } => {}
+        }
+        self.phase = Phase::Idle;
+        if let Some(until) = self.hold_off {
+            if now < until {
+                return Plan::Done { recheck_after: Some(until - now) };
+            }
+            self.hold_off = None;
+        }
+        if self.cycle.is_none() {
+            self.cycle = Some(Cycle::new());
+            if self.schedule.is_due(now) {
+                self.in_sync = false;
+            }
+        }
+        loop {
+            if let Step::Do(plan) = self.step(now) {
+                return plan;
+            }
+        }
+    }
+
+    fn step(&mut self, now: Duration) -> Step {
+        self.settle();
+        if let Some(error) = self.undefined_hook() {
+            self.failure.get_or_insert(error);
+        }
+        if let Some(error) = self.failure.take() {
+            return Step::Do(self.fail(now, error));
+        }
+        if !self.in_sync || self.hook_texts_unknown() {
+            self.phase = Phase::Saving { since: now };
+            self.schedule.save_started(now);
+            self.stats.save_calls += 1;
+            return Step::Do(Plan::Save(self.save_command()));
+        }
+        let batch = match &self.isolation {
+            Some(isolation) => match isolation.groups.last() {
+                Some(group) => self.batch(Some(group)),
+                None => {
+                    self.isolation = None;
+                    return Step::Again;
+                }
+            },
+            None => self.batch(None),
+        };
+        if !batch.is_empty() {
+            self.stats.restore_calls += 1;
+            self.stats.lines_executed += batch.lines;
+            self.phase = Phase::Restoring { since: now, effects: batch.effects };
+            return Step::Do(Plan::Restore { command: self.restore_command(), input: batch.text });
+        }
+        if self.isolation.is_some() {
+            self.group_accepted();
+            return Step::Again;
+        }
+        if self.begin_retry(now) {
+            return Step::Again;
+        }
+        Step::Do(self.finish(now))
+    }
+
+    fn finish(&mut self, now: Duration) -> Plan {
+        if let Some(error) = self.failure_at_end.take() {
+            return self.fail(now, error);
+        }
+        self.cycle = None;
+        self.schedule.settle();
+        let checks = self.schedule.next(now).into_iter().chain(self.next_retry(now));
+        Plan::Done { recheck_after: checks.min() }
+    }
+
+    fn fail(&mut self, now: Duration, error: TableError) -> Plan {
+        self.cycle = None;
+        self.isolation = None;
+        self.blocked.clear();
+        self.failure_at_end = None;
+        self.in_sync = false;
+        self.end_trials(now);
+        match self.config.purpose {
+            Purpose::Enforce => Plan::Failed(error),
+            Purpose::Sweep => {
+                tracing::debug!(%error, "Cannot sweep a table, trying again later");
+                let rest = self.schedule.refresh_interval().unwrap_or(SWEEP_HOLD_OFF);
+                self.hold_off = Some(now + rest);
+                Plan::Done { recheck_after: Some(rest) }
+            }
+        }
+    }
+
+    /// Reports what [`Plan::Save`] led to: what [`SaveReader::finish`] made of the output if the
+    /// program ended well. A report that was not asked for is ignored.
+    pub fn on_saved(&mut self, now: Duration, result: Result<TableSnapshot, CommandError>) {
+        let Phase::Saving { since } = self.phase else { return };
+        self.phase = Phase::Idle;
+        self.schedule.save_took(now.saturating_sub(since));
+        match result {
+            Ok(snapshot) => self.observe(snapshot),
+            Err(error) => {
+                self.stats.save_errors += 1;
+                self.save_failed(now, error);
+            }
+        }
+    }
+
+    /// A reader for the output of [`Plan::Save`].
+    #[must_use]
+    pub fn save_reader(&self) -> SaveReader {
+        SaveReader::new(self.config.table)
+    }
+
+    fn observe(&mut self, snapshot: TableSnapshot) {
+        let known = self.pending_items();
+        self.chains.replace_observed(snapshot.own_chains);
+        self.seen = snapshot.hooked_chains;
+        self.prune_quarantine();
+        self.in_sync = true;
+        self.hook_texts_stale = false;
+        if let Some(cycle) = &mut self.cycle {
+            (cycle.save_retries, cycle.save_delay) = (SAVE_RETRIES, FIRST_SAVE_DELAY);
+        }
+        let found = self.pending_items();
+        let clobbered = found.iter().filter(|item| known.binary_search(item).is_err()).count();
+        if clobbered > 0 && self.stats.restore_calls > 0 {
+            self.stats.clobbered += clobbered as u64;
+            tracing::warn!(
+                table = %self.config.table, family = %self.config.family, clobbered,
+                "Somebody else changed our chains; putting them right",
+            );
+        }
+    }
+
+    fn save_failed(&mut self, now: Duration, error: CommandError) {
+        let (table, family) = (self.config.table, self.config.family);
+        tracing::warn!(%table, %family, %error, "Reading a table failed");
+        let Some(cycle) = &mut self.cycle else { return };
+        if cycle.save_retries == 0 {
+            self.failure = Some(TableError::Save { table, family, error });
+            return;
+        }
+        cycle.save_retries -= 1;
+        self.phase = Phase::Waiting { until: now + cycle.save_delay };
+        cycle.save_delay *= 2;
+    }
+
+    /// Reports what [`Plan::Restore`] led to. A report that was not asked for is ignored.
+    pub fn on_restored(&mut self, now: Duration, result: Result<(), CommandError>) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        let Phase::Restoring { since, effects } = phase else {
+            self.phase = phase;
+            return;
+        };
+        self.schedule.restore_took(now.saturating_sub(since));
+        match result {
+            Ok(()) => {
+                self.schedule.wrote(now);
+                self.take_effect(effects);
+                self.group_accepted();
+            }
+            Err(error) => {
+                self.stats.restore_errors += 1;
+                self.in_sync = false;
+                self.restore_failed(now, error);
+            }
+        }
+    }
+
+    fn take_effect(&mut self, effects: Effects) {
+        for (name, rules) in effects.chains {
+            match rules {
+                Some(rules) => self.chains.observe(name, rules),
+                None => self.chains.observe_absent(&name),
+            }
+        }
+        self.hook_texts_stale |= !effects.hooks.is_empty();
+        self.seen.extend(effects.hooks);
+    }
+
+    fn restore_failed(&mut self, now: Duration, error: CommandError) {
+        tracing::warn!(
+            table = %self.config.table, family = %self.config.family, %error,
+            "Writing a table failed",
+        );
+        let isolating = self.isolation.is_some();
+        let Some(cycle) = &mut self.cycle else { return };
+        if isolating {
+            let delay = self.group_refused(now, &error);
+            self.phase = Phase::Waiting { until: now + delay };
+        } else if cycle.restore_retries > 0 {
+            cycle.restore_retries -= 1;
+            self.phase = Phase::Waiting { until: now + cycle.restore_delay };
+            cycle.restore_delay *= 2;
+        } else if cycle.isolations < 2 && self.config.purpose == Purpose::Enforce {
+            cycle.isolations += 1;
+            self.isolation = Some(Isolation::among(self.pending_items()));
+        } else {
+            self.fail_restore(error);
+        }
+    }
+
+    pub(super) fn fail_restore(&mut self, error: CommandError) {
+        let (table, family) = (self.config.table, self.config.family);
+        self.failure = Some(TableError::Restore { table, family, error });
+    }
+
+    fn undefined_hook(&self) -> Option<TableError> {
+        let mut targets = self.hooks.values().flat_map(Hook::targets);
+        let chain = targets.find(|target| self.undefined.contains(target))?;
+        let (table, family) = (self.config.table, self.config.family);
+        Some(TableError::Undefined { table, family, chain })
+    }
+
+    /// Whether rules of ours have to be removed by value whose text is not known, because we wrote
+    /// them and have not read them since.
+    fn hook_texts_unknown(&self) -> bool {
+        self.hook_texts_stale && self.misplaced_hooks().next().is_some()
+    }
+
+    fn save_command(&self) -> Command {
+        Command {
+            program: self.config.programs.save.clone(),
+            args: vec!["-t".to_owned(), self.config.table.as_str().to_owned()],
+        }
+    }
+
+    fn restore_command(&self) -> Command {
+        // Without --noflush everything that is not in the input would be wiped.
+        let mut args = vec!["--noflush".to_owned(), "--verbose".to_owned()];
+        if self.features.restore_supports_lock {
+            let interval = self.config.lock_probe_interval.as_micros().to_string();
+            args.extend(["--wait", LOCK_TIMEOUT_SECS, "--wait-interval"].map(str::to_owned));
+            args.push(interval);
+        }
+        Command { program: self.config.programs.restore.clone(), args }
+    }
+}

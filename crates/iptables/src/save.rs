@@ -1,0 +1,314 @@
+//! Reading what `iptables-save -t TABLE` prints.
+//!
+//! Only what a reconciler needs is kept: for chains of ours the tag of every rule, and for chains
+//! of others where in the chain rules of ours stand. What a rule means is never parsed, because
+//! save output does not round-trip: options come back reordered and respelt.
+
+use std::collections::BTreeMap;
+
+use crate::save::words::{is_complete, unquoted_words};
+use crate::{ChainName, RuleHash, Table};
+
+mod words;
+
+/// Beginnings of chain names that belong to us: today's, and those of Felix before 2.0
+/// (`felix/rules/rule_defs.go`).
+const OWN_CHAIN_PREFIXES: [&str; 8] =
+    ["cali-", "califw-", "calitw-", "califh-", "calith-", "calipi-", "calipo-", "felix-"];
+
+/// The longest text that a rule is followed over line ends. A comment, the only part of a rule
+/// that may contain a line end, has at most 256 bytes.
+const MAX_JOINED_RULE: usize = 4096;
+
+/// Whether a chain of this name is ours by its prefix, present or historic.
+#[must_use]
+pub fn is_own_chain(name: &str) -> bool {
+    OWN_CHAIN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Whose a rule in the kernel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RuleTag {
+    /// Bears our hash comment.
+    Ours(RuleHash),
+    /// Ours, but written by something too old to have hashes, or with a hash that we cannot have
+    /// made: it can only be removed.
+    Stale,
+    /// Someone else's.
+    Foreign,
+}
+
+/// What a table of the kernel holds, as far as it concerns us.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableSnapshot {
+    /// Our chains and the rules in each, in order.
+    pub own_chains: BTreeMap<ChainName, Vec<RuleTag>>,
+    /// The kernel's chains, and all chains of others that contain a rule of ours.
+    pub hooked_chains: BTreeMap<ChainName, HookedChain>,
+    /// The number of rules in the table, whoever wrote them.
+    pub rules: usize,
+}
+
+/// A chain that is not ours and may contain rules of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HookedChain {
+    /// The number of rules in it, whoever wrote them.
+    pub len: usize,
+    /// The rules that are ours, by position.
+    pub ours: Vec<HookedRule>,
+}
+
+/// A rule of ours in a chain that is not ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookedRule {
+    /// Its index in the chain, from 0.
+    pub position: usize,
+    /// Never [`RuleTag::Foreign`].
+    pub tag: RuleTag,
+    /// The rule as it was printed, without `-A CHAIN `, by which it can be deleted again. `None`
+    /// if that cannot be fed back: it is not UTF-8, or contains a line end.
+    pub text: Option<String>,
+}
+
+/// Why the output of `iptables-save` cannot be trusted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SaveError {
+    /// Someone else put something into the table that only `nft` can show. `iptables-nft-save`
+    /// reports this with exit code 0.
+    #[error("table {0} contains nftables rules that iptables cannot read")]
+    Incompatible(Table),
+    /// The output stops in the middle of the table.
+    #[error("the listing of table {0} ends before its COMMIT line")]
+    Truncated(Table),
+}
+
+/// Reads the output of `iptables-save -t TABLE` piece by piece, without a limit on its length.
+///
+/// Nothing that the output may contain makes it fail but what [`SaveError`] lists.
+///
+/// ```
+/// use tortie_iptables::{RuleTag, SaveReader, Table};
+///
+/// let mut reader = SaveReader::new(Table::Filter);
+/// reader.feed(b"*filter\n:INPUT ACCEPT [0:0]\n:cali-INPUT - [0:0]\n-A cali-INPUT -m comm");
+/// reader.feed(b"ent --comment \"cali:FewJpBykm9iJ-YNH\" -j ACCEPT\nCOMMIT\n");
+/// let snapshot = reader.finish()?;
+/// let rules = snapshot.own_chains.values().next().expect("one chain of ours");
+/// assert!(matches!(rules[..], [RuleTag::Ours(hash)] if hash.as_str() == "FewJpBykm9iJ-YNH"));
+/// # Ok::<(), tortie_iptables::SaveError>(())
+/// ```
+#[derive(Debug)]
+pub struct SaveReader {
+    table: Table,
+    section: Section,
+    /// Output that is not a complete line yet.
+    rest: Vec<u8>,
+    snapshot: TableSnapshot,
+    incompatible: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Section {
+    /// No `*table` line yet: what comes is taken to be ours.
+    None,
+    Ours,
+    /// The listing of another table.
+    Other,
+    /// After our `COMMIT`.
+    Complete,
+}
+
+impl SaveReader {
+    /// A reader for the listing of `table`; other tables in the output are passed over.
+    #[must_use]
+    pub fn new(table: Table) -> Self {
+        let kernel_chains = table.kernel_chains().iter();
+        let snapshot = TableSnapshot {
+            hooked_chains: kernel_chains.map(|name| (*name, HookedChain::default())).collect(),
+            ..TableSnapshot::default()
+        };
+        Self { table, section: Section::None, rest: Vec::new(), snapshot, incompatible: false }
+    }
+
+    /// Reads a complete output.
+    ///
+    /// # Errors
+    /// See [`SaveError`].
+    pub fn read(table: Table, output: &[u8]) -> Result<TableSnapshot, SaveError> {
+        let mut reader = Self::new(table);
+        reader.feed(output);
+        reader.finish()
+    }
+
+    /// Takes the next piece of output, of any size.
+    pub fn feed(&mut self, piece: &[u8]) {
+        if self.rest.is_empty() {
+            let used = self.take_lines(piece, false);
+            self.rest.extend_from_slice(&piece[used..]);
+            return;
+        }
+        self.rest.extend_from_slice(piece);
+        let mut rest = std::mem::take(&mut self.rest);
+        let used = self.take_lines(&rest, false);
+        rest.drain(..used);
+        self.rest = rest;
+    }
+
+    /// The output is complete.
+    ///
+    /// # Errors
+    /// See [`SaveError`].
+    pub fn finish(mut self) -> Result<TableSnapshot, SaveError> {
+        let rest = std::mem::take(&mut self.rest);
+        self.take_lines(&rest, true);
+        if self.incompatible {
+            return Err(SaveError::Incompatible(self.table));
+        }
+        if self.section == Section::Ours {
+            return Err(SaveError::Truncated(self.table));
+        }
+        let kernel_chains = self.table.kernel_chains();
+        self.snapshot.hooked_chains.retain(|name, chain| !chain.ours.is_empty() || kernel_chains.contains(name));
+        Ok(self.snapshot)
+    }
+
+    /// Handles the complete lines at the beginning of `text` and returns how many bytes they have.
+    fn take_lines(&mut self, text: &[u8], at_end: bool) -> usize {
+        let mut start = 0;
+        while start < text.len() {
+            let Some(len) = line_len(&text[start..], at_end) else {
+                break;
+            };
+            let line = &text[start..start + len];
+            self.line(line.strip_suffix(b"\n").unwrap_or(line));
+            start += len;
+        }
+        start
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        match line.first() {
+            Some(b'*') => {
+                self.section =
+                    if &line[1..] == self.table.as_str().as_bytes() { Section::Ours } else { Section::Other };
+            }
+            Some(b'#') => self.incompatible |= is_incompatible(line),
+            _ if self.section == Section::Other => {}
+            Some(b':') => self.chain(&line[1..]),
+            Some(b'-') => self.rule(line),
+            Some(b'C') if line == b"COMMIT" => self.section = Section::Complete,
+            _ => {}
+        }
+    }
+
+    fn chain(&mut self, declaration: &[u8]) {
+        let name = declaration.split(u8::is_ascii_whitespace).next();
+        let Some(name) = name.and_then(chain_name) else { return };
+        if is_own_chain(name.as_str()) {
+            self.snapshot.own_chains.entry(name).or_default();
+        }
+    }
+
+    fn rule(&mut self, line: &[u8]) {
+        let Some(rule) = line.strip_prefix(b"-A ") else { return };
+        self.snapshot.rules += 1;
+        let name_len = rule.iter().position(|byte| *byte == b' ').unwrap_or(rule.len());
+        let Some(name) = chain_name(&rule[..name_len]) else { return };
+        let text = rule.get(name_len + 1..).unwrap_or_default();
+        let tag = tag_of(self.table, name, text);
+        if is_own_chain(name.as_str()) {
+            self.snapshot.own_chains.entry(name).or_default().push(tag);
+            return;
+        }
+        let chain = self.snapshot.hooked_chains.entry(name).or_default();
+        let position = chain.len;
+        chain.len += 1;
+        if tag != RuleTag::Foreign {
+            let text = std::str::from_utf8(text).ok().filter(|text| !text.contains('\n'));
+            chain.ours.push(HookedRule { position, tag, text: text.map(str::to_owned) });
+        }
+    }
+}
+
+/// The length of the line at the beginning of `text` with its line end, or `None` if more of it is
+/// to come. A rule with a quoted line end counts as one line.
+fn line_len(text: &[u8], at_end: bool) -> Option<usize> {
+    let mut ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+    let Some(first) = ends.next() else {
+        return at_end.then_some(text.len());
+    };
+    if !text.starts_with(b"-A ") || is_complete(&text[..first]) {
+        return Some(first);
+    }
+    for end in ends {
+        if end > MAX_JOINED_RULE {
+            return Some(first);
+        }
+        if is_complete(&text[..end]) {
+            return Some(end);
+        }
+    }
+    (at_end || text.len() > MAX_JOINED_RULE).then_some(first)
+}
+
+/// A name that the kernel can have for a chain that we may have to name ourselves.
+fn chain_name(name: &[u8]) -> Option<ChainName> {
+    ChainName::new(std::str::from_utf8(name).ok()?).ok()
+}
+
+/// `# Table … is incompatible, use 'nft' tool.`
+fn is_incompatible(line: &[u8]) -> bool {
+    line.starts_with(b"# Table ") && contains(line, b" is incompatible, use 'nft' tool.")
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+fn tag_of(table: Table, chain: ChainName, rule: &[u8]) -> RuleTag {
+    let mut words = unquoted_words(rule);
+    while let Some(word) = words.next() {
+        match word {
+            b"--comment" => {
+                if let Some(tag) = words.next().and_then(tag_in_comment) {
+                    return tag;
+                }
+            }
+            b"-j" | b"--jump" => {
+                let target = words.next().and_then(|word| std::str::from_utf8(word).ok());
+                if target.is_some_and(is_own_chain) {
+                    return RuleTag::Stale;
+                }
+            }
+            b"felix-masq-ipam-pools" if is_nat_postrouting(table, chain) => return RuleTag::Stale,
+            _ => {}
+        }
+    }
+    if is_nat_postrouting(table, chain) && rule == OLD_TUNNEL_MASQUERADE {
+        return RuleTag::Stale;
+    }
+    RuleTag::Foreign
+}
+
+/// A rule that Felix used to put into nat POSTROUTING without any sign of its own
+/// (`felix/dataplane/linux/int_dataplane.go`).
+const OLD_TUNNEL_MASQUERADE: &[u8] = b"-o tunl0 -m addrtype ! --src-type LOCAL --limit-iface-out \
+    -m addrtype --src-type LOCAL -j MASQUERADE";
+
+fn is_nat_postrouting(table: Table, chain: ChainName) -> bool {
+    table == Table::Nat && chain == crate::kernel_chain::POSTROUTING
+}
+
+/// `cali:HASH`, as the whole comment.
+fn tag_in_comment(comment: &[u8]) -> Option<RuleTag> {
+    let hash = comment.strip_prefix(b"cali:")?;
+    let is_hash_char = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if hash.is_empty() || !hash.iter().all(is_hash_char) {
+        return None;
+    }
+    let hash = std::str::from_utf8(hash).ok()?;
+    Some(RuleHash::parse(hash).map_or(RuleTag::Stale, RuleTag::Ours))
+}
+
+#[cfg(test)]
+mod tests;

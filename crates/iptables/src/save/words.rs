@@ -1,0 +1,46 @@
+//! Splitting a rule as `iptables-save` prints it into words.
+
+/// Whether every quote in `text` is closed again.
+pub(super) fn is_complete(text: &[u8]) -> bool {
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            _ => {}
+        }
+    }
+    !quoted
+}
+
+/// The words of a rule; a quoted one is a single word, without its quotes but with its escapes.
+pub(super) fn unquoted_words(rule: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = rule;
+    std::iter::from_fn(move || {
+        rest = rest.trim_ascii_start();
+        if let Some(quoted) = rest.strip_prefix(b"\"") {
+            let end = closing_quote(quoted);
+            let word = &quoted[..end];
+            rest = quoted.get(end + 1..).unwrap_or_default();
+            return Some(word);
+        }
+        if rest.is_empty() {
+            return None;
+        }
+        let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+        let word = &rest[..end];
+        rest = &rest[end..];
+        Some(word)
+    })
+}
+
+fn closing_quote(text: &[u8]) -> usize {
+    let mut escaped = false;
+    let closing = text.iter().position(|byte| {
+        let closes = *byte == b'"' && !escaped;
+        escaped = *byte == b'\\' && !escaped;
+        closes
+    });
+    closing.unwrap_or(text.len())
+}
