@@ -18,7 +18,7 @@ const LABELS: [(&str, &str); 6] =
 const EVALUATIONS: [(&str, &str, bool); 5] = [
     ("eq", r#"a == "b""#, true),
     ("and3", r#"a == "b" && has(app) && env in {"dev","prod"}"#, true),
-    ("or_not", NESTED, true),
+    ("or_not", NESTED, false),
     ("contains", r#"app contains "ront" || region starts with "us" || tier ends with "end""#, true),
     ("miss", r#"zone == "x" && has(app)"#, false),
 ];

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::labels::LabelSource;
+use crate::text::{contains, same};
 
 /// The longest label name that the language can express, in bytes.
 pub const MAX_LABEL_LENGTH: usize = 512;
@@ -13,10 +14,20 @@ pub const MAX_LABEL_LENGTH: usize = 512;
 /// Every walk over an expression recurses; the limit keeps hostile input from exhausting the stack.
 pub const MAX_DEPTH: usize = 512;
 
-/// Whether `c` may appear in a label name.
+/// Whether `byte` may appear in a label name. All such bytes are ASCII.
+#[inline]
 #[must_use]
-pub(crate) fn is_label_char(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-')
+pub(crate) const fn is_label_byte(byte: u8) -> bool {
+    const ALLOWED: [bool; 256] = {
+        let mut allowed = [false; 256];
+        let mut byte = 0u8;
+        while byte < 128 {
+            allowed[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'-');
+            byte += 1;
+        }
+        allowed
+    };
+    ALLOWED[byte as usize]
 }
 
 /// A label name as selectors can express it: 1 to 512 of `A–Z a–z 0–9 _ . / -`.
@@ -29,7 +40,7 @@ impl Label {
     /// # Errors
     /// [`ExprError::InvalidLabel`] if `name` is empty, too long or has a character that no selector can name.
     pub fn new(name: &str) -> Result<Label, ExprError> {
-        if (1..=MAX_LABEL_LENGTH).contains(&name.len()) && name.chars().all(is_label_char) {
+        if (1..=MAX_LABEL_LENGTH).contains(&name.len()) && name.bytes().all(is_label_byte) {
             Ok(Label(name.into()))
         } else {
             Err(ExprError::InvalidLabel { name: name.into() })
@@ -89,7 +100,7 @@ impl ValueSet {
     #[must_use]
     pub fn contains(&self, value: &str) -> bool {
         if self.0.len() <= Self::SCAN_LIMIT {
-            self.0.iter().any(|member| **member == *value)
+            self.0.iter().any(|member| same(member, value))
         } else {
             self.0.binary_search_by(|member| (**member).cmp(value)).is_ok()
         }
@@ -227,8 +238,8 @@ impl Expr {
         match self {
             Expr::All | Expr::Global => true,
             Expr::Has(label) => labels.get(label).is_some(),
-            Expr::Eq(label, value) => labels.get(label) == Some(value),
-            Expr::NotEq(label, value) => labels.get(label) != Some(value),
+            Expr::Eq(label, value) => labels.get(label).is_some_and(|actual| same(actual, value)),
+            Expr::NotEq(label, value) => !labels.get(label).is_some_and(|actual| same(actual, value)),
             Expr::Contains(label, value) => labels.get(label).is_some_and(|actual| contains(actual, value)),
             Expr::StartsWith(label, value) => labels.get(label).is_some_and(|actual| actual.starts_with(&**value)),
             Expr::EndsWith(label, value) => labels.get(label).is_some_and(|actual| actual.ends_with(&**value)),
@@ -353,16 +364,6 @@ fn check_quotable(label: &Label, value: &str) -> Result<(), ExprError> {
         return Err(ExprError::UnquotableValue { label: label.clone(), value: value.into() });
     }
     Ok(())
-}
-
-/// `str::contains`, without its preparation when the text is as short as label values are.
-fn contains(text: &str, part: &str) -> bool {
-    const SHORT: usize = 64;
-    if text.len() > SHORT {
-        return text.contains(part);
-    }
-    let (text, part) = (text.as_bytes(), part.as_bytes());
-    part.is_empty() || text.windows(part.len()).any(|window| window == part)
 }
 
 impl fmt::Display for Expr {

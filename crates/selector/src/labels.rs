@@ -4,6 +4,8 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash};
 
+use crate::text::same;
+
 /// A set of labels: names with values, each name at most once.
 ///
 /// Implemented for maps of strings, and for slices, arrays and vectors of pairs. A slice is searched
@@ -47,7 +49,7 @@ where
 impl<K: AsRef<str>, V: AsRef<str>> LabelSource for [(K, V)] {
     #[inline]
     fn get(&self, key: &str) -> Option<&str> {
-        self.iter().find(|(name, _)| name.as_ref() == key).map(|(_, value)| value.as_ref())
+        self.iter().find(|(name, _)| same(name.as_ref(), key)).map(|(_, value)| value.as_ref())
     }
 }
 

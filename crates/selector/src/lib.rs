@@ -50,6 +50,7 @@ mod id;
 mod labels;
 mod parse;
 mod selector;
+mod text;
 mod token;
 
 pub use error::{Found, ParseError, ParseErrorKind};

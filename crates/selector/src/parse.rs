@@ -198,12 +198,12 @@ fn grammar<N: Node>(text: &str) -> Result<N, nom::Err<Fault>> {
         // Before a condition.
         let start = rest;
         let mut negated = false;
-        while let Some(after) = rest.strip_prefix('!').filter(|after| !after.starts_with('=')) {
+        while rest.starts_with('!') && !rest.starts_with("!=") {
             negated = !negated;
-            rest = skip_blanks(after);
+            rest = skip_blanks(&rest[1..]);
         }
-        if let Some(after) = rest.strip_prefix('(') {
-            rest = skip_blanks(after);
+        if rest.starts_with('(') {
+            rest = skip_blanks(&rest[1..]);
             if !negated && frame.is_fresh() {
                 frame.parentheses += 1;
             } else {

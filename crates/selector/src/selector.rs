@@ -122,7 +122,7 @@ impl Selector {
     /// may come out longer than the parser would take.
     #[must_use]
     pub fn with_label_prefix(&self, prefix: &str) -> Selector {
-        debug_assert!(prefix.chars().all(crate::expr::is_label_char));
+        debug_assert!(prefix.bytes().all(crate::expr::is_label_byte));
         Selector::from_checked(self.0.expr.with_label_prefix(prefix))
     }
 }

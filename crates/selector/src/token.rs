@@ -4,7 +4,7 @@
 //! starts at their word, and leave what follows it.
 
 use nom::branch::alt;
-use nom::bytes::complete::{tag, take_while};
+use nom::bytes::complete::tag;
 use nom::character::complete::satisfy;
 use nom::combinator::{not, value};
 use nom::error::{ErrorKind, ParseError as NomError};
@@ -12,7 +12,7 @@ use nom::sequence::terminated;
 use nom::{IResult, Parser};
 
 use crate::error::{Found, ParseErrorKind};
-use crate::expr::{MAX_LABEL_LENGTH, is_label_char};
+use crate::expr::{MAX_LABEL_LENGTH, is_label_byte};
 
 pub(crate) type Lexed<'a, T> = IResult<&'a str, T, Fault>;
 
@@ -57,7 +57,7 @@ fn fail<T>(fault: Fault) -> Lexed<'static, T> {
 
 /// What `rest` starts with, for error messages, and its length.
 fn look(rest: &str) -> (Found, usize) {
-    let word = rest.find(|c| !is_label_char(c)).unwrap_or(rest.len());
+    let word = ascii_prefix(rest, is_label_byte);
     if word > 0 {
         return (Found::Word(rest[..word].into()), word);
     }
@@ -75,34 +75,42 @@ fn look(rest: &str) -> (Found, usize) {
     }
 }
 
-/// The text without leading blanks. Only spaces and tabs are blank.
-pub(crate) fn skip_blanks(text: &str) -> &str {
-    text.trim_start_matches([' ', '\t'])
+/// How many of the first bytes of `text` are `wanted`, which must hold for ASCII only.
+#[inline]
+fn ascii_prefix(text: &str, wanted: impl Fn(u8) -> bool) -> usize {
+    text.bytes().position(|byte| !wanted(byte)).unwrap_or(text.len())
 }
 
-fn blanks(text: &str) -> Lexed<'_, &str> {
-    take_while(|c| c == ' ' || c == '\t')(text)
+/// The text without leading blanks. Only spaces and tabs are blank.
+#[inline]
+pub(crate) fn skip_blanks(text: &str) -> &str {
+    &text[ascii_prefix(text, |byte| byte == b' ' || byte == b'\t')..]
+}
+
+fn blanks(text: &str) -> Lexed<'_, ()> {
+    Ok((skip_blanks(text), ()))
 }
 
 /// A label name. Nothing is taken, without an error, where there is none.
+#[inline]
 pub(crate) fn label(text: &str) -> Lexed<'_, &str> {
-    let (rest, label) = take_while(is_label_char)(text)?;
-    if label.len() > MAX_LABEL_LENGTH {
-        let length = label.len();
+    let length = ascii_prefix(text, is_label_byte);
+    if length > MAX_LABEL_LENGTH {
         return fail(Fault::new(text, length, ParseErrorKind::LabelTooLong { length }));
     }
+    let (label, rest) = text.split_at(length);
     Ok((rest, label))
 }
 
 /// A string in either kind of quotes. There are no escapes. `None` where no string starts.
 pub(crate) fn string(text: &str) -> Lexed<'_, Option<&str>> {
     let quote = match text.as_bytes().first() {
-        Some(b'"') => '"',
-        Some(b'\'') => '\'',
+        Some(quote @ (b'"' | b'\'')) => *quote,
         _ => return Ok((text, None)),
     };
-    match text[1..].split_once(quote) {
-        Some((content, rest)) => Ok((rest, Some(content))),
+    let inside = &text[1..];
+    match inside.bytes().position(|byte| byte == quote) {
+        Some(end) => Ok((&inside[end + 1..], Some(&inside[..end]))),
         None => fail(Fault::new(text, text.len(), ParseErrorKind::UnterminatedString)),
     }
 }
@@ -216,7 +224,7 @@ fn two_words<'a>(first: &'static str, second: &'static str) -> impl Parser<&'a s
 }
 
 fn word_boundary(text: &str) -> Lexed<'_, ()> {
-    not(satisfy(is_label_char)).parse(text)
+    not(satisfy(|c| c.is_ascii() && is_label_byte(c as u8))).parse(text)
 }
 
 /// A parenthesis after a label: say what was probably meant.

@@ -57,8 +57,11 @@ impl Model {
                 text.push_str(&format!("has({}{name}{})", blank(noise()), blank(noise())));
             }
             Model::Compare(name, operator, value) => {
-                let operator =
-                    if noise() % 2 == 0 { operator.replace(' ', blank(noise())) } else { (*operator).to_owned() };
+                let operator = if noise().is_multiple_of(2) {
+                    operator.replace(' ', blank(noise()))
+                } else {
+                    (*operator).to_owned()
+                };
                 text.push_str(&format!("{name} {}{operator}{}", blank(noise()), blank(noise())));
                 quote(value, noise(), text);
                 text.push_str(blank(noise()));
@@ -70,7 +73,7 @@ impl Model {
                     text.push_str(blank(noise()));
                     quote(value, noise(), text);
                     text.push_str(blank(noise()));
-                    if i + 1 < values.len() || noise() % 2 == 0 {
+                    if i + 1 < values.len() || noise().is_multiple_of(2) {
                         text.push(',');
                     }
                 }
@@ -124,7 +127,7 @@ fn blank(noise: u8) -> &'static str {
 }
 
 fn quote(value: &str, noise: u8, text: &mut String) {
-    let double = !value.contains('"') && (value.contains('\'') || noise % 2 == 0);
+    let double = !value.contains('"') && (value.contains('\'') || noise.is_multiple_of(2));
     let quote = if double { '"' } else { '\'' };
     text.push(quote);
     text.push_str(value);

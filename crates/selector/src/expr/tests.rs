@@ -69,6 +69,19 @@ fn value_sets_find_their_members_at_every_size() {
 }
 
 #[test]
+fn texts_of_any_length_are_compared_whole() {
+    let text = "0123456789abcdefghijklmnopqrstuvwxyz";
+    for length in 0..text.len() {
+        let one = &text[..length];
+        assert!(same(one, one) && !same(one, &text[..length + 1]));
+        for at in 0..length {
+            let other = format!("{}_{}", &one[..at], &one[at + 1..]);
+            assert!(!same(one, &other), "{one} {other}");
+        }
+    }
+}
+
+#[test]
 fn substrings_of_short_and_long_values() {
     let holds = |value: &str, part: &str| Expr::Contains(label("a"), part.into()).matches(&[("a", value)]);
     for padding in [0, 1, 100] {

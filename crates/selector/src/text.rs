@@ -1,0 +1,33 @@
+//! Comparisons of texts as short as label names and values, without a call to the C library.
+
+/// Whether two texts are equal.
+#[inline]
+pub(crate) fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    // Two words that may overlap cover a text of one to two words.
+    match a.len() {
+        0 => true,
+        1..4 => a[0] == b[0] && a[a.len() / 2] == b[a.len() / 2] && a[a.len() - 1] == b[a.len() - 1],
+        4..8 => a.first_chunk::<4>() == b.first_chunk() && a.last_chunk::<4>() == b.last_chunk(),
+        8..=16 => a.first_chunk::<8>() == b.first_chunk() && a.last_chunk::<8>() == b.last_chunk(),
+        _ => a == b,
+    }
+}
+
+/// Whether `text` contains `part`.
+pub(crate) fn contains(text: &str, part: &str) -> bool {
+    // Trying every place takes time of length times length; the standard library prepares a better
+    // search, which only pays for longer texts.
+    const SHORT: usize = 64;
+    if text.len() > SHORT {
+        return text.contains(part);
+    }
+    let text = text.as_bytes();
+    let Some((first, others)) = part.as_bytes().split_first() else {
+        return true;
+    };
+    text.windows(part.len()).any(|window| window[0] == *first && window[1..] == *others)
+}
