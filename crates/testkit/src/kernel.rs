@@ -65,16 +65,10 @@ pub fn require() -> Result<Kernel, Unavailable> {
     if std::env::var(SKIP_VARIABLE).is_ok_and(|value| value == "1") {
         let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
         // Not eprintln!: the test harness would swallow it.
-        let _ = writeln!(
-            std::io::stderr(),
-            "kernel tests skipped: {count} ({SKIP_VARIABLE}=1)"
-        );
+        let _ = writeln!(std::io::stderr(), "kernel tests skipped: {count} ({SKIP_VARIABLE}=1)");
         return Err(Unavailable::Skipped { count });
     }
-    Command::new("ip")
-        .arg("-V")
-        .output()
-        .map_err(Unavailable::NoIpCommand)?;
+    Command::new("ip").arg("-V").output().map_err(Unavailable::NoIpCommand)?;
     on_own_thread(unshare_network).map_err(Unavailable::NotPermitted)?;
     Ok(Kernel)
 }
@@ -90,19 +84,10 @@ pub fn in_user_namespace<S: AsRef<std::ffi::OsStr>>(
     if std::env::var_os(REEXEC_VARIABLE).is_some() {
         return refused("already inside one, and network namespaces are still refused".to_owned());
     }
-    let program =
-        std::env::current_exe().map_err(|error| Unavailable::NoUserNamespace(error.to_string()))?;
+    let program = std::env::current_exe().map_err(|error| Unavailable::NoUserNamespace(error.to_string()))?;
     // iptables keeps its lock below /run, which the mapped root does not own.
     let prepare = "mount -t tmpfs tmpfs /run";
-    let unshare = [
-        "--user",
-        "--map-root-user",
-        "--net",
-        "--mount",
-        "--",
-        "sh",
-        "-c",
-    ];
+    let unshare = ["--user", "--map-root-user", "--net", "--mount", "--", "sh", "-c"];
     match Command::new("unshare").args(unshare).arg(prepare).output() {
         Err(error) => return refused(format!("cannot run `unshare`: {error}")),
         Ok(trial) if !trial.status.success() => {
@@ -132,10 +117,7 @@ pub fn run_test(path: &str, body: impl FnOnce()) {
         Err(Unavailable::NotPermitted(_)) => {
             let name = path.split_once("::").map_or(path, |(_crate, rest)| rest);
             match in_user_namespace([name, "--exact", "--nocapture", "--include-ignored"]) {
-                Ok(status) => assert!(
-                    status.success(),
-                    "{name} failed inside a user namespace: {status}"
-                ),
+                Ok(status) => assert!(status.success(), "{name} failed inside a user namespace: {status}"),
                 Err(error) => panic!("{name}: {error}"),
             }
         }

@@ -75,9 +75,7 @@ impl LabOptions {
     /// Options that leave routes and interface settings on the node to the agent under test.
     #[must_use]
     pub fn for_agent() -> Self {
-        Self {
-            node_side: NodeSide::ByAgent,
-        }
+        Self { node_side: NodeSide::ByAgent }
     }
 }
 
@@ -92,10 +90,7 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Self {
-            timeout: Duration::from_millis(800),
-            quiet: Duration::from_millis(200),
-        }
+        Self { timeout: Duration::from_millis(800), quiet: Duration::from_millis(200) }
     }
 }
 
@@ -103,10 +98,7 @@ impl Timing {
     /// Patience for a second look: waits the whole `timeout` for every flow.
     #[must_use]
     pub fn patient(timeout: Duration) -> Self {
-        Self {
-            timeout,
-            quiet: timeout,
-        }
+        Self { timeout, quiet: timeout }
     }
 }
 
@@ -133,31 +125,16 @@ impl Lab {
     /// If a namespace, an interface or a server cannot be made; nothing is left behind then.
     pub fn new(pods: &[Pod], options: &LabOptions) -> Result<Self, NetnsError> {
         let (node, outside) = wiring::build_node()?;
-        let served =
-            |place, addresses: [IpAddr; 2], namespace: Namespace| -> Result<Station, NetnsError> {
-                let pod = Pod {
-                    place,
-                    addresses: addresses.to_vec(),
-                    ports: Vec::new(),
-                };
-                let server = Server::start(&namespace, &pod)?;
-                Ok(Station {
-                    pod,
-                    namespace,
-                    _server: Some(server),
-                })
-            };
+        let served = |place, addresses: [IpAddr; 2], namespace: Namespace| -> Result<Station, NetnsError> {
+            let pod = Pod { place, addresses: addresses.to_vec(), ports: Vec::new() };
+            let server = Server::start(&namespace, &pod)?;
+            Ok(Station { pod, namespace, _server: Some(server) })
+        };
         let stations = BTreeMap::from([
             (Place::Node, served(Place::Node, NODE_ADDRESSES, node)?),
-            (
-                Place::Outside,
-                served(Place::Outside, OUTSIDE_ADDRESSES, outside)?,
-            ),
+            (Place::Outside, served(Place::Outside, OUTSIDE_ADDRESSES, outside)?),
         ]);
-        let mut lab = Self {
-            options: options.clone(),
-            stations,
-        };
+        let mut lab = Self { options: options.clone(), stations };
         lab.set_pods(pods)?;
         Ok(lab)
     }
@@ -171,34 +148,19 @@ impl Lab {
         let gone: Vec<Place> = self
             .stations
             .values()
-            .filter(|station| {
-                matches!(station.pod.place, Place::Pod { .. }) && !pods.contains(&station.pod)
-            })
+            .filter(|station| matches!(station.pod.place, Place::Pod { .. }) && !pods.contains(&station.pod))
             .map(|station| station.pod.place.clone())
             .collect();
         // Deleting the link is what frees its name at once; the kernel takes its time with the namespace.
-        self.node().ip(gone
-            .iter()
-            .filter_map(interface_name)
-            .map(|name| format!("link del {name}")))?;
+        self.node().ip(gone.iter().filter_map(interface_name).map(|name| format!("link del {name}")))?;
         for place in &gone {
             self.stations.remove(place);
         }
-        let new: Vec<&Pod> = pods
-            .iter()
-            .filter(|pod| !self.stations.contains_key(&pod.place))
-            .collect();
+        let new: Vec<&Pod> = pods.iter().filter(|pod| !self.stations.contains_key(&pod.place)).collect();
         let namespaces = wiring::connect_pods(self.node(), &new, self.options.node_side)?;
         for (pod, namespace) in new.into_iter().zip(namespaces) {
             let server = Server::start(&namespace, pod)?;
-            self.stations.insert(
-                pod.place.clone(),
-                Station {
-                    pod: pod.clone(),
-                    namespace,
-                    _server: Some(server),
-                },
-            );
+            self.stations.insert(pod.place.clone(), Station { pod: pod.clone(), namespace, _server: Some(server) });
         }
         Ok(())
     }
@@ -232,10 +194,7 @@ impl Lab {
 
     /// The pods that stand, in order of their names.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.stations
-            .values()
-            .map(|station| &station.pod)
-            .filter(|pod| matches!(pod.place, Place::Pod { .. }))
+        self.stations.values().map(|station| &station.pod).filter(|pod| matches!(pod.place, Place::Pod { .. }))
     }
 
     /// Every flow from a pod to a port of another pod, in every family that both have.
@@ -266,14 +225,8 @@ impl Lab {
     pub fn probe(&self, flows: &[Flow], timing: &Timing) -> Result<Reachability, NetnsError> {
         let mut tries = Vec::with_capacity(flows.len());
         for flow in flows {
-            let from = self
-                .stations
-                .get(&flow.from)
-                .ok_or_else(|| unknown(&flow.from))?;
-            let to = self
-                .stations
-                .get(&flow.to)
-                .ok_or_else(|| unknown(&flow.to))?;
+            let from = self.stations.get(&flow.from).ok_or_else(|| unknown(&flow.from))?;
+            let to = self.stations.get(&flow.to).ok_or_else(|| unknown(&flow.to))?;
             let target = |pod| address(pod, flow.family).ok_or_else(|| unknown(&pod.place));
             tries.push(client::Try {
                 flow,
@@ -291,31 +244,17 @@ impl Lab {
     /// # Errors
     /// If the connection cannot be made within `timeout`.
     pub fn connect(&self, flow: &Flow, timeout: Duration) -> Result<TcpStream, NetnsError> {
-        let from = self
-            .stations
-            .get(&flow.from)
-            .ok_or_else(|| unknown(&flow.from))?;
-        let to = self
-            .stations
-            .get(&flow.to)
-            .ok_or_else(|| unknown(&flow.to))?;
+        let from = self.stations.get(&flow.from).ok_or_else(|| unknown(&flow.from))?;
+        let to = self.stations.get(&flow.to).ok_or_else(|| unknown(&flow.to))?;
         let target = address(&to.pod, flow.family).ok_or_else(|| unknown(&flow.to))?;
         from.namespace
-            .run(|| {
-                TcpStream::connect_timeout(&SocketAddr::new(target, flow.port.number), timeout)
-            })?
-            .map_err(|source| NetnsError::Socket {
-                what: format!("connecting {flow}"),
-                source,
-            })
+            .run(|| TcpStream::connect_timeout(&SocketAddr::new(target, flow.port.number), timeout))?
+            .map_err(|source| NetnsError::Socket { what: format!("connecting {flow}"), source })
     }
 }
 
 fn address(pod: &Pod, family: Family) -> Option<IpAddr> {
-    pod.addresses
-        .iter()
-        .copied()
-        .find(|address| address.is_ipv4() == (family == Family::V4))
+    pod.addresses.iter().copied().find(|address| address.is_ipv4() == (family == Family::V4))
 }
 
 fn unknown(place: &Place) -> NetnsError {

@@ -5,6 +5,9 @@
 //! | [`kernel`] | one question for every test that needs a real kernel: may it run here? |
 //! | [`netns`] | private network namespaces that vanish with the process |
 //! | [`lab`] | a node with pods, built from namespaces, and the measured reachability between them |
+//! | [`cases`] | policy cases with the reachability they must give |
+//! | [`manifests`] | Kubernetes objects in a directory, changed in place |
+//! | [`conformance`] | runs the cases against an agent on a real kernel |
 //!
 //! ```no_run
 //! use tortie_testkit::lab::{Lab, LabOptions, Pod, Port, Timing};
@@ -24,6 +27,9 @@
     reason = "the test kit is where tests get their processes, threads, clocks and files from"
 )]
 
+pub mod cases;
+pub mod conformance;
 pub mod kernel;
 pub mod lab;
+pub mod manifests;
 pub mod netns;

@@ -115,11 +115,7 @@ impl Namespace {
     /// If it cannot be started.
     pub fn spawn(&self, command: &mut Command) -> Result<std::process::Child, NetnsError> {
         let text = describe(command);
-        self.run(|| command.spawn())?
-            .map_err(|source| NetnsError::Start {
-                command: text,
-                source,
-            })
+        self.run(|| command.spawn())?.map_err(|source| NetnsError::Start { command: text, source })
     }
 
     /// Runs `command` with `stdin` inside this namespace and returns what it wrote.
@@ -128,35 +124,19 @@ impl Namespace {
     /// If it cannot be started or ends with a failure.
     pub fn output(&self, command: &mut Command, stdin: &str) -> Result<Output, NetnsError> {
         let text = describe(command);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.spawn(command)?;
         if let Some(mut pipe) = child.stdin.take() {
             // A child that dies without reading its input says why on its standard error.
             let _ = pipe.write_all(stdin.as_bytes());
         }
-        let output = child
-            .wait_with_output()
-            .map_err(|source| NetnsError::Start {
-                command: text.clone(),
-                source,
-            })?;
+        let output = child.wait_with_output().map_err(|source| NetnsError::Start { command: text.clone(), source })?;
         if output.status.success() {
             return Ok(output);
         }
         let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let command = if stdin.is_empty() {
-            text
-        } else {
-            format!("{text} <<< {stdin}")
-        };
-        Err(NetnsError::Command {
-            command,
-            status: output.status.to_string(),
-            stderr,
-        })
+        let command = if stdin.is_empty() { text } else { format!("{text} <<< {stdin}") };
+        Err(NetnsError::Command { command, status: output.status.to_string(), stderr })
     }
 
     /// Runs a shell command line inside this namespace and returns its standard output.
@@ -173,15 +153,11 @@ impl Namespace {
     /// # Errors
     /// If one of them fails.
     pub fn ip<S: AsRef<str>>(&self, lines: impl IntoIterator<Item = S>) -> Result<(), NetnsError> {
-        let batch: String = lines
-            .into_iter()
-            .flat_map(|line| [line.as_ref().to_owned(), "\n".to_owned()])
-            .collect();
+        let batch: String = lines.into_iter().flat_map(|line| [line.as_ref().to_owned(), "\n".to_owned()]).collect();
         if batch.is_empty() {
             return Ok(());
         }
-        self.output(Command::new("ip").args(["-batch", "-"]), &batch)
-            .map(drop)
+        self.output(Command::new("ip").args(["-batch", "-"]), &batch).map(drop)
     }
 
     /// Writes settings under `/proc/sys/net` of this namespace: pairs of a path below that folder and a value.
@@ -203,10 +179,7 @@ impl Namespace {
 }
 
 /// Moves the calling thread into a new network namespace.
-#[allow(
-    deprecated,
-    reason = "the replacement is unsafe because of CLONE_FILES, which is not asked for here"
-)]
+#[allow(deprecated, reason = "the replacement is unsafe because of CLONE_FILES, which is not asked for here")]
 pub(crate) fn unshare_network() -> std::io::Result<()> {
     rustix::thread::unshare(UnshareFlags::NEWNET).map_err(Into::into)
 }

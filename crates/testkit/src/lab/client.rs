@@ -45,18 +45,11 @@ pub(super) fn probe(tries: &[Try<'_>], timing: &Timing) -> Result<Reachability, 
         Ok(round.outcomes)
     })?;
     let outcome = |outcome: Option<Outcome>| outcome.unwrap_or(Outcome::Silent);
-    Ok(tries
-        .iter()
-        .zip(outcomes)
-        .map(|(one, answer)| (one.flow.clone(), outcome(answer)))
-        .collect())
+    Ok(tries.iter().zip(outcomes).map(|(one, answer)| (one.flow.clone(), outcome(answer))).collect())
 }
 
 fn failed(source: std::io::Error) -> NetnsError {
-    NetnsError::Socket {
-        what: "probing".to_owned(),
-        source,
-    }
+    NetnsError::Socket { what: "probing".to_owned(), source }
 }
 
 /// A socket that waits for an answer.
@@ -65,16 +58,9 @@ enum Waiting {
     /// A connection; the answer is the server's name.
     Tcp { index: usize, socket: OwnedFd },
     /// All datagrams from one address; an answer repeats the index, then names the server.
-    Udp {
-        socket: UdpSocket,
-        indices: Vec<usize>,
-    },
+    Udp { socket: UdpSocket, indices: Vec<usize> },
     /// All associations from one address.
-    Sctp {
-        socket: OwnedFd,
-        port: u16,
-        indices: HashMap<SocketAddr, usize>,
-    },
+    Sctp { socket: OwnedFd, port: u16, indices: HashMap<SocketAddr, usize> },
 }
 
 struct Round<'a> {
@@ -93,19 +79,16 @@ impl<'a> Round<'a> {
             tries,
             outcomes: vec![None; tries.len()],
             answered: 0,
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
-                .map_err(|errno| failed(errno.into()))?,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?,
             waiting: Vec::new(),
         };
         let mut by_source: Vec<(IpAddr, &Namespace, Vec<usize>)> = Vec::new();
         let mut place_of = HashMap::new();
         for (index, one) in tries.iter().enumerate() {
-            let at = *place_of
-                .entry((&one.flow.from, one.source))
-                .or_insert_with(|| {
-                    by_source.push((one.source, one.namespace, Vec::new()));
-                    by_source.len() - 1
-                });
+            let at = *place_of.entry((&one.flow.from, one.source)).or_insert_with(|| {
+                by_source.push((one.source, one.namespace, Vec::new()));
+                by_source.len() - 1
+            });
             by_source[at].2.push(index);
         }
         for (source, namespace, indices) in by_source {
@@ -125,27 +108,16 @@ impl<'a> Round<'a> {
                 Protocol::Sctp => drop(sctp.insert(tries[index].target, index)),
             }
         }
-        let family = if source.is_ipv4() {
-            AddressFamily::INET
-        } else {
-            AddressFamily::INET6
-        };
+        let family = if source.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         if !udp.is_empty() {
             let socket = bind_datagram(source)?;
             socket.set_nonblocking(true)?;
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
-            self.watch(Waiting::Udp {
-                socket,
-                indices: udp,
-            })?;
+            self.watch(Waiting::Udp { socket, indices: udp })?;
         }
         if !sctp.is_empty() {
             let socket = raw_sctp(family)?;
-            self.watch(Waiting::Sctp {
-                socket,
-                port: next_port(),
-                indices: sctp,
-            })?;
+            self.watch(Waiting::Sctp { socket, port: next_port(), indices: sctp })?;
         }
         for index in tcp {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -179,9 +151,7 @@ impl<'a> Round<'a> {
         let start = Instant::now();
         let deadline = start + timing.timeout;
         let mut last_answer = start;
-        let mut sends = [Duration::ZERO, timing.quiet / 3, timing.quiet * 2 / 3]
-            .into_iter()
-            .map(|after| start + after);
+        let mut sends = [Duration::ZERO, timing.quiet / 3, timing.quiet * 2 / 3].into_iter().map(|after| start + after);
         let mut next_send = sends.next();
         let mut events = Vec::with_capacity(256);
         while self.answered < self.tries.len() {
@@ -196,11 +166,7 @@ impl<'a> Round<'a> {
             }
             let wake = next_send.map_or(end, |at| at.min(end));
             let wait = Timespec::try_from(wake.saturating_duration_since(now)).unwrap_or_default();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                Some(&wait),
-            ) {
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -221,24 +187,13 @@ impl<'a> Round<'a> {
             match waiting {
                 Waiting::Tcp { .. } => {}
                 Waiting::Udp { socket, indices } => {
-                    for &index in indices
-                        .iter()
-                        .filter(|&&index| self.outcomes[index].is_none())
-                    {
+                    for &index in indices.iter().filter(|&&index| self.outcomes[index].is_none()) {
                         // An error here belongs to an earlier datagram (ICMP), or shows as silence.
-                        let _ =
-                            socket.send_to(&(index as u64).to_be_bytes(), self.tries[index].target);
+                        let _ = socket.send_to(&(index as u64).to_be_bytes(), self.tries[index].target);
                     }
                 }
-                Waiting::Sctp {
-                    socket,
-                    port,
-                    indices,
-                } => {
-                    for (target, &index) in indices
-                        .iter()
-                        .filter(|(_, index)| self.outcomes[**index].is_none())
-                    {
+                Waiting::Sctp { socket, port, indices } => {
+                    for (target, &index) in indices.iter().filter(|(_, index)| self.outcomes[**index].is_none()) {
                         let tag = 0x1000 + u32::try_from(index).unwrap_or(0);
                         send_sctp(socket, &sctp::init(*port, target.port(), tag), target.ip());
                     }
@@ -278,16 +233,9 @@ impl<'a> Round<'a> {
                     }
                 }
             }
-            Waiting::Sctp {
-                socket,
-                port,
-                indices,
-            } => {
+            Waiting::Sctp { socket, port, indices } => {
                 while let Some((packet, from)) = receive_sctp(socket, &mut buffer) {
-                    if let Some(sctp::Packet::InitAck {
-                        source,
-                        destination,
-                    }) = packet
+                    if let Some(sctp::Packet::InitAck { source, destination }) = packet
                         && destination == *port
                         && let Some(&index) = indices.get(&SocketAddr::new(from, source))
                     {

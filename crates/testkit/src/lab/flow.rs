@@ -28,10 +28,7 @@ impl Place {
     /// The pod `namespace/name`.
     #[must_use]
     pub fn pod(namespace: &str, name: &str) -> Self {
-        Self::Pod {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
+        Self::Pod { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 }
 
@@ -54,9 +51,7 @@ impl FromStr for Place {
     type Err = NotAPod;
 
     fn from_str(text: &str) -> Result<Self, NotAPod> {
-        let (namespace, name) = text
-            .split_once('/')
-            .ok_or_else(|| NotAPod(text.to_owned()))?;
+        let (namespace, name) = text.split_once('/').ok_or_else(|| NotAPod(text.to_owned()))?;
         Ok(Self::pod(namespace, name))
     }
 }
@@ -114,28 +109,19 @@ impl Port {
     /// A TCP port.
     #[must_use]
     pub fn tcp(number: u16) -> Self {
-        Self {
-            protocol: Protocol::Tcp,
-            number,
-        }
+        Self { protocol: Protocol::Tcp, number }
     }
 
     /// A UDP port.
     #[must_use]
     pub fn udp(number: u16) -> Self {
-        Self {
-            protocol: Protocol::Udp,
-            number,
-        }
+        Self { protocol: Protocol::Udp, number }
     }
 
     /// An SCTP port.
     #[must_use]
     pub fn sctp(number: u16) -> Self {
-        Self {
-            protocol: Protocol::Sctp,
-            number,
-        }
+        Self { protocol: Protocol::Sctp, number }
     }
 }
 
@@ -179,11 +165,7 @@ pub struct Flow {
 impl fmt::Display for Flow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} -> {} {}", self.from, self.to, self.port)?;
-        if self.family == Family::V6 {
-            f.write_str(" over IPv6")
-        } else {
-            Ok(())
-        }
+        if self.family == Family::V6 { f.write_str(" over IPv6") } else { Ok(()) }
     }
 }
 
@@ -244,9 +226,7 @@ impl Reachability {
 
 impl FromIterator<(Flow, Outcome)> for Reachability {
     fn from_iter<I: IntoIterator<Item = (Flow, Outcome)>>(outcomes: I) -> Self {
-        Self {
-            outcomes: outcomes.into_iter().collect(),
-        }
+        Self { outcomes: outcomes.into_iter().collect() }
     }
 }
 
@@ -255,23 +235,10 @@ impl fmt::Display for Reachability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sources: BTreeSet<&Place> = self.outcomes.keys().map(|flow| &flow.from).collect();
         let targets: BTreeSet<&Place> = self.outcomes.keys().map(|flow| &flow.to).collect();
-        let tables: BTreeSet<(Family, Port)> = self
-            .outcomes
-            .keys()
-            .map(|flow| (flow.family, flow.port))
-            .collect();
-        let width = |places: &BTreeSet<&Place>| {
-            places
-                .iter()
-                .map(|place| place.to_string().len())
-                .max()
-                .unwrap_or(0)
-        };
+        let tables: BTreeSet<(Family, Port)> = self.outcomes.keys().map(|flow| (flow.family, flow.port)).collect();
+        let width = |places: &BTreeSet<&Place>| places.iter().map(|place| place.to_string().len()).max().unwrap_or(0);
         let (left, column) = (width(&sources), width(&targets));
-        writeln!(
-            f,
-            "rows: from, columns: to; . reached, X silent, R refused, ? wrong server, blank: not tried"
-        )?;
+        writeln!(f, "rows: from, columns: to; . reached, X silent, R refused, ? wrong server, blank: not tried")?;
         for (family, port) in tables {
             writeln!(f, "{family} {port}")?;
             write!(f, "{:left$}", "")?;
@@ -282,12 +249,7 @@ impl fmt::Display for Reachability {
             for from in &sources {
                 write!(f, "{:left$}", from.to_string())?;
                 for to in &targets {
-                    let flow = Flow {
-                        family,
-                        port,
-                        from: (*from).clone(),
-                        to: (*to).clone(),
-                    };
+                    let flow = Flow { family, port, from: (*from).clone(), to: (*to).clone() };
                     let sign = match self.outcomes.get(&flow) {
                         Some(Outcome::Reached) => ".",
                         Some(Outcome::Silent) => "X",

@@ -10,15 +10,8 @@ const COOKIE: [u8; 8] = [0, 7, 0, 8, 0x0c, 0x00, 0xc1, 0xe5];
 /// What of a received packet matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packet {
-    Init {
-        source: u16,
-        destination: u16,
-        tag: u32,
-    },
-    InitAck {
-        source: u16,
-        destination: u16,
-    },
+    Init { source: u16, destination: u16, tag: u32 },
+    InitAck { source: u16, destination: u16 },
 }
 
 /// Reads a packet without its IP header.
@@ -31,16 +24,9 @@ pub(super) fn parse(packet: &[u8]) -> Option<Packet> {
     match packet[12] {
         INIT => {
             let tag = u32::from_be_bytes([packet[16], packet[17], packet[18], packet[19]]);
-            Some(Packet::Init {
-                source,
-                destination,
-                tag,
-            })
+            Some(Packet::Init { source, destination, tag })
         }
-        INIT_ACK => Some(Packet::InitAck {
-            source,
-            destination,
-        }),
+        INIT_ACK => Some(Packet::InitAck { source, destination }),
         _ => None,
     }
 }
@@ -58,24 +44,10 @@ pub(super) fn init(source: u16, destination: u16, tag: u32) -> Vec<u8> {
 
 /// The answer to a request that carried `peer_tag`.
 pub(super) fn init_ack(source: u16, destination: u16, peer_tag: u32) -> Vec<u8> {
-    packet(
-        source,
-        destination,
-        peer_tag,
-        INIT_ACK,
-        !peer_tag | 1,
-        &COOKIE,
-    )
+    packet(source, destination, peer_tag, INIT_ACK, !peer_tag | 1, &COOKIE)
 }
 
-fn packet(
-    source: u16,
-    destination: u16,
-    verification: u32,
-    chunk: u8,
-    tag: u32,
-    parameters: &[u8],
-) -> Vec<u8> {
+fn packet(source: u16, destination: u16, verification: u32, chunk: u8, tag: u32, parameters: &[u8]) -> Vec<u8> {
     let mut packet = Vec::with_capacity(SHORTEST + COOKIE.len());
     packet.extend(source.to_be_bytes());
     packet.extend(destination.to_be_bytes());
@@ -95,9 +67,7 @@ fn packet(
 
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, &byte| {
-        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
-            (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg())
-        })
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
     })
 }
 
@@ -112,22 +82,9 @@ mod tests {
 
     #[test]
     fn request_and_answer_are_read_back() {
-        assert_eq!(
-            parse(&init(7, 80, 42)),
-            Some(Packet::Init {
-                source: 7,
-                destination: 80,
-                tag: 42
-            })
-        );
+        assert_eq!(parse(&init(7, 80, 42)), Some(Packet::Init { source: 7, destination: 80, tag: 42 }));
         let answer = init_ack(80, 7, 42);
-        assert_eq!(
-            parse(&answer),
-            Some(Packet::InitAck {
-                source: 80,
-                destination: 7
-            })
-        );
+        assert_eq!(parse(&answer), Some(Packet::InitAck { source: 80, destination: 7 }));
         assert_eq!(&answer[4..8], &42u32.to_be_bytes());
         assert_eq!(answer.len(), 12 + usize::from(answer[15]));
         assert_eq!(parse(&answer[..31]), None);
@@ -135,10 +92,7 @@ mod tests {
 
     #[test]
     fn ip_header_length_is_honoured() {
-        assert_eq!(
-            strip_ipv4_header(&[&[0x46][..], &[0; 23], b"rest"].concat()),
-            b"rest"
-        );
+        assert_eq!(strip_ipv4_header(&[&[0x46][..], &[0; 23], b"rest"].concat()), b"rest");
         assert_eq!(strip_ipv4_header(&[0x45, 0]), b"");
         assert_eq!(strip_ipv4_header(&[]), b"");
     }

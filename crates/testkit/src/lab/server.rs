@@ -26,10 +26,7 @@ pub(super) struct Server {
 impl Server {
     /// Listens on every port of `pod` at every address it has.
     pub(super) fn start(namespace: &Namespace, pod: &Pod) -> Result<Self, NetnsError> {
-        let failed = |source| NetnsError::Socket {
-            what: format!("serving {}", pod.place),
-            source,
-        };
+        let failed = |source| NetnsError::Socket { what: format!("serving {}", pod.place), source };
         let sockets = namespace.run(|| Sockets::open(pod))?.map_err(failed)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let signal = stop.try_clone().map_err(failed)?;
@@ -39,10 +36,7 @@ impl Server {
             .name(format!("serve {identity}"))
             .spawn(move || sockets.serve(&identity))
             .map_err(failed)?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { stop, thread: Some(thread) })
     }
 }
 
@@ -57,12 +51,8 @@ impl Drop for Server {
 
 /// A raw socket that receives and sends SCTP packets.
 pub(super) fn raw_sctp(family: AddressFamily) -> std::io::Result<OwnedFd> {
-    let socket = socket_with(
-        family,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        Some(ipproto::SCTP),
-    )?;
+    let socket =
+        socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, Some(ipproto::SCTP))?;
     // The default holds fewer packets than a big cluster sends at once.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
     Ok(socket)
@@ -74,21 +64,11 @@ pub(super) fn send_sctp(socket: &OwnedFd, packet: &[u8], to: IpAddr) {
 }
 
 /// Receives the next SCTP packet and where it came from; `None` when there is none left.
-pub(super) fn receive_sctp(
-    socket: &OwnedFd,
-    buffer: &mut [u8],
-) -> Option<(Option<sctp::Packet>, IpAddr)> {
+pub(super) fn receive_sctp(socket: &OwnedFd, buffer: &mut [u8]) -> Option<(Option<sctp::Packet>, IpAddr)> {
     let (length, _, from) = rustix::net::recvfrom(socket, &mut *buffer, RecvFlags::empty()).ok()?;
     let from = SocketAddr::try_from(from?).ok()?.ip();
     let packet = &buffer[..length];
-    Some((
-        sctp::parse(if from.is_ipv4() {
-            sctp::strip_ipv4_header(packet)
-        } else {
-            packet
-        }),
-        from,
-    ))
+    Some((sctp::parse(if from.is_ipv4() { sctp::strip_ipv4_header(packet) } else { packet }), from))
 }
 
 /// The token of the descriptor that ends the thread; no other socket gets it.
@@ -138,11 +118,7 @@ impl Sockets {
                 }
             }
             // Even a pod without SCTP ports has one, or its kernel would answer the prober's packets by ICMP.
-            let raw = raw_sctp(if address.is_ipv4() {
-                AddressFamily::INET
-            } else {
-                AddressFamily::INET6
-            })?;
+            let raw = raw_sctp(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
             let token = sockets.watch_next(&raw)?;
             sockets.raw.insert(token, raw);
         }
@@ -150,13 +126,7 @@ impl Sockets {
     }
 
     fn watch(&self, socket: &impl AsFd, token: u64) -> std::io::Result<()> {
-        epoll::add(
-            &self.epoll,
-            socket,
-            epoll::EventData::new_u64(token),
-            epoll::EventFlags::IN,
-        )
-        .map_err(Into::into)
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN).map_err(Into::into)
     }
 
     fn watch_next(&mut self, socket: &impl AsFd) -> std::io::Result<u64> {
@@ -169,11 +139,7 @@ impl Sockets {
         let mut events = Vec::with_capacity(64);
         let mut buffer = [0; 2048];
         loop {
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                None,
-            ) {
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return,
             }
@@ -198,9 +164,7 @@ impl Sockets {
             }
         }
         for mut stream in accepted {
-            let ready = stream
-                .set_nonblocking(true)
-                .and_then(|()| stream.write_all(identity.as_bytes()));
+            let ready = stream.set_nonblocking(true).and_then(|()| stream.write_all(identity.as_bytes()));
             if ready.is_ok()
                 && let Ok(token) = self.watch_next(&stream)
             {
@@ -237,11 +201,7 @@ impl Sockets {
             return;
         };
         while let Some((packet, from)) = receive_sctp(socket, buffer) {
-            if let Some(sctp::Packet::Init {
-                source,
-                destination,
-                tag,
-            }) = packet
+            if let Some(sctp::Packet::Init { source, destination, tag }) = packet
                 && self.sctp_ports.contains(&destination)
             {
                 send_sctp(socket, &sctp::init_ack(destination, source, tag), from);

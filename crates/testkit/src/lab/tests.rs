@@ -7,38 +7,23 @@ use super::{Family, Flow, Lab, LabOptions, Outcome, Place, Pod, Port, Timing, in
 use crate::kernel_test;
 
 fn cluster(pods: u8) -> Vec<Pod> {
-    let ports = || {
-        [80, 81]
-            .into_iter()
-            .flat_map(|port| [Port::tcp(port), Port::udp(port), Port::sctp(port)])
-    };
+    let ports = || [80, 81].into_iter().flat_map(|port| [Port::tcp(port), Port::udp(port), Port::sctp(port)]);
     (0..pods)
         .map(|index| {
-            let addresses = [
-                format!("192.168.1.{}", 10 + index),
-                format!("fd00:10::{:x}", 10 + index),
-            ]
-            .map(|text| text.parse().unwrap());
+            let addresses = [format!("192.168.1.{}", 10 + index), format!("fd00:10::{:x}", 10 + index)]
+                .map(|text| text.parse().unwrap());
             Pod::new("x", &format!("p{index}"), addresses, ports())
         })
         .collect()
 }
 
 fn flow(from: &str, to: &str, port: Port, family: Family) -> Flow {
-    Flow {
-        from: from.parse().unwrap(),
-        to: to.parse().unwrap(),
-        port,
-        family,
-    }
+    Flow { from: from.parse().unwrap(), to: to.parse().unwrap(), port, family }
 }
 
 #[test]
 fn interface_names_are_those_of_the_cni_plugin() {
-    assert_eq!(
-        interface_name(&Place::pod("default", "nginx")).as_deref(),
-        Some("calic440f455693")
-    );
+    assert_eq!(interface_name(&Place::pod("default", "nginx")).as_deref(), Some("calic440f455693"));
     assert_eq!(interface_name(&Place::Node), None);
 }
 

@@ -11,15 +11,11 @@ use super::{NodeSide, Place, Pod};
 use crate::netns::{Namespace, NetnsError};
 
 /// The node's addresses on its `eth0`.
-pub const NODE_ADDRESSES: [IpAddr; 2] = [
-    IpAddr::V4(Ipv4Addr::new(10, 65, 0, 1)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x65, 0, 0, 0, 0, 0, 1)),
-];
+pub const NODE_ADDRESSES: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 65, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x65, 0, 0, 0, 0, 0, 1))];
 /// The addresses of the host outside the cluster, the node's default gateway.
-pub const OUTSIDE_ADDRESSES: [IpAddr; 2] = [
-    IpAddr::V4(Ipv4Addr::new(10, 65, 0, 254)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x65, 0, 0, 0, 0, 0, 0xfe)),
-];
+pub const OUTSIDE_ADDRESSES: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 65, 0, 254)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x65, 0, 0, 0, 0, 0, 0xfe))];
 
 const NODE_SIDE_MAC: &str = "ee:ee:ee:ee:ee:ee";
 const GATEWAY_V4: &str = "169.254.1.1";
@@ -39,12 +35,7 @@ pub fn interface_name(place: &Place) -> Option<String> {
         return None;
     };
     let digest = Sha1::digest(format!("{namespace}.{name}"));
-    let hex: String = digest
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .take(11)
-        .map(hex_digit)
-        .collect();
+    let hex: String = digest.iter().flat_map(|byte| [byte >> 4, byte & 15]).take(11).map(hex_digit).collect();
     Some(format!("cali{hex}"))
 }
 
@@ -69,10 +60,7 @@ pub(super) fn build_node() -> Result<(Namespace, Namespace), NetnsError> {
     let [node4, node6] = NODE_ADDRESSES;
     let [out4, out6] = OUTSIDE_ADDRESSES;
     node.ip([
-        format!(
-            "link add eth0 type veth peer name eth0 netns {}",
-            outside.path().display()
-        ),
+        format!("link add eth0 type veth peer name eth0 netns {}", outside.path().display()),
         format!("addr add {node4}/24 dev eth0"),
         format!("addr add {node6}/64 dev eth0 nodad"),
         "link set eth0 up".to_owned(),
@@ -84,25 +72,16 @@ pub(super) fn build_node() -> Result<(Namespace, Namespace), NetnsError> {
         format!("route add default via {node4}"),
         format!("route add default via {node6}"),
     ])?;
-    node.ip([
-        format!("route add default via {out4}"),
-        format!("route add default via {out6}"),
-    ])?;
+    node.ip([format!("route add default via {out4}"), format!("route add default via {out6}")])?;
     for (namespace, addresses) in [(&node, &NODE_ADDRESSES), (&outside, &OUTSIDE_ADDRESSES)] {
-        let expected: Vec<_> = ipv6(addresses)
-            .map(|address| (address, "eth0".to_owned()))
-            .collect();
+        let expected: Vec<_> = ipv6(addresses).map(|address| (address, "eth0".to_owned())).collect();
         await_ipv6(namespace, &expected)?;
     }
     Ok((node, outside))
 }
 
 /// A namespace for each pod, joined to the node.
-pub(super) fn connect_pods(
-    node: &Namespace,
-    pods: &[&Pod],
-    side: NodeSide,
-) -> Result<Vec<Namespace>, NetnsError> {
+pub(super) fn connect_pods(node: &Namespace, pods: &[&Pod], side: NodeSide) -> Result<Vec<Namespace>, NetnsError> {
     let mut namespaces = Vec::with_capacity(pods.len());
     let mut links = Vec::new();
     let mut up = Vec::new();
@@ -122,11 +101,7 @@ pub(super) fn connect_pods(
         // The kernel would make the same link-local address by itself, but a moment later.
         up.push(format!("addr add {GATEWAY_V6}/64 dev {interface} nodad"));
         up.push(format!("link set {interface} up"));
-        routes.extend(
-            pod.addresses
-                .iter()
-                .map(|address| format!("{} dev {interface}", host_route(*address))),
-        );
+        routes.extend(pod.addresses.iter().map(|address| format!("{} dev {interface}", host_route(*address))));
         settings.extend([
             (format!("ipv4/conf/{interface}/proxy_arp"), "1"),
             (format!("ipv4/neigh/{interface}/proxy_delay"), "0"),
@@ -149,20 +124,14 @@ pub(super) fn connect_pods(
     }
     await_ipv6(node, &gateways)?;
     for (pod, namespace) in pods.iter().zip(&namespaces) {
-        let expected: Vec<_> = ipv6(&pod.addresses)
-            .map(|address| (address, "eth0".to_owned()))
-            .collect();
+        let expected: Vec<_> = ipv6(&pod.addresses).map(|address| (address, "eth0".to_owned())).collect();
         await_ipv6(namespace, &expected)?;
     }
     Ok(namespaces)
 }
 
 fn pod_side(pod: &Pod) -> Vec<String> {
-    let mut lines: Vec<String> = pod
-        .addresses
-        .iter()
-        .map(|address| address_line(*address))
-        .collect();
+    let mut lines: Vec<String> = pod.addresses.iter().map(|address| address_line(*address)).collect();
     lines.push("link set eth0 up".to_owned());
     if pod.addresses.iter().any(IpAddr::is_ipv4) {
         lines.push(format!("route add {GATEWAY_V4} dev eth0 scope link"));
@@ -186,19 +155,12 @@ fn await_ipv6(namespace: &Namespace, addresses: &[(Ipv6Addr, String)]) -> Result
     if addresses.is_empty() {
         return Ok(());
     }
-    let failed = |source| NetnsError::Socket {
-        what: "waiting for IPv6 addresses".to_owned(),
-        source,
-    };
+    let failed = |source| NetnsError::Socket { what: "waiting for IPv6 addresses".to_owned(), source };
     let deadline = Instant::now() + Duration::from_secs(10);
     namespace.run(|| {
         loop {
-            let routes =
-                std::fs::read_to_string("/proc/thread-self/net/ipv6_route").map_err(failed)?;
-            if addresses
-                .iter()
-                .all(|(address, interface)| has_local_route(&routes, *address, interface))
-            {
+            let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").map_err(failed)?;
+            if addresses.iter().all(|(address, interface)| has_local_route(&routes, *address, interface)) {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -213,18 +175,12 @@ fn await_ipv6(namespace: &Namespace, addresses: &[(Ipv6Addr, String)]) -> Result
 fn has_local_route(routes: &str, address: Ipv6Addr, interface: &str) -> bool {
     const LOCAL: u32 = 0x8000_0000;
     let destination = format!("{:032x} 80 ", u128::from(address));
-    routes
-        .lines()
-        .filter(|line| line.starts_with(&destination))
-        .any(|line| {
-            let mut backwards = line.split_whitespace().rev();
-            let device = backwards.next();
-            let flags = backwards
-                .next()
-                .and_then(|flags| u32::from_str_radix(flags, 16).ok())
-                .unwrap_or(0);
-            device == Some(interface) && flags & LOCAL != 0
-        })
+    routes.lines().filter(|line| line.starts_with(&destination)).any(|line| {
+        let mut backwards = line.split_whitespace().rev();
+        let device = backwards.next();
+        let flags = backwards.next().and_then(|flags| u32::from_str_radix(flags, 16).ok()).unwrap_or(0);
+        device == Some(interface) && flags & LOCAL != 0
+    })
 }
 
 fn address_line(address: IpAddr) -> String {
@@ -233,18 +189,11 @@ fn address_line(address: IpAddr) -> String {
 }
 
 fn host_route(address: IpAddr) -> String {
-    format!(
-        "route add {address}/{}",
-        if address.is_ipv4() { 32 } else { 128 }
-    )
+    format!("route add {address}/{}", if address.is_ipv4() { 32 } else { 128 })
 }
 
 /// Otherwise an IPv6 address is unusable for a second after it was added. Holds for interfaces made later.
 fn skip_duplicate_address_detection(namespace: &Namespace) -> Result<(), NetnsError> {
     let setting = |name: &str| (format!("ipv6/conf/{name}"), "0");
-    namespace.sysctl(&[
-        setting("default/accept_dad"),
-        setting("default/accept_ra"),
-        setting("all/accept_dad"),
-    ])
+    namespace.sysctl(&[setting("default/accept_dad"), setting("default/accept_ra"), setting("all/accept_dad")])
 }

@@ -1,0 +1,140 @@
+//! Policy cases with the reachability they must give (`testdata/oracle/`).
+//!
+//! A case is a cluster and a sequence of steps; a step is a complete list of policies and the verdict for every pair
+//! of pods and port. The files are IPv4; [`Case::readdressed`] derives the same case over IPv6 or both families.
+
+mod addressing;
+mod cluster;
+mod compact;
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+pub use addressing::Addressing;
+pub use cluster::{Cluster, ClusterPod, ContainerPort, LabelledNamespace, Labels};
+
+use crate::lab::Flow;
+
+/// Why a case file could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaseError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// A line is not a case.
+    #[error("{}, line {line}: {source}", path.display())]
+    Json {
+        /// Path of the file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// The reason.
+        source: serde_json::Error,
+    },
+    /// A case contradicts itself.
+    #[error("{}, line {line}: {reason}", path.display())]
+    Content {
+        /// Path of the file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// What the policies of both ends say about a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// Do the policies that select the destination let it in?
+    pub ingress: bool,
+    /// Do the policies that select the source let it out?
+    pub egress: bool,
+}
+
+impl Verdict {
+    /// Does the flow get through?
+    #[must_use]
+    pub fn allowed(self) -> bool {
+        self.ingress && self.egress
+    }
+}
+
+/// One complete state and its expectation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What changed since the step before, in words.
+    pub actions: Vec<String>,
+    /// The pods and namespaces in this step.
+    pub cluster: Cluster,
+    /// All policies in force, as Kubernetes objects.
+    pub policies: Vec<Value>,
+    /// What must become of every flow.
+    pub expected: Vec<(Flow, Verdict)>,
+    /// Flows on which implementations differ.
+    pub contested: BTreeSet<Flow>,
+}
+
+/// A cluster and what happens to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// A short unique name, usable as a file name.
+    pub file: String,
+    /// A description.
+    pub name: String,
+    /// What the case is about.
+    pub tags: Vec<String>,
+    /// The states it goes through.
+    pub steps: Vec<Step>,
+}
+
+/// The case files of the workspace.
+#[must_use]
+pub fn bundled() -> [PathBuf; 2] {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/oracle");
+    ["k8s_cases.jsonl.gz", "k8s_e2e_cases.jsonl.gz"].map(|name| folder.join(name))
+}
+
+/// Reads a file of cases, one per line; gzip if the name ends in `.gz`.
+///
+/// # Errors
+/// The first line that is not a consistent case.
+pub fn read(path: &Path) -> Result<Vec<Case>, CaseError> {
+    let failed = |source| CaseError::Read { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let reader: Box<dyn BufRead> = if path.extension().is_some_and(|extension| extension == "gz") {
+        Box::new(BufReader::new(flate2::read::GzDecoder::new(file)))
+    } else {
+        Box::new(BufReader::new(file))
+    };
+    let mut cases = Vec::new();
+    for (index, line) in reader.lines().enumerate() {
+        let (line, number) = (line.map_err(failed)?, index + 1);
+        if line.trim().is_empty() {
+            continue;
+        }
+        let case: compact::Case = serde_json::from_str(&line).map_err(|source| CaseError::Json {
+            path: path.to_owned(),
+            line: number,
+            source,
+        })?;
+        let content = |reason| CaseError::Content { path: path.to_owned(), line: number, reason };
+        cases.push(case.expand().map_err(content)?);
+    }
+    Ok(cases)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Namespaces and pods of a case.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use serde::Deserialize;
+
+use crate::lab::{Place, Pod, Port, Protocol};
+
+/// Labels of a Kubernetes object.
+pub type Labels = BTreeMap<String, String>;
+
+/// A namespace with its labels.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct LabelledNamespace {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+/// A port in a container's specification.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerPort {
+    /// The name by which policies refer to it, if it has one.
+    pub name: Option<String>,
+    /// The number.
+    pub container_port: u16,
+    /// The protocol.
+    pub protocol: Protocol,
+}
+
+/// A pod with its labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterPod {
+    /// The namespace it is in.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its addresses, the primary one first.
+    pub addresses: Vec<IpAddr>,
+    /// What it serves, named or not.
+    pub ports: Vec<ContainerPort>,
+}
+
+impl ClusterPod {
+    /// Where it stands in a laboratory.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place::pod(&self.namespace, &self.name)
+    }
+}
+
+/// The namespaces and pods that exist at some time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cluster {
+    /// All namespaces.
+    pub namespaces: Vec<LabelledNamespace>,
+    /// All pods.
+    pub pods: Vec<ClusterPod>,
+}
+
+impl Cluster {
+    /// The pods as a laboratory needs them.
+    #[must_use]
+    pub fn lab_pods(&self) -> Vec<Pod> {
+        let port = |port: &ContainerPort| Port { protocol: port.protocol, number: port.container_port };
+        self.pods
+            .iter()
+            .map(|pod| Pod {
+                place: pod.place(),
+                addresses: pod.addresses.clone(),
+                ports: pod.ports.iter().map(port).collect(),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,142 @@
+//! What a run found.
+
+use std::{fmt, time::Duration};
+
+use crate::{
+    cases::Verdict,
+    lab::{Flow, Outcome},
+};
+
+/// A row that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The flow.
+    pub flow: Flow,
+    /// What must become of it.
+    pub expected: Verdict,
+    /// What became of it.
+    pub measured: Outcome,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let expected = match (self.expected.ingress, self.expected.egress) {
+            (true, true) => "allowed",
+            (false, true) => "blocked by ingress",
+            (true, false) => "blocked by egress",
+            (false, false) => "blocked by ingress and egress",
+        };
+        write!(f, "{}: expected {expected}, measured {:?}", self.flow, self.measured)
+    }
+}
+
+/// What became of one step.
+#[derive(Debug, Clone)]
+pub struct StepReport {
+    /// Short name of the case.
+    pub case: String,
+    /// Position of the step in it, from 0.
+    pub step: usize,
+    /// How many rows were compared.
+    pub rows: usize,
+    /// Those that differed until the deadline.
+    pub mismatches: Vec<Mismatch>,
+    /// What kept the step from being measured, if anything did.
+    pub error: Option<String>,
+    /// From telling the agent to the canary's answer. The resolution is a few milliseconds.
+    pub latency: Duration,
+    /// How long the measuring took.
+    pub probing: Duration,
+    /// How often rows were measured again because they differed at first.
+    pub reprobes: usize,
+}
+
+impl StepReport {
+    /// Was every row as expected?
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.error.is_none() && self.mismatches.is_empty()
+    }
+}
+
+/// What became of all steps, in the order of the cases.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Every step.
+    pub steps: Vec<StepReport>,
+    /// How long the run took.
+    pub elapsed: Duration,
+}
+
+impl Report {
+    /// Was there something to run, and was all of it as expected?
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        !self.steps.is_empty() && self.failures().next().is_none()
+    }
+
+    /// The steps that were not as expected.
+    pub fn failures(&self) -> impl Iterator<Item = &StepReport> {
+        self.steps.iter().filter(|step| !step.passed())
+    }
+
+    /// The number of cases.
+    #[must_use]
+    pub fn cases(&self) -> usize {
+        let mut names: Vec<&str> = self.steps.iter().map(|step| step.case.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.len()
+    }
+
+    /// The latency that this share of the steps (0 to 1) did not exceed.
+    #[must_use]
+    pub fn latency(&self, share: f64) -> Duration {
+        let mut latencies: Vec<Duration> =
+            self.steps.iter().filter(|step| step.error.is_none()).map(|step| step.latency).collect();
+        latencies.sort_unstable();
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a rank among a few thousand"
+        )]
+        let rank = (latencies.len() as f64 * share) as usize;
+        latencies.get(rank.min(latencies.len().saturating_sub(1))).copied().unwrap_or_default()
+    }
+}
+
+/// Every failed step with its first mismatches, then a summary.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        for step in self.failures() {
+            writeln!(f, "FAIL {} step {}: {} of {} rows", step.case, step.step, step.mismatches.len(), step.rows)?;
+            if let Some(error) = &step.error {
+                writeln!(f, "     {error}")?;
+            }
+            for mismatch in step.mismatches.iter().take(SHOWN) {
+                writeln!(f, "     {mismatch}")?;
+            }
+            if step.mismatches.len() > SHOWN {
+                writeln!(f, "     … and {} more", step.mismatches.len() - SHOWN)?;
+            }
+        }
+        let rows: usize = self.steps.iter().map(|step| step.rows).sum();
+        let reprobes: usize = self.steps.iter().map(|step| step.reprobes).sum();
+        writeln!(
+            f,
+            "{} cases, {} steps, {rows} rows: {} steps failed; {reprobes} re-probes; {:.1} s",
+            self.cases(),
+            self.steps.len(),
+            self.failures().count(),
+            self.elapsed.as_secs_f64(),
+        )?;
+        writeln!(
+            f,
+            "change to enforcement: median {} ms, 99 % {} ms",
+            self.latency(0.5).as_millis(),
+            self.latency(0.99).as_millis()
+        )
+    }
+}

@@ -1,0 +1,203 @@
+//! Kubernetes objects in a directory, one file each, changed in place.
+//!
+//! This is how a file datastore sees a cluster change: files appear by renaming, are replaced by renaming, and vanish.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use crate::cases::{Cluster, ClusterPod};
+
+/// Why a directory of manifests could not be brought up to date.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// A file or the directory could not be read, written, renamed or removed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Path of the file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// An object has no `kind` or no `metadata.name`.
+    #[error("an object without kind or metadata.name: {0}")]
+    Nameless(String),
+}
+
+/// A directory that holds one file per object and nothing else.
+#[derive(Debug)]
+pub struct ManifestDir {
+    path: PathBuf,
+    files: BTreeMap<String, String>,
+}
+
+/// What [`ManifestDir::replace`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Files written, new or replaced.
+    pub written: usize,
+    /// Files removed.
+    pub removed: usize,
+}
+
+impl ManifestDir {
+    /// Creates the directory, with its parents.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn create(path: &Path) -> Result<Self, ManifestError> {
+        fs::create_dir_all(path).map_err(|source| ManifestError::Io { path: path.to_owned(), source })?;
+        Ok(Self { path: path.to_owned(), files: BTreeMap::new() })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the directory hold exactly `objects`: writes what differs, in the order given, then removes what is gone.
+    ///
+    /// # Errors
+    /// The first object or file that fails; the directory may be half-way then.
+    pub fn replace(&mut self, objects: &[Value]) -> Result<Changes, ManifestError> {
+        let mut changes = Changes::default();
+        let mut wanted = BTreeMap::new();
+        for object in objects {
+            let name = file_name(object)?;
+            let text = format!("{object:#}\n");
+            if self.files.get(&name) != Some(&text) {
+                self.write(&name, &text)?;
+                changes.written += 1;
+            }
+            wanted.insert(name, text);
+        }
+        let gone: Vec<String> = self.files.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
+        for name in gone {
+            let path = self.path.join(&name);
+            fs::remove_file(&path).map_err(|source| ManifestError::Io { path, source })?;
+            self.files.remove(&name);
+            changes.removed += 1;
+        }
+        Ok(changes)
+    }
+
+    fn write(&mut self, name: &str, text: &str) -> Result<(), ManifestError> {
+        let (path, temporary) = (self.path.join(name), self.path.join(format!(".{name}.tmp")));
+        fs::write(&temporary, text)
+            .and_then(|()| fs::rename(&temporary, &path))
+            .map_err(|source| ManifestError::Io { path, source })?;
+        self.files.insert(name.to_owned(), text.to_owned());
+        Ok(())
+    }
+}
+
+fn file_name(object: &Value) -> Result<String, ManifestError> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let nameless = || ManifestError::Nameless(object.to_string());
+    let kind = text("/kind").ok_or_else(nameless)?.to_lowercase();
+    let name = text("/metadata/name").ok_or_else(nameless)?;
+    Ok(match text("/metadata/namespace") {
+        Some(namespace) => format!("{kind}.{namespace}.{name}.json"),
+        None => format!("{kind}.{name}.json"),
+    })
+}
+
+/// The namespaces, service accounts and pods of a cluster, as the API server of a cluster with one node `node` would
+/// show them.
+#[must_use]
+pub fn cluster_objects(cluster: &Cluster, node: &str) -> Vec<Value> {
+    let mut objects = Vec::new();
+    for namespace in &cluster.namespaces {
+        let name = &namespace.name;
+        objects.push(json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": { "name": name, "labels": namespace.labels },
+        }));
+        objects.push(json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": { "name": "default", "namespace": name },
+        }));
+    }
+    objects.extend(cluster.pods.iter().map(|pod| pod_object(pod, node)));
+    objects
+}
+
+fn pod_object(pod: &ClusterPod, node: &str) -> Value {
+    let ports: Vec<Value> = pod
+        .ports
+        .iter()
+        .map(|port| {
+            let mut entry = json!({ "containerPort": port.container_port, "protocol": port.protocol });
+            if let Some(name) = &port.name {
+                entry["name"] = json!(name);
+            }
+            entry
+        })
+        .collect();
+    let addresses: Vec<Value> = pod.addresses.iter().map(|address| json!({ "ip": address })).collect();
+    let mut status = json!({ "phase": "Running" });
+    if let Some(first) = pod.addresses.first() {
+        status["podIP"] = json!(first);
+        status["podIPs"] = json!(addresses);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": pod.name, "namespace": pod.namespace, "labels": pod.labels },
+        "spec": {
+            "nodeName": node,
+            "serviceAccountName": "default",
+            "containers": [{ "name": "server", "image": "server", "ports": ports }],
+        },
+        "status": status,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::{Changes, ManifestDir, ManifestError, cluster_objects};
+    use crate::cases::{bundled, read};
+
+    #[test]
+    fn only_what_differs_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut manifests = ManifestDir::create(&folder.path().join("a/b")).unwrap();
+        let object = |name: &str, value: u8| json!({"kind": "K", "metadata": {"name": name}, "value": value});
+        let changes = |written, removed| Changes { written, removed };
+        assert_eq!(manifests.replace(&[object("x", 1), object("y", 1)]).unwrap(), changes(2, 0));
+        assert_eq!(manifests.replace(&[object("y", 1), object("x", 1)]).unwrap(), changes(0, 0));
+        assert_eq!(manifests.replace(&[object("y", 2)]).unwrap(), changes(1, 1));
+        let files: BTreeSet<_> =
+            std::fs::read_dir(manifests.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(files, BTreeSet::from(["k.y.json".into()]));
+        let text = std::fs::read_to_string(manifests.path().join("k.y.json")).unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), object("y", 2));
+        assert!(matches!(manifests.replace(&[json!({"kind": "K"})]), Err(ManifestError::Nameless(_))));
+    }
+
+    #[test]
+    fn every_bundled_state_has_one_file_per_object() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut manifests = ManifestDir::create(folder.path()).unwrap();
+        for case in bundled().iter().flat_map(|path| read(path).unwrap()).step_by(20) {
+            for step in &case.steps {
+                let mut objects = cluster_objects(&step.cluster, "node1");
+                objects.extend(step.policies.iter().cloned());
+                manifests.replace(&objects).unwrap();
+                assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), objects.len(), "{}", case.file);
+            }
+        }
+    }
+}
