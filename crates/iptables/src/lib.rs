@@ -41,6 +41,8 @@ mod action;
 mod backend;
 mod chain;
 mod command;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 mod features;
 mod hash;
 mod mark;

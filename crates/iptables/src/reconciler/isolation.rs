@@ -166,7 +166,9 @@ impl Reconciler {
     fn convict(&mut self, now: Duration, item: Item, error: &CommandError) {
         match item {
             // Not even its stand-in is accepted: it is not the item's fault.
-            Item::Write(_) | Item::Delete(_) if self.is_given_up(item) => {
+            Item::Write(name) | Item::Delete(name) if self.is_given_up(item) => {
+                self.quarantine.remove(&item);
+                self.settle_chain(name);
                 self.fail_restore(error.clone());
             }
             Item::Write(name) if self.may_stand_in(name) => {

@@ -34,10 +34,7 @@ fn our_chains_and_our_rules_elsewhere_are_kept() {
     let snapshot = read(SAVED);
     assert_eq!(snapshot.rules, 4);
     let chains: Vec<_> = snapshot.own_chains.into_iter().collect();
-    assert_eq!(
-        chains,
-        [(name("cali-A"), vec![ours("abcdefghijklmnop"), RuleTag::Foreign]), (name("cali-B"), vec![])]
-    );
+    assert_eq!(chains, [(name("cali-A"), vec![ours("abcdefghijklmnop"), RuleTag::Foreign]), (name("cali-B"), vec![])]);
     let forward = &snapshot.hooked_chains[&name("FORWARD")];
     let hook = HookedRule {
         position: 0,

@@ -1,0 +1,272 @@
+//! A kernel's tables in memory, for tests: takes what is meant for `iptables-restore`, prints what
+//! `iptables-save` would, and can be told to misbehave.
+//!
+//! What the reconciler relies on is as in the real thing: each transaction is atomic, several in
+//! one input are not; a wrong index, a missing chain, a chain that is still referenced make a
+//! transaction fail; rules read back with other spellings and in another order of options. Where
+//! versions differ it is as strict as the strictest: iptables-nft refuses to delete a chain that
+//! was referenced when the transaction began, and to replace more than one rule in a transaction.
+//! What a rule does to packets is not modelled, and unknown matches are accepted.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::fake::table::FakeTable;
+use crate::{Backend, Command, CommandError, Plan, Reconciler, Table};
+
+mod rule;
+mod table;
+
+/// How long every program takes.
+const RUN_TIME: Duration = Duration::from_millis(1);
+
+/// The tables of one IP version under one implementation of iptables.
+#[derive(Clone, Debug)]
+pub struct FakeKernel {
+    backend: Backend,
+    tables: BTreeMap<Table, FakeTable>,
+    /// Identifies rules, to see which ones survive.
+    next_rule_id: u64,
+    ip_sets: Option<BTreeSet<String>>,
+    refused: Vec<String>,
+    incompatible: BTreeSet<Table>,
+    failing_restores: usize,
+    failing_saves: usize,
+    truncated_saves: usize,
+    crash_after: Option<usize>,
+    interference: VecDeque<(Table, String)>,
+    counters: Counters,
+}
+
+/// What was done to a [`FakeKernel`] through [`FakeKernel::restore`] and [`FakeKernel::save`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Calls of `iptables-save`.
+    pub saves: usize,
+    /// Calls of `iptables-restore`, successful or not.
+    pub restores: usize,
+    /// Transactions that took effect.
+    pub transactions: usize,
+    /// Rules appended, inserted, replaced or deleted by them.
+    pub rules_written: usize,
+    /// Chains declared, that is made or emptied, by them.
+    pub chains_declared: usize,
+}
+
+impl FakeKernel {
+    /// A kernel without any rules.
+    #[must_use]
+    pub fn new(backend: Backend) -> Self {
+        let tables = match backend {
+            Backend::Legacy => Table::ALL.iter().map(|table| (*table, FakeTable::new(*table))).collect(),
+            // It makes a table when it is first written.
+            Backend::Nft => BTreeMap::new(),
+        };
+        Self {
+            backend,
+            tables,
+            next_rule_id: 0,
+            ip_sets: None,
+            refused: Vec::new(),
+            incompatible: BTreeSet::new(),
+            failing_restores: 0,
+            failing_saves: 0,
+            truncated_saves: 0,
+            crash_after: None,
+            interference: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Carries out the plans of `reconciler` until one is [`Plan::Done`] or [`Plan::Failed`], which
+    /// is returned. Programs take a millisecond each of `now`, and sleeping takes no real time.
+    pub fn apply(&mut self, reconciler: &mut Reconciler, now: &mut Duration) -> Plan {
+        loop {
+            match reconciler.plan(*now) {
+                Plan::Save(command) => {
+                    let output = self.save(&command);
+                    *now += RUN_TIME;
+                    let mut reader = reconciler.save_reader();
+                    let result = output.and_then(|output| {
+                        output.chunks(4000).for_each(|piece| reader.feed(piece));
+                        Ok(reader.finish()?)
+                    });
+                    reconciler.on_saved(*now, result);
+                }
+                Plan::Restore { command, input } => {
+                    let result = self.restore(&command, &input);
+                    *now += RUN_TIME;
+                    reconciler.on_restored(*now, result);
+                }
+                Plan::Sleep { until } => *now = until,
+                end @ (Plan::Done { .. } | Plan::Failed(_)) => return end,
+            }
+        }
+    }
+
+    /// Runs `iptables-save -t TABLE`.
+    ///
+    /// # Errors
+    /// As told by [`fail_saves`](Self::fail_saves), or if the command is not of that form.
+    pub fn save(&mut self, command: &Command) -> Result<Vec<u8>, CommandError> {
+        self.counters.saves += 1;
+        if take_one(&mut self.failing_saves) {
+            return Err(exit(1, "injected failure"));
+        }
+        let table = match &command.args[..] {
+            [flag, table] if flag == "-t" => table_named(table)?,
+            _ => return Err(exit(2, format!("cannot run {command}"))),
+        };
+        if self.incompatible.contains(&table) {
+            let line = format!("# Table `{table}' is incompatible, use 'nft' tool.\n");
+            return Ok(line.into_bytes());
+        }
+        let mut output = self.saved(table).into_bytes();
+        if take_one(&mut self.truncated_saves) {
+            output.truncate(output.len() / 2);
+        }
+        Ok(output)
+    }
+
+    /// Runs `iptables-restore` with `input`.
+    ///
+    /// # Errors
+    /// If `input` is not acceptable, in which case the transactions before the offending one stay
+    /// in effect, or as told by [`fail_restores`](Self::fail_restores) and others.
+    pub fn restore(&mut self, command: &Command, input: &str) -> Result<(), CommandError> {
+        self.counters.restores += 1;
+        for (table, line) in std::mem::take(&mut self.interference) {
+            self.run(table, &line)?;
+        }
+        if take_one(&mut self.failing_restores) {
+            return Err(exit(4, "injected failure"));
+        }
+        let flush = !command.args.iter().any(|arg| arg == "--noflush" || arg == "-n");
+        let counters = self.restore_text(input, flush);
+        let (transactions, rules, chains) = match &counters {
+            Ok(done) | Err((done, _)) => *done,
+        };
+        self.counters.transactions += transactions;
+        self.counters.rules_written += rules;
+        self.counters.chains_declared += chains;
+        counters.map(|_| ()).map_err(|(_, error)| error)
+    }
+
+    /// Runs one `iptables` command as another program would; `line` is in the form that
+    /// `iptables-restore` takes. It is not counted.
+    ///
+    /// # Errors
+    /// If the command is not acceptable.
+    pub fn run(&mut self, table: Table, line: &str) -> Result<(), CommandError> {
+        let crash_after = self.crash_after.take();
+        let refused = std::mem::take(&mut self.refused);
+        let result = self.restore_text(&format!("*{table}\n{line}\nCOMMIT\n"), false);
+        (self.crash_after, self.refused) = (crash_after, refused);
+        result.map(|_| ()).map_err(|(_, error)| error)
+    }
+
+    /// Removes everything from a table, as another program may that forgets `--noflush`.
+    pub fn wipe(&mut self, table: Table) {
+        self.tables.insert(table, FakeTable::new(table));
+    }
+
+    /// What `iptables-save -t TABLE` prints.
+    #[must_use]
+    pub fn saved(&self, table: Table) -> String {
+        self.tables.get(&table).map(|table| table.to_string()).unwrap_or_default()
+    }
+
+    /// The rules of a chain as `iptables-save` prints them, without `-A CHAIN `; `None` if there is
+    /// no such chain.
+    #[must_use]
+    pub fn rules(&self, table: Table, chain: &str) -> Option<Vec<String>> {
+        Some(self.tables.get(&table)?.chain(chain)?.rules.iter().map(ToString::to_string).collect())
+    }
+
+    /// A number for each rule of a chain that it keeps for as long as it stays untouched, and with
+    /// it its packet counters.
+    #[must_use]
+    pub fn rule_ids(&self, table: Table, chain: &str) -> Vec<u64> {
+        let chain = self.tables.get(&table).and_then(|table| table.chain(chain));
+        chain.map(|chain| chain.rules.iter().map(|rule| rule.id).collect()).unwrap_or_default()
+    }
+
+    /// The names of all chains of a table, sorted.
+    #[must_use]
+    pub fn chains(&self, table: Table) -> Vec<String> {
+        self.tables.get(&table).map(FakeTable::chain_names).unwrap_or_default()
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// From now on only these IP sets exist, and rules that refer to another one are refused.
+    pub fn set_ip_sets(&mut self, names: impl IntoIterator<Item = String>) {
+        self.ip_sets = Some(names.into_iter().collect());
+    }
+
+    /// From now on every line that contains `text` is refused.
+    pub fn refuse(&mut self, text: impl Into<String>) {
+        self.refused.push(text.into());
+    }
+
+    /// Takes every [`refuse`](Self::refuse) back.
+    pub fn refuse_nothing(&mut self) {
+        self.refused.clear();
+    }
+
+    /// Lets the next restores fail, without effect.
+    pub fn fail_restores(&mut self, count: usize) {
+        self.failing_restores = count;
+    }
+
+    /// Lets the next saves fail.
+    pub fn fail_saves(&mut self, count: usize) {
+        self.failing_saves = count;
+    }
+
+    /// Lets the next saves print only half of the table, without saying so.
+    pub fn truncate_saves(&mut self, count: usize) {
+        self.truncated_saves = count;
+    }
+
+    /// Lets the next restore be killed after this many transactions took effect.
+    pub fn crash_after(&mut self, transactions: usize) {
+        self.crash_after = Some(transactions);
+    }
+
+    /// Runs a command as [`run`](Self::run) does, just before the next restore.
+    pub fn interfere(&mut self, table: Table, line: impl Into<String>) {
+        self.interference.push_back((table, line.into()));
+    }
+
+    /// Puts something into a table that `iptables-nft-save` cannot show, or takes it away.
+    pub fn set_incompatible(&mut self, table: Table, incompatible: bool) {
+        if incompatible {
+            self.incompatible.insert(table);
+        } else {
+            self.incompatible.remove(&table);
+        }
+    }
+}
+
+fn take_one(count: &mut usize) -> bool {
+    let some = *count > 0;
+    *count = count.saturating_sub(1);
+    some
+}
+
+fn table_named(name: &str) -> Result<Table, CommandError> {
+    let table = Table::ALL.into_iter().find(|table| table.as_str() == name);
+    table.ok_or_else(|| exit(2, format!("can't initialize table `{name}'")))
+}
+
+fn exit(code: i32, stderr: impl Into<String>) -> CommandError {
+    CommandError::Exit { code: Some(code), stderr: stderr.into() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! One table: its chains, and the commands that change them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::fake::rule::{FakeRule, split};
+use crate::fake::{FakeKernel, exit, table_named};
+use crate::{Backend, ChainName, CommandError, Table};
+
+/// Targets that are no chains.
+const TARGETS: [&str; 17] = [
+    "ACCEPT",
+    "CONNMARK",
+    "CT",
+    "DNAT",
+    "DROP",
+    "DSCP",
+    "LOG",
+    "MARK",
+    "MASQUERADE",
+    "NFLOG",
+    "NOTRACK",
+    "QUEUE",
+    "REDIRECT",
+    "REJECT",
+    "RETURN",
+    "SNAT",
+    "TCPMSS",
+];
+
+/// A table and everything in it.
+#[derive(Clone, Debug)]
+pub(super) struct FakeTable {
+    table: Table,
+    chains: BTreeMap<String, FakeChain>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct FakeChain {
+    pub(super) rules: Vec<FakeRule>,
+}
+
+/// Transactions, rules and chains that a restore wrote.
+type Done = (usize, usize, usize);
+
+/// A transaction that was begun.
+struct Transaction {
+    table: FakeTable,
+    /// Chains that were referenced when it began.
+    referenced: BTreeSet<String>,
+    replaced: usize,
+    rules: usize,
+    chains: usize,
+    /// The number of references to each chain, as long as it is known.
+    references: Option<BTreeMap<String, usize>>,
+}
+
+impl FakeKernel {
+    pub(super) fn restore_text(&mut self, input: &str, flush: bool) -> Result<Done, (Done, CommandError)> {
+        let mut done = (0, 0, 0);
+        let mut open: Option<Transaction> = None;
+        for (number, line) in (1..).zip(input.lines()) {
+            if self.crash_after == Some(done.0) {
+                self.crash_after = None;
+                return Err((done, CommandError::Io("killed".to_owned())));
+            }
+            if let Err(error) = self.restore_line(line, flush, &mut open, &mut done) {
+                let text = format!("line {number} failed: {error}");
+                return Err((done, exit(2, text)));
+            }
+        }
+        // What was not committed has no effect.
+        Ok(done)
+    }
+
+    fn restore_line(
+        &mut self,
+        line: &str,
+        flush: bool,
+        open: &mut Option<Transaction>,
+        done: &mut Done,
+    ) -> Result<(), String> {
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(());
+        }
+        if let Some(name) = line.strip_prefix('*') {
+            let table = table_named(name).map_err(|error| error.to_string())?;
+            let current = self.tables.get(&table).filter(|_| !flush).cloned();
+            *open = Some(Transaction::begin(current.unwrap_or_else(|| FakeTable::new(table))));
+            return Ok(());
+        }
+        let transaction = open.as_mut().ok_or("no table given")?;
+        if line == "COMMIT" {
+            transaction.table.check_loops()?;
+            done.0 += 1;
+            done.1 += transaction.rules;
+            done.2 += transaction.chains;
+            if let Some(transaction) = open.take() {
+                self.tables.insert(transaction.table.table, transaction.table);
+            }
+            return Ok(());
+        }
+        if let Some(text) = self.refused.iter().find(|text| line.contains(text.as_str())) {
+            return Err(format!("{text} is refused"));
+        }
+        self.next_rule_id += 1;
+        transaction.command(line, self.next_rule_id, self.backend, self.ip_sets.as_ref())
+    }
+}
+
+impl Transaction {
+    fn begin(table: FakeTable) -> Self {
+        let referenced = table.references().into_keys().collect();
+        Self { table, referenced, replaced: 0, rules: 0, chains: 0, references: None }
+    }
+
+    fn command(
+        &mut self,
+        line: &str,
+        id: u64,
+        backend: Backend,
+        ip_sets: Option<&BTreeSet<String>>,
+    ) -> Result<(), String> {
+        let words = split(line)?;
+        let Some((first, args)) = words.split_first() else { return Ok(()) };
+        if let Some(name) = first.strip_prefix(':') {
+            self.chains += 1;
+            self.references = None;
+            return self.table.declare(name);
+        }
+        let (name, args) = args.split_first().ok_or("no chain given")?;
+        match first.as_str() {
+            "-X" | "--delete-chain" => return self.delete_chain(name, backend),
+            "-F" | "--flush" => {
+                self.references = None;
+                self.table.chain_mut(name)?.rules.clear();
+                return Ok(());
+            }
+            "-N" | "--new-chain" => {
+                if self.table.chain(name).is_some() {
+                    return Err("Chain already exists".to_owned());
+                }
+                return self.table.declare(name);
+            }
+            _ => {}
+        }
+        self.references = None;
+        self.rules += 1;
+        let index = args.first().and_then(|word| word.parse::<usize>().ok());
+        let spec = if index.is_some() { &args[1..] } else { args };
+        let count = self.table.chain_mut(name)?.rules.len();
+        let existing = |index: usize| match index.checked_sub(1) {
+            Some(at) if at < count => Ok(at),
+            _ => Err("Index of replacement or deletion too big".to_owned()),
+        };
+        let rule = FakeRule::new(id, spec)?;
+        match (first.as_str(), index) {
+            ("-A" | "--append", None) => {
+                self.table.check(&rule, ip_sets)?;
+                self.table.chain_mut(name)?.rules.push(rule);
+            }
+            ("-I" | "--insert", index) => {
+                self.table.check(&rule, ip_sets)?;
+                let at = index.unwrap_or(1).checked_sub(1).filter(|at| *at <= count);
+                self.table.chain_mut(name)?.rules.insert(at.ok_or("Index of insertion too big")?, rule);
+            }
+            ("-R" | "--replace", Some(index)) => {
+                self.replaced += 1;
+                if backend == Backend::Nft && self.replaced > 1 {
+                    return Err("Index of replacement too big".to_owned());
+                }
+                self.table.check(&rule, ip_sets)?;
+                self.table.chain_mut(name)?.rules[existing(index)?] = rule;
+            }
+            ("-D" | "--delete", Some(index)) => {
+                self.table.chain_mut(name)?.rules.remove(existing(index)?);
+            }
+            ("-D" | "--delete", None) => {
+                let rules = &mut self.table.chain_mut(name)?.rules;
+                let at = rules.iter().position(|other| other.says_the_same_as(&rule));
+                rules.remove(at.ok_or("Bad rule (does a matching rule exist in that chain?)")?);
+            }
+            _ => return Err(format!("unknown command {first}")),
+        }
+        Ok(())
+    }
+
+    fn delete_chain(&mut self, name: &str, backend: Backend) -> Result<(), String> {
+        if !self.table.chain_mut(name)?.rules.is_empty() {
+            return Err("Directory not empty".to_owned());
+        }
+        let references = self.references.get_or_insert_with(|| self.table.references());
+        let is_kernel_chain = self.table.table.kernel_chains().iter().any(|chain| chain.as_str() == name);
+        let was_referenced = backend == Backend::Nft && self.referenced.contains(name);
+        if references.contains_key(name) || is_kernel_chain || was_referenced {
+            return Err("Device or resource busy".to_owned());
+        }
+        self.table.chains.remove(name);
+        Ok(())
+    }
+}
+
+impl FakeTable {
+    pub(super) fn new(table: Table) -> Self {
+        let names = table.kernel_chains().iter().map(|name| name.as_str().to_owned());
+        Self { table, chains: names.map(|name| (name, FakeChain::default())).collect() }
+    }
+
+    pub(super) fn chain(&self, name: &str) -> Option<&FakeChain> {
+        self.chains.get(name)
+    }
+
+    pub(super) fn chain_names(&self) -> Vec<String> {
+        self.chains.keys().cloned().collect()
+    }
+
+    fn chain_mut(&mut self, name: &str) -> Result<&mut FakeChain, String> {
+        self.chains.get_mut(name).ok_or_else(|| format!("No chain by the name {name}"))
+    }
+
+    /// Makes a chain, or empties it.
+    fn declare(&mut self, name: &str) -> Result<(), String> {
+        if name.is_empty() || name.len() > ChainName::MAX_LEN {
+            return Err(format!("Invalid chain name `{name}' ({} chars max)", ChainName::MAX_LEN));
+        }
+        self.chains.insert(name.to_owned(), FakeChain::default());
+        Ok(())
+    }
+
+    fn check(&self, rule: &FakeRule, ip_sets: Option<&BTreeSet<String>>) -> Result<(), String> {
+        if let Some(sets) = ip_sets
+            && let Some(missing) = rule.ip_sets().find(|name| !sets.contains(*name))
+        {
+            return Err(format!("Set {missing} doesn't exist."));
+        }
+        let Some(target) = rule.target() else { return Ok(()) };
+        if self.table == Table::Nat && target.name == "DROP" {
+            return Err("The \"nat\" table is not intended for filtering".to_owned());
+        }
+        let is_chain = self.chains.contains_key(&target.name);
+        let is_target = TARGETS.contains(&target.name.as_str()) && !target.is_goto;
+        if is_chain || is_target { Ok(()) } else { Err(format!("Couldn't load target `{}'", target.name)) }
+    }
+
+    fn targets<'a>(&'a self, chain: &'a FakeChain) -> impl Iterator<Item = &'a str> {
+        let targets = chain.rules.iter().filter_map(FakeRule::target);
+        targets.map(|target| target.name.as_str()).filter(|name| self.chains.contains_key(*name))
+    }
+
+    fn references(&self) -> BTreeMap<String, usize> {
+        let mut references = BTreeMap::new();
+        for target in self.chains.values().flat_map(|chain| self.targets(chain)) {
+            *references.entry(target.to_owned()).or_default() += 1;
+        }
+        references
+    }
+
+    /// Chains must not lead back to themselves.
+    fn check_loops(&self) -> Result<(), String> {
+        let mut finished = BTreeSet::new();
+        for start in self.chains.keys() {
+            let mut path: Vec<&str> = Vec::new();
+            let mut stack = vec![(start.as_str(), false)];
+            while let Some((name, is_left)) = stack.pop() {
+                if is_left {
+                    path.pop();
+                    finished.insert(name);
+                } else if path.contains(&name) {
+                    return Err("Too many links".to_owned());
+                } else if !finished.contains(name) {
+                    path.push(name);
+                    stack.push((name, true));
+                    let targets = self.chains.get(name).into_iter().flat_map(|chain| self.targets(chain));
+                    stack.extend(targets.map(|target| (target, false)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for FakeTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# Generated by iptables-save v1.8.9 on Fri Nov 20 16:25:15 2026\n*{}", self.table)?;
+        let kernel = self.table.kernel_chains().iter().map(ChainName::as_str);
+        let is_kernel = |name: &str| self.table.kernel_chains().iter().any(|chain| chain.as_str() == name);
+        let users = self.chains.keys().map(String::as_str).filter(|name| !is_kernel(name));
+        let names: Vec<&str> = kernel.chain(users).collect();
+        for name in &names {
+            writeln!(f, ":{name} {} [0:0]", if is_kernel(name) { "ACCEPT" } else { "-" })?;
+        }
+        for name in names {
+            for rule in self.chains.get(name).into_iter().flat_map(|chain| &chain.rules) {
+                writeln!(f, "-A {name} {rule}")?;
+            }
+        }
+        writeln!(f, "COMMIT\n# Completed on Fri Nov 20 16:25:15 2026")
+    }
+}

@@ -1,0 +1,584 @@
+//! The reconciler against a kernel in memory: what it writes, and what it does when others
+//! interfere or programs fail.
+
+use std::time::Duration;
+
+use tortie_iptables::fake::FakeKernel;
+use tortie_iptables::{
+    Backend, Command, CommandError, Features, HookPosition, InsertMode, Plan, Purpose, Table, TableError, kernel_chain,
+};
+
+use support::{BACKENDS, FILTER, Lab, chain, config, describe, expected, jump, mark, name, reconciler};
+
+mod support;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The text of the only restore that is planned now.
+fn restore_text(lab: &mut Lab) -> String {
+    loop {
+        match lab.reconciler.plan(lab.now) {
+            Plan::Save(command) => {
+                let output = lab.kernel.save(&command).expect("works");
+                let mut reader = lab.reconciler.save_reader();
+                reader.feed(&output);
+                lab.reconciler.on_saved(lab.now, Ok(reader.finish().expect("readable")));
+            }
+            Plan::Restore { input, .. } => return input,
+            other => panic!("nothing to restore: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_first_plan_reads_the_table() {
+    let mut lab = Lab::new(Backend::Nft);
+    let command = Command { program: "iptables-nft-save".to_owned(), args: vec!["-t".to_owned(), "filter".to_owned()] };
+    assert_eq!(lab.reconciler.plan(lab.now), Plan::Save(command));
+}
+
+#[test]
+fn restore_never_flushes_and_waits_for_the_lock() {
+    let restore = |features| {
+        let mut reconciler = tortie_iptables::Reconciler::new(config(Backend::Legacy), features);
+        describe(&mut reconciler, 0);
+        let _ = reconciler.plan(Duration::ZERO);
+        reconciler.on_saved(Duration::ZERO, Ok(reconciler.save_reader().finish().expect("readable")));
+        match reconciler.plan(Duration::ZERO) {
+            Plan::Restore { command, .. } => command.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(restore(Features::ALL), "iptables-legacy-restore --noflush --verbose --wait 10 --wait-interval 50000");
+    let old = Features { restore_supports_lock: false, ..Features::ALL };
+    assert_eq!(restore(old), "iptables-legacy-restore --noflush --verbose");
+}
+
+#[test]
+fn the_first_text_on_a_clean_machine() {
+    for backend in BACKENDS {
+        let mut lab = Lab::new(backend);
+        describe(&mut lab.reconciler, 0);
+        assert_eq!(
+            restore_text(&mut lab),
+            r#"*filter
+:cali-FORWARD - -
+:cali-dispatch - -
+:cali-empty - -
+-A cali-FORWARD -m comment --comment "cali:m2rh533tP9pygAow" -m mark --mark 0x1/0x1 --jump RETURN
+-A cali-FORWARD -m comment --comment "cali:h34yAdbvlEnrGyXC" --jump cali-dispatch
+-A cali-FORWARD -m comment --comment "cali:h59YfLgCOzkc19KG" --jump cali-empty
+-A cali-dispatch -m comment --comment "cali:0cMFoHbcMb_TT1Ja" -m comment --comment "Unknown interface" --jump DROP
+-I FORWARD -m comment --comment "cali:wUHhoiAYhphO9Mso" --jump cali-FORWARD
+-A FORWARD -m comment --comment "cali:U2xRpjo-GgBjLP04" -m comment --comment "Policy explicitly accepted packet." -m mark --mark 0x10/0x10 --jump RETURN
+COMMIT
+"#
+        );
+    }
+}
+
+#[test]
+fn legacy_writes_the_least_and_nft_whole_chains() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 2);
+        lab.reconciler.update_chain(chain("cali-pi-01", vec![mark(0x101), mark(8), mark(9)]));
+        lab.reconciler.update_chain(chain("cali-tw-00", vec![mark(1), mark(3)]));
+        lab.reconciler.remove_chain(name("cali-pi-00"));
+        let text = restore_text(&mut lab);
+        let verbs: Vec<String> = text
+            .lines()
+            .map(|line| line.split(' ').take_while(|word| *word != "-m").collect::<Vec<_>>().join(" "))
+            .collect();
+        let want: &[&str] = match backend {
+            Backend::Legacy => &[
+                "*filter",
+                ":cali-pi-00 - -",
+                "-A cali-pi-01",
+                "-A cali-pi-01",
+                "-R cali-tw-00 2",
+                "-D cali-tw-00 3",
+                "--delete-chain cali-pi-00",
+                "COMMIT",
+            ],
+            Backend::Nft => &[
+                "*filter",
+                ":cali-pi-00 - -",
+                ":cali-pi-01 - -",
+                ":cali-tw-00 - -",
+                "-A cali-pi-01",
+                "-A cali-pi-01",
+                "-A cali-pi-01",
+                "-A cali-tw-00",
+                "-A cali-tw-00",
+                "COMMIT",
+                "*filter",
+                ":cali-pi-00 - -",
+                "--delete-chain cali-pi-00",
+                "COMMIT",
+            ],
+        };
+        assert_eq!(verbs, want, "{backend}");
+    }
+}
+
+#[test]
+fn a_restart_with_the_same_state_writes_nothing() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 3);
+        lab.run("-I FORWARD 2 -j ACCEPT");
+        let saved = lab.kernel.saved(FILTER);
+        let counters = lab.kernel.counters();
+        lab.restart();
+        describe(&mut lab.reconciler, 3);
+        lab.apply();
+        assert_eq!(lab.kernel.counters().restores, counters.restores);
+        assert_eq!(lab.kernel.saved(FILTER), saved);
+    }
+}
+
+#[test]
+fn a_restart_with_one_change_writes_only_that_and_keeps_counters() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 3);
+        let ids = lab.kernel.rule_ids(FILTER, "cali-tw-01");
+        let policy = lab.kernel.rule_ids(FILTER, "cali-pi-01");
+        lab.restart();
+        describe(&mut lab.reconciler, 3);
+        lab.reconciler.update_chain(chain("cali-pi-01", vec![mark(0x101), mark(7)]));
+        assert_eq!(lab.written(), if backend == Backend::Legacy { (1, 0) } else { (2, 1) });
+        assert_eq!(lab.kernel.rule_ids(FILTER, "cali-tw-01"), ids);
+        if backend == Backend::Legacy {
+            assert_eq!(lab.kernel.rule_ids(FILTER, "cali-pi-01")[..1], policy);
+        }
+    }
+}
+
+#[test]
+fn chains_left_over_from_an_earlier_run_are_removed() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 3);
+        lab.run("-N felix-FORWARD\n-N califw-x\n-A felix-FORWARD -j califw-x\n-A INPUT -j felix-FORWARD");
+        lab.restart();
+        describe(&mut lab.reconciler, 1);
+        lab.apply();
+        assert_eq!(lab.ours(), expected(backend, 1));
+        assert!(!lab.kernel.saved(FILTER).contains("califw-x"));
+        assert!(!lab.kernel.saved(FILTER).contains("felix-"));
+    }
+}
+
+#[test]
+fn nothing_wanted_means_nothing_left() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 3);
+        lab.run("-A INPUT -j ACCEPT");
+        lab.restart();
+        lab.apply();
+        assert_eq!(lab.ours(), "");
+        assert_eq!(lab.rules("INPUT"), ["-j ACCEPT"]);
+    }
+}
+
+#[test]
+fn only_what_is_reachable_is_programmed() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 1);
+        lab.reconciler.update_chain(chain("cali-pi-99", vec![mark(5), jump("cali-pi-98")]));
+        let counters = lab.kernel.counters();
+        lab.apply();
+        assert_eq!(lab.kernel.counters(), counters, "not even read");
+        // The parent comes before its children are defined.
+        lab.reconciler.update_chain(chain("cali-tw-00", vec![jump("cali-pi-99")]));
+        lab.reconciler.update_chain(chain("cali-pi-98", vec![mark(6)]));
+        lab.apply();
+        assert!(lab.kernel.rules(FILTER, "cali-pi-98").is_some());
+        assert!(lab.kernel.rules(FILTER, "cali-pi-00").is_none());
+        lab.reconciler.update_chain(chain("cali-dispatch", vec![]));
+        lab.apply();
+        let chains = lab.kernel.chains(FILTER).into_iter().filter(|chain| chain.starts_with("cali-"));
+        assert_eq!(chains.collect::<Vec<_>>(), ["cali-FORWARD", "cali-dispatch", "cali-empty"]);
+        lab.reconciler.pin_chain(name("cali-pi-98"));
+        lab.apply();
+        assert!(lab.kernel.rules(FILTER, "cali-pi-98").is_some());
+        lab.reconciler.unpin_chain(name("cali-pi-98"));
+        lab.apply();
+        assert!(lab.kernel.rules(FILTER, "cali-pi-98").is_none());
+    }
+}
+
+#[test]
+fn references_swap_and_chains_come_back_in_one_go() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 2);
+        // An endpoint moves from one policy to another that is new, and the old one goes.
+        lab.reconciler.update_chain(chain("cali-tw-00", vec![jump("cali-pi-new")]));
+        lab.reconciler.update_chain(chain("cali-pi-new", vec![mark(5)]));
+        lab.reconciler.remove_chain(name("cali-pi-00"));
+        // A parent goes together with its child.
+        lab.reconciler.remove_chain(name("cali-tw-01"));
+        lab.reconciler.remove_chain(name("cali-pi-01"));
+        lab.reconciler.update_chain(chain("cali-dispatch", vec![jump("cali-tw-00")]));
+        lab.apply();
+        let chains = lab.kernel.chains(FILTER).into_iter().filter(|chain| chain.starts_with("cali-"));
+        assert_eq!(
+            chains.collect::<Vec<_>>(),
+            ["cali-FORWARD", "cali-dispatch", "cali-empty", "cali-pi-new", "cali-tw-00"]
+        );
+        // Removed and added again before anything was written.
+        lab.reconciler.remove_chain(name("cali-pi-new"));
+        lab.reconciler.update_chain(chain("cali-pi-new", vec![mark(5)]));
+        assert_eq!(lab.written(), (0, 0));
+        describe(&mut lab.reconciler, 2);
+        lab.apply();
+        assert_eq!(lab.ours(), expected(backend, 2));
+    }
+}
+
+#[test]
+fn a_changed_ability_rewrites_what_it_changes() {
+    for backend in BACKENDS {
+        let mut lab = Lab::with(tortie_iptables::ReconcilerConfig { table: Table::Nat, ..config(backend) });
+        let masquerade = tortie_iptables::Rule::new(tortie_iptables::Action::Masquerade { ports: None });
+        lab.reconciler.set_hook(kernel_chain::POSTROUTING, HookPosition::Append, vec![jump("cali-POSTROUTING")]);
+        lab.reconciler.update_chain(chain("cali-POSTROUTING", vec![masquerade]));
+        lab.apply();
+        assert!(lab.kernel.saved(Table::Nat).contains("--random-fully"));
+        lab.reconciler.set_features(Features { masquerade_random_fully: false, ..Features::ALL });
+        assert_eq!(lab.written().0, 1);
+        assert!(!lab.kernel.saved(Table::Nat).contains("--random-fully"));
+    }
+}
+
+#[test]
+fn hooks_are_put_back_and_the_rules_of_others_keep_their_order() {
+    let attacks = [
+        "-F FORWARD",
+        "-D FORWARD 1",
+        "-I FORWARD -s 192.0.2.1 -j ACCEPT",
+        "-A FORWARD -s 192.0.2.2 -j ACCEPT",
+        "-I FORWARD 2 -s 192.0.2.3 -j ACCEPT",
+        "-I FORWARD -j cali-FORWARD",
+        "-I INPUT -m comment --comment cali:wUHhoiAYhphO9Mso -j cali-FORWARD",
+        "-N DOCKER-USER\n-A DOCKER-USER -m comment --comment cali:wUHhoiAYhphO9Mso -j cali-FORWARD\n-A DOCKER-USER -j RETURN",
+    ];
+    for backend in BACKENDS {
+        for insert_mode in [InsertMode::Insert, InsertMode::Append] {
+            for attack in attacks {
+                let mut lab = Lab::with(tortie_iptables::ReconcilerConfig { insert_mode, ..config(backend) });
+                lab.run("-A FORWARD -s 10.0.0.1 -j ACCEPT\n-A FORWARD -s 10.0.0.2 -j ACCEPT");
+                describe(&mut lab.reconciler, 1);
+                lab.apply();
+                let ours = lab.ours();
+                lab.run(attack);
+                let foreign = lab.foreign();
+                lab.now += HOUR;
+                lab.apply();
+                assert_eq!(lab.ours(), ours, "{backend} {insert_mode:?} {attack}");
+                assert_eq!(lab.foreign(), foreign, "{backend} {insert_mode:?} {attack}");
+                let forward = lab.rules("FORWARD");
+                let at = |hash: &str| forward.iter().position(|rule| rule.contains(hash)).expect("there");
+                let first = if insert_mode == InsertMode::Insert { 0 } else { forward.len() - 2 };
+                assert_eq!((at("wUHhoiAYhphO9Mso"), at("U2xRpjo-GgBjLP04")), (first, forward.len() - 1));
+            }
+        }
+    }
+}
+
+#[test]
+fn clobbered_chains_are_repaired() {
+    let attacks = [
+        "-F cali-pi-00",
+        "-A cali-pi-00 -j ACCEPT",
+        "-I cali-pi-00 -j ACCEPT",
+        "-D cali-tw-00 1",
+        "-R cali-tw-00 2 -j ACCEPT",
+        "-F cali-tw-00\n-F cali-pi-00\n-X cali-pi-00",
+        "-N cali-unknown\n-A cali-unknown -j cali-pi-00",
+        "-A cali-empty -j ACCEPT",
+        "-A cali-pi-00 -m comment --comment cali:0123456789abcdef -j ACCEPT",
+    ];
+    for backend in BACKENDS {
+        for attack in attacks {
+            let mut lab = Lab::programmed(backend, 2);
+            let untouched = lab.kernel.rule_ids(FILTER, "cali-tw-01");
+            lab.run(attack);
+            lab.now += HOUR;
+            lab.apply();
+            assert_eq!(lab.ours(), expected(backend, 2), "{backend} {attack}");
+            assert_eq!(lab.kernel.rule_ids(FILTER, "cali-tw-01"), untouched);
+            assert_eq!(lab.reconciler.stats().clobbered, if attack.contains("-X") { 2 } else { 1 });
+        }
+    }
+}
+
+#[test]
+fn a_wiped_table_is_filled_again() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 2);
+        lab.kernel.wipe(FILTER);
+        lab.reconciler.invalidate();
+        lab.apply();
+        assert_eq!(lab.ours(), expected(backend, 2));
+    }
+}
+
+#[test]
+fn a_writer_between_our_read_and_our_write_is_noticed() {
+    let races = ["-F FORWARD", "-D FORWARD 1", "-F cali-tw-00", "-F cali-tw-00\n-F cali-pi-00\n-X cali-pi-00"];
+    for backend in BACKENDS {
+        for race in races {
+            let mut lab = Lab::programmed(backend, 2);
+            lab.reconciler.update_chain(chain("cali-tw-00", vec![mark(1), mark(3)]));
+            lab.reconciler.set_hook(kernel_chain::FORWARD, HookPosition::Append, vec![mark(0x20)]);
+            race.lines().for_each(|line| lab.kernel.interfere(FILTER, line));
+            lab.apply();
+            // What the kernel did not refuse is found by the check after the write.
+            lab.now += Duration::from_secs(6);
+            lab.apply();
+            assert!(lab.reconciler.is_settled());
+            let mut fresh = Lab::programmed(backend, 2);
+            fresh.reconciler.update_chain(chain("cali-tw-00", vec![mark(1), mark(3)]));
+            fresh.reconciler.set_hook(kernel_chain::FORWARD, HookPosition::Append, vec![mark(0x20)]);
+            fresh.apply();
+            assert_eq!(lab.ours(), fresh.ours(), "{backend} {race}");
+        }
+    }
+}
+
+#[test]
+fn the_table_is_checked_5_10_20_seconds_after_a_write_and_at_each_refresh() {
+    let mut lab = Lab::programmed(Backend::Nft, 1);
+    let mut reads = Vec::new();
+    let mut saves = lab.kernel.counters().saves;
+    for second in 1..=400 {
+        lab.now = Duration::from_secs(second) + Duration::from_millis(500);
+        lab.apply();
+        if lab.kernel.counters().saves > saves {
+            saves = lab.kernel.counters().saves;
+            reads.push(second);
+        }
+    }
+    // Doubling 5, 10, 20, … from the write, and 180 after the last read.
+    assert_eq!(reads, [5, 10, 20, 40, 80, 160, 320]);
+    let mut quiet = Lab::with(tortie_iptables::ReconcilerConfig {
+        refresh_interval: None,
+        post_write_interval: HOUR,
+        ..config(Backend::Nft)
+    });
+    assert_eq!(quiet.kernel.apply(&mut quiet.reconciler, &mut quiet.now), Plan::Done { recheck_after: None });
+    lab.now += HOUR;
+    lab.apply();
+    assert_eq!(
+        lab.kernel.apply(&mut lab.reconciler, &mut lab.now),
+        Plan::Done { recheck_after: Some(Duration::from_millis(179_999)) }
+    );
+}
+
+/// Collects how long the reconciler sleeps before it ends.
+fn sleeps(lab: &mut Lab) -> (Vec<u64>, Plan) {
+    let mut sleeps = Vec::new();
+    loop {
+        match lab.reconciler.plan(lab.now) {
+            Plan::Save(command) => {
+                let output = lab.kernel.save(&command);
+                let mut reader = lab.reconciler.save_reader();
+                let result = output.and_then(|output| {
+                    reader.feed(&output);
+                    Ok(reader.finish()?)
+                });
+                lab.reconciler.on_saved(lab.now, result);
+            }
+            Plan::Restore { command, input } => {
+                let result = lab.kernel.restore(&command, &input);
+                lab.reconciler.on_restored(lab.now, result);
+            }
+            Plan::Sleep { until } => {
+                sleeps.push(u64::try_from((until - lab.now).as_millis()).expect("short"));
+                lab.now = until;
+            }
+            end => return (sleeps, end),
+        }
+    }
+}
+
+#[test]
+fn failing_restores_are_retried_with_back_off() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 1);
+        describe(&mut lab.reconciler, 2);
+        lab.kernel.fail_restores(10);
+        let before = lab.kernel.counters();
+        let (waits, end) = sleeps(&mut lab);
+        assert!(matches!(end, Plan::Done { .. }));
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
+        assert_eq!(lab.ours(), expected(backend, 2));
+        assert_eq!(lab.kernel.counters().saves - before.saves, 11, "read again before each attempt");
+        assert_eq!(lab.reconciler.stats().restore_errors, 10);
+    }
+}
+
+#[test]
+fn if_nothing_can_be_written_the_kernel_keeps_what_it_has() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 1);
+        let saved = lab.kernel.saved(FILTER);
+        describe(&mut lab.reconciler, 2);
+        lab.kernel.fail_restores(usize::MAX);
+        let (_, end) = sleeps(&mut lab);
+        let Plan::Failed(TableError::Restore { error, .. }) = end else { panic!("{end:?}") };
+        assert_eq!(error, CommandError::Exit { code: Some(4), stderr: "injected failure".to_owned() });
+        assert_eq!(lab.kernel.saved(FILTER), saved);
+        // Asked again, it starts afresh.
+        lab.kernel.fail_restores(0);
+        lab.apply();
+        assert_eq!(lab.ours(), expected(backend, 2));
+        assert_eq!(lab.reconciler.problems(), []);
+    }
+}
+
+#[test]
+fn failing_saves_are_retried_with_back_off() {
+    let mut lab = Lab::new(Backend::Nft);
+    describe(&mut lab.reconciler, 1);
+    lab.kernel.fail_saves(3);
+    let (waits, end) = sleeps(&mut lab);
+    assert_eq!(waits, [100, 200, 400]);
+    assert!(matches!(end, Plan::Done { .. }));
+    lab.kernel.fail_saves(4);
+    lab.reconciler.invalidate();
+    let (_, end) = sleeps(&mut lab);
+    assert!(matches!(end, Plan::Failed(TableError::Save { .. })));
+    lab.apply();
+    assert_eq!(lab.reconciler.stats().save_errors, 7);
+}
+
+#[test]
+fn a_save_that_dies_or_cannot_show_the_table_is_not_an_empty_table() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 2);
+        let saved = lab.kernel.saved(FILTER);
+        lab.kernel.truncate_saves(1);
+        lab.reconciler.invalidate();
+        assert_eq!(lab.written(), (0, 0));
+        lab.kernel.set_incompatible(FILTER, true);
+        lab.reconciler.invalidate();
+        let (_, end) = sleeps(&mut lab);
+        assert!(matches!(end, Plan::Failed(TableError::Save { error: CommandError::Save(_), .. })));
+        assert_eq!(lab.kernel.saved(FILTER), saved);
+    }
+}
+
+#[test]
+fn an_outcome_that_is_never_reported_counts_as_unknown() {
+    for backend in BACKENDS {
+        let mut lab = Lab::new(backend);
+        describe(&mut lab.reconciler, 2);
+        let text = restore_text(&mut lab);
+        // It took effect, but nobody says so.
+        lab.kernel.restore(&noflush(), &text).expect("acceptable");
+        assert!(matches!(lab.reconciler.plan(lab.now), Plan::Save(_)));
+        assert_eq!(lab.written(), (0, 0));
+        // Reports that nobody asked for change nothing.
+        lab.reconciler.on_restored(lab.now, Err(CommandError::Io("late".to_owned())));
+        lab.reconciler.on_saved(lab.now, Err(CommandError::Io("late".to_owned())));
+        lab.apply();
+        assert_eq!(lab.ours(), expected(backend, 2));
+    }
+}
+
+fn noflush() -> Command {
+    Command { program: "iptables-restore".to_owned(), args: vec!["--noflush".to_owned()] }
+}
+
+#[test]
+fn being_killed_between_two_transactions_does_no_harm() {
+    let mut lab = Lab::programmed(Backend::Nft, 3);
+    describe(&mut lab.reconciler, 1);
+    lab.reconciler.remove_chain(name("cali-tw-02"));
+    lab.reconciler.remove_chain(name("cali-pi-02"));
+    let text = restore_text(&mut lab);
+    lab.kernel.crash_after(1);
+    lab.kernel.restore(&noflush(), &text).expect_err("killed");
+    assert!(lab.kernel.chains(FILTER).contains(&"cali-tw-02".to_owned()));
+    assert_eq!(lab.rules("cali-dispatch").len(), 2, "the first transaction is complete");
+    lab.restart();
+    describe(&mut lab.reconciler, 1);
+    lab.apply();
+    assert_eq!(lab.ours(), expected(Backend::Nft, 1));
+}
+
+#[test]
+fn a_sweep_removes_ours_and_rests_after_a_failure() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 2);
+        lab.run("-A FORWARD -s 10.0.0.1 -j ACCEPT");
+        let foreign = lab.foreign();
+        lab.reconciler = reconciler(tortie_iptables::ReconcilerConfig {
+            purpose: Purpose::Sweep,
+            refresh_interval: None,
+            ..config(backend)
+        });
+        lab.kernel.fail_saves(4);
+        let rest = Duration::from_secs(180);
+        let end = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
+        assert_eq!(end, Plan::Done { recheck_after: Some(rest) });
+        lab.now += rest / 2;
+        let saves = lab.kernel.counters().saves;
+        assert_eq!(lab.reconciler.plan(lab.now), Plan::Done { recheck_after: Some(rest / 2) });
+        assert_eq!(lab.kernel.counters().saves, saves);
+        lab.now += rest / 2;
+        lab.kernel.fail_restores(11);
+        lab.apply();
+        assert_ne!(lab.ours(), "");
+        lab.now += rest;
+        lab.apply();
+        assert_eq!(lab.ours(), "");
+        assert_eq!(lab.foreign(), foreign);
+    }
+    // A table that nobody uses is not even written.
+    let mut kernel = FakeKernel::new(Backend::Nft);
+    let mut sweep = reconciler(tortie_iptables::ReconcilerConfig { purpose: Purpose::Sweep, ..config(Backend::Nft) });
+    let _ = kernel.apply(&mut sweep, &mut Duration::ZERO.clone());
+    assert_eq!(kernel.counters().restores, 0);
+}
+
+#[test]
+fn metrics_count_what_was_done() {
+    let mut lab = Lab::new(Backend::Legacy);
+    describe(&mut lab.reconciler, 1);
+    let lines = restore_text(&mut lab).lines().count() as u64;
+    let stats = lab.reconciler.stats();
+    assert_eq!((stats.lines_executed, stats.restore_calls, stats.save_calls), (lines, 1, 1));
+    // cali-FORWARD, cali-dispatch, cali-empty, one endpoint, one policy, and three of the kernel's.
+    assert_eq!((stats.chains, stats.rules), (8, 3 + 2 + 3 + 1 + 2));
+}
+
+#[test]
+fn rules_of_ours_that_cannot_be_removed_by_value_are_removed_by_number() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 1);
+        lab.run("-I INPUT -m comment --comment odd -j cali-FORWARD\n-I INPUT -j ACCEPT\n-A INPUT -j ACCEPT");
+        // Deleting it by value never works.
+        lab.kernel.refuse("-D INPUT -m comment --comment odd");
+        lab.reconciler.invalidate();
+        lab.apply();
+        assert_eq!(lab.rules("INPUT"), ["-j ACCEPT", "-j ACCEPT"]);
+        assert_eq!(lab.reconciler.problems(), []);
+    }
+}
+
+#[test]
+fn comments_of_others_with_anything_in_them_are_left_alone() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 1);
+        let long = "x".repeat(255);
+        for comment in ["say \\\"hi\\\"", "ünïcode", "see cali:wUHhoiAYhphO9Mso", long.as_str()] {
+            lab.run(&format!("-A INPUT -m comment --comment \"{comment}\" -j ACCEPT"));
+        }
+        let saved = lab.kernel.saved(FILTER);
+        lab.restart();
+        describe(&mut lab.reconciler, 1);
+        assert_eq!(lab.written(), (0, 0));
+        assert_eq!(lab.kernel.saved(FILTER), saved);
+    }
+}

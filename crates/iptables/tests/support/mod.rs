@@ -1,0 +1,131 @@
+//! What the tests of the reconciler share: a small ruleset, and short ways to write rules.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::time::Duration;
+
+use tortie_iptables::fake::FakeKernel;
+use tortie_iptables::{
+    Action, Backend, Chain, ChainName, Family, Features, HookPosition, MarkBits, Matches, Plan, Reconciler,
+    ReconcilerConfig, Rule, Table, kernel_chain,
+};
+
+pub(crate) const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
+pub(crate) const FILTER: Table = Table::Filter;
+
+pub(crate) fn name(text: &str) -> ChainName {
+    ChainName::new(text).expect("a legal chain name")
+}
+
+pub(crate) fn jump(chain: &str) -> Rule {
+    Rule::new(Action::Jump(name(chain)))
+}
+
+/// A rule that differs from others by its mark.
+pub(crate) fn mark(bits: u32) -> Rule {
+    let bits = MarkBits::new(bits).expect("not zero");
+    Rule::when(Matches::new().mark_set(bits), Action::Return)
+}
+
+pub(crate) fn chain(text: &str, rules: Vec<Rule>) -> Chain {
+    Chain::new(name(text), rules)
+}
+
+pub(crate) fn reconciler(config: ReconcilerConfig) -> Reconciler {
+    Reconciler::new(config, Features::ALL)
+}
+
+pub(crate) fn config(backend: Backend) -> ReconcilerConfig {
+    ReconcilerConfig::new(FILTER, Family::V4, backend)
+}
+
+/// FORWARD leads to a dispatch chain and on to `count` endpoints, each with a policy of its own.
+pub(crate) fn describe(reconciler: &mut Reconciler, count: usize) {
+    let endpoint = |index: usize| format!("cali-tw-{index:02}");
+    let policy = |index: usize| format!("cali-pi-{index:02}");
+    let mut dispatch: Vec<Rule> = (0..count).map(|index| jump(&endpoint(index))).collect();
+    dispatch.push(Rule::new(Action::Drop).comment("Unknown interface"));
+    reconciler.set_hook(kernel_chain::FORWARD, HookPosition::Insert, vec![jump("cali-FORWARD")]);
+    reconciler.set_hook(
+        kernel_chain::FORWARD,
+        HookPosition::Append,
+        vec![mark(0x10).comment("Policy explicitly accepted packet.")],
+    );
+    reconciler.update_chain(chain("cali-FORWARD", vec![mark(1), jump("cali-dispatch"), jump("cali-empty")]));
+    reconciler.update_chain(chain("cali-empty", vec![]));
+    reconciler.update_chain(chain("cali-dispatch", dispatch));
+    for index in 0..count {
+        reconciler.update_chain(chain(&endpoint(index), vec![mark(1), jump(&policy(index)), mark(2)]));
+        reconciler.update_chain(chain(&policy(index), vec![mark(0x100 + u32::try_from(index).expect("small"))]));
+    }
+}
+
+/// A reconciler and its kernel, and the time.
+pub(crate) struct Lab {
+    pub(crate) kernel: FakeKernel,
+    pub(crate) reconciler: Reconciler,
+    pub(crate) now: Duration,
+}
+
+impl Lab {
+    pub(crate) fn new(backend: Backend) -> Self {
+        Self::with(config(backend))
+    }
+
+    pub(crate) fn with(config: ReconcilerConfig) -> Self {
+        let kernel = FakeKernel::new(config.backend);
+        Self { kernel, reconciler: reconciler(config), now: Duration::ZERO }
+    }
+
+    /// With `count` endpoints in the kernel.
+    pub(crate) fn programmed(backend: Backend, count: usize) -> Self {
+        let mut lab = Self::new(backend);
+        describe(&mut lab.reconciler, count);
+        lab.apply();
+        lab
+    }
+
+    pub(crate) fn apply(&mut self) {
+        let end = self.kernel.apply(&mut self.reconciler, &mut self.now);
+        assert!(matches!(end, Plan::Done { .. }), "{end:?}");
+    }
+
+    /// Applies and returns how many rules and chains that wrote.
+    pub(crate) fn written(&mut self) -> (usize, usize) {
+        let before = self.kernel.counters();
+        self.apply();
+        let after = self.kernel.counters();
+        (after.rules_written - before.rules_written, after.chains_declared - before.chains_declared)
+    }
+
+    /// The process ends, and another one with nothing in its memory takes over.
+    pub(crate) fn restart(&mut self) {
+        self.reconciler = reconciler(self.reconciler.config().clone());
+    }
+
+    /// Another program runs these commands, one after the other.
+    pub(crate) fn run(&mut self, lines: &str) {
+        for line in lines.lines() {
+            self.kernel.run(FILTER, line).expect("acceptable");
+        }
+    }
+
+    pub(crate) fn rules(&self, chain: &str) -> Vec<String> {
+        self.kernel.rules(FILTER, chain).unwrap_or_else(|| panic!("no chain {chain}"))
+    }
+
+    /// Our chains and rules, without those of others.
+    pub(crate) fn ours(&self) -> String {
+        let saved = self.kernel.saved(FILTER);
+        saved.lines().filter(|line| line.contains("cali")).collect::<Vec<_>>().join("\n")
+    }
+
+    pub(crate) fn foreign(&self) -> String {
+        let saved = self.kernel.saved(FILTER);
+        saved.lines().filter(|line| !line.contains("cali")).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// What a programmed lab of this size holds.
+pub(crate) fn expected(backend: Backend, count: usize) -> String {
+    Lab::programmed(backend, count).ours()
+}
