@@ -104,11 +104,7 @@ impl PacketRate {
     /// 10000.
     #[must_use]
     pub const fn new(rate: u16, burst: u16) -> Option<Self> {
-        if rate == 0 || rate > Self::MAX || burst == 0 || burst > Self::MAX {
-            None
-        } else {
-            Some(Self { rate, burst })
-        }
+        if rate == 0 || rate > Self::MAX || burst == 0 || burst > Self::MAX { None } else { Some(Self { rate, burst }) }
     }
 
     /// Packets per second.
@@ -134,10 +130,7 @@ macro_rules! prefix_text {
                 if text.chars().all(safe) {
                     return Self(text.into());
                 }
-                let safe: String = text
-                    .chars()
-                    .map(|c| if safe(c) { c } else { '_' })
-                    .collect();
+                let safe: String = text.chars().map(|c| if safe(c) { c } else { '_' }).collect();
                 Self(safe.into())
             }
 
@@ -158,9 +151,7 @@ prefix_text!(LogPrefix, |c| !c.is_control() && !matches!(c, '"' | '\\'));
 /// What a netlink log listener sees beside the packet.  The kernel keeps 63 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NflogPrefix(Arc<str>);
-prefix_text!(NflogPrefix, |c| !c.is_control()
-    && !c.is_whitespace()
-    && !matches!(c, '"' | '\'' | '\\'));
+prefix_text!(NflogPrefix, |c| !c.is_control() && !c.is_whitespace() && !matches!(c, '"' | '\'' | '\\'));
 
 impl Action {
     /// The chain that the action jumps or goes to.
@@ -176,9 +167,7 @@ impl Action {
     #[must_use]
     pub const fn mark_written(&self) -> Option<MarkBits> {
         match self {
-            Self::ClearMark(bits)
-            | Self::SetMark(bits)
-            | Self::MarkWithinRate { mark: bits, .. } => Some(*bits),
+            Self::ClearMark(bits) | Self::SetMark(bits) | Self::MarkWithinRate { mark: bits, .. } => Some(*bits),
             Self::SetMaskedMark(mark) => Some(mark.mask()),
             _ => None,
         }
@@ -197,46 +186,27 @@ impl Action {
             Self::Accept => out.write_str("--jump ACCEPT"),
             Self::Drop => out.write_str("--jump DROP"),
             Self::Reject(RejectWith::PortUnreachable) => out.write_str("--jump REJECT"),
-            Self::Reject(RejectWith::TcpReset) => {
-                out.write_str("--jump REJECT --reject-with tcp-reset")
-            }
+            Self::Reject(RejectWith::TcpReset) => out.write_str("--jump REJECT --reject-with tcp-reset"),
             Self::ClearMark(bits) => write!(out, "--jump MARK --set-mark 0/{bits}"),
             Self::SetMark(bits) => write!(out, "--jump MARK --set-mark {bits}/{bits}"),
             Self::SetMaskedMark(mark) => {
-                write!(
-                    out,
-                    "--jump MARK --set-mark {:#x}/{}",
-                    mark.value(),
-                    mark.mask()
-                )
+                write!(out, "--jump MARK --set-mark {:#x}/{}", mark.value(), mark.mask())
             }
             Self::NoTrack => out.write_str("--jump NOTRACK"),
             Self::Log(LogPrefix(prefix)) => {
                 write!(out, "--jump LOG --log-prefix \"{prefix}: \" --log-level 5")
             }
-            Self::Nflog {
-                group,
-                prefix: NflogPrefix(prefix),
-            } => {
+            Self::Nflog { group, prefix: NflogPrefix(prefix) } => {
                 let size = if features.nflog_size { "size" } else { "range" };
-                write!(
-                    out,
-                    "--jump NFLOG --nflog-group {group} --nflog-prefix {prefix} --nflog-{size} 80"
-                )
+                write!(out, "--jump NFLOG --nflog-group {group} --nflog-prefix {prefix} --nflog-{size} 80")
             }
             Self::Dnat { addr, port: None } => {
                 write!(out, "--jump DNAT --to-destination {addr}")
             }
-            Self::Dnat {
-                addr: IpAddr::V4(addr),
-                port: Some(port),
-            } => {
+            Self::Dnat { addr: IpAddr::V4(addr), port: Some(port) } => {
                 write!(out, "--jump DNAT --to-destination {addr}:{port}")
             }
-            Self::Dnat {
-                addr: IpAddr::V6(addr),
-                port: Some(port),
-            } => {
+            Self::Dnat { addr: IpAddr::V6(addr), port: Some(port) } => {
                 write!(out, "--jump DNAT --to-destination [{addr}]:{port}")
             }
             Self::Snat { addr, ports } => {
@@ -249,10 +219,7 @@ impl Action {
                     }
                     (IpAddr::V6(addr), Some(ports)) => {
                         let (first, last) = (ports.first(), ports.last());
-                        write!(
-                            out,
-                            "--jump SNAT --to-source [{addr}]:{first}-{last}{random}"
-                        )
+                        write!(out, "--jump SNAT --to-source [{addr}]:{first}-{last}{random}")
                     }
                 }
             }
@@ -265,17 +232,9 @@ impl Action {
             }
             Self::SetDscp(value) => write!(out, "--jump DSCP --set-dscp {value}"),
             Self::SetConnectionMark(mark) => {
-                write!(
-                    out,
-                    "--jump CONNMARK --set-mark {:#x}/{}",
-                    mark.value(),
-                    mark.mask()
-                )
+                write!(out, "--jump CONNMARK --set-mark {:#x}/{}", mark.value(), mark.mask())
             }
-            Self::MarkWithinRate {
-                limit: PacketRate { rate, burst },
-                mark,
-            } => write!(
+            Self::MarkWithinRate { limit: PacketRate { rate, burst }, mark } => write!(
                 out,
                 "-m limit --limit {rate}/sec --limit-burst {burst} \
                  --jump MARK --set-mark {mark}/{mark}"

@@ -48,20 +48,13 @@ impl Rule {
     /// A rule without matches or comments.
     #[must_use]
     pub fn new(action: Action) -> Self {
-        Self {
-            action: Some(action),
-            ..Self::default()
-        }
+        Self { action: Some(action), ..Self::default() }
     }
 
     /// A rule that does `action` to packets that pass `matches`.
     #[must_use]
     pub fn when(matches: Matches, action: Action) -> Self {
-        Self {
-            matches,
-            action: Some(action),
-            ..Self::default()
-        }
+        Self { matches, action: Some(action), ..Self::default() }
     }
 
     /// The rule with one more comment; an empty comment is left out, as `iptables` refuses it.
@@ -130,9 +123,5 @@ impl Comment {
 }
 
 const fn is_plain(c: char) -> bool {
-    c.is_ascii_alphanumeric()
-        || matches!(
-            c,
-            '_' | ' ' | '@' | '%' | '+' | '=' | ':' | ',' | '.' | '/' | '-'
-        )
+    c.is_ascii_alphanumeric() || matches!(c, '_' | ' ' | '@' | '%' | '+' | '=' | ':' | ',' | '.' | '/' | '-')
 }

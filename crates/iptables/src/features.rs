@@ -16,12 +16,8 @@ pub struct Features {
 
 impl Features {
     /// Everything a current system has.
-    pub const ALL: Self = Self {
-        snat_random_fully: true,
-        masquerade_random_fully: true,
-        nflog_size: true,
-        restore_supports_lock: true,
-    };
+    pub const ALL: Self =
+        Self { snat_random_fully: true, masquerade_random_fully: true, nflog_size: true, restore_supports_lock: true };
 
     /// What the given versions can do.  A version that is not known counts as old: iptables 1.4.7,
     /// Linux 3.10.
@@ -42,11 +38,7 @@ impl Features {
     /// unused: names of other features, and pieces that are not `Name=bool`.
     pub fn apply_overrides<'a>(&mut self, setting: &'a str) -> Vec<&'a str> {
         let mut unused = Vec::new();
-        for piece in setting
-            .split(',')
-            .map(str::trim)
-            .filter(|piece| !piece.is_empty())
-        {
+        for piece in setting.split(',').map(str::trim).filter(|piece| !piece.is_empty()) {
             let Some((name, value)) = piece.split_once('=') else {
                 unused.push(piece);
                 continue;
@@ -80,14 +72,13 @@ impl Version {
     /// `Linux version 6.18.2-generic`; a missing patch number is 0.
     #[must_use]
     pub fn find_in(text: &str) -> Option<Self> {
-        text.split(|c: char| !c.is_ascii_digit() && c != '.')
-            .find_map(|word| {
-                let mut numbers = word.split('.').map(str::parse);
-                let major = numbers.next()?.ok()?;
-                let minor = numbers.next()?.ok()?;
-                let patch = numbers.next().and_then(Result::ok).unwrap_or(0);
-                Some(Self(major, minor, patch))
-            })
+        text.split(|c: char| !c.is_ascii_digit() && c != '.').find_map(|word| {
+            let mut numbers = word.split('.').map(str::parse);
+            let major = numbers.next()?.ok()?;
+            let minor = numbers.next()?.ok()?;
+            let patch = numbers.next().and_then(Result::ok).unwrap_or(0);
+            Some(Self(major, minor, patch))
+        })
     }
 }
 

@@ -56,10 +56,7 @@ pub(crate) struct RuleHasher<'a> {
 
 impl<'a> RuleHasher<'a> {
     pub(crate) fn new(name: &'a str) -> Self {
-        Self {
-            name,
-            state: Sha224::digest(name).into(),
-        }
+        Self { name, state: Sha224::digest(name).into() }
     }
 
     /// The hash of the next rule, given its text after the hash comment.

@@ -62,10 +62,7 @@ impl MaskedMark {
     /// `value` for the bits of `mask`; bits outside the mask are dropped.
     #[must_use]
     pub const fn new(value: u32, mask: MarkBits) -> Self {
-        Self {
-            value: value & mask.get(),
-            mask,
-        }
+        Self { value: value & mask.get(), mask }
     }
 
     /// The wanted bits.

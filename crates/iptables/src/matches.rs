@@ -128,20 +128,12 @@ impl fmt::Display for Match {
             Self::InInterface(pattern) => write!(f, "--in-interface {pattern}"),
             Self::OutInterface(pattern) => write!(f, "--out-interface {pattern}"),
             Self::ReversePathFails => f.write_str("-m rpfilter --invert --validmark"),
-            Self::LocalAddress {
-                side,
-                limit_to_out_interface,
-                negated,
-            } => {
+            Self::LocalAddress { side, limit_to_out_interface, negated } => {
                 let side = match side {
                     Side::Source => "src",
                     Side::Destination => "dst",
                 };
-                let limit = if *limit_to_out_interface {
-                    " --limit-iface-out"
-                } else {
-                    ""
-                };
+                let limit = if *limit_to_out_interface { " --limit-iface-out" } else { "" };
                 write!(f, "-m addrtype {}--{side}-type LOCAL{limit}", not(*negated))
             }
             Self::Conntrack { states, negated } => {
@@ -160,12 +152,7 @@ impl fmt::Display for Match {
                 };
                 write!(f, "{}--{side} {net}", not(*negated))
             }
-            Self::IpSet {
-                side,
-                set,
-                with_port,
-                negated,
-            } => {
+            Self::IpSet { side, set, with_port, negated } => {
                 let flags = match (side, with_port) {
                     (Side::Source, false) => "src",
                     (Side::Source, true) => "src,src",
@@ -174,11 +161,7 @@ impl fmt::Display for Match {
                 };
                 write!(f, "-m set {}--match-set {set} {flags}", not(*negated))
             }
-            Self::Ports {
-                side,
-                ports,
-                negated,
-            } => {
+            Self::Ports { side, ports, negated } => {
                 let side = match side {
                     Side::Source => "source",
                     Side::Destination => "destination",
@@ -186,18 +169,10 @@ impl fmt::Display for Match {
                 write!(f, "-m multiport {}--{side}-ports {ports}", not(*negated))
             }
             Self::DestinationPort(port) => write!(f, "--dport {port}"),
-            Self::Icmp {
-                family: Family::V4,
-                icmp,
-                negated,
-            } => {
+            Self::Icmp { family: Family::V4, icmp, negated } => {
                 write!(f, "-m icmp {}--icmp-type {icmp}", not(*negated))
             }
-            Self::Icmp {
-                family: Family::V6,
-                icmp,
-                negated,
-            } => {
+            Self::Icmp { family: Family::V6, icmp, negated } => {
                 write!(f, "-m icmp6 {}--icmpv6-type {icmp}", not(*negated))
             }
             Self::Limit { rate, burst } => {
@@ -249,10 +224,7 @@ impl Matches {
     }
 
     fn mark(self, value: u32, mask: MarkBits, negated: bool) -> Self {
-        self.and(Match::Mark {
-            want: MaskedMark::new(value, mask),
-            negated,
-        })
+        self.and(Match::Mark { want: MaskedMark::new(value, mask), negated })
     }
 
     /// None of the bits is set.
@@ -282,19 +254,13 @@ impl Matches {
     /// The masked bits have exactly this value.
     #[must_use]
     pub fn mark_is(self, want: MaskedMark) -> Self {
-        self.and(Match::Mark {
-            want,
-            negated: false,
-        })
+        self.and(Match::Mark { want, negated: false })
     }
 
     /// The masked bits have another value.
     #[must_use]
     pub fn mark_is_not(self, want: MaskedMark) -> Self {
-        self.and(Match::Mark {
-            want,
-            negated: true,
-        })
+        self.and(Match::Mark { want, negated: true })
     }
 
     /// The packet came in by an interface.
@@ -334,67 +300,43 @@ impl Matches {
     }
 
     fn local(self, side: Side, limit_to_out_interface: bool, negated: bool) -> Self {
-        self.and(Match::LocalAddress {
-            side,
-            limit_to_out_interface,
-            negated,
-        })
+        self.and(Match::LocalAddress { side, limit_to_out_interface, negated })
     }
 
     /// The connection is in one of the states.
     #[must_use]
     pub fn conntrack(self, states: ConntrackStates) -> Self {
-        self.and(Match::Conntrack {
-            states,
-            negated: false,
-        })
+        self.and(Match::Conntrack { states, negated: false })
     }
 
     /// The connection is in none of the states.
     #[must_use]
     pub fn not_conntrack(self, states: ConntrackStates) -> Self {
-        self.and(Match::Conntrack {
-            states,
-            negated: true,
-        })
+        self.and(Match::Conntrack { states, negated: true })
     }
 
     /// The transport protocol is this one.
     #[must_use]
     pub fn protocol(self, protocol: Protocol) -> Self {
-        self.and(Match::Protocol {
-            protocol,
-            negated: false,
-        })
+        self.and(Match::Protocol { protocol, negated: false })
     }
 
     /// The transport protocol is another one.
     #[must_use]
     pub fn not_protocol(self, protocol: Protocol) -> Self {
-        self.and(Match::Protocol {
-            protocol,
-            negated: true,
-        })
+        self.and(Match::Protocol { protocol, negated: true })
     }
 
     /// The address of that side is in the network.
     #[must_use]
     pub fn net(self, side: Side, net: Net) -> Self {
-        self.and(Match::Net {
-            side,
-            net,
-            negated: false,
-        })
+        self.and(Match::Net { side, net, negated: false })
     }
 
     /// The address of that side is not in the network.
     #[must_use]
     pub fn not_net(self, side: Side, net: Net) -> Self {
-        self.and(Match::Net {
-            side,
-            net,
-            negated: true,
-        })
+        self.and(Match::Net { side, net, negated: true })
     }
 
     /// The source address is in the network.
@@ -412,65 +354,37 @@ impl Matches {
     /// The address of that side is in the set.
     #[must_use]
     pub fn ip_set(self, side: Side, set: IpSetName) -> Self {
-        self.and(Match::IpSet {
-            side,
-            set,
-            with_port: false,
-            negated: false,
-        })
+        self.and(Match::IpSet { side, set, with_port: false, negated: false })
     }
 
     /// The address of that side is not in the set.
     #[must_use]
     pub fn not_ip_set(self, side: Side, set: IpSetName) -> Self {
-        self.and(Match::IpSet {
-            side,
-            set,
-            with_port: false,
-            negated: true,
-        })
+        self.and(Match::IpSet { side, set, with_port: false, negated: true })
     }
 
     /// Address, protocol and port of that side are in the set.
     #[must_use]
     pub fn ip_port_set(self, side: Side, set: IpSetName) -> Self {
-        self.and(Match::IpSet {
-            side,
-            set,
-            with_port: true,
-            negated: false,
-        })
+        self.and(Match::IpSet { side, set, with_port: true, negated: false })
     }
 
     /// Address, protocol and port of that side are not in the set.
     #[must_use]
     pub fn not_ip_port_set(self, side: Side, set: IpSetName) -> Self {
-        self.and(Match::IpSet {
-            side,
-            set,
-            with_port: true,
-            negated: true,
-        })
+        self.and(Match::IpSet { side, set, with_port: true, negated: true })
     }
 
     /// The port of that side is in the list.
     #[must_use]
     pub fn ports(self, side: Side, ports: PortList) -> Self {
-        self.and(Match::Ports {
-            side,
-            ports,
-            negated: false,
-        })
+        self.and(Match::Ports { side, ports, negated: false })
     }
 
     /// The port of that side is not in the list.
     #[must_use]
     pub fn not_ports(self, side: Side, ports: PortList) -> Self {
-        self.and(Match::Ports {
-            side,
-            ports,
-            negated: true,
-        })
+        self.and(Match::Ports { side, ports, negated: true })
     }
 
     /// The source port is in the list.
@@ -494,21 +408,13 @@ impl Matches {
     /// The packet is this ICMP message.
     #[must_use]
     pub fn icmp(self, family: Family, icmp: IcmpType) -> Self {
-        self.and(Match::Icmp {
-            family,
-            icmp,
-            negated: false,
-        })
+        self.and(Match::Icmp { family, icmp, negated: false })
     }
 
     /// The packet is not this ICMP message.
     #[must_use]
     pub fn not_icmp(self, family: Family, icmp: IcmpType) -> Self {
-        self.and(Match::Icmp {
-            family,
-            icmp,
-            negated: true,
-        })
+        self.and(Match::Icmp { family, icmp, negated: true })
     }
 
     /// Passes at most this often.

@@ -31,14 +31,11 @@ macro_rules! checked_name {
             /// # Errors
             /// [`InvalidName`] if the text is empty, too long, or not one bare ASCII word.
             pub fn new(text: &str) -> Result<Self, InvalidName> {
-                InlineText::new(text)
-                    .filter(Self::acceptable)
-                    .map(Self)
-                    .ok_or_else(|| InvalidName {
-                        kind: $kind,
-                        name: text.to_owned(),
-                        max: $max,
-                    })
+                InlineText::new(text).filter(Self::acceptable).map(Self).ok_or_else(|| InvalidName {
+                    kind: $kind,
+                    name: text.to_owned(),
+                    max: $max,
+                })
             }
 
             /// The text.
@@ -130,12 +127,36 @@ impl ChainName {
 const FALLBACK_CHAIN: ChainName = ChainName::from_static("cali-unnamed");
 
 impl IpSetName {
+    /// A name that is part of the program.
+    ///
+    /// # Panics
+    /// If the name is not a legal bare word of at most 31 bytes; meant for constants.
+    #[must_use]
+    pub const fn from_static(name: &'static str) -> Self {
+        match InlineText::new(name) {
+            Some(text) => Self(text),
+            None => panic!("not a legal IP set name"),
+        }
+    }
+
     fn acceptable(_: &InlineText<31>) -> bool {
         true
     }
 }
 
 impl InterfaceName {
+    /// A name that is part of the program.
+    ///
+    /// # Panics
+    /// If the name is not a legal bare word of at most 15 bytes; meant for constants.
+    #[must_use]
+    pub const fn from_static(name: &'static str) -> Self {
+        match InlineText::new(name) {
+            Some(text) => Self(text),
+            None => panic!("not a legal interface name"),
+        }
+    }
+
     fn acceptable(text: &InlineText<15>) -> bool {
         !text.as_str().ends_with('+') && !text.as_str().contains('/')
     }
@@ -153,10 +174,7 @@ impl ChainPrefix {
     /// a hash; meant for constants, where that is a compile error.
     #[must_use]
     pub const fn new(prefix: &'static str) -> Self {
-        assert!(
-            InlineText::<12>::new(prefix).is_some(),
-            "not a legal chain prefix"
-        );
+        assert!(InlineText::<12>::new(prefix).is_some(), "not a legal chain prefix");
         Self(prefix)
     }
 
@@ -229,13 +247,7 @@ impl Table {
         use kernel_chain as k;
         match self {
             Self::Raw => &[k::PREROUTING, k::OUTPUT],
-            Self::Mangle => &[
-                k::PREROUTING,
-                k::INPUT,
-                k::FORWARD,
-                k::OUTPUT,
-                k::POSTROUTING,
-            ],
+            Self::Mangle => &[k::PREROUTING, k::INPUT, k::FORWARD, k::OUTPUT, k::POSTROUTING],
             Self::Nat => &[k::PREROUTING, k::INPUT, k::OUTPUT, k::POSTROUTING],
             Self::Filter => &[k::INPUT, k::FORWARD, k::OUTPUT],
         }

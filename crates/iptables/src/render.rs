@@ -27,10 +27,7 @@ impl Renderer {
     /// A renderer for a system with these features.
     #[must_use]
     pub fn new(features: Features) -> Self {
-        Self {
-            features,
-            text: String::new(),
-        }
+        Self { features, text: String::new() }
     }
 
     /// The features that texts are rendered for.
@@ -46,12 +43,7 @@ impl Renderer {
 
     /// Renders rules that are added to a chain of the kernel's.  The same rule has different hashes
     /// at the two positions.
-    pub fn hook(
-        &mut self,
-        kernel_chain: ChainName,
-        position: HookPosition,
-        rules: &[Rule],
-    ) -> RenderedChain {
+    pub fn hook(&mut self, kernel_chain: ChainName, position: HookPosition, rules: &[Rule]) -> RenderedChain {
         match position {
             HookPosition::Insert => self.rules(kernel_chain, kernel_chain.as_str(), rules),
             HookPosition::Append => {
@@ -70,18 +62,10 @@ impl Renderer {
             let start = self.text.len();
             write_rest(rule, &self.features, &mut self.text);
             let hash = hasher.next(&self.text[start..]);
-            lines.push(Line {
-                end: self.text.len(),
-                hash,
-            });
+            lines.push(Line { end: self.text.len(), hash });
             targets.extend(rule.target());
         }
-        RenderedChain {
-            name,
-            text: self.text.as_str().into(),
-            lines: lines.into(),
-            targets: targets.into(),
-        }
+        RenderedChain { name, text: self.text.as_str().into(), lines: lines.into(), targets: targets.into() }
     }
 }
 
@@ -139,9 +123,7 @@ impl RenderedChain {
         let Some(line) = self.lines.get(index) else {
             return "";
         };
-        let start = index
-            .checked_sub(1)
-            .map_or(0, |before| self.lines[before].end);
+        let start = index.checked_sub(1).map_or(0, |before| self.lines[before].end);
         &self.text[start..line.end]
     }
 

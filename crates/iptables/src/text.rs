@@ -25,10 +25,7 @@ impl<const N: usize> InlineText<N> {
             i += 1;
         }
         // N is at most 31.
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "every N in this crate is below 32"
-        )]
+        #[allow(clippy::cast_possible_truncation, reason = "every N in this crate is below 32")]
         let len = source.len() as u8;
         Some(Self { bytes, len })
     }

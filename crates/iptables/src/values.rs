@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use crate::name::{Family, InterfaceName};
+use crate::name::{Family, InterfaceName, InvalidName};
 
 /// An interface, or all interfaces that start alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,28 +20,30 @@ impl InterfacePattern {
     /// Exactly this interface.
     #[must_use]
     pub const fn exact(name: InterfaceName) -> Self {
-        Self {
-            name,
-            is_prefix: false,
-        }
+        Self { name, is_prefix: false }
     }
 
     /// All interfaces whose names start like this.
     #[must_use]
     pub const fn prefix(name: InterfaceName) -> Self {
-        Self {
-            name,
-            is_prefix: true,
-        }
+        Self { name, is_prefix: true }
     }
 
     /// Whether an interface of this name matches.
     #[must_use]
     pub fn matches(&self, interface: &str) -> bool {
-        if self.is_prefix {
-            interface.starts_with(self.name.as_str())
-        } else {
-            interface == self.name.as_str()
+        if self.is_prefix { interface.starts_with(self.name.as_str()) } else { interface == self.name.as_str() }
+    }
+}
+
+impl std::str::FromStr for InterfacePattern {
+    type Err = InvalidName;
+
+    /// A name, or the beginning of names followed by `+`.
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        match text.strip_suffix('+') {
+            Some(prefix) => InterfaceName::new(prefix).map(Self::prefix),
+            None => InterfaceName::new(text).map(Self::exact),
         }
     }
 }
@@ -65,8 +67,7 @@ pub struct ConntrackStates(&'static [ConntrackState]);
 
 impl ConntrackStates {
     /// Part of a known connection, or related to one.
-    pub const RELATED_OR_ESTABLISHED: Self =
-        Self(&[ConntrackState::Related, ConntrackState::Established]);
+    pub const RELATED_OR_ESTABLISHED: Self = Self(&[ConntrackState::Related, ConntrackState::Established]);
     /// Belongs to no connection and cannot start one.
     pub const INVALID: Self = Self(&[ConntrackState::Invalid]);
     /// First packet of a connection.
@@ -192,10 +193,7 @@ impl Net {
     /// A single address, written bare.
     #[must_use]
     pub const fn host(addr: IpAddr) -> Self {
-        Self {
-            addr,
-            prefix_len: None,
-        }
+        Self { addr, prefix_len: None }
     }
 
     /// A network, written `addr/prefix_len`; `None` if the prefix is longer than the address.  The
@@ -203,14 +201,7 @@ impl Net {
     #[must_use]
     pub const fn new(addr: IpAddr, prefix_len: u8) -> Option<Self> {
         let max = if addr.is_ipv4() { 32 } else { 128 };
-        if prefix_len > max {
-            None
-        } else {
-            Some(Self {
-                addr,
-                prefix_len: Some(prefix_len),
-            })
-        }
+        if prefix_len > max { None } else { Some(Self { addr, prefix_len: Some(prefix_len) }) }
     }
 
     /// The address, perhaps with bits below the prefix.
@@ -241,16 +232,10 @@ impl Net {
         let len = u32::from(self.prefix_len());
         match (self.addr, addr) {
             (IpAddr::V4(net), IpAddr::V4(addr)) => {
-                (net.to_bits() ^ addr.to_bits())
-                    .checked_shr(32 - len)
-                    .unwrap_or(0)
-                    == 0
+                (net.to_bits() ^ addr.to_bits()).checked_shr(32 - len).unwrap_or(0) == 0
             }
             (IpAddr::V6(net), IpAddr::V6(addr)) => {
-                (net.to_bits() ^ addr.to_bits())
-                    .checked_shr(128 - len)
-                    .unwrap_or(0)
-                    == 0
+                (net.to_bits() ^ addr.to_bits()).checked_shr(128 - len).unwrap_or(0) == 0
             }
             _ => false,
         }
@@ -302,20 +287,13 @@ impl PortRange {
     /// All ports from `first` to `last`; `None` if there are none.
     #[must_use]
     pub const fn new(first: u16, last: u16) -> Option<Self> {
-        if first > last {
-            None
-        } else {
-            Some(Self { first, last })
-        }
+        if first > last { None } else { Some(Self { first, last }) }
     }
 
     /// One port.
     #[must_use]
     pub const fn single(port: u16) -> Self {
-        Self {
-            first: port,
-            last: port,
-        }
+        Self { first: port, last: port }
     }
 
     /// The lowest port.
@@ -338,11 +316,7 @@ impl PortRange {
 
 impl fmt::Display for PortRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.first == self.last {
-            write!(f, "{}", self.first)
-        } else {
-            write!(f, "{}:{}", self.first, self.last)
-        }
+        if self.first == self.last { write!(f, "{}", self.first) } else { write!(f, "{}:{}", self.first, self.last) }
     }
 }
 
@@ -389,9 +363,7 @@ impl PortList {
     /// Whether the port is in one of the ranges.
     #[must_use]
     pub fn contains(&self, port: u16) -> bool {
-        self.0
-            .iter()
-            .any(|range| range.first <= port && port <= range.last)
+        self.0.iter().any(|range| range.first <= port && port <= range.last)
     }
 }
 
@@ -441,11 +413,7 @@ impl Rate {
     /// `count` times in each `per`; `None` for 0 and for more than [`Rate::MAX_PER_SECOND`].
     #[must_use]
     pub const fn new(count: u16, per: RateUnit) -> Option<Self> {
-        if count == 0 || count > Self::MAX_PER_SECOND {
-            None
-        } else {
-            Some(Self { count, per })
-        }
+        if count == 0 || count > Self::MAX_PER_SECOND { None } else { Some(Self { count, per }) }
     }
 
     /// How many.

@@ -19,77 +19,32 @@ fn every_action_has_its_text() {
         (Action::Accept, "--jump ACCEPT"),
         (Action::Drop, "--jump DROP"),
         (Action::Reject(RejectWith::default()), "--jump REJECT"),
-        (
-            Action::Reject(RejectWith::TcpReset),
-            "--jump REJECT --reject-with tcp-reset",
-        ),
+        (Action::Reject(RejectWith::TcpReset), "--jump REJECT --reject-with tcp-reset"),
         (Action::ClearMark(bits), "--jump MARK --set-mark 0/0x180000"),
-        (
-            Action::SetMark(bits),
-            "--jump MARK --set-mark 0x180000/0x180000",
-        ),
-        (
-            Action::SetMaskedMark(MaskedMark::new(0, bits)),
-            "--jump MARK --set-mark 0x0/0x180000",
-        ),
+        (Action::SetMark(bits), "--jump MARK --set-mark 0x180000/0x180000"),
+        (Action::SetMaskedMark(MaskedMark::new(0, bits)), "--jump MARK --set-mark 0x0/0x180000"),
         (Action::NoTrack, "--jump NOTRACK"),
+        (Action::Log(LogPrefix::new("calico\"packet")), "--jump LOG --log-prefix \"calico_packet: \" --log-level 5"),
         (
-            Action::Log(LogPrefix::new("calico\"packet")),
-            "--jump LOG --log-prefix \"calico_packet: \" --log-level 5",
-        ),
-        (
-            Action::Nflog {
-                group: 1,
-                prefix: NflogPrefix::new("API0|gnp/a b"),
-            },
+            Action::Nflog { group: 1, prefix: NflogPrefix::new("API0|gnp/a b") },
             "--jump NFLOG --nflog-group 1 --nflog-prefix API0|gnp/a_b --nflog-size 80",
         ),
+        (Action::Dnat { addr: [10, 0, 0, 1].into(), port: Some(80) }, "--jump DNAT --to-destination 10.0.0.1:80"),
         (
-            Action::Dnat {
-                addr: [10, 0, 0, 1].into(),
-                port: Some(80),
-            },
-            "--jump DNAT --to-destination 10.0.0.1:80",
-        ),
-        (
-            Action::Dnat {
-                addr: "fd00::1".parse().unwrap(),
-                port: Some(80),
-            },
+            Action::Dnat { addr: "fd00::1".parse().unwrap(), port: Some(80) },
             "--jump DNAT --to-destination [fd00::1]:80",
         ),
+        (Action::Snat { addr: [10, 0, 0, 1].into(), ports: None }, "--jump SNAT --to-source 10.0.0.1 --random-fully"),
         (
-            Action::Snat {
-                addr: [10, 0, 0, 1].into(),
-                ports: None,
-            },
-            "--jump SNAT --to-source 10.0.0.1 --random-fully",
-        ),
-        (
-            Action::Snat {
-                addr: "fd00::1".parse().unwrap(),
-                ports,
-            },
+            Action::Snat { addr: "fd00::1".parse().unwrap(), ports },
             "--jump SNAT --to-source [fd00::1]:99-100 --random-fully",
         ),
-        (
-            Action::Masquerade { ports: None },
-            "--jump MASQUERADE --random-fully",
-        ),
-        (
-            Action::Masquerade { ports },
-            "--jump MASQUERADE --to-ports 99-100 --random-fully",
-        ),
+        (Action::Masquerade { ports: None }, "--jump MASQUERADE --random-fully"),
+        (Action::Masquerade { ports }, "--jump MASQUERADE --to-ports 99-100 --random-fully"),
         (Action::SetDscp(23), "--jump DSCP --set-dscp 23"),
+        (Action::SetConnectionMark(MaskedMark::new(0x80000, bits)), "--jump CONNMARK --set-mark 0x80000/0x180000"),
         (
-            Action::SetConnectionMark(MaskedMark::new(0x80000, bits)),
-            "--jump CONNMARK --set-mark 0x80000/0x180000",
-        ),
-        (
-            Action::MarkWithinRate {
-                limit: PacketRate::new(100, 5).unwrap(),
-                mark: bits,
-            },
+            Action::MarkWithinRate { limit: PacketRate::new(100, 5).unwrap(), mark: bits },
             "-m limit --limit 100/sec --limit-burst 5 --jump MARK --set-mark 0x180000/0x180000",
         ),
         (
@@ -105,28 +60,13 @@ fn every_action_has_its_text() {
 #[test]
 fn old_systems_get_what_they_understand() {
     let old = Features::detect(None, None);
+    assert_eq!(text(&Action::Masquerade { ports: None }, &old), "--jump MASQUERADE");
     assert_eq!(
-        text(&Action::Masquerade { ports: None }, &old),
-        "--jump MASQUERADE"
-    );
-    assert_eq!(
-        text(
-            &Action::Snat {
-                addr: [10, 0, 0, 1].into(),
-                ports: None
-            },
-            &old
-        ),
+        text(&Action::Snat { addr: [10, 0, 0, 1].into(), ports: None }, &old),
         "--jump SNAT --to-source 10.0.0.1"
     );
     assert_eq!(
-        text(
-            &Action::Nflog {
-                group: 2,
-                prefix: NflogPrefix::new("DRE")
-            },
-            &old
-        ),
+        text(&Action::Nflog { group: 2, prefix: NflogPrefix::new("DRE") }, &old),
         "--jump NFLOG --nflog-group 2 --nflog-prefix DRE --nflog-range 80"
     );
 }

@@ -1,7 +1,7 @@
 use super::{Matches, Side};
 use crate::{
-    ConntrackStates, Family, IcmpType, InterfaceName, InterfacePattern, IpSetName, MarkBits,
-    MaskedMark, PortList, PortRange, Protocol,
+    ConntrackStates, Family, IcmpType, InterfaceName, InterfacePattern, IpSetName, MarkBits, MaskedMark, PortList,
+    PortRange, Protocol,
 };
 
 fn check(build: impl FnOnce(Matches) -> Matches, text: &str) {
@@ -18,17 +18,9 @@ fn every_match_has_its_text() {
     let net = "10.0.0.0/8".parse().unwrap();
     let host = "fd00::1".parse().unwrap();
     let ports = PortList::split(&[PortRange::single(80), PortRange::new(8080, 8090).unwrap()]);
-    let [ports] = ports.as_slice() else {
-        panic!("one list")
-    };
-    let ping = IcmpType {
-        number: 8,
-        code: None,
-    };
-    let ping0 = IcmpType {
-        number: 128,
-        code: Some(0),
-    };
+    let [ports] = ports.as_slice() else { panic!("one list") };
+    let ping = IcmpType { number: 8, code: None };
+    let ping0 = IcmpType { number: 128, code: Some(0) };
     use Side::{Destination, Source};
 
     check(|m| m, "");
@@ -40,70 +32,28 @@ fn every_match_has_its_text() {
     check(|m| m.mark_is_not(value), "-m mark ! --mark 0x10000/0x30000");
     check(|m| m.in_interface(eth0), "--in-interface eth0");
     check(|m| m.out_interface(cali), "--out-interface cali+");
-    check(
-        Matches::reverse_path_fails,
-        "-m rpfilter --invert --validmark",
-    );
+    check(Matches::reverse_path_fails, "-m rpfilter --invert --validmark");
     check(Matches::source_is_local, "-m addrtype --src-type LOCAL");
-    check(
-        Matches::source_is_not_of_out_interface,
-        "-m addrtype ! --src-type LOCAL --limit-iface-out",
-    );
-    check(
-        Matches::destination_is_local,
-        "-m addrtype --dst-type LOCAL",
-    );
-    check(
-        |m| m.conntrack(ConntrackStates::RELATED_OR_ESTABLISHED),
-        "-m conntrack --ctstate RELATED,ESTABLISHED",
-    );
-    check(
-        |m| m.not_conntrack(ConntrackStates::DNAT),
-        "-m conntrack ! --ctstate DNAT",
-    );
+    check(Matches::source_is_not_of_out_interface, "-m addrtype ! --src-type LOCAL --limit-iface-out");
+    check(Matches::destination_is_local, "-m addrtype --dst-type LOCAL");
+    check(|m| m.conntrack(ConntrackStates::RELATED_OR_ESTABLISHED), "-m conntrack --ctstate RELATED,ESTABLISHED");
+    check(|m| m.not_conntrack(ConntrackStates::DNAT), "-m conntrack ! --ctstate DNAT");
     check(|m| m.protocol(Protocol::Tcp), "-p tcp");
     check(|m| m.not_protocol(Protocol::Number(17)), "! -p 17");
     check(|m| m.source(net), "--source 10.0.0.0/8");
     check(|m| m.not_net(Destination, host), "! --destination fd00::1");
-    check(
-        |m| m.ip_set(Source, set),
-        "-m set --match-set cali40s:abc src",
-    );
-    check(
-        |m| m.not_ip_set(Destination, set),
-        "-m set ! --match-set cali40s:abc dst",
-    );
-    check(
-        |m| m.ip_port_set(Destination, set),
-        "-m set --match-set cali40s:abc dst,dst",
-    );
-    check(
-        |m| m.not_ip_port_set(Source, set),
-        "-m set ! --match-set cali40s:abc src,src",
-    );
-    check(
-        |m| m.source_ports(ports.clone()),
-        "-m multiport --source-ports 80,8080:8090",
-    );
-    check(
-        |m| m.not_ports(Destination, ports.clone()),
-        "-m multiport ! --destination-ports 80,8080:8090",
-    );
+    check(|m| m.ip_set(Source, set), "-m set --match-set cali40s:abc src");
+    check(|m| m.not_ip_set(Destination, set), "-m set ! --match-set cali40s:abc dst");
+    check(|m| m.ip_port_set(Destination, set), "-m set --match-set cali40s:abc dst,dst");
+    check(|m| m.not_ip_port_set(Source, set), "-m set ! --match-set cali40s:abc src,src");
+    check(|m| m.source_ports(ports.clone()), "-m multiport --source-ports 80,8080:8090");
+    check(|m| m.not_ports(Destination, ports.clone()), "-m multiport ! --destination-ports 80,8080:8090");
     check(|m| m.destination_port(4789), "--dport 4789");
     check(|m| m.icmp(Family::V4, ping), "-m icmp --icmp-type 8");
+    check(|m| m.not_icmp(Family::V6, ping0), "-m icmp6 ! --icmpv6-type 128/0");
+    check(|m| m.limit("10/second".parse().unwrap(), None), "-m limit --limit 10/second");
     check(
-        |m| m.not_icmp(Family::V6, ping0),
-        "-m icmp6 ! --icmpv6-type 128/0",
-    );
-    check(
-        |m| m.limit("10/second".parse().unwrap(), None),
-        "-m limit --limit 10/second",
-    );
-    check(
-        |m| {
-            m.limit("1/day".parse().unwrap(), Some(7))
-                .protocol(Protocol::Sctp)
-        },
+        |m| m.limit("1/day".parse().unwrap(), Some(7)).protocol(Protocol::Sctp),
         "-m limit --limit 1/day --limit-burst 7 -p sctp",
     );
 }

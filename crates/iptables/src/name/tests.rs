@@ -23,17 +23,7 @@ fn a_limit_beyond_the_hash_is_not_an_error() {
 
 #[test]
 fn text_that_iptables_restore_would_split_is_refused() {
-    for bad in [
-        "",
-        "a b",
-        "a\tb",
-        "a\"b",
-        "-A",
-        "!x",
-        "a\nb",
-        "é",
-        "0123456789012345678901234567890x",
-    ] {
+    for bad in ["", "a b", "a\tb", "a\"b", "-A", "!x", "a\nb", "é", "0123456789012345678901234567890x"] {
         assert!(ChainName::new(bad).is_err(), "{bad:?}");
         assert!(IpSetName::new(bad).is_err(), "{bad:?}");
         assert!(InterfaceName::new(bad).is_err(), "{bad:?}");
@@ -51,10 +41,7 @@ fn text_that_iptables_restore_would_split_is_refused() {
 fn order_is_the_order_of_the_text() {
     let mut names = ["cali-b", "cali-a", "cali", "cali-aa"].map(|n| ChainName::new(n).unwrap());
     names.sort_unstable();
-    assert_eq!(
-        names.map(|n| n.to_string()),
-        ["cali", "cali-a", "cali-aa", "cali-b"]
-    );
+    assert_eq!(names.map(|n| n.to_string()), ["cali", "cali-a", "cali-aa", "cali-b"]);
 }
 
 proptest! {

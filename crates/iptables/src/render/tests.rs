@@ -2,8 +2,7 @@ use proptest::prelude::*;
 
 use super::{HookPosition, Renderer, rule_hashes};
 use crate::{
-    Action, Chain, ChainName, Comment, ConntrackStates, Features, MarkBits, Matches, Origin, Rule,
-    kernel_chain,
+    Action, Chain, ChainName, Comment, ConntrackStates, Features, MarkBits, Matches, Origin, Rule, kernel_chain,
 };
 
 fn name(text: &str) -> ChainName {
@@ -18,21 +17,14 @@ fn mark(bits: u32) -> MarkBits {
 #[test]
 fn hashes_equal_those_of_a_published_ruleset() {
     let jump = |target| Action::Jump(name(target));
-    let return_if = |comment: &'static str| {
-        Rule::when(Matches::new().mark_set(mark(0x10000)), Action::Return).comment(comment)
-    };
+    let return_if =
+        |comment: &'static str| Rule::when(Matches::new().mark_set(mark(0x10000)), Action::Return).comment(comment);
     let pass_clear = || Matches::new().mark_clear(mark(0x20000));
     let chain = Chain::new(
         name("cali-tw-calic6866a25fab"),
         vec![
-            Rule::when(
-                Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED),
-                Action::Accept,
-            ),
-            Rule::when(
-                Matches::new().conntrack(ConntrackStates::INVALID),
-                Action::Drop,
-            ),
+            Rule::when(Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED), Action::Accept),
+            Rule::when(Matches::new().conntrack(ConntrackStates::INVALID), Action::Drop),
             Rule::new(Action::ClearMark(mark(0x10000))),
             Rule::new(Action::ClearMark(mark(0x20000))).comment("Start of policies"),
             Rule::when(pass_clear(), jump("cali-pi-_PfqSzIS1AirpjL0oXbg")),
@@ -45,10 +37,7 @@ fn hashes_equal_those_of_a_published_ruleset() {
             Rule::new(Action::Drop).comment("Drop if no profiles matched"),
         ],
     );
-    let hashes: Vec<String> = rule_hashes(&chain, &Features::ALL)
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let hashes: Vec<String> = rule_hashes(&chain, &Features::ALL).iter().map(ToString::to_string).collect();
     assert_eq!(
         hashes,
         [
@@ -82,47 +71,22 @@ fn hooks_hash_by_position() {
 
 #[test]
 fn lines_of_all_kinds() {
-    let chain = Chain::new(
-        name("c"),
-        vec![
-            Rule::new(Action::Accept),
-            Rule::default(),
-            Rule::default().comment("only"),
-        ],
-    );
+    let chain =
+        Chain::new(name("c"), vec![Rule::new(Action::Accept), Rule::default(), Rule::default().comment("only")]);
     let rendered = Renderer::new(Features::ALL).chain(&chain);
     let line = |write: &dyn Fn(&mut String)| {
         let mut out = String::new();
         write(&mut out);
         let hash = out.find("cali:").map(|at| at + 5..at + 21);
-        hash.map(|range| out.replace(&out[range].to_owned(), "H"))
-            .unwrap_or(out)
+        hash.map(|range| out.replace(&out[range].to_owned(), "H")).unwrap_or(out)
     };
     let comment = "-m comment --comment \"cali:H\"";
-    assert_eq!(
-        line(&|o| rendered.write_append(0, o)),
-        format!("-A c {comment} --jump ACCEPT")
-    );
-    assert_eq!(
-        line(&|o| rendered.write_insert(0, o)),
-        format!("-I c {comment} --jump ACCEPT")
-    );
-    assert_eq!(
-        line(&|o| rendered.write_insert_at(0, 4, o)),
-        format!("-I c 4 {comment} --jump ACCEPT")
-    );
-    assert_eq!(
-        line(&|o| rendered.write_replace(0, 2, o)),
-        format!("-R c 2 {comment} --jump ACCEPT")
-    );
-    assert_eq!(
-        line(&|o| rendered.write_append(1, o)),
-        format!("-A c {comment}")
-    );
-    assert_eq!(
-        line(&|o| rendered.write_append(2, o)),
-        format!("-A c {comment} -m comment --comment \"only\"")
-    );
+    assert_eq!(line(&|o| rendered.write_append(0, o)), format!("-A c {comment} --jump ACCEPT"));
+    assert_eq!(line(&|o| rendered.write_insert(0, o)), format!("-I c {comment} --jump ACCEPT"));
+    assert_eq!(line(&|o| rendered.write_insert_at(0, 4, o)), format!("-I c 4 {comment} --jump ACCEPT"));
+    assert_eq!(line(&|o| rendered.write_replace(0, 2, o)), format!("-R c 2 {comment} --jump ACCEPT"));
+    assert_eq!(line(&|o| rendered.write_append(1, o)), format!("-A c {comment}"));
+    assert_eq!(line(&|o| rendered.write_append(2, o)), format!("-A c {comment} -m comment --comment \"only\""));
     assert_eq!(line(&|o| rendered.write_append(3, o)), "");
     assert_eq!((rendered.rest(3), rendered.hash(3)), ("", None));
 }
@@ -130,10 +94,7 @@ fn lines_of_all_kinds() {
 #[test]
 fn the_origin_of_a_rule_does_not_show() {
     let plain = Rule::new(Action::Drop);
-    let origin = Origin {
-        owner: "someone".into(),
-        part: Some(3),
-    };
+    let origin = Origin { owner: "someone".into(), part: Some(3) };
     let traced = plain.clone().from_origin(Some(origin));
     let hashes = |rule| rule_hashes(&Chain::new(name("c"), vec![rule]), &Features::ALL);
     assert_eq!(hashes(plain), hashes(traced));
@@ -143,14 +104,8 @@ fn the_origin_of_a_rule_does_not_show() {
 fn comments_are_made_harmless() {
     let comment = |text: &'static str| Comment::new(text).map(|c| c.as_str().to_owned());
     assert_eq!(comment(""), None);
-    assert_eq!(
-        comment("Start of tier default"),
-        Some("Start of tier default".to_owned())
-    );
-    assert_eq!(
-        comment("a\"; -j ACCEPT\n#é"),
-        Some("a__ -j ACCEPT___".to_owned())
-    );
+    assert_eq!(comment("Start of tier default"), Some("Start of tier default".to_owned()));
+    assert_eq!(comment("a\"; -j ACCEPT\n#é"), Some("a__ -j ACCEPT___".to_owned()));
     let long = Comment::new("é".repeat(300)).unwrap();
     assert_eq!(long.as_str(), "_".repeat(256));
 }

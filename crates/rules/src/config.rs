@@ -1,0 +1,285 @@
+//! Every parameter that a rule's text depends on.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use tortie_iptables::{Action, InterfaceName, InterfacePattern, Net, PortRange, Protocol, Rate, RejectWith};
+use tortie_model::Family;
+
+use crate::marks::{MarkMaskTooSmall, Marks};
+
+/// What the rules of a node depend on besides policies and endpoints. Names in quotes are Felix's parameters
+/// (`felix/config/config_params.go`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RulesConfig {
+    /// The meaning of each mark bit, from `IptablesMarkMask`.
+    pub marks: Marks,
+    /// Beginnings of the names of workload interfaces, `InterfacePrefix`.
+    pub workload_prefixes: Vec<InterfaceName>,
+    /// What happens to denied packets, `IptablesFilterDenyAction`.
+    pub deny: DenyAction,
+    /// What happens to allowed packets in `filter`, `IptablesFilterAllowAction`.
+    pub filter_allow: AllowAction,
+    /// What happens to allowed packets in `mangle`, `IptablesMangleAllowAction`.
+    pub mangle_allow: AllowAction,
+    /// What happens to packets from a workload to the host after egress policy allowed them,
+    /// `DefaultEndpointToHostAction`.
+    pub endpoint_to_host: EndpointToHostAction,
+    /// What happens to packets to service addresses that nobody translated, `ServiceLoopPrevention`; `None` lets them
+    /// loop.
+    pub service_loop: Option<DenyAction>,
+    /// Connections to the host that no policy can cut, `FailsafeInboundHostPorts`.
+    pub failsafe_inbound: Vec<FailsafePort>,
+    /// Connections from the host that no policy can cut, `FailsafeOutboundHostPorts`.
+    pub failsafe_outbound: Vec<FailsafePort>,
+    /// Whether packets that connection tracking finds invalid are denied, not `DisableConntrackInvalidCheck`.
+    pub deny_invalid_conntrack: bool,
+    /// IP-in-IP.
+    pub ipip: TunnelConfig,
+    /// VXLAN over IPv4.
+    pub vxlan_v4: TunnelConfig,
+    /// VXLAN over IPv6.
+    pub vxlan_v6: TunnelConfig,
+    /// The UDP port of VXLAN, `VXLANPort`.
+    pub vxlan_port: u16,
+    /// Whether workloads may send VXLAN packets themselves, `AllowVXLANPacketsFromWorkloads`.
+    pub vxlan_from_workloads: bool,
+    /// Whether workloads may send IP-in-IP packets themselves, `AllowIPIPPacketsFromWorkloads`.
+    pub ipip_from_workloads: bool,
+    /// `WireGuard`.
+    pub wireguard: WireguardConfig,
+    /// Special cases for `OpenStack`, if this is one.
+    pub openstack: Option<OpenStackConfig>,
+    /// Support for kube-proxy in IPVS mode, if it runs in that mode.
+    pub ipvs: Option<IpvsConfig>,
+    /// Log actions of policies.
+    pub log: LogConfig,
+    /// Whether verdicts are copied to netlink for flow logs.
+    pub flow_logs: bool,
+    /// Masquerading of pools.
+    pub nat: NatConfig,
+    /// The DSCP value of packets between workloads of an Istio ambient mesh, `IstioDSCPMark`, if `IstioAmbientMode` is
+    /// enabled.
+    pub istio_dscp: Option<u8>,
+}
+
+impl RulesConfig {
+    /// Felix's defaults, with the mark bits of `mask`.
+    ///
+    /// # Errors
+    /// [`MarkMaskTooSmall`] if the mask has fewer than 6 bits.
+    pub fn with_mark_mask(mask: u32) -> Result<Self, MarkMaskTooSmall> {
+        let tcp = |port| FailsafePort { protocol: Protocol::Tcp, port, net: None };
+        let udp = |port| FailsafePort { protocol: Protocol::Udp, port, net: None };
+        let shared = [tcp(179), tcp(2379), tcp(2380), tcp(5473), tcp(6443), tcp(6666), tcp(6667)];
+        let interface = InterfaceName::from_static;
+        Ok(Self {
+            marks: Marks::allocate(mask, false, false)?,
+            workload_prefixes: vec![interface("cali")],
+            deny: DenyAction::Drop,
+            filter_allow: AllowAction::Accept,
+            mangle_allow: AllowAction::Accept,
+            endpoint_to_host: EndpointToHostAction::Drop,
+            service_loop: Some(DenyAction::Drop),
+            failsafe_inbound: [tcp(22), udp(68)].into_iter().chain(shared).collect(),
+            failsafe_outbound: [udp(53), udp(67)].into_iter().chain(shared).collect(),
+            deny_invalid_conntrack: true,
+            ipip: TunnelConfig::OFF,
+            vxlan_v4: TunnelConfig::OFF,
+            vxlan_v6: TunnelConfig::OFF,
+            vxlan_port: 4789,
+            vxlan_from_workloads: false,
+            ipip_from_workloads: false,
+            wireguard: WireguardConfig {
+                v4: WireguardTunnel { enabled: false, interface: interface("wireguard.cali"), port: 51820 },
+                v6: WireguardTunnel { enabled: false, interface: interface("wg-v6.cali"), port: 51821 },
+                encrypt_host_traffic: false,
+            },
+            openstack: None,
+            ipvs: None,
+            log: LogConfig { prefix: "calico-packet".to_owned(), limit: None },
+            flow_logs: false,
+            nat: NatConfig::default(),
+            istio_dscp: None,
+        })
+    }
+
+    /// The VXLAN tunnel of a family.
+    #[must_use]
+    pub fn vxlan(&self, family: Family) -> TunnelConfig {
+        match family {
+            Family::V4 => self.vxlan_v4,
+            Family::V6 => self.vxlan_v6,
+        }
+    }
+}
+
+/// What happens to packets that are denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DenyAction {
+    /// They vanish.
+    Drop,
+    /// The sender is told.
+    Reject,
+}
+
+impl DenyAction {
+    /// The action of a rule.
+    #[must_use]
+    pub const fn action(self) -> Action {
+        match self {
+            Self::Drop => Action::Drop,
+            Self::Reject => Action::Reject(RejectWith::PortUnreachable),
+        }
+    }
+
+    /// The word that comments use.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Drop => "Drop",
+            Self::Reject => "Reject",
+        }
+    }
+}
+
+/// What happens to packets that policy allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AllowAction {
+    /// They are through this table.
+    Accept,
+    /// They go on to other programs' rules.
+    Return,
+}
+
+impl AllowAction {
+    /// The action of a rule.
+    #[must_use]
+    pub const fn action(self) -> Action {
+        match self {
+            Self::Accept => Action::Accept,
+            Self::Return => Action::Return,
+        }
+    }
+}
+
+/// What happens to packets from workloads to the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EndpointToHostAction {
+    /// They vanish.
+    Drop,
+    /// The sender is told.
+    Reject,
+    /// They reach the host.
+    Accept,
+    /// Other programs' rules decide.
+    Return,
+}
+
+impl EndpointToHostAction {
+    /// The action of a rule.
+    #[must_use]
+    pub const fn action(self) -> Action {
+        match self {
+            Self::Drop => Action::Drop,
+            Self::Reject => Action::Reject(RejectWith::PortUnreachable),
+            Self::Accept => Action::Accept,
+            Self::Return => Action::Return,
+        }
+    }
+}
+
+/// A port that stays open whatever policy says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FailsafePort {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port.
+    pub port: u16,
+    /// Only to or from this network; any if `None`.
+    pub net: Option<Net>,
+}
+
+/// A tunnel that packets between nodes may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TunnelConfig {
+    /// Whether the tunnel is in use.
+    pub enabled: bool,
+    /// Whether the tunnel device has an address, so that wrong sources can be masqueraded to it.
+    pub has_address: bool,
+}
+
+impl TunnelConfig {
+    /// Not in use.
+    pub const OFF: Self = Self { enabled: false, has_address: false };
+}
+
+/// `WireGuard` in both families.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireguardConfig {
+    /// The IPv4 tunnel.
+    pub v4: WireguardTunnel,
+    /// The IPv6 tunnel.
+    pub v6: WireguardTunnel,
+    /// Whether the hosts' own packets are encrypted as well, `WireguardHostEncryptionEnabled`.
+    pub encrypt_host_traffic: bool,
+}
+
+impl WireguardConfig {
+    /// The tunnel of a family.
+    #[must_use]
+    pub const fn tunnel(&self, family: Family) -> WireguardTunnel {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
+        }
+    }
+}
+
+/// `WireGuard` in one family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WireguardTunnel {
+    /// Whether it is in use.
+    pub enabled: bool,
+    /// Its device.
+    pub interface: InterfaceName,
+    /// Its UDP port.
+    pub port: u16,
+}
+
+/// What `OpenStack` needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenStackConfig {
+    /// Address and port of the metadata service, `MetadataAddr` and `MetadataPort`.
+    pub metadata: Option<(Ipv4Addr, u16)>,
+}
+
+/// What kube-proxy's IPVS mode needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IpvsConfig {
+    /// Ports of `NodePort` services, `KubeNodePortRanges`.
+    pub node_ports: Vec<PortRange>,
+}
+
+/// How log actions of policies look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// `LogPrefix`, where `%t` is the tier, `%k` the kind, `%n` the name and `%p` the namespace and name; empty is
+    /// Felix's default.
+    pub prefix: String,
+    /// At most this often, `LogActionRateLimit`, with this burst, `LogActionRateLimitBurst`.
+    pub limit: Option<(Rate, Option<u16>)>,
+}
+
+/// How packets that leave the pools are masqueraded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NatConfig {
+    /// Source ports of masqueraded TCP and UDP connections, `NATPortRange`; any if `None`.
+    pub ports: Option<PortRange>,
+    /// The source address, `NATOutgoingAddress`; the outgoing interface's if `None`, and for packets of the other
+    /// family.
+    pub address: Option<IpAddr>,
+    /// Whether packets to other nodes' addresses keep their source, `NATOutgoingExclusions=IPPoolsAndHostIPs`.
+    pub exclude_hosts: bool,
+    /// Only packets that leave here, `IptablesNATOutgoingInterfaceFilter`; all if `None`.
+    pub out_interface: Option<InterfacePattern>,
+}

@@ -1,0 +1,122 @@
+//! Numbers for endpoints, carried in the packet mark while IPVS forwards a packet (`felix/rules/epmark.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tortie_iptables::{Action, Chain, InterfaceName, MarkBits, MaskedMark, Matches, Rule, Side};
+
+use crate::dispatch::Bins;
+use crate::marks::Marks;
+use crate::names::{EndpointChain, chain, endpoint_chain};
+use crate::renderer::Renderer;
+
+/// Gives each interface a number of its own and keeps it until it is released.
+///
+/// The number starts from a hash of the name, so that after a restart most endpoints have the number they had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointMarks {
+    mask: MarkBits,
+    marks: BTreeMap<InterfaceName, u32>,
+    used: BTreeSet<u32>,
+}
+
+impl EndpointMarks {
+    /// No number is given yet. Zero stands for "no endpoint", and the lowest bit for "no endpoint of ours".
+    #[must_use]
+    pub fn new(marks: &Marks) -> Self {
+        let reserved = marks.non_endpoint.map_or(0, |mark| number_of(mark.get(), marks.endpoint));
+        Self { mask: marks.endpoint, marks: BTreeMap::new(), used: BTreeSet::from([0, reserved]) }
+    }
+
+    /// The mark of an interface, a new one if it has none; `None` if all numbers are taken.
+    pub fn assign(&mut self, interface: InterfaceName) -> Option<MaskedMark> {
+        if let Some(mark) = self.get(interface) {
+            return Some(mark);
+        }
+        let bits = self.mask.get().count_ones();
+        let count = u32::MAX >> (u32::BITS - bits);
+        let start = fnv1(interface.as_str());
+        let number = (0..=count).map(|step| start.wrapping_add(step) & count).find(|n| !self.used.contains(n))?;
+        self.used.insert(number);
+        self.marks.insert(interface, number);
+        Some(self.mark(number))
+    }
+
+    /// The mark of an interface, if it has one.
+    #[must_use]
+    pub fn get(&self, interface: InterfaceName) -> Option<MaskedMark> {
+        self.marks.get(&interface).map(|number| self.mark(*number))
+    }
+
+    /// Takes an interface's number back.
+    pub fn release(&mut self, interface: InterfaceName) {
+        if let Some(number) = self.marks.remove(&interface) {
+            self.used.remove(&number);
+        }
+    }
+
+    fn mark(&self, number: u32) -> MaskedMark {
+        MaskedMark::new(spread(number, self.mask), self.mask)
+    }
+}
+
+/// The bits of `number`, lowest first, on the bits of `mask`.
+fn spread(number: u32, mask: MarkBits) -> u32 {
+    bits_of(mask).enumerate().filter(|(i, _)| number >> i & 1 == 1).fold(0, |mark, (_, bit)| mark | bit)
+}
+
+/// The inverse of [`spread`].
+fn number_of(mark: u32, mask: MarkBits) -> u32 {
+    bits_of(mask).enumerate().filter(|(_, bit)| mark & bit != 0).fold(0, |number, (i, _)| number | 1 << i)
+}
+
+fn bits_of(mask: MarkBits) -> impl Iterator<Item = u32> {
+    (0..u32::BITS).map(|i| 1 << i).filter(move |bit| mask.get() & bit != 0)
+}
+
+/// FNV-1, 32 bits: multiply, then xor (<http://www.isthe.com/chongo/tech/comp/fnv/>).
+fn fnv1(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte))
+}
+
+impl Renderer {
+    /// The chains that turn interfaces into marks, and marks into endpoint chains.
+    #[must_use]
+    pub fn endpoint_mark_dispatch(
+        &self,
+        marks: &EndpointMarks,
+        workloads: impl IntoIterator<Item = InterfaceName>,
+        hosts: impl IntoIterator<Item = InterfaceName>,
+    ) -> Vec<Chain> {
+        let (workloads, hosts) = (Bins::new(workloads), Bins::new(hosts));
+        let mut chains = Vec::new();
+        let mut set_mark = Vec::new();
+        for (bins, infix) in [(&workloads, "-wep"), (&hosts, "-hep")] {
+            let (children, rules) =
+                bins.branches(chain::SET_ENDPOINT_MARK, infix, Side::Source, EndpointChain::SetMark, &[]);
+            chains.extend(children);
+            set_mark.extend(rules);
+        }
+        set_mark.extend(self.workload_interfaces().map(|cali| {
+            // A workload that is not programmed yet.
+            Rule::when(Matches::new().in_interface(cali), self.deny()).comment("Unknown endpoint")
+        }));
+        let from_no_endpoint = self.marks().non_endpoint.map_or(0, MarkBits::get);
+        let from_no_endpoint = MaskedMark::new(from_no_endpoint, self.marks().endpoint);
+        set_mark.push(Rule::new(Action::SetMaskedMark(from_no_endpoint)).comment("Non-Cali endpoint mark"));
+        chains.push(Chain::new(chain::SET_ENDPOINT_MARK, set_mark));
+
+        let mut from_mark = Vec::new();
+        for (bins, target) in [(&workloads, EndpointChain::FromWorkload), (&hosts, EndpointChain::FromHostForward)] {
+            from_mark.extend(bins.names().iter().filter_map(|name| {
+                let goto = Action::Goto(endpoint_chain(target, name.as_str()));
+                marks.get(*name).map(|mark| Rule::when(Matches::new().mark_is(mark), goto))
+            }));
+        }
+        from_mark.push(Rule::new(self.deny()).comment("Unknown interface"));
+        chains.push(Chain::new(chain::FROM_ENDPOINT_MARK, from_mark));
+        chains
+    }
+}
+
+#[cfg(test)]
+mod tests;

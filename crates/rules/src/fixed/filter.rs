@@ -1,0 +1,202 @@
+//! `filter`: where most policy is applied.
+
+use tortie_iptables::{Action, Chain, ConntrackStates, IcmpType, Matches, Net, PortList, Protocol, Rule, Side, Table};
+use tortie_model::Family;
+
+use super::protocol::{ICMPV6, IPIP, UDP};
+use crate::names::{chain, static_set as set};
+use crate::renderer::{Renderer, static_set};
+
+/// ICMPv6 that the host must receive to act as a router: multicast listener query, report and done, router
+/// solicitation, neighbour solicitation and advertisement (RFC 2710, RFC 4861).
+const ROUTER_ICMPV6: [u8; 6] = [130, 131, 132, 133, 135, 136];
+
+impl Renderer {
+    pub(super) fn filter_chains(&self, family: Family) -> Vec<Chain> {
+        let mut chains = vec![
+            self.filter_forward(),
+            self.filter_input(family),
+            self.workload_to_host(family),
+            self.failsafe_in(Table::Filter, family),
+            self.filter_output(family),
+            self.failsafe_out(Table::Filter, family),
+        ];
+        chains.extend(self.ipvs_chains(family));
+        chains
+    }
+
+    fn allow(&self) -> Action {
+        self.config().filter_allow.action()
+    }
+
+    fn filter_forward(&self) -> Chain {
+        let marks = self.marks();
+        let mut rules = vec![
+            // Accept is kept: untracked and pre-DNAT policy say by it that they have decided.
+            Rule::new(Action::ClearMark(marks.policy_but_accept())),
+            Rule::when(Matches::new().mark_clear(marks.accept), Action::Jump(chain::FROM_HOST_ENDPOINT_FORWARD)),
+        ];
+        // An allowed packet comes back from each of these, because the next one may police it as well.
+        rules.extend(self.workload_interfaces().flat_map(|cali| {
+            [
+                Rule::when(Matches::new().in_interface(cali), Action::Jump(chain::FROM_WORKLOAD)),
+                Rule::when(Matches::new().out_interface(cali), Action::Jump(chain::TO_WORKLOAD)),
+            ]
+        }));
+        rules.extend([
+            Rule::new(Action::Jump(chain::TO_HOST_ENDPOINT_FORWARD)),
+            Rule::new(Action::Jump(chain::CIDR_BLOCK)),
+        ]);
+        Chain::new(chain::FORWARD, rules)
+    }
+
+    fn filter_input(&self, family: Family) -> Chain {
+        let marks = self.marks();
+        let mut rules = self.tunnel_input(family);
+        if self.config().ipvs.is_some() {
+            rules.extend([
+                Rule::new(Action::ClearMark(marks.endpoint)),
+                Rule::new(Action::Jump(chain::FORWARD_CHECK)),
+                Rule::when(Matches::new().mark_not_clear(marks.endpoint), Action::Return),
+            ]);
+        }
+        rules.extend(
+            self.workload_interfaces()
+                .map(|cali| Rule::when(Matches::new().in_interface(cali), Action::Goto(chain::WORKLOAD_TO_HOST))),
+        );
+        rules.push(self.if_accepted(self.allow()));
+        rules.extend(self.host_endpoint_policy(Matches::new(), chain::FROM_HOST_ENDPOINT, self.allow()));
+        Chain::new(chain::INPUT, rules)
+    }
+
+    /// Tunnel packets are taken from other nodes only, and no host policy can cut them.
+    fn tunnel_input(&self, family: Family) -> Vec<Rule> {
+        let config = self.config();
+        let set = |id| static_set(family, id);
+        let mut rules = Vec::new();
+        if family == Family::V4 && config.ipip.enabled {
+            let ipip = || Matches::new().protocol(IPIP);
+            rules.extend([
+                Rule::when(ipip().ip_set(Side::Source, set(set::ALL_HOSTS)).destination_is_local(), self.allow())
+                    .comment("Allow IPIP packets from Calico hosts"),
+                Rule::when(ipip(), self.deny()).comment(self.deny_comment("IPIP packets from non-Calico hosts")),
+            ]);
+        }
+        if config.vxlan(family).enabled {
+            let vxlan = || udp_to(config.vxlan_port);
+            // The IPv4 guard drops whatever the configuration says.
+            let (deny, word) = match family {
+                Family::V4 => (Action::Drop, "Drop"),
+                Family::V6 => (self.deny(), config.deny.word()),
+            };
+            let name = ip_name(family);
+            rules.extend([
+                Rule::when(vxlan().ip_set(Side::Source, set(set::VXLAN_SOURCES)).destination_is_local(), self.allow())
+                    .comment(format!("Allow {name} VXLAN packets from allowed hosts")),
+                Rule::when(vxlan().destination_is_local(), deny)
+                    .comment(format!("{word} {name} VXLAN packets from non-allowed hosts")),
+            ]);
+        }
+        let wireguard = config.wireguard.tunnel(family);
+        if wireguard.enabled {
+            // No guard needed: WireGuard itself knows its peers.
+            rules.push(
+                Rule::when(udp_to(wireguard.port).destination_is_local(), self.allow())
+                    .comment(format!("Allow incoming {} Wireguard packets", ip_name(family))),
+            );
+        }
+        rules
+    }
+
+    fn workload_to_host(&self, family: Family) -> Chain {
+        let mut rules = Vec::new();
+        if family == Family::V6 {
+            // Before policy, so that no policy can cut neighbour discovery.
+            rules.extend(ROUTER_ICMPV6.map(|number| {
+                let icmp = IcmpType { number, code: None };
+                Rule::when(Matches::new().protocol(ICMPV6).icmp(tortie_iptables::Family::V6, icmp), self.allow())
+            }));
+        }
+        rules.extend(self.openstack_input(family));
+        rules.extend([
+            Rule::new(Action::Jump(chain::FROM_WORKLOAD)),
+            Rule::new(self.config().endpoint_to_host.action()).comment("Configured DefaultEndpointToHostAction"),
+        ]);
+        Chain::new(chain::WORKLOAD_TO_HOST, rules)
+    }
+
+    fn openstack_input(&self, family: Family) -> Vec<Rule> {
+        let Some(openstack) = self.config().openstack else { return Vec::new() };
+        let mut rules = Vec::new();
+        if let (Family::V4, Some((addr, port))) = (family, openstack.metadata) {
+            let metadata = Matches::new()
+                .protocol(Protocol::Tcp)
+                .destination(Net::host(addr.into()))
+                .destination_ports(PortList::single(port));
+            rules.push(Rule::when(metadata, self.allow()));
+        }
+        let (dhcp_client, dhcp_server) = match family {
+            Family::V4 => (68, 67),
+            Family::V6 => (546, 547),
+        };
+        let udp = || Matches::new().protocol(Protocol::Udp);
+        let dhcp = udp().source_ports(PortList::single(dhcp_client)).destination_ports(PortList::single(dhcp_server));
+        let dns = udp().destination_ports(PortList::single(53));
+        rules.extend([Rule::when(dhcp, self.allow()), Rule::when(dns, self.allow())]);
+        rules
+    }
+
+    fn filter_output(&self, family: Family) -> Chain {
+        let mut rules = vec![self.if_accepted(self.allow())];
+        if self.config().ipvs.is_some() {
+            // Forwarded by IPVS: policed as in FORWARD. A goto, so that its return skips the rest of this chain.
+            let forwarded = Matches::new().mark_not_clear(self.marks().endpoint);
+            rules.push(Rule::when(forwarded, Action::Goto(chain::FORWARD_ENDPOINT_MARK)));
+        }
+        // The host can always reach its workloads: whoever controls the host controls these rules.
+        rules.extend(
+            self.workload_interfaces().map(|cali| Rule::when(Matches::new().out_interface(cali), Action::Return)),
+        );
+        rules.extend(self.tunnel_output(family));
+        // For translated packets the kernel does not know the outgoing interface yet; `mangle` POSTROUTING has them.
+        let untranslated = Matches::new().not_conntrack(ConntrackStates::DNAT);
+        rules.extend(self.host_endpoint_policy(untranslated, chain::TO_HOST_ENDPOINT, self.allow()));
+        Chain::new(chain::OUTPUT, rules)
+    }
+
+    fn tunnel_output(&self, family: Family) -> Vec<Rule> {
+        let config = self.config();
+        let set = |id| static_set(family, id);
+        let name = ip_name(family);
+        let mut rules = Vec::new();
+        if family == Family::V4 && config.ipip.enabled {
+            let ipip = Matches::new().protocol(IPIP).ip_set(Side::Destination, set(set::ALL_HOSTS)).source_is_local();
+            rules.push(Rule::when(ipip, self.allow()).comment("Allow IPIP packets to other Calico hosts"));
+        }
+        if config.vxlan(family).enabled {
+            let vxlan = udp_to(config.vxlan_port).source_is_local().ip_set(Side::Destination, set(set::VXLAN_SOURCES));
+            rules.push(
+                Rule::when(vxlan, self.allow()).comment(format!("Allow {name} VXLAN packets to other allowed hosts")),
+            );
+        }
+        let wireguard = config.wireguard.tunnel(family);
+        if wireguard.enabled {
+            rules.push(
+                Rule::when(udp_to(wireguard.port).source_is_local(), self.allow())
+                    .comment(format!("Allow outgoing {name} Wireguard packets")),
+            );
+        }
+        rules
+    }
+}
+
+fn udp_to(port: u16) -> Matches {
+    Matches::new().protocol(UDP).destination_ports(PortList::single(port))
+}
+
+const fn ip_name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    }
+}

@@ -1,0 +1,65 @@
+//! `mangle`: pre-DNAT policy on the way in; on the way out DSCP values, and policy for the host's translated traffic.
+
+use tortie_iptables::{Action, Chain, ConntrackStates, Matches, Protocol, Rule, Side, Table};
+use tortie_model::Family;
+
+use crate::names::{chain, static_set as set};
+use crate::renderer::{Renderer, static_set};
+
+impl Renderer {
+    pub(super) fn mangle_chains(&self, family: Family) -> Vec<Chain> {
+        vec![
+            self.failsafe_in(Table::Mangle, family),
+            self.failsafe_out(Table::Mangle, family),
+            self.mangle_prerouting(),
+            self.mangle_postrouting(family),
+        ]
+    }
+
+    fn mangle_prerouting(&self) -> Chain {
+        let allow = self.config().mangle_allow.action();
+        let known = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);
+        Chain::new(
+            chain::PREROUTING,
+            vec![
+                Rule::when(known, allow.clone()),
+                self.if_accepted(allow.clone()),
+                Rule::new(Action::Jump(chain::FROM_HOST_ENDPOINT)),
+                self.if_accepted(allow).comment("Host endpoint policy accepted packet."),
+            ],
+        )
+    }
+
+    fn mangle_postrouting(&self, family: Family) -> Chain {
+        let set = |id| static_set(family, id);
+        let mut rules = Vec::new();
+        if let Some(value) = self.config().istio_dscp {
+            rules.extend(self.workload_interfaces().map(|cali| {
+                let within_mesh = Matches::new()
+                    .protocol(Protocol::Tcp)
+                    .conntrack(ConntrackStates::NEW)
+                    .out_interface(cali)
+                    .ip_set(Side::Destination, set(set::ISTIO_WORKLOADS))
+                    .ip_set(Side::Source, set(set::ISTIO_WORKLOADS));
+                Rule::when(within_mesh, Action::SetDscp(value))
+            }));
+        }
+        let leaving_cluster = Matches::new()
+            .ip_set(Side::Source, set(set::DSCP_SOURCES))
+            .not_ip_set(Side::Destination, set(set::NETWORK_POOLS))
+            .not_ip_set(Side::Destination, set(set::THIS_HOST));
+        rules.extend([
+            Rule::when(leaving_cluster, Action::Jump(chain::EGRESS_DSCP))
+                .comment("set dscp for traffic leaving cluster."),
+            // Forwarded: the rule at the end of FORWARD set the mark.
+            self.if_accepted(Action::Return),
+        ]);
+        if self.config().ipvs.is_some() {
+            rules.push(Rule::when(Matches::new().mark_not_clear(self.marks().endpoint), Action::Return));
+        }
+        // What is left comes from the host. The kernel knows the outgoing interface of translated packets only now.
+        let translated = Matches::new().conntrack(ConntrackStates::DNAT);
+        rules.extend(self.host_endpoint_policy(translated, chain::TO_HOST_ENDPOINT, Action::Return));
+        Chain::new(chain::POSTROUTING, rules)
+    }
+}

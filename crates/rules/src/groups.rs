@@ -1,0 +1,135 @@
+//! Groups of policies that always apply together.
+//!
+//! Policies with the same selector match the same endpoints, so a run of them gets one chain that all these endpoints
+//! share (`felix/rules/endpoints.go`, `felix/dataplane/linux/endpoint_mgr.go`).
+
+use std::sync::Arc;
+
+use tortie_iptables::{Action, Chain, ChainName, Matches, Rule};
+use tortie_model::{Direction, PolicyId, SelectorText, TierDefaultAction, TierName};
+
+use crate::names::{group_chain, policy_chain};
+use crate::renderer::Renderer;
+
+/// Neighbouring policies of one tier and direction that have the same selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyGroup {
+    direction: Direction,
+    policies: Arc<[PolicyId]>,
+    chain: ChainName,
+}
+
+impl PolicyGroup {
+    /// A group of these policies, in order of evaluation.
+    #[must_use]
+    pub fn new(direction: Direction, selector: &SelectorText, policies: impl Into<Arc<[PolicyId]>>) -> Self {
+        let policies = policies.into();
+        let chain = group_chain(direction, selector.as_str(), &policies);
+        Self { direction, policies, chain }
+    }
+
+    /// Cuts a tier's policies into groups. `selector_of` tells a policy's selector; a policy whose selector is not
+    /// known is alone in its group.
+    pub fn of_tier<'a>(
+        direction: Direction,
+        policies: &'a [PolicyId],
+        mut selector_of: impl FnMut(&'a PolicyId) -> Option<&'a SelectorText>,
+    ) -> Vec<Self> {
+        let selectors: Vec<Option<&SelectorText>> = policies.iter().map(&mut selector_of).collect();
+        let unknown = SelectorText::new("");
+        let mut rest = policies;
+        selectors
+            .chunk_by(|a, b| a.is_some() && a == b)
+            .map(|run| {
+                let (group, after) = rest.split_at(run.len());
+                rest = after;
+                Self::new(direction, run[0].unwrap_or(&unknown), group)
+            })
+            .collect()
+    }
+
+    /// The direction that the policies govern.
+    #[must_use]
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// The policies in order of evaluation, staged ones included.
+    #[must_use]
+    pub fn policies(&self) -> &[PolicyId] {
+        &self.policies
+    }
+
+    /// The name of the group's own chain, should it need one.
+    #[must_use]
+    pub fn chain_name(&self) -> ChainName {
+        self.chain
+    }
+
+    /// The policies that the kernel sees: all but the staged ones.
+    pub fn enforced(&self) -> impl Iterator<Item = &PolicyId> {
+        self.policies.iter().filter(|id| !id.kind.is_staged())
+    }
+
+    /// Whether endpoints jump to the policies themselves, because a chain for at most one policy is not worth it.
+    #[must_use]
+    pub fn is_inlined(&self) -> bool {
+        self.enforced().nth(1).is_none()
+    }
+
+    /// The chains that an endpoint jumps to for this group.
+    pub(crate) fn targets(&self) -> Vec<ChainName> {
+        if self.is_inlined() {
+            self.enforced().map(|id| policy_chain(self.direction, id)).collect()
+        } else {
+            vec![self.chain]
+        }
+    }
+}
+
+/// A tier's policies for one endpoint, grouped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierGroups {
+    /// The tier.
+    pub name: TierName,
+    /// What happens at its end; `None` (an unknown tier) denies.
+    pub default_action: Option<TierDefaultAction>,
+    /// Policies for traffic to the endpoint.
+    pub ingress: Vec<PolicyGroup>,
+    /// Policies for traffic from the endpoint.
+    pub egress: Vec<PolicyGroup>,
+}
+
+impl TierGroups {
+    /// The groups of one direction.
+    #[must_use]
+    pub fn groups(&self, direction: Direction) -> &[PolicyGroup] {
+        match direction {
+            Direction::Ingress => &self.ingress,
+            Direction::Egress => &self.egress,
+        }
+    }
+}
+
+impl Renderer {
+    /// The chain of a group, the same in every table and family. Only groups that are not inlined are jumped to.
+    #[must_use]
+    pub fn policy_group(&self, group: &PolicyGroup) -> Chain {
+        /// After how many policies the chain looks for a verdict; in between, each jump does.
+        const STRIDE: usize = 5;
+
+        let verdict = self.marks().verdict();
+        let mut rules = Vec::new();
+        for (i, id) in group.enforced().enumerate() {
+            let starts_stride = i % STRIDE == 0;
+            if starts_stride && i > 0 {
+                rules.push(
+                    Rule::when(Matches::new().mark_not_clear(verdict), Action::Return).comment("Return on verdict"),
+                );
+            }
+            let undecided = if starts_stride { Matches::new() } else { Matches::new().mark_clear(verdict) };
+            rules.push(Rule::when(undecided, Action::Jump(policy_chain(group.direction, id))));
+        }
+        Chain::new(group.chain, rules)
+    }
+}

@@ -1,0 +1,229 @@
+//! The names of all chains and of the IP sets that rules refer to.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha3::{Digest as _, Sha3_224};
+use tortie_iptables::{ChainName, ChainPrefix, InvalidName, IpSetName};
+use tortie_model::{Direction, Family, IfaceName, PolicyId, ProfileName};
+
+/// Chains whose names are fixed (`felix/rules/rule_defs.go`).
+pub mod chain {
+    use tortie_iptables::ChainName;
+
+    macro_rules! chains {
+        ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+            $($(#[$doc])* pub const $name: ChainName = ChainName::from_static($text);)*
+        };
+    }
+
+    chains! {
+        /// Hooked into INPUT.
+        INPUT = "cali-INPUT";
+        /// Hooked into FORWARD.
+        FORWARD = "cali-FORWARD";
+        /// Hooked into OUTPUT.
+        OUTPUT = "cali-OUTPUT";
+        /// Hooked into PREROUTING.
+        PREROUTING = "cali-PREROUTING";
+        /// Hooked into POSTROUTING.
+        POSTROUTING = "cali-POSTROUTING";
+        /// From workloads to the host.
+        WORKLOAD_TO_HOST = "cali-wl-to-host";
+        /// Inbound connections that no policy can cut.
+        FAILSAFE_IN = "cali-failsafe-in";
+        /// Outbound connections that no policy can cut.
+        FAILSAFE_OUT = "cali-failsafe-out";
+        /// Workloads, by the interface that a packet comes from.
+        FROM_WORKLOAD = "cali-from-wl-dispatch";
+        /// Workloads, by the interface that a packet goes to.
+        TO_WORKLOAD = "cali-to-wl-dispatch";
+        /// Host endpoints, by the interface that a packet to the host comes from.
+        FROM_HOST_ENDPOINT = "cali-from-host-endpoint";
+        /// Host endpoints, by the interface that a packet from the host goes to.
+        TO_HOST_ENDPOINT = "cali-to-host-endpoint";
+        /// Host endpoints, by the interface that a forwarded packet comes from.
+        FROM_HOST_ENDPOINT_FORWARD = "cali-from-hep-forward";
+        /// Host endpoints, by the interface that a forwarded packet goes to.
+        TO_HOST_ENDPOINT_FORWARD = "cali-to-hep-forward";
+        /// Service addresses that nobody translated.
+        CIDR_BLOCK = "cali-cidr-block";
+        /// Workloads that may use foreign source addresses.
+        RPF_SKIP = "cali-rpf-skip";
+        /// Packets that `WireGuard` decrypted.
+        WIREGUARD_INCOMING_MARK = "cali-wireguard-incoming-mark";
+        /// DSCP values for traffic that leaves the cluster.
+        EGRESS_DSCP = "cali-egress-dscp";
+        /// Destination translation of floating addresses.
+        FIP_DNAT = "cali-fip-dnat";
+        /// Source translation of floating addresses.
+        FIP_SNAT = "cali-fip-snat";
+        /// Masquerading of pools.
+        NAT_OUTGOING = "cali-nat-outgoing";
+        /// IPVS: is the packet forwarded rather than for the host?
+        FORWARD_CHECK = "cali-forward-check";
+        /// IPVS: policy for forwarded packets in OUTPUT.
+        FORWARD_ENDPOINT_MARK = "cali-forward-endpoint-mark";
+        /// IPVS: from interface to endpoint number.
+        SET_ENDPOINT_MARK = "cali-set-endpoint-mark";
+        /// IPVS: from endpoint number to endpoint chain.
+        FROM_ENDPOINT_MARK = "cali-from-endpoint-mark";
+    }
+}
+
+/// Ids of IP sets that exist without a policy asking for them (`felix/rules/rule_defs.go`).
+pub mod static_set {
+    macro_rules! ids {
+        ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+            $($(#[$doc])* pub const $name: &str = $text;)*
+        };
+    }
+
+    ids! {
+        /// Addresses of all nodes.
+        ALL_HOSTS = "all-hosts-net";
+        /// Addresses of this node.
+        THIS_HOST = "this-host";
+        /// All pools.
+        NETWORK_POOLS = "network-ip-pools";
+        /// Pools that are masqueraded.
+        MASQUERADE_POOLS = "masq-ipam-pools";
+        /// Nodes that VXLAN packets may come from.
+        VXLAN_SOURCES = "all-vxlan-net";
+        /// Workloads whose traffic gets a DSCP value.
+        DSCP_SOURCES = "dscp-src-net";
+        /// Workloads of an Istio ambient mesh.
+        ISTIO_WORKLOADS = "all-istio-weps";
+    }
+}
+
+/// What a chain of an endpoint is for; each has its own prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EndpointChain {
+    /// `cali-tw-`: to a workload.
+    ToWorkload,
+    /// `cali-fw-`: from a workload.
+    FromWorkload,
+    /// `cali-th-`: from the host through a host endpoint.
+    ToHost,
+    /// `cali-fh-`: to the host through a host endpoint.
+    FromHost,
+    /// `cali-thfw-`: forwarded, leaving by a host endpoint.
+    ToHostForward,
+    /// `cali-fhfw-`: forwarded, entering by a host endpoint.
+    FromHostForward,
+    /// `cali-sm-`: marks a packet with the endpoint's number (IPVS).
+    SetMark,
+}
+
+impl EndpointChain {
+    const fn prefix(self) -> ChainPrefix {
+        const TO_WORKLOAD: ChainPrefix = ChainPrefix::new("cali-tw-");
+        const FROM_WORKLOAD: ChainPrefix = ChainPrefix::new("cali-fw-");
+        const TO_HOST: ChainPrefix = ChainPrefix::new("cali-th-");
+        const FROM_HOST: ChainPrefix = ChainPrefix::new("cali-fh-");
+        const TO_HOST_FORWARD: ChainPrefix = ChainPrefix::new("cali-thfw-");
+        const FROM_HOST_FORWARD: ChainPrefix = ChainPrefix::new("cali-fhfw-");
+        const SET_MARK: ChainPrefix = ChainPrefix::new("cali-sm-");
+        match self {
+            Self::ToWorkload => TO_WORKLOAD,
+            Self::FromWorkload => FROM_WORKLOAD,
+            Self::ToHost => TO_HOST,
+            Self::FromHost => FROM_HOST,
+            Self::ToHostForward => TO_HOST_FORWARD,
+            Self::FromHostForward => FROM_HOST_FORWARD,
+            Self::SetMark => SET_MARK,
+        }
+    }
+}
+
+/// The pseudo interface of a host endpoint that stands for every interface of the host
+/// (`felix/dataplane/linux/endpoint_mgr.go`).
+#[must_use]
+pub fn any_interface() -> IfaceName {
+    IfaceName::from("any-interface-at-all")
+}
+
+/// A chain of the endpoint that has this interface.
+#[must_use]
+pub fn endpoint_chain(chain: EndpointChain, interface: &str) -> ChainName {
+    ChainName::limited(chain.prefix(), interface)
+}
+
+/// The chain of a policy's rules for one direction.
+#[must_use]
+pub fn policy_chain(direction: Direction, id: &PolicyId) -> ChainName {
+    const INBOUND: ChainPrefix = ChainPrefix::new("cali-pi-");
+    const OUTBOUND: ChainPrefix = ChainPrefix::new("cali-po-");
+    let prefix = match direction {
+        Direction::Ingress => INBOUND,
+        Direction::Egress => OUTBOUND,
+    };
+    ChainName::limited(prefix, &policy_id_text(id))
+}
+
+/// The chain of a profile's rules for one direction.
+#[must_use]
+pub fn profile_chain(direction: Direction, name: &ProfileName) -> ChainName {
+    const INBOUND: ChainPrefix = ChainPrefix::new("cali-pri-");
+    const OUTBOUND: ChainPrefix = ChainPrefix::new("cali-pro-");
+    let prefix = match direction {
+        Direction::Ingress => INBOUND,
+        Direction::Egress => OUTBOUND,
+    };
+    ChainName::limited(prefix, name.as_str())
+}
+
+/// A policy's id as names and flow logs carry it: `kind/namespace/name` or `kind/name`, the kind short
+/// (`felix/types/policy_id.go`).
+#[must_use]
+pub fn policy_id_text(id: &PolicyId) -> String {
+    let kind = id.kind.short_name();
+    if id.namespace.is_empty() { format!("{kind}/{}", id.name) } else { format!("{kind}/{}/{}", id.namespace, id.name) }
+}
+
+/// The chain of a group of policies: a hash of the selector, the direction and all policies in order, staged ones
+/// included (`felix/rules/endpoints.go`).
+#[must_use]
+pub fn group_chain(direction: Direction, selector: &str, policies: &[PolicyId]) -> ChainName {
+    const INBOUND: ChainPrefix = ChainPrefix::new("cali-gi-");
+    const OUTBOUND: ChainPrefix = ChainPrefix::new("cali-go-");
+    /// What fits behind the prefix.
+    const UID_LEN: usize = 20;
+
+    let (prefix, word) = match direction {
+        Direction::Ingress => (INBOUND, "inbound"),
+        Direction::Egress => (OUTBOUND, "outbound"),
+    };
+    let mut hasher = Sha3_224::new();
+    let mut line = |text: &str| {
+        hasher.update(text);
+        hasher.update("\n");
+    };
+    line(selector);
+    line(word);
+    line(&policies.len().to_string());
+    for PolicyId { kind, namespace, name } in policies {
+        line(&format!("{{Name: {name}, Namespace: {namespace}, Kind: {kind}}}"));
+    }
+    let mut uid = URL_SAFE_NO_PAD.encode(hasher.finalize());
+    uid.truncate(UID_LEN);
+    // A uid that starts with `_` must not be hashed again, as `limited` would do.
+    ChainName::new(&[prefix.as_str(), &uid].concat()).unwrap_or_else(|_| ChainName::limited(prefix, &uid))
+}
+
+/// The name of an IP set in the kernel: `cali40` or `cali60` and the id, cut at 31 bytes
+/// (`felix/ipsets/ipset_defs.go`).
+///
+/// # Errors
+/// [`InvalidName`] if the id has characters that an `iptables-restore` line cannot hold.
+pub fn ip_set_name(family: Family, id: &str) -> Result<IpSetName, InvalidName> {
+    let prefix = match family {
+        Family::V4 => "cali40",
+        Family::V6 => "cali60",
+    };
+    let mut end = id.len().min(IpSetName::MAX_LEN - prefix.len());
+    while !id.is_char_boundary(end) {
+        end -= 1;
+    }
+    IpSetName::new(&[prefix, &id[..end]].concat())
+}

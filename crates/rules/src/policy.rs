@@ -1,0 +1,274 @@
+//! The chains of policies and profiles: what each rule of a policy becomes (`felix/rules/policy.go`).
+//!
+//! A policy chain only gives a verdict: it sets the accept or the pass mark and returns, or denies at once. What a
+//! verdict means is up to the endpoint's chain.
+
+mod blocks;
+mod conditions;
+
+use std::sync::Arc;
+
+use tortie_iptables::{Action, Chain, ChainName, LogPrefix, MarkBits, Matches, Origin, Rule};
+use tortie_model::desired::{self, RuleView, Rules};
+use tortie_model::{Direction, Family, PolicyId, ProfileName, RuleAction, TierName};
+
+pub use self::conditions::InvalidCondition;
+use self::conditions::{Conditions, Parsed};
+use crate::endpoint::word;
+use crate::names::{policy_chain, policy_id_text, profile_chain};
+use crate::nflog::{OwnerKind, Verdict, nflog, rule_prefix};
+use crate::renderer::Renderer;
+
+/// Both chains of a policy or profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyChains {
+    /// For traffic to endpoints.
+    pub inbound: Chain,
+    /// For traffic from endpoints.
+    pub outbound: Chain,
+    /// Rules that could not be rendered as they are.
+    pub problems: Vec<RuleProblem>,
+}
+
+/// A rule that `iptables` cannot express, and what became of it.
+///
+/// Written out as it is, the rule would make `iptables-restore` refuse everything else in the table as well.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{owner}: {} rule {index}: {condition}; {}", word(*.direction), .instead.explain())]
+pub struct RuleProblem {
+    /// The policy or profile.
+    pub owner: String,
+    /// Which of its two lists.
+    pub direction: Direction,
+    /// The rule's place in the list, counted from 0.
+    pub index: usize,
+    /// What cannot be expressed.
+    pub condition: InvalidCondition,
+    /// What was done.
+    pub instead: Instead,
+}
+
+/// What becomes of a rule that cannot be expressed: whatever lets no packet through that the rule would not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Instead {
+    /// Rules that allow or log: the rule is left out.
+    LeftOut,
+    /// Rules that deny, or pass to the next tier: all that the expressible conditions match is denied. Without a pass
+    /// rule, packets that it keeps from the rest of the tier could be allowed there.
+    DeniesMore,
+}
+
+impl Instead {
+    const fn explain(self) -> &'static str {
+        match self {
+            Self::LeftOut => "the rule is left out",
+            Self::DeniesMore => "the rule denies everything that its other conditions match",
+        }
+    }
+}
+
+/// What a list of rules belongs to.
+struct Context<'a> {
+    owner: Owner<'a>,
+    origin: Arc<str>,
+    direction: Direction,
+    family: Family,
+    untracked: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Owner<'a> {
+    Policy(&'a PolicyId, &'a TierName),
+    Profile(&'a ProfileName),
+}
+
+impl Renderer {
+    /// The chains of a policy in one family, the same for every table; `None` for a staged policy, which is never
+    /// programmed.
+    #[must_use]
+    pub fn policy(&self, id: &PolicyId, policy: &desired::Policy, family: Family) -> Option<PolicyChains> {
+        if id.kind.is_staged() {
+            return None;
+        }
+        let name = if id.namespace.is_empty() {
+            format!("{} {}", id.kind, id.name)
+        } else {
+            format!("{} {}/{}", id.kind, id.namespace, id.name)
+        };
+        let context = |direction| Context {
+            owner: Owner::Policy(id, &policy.source.tier),
+            origin: id.to_string().into(),
+            direction,
+            family,
+            untracked: policy.source.untracked,
+        };
+        let chain_name = |direction| policy_chain(direction, id);
+        Some(self.both(&policy.inbound, &policy.outbound, &name, context, chain_name))
+    }
+
+    /// The chains of a profile in one family.
+    #[must_use]
+    pub fn profile(&self, name: &ProfileName, profile: &desired::Profile, family: Family) -> PolicyChains {
+        let context = |direction| Context {
+            owner: Owner::Profile(name),
+            origin: format!("Profile/{name}").into(),
+            direction,
+            family,
+            untracked: false,
+        };
+        let chain_name = |direction| profile_chain(direction, name);
+        self.both(&profile.inbound, &profile.outbound, &format!("Profile {name}"), context, chain_name)
+    }
+
+    fn both<'a>(
+        &self,
+        inbound: &Rules,
+        outbound: &Rules,
+        name: &str,
+        context: impl Fn(Direction) -> Context<'a>,
+        chain_name: impl Fn(Direction) -> ChainName,
+    ) -> PolicyChains {
+        let mut problems = Vec::new();
+        let mut chain = |direction, rules| {
+            let mut rendered = self.rules(rules, &context(direction), &mut problems);
+            if rendered.is_empty() {
+                // The comment still says whose chain it is.
+                rendered.push(Rule::default());
+            }
+            rendered[0].add_comment(format!("{name} {}", word(direction)));
+            Chain::new(chain_name(direction), rendered)
+        };
+        let inbound = chain(Direction::Ingress, inbound);
+        let outbound = chain(Direction::Egress, outbound);
+        PolicyChains { inbound, outbound, problems }
+    }
+
+    fn rules(&self, rules: &Rules, context: &Context<'_>, problems: &mut Vec<RuleProblem>) -> Vec<Rule> {
+        let mut rendered = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            self.rule(rule, index, context, &mut rendered, problems);
+        }
+        // The chain returns at its end anyway.
+        while rendered.last().is_some_and(|rule| rule.action == Some(Action::Return)) {
+            rendered.pop();
+        }
+        rendered
+    }
+
+    fn rule(
+        &self,
+        rule: RuleView<'_>,
+        index: usize,
+        context: &Context<'_>,
+        rendered: &mut Vec<Rule>,
+        problems: &mut Vec<RuleProblem>,
+    ) {
+        let Some(Parsed { conditions, invalid }) = Conditions::parse(rule, context.family) else { return };
+        let mut action = rule.action();
+        if !invalid.is_empty() {
+            let instead = match action {
+                RuleAction::Unspecified | RuleAction::Allow | RuleAction::Log => Instead::LeftOut,
+                RuleAction::Deny | RuleAction::NextTier => Instead::DeniesMore,
+            };
+            problems.extend(invalid.into_iter().map(|condition| RuleProblem {
+                owner: context.origin.to_string(),
+                direction: context.direction,
+                index,
+                condition,
+                instead,
+            }));
+            match instead {
+                Instead::LeftOut => return,
+                Instead::DeniesMore => action = RuleAction::Deny,
+            }
+        }
+
+        let start = rendered.len();
+        let matches = blocks::render(conditions, self.marks(), context.family, rendered);
+        self.verdict(action, matches, index, context, rendered);
+
+        let mut annotations: Vec<_> = rule.rule.annotations.iter().collect();
+        annotations.sort();
+        let u32_index = u32::try_from(index).ok();
+        for made in &mut rendered[start..] {
+            for (key, value) in &annotations {
+                made.add_comment(format!("{key}={value}"));
+            }
+            made.origin = Some(Origin { owner: Arc::clone(&context.origin), part: u32_index });
+        }
+    }
+
+    /// What happens to packets that pass `matches`.
+    fn verdict(
+        &self,
+        action: RuleAction,
+        matches: Matches,
+        index: usize,
+        context: &Context<'_>,
+        rules: &mut Vec<Rule>,
+    ) {
+        let marks = self.marks();
+        let (verdict, mark, last): (Verdict, MarkBits, Action) = match action {
+            RuleAction::Unspecified | RuleAction::Allow => (Verdict::Allow, marks.accept, Action::Return),
+            RuleAction::NextTier => (Verdict::Pass, marks.pass, Action::Return),
+            RuleAction::Deny => (Verdict::Deny, marks.drop, self.deny()),
+            RuleAction::Log => {
+                // The limit comes first, as in the original, though packets that do not match take tokens by it.
+                let limited = Matches::new()
+                    .and_maybe(self.config().log.limit, |all, (rate, burst)| all.limit(rate, burst))
+                    .and_all(matches);
+                rules.push(Rule::when(limited, Action::Log(self.log_prefix(context))));
+                return;
+            }
+        };
+        // One match, then several actions: the mark carries the result from the one to the others.
+        rules.push(Rule::when(matches, Action::SetMark(mark)));
+        let matched = || Matches::new().mark_set(mark);
+        if self.config().flow_logs && !context.untracked {
+            let (kind, owner) = match context.owner {
+                Owner::Policy(id, _) => (OwnerKind::Policy, policy_id_text(id)),
+                Owner::Profile(name) => (OwnerKind::Profile, name.to_string()),
+            };
+            let prefix = rule_prefix(verdict, kind, context.direction, index, &owner);
+            rules.push(Rule::when(matched(), nflog(context.direction, &prefix)));
+        }
+        rules.push(Rule::when(matched(), last));
+    }
+
+    /// `LogPrefix` with `%t`, `%k`, `%n` and `%p` filled in.
+    fn log_prefix(&self, context: &Context<'_>) -> LogPrefix {
+        const DEFAULT: &str = "calico-packet";
+        let format = match self.config().log.prefix.as_str() {
+            "" => DEFAULT,
+            configured => configured,
+        };
+        let (kind, namespace, name, tier) = match context.owner {
+            Owner::Policy(id, tier) => (id.kind.short_name(), &*id.namespace, &*id.name, tier.as_str()),
+            Owner::Profile(name) => ("pro", "", name.as_str(), ""),
+        };
+        let mut prefix = String::new();
+        let mut rest = format;
+        while let Some((before, after)) = rest.split_once('%') {
+            prefix.push_str(before);
+            let known = match after.chars().next() {
+                Some('t') => tier.to_owned(),
+                Some('k') => kind.to_owned(),
+                Some('n') => name.to_owned(),
+                Some('p') if namespace.is_empty() => name.to_owned(),
+                Some('p') => format!("{namespace}/{name}"),
+                _ => {
+                    prefix.push('%');
+                    rest = after;
+                    continue;
+                }
+            };
+            prefix.push_str(&known);
+            rest = &after[1..];
+        }
+        prefix.push_str(rest);
+        LogPrefix::new(&prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! A rule's conditions in one family, parsed: whatever is in here can be written down.
+
+use tortie_iptables::{IcmpType, IpSetName, Net, PortRange, Protocol};
+use tortie_model::desired::{RuleView, SetIds};
+use tortie_model::{Cidr, EntityMatch, Family, IpSetId, NamedProtocol, PortSpec};
+
+use crate::names::ip_set_name;
+
+/// A condition that `iptables` cannot express.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidCondition {
+    /// Only TCP, UDP, UDP-Lite and SCTP have ports.
+    #[error("ports need a protocol that has ports")]
+    PortsWithoutProtocol,
+    /// There is no such port.
+    #[error("port range {first}:{last} is empty")]
+    EmptyPortRange {
+        /// The lowest port.
+        first: u16,
+        /// The highest port.
+        last: u16,
+    },
+    /// Only ICMP has types.
+    #[error("an ICMP type needs protocol ICMP or ICMPv6")]
+    IcmpTypeWithoutProtocol,
+    /// The type is missing.
+    #[error("an ICMP code needs an ICMP type")]
+    IcmpCodeWithoutType,
+    /// A set that cannot be named in a rule.
+    #[error("IP set id {0:?} is not a name")]
+    IpSetId(String),
+}
+
+/// What a packet must be for the rule to apply, in one family.
+#[derive(Debug, Default)]
+pub(super) struct Conditions {
+    pub(super) protocol: Option<Protocol>,
+    pub(super) not_protocol: Option<Protocol>,
+    pub(super) source: EndConditions,
+    pub(super) destination: EndConditions,
+    pub(super) icmp: Option<IcmpType>,
+    pub(super) not_icmp: Option<IcmpType>,
+}
+
+/// What one end of the packet must be.
+#[derive(Debug, Default)]
+pub(super) struct EndConditions {
+    /// In one of these, unless there are none.
+    pub(super) nets: Vec<Net>,
+    /// In none of these.
+    pub(super) not_nets: Vec<Net>,
+    /// In all of these.
+    pub(super) sets: Vec<IpSetName>,
+    /// In none of these.
+    pub(super) not_sets: Vec<IpSetName>,
+    /// In all of these, with protocol and port.
+    pub(super) ip_port_sets: Vec<IpSetName>,
+    /// One of these, or in one of `named_ports`, unless there are none of both.
+    pub(super) ports: Vec<PortRange>,
+    /// None of these.
+    pub(super) not_ports: Vec<PortRange>,
+    /// See `ports`.
+    pub(super) named_ports: Vec<IpSetName>,
+    /// In none of these, with protocol and port.
+    pub(super) not_named_ports: Vec<IpSetName>,
+}
+
+/// The conditions that can be expressed, and those that cannot and are therefore missing.
+pub(super) struct Parsed {
+    pub(super) conditions: Conditions,
+    pub(super) invalid: Vec<InvalidCondition>,
+}
+
+impl Conditions {
+    /// `None` if no packet of the family can match.
+    pub(super) fn parse(view: RuleView<'_>, family: Family) -> Option<Parsed> {
+        let RuleView { rule, sets } = view;
+        if view.ip_version().is_some_and(|only| only != family) {
+            return None;
+        }
+        let mut parser = Parser { family, invalid: Vec::new() };
+        let protocol = rule.protocol.map(protocol);
+        let (icmp, not_icmp) =
+            (parser.icmp(rule.icmp_type, rule.icmp_code), parser.icmp(rule.not_icmp_type, rule.not_icmp_code));
+        let (icmp, not_icmp) = parser.icmp_of_protocol(protocol, icmp, not_icmp)?;
+        let source = EndConditions {
+            sets: parser.sets(&sets.src),
+            not_sets: parser.sets(&sets.not_src),
+            ip_port_sets: Vec::new(),
+            not_named_ports: parser.sets(&sets.not_src_named_ports),
+            ..parser.end(&rule.source, protocol, &sets.src_named_ports)?
+        };
+        let destination = EndConditions {
+            sets: parser.sets(&sets.dst),
+            not_sets: parser.sets(&sets.not_dst),
+            ip_port_sets: parser.sets(&sets.dst_ip_ports),
+            not_named_ports: parser.sets(&sets.not_dst_named_ports),
+            ..parser.end(&rule.destination, protocol, &sets.dst_named_ports)?
+        };
+        let not_protocol = rule.not_protocol.map(self::protocol);
+        let conditions = Self { protocol, not_protocol, source, destination, icmp, not_icmp };
+        Some(Parsed { conditions, invalid: parser.invalid })
+    }
+}
+
+struct Parser {
+    family: Family,
+    invalid: Vec<InvalidCondition>,
+}
+
+impl Parser {
+    /// Networks and numeric ports of one end.
+    fn end(&mut self, end: &EntityMatch, protocol: Option<Protocol>, named_ports: &SetIds) -> Option<EndConditions> {
+        let nets = self.nets(&end.nets)?;
+        let not_nets = self.nets(&end.not_nets)?;
+        if not_nets.iter().any(|net| net.prefix_len() == 0) {
+            // Nothing is outside of everything. The kernel could not even be asked.
+            return None;
+        }
+        let mut named = self.sets(named_ports);
+        let ports = self.ports(&end.ports, protocol);
+        let ports = if named.len() < named_ports.len() { None } else { ports };
+        // Alternatives: without one of them, none may be asked for.
+        let ports = ports.unwrap_or_else(|| {
+            named.clear();
+            Vec::new()
+        });
+        let not_ports = self.ports(&end.not_ports, protocol).unwrap_or_default();
+        Some(EndConditions { nets, not_nets, ports, not_ports, named_ports: named, ..EndConditions::default() })
+    }
+
+    /// Networks of this family; `None` if there are networks, but all are of the other.
+    fn nets(&self, all: &[Cidr]) -> Option<Vec<Net>> {
+        let ours: Vec<Net> = all
+            .iter()
+            .filter(|cidr| cidr.family() == self.family)
+            .filter_map(|cidr| Net::new(cidr.address(), cidr.prefix_len()))
+            .collect();
+        (!ours.is_empty() || all.is_empty()).then_some(ours)
+    }
+
+    /// The numeric ports; `None` if they cannot be asked for. Named ports arrive as sets.
+    fn ports(&mut self, specs: &[PortSpec], protocol: Option<Protocol>) -> Option<Vec<PortRange>> {
+        let mut ranges = Vec::new();
+        for spec in specs {
+            let &PortSpec::Range { first, last } = spec else { continue };
+            match PortRange::new(first, last) {
+                Some(range) => ranges.push(range),
+                None => {
+                    self.invalid.push(InvalidCondition::EmptyPortRange { first, last });
+                    return None;
+                }
+            }
+        }
+        if !ranges.is_empty() && !protocol.is_some_and(Protocol::has_ports) {
+            self.invalid.push(InvalidCondition::PortsWithoutProtocol);
+            return None;
+        }
+        Some(ranges)
+    }
+
+    fn sets(&mut self, ids: &[IpSetId]) -> Vec<IpSetName> {
+        let name = |id: &IpSetId| {
+            ip_set_name(self.family, id.as_str())
+                .map_err(|_| self.invalid.push(InvalidCondition::IpSetId(id.as_str().to_owned())))
+                .ok()
+        };
+        ids.iter().filter_map(name).collect()
+    }
+
+    fn icmp(&mut self, number: Option<u8>, code: Option<u8>) -> Option<IcmpType> {
+        if number.is_none() && code.is_some() {
+            self.invalid.push(InvalidCondition::IcmpCodeWithoutType);
+        }
+        number.map(|number| IcmpType { number, code })
+    }
+
+    /// ICMP types can only be asked of the table's own ICMP. `None` if the rule is about the other family's.
+    fn icmp_of_protocol(
+        &mut self,
+        protocol: Option<Protocol>,
+        icmp: Option<IcmpType>,
+        not_icmp: Option<IcmpType>,
+    ) -> Option<(Option<IcmpType>, Option<IcmpType>)> {
+        let (own, other) = match self.family {
+            Family::V4 => (Protocol::Icmp.number(), Protocol::IcmpV6.number()),
+            Family::V6 => (Protocol::IcmpV6.number(), Protocol::Icmp.number()),
+        };
+        if icmp.is_none() && not_icmp.is_none() {
+            return Some((None, None));
+        }
+        match protocol.map(Protocol::number) {
+            Some(number) if number == own => Some((icmp, not_icmp)),
+            Some(number) if number == other => None,
+            _ => {
+                self.invalid.push(InvalidCondition::IcmpTypeWithoutProtocol);
+                Some((None, None))
+            }
+        }
+    }
+}
+
+fn protocol(protocol: tortie_model::Protocol) -> Protocol {
+    match protocol {
+        tortie_model::Protocol::Number(number) => Protocol::Number(number),
+        tortie_model::Protocol::Named(name) => match name {
+            NamedProtocol::Tcp => Protocol::Tcp,
+            NamedProtocol::Udp => Protocol::Udp,
+            NamedProtocol::Icmp => Protocol::Icmp,
+            NamedProtocol::Icmpv6 => Protocol::IcmpV6,
+            NamedProtocol::Sctp => Protocol::Sctp,
+            NamedProtocol::UdpLite => Protocol::UdpLite,
+        },
+    }
+}

@@ -1,0 +1,70 @@
+//! The renderer: a configuration and what every chain needs of it.
+
+use tortie_iptables::{Action, InterfacePattern, IpSetName, Matches, Rule};
+use tortie_model::Family;
+
+use crate::config::RulesConfig;
+use crate::marks::Marks;
+use crate::names;
+
+/// Renders chains for one configuration.
+///
+/// Every method is a pure function of the configuration and its arguments: the same state gives the same chains, in
+/// whatever order the state came about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renderer {
+    config: RulesConfig,
+}
+
+impl Renderer {
+    /// A renderer for this configuration.
+    #[must_use]
+    pub const fn new(config: RulesConfig) -> Self {
+        Self { config }
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub const fn config(&self) -> &RulesConfig {
+        &self.config
+    }
+
+    pub(crate) const fn marks(&self) -> &Marks {
+        &self.config.marks
+    }
+
+    pub(crate) const fn deny(&self) -> Action {
+        self.config.deny.action()
+    }
+
+    /// `Drop …` or `Reject …`, as the configuration has it.
+    pub(crate) fn deny_comment(&self, rest: &str) -> String {
+        format!("{} {rest}", self.config.deny.word())
+    }
+
+    /// The interfaces of workloads, one pattern for each configured prefix.
+    pub(crate) fn workload_interfaces(&self) -> impl Iterator<Item = InterfacePattern> + '_ {
+        self.config.workload_prefixes.iter().copied().map(InterfacePattern::prefix)
+    }
+
+    /// `action` if policy has accepted the packet.
+    pub(crate) fn if_accepted(&self, action: Action) -> Rule {
+        Rule::when(Matches::new().mark_set(self.marks().accept), action)
+    }
+}
+
+/// The kernel's name of a set that is part of the program.
+pub(crate) fn static_set(family: Family, id: &'static str) -> IpSetName {
+    names::ip_set_name(family, id).unwrap_or(UNNAMED_SET)
+}
+
+/// Never used: the ids of [`names::static_set`] are all legal.
+const UNNAMED_SET: IpSetName = IpSetName::from_static("cali-unnamed");
+
+/// The driver's word for a family.
+pub(crate) const fn table_family(family: Family) -> tortie_iptables::Family {
+    match family {
+        Family::V4 => tortie_iptables::Family::V4,
+        Family::V6 => tortie_iptables::Family::V6,
+    }
+}
