@@ -1,1 +1,4 @@
-//! Tortie: a network-policy agent that enforces Kubernetes and Calico policy on Linux.
+//! The Tortie agent: command line, configuration, and everything that touches the world.
+#![forbid(unsafe_code)]
+
+pub mod config;

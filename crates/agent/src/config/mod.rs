@@ -1,0 +1,18 @@
+//! Felix's configuration: the same names, sources, precedence and treatment of bad values
+//! (`felix/config/config_params.go`).
+//!
+//! Every source keeps its raw values; [`Sources::resolve`] parses all of them, also those that a higher source
+//! overrides, so that each bad value is reported. A bad value counts as the default, not as the next lower source's.
+
+mod params;
+mod parse;
+mod resolve;
+mod sources;
+
+pub use params::{
+    AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, IptablesBackend, LogSeverity,
+    NatOutgoingExclusions, NftablesMode, ServiceLoopPrevention, Switch, WorkloadSourceSpoofing,
+};
+pub use parse::{FailsafePort, LogRate};
+pub use resolve::{ConfigError, Notice, Resolved};
+pub use sources::{Raw, Sources, from_environment, from_file_text};

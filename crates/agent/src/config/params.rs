@@ -1,0 +1,292 @@
+//! The parameters: name, type, default, and how a bad value is treated.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use regex::Regex;
+
+use super::parse::{self, FailsafePort, LogRate, Parsed, choices};
+
+choices!(
+    /// Which of the two iptables implementations programs the kernel.
+    IptablesBackend {
+        /// Found out at start.
+        Auto = "auto",
+        /// The original, `x_tables`.
+        Legacy = "legacy",
+        /// The one on top of nftables.
+        Nft = "nft",
+    }
+);
+choices!(
+    /// Where the hooks go in the kernel's chains.
+    ChainInsertMode {
+        /// First.
+        Insert = "insert",
+        /// Last.
+        Append = "append",
+    }
+);
+choices!(
+    /// What becomes of traffic from a workload to its host that policy allows.
+    EndpointToHostAction {
+        /// Dropped all the same.
+        Drop = "DROP",
+        /// Left to the host's own rules.
+        Return = "RETURN",
+        /// Accepted.
+        Accept = "ACCEPT",
+    }
+);
+choices!(
+    /// What becomes of traffic that policy allows.
+    AllowAction {
+        /// Accepted at once.
+        Accept = "ACCEPT",
+        /// Left to the rules that follow.
+        Return = "RETURN",
+    }
+);
+choices!(
+    /// What becomes of traffic that policy denies.
+    DenyAction {
+        /// Dropped in silence.
+        Drop = "DROP",
+        /// Refused with an ICMP error.
+        Reject = "REJECT",
+    }
+);
+choices!(
+    /// A switch.
+    Switch {
+        /// On.
+        Enabled = "Enabled",
+        /// Off.
+        Disabled = "Disabled",
+    }
+);
+choices!(
+    /// Whether native nftables is used in place of iptables.
+    NftablesMode {
+        /// Always.
+        Enabled = "Enabled",
+        /// Never.
+        Disabled = "Disabled",
+        /// Where kube-proxy does.
+        Auto = "Auto",
+    }
+);
+choices!(
+    /// What is left out of masquerading besides the pools themselves.
+    NatOutgoingExclusions {
+        /// Nothing.
+        IpPoolsOnly = "IPPoolsOnly",
+        /// The addresses of the cluster's nodes.
+        IpPoolsAndHostIps = "IPPoolsAndHostIPs",
+    }
+);
+choices!(
+    /// What becomes of traffic to service addresses that no service has.
+    ServiceLoopPrevention {
+        /// Dropped.
+        Drop = "Drop",
+        /// Refused.
+        Reject = "Reject",
+        /// Nothing.
+        Disabled = "Disabled",
+    }
+);
+choices!(
+    /// Whether a workload may ask to send from addresses that are not its own.
+    WorkloadSourceSpoofing {
+        /// It may not.
+        Disabled = "Disabled",
+        /// It may, by annotation.
+        Any = "Any",
+    }
+);
+choices!(
+    /// The least severe message that is logged.
+    LogSeverity {
+        /// Everything.
+        Trace = "TRACE",
+        /// For development.
+        Debug = "DEBUG",
+        /// What happens.
+        Info = "INFO",
+        /// What may need a look.
+        Warning = "WARNING",
+        /// What went wrong.
+        Error = "ERROR",
+        /// What ends the program.
+        Fatal = "FATAL",
+    }
+);
+
+/// How a parameter is treated beyond its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Traits {
+    /// Ignored where the datastore sets it.
+    pub(crate) local: bool,
+    /// `none` is an error.
+    pub(crate) non_zero: bool,
+    /// A bad value ends the program instead of falling back to the default.
+    pub(crate) fatal: bool,
+}
+
+const PLAIN: Traits = Traits { local: false, non_zero: false, fatal: false };
+const LOCAL: Traits = Traits { local: true, non_zero: true, fatal: false };
+const NON_ZERO: Traits = Traits { local: false, non_zero: true, fatal: false };
+const FATAL: Traits = Traits { local: false, non_zero: false, fatal: true };
+const VITAL: Traits = Traits { local: false, non_zero: true, fatal: true };
+
+/// A parameter of the table.
+pub(crate) struct Param {
+    /// Felix's name for it.
+    pub(crate) name: &'static str,
+    /// How it is treated.
+    pub(crate) traits: Traits,
+    /// Sets the field from text.
+    pub(crate) set: fn(&mut Config, &str) -> Parsed<()>,
+    /// Sets the field to its default.
+    pub(crate) reset: fn(&mut Config),
+    /// Sets the field to the value that `none` stands for.
+    pub(crate) clear: fn(&mut Config),
+}
+
+macro_rules! params {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $name:literal, $parse:expr, $default:expr, $none:expr, $traits:expr;)*) => {
+        /// The configuration in force. Each field is the Felix parameter that its documentation names.
+        #[derive(Clone, Debug)]
+        pub struct Config {
+            $(#[doc = concat!("`", $name, "`.")] $(#[$doc])* pub $field: $type,)*
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        /// Every parameter that is understood, in the order of [`Config`].
+        pub(crate) const PARAMS: &[Param] = &[$(
+            Param {
+                name: $name,
+                traits: $traits,
+                set: |config, raw| {
+                    let parse: fn(&str) -> Parsed<$type> = $parse;
+                    config.$field = parse(raw)?;
+                    Ok(())
+                },
+                reset: |config| config.$field = $default,
+                clear: |config| config.$field = $none,
+            },
+        )*];
+    };
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn default_failsafes(udp: &[u16], tcp: &[u16]) -> Vec<FailsafePort> {
+    let port = |tcp| move |port: &u16| FailsafePort { tcp, net: None, port: *port };
+    udp.iter().map(port(false)).chain(tcp.iter().map(port(true))).collect()
+}
+
+fn default_failsafe_inbound() -> Vec<FailsafePort> {
+    // The order enters rule hashes: SSH comes before DHCP.
+    let mut ports = default_failsafes(&[], &[22]);
+    ports.extend(default_failsafes(&[68], &[179, 2379, 2380, 5473, 6443, 6666, 6667]));
+    ports
+}
+
+fn default_interface_exclude() -> Vec<Regex> {
+    Regex::new("^kube-ipvs0$").into_iter().collect()
+}
+
+params! {
+    felix_hostname: String = "FelixHostname", parse::text, String::new(), String::new(), LOCAL;
+    ipv6_support: bool = "Ipv6Support", parse::boolean, true, false, PLAIN;
+    interface_prefix: Vec<String> = "InterfacePrefix", parse::iface_list, vec!["cali".into()], vec![], VITAL;
+    interface_exclude: Vec<Regex> =
+        "InterfaceExclude", parse::iface_patterns, default_interface_exclude(), vec![], PLAIN;
+    interface_refresh_interval: Duration = "InterfaceRefreshInterval", parse::seconds, secs(90), secs(0), PLAIN;
+    chain_insert_mode: ChainInsertMode =
+        "ChainInsertMode", parse::one_of, ChainInsertMode::Insert, ChainInsertMode::Insert, VITAL;
+    default_endpoint_to_host_action: EndpointToHostAction =
+        "DefaultEndpointToHostAction", parse::one_of, EndpointToHostAction::Drop, EndpointToHostAction::Drop, VITAL;
+    iptables_filter_allow_action: AllowAction =
+        "IptablesFilterAllowAction", parse::one_of, AllowAction::Accept, AllowAction::Accept, VITAL;
+    iptables_mangle_allow_action: AllowAction =
+        "IptablesMangleAllowAction", parse::one_of, AllowAction::Accept, AllowAction::Accept, VITAL;
+    iptables_filter_deny_action: DenyAction =
+        "IptablesFilterDenyAction", parse::one_of, DenyAction::Drop, DenyAction::Drop, VITAL;
+    iptables_mark_mask: u32 = "IptablesMarkMask", parse::mark_mask, 0xffff_0000, 0, VITAL;
+    iptables_backend: IptablesBackend =
+        "IptablesBackend", parse::one_of, IptablesBackend::Auto, IptablesBackend::Auto, PLAIN;
+    iptables_refresh_interval: Duration = "IptablesRefreshInterval", parse::seconds, secs(180), secs(0), PLAIN;
+    iptables_post_write_check_interval: Duration =
+        "IptablesPostWriteCheckIntervalSecs", parse::seconds, secs(5), secs(0), PLAIN;
+    iptables_lock_probe_interval: Duration =
+        "IptablesLockProbeIntervalMillis", parse::millis, Duration::from_millis(50), secs(0), PLAIN;
+    iptables_nat_outgoing_interface_filter: Option<String> =
+        "IptablesNATOutgoingInterfaceFilter", parse::iface_filter, None, None, PLAIN;
+    nat_port_range: Option<(u16, u16)> = "NATPortRange", parse::port_range, None, None, PLAIN;
+    nat_outgoing_address: Option<Ipv4Addr> = "NATOutgoingAddress", parse::ipv4, None, None, PLAIN;
+    nat_outgoing_exclusions: NatOutgoingExclusions = "NATOutgoingExclusions", parse::one_of,
+        NatOutgoingExclusions::IpPoolsOnly, NatOutgoingExclusions::IpPoolsOnly, PLAIN;
+    ipsets_refresh_interval: Duration = "IpsetsRefreshInterval", parse::seconds, secs(90), secs(0), PLAIN;
+    max_ipset_size: u32 =
+        "MaxIpsetSize", |raw| parse::integer_in(raw, 1, i64::from(u32::MAX)), 1_048_576, 0, NON_ZERO;
+    route_refresh_interval: Duration = "RouteRefreshInterval", parse::seconds, secs(90), secs(0), PLAIN;
+    route_sync_disabled: bool = "RouteSyncDisabled", parse::boolean, false, false, PLAIN;
+    remove_external_routes: bool = "RemoveExternalRoutes", parse::boolean, true, false, PLAIN;
+    device_route_protocol: u8 = "DeviceRouteProtocol", |raw| parse::integer_in(raw, 0, 255), 3, 0, PLAIN;
+    device_route_source_address: Option<Ipv4Addr> = "DeviceRouteSourceAddress", parse::ipv4, None, None, PLAIN;
+    device_route_source_address_v6: Option<Ipv6Addr> =
+        "DeviceRouteSourceAddressIPv6", parse::ipv6, None, None, PLAIN;
+    ipv4_normal_route_priority: u32 =
+        "IPv4NormalRoutePriority", |raw| parse::integer_in(raw, 1, 2_147_483_646), 1024, 1024, PLAIN;
+    ipv6_normal_route_priority: u32 =
+        "IPv6NormalRoutePriority", |raw| parse::integer_in(raw, 1, 2_147_483_646), 1024, 1024, PLAIN;
+    ip_forwarding: Switch = "IPForwarding", parse::one_of, Switch::Enabled, Switch::Disabled, PLAIN;
+    failsafe_inbound_host_ports: Vec<FailsafePort> =
+        "FailsafeInboundHostPorts", parse::failsafe_ports, default_failsafe_inbound(), vec![], FATAL;
+    failsafe_outbound_host_ports: Vec<FailsafePort> = "FailsafeOutboundHostPorts", parse::failsafe_ports,
+        default_failsafes(&[53, 67], &[179, 2379, 2380, 5473, 6443, 6666, 6667]), vec![], FATAL;
+    disable_conntrack_invalid_check: bool =
+        "DisableConntrackInvalidCheck", parse::boolean, false, false, PLAIN;
+    log_prefix: String = "LogPrefix", parse::text, "calico-packet".into(), String::new(), PLAIN;
+    log_action_rate_limit: Option<LogRate> = "LogActionRateLimit", parse::log_rate, None, None, PLAIN;
+    log_action_rate_limit_burst: u16 =
+        "LogActionRateLimitBurst", |raw| parse::integer_in(raw, 0, 9999), 5, 0, PLAIN;
+    service_loop_prevention: ServiceLoopPrevention = "ServiceLoopPrevention", parse::one_of,
+        ServiceLoopPrevention::Drop, ServiceLoopPrevention::Disabled, PLAIN;
+    workload_source_spoofing: WorkloadSourceSpoofing = "WorkloadSourceSpoofing", parse::one_of,
+        WorkloadSourceSpoofing::Disabled, WorkloadSourceSpoofing::Disabled, PLAIN;
+    allow_vxlan_packets_from_workloads: bool =
+        "AllowVXLANPacketsFromWorkloads", parse::boolean, false, false, PLAIN;
+    allow_ipip_packets_from_workloads: bool =
+        "AllowIPIPPacketsFromWorkloads", parse::boolean, false, false, PLAIN;
+    vxlan_port: u16 = "VXLANPort", parse::port, 4789, 0, PLAIN;
+    nftables_mode: NftablesMode = "NFTablesMode", parse::one_of, NftablesMode::Auto, NftablesMode::Disabled, PLAIN;
+    feature_detect_override: BTreeMap<String, String> =
+        "FeatureDetectOverride", parse::pairs, BTreeMap::new(), BTreeMap::new(), PLAIN;
+    dataplane_watchdog_timeout: Duration = "DataplaneWatchdogTimeout", parse::seconds, secs(90), secs(0), PLAIN;
+    netlink_timeout: Duration = "NetlinkTimeoutSecs", parse::seconds, secs(10), secs(0), PLAIN;
+    health_enabled: bool = "HealthEnabled", parse::boolean, false, false, PLAIN;
+    health_host: String = "HealthHost", parse::host_address, "localhost".into(), String::new(), PLAIN;
+    health_port: u16 = "HealthPort", parse::port, 9099, 0, PLAIN;
+    health_timeout_overrides: BTreeMap<String, Duration> =
+        "HealthTimeoutOverrides", parse::duration_pairs, BTreeMap::new(), BTreeMap::new(), PLAIN;
+    prometheus_metrics_enabled: bool = "PrometheusMetricsEnabled", parse::boolean, false, false, PLAIN;
+    prometheus_metrics_host: String =
+        "PrometheusMetricsHost", parse::host_address, String::new(), String::new(), PLAIN;
+    prometheus_metrics_port: u16 = "PrometheusMetricsPort", parse::port, 9091, 0, PLAIN;
+    prometheus_process_metrics_enabled: bool =
+        "PrometheusProcessMetricsEnabled", parse::boolean, true, false, PLAIN;
+    log_severity_screen: LogSeverity =
+        "LogSeverityScreen", parse::one_of, LogSeverity::Info, LogSeverity::Fatal, PLAIN;
+}

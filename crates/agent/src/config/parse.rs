@@ -1,0 +1,286 @@
+//! Raw configuration text into typed values, as Felix reads it (`felix/config/param_types.go`).
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use regex::Regex;
+use tortie_model::Cidr;
+
+/// Why a value is not accepted.
+pub(crate) type Refusal = String;
+
+/// What one parameter's text becomes.
+pub(crate) type Parsed<T> = Result<T, Refusal>;
+
+/// A value chosen from a fixed list of words, spelt in any case.
+pub(crate) trait OneOf: Sized + Copy + 'static {
+    /// The canonical words and what they mean.
+    const CHOICES: &'static [(&'static str, Self)];
+}
+
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+
+        impl $crate::config::parse::OneOf for $name {
+            const CHOICES: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+        }
+    };
+}
+pub(crate) use choices;
+
+pub(crate) fn one_of<T: OneOf>(raw: &str) -> Parsed<T> {
+    T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(raw)).map(|(_, value)| *value).ok_or_else(|| {
+        let words: Vec<&str> = T::CHOICES.iter().map(|(word, _)| *word).collect();
+        format!("must be one of {}", words.join(", "))
+    })
+}
+
+pub(crate) fn boolean(raw: &str) -> Parsed<bool> {
+    match raw.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "y" | "t" => Ok(true),
+        "false" | "0" | "no" | "n" | "f" => Ok(false),
+        _ => Err("must be true or false".into()),
+    }
+}
+
+pub(crate) fn text(raw: &str) -> Parsed<String> {
+    Ok(raw.into())
+}
+
+/// An integer in any base that Go accepts: `0x`, `0o`, `0b`, a leading `0` for octal, underscores after a base prefix.
+pub(crate) fn integer(raw: &str) -> Parsed<i64> {
+    let refuse = || "must be an integer".to_owned();
+    let (negative, digits) = match raw.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, raw.strip_prefix('+').unwrap_or(raw)),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (radix, digits) = match lower.as_bytes() {
+        [b'0', b'x', ..] => (16, &lower[2..]),
+        [b'0', b'o', ..] => (8, &lower[2..]),
+        [b'0', b'b', ..] => (2, &lower[2..]),
+        [b'0', _, ..] => (8, &lower[1..]),
+        _ => (10, &lower[..]),
+    };
+    if digits.starts_with(['-', '+']) {
+        return Err(refuse());
+    }
+    let magnitude = i128::from_str_radix(&digits.replace('_', ""), radix).map_err(|_| refuse())?;
+    i64::try_from(if negative { -magnitude } else { magnitude }).map_err(|_| refuse())
+}
+
+pub(crate) fn integer_in<T: TryFrom<i64>>(raw: &str, min: i64, max: i64) -> Parsed<T> {
+    let value = integer(raw)?;
+    if !(min..=max).contains(&value) {
+        return Err(format!("must be from {min} to {max}"));
+    }
+    T::try_from(value).map_err(|_| "is out of range".into())
+}
+
+pub(crate) fn port(raw: &str) -> Parsed<u16> {
+    integer_in(raw, 0, 65535)
+}
+
+pub(crate) fn seconds(raw: &str) -> Parsed<Duration> {
+    scaled(raw, 1.0, "must be a number of seconds")
+}
+
+pub(crate) fn millis(raw: &str) -> Parsed<Duration> {
+    scaled(raw, 1e-3, "must be a number of milliseconds")
+}
+
+/// Negative intervals switch a timer off, exactly as zero does.
+fn scaled(raw: &str, unit: f64, refusal: &str) -> Parsed<Duration> {
+    let number: f64 = raw.parse().map_err(|_| refusal.to_owned())?;
+    Duration::try_from_secs_f64((number * unit).max(0.0)).map_err(|_| refusal.to_owned())
+}
+
+pub(crate) fn mark_mask(raw: &str) -> Parsed<u32> {
+    let mask: u32 = integer_in(raw, 0, i64::from(u32::MAX)).map_err(|_| "must be a 32-bit number".to_owned())?;
+    if mask.count_ones() < 2 { Err("must have at least two bits set".into()) } else { Ok(mask) }
+}
+
+fn iface_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+fn iface_name(name: &str) -> bool {
+    (1..=15).contains(&name.len()) && name.chars().all(iface_char)
+}
+
+/// A comma-separated list of interface names or prefixes.
+pub(crate) fn iface_list(raw: &str) -> Parsed<Vec<String>> {
+    raw.split(',')
+        .map(|name| {
+            if iface_name(name) {
+                Ok(name.to_owned())
+            } else {
+                Err(format!("`{name}` is not an interface name of 1 to 15 characters"))
+            }
+        })
+        .collect()
+}
+
+/// Interface names and `/regular expressions/`, comma-separated.
+pub(crate) fn iface_patterns(raw: &str) -> Parsed<Vec<Regex>> {
+    raw.split(',')
+        .map(|element| {
+            let pattern = match element.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {
+                Some(pattern) => pattern.to_owned(),
+                None if iface_name(element) => format!("^{}$", regex::escape(element)),
+                None => return Err(format!("`{element}` is neither an interface name nor a /regular expression/")),
+            };
+            Regex::new(&pattern).map_err(|error| format!("`{element}`: {error}"))
+        })
+        .collect()
+}
+
+/// One interface name, with an optional `+` wildcard at its end; empty for none.
+pub(crate) fn iface_filter(raw: &str) -> Parsed<Option<String>> {
+    match raw {
+        "" => Ok(None),
+        name if iface_name(name.strip_suffix('+').unwrap_or(name)) && name.len() <= 15 => Ok(Some(name.into())),
+        name => Err(format!("`{name}` is not an interface name")),
+    }
+}
+
+pub(crate) fn ipv4(raw: &str) -> Parsed<Option<Ipv4Addr>> {
+    raw.parse().map(Some).map_err(|_| "must be an IPv4 address".into())
+}
+
+pub(crate) fn ipv6(raw: &str) -> Parsed<Option<Ipv6Addr>> {
+    raw.parse().map(Some).map_err(|_| "must be an IPv6 address".into())
+}
+
+/// `name`, `10.0.0.1` or `::1`; an address to listen on.
+pub(crate) fn host_address(raw: &str) -> Parsed<String> {
+    let name = raw.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    if name || raw.parse::<IpAddr>().is_ok() { Ok(raw.into()) } else { Err("must be a host name or address".into()) }
+}
+
+/// A range of ports, `first:last` or a single one.
+pub(crate) fn port_range(raw: &str) -> Parsed<Option<(u16, u16)>> {
+    let refuse = |_| format!("`{raw}` is neither a port nor `first:last`");
+    let (first, last) = raw.split_once(':').unwrap_or((raw, raw));
+    let range = (first.parse::<u16>().map_err(refuse)?, last.parse::<u16>().map_err(refuse)?);
+    if range.0 <= range.1 { Ok(Some(range)) } else { Err(format!("`{raw}` ends before it begins")) }
+}
+
+/// A host port that policy must never cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailsafePort {
+    /// TCP, else UDP.
+    pub tcp: bool,
+    /// The only peers it is open to; `None`: all.
+    pub net: Option<Cidr>,
+    /// The port.
+    pub port: u16,
+}
+
+/// `port`, `protocol:port` or `protocol:net:port`, comma-separated; an IPv6 net stands in brackets.
+pub(crate) fn failsafe_ports(raw: &str) -> Parsed<Vec<FailsafePort>> {
+    raw.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(failsafe_port).collect()
+}
+
+fn failsafe_port(entry: &str) -> Parsed<FailsafePort> {
+    let refuse = |what: &str| format!("`{entry}`: {what}");
+    let parse_net =
+        |net: &str| net.parse::<Cidr>().map(|net| Some(net.masked())).map_err(|error| refuse(&error.to_string()));
+    let (protocol, net, port) = match (entry.find('['), entry.find("]:")) {
+        (Some(open), Some(close)) if open < close => {
+            let protocol = entry[..open].strip_suffix(':').ok_or_else(|| refuse("the protocol is missing"))?;
+            (protocol, parse_net(&entry[open + 1..close])?, &entry[close + 2..])
+        }
+        _ => match entry.split(':').collect::<Vec<_>>()[..] {
+            [port] => ("tcp", None, port),
+            [protocol, port] => (protocol, None, port),
+            [protocol, net, port] => (protocol, parse_net(net)?, port),
+            _ => return Err(refuse("must be `port`, `protocol:port` or `protocol:net:port`")),
+        },
+    };
+    let tcp = match protocol.to_ascii_lowercase().as_str() {
+        "tcp" => true,
+        "udp" => false,
+        _ => return Err(refuse("the protocol must be tcp or udp")),
+    };
+    let port = port.parse().map_err(|_| refuse("the port must be from 0 to 65535"))?;
+    Ok(FailsafePort { tcp, net, port })
+}
+
+/// `name=value` pairs, comma-separated.
+pub(crate) fn pairs(raw: &str) -> Parsed<BTreeMap<String, String>> {
+    raw.split(',')
+        .map(str::trim)
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| match pair.split_once('=') {
+            Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
+            None => Err(format!("`{pair}` is not `name=value`")),
+        })
+        .collect()
+}
+
+/// `name=duration` pairs, comma-separated, durations as Go writes them.
+pub(crate) fn duration_pairs(raw: &str) -> Parsed<BTreeMap<String, Duration>> {
+    pairs(raw)?.into_iter().map(|(name, value)| Ok((name, go_duration(&value)?))).collect()
+}
+
+/// A duration in Go's syntax: `1h2m3.5s`, `250ms`, `0`.
+pub(crate) fn go_duration(raw: &str) -> Parsed<Duration> {
+    let refuse = || format!("`{raw}` is not a duration such as 90s or 1m30s");
+    if raw == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut rest = raw;
+    let mut total = 0.0;
+    while !rest.is_empty() {
+        let number_len = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refuse)?;
+        let number: f64 = rest[..number_len].parse().map_err(|_| refuse())?;
+        rest = &rest[number_len..];
+        let unit_len = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        total += number
+            * match &rest[..unit_len] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" | "μs" => 1e-6,
+                "ns" => 1e-9,
+                _ => return Err(refuse()),
+            };
+        rest = &rest[unit_len..];
+    }
+    if raw.is_empty() { Err(refuse()) } else { Duration::try_from_secs_f64(total).map_err(|_| refuse()) }
+}
+
+/// How often rules with the action `log` may log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRate(String);
+
+impl LogRate {
+    /// As iptables' `limit` match has it, such as `10/second`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+pub(crate) fn log_rate(raw: &str) -> Parsed<Option<LogRate>> {
+    if raw.is_empty() {
+        return Ok(None);
+    }
+    let refuse = || "must be `N/second`, `N/minute`, `N/hour` or `N/day` with N from 1 to 9999".to_owned();
+    let (number, unit) = raw.split_once('/').ok_or_else(refuse)?;
+    let number: u16 = number.parse().map_err(|_| refuse())?;
+    if (1..=9999).contains(&number) && matches!(unit, "second" | "minute" | "hour" | "day") {
+        Ok(Some(LogRate(raw.into())))
+    } else {
+        Err(refuse())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! From raw values to the configuration in force.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tortie_model::desired::ConfigSource;
+
+use super::params::{Config, PARAMS, Param};
+use super::sources::Sources;
+
+/// Something that the operator should know about a configuration value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// No parameter has this name.
+    Unknown {
+        /// The name as written.
+        name: String,
+        /// Where.
+        source: ConfigSource,
+    },
+    /// The value cannot be read; the default stands.
+    Bad {
+        /// The parameter.
+        name: &'static str,
+        /// The value as written.
+        value: String,
+        /// Where.
+        source: ConfigSource,
+        /// What is wrong.
+        why: String,
+    },
+    /// The parameter may only be set on the node itself.
+    LocalOnly {
+        /// The parameter.
+        name: &'static str,
+        /// Where.
+        source: ConfigSource,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, source } => {
+                write!(f, "{}: `{name}` is not a parameter that Tortie uses; ignored", source_name(*source))
+            }
+            Self::Bad { name, value, source, why } => {
+                write!(f, "{}: {name}: `{value}` {why}; using the default", source_name(*source))
+            }
+            Self::LocalOnly { name, source } => {
+                write!(f, "{}: {name} can only be set on the node itself; ignored", source_name(*source))
+            }
+        }
+    }
+}
+
+/// A value without which the program must not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {name}: `{value}` {why}", source_name(*.source_of_value))]
+pub struct ConfigError {
+    /// The parameter.
+    pub name: &'static str,
+    /// The value as written.
+    pub value: String,
+    /// Where.
+    pub source_of_value: ConfigSource,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// The configuration in force, and what was found on the way.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The configuration.
+    pub config: Config,
+    /// The raw values that won, by parameter name; names that are no parameters keep their spelling.
+    pub raw: BTreeMap<String, String>,
+    /// What the operator should know.
+    pub notices: Vec<Notice>,
+}
+
+/// A source's name in messages (`felix/config/config_params.go`).
+pub(crate) fn source_name(source: ConfigSource) -> &'static str {
+    match source {
+        ConfigSource::Default => "default",
+        ConfigSource::DatastoreGlobal => "datastore (global)",
+        ConfigSource::DatastorePerSelector => "datastore (per-node-selector)",
+        ConfigSource::DatastorePerHost => "datastore (per-host)",
+        ConfigSource::ConfigFile => "config file",
+        ConfigSource::Environment => "environment variable",
+        ConfigSource::InternalOverride => "internal override",
+    }
+}
+
+fn is_local(source: ConfigSource) -> bool {
+    matches!(source, ConfigSource::ConfigFile | ConfigSource::Environment | ConfigSource::InternalOverride)
+}
+
+impl Sources {
+    /// Parses every value of every source; the highest source that names a parameter decides it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a bad value of a parameter that must be right.
+    pub fn resolve(&self) -> Result<Resolved, ConfigError> {
+        let mut config = Config::default();
+        let mut raw = BTreeMap::new();
+        let mut notices = Vec::new();
+        // From the weakest source to the strongest, so that the strongest is written last.
+        for (source, values) in self.iter() {
+            for (written, value) in values {
+                let Some(param) = PARAMS.iter().find(|p| p.name.eq_ignore_ascii_case(written)) else {
+                    notices.push(Notice::Unknown { name: written.clone(), source });
+                    raw.insert(written.clone(), value.clone());
+                    continue;
+                };
+                if param.traits.local && !is_local(source) {
+                    notices.push(Notice::LocalOnly { name: param.name, source });
+                    continue;
+                }
+                assign(&mut config, param, value, source, &mut notices)?;
+                raw.insert(param.name.to_owned(), value.clone());
+            }
+        }
+        Ok(Resolved { config, raw, notices })
+    }
+}
+
+fn assign(
+    config: &mut Config,
+    param: &Param,
+    value: &str,
+    source: ConfigSource,
+    notices: &mut Vec<Notice>,
+) -> Result<(), ConfigError> {
+    let refusal = if value.eq_ignore_ascii_case("none") {
+        if param.traits.non_zero {
+            Some("cannot be switched off".to_owned())
+        } else {
+            (param.clear)(config);
+            None
+        }
+    } else {
+        (param.set)(config, value).err()
+    };
+    let Some(why) = refusal else { return Ok(()) };
+    let fatal = param.traits.fatal || (param.traits.non_zero && value.eq_ignore_ascii_case("none"));
+    if fatal {
+        return Err(ConfigError { name: param.name, value: value.into(), source_of_value: source, why });
+    }
+    (param.reset)(config);
+    notices.push(Notice::Bad { name: param.name, value: value.into(), source, why });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

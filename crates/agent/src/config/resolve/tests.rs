@@ -1,0 +1,88 @@
+use std::time::Duration;
+
+use super::*;
+use crate::config::{EndpointToHostAction, Raw};
+
+fn raw(pairs: &[(&str, &str)]) -> Raw {
+    pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
+}
+
+fn resolve(sources: &[(ConfigSource, &[(&str, &str)])]) -> Result<Resolved, ConfigError> {
+    let mut all = Sources::default();
+    for (source, pairs) in sources {
+        all.set(*source, raw(pairs));
+    }
+    all.resolve()
+}
+
+#[test]
+fn the_highest_source_wins_in_any_spelling() {
+    let resolved = resolve(&[
+        (ConfigSource::DatastoreGlobal, &[("DefaultEndpointToHostAction", "Return"), ("IptablesRefreshInterval", "7")]),
+        (ConfigSource::DatastorePerHost, &[("DefaultEndpointToHostAction", "ACCEPT")]),
+        (ConfigSource::Environment, &[("iptablesrefreshinterval", "30")]),
+    ])
+    .unwrap();
+    assert_eq!(resolved.config.default_endpoint_to_host_action, EndpointToHostAction::Accept);
+    assert_eq!(resolved.config.iptables_refresh_interval, Duration::from_secs(30));
+    assert_eq!(resolved.raw["IptablesRefreshInterval"], "30");
+    assert!(resolved.notices.is_empty());
+}
+
+#[test]
+fn a_bad_value_means_the_default_and_not_a_lower_source() {
+    let resolved = resolve(&[
+        (ConfigSource::DatastoreGlobal, &[("IptablesRefreshInterval", "7")]),
+        (ConfigSource::Environment, &[("IptablesRefreshInterval", "soon")]),
+    ])
+    .unwrap();
+    assert_eq!(resolved.config.iptables_refresh_interval, Duration::from_secs(180));
+    assert_eq!(
+        resolved.notices[0].to_string(),
+        "environment variable: IptablesRefreshInterval: `soon` must be a number of seconds; using the default"
+    );
+}
+
+#[test]
+fn an_overridden_bad_value_is_reported_too() {
+    let resolved = resolve(&[
+        (ConfigSource::DatastoreGlobal, &[("Ipv6Support", "perhaps")]),
+        (ConfigSource::Environment, &[("Ipv6Support", "false")]),
+    ])
+    .unwrap();
+    assert!(!resolved.config.ipv6_support);
+    assert!(matches!(&resolved.notices[..], [Notice::Bad { name: "Ipv6Support", .. }]));
+}
+
+#[test]
+fn vital_values_must_be_right() {
+    let error = resolve(&[(ConfigSource::ConfigFile, &[("ChainInsertMode", "prepend")])]).unwrap_err();
+    assert_eq!(error.to_string(), "config file: ChainInsertMode: `prepend` must be one of insert, append");
+    assert!(resolve(&[(ConfigSource::ConfigFile, &[("MaxIpsetSize", "none")])]).is_err());
+    assert!(resolve(&[(ConfigSource::ConfigFile, &[("MaxIpsetSize", "many")])]).is_ok());
+}
+
+#[test]
+fn none_switches_off() {
+    let resolved = resolve(&[(ConfigSource::DatastoreGlobal, &[("FailsafeInboundHostPorts", "None")])]).unwrap();
+    assert!(resolved.config.failsafe_inbound_host_ports.is_empty());
+}
+
+#[test]
+fn unknown_and_local_names_are_reported() {
+    let resolved =
+        resolve(&[(ConfigSource::DatastoreGlobal, &[("Colour", "blue"), ("FelixHostname", "other")])]).unwrap();
+    assert_eq!(resolved.config.felix_hostname, "");
+    assert!(matches!(
+        &resolved.notices[..],
+        [Notice::Unknown { name, .. }, Notice::LocalOnly { name: "FelixHostname", .. }] if name == "Colour"
+    ));
+}
+
+#[test]
+fn parameter_names_are_unique() {
+    let mut names: Vec<_> = PARAMS.iter().map(|p| p.name.to_ascii_lowercase()).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), PARAMS.len());
+}

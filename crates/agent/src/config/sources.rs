@@ -1,0 +1,66 @@
+//! Where configuration comes from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tortie_model::desired::{ConfigSource, ConfigUpdate};
+
+/// The raw values of one source, by name as the source spells it. Empty values do not count.
+pub type Raw = BTreeMap<String, String>;
+
+/// The raw values of all sources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    by_source: BTreeMap<ConfigSource, Raw>,
+}
+
+impl Sources {
+    /// Replaces what one source says.
+    pub fn set(&mut self, source: ConfigSource, raw: Raw) {
+        let raw = raw.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        self.by_source.insert(source, raw);
+    }
+
+    /// Replaces what the datastore says.
+    pub fn set_datastore(&mut self, update: &ConfigUpdate) {
+        let owned = |raw: &BTreeMap<Arc<str>, Arc<str>>| {
+            raw.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+        };
+        self.set(ConfigSource::DatastoreGlobal, owned(&update.global));
+        self.set(ConfigSource::DatastorePerSelector, owned(&update.selector));
+        self.set(ConfigSource::DatastorePerHost, owned(&update.host));
+    }
+
+    /// What each source says, the weakest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ConfigSource, &Raw)> {
+        self.by_source.iter().map(|(source, raw)| (*source, raw))
+    }
+}
+
+/// The parameters among environment variables: those whose names begin with `FELIX_`, in any case.
+pub fn from_environment(variables: impl IntoIterator<Item = (String, String)>) -> Raw {
+    const PREFIX: &str = "felix_";
+    variables
+        .into_iter()
+        .filter_map(|(name, value)| {
+            let name = name.to_ascii_lowercase();
+            name.strip_prefix(PREFIX).map(|name| (name.to_owned(), value))
+        })
+        .collect()
+}
+
+/// The parameters of a configuration file in Felix's INI format; sections have no meaning, the last value wins.
+///
+/// # Errors
+/// What is wrong with the text, with its line.
+pub fn from_file_text(text: &str) -> Result<Raw, String> {
+    let sections = configparser::ini::Ini::new_cs().read(text.into())?;
+    let mut raw = Raw::new();
+    for (name, value) in sections.into_values().flatten() {
+        raw.insert(name, value.unwrap_or_default());
+    }
+    Ok(raw)
+}
+
+#[cfg(test)]
+mod tests;
