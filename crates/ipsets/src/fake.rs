@@ -114,6 +114,11 @@ impl FakeIpset {
         self.faults.push(fault);
     }
 
+    /// Forgets the faults that have not happened yet.
+    pub fn clear_faults(&mut self) {
+        self.faults.clear();
+    }
+
     /// From now on (not), every restore line about `name`, or swapping with it, fails.
     pub fn poison(&mut self, name: &str, poisoned: bool) {
         toggle(&mut self.poisoned, name, poisoned);
@@ -139,9 +144,7 @@ impl FakeIpset {
     #[must_use]
     pub fn members(&self, name: &str) -> Vec<&str> {
         let set = self.sets.get(name);
-        set.map_or_else(Vec::new, |set| {
-            set.members.keys().map(String::as_str).collect()
-        })
+        set.map_or_else(Vec::new, |set| set.members.keys().map(String::as_str).collect())
     }
 
     /// How often each command was run.
@@ -270,12 +273,7 @@ impl FakeIpset {
     fn restore(&mut self, text: &str) -> Result<(), CommandFailure> {
         self.counts.restores += 1;
         self.restored.push(text.to_owned());
-        let is_restore = |fault: &Fault| {
-            matches!(
-                fault,
-                Fault::Restore | Fault::CutRestore(_) | Fault::LateRestore
-            )
-        };
+        let is_restore = |fault: &Fault| matches!(fault, Fault::Restore | Fault::CutRestore(_) | Fault::LateRestore);
         match self.take_fault(is_restore) {
             Some(Fault::CutRestore(lines)) => {
                 self.run_lines(text, lines)?;
@@ -322,9 +320,7 @@ impl FakeIpset {
 
     fn create(&mut self, name: &str, set_type: &str, options: &[&str]) -> Outcome {
         if name.len() > MAX_NAME_LEN {
-            return Err(format!(
-                "Syntax error: setname '{name}' is longer than {MAX_NAME_LEN}"
-            ));
+            return Err(format!("Syntax error: setname '{name}' is longer than {MAX_NAME_LEN}"));
         }
         let set = FakeSet::parse(set_type, options)?;
         if self.sets.contains_key(name) {
@@ -335,9 +331,7 @@ impl FakeIpset {
     }
 
     fn set(&mut self, name: &str) -> Result<&mut FakeSet, String> {
-        self.sets
-            .get_mut(name)
-            .ok_or_else(|| NO_SUCH_SET.to_owned())
+        self.sets.get_mut(name).ok_or_else(|| NO_SUCH_SET.to_owned())
     }
 
     fn add(&mut self, name: &str, member: &str, options: &[&str]) -> Outcome {
@@ -352,11 +346,8 @@ impl FakeIpset {
         if set.members.len() >= set.max_elements {
             return Err("Hash is full, cannot add more elements".to_owned());
         }
-        let suffix: String = options
-            .iter()
-            .filter(|option| !option.ends_with("-exist"))
-            .map(|option| format!(" {option}"))
-            .collect();
+        let suffix: String =
+            options.iter().filter(|option| !option.ends_with("-exist")).map(|option| format!(" {option}")).collect();
         set.members.insert(key, suffix);
         Ok(())
     }
@@ -496,11 +487,8 @@ impl FakeSet {
                 self.max_elements
             ),
         };
-        let _ = writeln!(
-            out,
-            "Size in memory: 552\nReferences: 0\nNumber of entries: {}\nMembers:",
-            self.members.len()
-        );
+        let _ =
+            writeln!(out, "Size in memory: 552\nReferences: 0\nNumber of entries: {}\nMembers:", self.members.len());
         for (member, suffix) in &self.members {
             let _ = writeln!(out, "{member}{suffix}");
         }

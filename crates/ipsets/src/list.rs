@@ -224,9 +224,8 @@ impl ListReader {
 
     fn member(&mut self, line: &[u8]) -> Option<Member> {
         let set_type = self.set_type?;
-        let member = str::from_utf8(line)
-            .ok()
-            .and_then(|text| Member::parse(set_type, self.family, text).ok().flatten());
+        let member =
+            str::from_utf8(line).ok().and_then(|text| Member::parse(set_type, self.family, text).ok().flatten());
         if member.is_none() {
             self.exact = false;
         }
@@ -290,8 +289,9 @@ impl Header {
                         .and_then(|w| w.split_once('-'))
                         .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
                 }
-                "timeout" | "counters" | "comment" | "skbinfo" | "netmask" | "bitmask"
-                | "forceadd" => header.has_options = true,
+                "timeout" | "counters" | "comment" | "skbinfo" | "netmask" | "bitmask" | "forceadd" => {
+                    header.has_options = true
+                }
                 _ => {}
             }
         }
@@ -301,9 +301,7 @@ impl Header {
 
 /// Reads the output of `ipset list -name`: the names on it that are ours in that family.
 pub fn owned_names(family: Family, output: &[u8]) -> impl Iterator<Item = SetName> {
-    output
-        .split(|&b| b == b'\n')
-        .filter_map(move |line| owned_name(family, line))
+    output.split(|&b| b == b'\n').filter_map(move |line| owned_name(family, line))
 }
 
 /// The name on a line of `ipset list -name`, if it is ours in that family.

@@ -91,10 +91,7 @@ impl Net {
             Family::V4 => V4_TAG,
             Family::V6 => 0,
         };
-        Self {
-            bits: (bits & mask).to_be_bytes(),
-            length: prefix + tag,
-        }
+        Self { bits: (bits & mask).to_be_bytes(), length: prefix + tag }
     }
 
     /// A single address.
@@ -110,11 +107,7 @@ impl Net {
     /// The family.
     #[must_use]
     pub const fn family(&self) -> Family {
-        if self.length >= V4_TAG {
-            Family::V4
-        } else {
-            Family::V6
-        }
+        if self.length >= V4_TAG { Family::V4 } else { Family::V6 }
     }
 
     /// The prefix length.
@@ -221,9 +214,7 @@ impl Protocol {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        [Self::Tcp, Self::Udp, Self::Sctp]
-            .into_iter()
-            .find(|protocol| text.eq_ignore_ascii_case(protocol.as_str()))
+        [Self::Tcp, Self::Udp, Self::Sctp].into_iter().find(|protocol| text.eq_ignore_ascii_case(protocol.as_str()))
     }
 }
 
@@ -247,12 +238,7 @@ impl IpPort {
     #[must_use]
     pub fn new(addr: IpAddr, protocol: Protocol, port: u16) -> Self {
         let host = Net::host(addr);
-        Self {
-            bits: host.bits,
-            family: host.family(),
-            protocol,
-            port: port.to_be_bytes(),
-        }
+        Self { bits: host.bits, family: host.family(), protocol, port: port.to_be_bytes() }
     }
 
     /// The family.
@@ -380,15 +366,8 @@ impl Member {
     ///
     /// # Errors
     /// Text that is no member of that type, and members that the kernel refuses.
-    pub fn parse(
-        set_type: SetType,
-        family: Family,
-        text: &str,
-    ) -> Result<Option<Self>, MemberError> {
-        let malformed = || MemberError::Malformed {
-            set_type,
-            text: text.to_owned(),
-        };
+    pub fn parse(set_type: SetType, family: Family, text: &str) -> Result<Option<Self>, MemberError> {
+        let malformed = || MemberError::Malformed { set_type, text: text.to_owned() };
         let member = match set_type {
             SetType::HashIp => {
                 let (addr, _length) = match text.split_once('/') {
@@ -440,10 +419,7 @@ impl Member {
             }
             (SetType::HashNet, Self::Net(_)) | (SetType::BitmapPort, Self::Port(_)) => {}
             _ => {
-                return Err(MemberError::WrongKind {
-                    set_type,
-                    member: *self,
-                });
+                return Err(MemberError::WrongKind { set_type, member: *self });
             }
         }
         Ok(())
@@ -454,11 +430,7 @@ fn parse_ip_port(text: &str) -> Option<IpPort> {
     let (addr, rest) = text.split_once(',')?;
     let (protocol, port) = rest.split_once(':')?;
     let addr = Net::parse(addr).filter(Net::is_host)?.addr();
-    Some(IpPort::new(
-        addr,
-        Protocol::parse(protocol)?,
-        parse_port(port)?,
-    ))
+    Some(IpPort::new(addr, Protocol::parse(protocol)?, parse_port(port)?))
 }
 
 fn parse_net_pair(text: &str) -> Option<NetPair> {

@@ -56,12 +56,7 @@ impl Family {
     /// What names of ours start with, historic ones included (`felix/ipsets/ipset_defs.go`).
     const fn owned_prefixes(self) -> &'static [&'static str] {
         match self {
-            Self::V4 => &[
-                "cali4",
-                "felix-4",
-                "felix-masq-ipam-pools",
-                "felix-all-ipam-pools",
-            ],
+            Self::V4 => &["cali4", "felix-4", "felix-masq-ipam-pools", "felix-all-ipam-pools"],
             Self::V6 => &["cali6", "felix-6"],
         }
     }
@@ -93,11 +88,7 @@ fn check_characters(text: &str) -> Result<(), NameError> {
         return Err(NameError::Empty);
     }
     let fits = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'#' | b'\\');
-    if text.bytes().all(fits) {
-        Ok(())
-    } else {
-        Err(NameError::BadCharacter(text.to_owned()))
-    }
+    if text.bytes().all(fits) { Ok(()) } else { Err(NameError::BadCharacter(text.to_owned())) }
 }
 
 /// The identity of a set, the same for both families and of any length: `s:` and a hash for a
@@ -183,10 +174,7 @@ impl SetName {
     /// Whether a set of this name belongs to Calico in that family; all others are never touched.
     #[must_use]
     pub fn is_owned(&self, family: Family) -> bool {
-        family
-            .owned_prefixes()
-            .iter()
-            .any(|prefix| self.0.starts_with(prefix))
+        family.owned_prefixes().iter().any(|prefix| self.0.starts_with(prefix))
     }
 
     /// The text of the name.

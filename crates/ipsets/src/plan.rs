@@ -53,9 +53,7 @@ impl CommandFailure {
     /// With what the command printed on its standard error, or what kept it from running.
     #[must_use]
     pub fn new(stderr: impl Into<String>) -> Self {
-        Self {
-            stderr: stderr.into(),
-        }
+        Self { stderr: stderr.into() }
     }
 
     /// What was printed.
@@ -65,8 +63,7 @@ impl CommandFailure {
     }
 
     pub(crate) fn says_no_such_set(&self) -> bool {
-        self.stderr
-            .contains("The set with the given name does not exist")
+        self.stderr.contains("The set with the given name does not exist")
     }
 
     pub(crate) fn says_types_differ(&self) -> bool {

@@ -57,20 +57,9 @@ pub(crate) struct Progress {
 /// The command whose result is awaited.
 #[derive(Clone, Debug)]
 enum InFlight {
-    Names {
-        wish: NamesWish,
-        lines: Lines,
-        seen: BTreeSet<SetName>,
-    },
-    List {
-        name: SetName,
-        lines: Lines,
-        reader: ListReader,
-    },
-    Restore {
-        touched: Touched,
-        failures: u32,
-    },
+    Names { wish: NamesWish, lines: Lines, seen: BTreeSet<SetName> },
+    List { name: SetName, lines: Lines, reader: ListReader },
+    Restore { touched: Touched, failures: u32 },
     Destroy(SetName),
 }
 
@@ -102,13 +91,7 @@ struct Deletion {
 
 impl Progress {
     pub(crate) const fn new() -> Self {
-        Self {
-            names: Some(NamesWish::Full),
-            known: false,
-            in_flight: None,
-            round: None,
-            deletion: None,
-        }
+        Self { names: Some(NamesWish::Full), known: false, in_flight: None, round: None, deletion: None }
     }
 
     pub(crate) fn want_names(&mut self, wish: NamesWish) {
@@ -130,11 +113,7 @@ impl Round {
     }
 
     fn names_attempts(known: bool) -> u32 {
-        if known {
-            NAMES_ATTEMPTS
-        } else {
-            FIRST_NAMES_ATTEMPTS
-        }
+        if known { NAMES_ATTEMPTS } else { FIRST_NAMES_ATTEMPTS }
     }
 
     /// Queues `names` to be written again: whole, or in two parts.
@@ -179,11 +158,7 @@ impl IpSets {
         }
         let may_list_names = round.names_failures < Round::names_attempts(known);
         if may_list_names && let Some(wish) = self.progress.names {
-            self.progress.in_flight = Some(InFlight::Names {
-                wish,
-                lines: Lines::default(),
-                seen: BTreeSet::new(),
-            });
+            self.progress.in_flight = Some(InFlight::Names { wish, lines: Lines::default(), seen: BTreeSet::new() });
             return Plan::ListNames;
         }
         if !known || round.failures >= FAILURES_PER_ROUND {
@@ -226,11 +201,7 @@ impl IpSets {
             Some(InFlight::Names { lines, seen, .. }) => {
                 lines.push(chunk, |line| seen.extend(owned_name(self.family, line)));
             }
-            Some(InFlight::List {
-                name,
-                lines,
-                reader,
-            }) => {
+            Some(InFlight::List { name, lines, reader }) => {
                 let mut state = self.sets.get_mut(name);
                 lines.push(chunk, |line| observe(reader, state.as_deref_mut(), line));
             }
@@ -242,11 +213,7 @@ impl IpSets {
     pub fn on_exit(&mut self, now: Duration, result: Result<(), CommandFailure>) {
         match self.progress.in_flight.take() {
             None => {}
-            Some(InFlight::Names {
-                wish,
-                lines,
-                mut seen,
-            }) => {
+            Some(InFlight::Names { wish, lines, mut seen }) => {
                 let result = result.and_then(|()| {
                     lines
                         .finish(|line| seen.extend(owned_name(self.family, line)))
@@ -257,11 +224,7 @@ impl IpSets {
                     Err(failure) => self.names_failed(now, failure),
                 }
             }
-            Some(InFlight::List {
-                name,
-                lines,
-                mut reader,
-            }) => match result {
+            Some(InFlight::List { name, lines, mut reader }) => match result {
                 Ok(()) => {
                     let mut state = self.sets.get_mut(&name);
                     let listing = lines
@@ -313,12 +276,7 @@ impl IpSets {
             self.sets.retain(|_, state| state.desired.is_some());
         }
         let queued: BTreeSet<SetName> = self.may_read.iter().cloned().collect();
-        let gone: Vec<SetName> = self
-            .sets
-            .keys()
-            .filter(|name| !listed.contains(*name))
-            .cloned()
-            .collect();
+        let gone: Vec<SetName> = self.sets.keys().filter(|name| !listed.contains(*name)).cloned().collect();
         for name in &gone {
             self.mark_absent(name);
         }
@@ -334,11 +292,8 @@ impl IpSets {
             }
         }
         self.undeletable.clear();
-        self.doomed = listed
-            .iter()
-            .filter(|name| self.sets.get(*name).is_none_or(|s| s.desired.is_none()))
-            .cloned()
-            .collect();
+        self.doomed =
+            listed.iter().filter(|name| self.sets.get(*name).is_none_or(|s| s.desired.is_none())).cloned().collect();
     }
 
     fn names_failed(&mut self, now: Duration, failure: CommandFailure) {
@@ -470,10 +425,7 @@ impl IpSets {
             let Some((text, touched)) = text.finish() else {
                 continue;
             };
-            self.progress.in_flight = Some(InFlight::Restore {
-                touched,
-                failures: group.failures,
-            });
+            self.progress.in_flight = Some(InFlight::Restore { touched, failures: group.failures });
             return Some(Plan::Restore(text));
         }
     }
@@ -482,15 +434,9 @@ impl IpSets {
         let Some(round) = &mut self.progress.round else {
             return Next::Nothing;
         };
-        let healthy = |name: &SetName| {
-            self.sets
-                .get(name)
-                .is_some_and(|state| state.health.failures == 0)
-        };
+        let healthy = |name: &SetName| self.sets.get(name).is_some_and(|state| state.health.failures == 0);
         while let Some(mut group) = round.groups.pop() {
-            group
-                .names
-                .retain(|name| self.dirty.contains(name) && healthy(name));
+            group.names.retain(|name| self.dirty.contains(name) && healthy(name));
             if !group.names.is_empty() {
                 return Next::Group(group);
             }
@@ -509,10 +455,7 @@ impl IpSets {
             .min_by_key(|(_, h)| h.retry_at);
         match next {
             Some((_, health)) if health.retry_at > now => Next::Sleep(health.retry_at - now),
-            Some((name, _)) => Next::Group(Group {
-                names: vec![name.clone()],
-                failures: 0,
-            }),
+            Some((name, _)) => Next::Group(Group { names: vec![name.clone()], failures: 0 }),
             None => Next::Nothing,
         }
     }
@@ -536,13 +479,7 @@ impl IpSets {
         self.doomed.extend(touched.into_temporaries());
     }
 
-    fn restore_failed(
-        &mut self,
-        now: Duration,
-        touched: Touched,
-        group_failures: u32,
-        failure: CommandFailure,
-    ) {
+    fn restore_failed(&mut self, now: Duration, touched: Touched, group_failures: u32, failure: CommandFailure) {
         self.fail(now);
         // Some of the lines may have taken effect.
         self.progress.want_names(NamesWish::Check);
@@ -591,12 +528,7 @@ impl IpSets {
     fn next_doomed(&self) -> Option<SetName> {
         let temporary = |name: &&SetName| name.is_temporary(self.family);
         let first_temporary = SetName::temporary_prefix(self.family);
-        self.doomed
-            .range(first_temporary..)
-            .next()
-            .filter(temporary)
-            .or_else(|| self.doomed.first())
-            .cloned()
+        self.doomed.range(first_temporary..).next().filter(temporary).or_else(|| self.doomed.first()).cloned()
     }
 
     fn destroyed(&mut self, name: &SetName, result: Result<(), CommandFailure>) {
@@ -622,12 +554,7 @@ impl IpSets {
         let round = self.progress.round.take();
         let listing = round.and_then(|round| round.names_failure);
         let mut retry_after = listing.is_some().then_some(FIRST_LONG_PAUSE);
-        let suspects: BTreeSet<&SetName> = self
-            .dirty
-            .iter()
-            .chain(&self.overfull)
-            .chain(&self.must_read)
-            .collect();
+        let suspects: BTreeSet<&SetName> = self.dirty.iter().chain(&self.overfull).chain(&self.must_read).collect();
         let mut failures = Vec::new();
         for name in suspects {
             let Some(state) = self.sets.get(name) else {
@@ -644,20 +571,11 @@ impl IpSets {
             let Some(error) = set_error(state, pending) else {
                 continue;
             };
-            let failure = SetFailure {
-                name: name.clone(),
-                id: state.id.clone(),
-                exists: state.kernel != Kernel::Absent,
-                error,
-            };
+            let failure =
+                SetFailure { name: name.clone(), id: state.id.clone(), exists: state.kernel != Kernel::Absent, error };
             failures.push(failure);
         }
-        Plan::Done(Report {
-            failures,
-            listing,
-            more: !self.may_read.is_empty(),
-            retry_after,
-        })
+        Plan::Done(Report { failures, listing, more: !self.may_read.is_empty(), retry_after })
     }
 }
 
@@ -679,17 +597,11 @@ fn observe(reader: &mut ListReader, state: Option<&mut SetState>, line: &[u8]) {
 
 fn set_error(state: &SetState, pending: bool) -> Option<SetError> {
     match (&state.health.last, state.health.failures) {
-        (Some(failure), attempts @ 1..) if pending => Some(SetError::Refused {
-            attempts,
-            failure: failure.clone(),
-        }),
+        (Some(failure), attempts @ 1..) if pending => Some(SetError::Refused { attempts, failure: failure.clone() }),
         _ if pending => Some(SetError::Deferred),
         _ => {
             let max_elements = state.desired?.max_elements();
-            Some(SetError::TooManyMembers {
-                members: state.members.desired_len(),
-                max_elements,
-            })
+            Some(SetError::TooManyMembers { members: state.members.desired_len(), max_elements })
         }
     }
 }

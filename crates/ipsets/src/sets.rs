@@ -45,10 +45,7 @@ pub enum UpdateError {
 
 /// How tries, budgets and pauses are measured out.
 #[derive(Clone, Copy, Debug)]
-#[allow(
-    clippy::exhaustive_structs,
-    reason = "made to be filled in, with ..Default"
-)]
+#[allow(clippy::exhaustive_structs, reason = "made to be filled in, with ..Default")]
 pub struct Config {
     /// How long a round may go on re-reading sets that are probably fine; one is always read.
     pub background_budget: Duration,
@@ -58,10 +55,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            background_budget: Duration::from_millis(100),
-            members_per_restore: 1 << 18,
-        }
+        Self { background_budget: Duration::from_millis(100), members_per_restore: 1 << 18 }
     }
 }
 
@@ -152,11 +146,7 @@ impl SetState {
             Kernel::Present(listing) if listing.is_exactly(&spec, family) => {
                 let room = self.members.settled_len() < spec.max_elements();
                 let add = self.members.missing_len() > 0 && room;
-                if add || self.members.surplus_len() > 0 {
-                    Need::Members
-                } else {
-                    Need::Nothing
-                }
+                if add || self.members.surplus_len() > 0 { Need::Members } else { Need::Nothing }
             }
             Kernel::Present(listing) if listing.is_swappable(&spec, family) => Need::Swap,
             Kernel::Present(_) => Need::Recreate,
@@ -164,8 +154,7 @@ impl SetState {
     }
 
     pub(crate) fn is_overfull(&self) -> bool {
-        self.desired
-            .is_some_and(|spec| self.members.desired_len() > spec.max_elements())
+        self.desired.is_some_and(|spec| self.members.desired_len() > spec.max_elements())
     }
 
     fn edit(&mut self, member: Member, wanted: bool) {
@@ -192,8 +181,7 @@ impl SetState {
     }
 
     fn stores_no_zero_prefix(&self) -> bool {
-        self.desired
-            .is_some_and(|spec| spec.set_type() == SetType::HashNet)
+        self.desired.is_some_and(|spec| spec.set_type() == SetType::HashNet)
     }
 
     fn track(&mut self, member: Member, wanted: bool) {
@@ -292,10 +280,7 @@ impl IpSets {
             && state.desired.is_some()
             && state.id != *id
         {
-            return Err(UpdateError::NameTaken {
-                id: id.clone(),
-                other: state.id.clone(),
-            });
+            return Err(UpdateError::NameTaken { id: id.clone(), other: state.id.clone() });
         }
         let was_doomed = self.doomed.remove(&name) | self.undeletable.remove(&name);
         if !self.sets.contains_key(&name) {
@@ -401,10 +386,7 @@ impl IpSets {
 
     /// The ids of the wanted sets, in order of their names in the kernel.
     pub fn ids(&self) -> impl Iterator<Item = &SetId> {
-        self.sets
-            .values()
-            .filter(|state| state.desired.is_some())
-            .map(|state| &state.id)
+        self.sets.values().filter(|state| state.desired.is_some()).map(|state| &state.id)
     }
 
     fn known(&self, id: &SetId) -> Result<SetName, UpdateError> {
@@ -456,11 +438,7 @@ impl IpSets {
         }
         match bad {
             None => Ok(()),
-            Some(first) => Err(UpdateError::BadMembers {
-                id: state.id.clone(),
-                count,
-                first,
-            }),
+            Some(first) => Err(UpdateError::BadMembers { id: state.id.clone(), count, first }),
         }
     }
 
@@ -481,11 +459,7 @@ impl IpSets {
             self.overfull.remove(name);
             return;
         };
-        file(
-            &mut self.dirty,
-            name,
-            state.need(self.family) != Need::Nothing,
-        );
+        file(&mut self.dirty, name, state.need(self.family) != Need::Nothing);
         file(&mut self.overfull, name, state.is_overfull());
     }
 }
@@ -502,9 +476,7 @@ fn check(spec: &SetSpec, member: Member) -> Result<(), MemberError> {
     let set_type = spec.set_type();
     member.check(set_type)?;
     match member {
-        Member::Port(port) if !spec.has_port(port) => {
-            Err(MemberError::WrongKind { set_type, member })
-        }
+        Member::Port(port) if !spec.has_port(port) => Err(MemberError::WrongKind { set_type, member }),
         _ => Ok(()),
     }
 }

@@ -22,13 +22,7 @@ pub enum SetType {
 
 impl SetType {
     /// All types.
-    pub const ALL: [Self; 5] = [
-        Self::HashIp,
-        Self::HashNet,
-        Self::HashIpPort,
-        Self::HashNetNet,
-        Self::BitmapPort,
-    ];
+    pub const ALL: [Self; 5] = [Self::HashIp, Self::HashNet, Self::HashIpPort, Self::HashNetNet, Self::BitmapPort];
 
     /// The kernel's word.
     #[must_use]
@@ -76,10 +70,7 @@ impl SetSpec {
     #[must_use]
     pub const fn new(set_type: SetType) -> Self {
         let limit = match set_type {
-            SetType::BitmapPort => Limit::Ports {
-                first: 0,
-                last: u16::MAX,
-            },
+            SetType::BitmapPort => Limit::Ports { first: 0, last: u16::MAX },
             _ => Limit::MaxElements(Self::DEFAULT_MAX_ELEMENTS),
         };
         Self { set_type, limit }
@@ -88,13 +79,7 @@ impl SetSpec {
     /// A `bitmap:port` set of the ports `first..=last`; they are put in order.
     #[must_use]
     pub fn port_range(first: u16, last: u16) -> Self {
-        Self {
-            set_type: SetType::BitmapPort,
-            limit: Limit::Ports {
-                first: first.min(last),
-                last: first.max(last),
-            },
-        }
+        Self { set_type: SetType::BitmapPort, limit: Limit::Ports { first: first.min(last), last: first.max(last) } }
     }
 
     /// The same with room for `max` elements (`MaxIpsetSize`), at least one. Without effect on
@@ -134,10 +119,7 @@ impl SetSpec {
         // Writing to a String cannot fail.
         let _ = match self.limit {
             Limit::MaxElements(max) => {
-                writeln!(
-                    out,
-                    "create {name} {set_type} family {family} maxelem {max}"
-                )
+                writeln!(out, "create {name} {set_type} family {family} maxelem {max}")
             }
             Limit::Ports { first, last } => {
                 writeln!(out, "create {name} {set_type} range {first}-{last}")

@@ -30,11 +30,7 @@ pub(crate) struct Tracker<K> {
 
 impl<K> Default for Tracker<K> {
     fn default() -> Self {
-        Self {
-            settled: Set::default(),
-            missing: Set::default(),
-            surplus: Set::default(),
-        }
+        Self { settled: Set::default(), missing: Set::default(), surplus: Set::default() }
     }
 }
 
@@ -232,10 +228,7 @@ impl Members {
 
     /// Everything desired, sorted.
     pub(crate) fn desired(&self) -> Vec<Member> {
-        fn collect<K: Copy + Eq + Hash + Ord>(
-            tracker: &Tracker<K>,
-            wrap: fn(K) -> Member,
-        ) -> Vec<Member> {
+        fn collect<K: Copy + Eq + Hash + Ord>(tracker: &Tracker<K>, wrap: fn(K) -> Member) -> Vec<Member> {
             tracker.desired().into_iter().map(wrap).collect()
         }
         match self {
@@ -256,11 +249,7 @@ impl Members {
     }
 
     /// Calls for up to `limit` missing members `line`, and takes them as added. Returns how many.
-    pub(crate) fn drain_missing(
-        &mut self,
-        limit: usize,
-        mut line: impl FnMut(&dyn Display),
-    ) -> usize {
+    pub(crate) fn drain_missing(&mut self, limit: usize, mut line: impl FnMut(&dyn Display)) -> usize {
         with_tracker!(self, tracker => {
             let taken = tracker.take_missing(limit);
             taken.iter().for_each(|key| line(key));

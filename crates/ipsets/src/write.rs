@@ -57,13 +57,7 @@ fn push_line(text: &mut String, verb: &str, name: &SetName, member: &dyn Display
 
 impl RestoreText {
     pub(crate) fn new(family: Family, room: usize) -> Self {
-        Self {
-            family,
-            text: String::new(),
-            lines: 0,
-            room: room.max(1),
-            touched: Touched::default(),
-        }
+        Self { family, text: String::new(), lines: 0, room: room.max(1), touched: Touched::default() }
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -130,25 +124,15 @@ impl RestoreText {
 
     fn delete_members(&mut self, name: &SetName, state: &mut SetState) {
         let text = &mut self.text;
-        let deleted = state
-            .members
-            .drain_surplus(|member| push_line(text, "del ", name, member, " --exist\n"));
+        let deleted = state.members.drain_surplus(|member| push_line(text, "del ", name, member, " --exist\n"));
         self.lines += deleted;
         self.room = self.room.saturating_sub(deleted);
     }
 
     /// Adds up to `limit` members, and no more than fit in. An "already added" error is welcome:
     /// then the kernel is not as it was thought to be.
-    fn add_members(
-        &mut self,
-        name: &SetName,
-        state: &mut SetState,
-        spec: &SetSpec,
-        limit: usize,
-    ) -> usize {
-        let free = spec
-            .max_elements()
-            .saturating_sub(state.members.settled_len());
+    fn add_members(&mut self, name: &SetName, state: &mut SetState, spec: &SetSpec, limit: usize) -> usize {
+        let free = spec.max_elements().saturating_sub(state.members.settled_len());
         let text = &mut self.text;
         let added = state.members.drain_missing(limit.min(free), |member| {
             push_line(text, "add ", name, member, "\n");
