@@ -363,8 +363,9 @@ impl FakeIpset {
 
     /// References stay with the name.
     fn swap(&mut self, a: &str, b: &str) -> Outcome {
-        let (Some(first), Some(second)) = (self.sets.get(a), self.sets.get(b)) else {
-            return Err(NO_SUCH_SET.to_owned());
+        let first = self.sets.get(a).ok_or(NO_SUCH_SET)?;
+        let Some(second) = self.sets.get(b) else {
+            return Err("Sets cannot be swapped: the second set does not exist".to_owned());
         };
         if first.set_type != second.set_type || first.family != second.family {
             return Err("The sets cannot be swapped: their type does not match".to_owned());

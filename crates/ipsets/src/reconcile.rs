@@ -280,7 +280,10 @@ impl IpSets {
         for name in &gone {
             self.mark_absent(name);
         }
-        for (name, state) in &mut self.sets {
+        for name in listed {
+            let Some(state) = self.sets.get_mut(name) else {
+                continue;
+            };
             if wish == NamesWish::Full || state.kernel == Kernel::Absent {
                 state.kernel = Kernel::Unread;
             }

@@ -222,6 +222,7 @@ impl World {
     fn settle(&mut self) {
         for set in 0..4 {
             self.kernel.set_in_use(&set_name(set), false);
+            self.kernel.make_unreadable(&set_name(set), false);
         }
         let _ = self.kernel.apply(&mut self.sets, &mut self.now);
         self.kernel.clear_faults();

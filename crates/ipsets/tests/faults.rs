@@ -102,6 +102,8 @@ fn first_apply_creates_everything_in_one_restore() {
           COMMIT\n"]
     );
     assert_eq!(world.sets.render(), world.kernel.restored()[0]);
+    // Sets that are not there are not listed.
+    assert_eq!(world.kernel.counts().lists, 0);
 }
 
 #[test]

@@ -2,80 +2,27 @@
 //! held against them.
 #![allow(clippy::disallowed_methods, reason = "these tests run the commands that the library only plans")]
 
-use std::io::{Read as _, Write as _};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tortie_ipsets::fake::FakeIpset;
 use tortie_ipsets::{CommandFailure, Config, Family, IpSets, Member, Plan, Report, Resync, SetId, SetSpec, SetType};
+use tortie_testkit::kernel_test;
+use tortie_testkit::netns::Namespace;
 
-/// A network namespace that goes with the process that holds it.
-struct Netns {
-    holder: Child,
-    stdin: Option<ChildStdin>,
-    pid: String,
-}
-
-static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+/// A namespace of its own for a test.
+struct Netns(Namespace);
 
 impl Netns {
-    /// `None` if kernel tests are to be skipped; panics with the reason where there can be no
-    /// namespace.
-    fn new() -> Option<Self> {
-        if std::env::var("TORTIE_SKIP_KERNEL_TESTS").is_ok_and(|v| v == "1") {
-            let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
-            eprintln!("kernel tests skipped so far (TORTIE_SKIP_KERNEL_TESTS=1): {count}");
-            return None;
-        }
-        let direct = ["--net"].as_slice();
-        let as_user = ["--user", "--map-root-user", "--net"].as_slice();
-        let mut reasons = String::new();
-        for flags in [direct, as_user] {
-            match Self::with_flags(flags) {
-                Ok(netns) => return Some(netns),
-                Err(reason) => reasons += &format!("\n  unshare {}: {reason}", flags.join(" ")),
-            }
-        }
-        panic!("no network namespace for this test:{reasons}");
-    }
-
-    fn with_flags(flags: &[&str]) -> Result<Self, String> {
-        let mut holder = Command::new("unshare")
-            .args(flags)
-            // Says that it is there, then waits for the end of its input.
-            .args(["sh", "-c", "echo $$; cat >/dev/null"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let stdin = holder.stdin.take();
-        let mut pid = String::new();
-        let mut byte = [0];
-        let mut stdout = holder.stdout.take().unwrap();
-        while stdout.read(&mut byte).map_err(|e| e.to_string())? == 1 && byte != *b"\n" {
-            pid.push(char::from(byte[0]));
-        }
-        let netns = Self { holder, stdin, pid };
-        if netns.pid.is_empty() {
-            return Err("could not unshare (missing privilege?)".to_owned());
-        }
-        match netns.ipset(&["list", "-name"], "") {
-            (_, Ok(())) => Ok(netns),
-            (_, Err(failure)) => Err(format!("ipset: {failure}")),
-        }
+    fn new() -> Self {
+        Self(Namespace::new().unwrap())
     }
 
     fn command(&self, program: &str, args: &[&str], input: &str) -> (Vec<u8>, Result<(), CommandFailure>) {
-        let mut child = Command::new("nsenter")
-            .args(["--preserve-credentials", "--user", "--net", "--target", &self.pid, program])
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("nsenter is needed");
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.0.spawn(&mut command).unwrap();
         let mut stdin = child.stdin.take().unwrap();
         // Fails if the command stops reading; its status tells.
         let _ = stdin.write_all(input.as_bytes());
@@ -114,13 +61,6 @@ impl Netns {
         let mut members: Vec<String> = members.lines().map(str::to_owned).collect();
         members.sort();
         members
-    }
-}
-
-impl Drop for Netns {
-    fn drop(&mut self) {
-        drop(self.stdin.take());
-        let _ = self.holder.wait();
     }
 }
 
@@ -200,231 +140,225 @@ fn wishes(family: Family) -> IpSets {
     sets
 }
 
-#[test]
-fn restart_writes_nothing() {
-    let Some(netns) = Netns::new() else { return };
-    for family in [Family::V4, Family::V6] {
+kernel_test! {
+    fn restart_writes_nothing() {
+        let netns = Netns::new();
+        for family in [Family::V4, Family::V6] {
+            let mut now = Duration::ZERO;
+            let mut run = Run::default();
+            let mut sets = wishes(family);
+            let report = run.apply(&netns, &mut sets, &mut now);
+            assert!(report.is_success(), "{report:?}");
+            assert_eq!(run.commands, ["list -name", "restore"]);
+
+            let mut run = Run::default();
+            let mut sets = wishes(family);
+            let report = run.apply(&netns, &mut sets, &mut now);
+            run.delete(&netns, &mut sets, &mut now);
+            assert!(report.is_success(), "{report:?}");
+            assert!(run.commands.iter().all(|command| command.starts_with("list")), "{:?}", run.commands);
+        }
+        assert_eq!(netns.members("cali40net"), ["0.0.0.0", "0.0.0.0/1", "10.0.0.0/8", "10.1.2.3", "128.0.0.0/1"]);
+        assert_eq!(netns.members("cali60ip"), ["::1", "::ffff:1.2.3.4", "fe80::1"]);
+    }
+
+    fn changes_swaps_and_deletions() {
+        let netns = Netns::new();
+        netns.edit("create foreign hash:ip\nadd foreign 1.1.1.1\ncreate cali4t0 hash:ip\ncreate felix-4x hash:ip\n");
         let mut now = Duration::ZERO;
         let mut run = Run::default();
-        let mut sets = wishes(family);
-        let report = run.apply(&netns, &mut sets, &mut now);
-        assert!(report.is_success(), "{report:?}");
-        assert_eq!(run.commands, ["list -name", "restore"]);
-
-        let mut run = Run::default();
-        let mut sets = wishes(family);
-        let report = run.apply(&netns, &mut sets, &mut now);
+        let mut sets = wishes(Family::V4);
+        assert!(run.apply(&netns, &mut sets, &mut now).is_success());
         run.delete(&netns, &mut sets, &mut now);
+
+        let other_size = SetSpec::new(SetType::HashIp).with_max_elements(10);
+        let wanted = members(SetType::HashIp, Family::V4, "10.0.0.7");
+        sets.add_or_replace(&id("ip"), other_size, wanted).unwrap();
+        sets.remove(&id("bits")).unwrap();
+        sets.remove_members(&id("net"), members(SetType::HashNet, Family::V4, "0.0.0.0/0")).unwrap();
+        let report = run.apply(&netns, &mut sets, &mut now);
         assert!(report.is_success(), "{report:?}");
-        assert!(run.commands.iter().all(|command| command.starts_with("list")), "{:?}", run.commands);
+        run.delete(&netns, &mut sets, &mut now);
+        assert_eq!(netns.names(), ["cali40ip", "cali40net", "cali40port", "foreign"]);
+        assert_eq!(netns.members("cali40ip"), ["10.0.0.7"]);
+        assert_eq!(netns.members("cali40net"), ["0.0.0.0", "10.0.0.0/8", "10.1.2.3"]);
+        assert_eq!(netns.members("foreign"), ["1.1.1.1"]);
     }
-    assert_eq!(netns.members("cali40net"), ["0.0.0.0", "0.0.0.0/1", "10.0.0.0/8", "10.1.2.3", "128.0.0.0/1"]);
-    assert_eq!(netns.members("cali60ip"), ["::1", "::ffff:1.2.3.4", "fe80::1"]);
-}
 
-#[test]
-fn changes_swaps_and_deletions() {
-    let Some(netns) = Netns::new() else { return };
-    netns.edit("create foreign hash:ip\nadd foreign 1.1.1.1\ncreate cali4t0 hash:ip\ncreate felix-4x hash:ip\n");
-    let mut now = Duration::ZERO;
-    let mut run = Run::default();
-    let mut sets = wishes(Family::V4);
-    assert!(run.apply(&netns, &mut sets, &mut now).is_success());
-    run.delete(&netns, &mut sets, &mut now);
-
-    let other_size = SetSpec::new(SetType::HashIp).with_max_elements(10);
-    let wanted = members(SetType::HashIp, Family::V4, "10.0.0.7");
-    sets.add_or_replace(&id("ip"), other_size, wanted).unwrap();
-    sets.remove(&id("bits")).unwrap();
-    sets.remove_members(&id("net"), members(SetType::HashNet, Family::V4, "0.0.0.0/0")).unwrap();
-    let report = run.apply(&netns, &mut sets, &mut now);
-    assert!(report.is_success(), "{report:?}");
-    run.delete(&netns, &mut sets, &mut now);
-    assert_eq!(netns.names(), ["cali40ip", "cali40net", "cali40port", "foreign"]);
-    assert_eq!(netns.members("cali40ip"), ["10.0.0.7"]);
-    assert_eq!(netns.members("cali40net"), ["0.0.0.0", "10.0.0.0/8", "10.1.2.3"]);
-    assert_eq!(netns.members("foreign"), ["1.1.1.1"]);
-}
-
-#[test]
-fn foreign_changes_are_undone() {
-    let Some(netns) = Netns::new() else { return };
-    let mut now = Duration::ZERO;
-    let mut run = Run::default();
-    let mut sets = wishes(Family::V4);
-    assert!(run.apply(&netns, &mut sets, &mut now).is_success());
-    netns.edit(
-        "destroy cali40bits\n\
-         add cali40ip 6.6.6.6\n\
-         del cali40ip 10.0.0.1\n\
-         add cali40port 10.0.0.1,icmp:echo-request\n\
-         del cali40net 10.0.0.0/8\nadd cali40net 10.0.0.0/8 nomatch\n\
-         create cali40stray hash:mac\n",
-    );
-    sets.queue_resync(Resync::Background);
-    let report = run.apply(&netns, &mut sets, &mut now);
-    assert!(report.is_success(), "{report:?}");
-    run.delete(&netns, &mut sets, &mut now);
-    assert_eq!(netns.names(), ["cali40bits", "cali40ip", "cali40net", "cali40port"]);
-    assert_eq!(netns.members("cali40bits"), ["0", "65535", "80"]);
-    assert_eq!(netns.members("cali40ip"), ["10.0.0.1", "255.255.255.255"]);
-    assert_eq!(netns.members("cali40port").len(), 4);
-    assert!(netns.members("cali40net").contains(&"10.0.0.0/8".to_owned()));
-}
-
-#[test]
-fn surprised_by_a_foreign_member() {
-    let Some(netns) = Netns::new() else { return };
-    let mut now = Duration::ZERO;
-    let mut run = Run::default();
-    let mut sets = wishes(Family::V4);
-    assert!(run.apply(&netns, &mut sets, &mut now).is_success());
-    netns.edit("add cali40ip 10.0.0.2\n");
-    for set in ["ip", "net"] {
-        sets.add_members(&id(set), members(SetType::HashIp, Family::V4, "10.0.0.2 10.0.0.3")).unwrap();
+    fn foreign_changes_are_undone() {
+        let netns = Netns::new();
+        let mut now = Duration::ZERO;
+        let mut run = Run::default();
+        let mut sets = wishes(Family::V4);
+        assert!(run.apply(&netns, &mut sets, &mut now).is_success());
+        netns.edit(
+            "destroy cali40bits\n\
+             add cali40ip 6.6.6.6\n\
+             del cali40ip 10.0.0.1\n\
+             add cali40port 10.0.0.1,icmp:echo-request\n\
+             del cali40net 10.0.0.0/8\nadd cali40net 10.0.0.0/8 nomatch\n\
+             create cali40stray hash:net,port\n",
+        );
+        sets.queue_resync(Resync::Background);
+        let report = run.apply(&netns, &mut sets, &mut now);
+        assert!(report.is_success(), "{report:?}");
+        run.delete(&netns, &mut sets, &mut now);
+        assert_eq!(netns.names(), ["cali40bits", "cali40ip", "cali40net", "cali40port"]);
+        assert_eq!(netns.members("cali40bits"), ["0", "65535", "80"]);
+        assert_eq!(netns.members("cali40ip"), ["10.0.0.1", "255.255.255.255"]);
+        assert_eq!(netns.members("cali40port").len(), 4);
+        assert!(netns.members("cali40net").contains(&"10.0.0.0/8".to_owned()));
     }
-    let report = run.apply(&netns, &mut sets, &mut now);
-    assert!(report.is_success(), "{report:?}");
-    for name in ["cali40ip", "cali40net"] {
-        assert!(netns.members(name).contains(&"10.0.0.3".to_owned()));
-    }
-}
 
-#[test]
-fn set_in_use_by_a_rule_stays_until_the_rule_goes() {
-    let Some(netns) = Netns::new() else { return };
-    let mut now = Duration::ZERO;
-    let mut run = Run::default();
-    let mut sets = wishes(Family::V4);
-    assert!(run.apply(&netns, &mut sets, &mut now).is_success());
-    let rule = "INPUT -m set --match-set cali40ip src -j DROP";
-    let iptables = |verb: &str| {
-        let args: Vec<&str> = [verb].into_iter().chain(rule.split(' ')).collect();
-        netns.command("iptables", &args, "").1
-    };
-    iptables("-A").unwrap();
-    // A swap works under a rule, a destruction does not.
-    let other_size = SetSpec::new(SetType::HashIp).with_max_elements(10);
-    let wanted = members(SetType::HashIp, Family::V4, "10.0.0.7");
-    sets.add_or_replace(&id("ip"), other_size, wanted).unwrap();
-    let report = run.apply(&netns, &mut sets, &mut now);
-    assert!(report.is_success(), "{report:?}");
-    assert_eq!(netns.members("cali40ip"), ["10.0.0.7"]);
-    sets.remove(&id("ip")).unwrap();
-    run.delete(&netns, &mut sets, &mut now);
-    assert_eq!(netns.names(), ["cali40bits", "cali40ip", "cali40net", "cali40port"]);
-    iptables("-D").unwrap();
-    sets.queue_resync(Resync::Background);
-    let _ = run.apply(&netns, &mut sets, &mut now);
-    run.delete(&netns, &mut sets, &mut now);
-    assert_eq!(netns.names(), ["cali40bits", "cali40net", "cali40port"]);
-}
-
-#[test]
-fn bad_set_does_not_stop_the_others() {
-    let Some(netns) = Netns::new() else { return };
-    // A set of another type, held by a rule, can be neither swapped nor destroyed.
-    netns.edit("create cali40bad hash:net,port\n");
-    netns
-        .command("iptables", &["-A", "INPUT", "-m", "set", "--match-set", "cali40bad", "src,src", "-j", "DROP"], "")
-        .1
-        .unwrap();
-    let mut now = Duration::ZERO;
-    let mut run = Run::default();
-    let mut sets = wishes(Family::V4);
-    wish(&mut sets, "bad", SetType::HashIp, "10.0.0.1");
-    let full = SetSpec::new(SetType::HashIp).with_max_elements(2);
-    let wanted = members(SetType::HashIp, Family::V4, "1.1.1.1 1.1.1.2 1.1.1.3");
-    sets.add_or_replace(&id("full"), full, wanted).unwrap();
-    let report = run.apply(&netns, &mut sets, &mut now);
-    let failed: Vec<&str> = report.failures.iter().map(|f| f.id.as_str()).collect();
-    assert_eq!(failed, ["bad", "full"]);
-    let text = report.failures[0].to_string();
-    assert!(text.contains("it is in use by a kernel component"), "{text}");
-    assert_eq!(netns.members("cali40full").len(), 2);
-    for name in ["cali40ip", "cali40net", "cali40port", "cali40bits"] {
-        assert!(!netns.members(name).is_empty());
-    }
-}
-
-#[test]
-fn fake_and_kernel_agree() {
-    let Some(netns) = Netns::new() else { return };
-    let mut fake = FakeIpset::new();
-    let lines = "\
-        create a hash:ip family inet maxelem 2
-        create a hash:ip family inet maxelem 2
-        add a 10.0.0.1
-        add a 10.0.0.1
-        add a 10.0.0.1 --exist
-        add a 10.0.0.2
-        add a 10.0.0.3
-        add a 0.0.0.0
-        add a fe80::1
-        add a host.invalid
-        del a 10.0.0.2
-        del a 10.0.0.2
-        del a 10.0.0.2 --exist
-        create n hash:net family inet6 maxelem 10
-        add n ::/0
-        add n ::/1
-        add n 2001:db8::1/32
-        add n 2001:db8::
-        create p hash:ip,port family inet maxelem 10
-        add p 10.0.0.1,tcp:80
-        add p 10.0.0.1,tcp:80
-        add p 0.0.0.0,tcp:80
-        create b bitmap:port range 10-20
-        add b 9
-        add b 10
-        swap a n
-        create a2 hash:ip family inet maxelem 5
-        swap a a2
-        swap a nothing
-        destroy nothing
-        del nothing 10.0.0.1 --exist
-        flush p
-        destroy a2
-        create 01234567890123456789012345678901 hash:ip";
-    for line in lines.lines().map(str::trim) {
-        let (_, real) = netns.ipset(&["restore"], &format!("{line}\nCOMMIT\n"));
-        let faked = fake.edit(line);
-        assert_eq!(real.is_ok(), faked.is_ok(), "{line}: {real:?} but {faked:?}");
-        let words = |result: &Result<(), CommandFailure>| {
-            result.as_ref().err().map(|failure| {
-                let text = failure.stderr().trim().to_owned();
-                text.split_once(": ").map_or(text.clone(), |(_, rest)| rest.to_owned())
-            })
-        };
-        // Syntax errors are worded by the parser that finds them.
-        if !words(&real).is_some_and(|w| w.contains("Syntax") || w.contains("Null-valued") || w.contains("Invalid")) {
-            assert_eq!(words(&real), words(&faked), "{line}");
+    fn surprised_by_a_foreign_member() {
+        let netns = Netns::new();
+        let mut now = Duration::ZERO;
+        let mut run = Run::default();
+        let mut sets = wishes(Family::V4);
+        assert!(run.apply(&netns, &mut sets, &mut now).is_success());
+        netns.edit("add cali40ip 10.0.0.2\n");
+        for set in ["ip", "net"] {
+            sets.add_members(&id(set), members(SetType::HashIp, Family::V4, "10.0.0.2 10.0.0.3")).unwrap();
+        }
+        let report = run.apply(&netns, &mut sets, &mut now);
+        assert!(report.is_success(), "{report:?}");
+        for name in ["cali40ip", "cali40net"] {
+            assert!(netns.members(name).contains(&"10.0.0.3".to_owned()));
         }
     }
-    assert_eq!(netns.names(), fake.names());
-    for name in fake.names() {
-        assert_eq!(netns.members(name), fake.members(name), "{name}");
+
+    fn set_in_use_by_a_rule_stays_until_the_rule_goes() {
+        let netns = Netns::new();
+        let mut now = Duration::ZERO;
+        let mut run = Run::default();
+        let mut sets = wishes(Family::V4);
+        assert!(run.apply(&netns, &mut sets, &mut now).is_success());
+        let rule = "INPUT -m set --match-set cali40ip src -j DROP";
+        let iptables = |verb: &str| {
+            let args: Vec<&str> = [verb].into_iter().chain(rule.split(' ')).collect();
+            netns.command("iptables", &args, "").1
+        };
+        iptables("-A").unwrap();
+        // A swap works under a rule, a destruction does not.
+        let other_size = SetSpec::new(SetType::HashIp).with_max_elements(10);
+        let wanted = members(SetType::HashIp, Family::V4, "10.0.0.7");
+        sets.add_or_replace(&id("ip"), other_size, wanted).unwrap();
+        let report = run.apply(&netns, &mut sets, &mut now);
+        assert!(report.is_success(), "{report:?}");
+        assert_eq!(netns.members("cali40ip"), ["10.0.0.7"]);
+        sets.remove(&id("ip")).unwrap();
+        run.delete(&netns, &mut sets, &mut now);
+        assert_eq!(netns.names(), ["cali40bits", "cali40ip", "cali40net", "cali40port"]);
+        iptables("-D").unwrap();
+        sets.queue_resync(Resync::Background);
+        let _ = run.apply(&netns, &mut sets, &mut now);
+        run.delete(&netns, &mut sets, &mut now);
+        assert_eq!(netns.names(), ["cali40bits", "cali40net", "cali40port"]);
     }
-}
 
-#[test]
-fn hundred_thousand_members() {
-    let Some(netns) = Netns::new() else { return };
-    let mut now = Duration::ZERO;
-    let mut run = Run::default();
-    let all = || (0..100_000u32).map(|n| Member::net(Family::V4, u128::from(0x0a00_0000 + n), 32).unwrap());
-    let spec = SetSpec::new(SetType::HashNet);
-    let mut sets = IpSets::new(Family::V4, Config::default());
-    sets.add_or_replace(&id("big"), spec, all()).unwrap();
-    assert!(run.apply(&netns, &mut sets, &mut now).is_success());
+    fn bad_set_does_not_stop_the_others() {
+        let netns = Netns::new();
+        // A set of another type, held by a rule, can be neither swapped nor destroyed.
+        netns.edit("create cali40bad hash:net,port\n");
+        netns
+            .command("iptables", &["-A", "INPUT", "-m", "set", "--match-set", "cali40bad", "src,src", "-j", "DROP"], "")
+            .1
+            .unwrap();
+        let mut now = Duration::ZERO;
+        let mut run = Run::default();
+        let mut sets = wishes(Family::V4);
+        wish(&mut sets, "bad", SetType::HashIp, "10.0.0.1");
+        let full = SetSpec::new(SetType::HashIp).with_max_elements(2);
+        let wanted = members(SetType::HashIp, Family::V4, "1.1.1.1 1.1.1.2 1.1.1.3");
+        sets.add_or_replace(&id("full"), full, wanted).unwrap();
+        let report = run.apply(&netns, &mut sets, &mut now);
+        let failed: Vec<&str> = report.failures.iter().map(|f| f.id.as_str()).collect();
+        assert_eq!(failed, ["bad", "full"]);
+        let text = report.failures[0].to_string();
+        assert!(text.contains("it is in use by a kernel component"), "{text}");
+        assert_eq!(netns.members("cali40full").len(), 2);
+        for name in ["cali40ip", "cali40net", "cali40port", "cali40bits"] {
+            assert!(!netns.members(name).is_empty());
+        }
+    }
 
-    let mut run = Run::default();
-    let mut sets = IpSets::new(Family::V4, Config::default());
-    sets.add_or_replace(&id("big"), spec, all()).unwrap();
-    assert!(run.apply(&netns, &mut sets, &mut now).is_success());
-    assert_eq!(run.commands, ["list -name", "list cali40big"]);
-    sets.remove_members(&id("big"), all().take(1)).unwrap();
-    assert!(run.apply(&netns, &mut sets, &mut now).is_success());
-    assert_eq!(run.commands.len(), 3);
-    assert_eq!(netns.members("cali40big").len(), 99_999);
+    fn fake_and_kernel_agree() {
+        let netns = Netns::new();
+        let mut fake = FakeIpset::new();
+        let lines = "\
+            create a hash:ip family inet maxelem 2
+            create a hash:ip family inet maxelem 2
+            add a 10.0.0.1
+            add a 10.0.0.1
+            add a 10.0.0.1 --exist
+            add a 10.0.0.2
+            add a 10.0.0.3
+            add a 0.0.0.0
+            add a fe80::1
+            add a host.invalid
+            del a 10.0.0.2
+            del a 10.0.0.2
+            del a 10.0.0.2 --exist
+            create n hash:net family inet6 maxelem 10
+            add n ::/0
+            add n ::/1
+            add n 2001:db8::1/32
+            add n 2001:db8::
+            create p hash:ip,port family inet maxelem 10
+            add p 10.0.0.1,tcp:80
+            add p 10.0.0.1,tcp:80
+            add p 0.0.0.0,tcp:80
+            create b bitmap:port range 10-20
+            add b 9
+            add b 10
+            swap a n
+            create a2 hash:ip family inet maxelem 5
+            swap a a2
+            swap a nothing
+            destroy nothing
+            del nothing 10.0.0.1 --exist
+            flush p
+            destroy a2
+            create 01234567890123456789012345678901 hash:ip";
+        for line in lines.lines().map(str::trim) {
+            let (_, real) = netns.ipset(&["restore"], &format!("{line}\nCOMMIT\n"));
+            let faked = fake.edit(line);
+            assert_eq!(real.is_ok(), faked.is_ok(), "{line}: {real:?} but {faked:?}");
+            let words = |result: &Result<(), CommandFailure>| {
+                result.as_ref().err().map(|failure| {
+                    let text = failure.stderr().trim().to_owned();
+                    text.split_once(": ").map_or(text.clone(), |(_, rest)| rest.to_owned())
+                })
+            };
+            // Syntax errors are worded by the parser that finds them.
+            if !words(&real).is_some_and(|w| w.contains("Syntax") || w.contains("Null-valued") || w.contains("Invalid")) {
+                assert_eq!(words(&real), words(&faked), "{line}");
+            }
+        }
+        assert_eq!(netns.names(), fake.names());
+        for name in fake.names() {
+            assert_eq!(netns.members(name), fake.members(name), "{name}");
+        }
+    }
+
+    fn hundred_thousand_members() {
+        let netns = Netns::new();
+        let mut now = Duration::ZERO;
+        let mut run = Run::default();
+        let all = || (0..100_000u32).map(|n| Member::net(Family::V4, u128::from(0x0a00_0000 + n), 32).unwrap());
+        let spec = SetSpec::new(SetType::HashNet);
+        let mut sets = IpSets::new(Family::V4, Config::default());
+        sets.add_or_replace(&id("big"), spec, all()).unwrap();
+        assert!(run.apply(&netns, &mut sets, &mut now).is_success());
+
+        let mut run = Run::default();
+        let mut sets = IpSets::new(Family::V4, Config::default());
+        sets.add_or_replace(&id("big"), spec, all()).unwrap();
+        assert!(run.apply(&netns, &mut sets, &mut now).is_success());
+        assert_eq!(run.commands, ["list -name", "list cali40big"]);
+        sets.remove_members(&id("big"), all().take(1)).unwrap();
+        assert!(run.apply(&netns, &mut sets, &mut now).is_success());
+        assert_eq!(run.commands.len(), 3);
+        assert_eq!(netns.members("cali40big").len(), 99_999);
+    }
 }
