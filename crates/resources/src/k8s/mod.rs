@@ -1,0 +1,5 @@
+//! The kinds of Kubernetes.
+
+mod service;
+
+pub(crate) use service::{endpoint_slice, service};

@@ -1,0 +1,89 @@
+//! Services and endpoint slices.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tortie_model::{EndpointSlice, EndpointSlicePort, NamedProtocol, NamespacedName, Service, ServicePort};
+
+use crate::scalar;
+use crate::tree::{Cursor, Map, Sink};
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// What the model keeps of a `Service`.
+pub(crate) fn service(map: Map<'_, '_>, sink: &mut Sink) -> Service {
+    let spec = map.field("spec").and_then(|spec| spec.map(sink));
+    let status = map.field("status").and_then(|status| status.map(sink));
+    let load_balancer = status.as_ref().and_then(|status| status.field("loadBalancer")?.map(sink));
+    let load_balancer_ingress_ips = match &load_balancer {
+        Some(balancer) => balancer.list("ingress", sink, |ingress, sink| {
+            let ip = ingress.map(sink)?.text_or_empty("ip", sink);
+            (!ip.is_empty()).then(|| Arc::from(ip))
+        }),
+        None => Vec::new(),
+    };
+    let load_balancer_ingress_ips = load_balancer_ingress_ips.into();
+    let Some(spec) = spec else {
+        return Service {
+            service_type: "".into(),
+            cluster_ips: Box::default(),
+            load_balancer_ip: "".into(),
+            external_ips: Box::default(),
+            load_balancer_ingress_ips,
+            ports: Box::default(),
+        };
+    };
+    Service {
+        service_type: spec.text_or_empty("type", sink).into(),
+        cluster_ips: scalar::shared_texts(spec, "clusterIPs", sink),
+        load_balancer_ip: spec.text_or_empty("loadBalancerIP", sink).into(),
+        external_ips: scalar::shared_texts(spec, "externalIPs", sink),
+        load_balancer_ingress_ips,
+        ports: spec.list("ports", sink, service_port).into(),
+    }
+}
+
+fn service_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<ServicePort> {
+    let map = cursor.map(sink)?;
+    let mut port = |name: &str| map.field(name).map_or(Some(0), |port| port.int(0, 65535, sink));
+    let (number, node_port) = (port("port")?, port("nodePort")?);
+    // The API server fills in TCP where nothing is written.
+    let protocol = map.text("protocol", sink).filter(|p| !p.is_empty()).unwrap_or("TCP");
+    Some(ServicePort { protocol: protocol.into(), port: number, node_port })
+}
+
+/// What the model keeps of an `EndpointSlice` of `discovery.k8s.io/v1`. Readiness is not consulted, as in the original
+/// (`felix/serviceindex/serviceindex.go`).
+pub(crate) fn endpoint_slice(namespace: &str, map: Map<'_, '_>, sink: &mut Sink) -> EndpointSlice {
+    let metadata = map.field("metadata").and_then(|metadata| metadata.map(sink));
+    let labels = match &metadata {
+        Some(metadata) => metadata.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let service = labels.iter().find(|(name, _)| *name == SERVICE_NAME).map(|(_, service)| *service);
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    map.list("endpoints", sink, |endpoint, sink| {
+        // Slices may hold host names, which no IP set can.
+        addresses.extend(endpoint.map(sink)?.texts("addresses", sink).iter().filter_map(|a| a.parse::<IpAddr>().ok()));
+        Some(())
+    });
+    EndpointSlice {
+        service: service.map(|service| NamespacedName::new(namespace, service)),
+        addresses: addresses.into(),
+        ports: map.list("ports", sink, slice_port).into(),
+    }
+}
+
+fn slice_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EndpointSlicePort> {
+    let map = cursor.map(sink)?;
+    let protocol = match map.text("protocol", sink) {
+        Some("UDP") => NamedProtocol::Udp,
+        Some("SCTP") => NamedProtocol::Sctp,
+        _ => NamedProtocol::Tcp,
+    };
+    let port = match map.field("port") {
+        Some(port) => Some(port.int(0, 65535, sink)?),
+        None => None,
+    };
+    Some(EndpointSlicePort { protocol, port })
+}

@@ -1,0 +1,228 @@
+//! Texts and numbers that stand for something, read with a reason where they do not.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tortie_model::{Cidr, Family, LabelInterner, Labels, Mac, NamedProtocol, PortSpec, Protocol};
+use tortie_selector::Selector;
+
+use crate::tree::{Content, Cursor, Map, Sink};
+
+/// A network or an address; host bits are kept.
+pub(crate) fn cidr(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
+    match cursor.text(sink)?.parse() {
+        Ok(cidr) => Some(cidr),
+        Err(error) => {
+            cursor.error(sink, error.to_string());
+            None
+        }
+    }
+}
+
+pub(crate) fn address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<IpAddr> {
+    let text = cursor.text(sink)?;
+    let address = text.parse().ok();
+    if address.is_none() {
+        cursor.error(sink, format!("`{text}` is not an IP address"));
+    }
+    address
+}
+
+pub(crate) fn address_of(family: Family, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<IpAddr> {
+    let address = address(cursor, sink)?;
+    if Cidr::host(address).family() == family {
+        return Some(address);
+    }
+    cursor.error(sink, format!("`{address}` is not an IPv{} address", family.number()));
+    None
+}
+
+/// Six octets in hexadecimal, separated by colons or hyphens.
+pub(crate) fn mac(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Mac> {
+    let text = cursor.text(sink)?;
+    let mac = parse_mac(text);
+    if mac.is_none() {
+        cursor.error(sink, format!("`{text}` is not an Ethernet address"));
+    }
+    mac
+}
+
+fn parse_mac(text: &str) -> Option<Mac> {
+    let mut octets = [0; 6];
+    let mut parts = text.split([':', '-']);
+    for octet in &mut octets {
+        let part = parts.next().filter(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        *octet = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(Mac(octets))
+}
+
+/// How protocol names are spelt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spelling {
+    /// `tcp`, in the datastore.
+    Lower,
+    /// `TCP`, `ICMPv6`, `UDPLite`, in resources; the lower-case spelling of older releases is understood as well.
+    Resource,
+}
+
+/// A protocol by name or by number from 1 to 255; digits in quotes are a number too.
+pub(crate) fn protocol(spelling: Spelling, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Protocol> {
+    let text = match cursor.content() {
+        Content::Int(_) | Content::Float(_) => return cursor.int(1, 255, sink).map(Protocol::Number),
+        _ => cursor.text(sink)?,
+    };
+    if let Ok(number) = text.parse::<u8>() {
+        if number == 0 {
+            cursor.error(sink, "must be between 1 and 255, is 0");
+            return None;
+        }
+        return Some(Protocol::Number(number));
+    }
+    let name = NamedProtocol::from_name(text).filter(|name| match spelling {
+        Spelling::Lower => text == name.as_str(),
+        Spelling::Resource => text == resource_protocol_name(*name) || text == name.as_str(),
+    });
+    if name.is_none() {
+        cursor
+            .error(sink, format!("`{text}` is not a protocol; known are TCP, UDP, ICMP, ICMPv6, SCTP, UDPLite, 1-255"));
+    }
+    name.map(Protocol::Named)
+}
+
+/// The protocol's name in resources.
+pub(crate) fn resource_protocol_name(protocol: NamedProtocol) -> &'static str {
+    match protocol {
+        NamedProtocol::Tcp => "TCP",
+        NamedProtocol::Udp => "UDP",
+        NamedProtocol::Icmp => "ICMP",
+        NamedProtocol::Icmpv6 => "ICMPv6",
+        NamedProtocol::Sctp => "SCTP",
+        NamedProtocol::UdpLite => "UDPLite",
+    }
+}
+
+/// A port by number, by range (`8000:8080`) or by name (`api/pkg/lib/numorstring/port.go`).
+pub(crate) fn port_spec(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<PortSpec> {
+    let text = match cursor.content() {
+        Content::Int(_) | Content::Float(_) => return cursor.int(1, 65535, sink).map(PortSpec::single),
+        _ => cursor.text(sink)?,
+    };
+    match parse_port(text) {
+        Ok(port) => Some(port),
+        Err(what) => {
+            cursor.error(sink, what);
+            None
+        }
+    }
+}
+
+fn parse_port(text: &str) -> Result<PortSpec, String> {
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let number = |part: &str| match part.parse::<u16>() {
+        Ok(0) | Err(_) => Err(format!("port `{part}` is not between 1 and 65535")),
+        Ok(port) => Ok(port),
+    };
+    if digits(text) {
+        return number(text).map(PortSpec::single);
+    }
+    if let Some((first, last)) = text.split_once(':')
+        && digits(first)
+        && digits(last)
+    {
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("port range `{text}` ends before it begins"));
+        }
+        return Ok(PortSpec::Range { first, last });
+    }
+    let named = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    if (1..=128).contains(&text.len()) && text.bytes().all(named) {
+        return Ok(PortSpec::Named(text.into()));
+    }
+    Err(format!("`{text}` is neither a port, nor a range such as `8000:8080`, nor the name of a port"))
+}
+
+/// A DSCP value by number or by name (`api/pkg/lib/numorstring/dscp.go`).
+pub(crate) fn dscp(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<u8> {
+    if let Content::Text(text) = cursor.content() {
+        let value = parse_dscp(text);
+        if value.is_none() {
+            cursor.error(sink, format!("`{text}` is not a DSCP value"));
+        }
+        return value;
+    }
+    cursor.int(0, 63, sink)
+}
+
+pub(crate) fn parse_dscp(text: &str) -> Option<u8> {
+    let name = text.trim().to_ascii_uppercase();
+    let digit = |from: usize, max: u8| {
+        let digit = name.as_bytes().get(from)?.checked_sub(b'0')?;
+        (digit <= max).then_some(digit)
+    };
+    match &*name {
+        "DF" => Some(0),
+        "EF" => Some(46),
+        // Assured forwarding: class 1 to 4, drop precedence 1 to 3 (RFC 2597).
+        _ if name.starts_with("AF") && name.len() == 4 => {
+            let (class, drop) = (digit(2, 4)?, digit(3, 3)?);
+            (class > 0 && drop > 0).then_some(8 * class + 2 * drop)
+        }
+        _ if name.starts_with("CS") && name.len() == 3 => Some(8 * digit(2, 6)?),
+        _ => name.parse().ok().filter(|value| *value <= 63),
+    }
+}
+
+/// Labels given as a mapping.
+pub(crate) fn labels(cursor: Cursor<'_, '_>, interner: &mut LabelInterner, sink: &mut Sink) -> Labels {
+    let pairs = cursor.text_map(sink);
+    interned(&cursor, pairs, interner, sink)
+}
+
+/// Labels from pairs; `cursor` is blamed if they cannot be held.
+pub(crate) fn interned<K: AsRef<str>, V: AsRef<str>>(
+    cursor: &Cursor<'_, '_>,
+    pairs: impl IntoIterator<Item = (K, V)>,
+    interner: &mut LabelInterner,
+    sink: &mut Sink,
+) -> Labels {
+    interner.labels(pairs).unwrap_or_else(|error| {
+        cursor.error(sink, error.to_string());
+        Labels::default()
+    })
+}
+
+/// A selector that parses.
+pub(crate) fn selector(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Selector> {
+    let text = cursor.text(sink)?;
+    match Selector::parse(text) {
+        Ok(selector) => Some(selector),
+        Err(error) => {
+            cursor.error(sink, format!("`{text}` is not a selector: {error}"));
+            None
+        }
+    }
+}
+
+/// A list of text, each item shared.
+pub(crate) fn shared_texts(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Box<[Arc<str>]> {
+    map.texts(name, sink).into_iter().map(Arc::from).collect()
+}
+
+/// A mapping of text to text, sorted.
+pub(crate) fn sorted_pairs(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Box<[(Arc<str>, Arc<str>)]> {
+    let mut pairs = map.field(name).map(|field| field.text_map(sink)).unwrap_or_default();
+    pairs.sort_unstable();
+    pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// Text, or the text of a number or truth value.
+pub(crate) fn plain_text(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
+    match cursor.content() {
+        Content::Bool(value) => Some(value.to_string()),
+        Content::Int(value) => Some(value.to_string()),
+        Content::Float(value) => Some(value.to_string()),
+        _ => cursor.text(sink).map(str::to_owned),
+    }
+}

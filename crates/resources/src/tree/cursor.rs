@@ -1,0 +1,318 @@
+//! Reading a tree field by field, collecting every problem with its field path.
+
+use std::fmt;
+
+use super::{Content, Entry, Node, Position};
+use crate::{Problem, Severity};
+
+/// A node with the way that led to it.
+#[derive(Clone, Copy)]
+pub(crate) struct Cursor<'n, 'p> {
+    node: &'n Node<'n>,
+    path: Path<'p>,
+}
+
+/// A mapping with the way that led to it.
+#[derive(Clone, Copy)]
+pub(crate) struct Map<'n, 'p> {
+    entries: &'n [Entry<'n>],
+    position: Position,
+    path: Path<'p>,
+}
+
+/// The way to a node, as a list that lives on the stack and costs nothing until a problem is reported.
+#[derive(Clone, Copy)]
+enum Path<'p> {
+    Root,
+    Field(&'p Path<'p>, &'p str),
+    Item(&'p Path<'p>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(Path::Root, name) => write_name(f, name),
+            Self::Field(parent, name) => {
+                if plain(name) {
+                    write!(f, "{parent}.")?;
+                } else {
+                    parent.fmt(f)?;
+                }
+                write_name(f, name)
+            }
+            Self::Item(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+fn plain(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'!' | b'-'))
+}
+
+fn write_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+    if plain(name) { f.write_str(name) } else { write!(f, "[{name:?}]") }
+}
+
+/// Collects problems while a tree is read.
+#[derive(Debug, Default)]
+pub(crate) struct Sink {
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl Sink {
+    /// Whether anything was reported that makes the object invalid.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.problems.iter().any(|p| p.severity == Severity::Error)
+    }
+
+    fn report(&mut self, severity: Severity, position: Position, path: Path<'_>, what: String) {
+        self.problems.push(Problem { severity, position, field: path.to_string(), what });
+    }
+}
+
+impl<'n, 'p> Cursor<'n, 'p> {
+    /// Begins at the root of a tree.
+    pub(crate) fn root(node: &'n Node<'n>) -> Self {
+        Self { node, path: Path::Root }
+    }
+
+    pub(crate) fn content(&self) -> &'n Content<'n> {
+        &self.node.content
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        self.node.position
+    }
+
+    /// Reports that this node makes the object invalid.
+    pub(crate) fn error(&self, sink: &mut Sink, what: impl Into<String>) {
+        sink.report(Severity::Error, self.node.position, self.path, what.into());
+    }
+
+    /// Reports something that deserves attention but leaves the object valid.
+    pub(crate) fn warn(&self, sink: &mut Sink, what: impl Into<String>) {
+        sink.report(Severity::Warning, self.node.position, self.path, what.into());
+    }
+
+    fn wrong(&self, sink: &mut Sink, wanted: &str) {
+        self.error(sink, format!("must be {wanted}, is {}", self.node.content.noun()));
+    }
+
+    pub(crate) fn text(&self, sink: &mut Sink) -> Option<&'n str> {
+        if let Content::Text(text) = &self.node.content {
+            return Some(text);
+        }
+        match self.node.content {
+            Content::Int(_) | Content::Float(_) | Content::Bool(_) => {
+                self.wrong(sink, "text; put it in quotes: it");
+            }
+            _ => self.wrong(sink, "text"),
+        }
+        None
+    }
+
+    pub(crate) fn boolean(&self, sink: &mut Sink) -> Option<bool> {
+        if let Content::Bool(value) = self.node.content {
+            return Some(value);
+        }
+        self.wrong(sink, "true or false");
+        None
+    }
+
+    /// A whole number between `min` and `max`, both included.
+    pub(crate) fn int<T: TryFrom<i64>>(&self, min: i64, max: i64, sink: &mut Sink) -> Option<T> {
+        let found = match self.node.content {
+            Content::Int(int) => int,
+            // JSON from Go may write a whole number as 1e+06.
+            #[expect(clippy::cast_possible_truncation, reason = "the value is known to be whole and small")]
+            Content::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => float as i64,
+            _ => {
+                self.wrong(sink, "a whole number");
+                return None;
+            }
+        };
+        match T::try_from(found) {
+            Ok(value) if (min..=max).contains(&found) => Some(value),
+            _ => {
+                self.error(sink, format!("must be between {min} and {max}, is {found}"));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn float(&self, sink: &mut Sink) -> Option<f64> {
+        match self.node.content {
+            #[expect(clippy::cast_precision_loss, reason = "orders are floating-point numbers by definition")]
+            Content::Int(int) => Some(int as f64),
+            Content::Float(float) => Some(float),
+            _ => {
+                self.wrong(sink, "a number");
+                None
+            }
+        }
+    }
+
+    /// The items of a list.
+    pub(crate) fn items<'c>(&'c self, sink: &mut Sink) -> impl ExactSizeIterator<Item = Cursor<'n, 'c>> + use<'n, 'c> {
+        let items: &'n [Node<'n>] = match &self.node.content {
+            Content::List(items) => items,
+            _ => {
+                self.wrong(sink, "a list");
+                &[]
+            }
+        };
+        items.iter().enumerate().map(|(i, node)| Cursor { node, path: Path::Item(&self.path, i) })
+    }
+
+    pub(crate) fn map(&self, sink: &mut Sink) -> Option<Map<'n, 'p>> {
+        let Content::Map(entries) = &self.node.content else {
+            self.wrong(sink, "a mapping");
+            return None;
+        };
+        let map = Map { entries, position: self.node.position, path: self.path };
+        for (i, entry) in entries.iter().enumerate() {
+            if entries.len() <= 64 && entries[..i].iter().any(|earlier| earlier.key == entry.key) {
+                map.cursor_of(entry).error(sink, "is given twice");
+            }
+        }
+        Some(map)
+    }
+
+    /// The items of a list of text.
+    pub(crate) fn texts(&self, sink: &mut Sink) -> Vec<&'n str> {
+        let items = self.items(sink);
+        let mut texts = Vec::with_capacity(items.len());
+        for item in items {
+            texts.extend(item.text(sink));
+        }
+        texts
+    }
+
+    /// The fields of a mapping of text to text.
+    pub(crate) fn text_map(&self, sink: &mut Sink) -> Vec<(&'n str, &'n str)> {
+        let mut pairs = Vec::new();
+        if let Some(map) = self.map(sink) {
+            for (name, value) in map.fields() {
+                // Kubernetes reads an absent value as the empty text.
+                let text = if matches!(value.content(), Content::Null) { Some("") } else { value.text(sink) };
+                pairs.extend(text.map(|text| (name, text)));
+            }
+        }
+        pairs
+    }
+}
+
+impl<'n> Map<'n, '_> {
+    /// The field of this name; one that is null is absent.
+    pub(crate) fn field<'c>(&'c self, name: &'c str) -> Option<Cursor<'n, 'c>> {
+        let entry = self.entries.iter().rev().find(|entry| entry.key == name)?;
+        (entry.node.content != Content::Null).then(|| Cursor { node: &entry.node, path: Path::Field(&self.path, name) })
+    }
+
+    /// All fields in the order of the text.
+    pub(crate) fn fields<'c>(&'c self) -> impl Iterator<Item = (&'n str, Cursor<'n, 'c>)> + use<'n, 'c> {
+        self.entries.iter().map(|entry| (&*entry.key, self.cursor_of(entry)))
+    }
+
+    fn cursor_of<'c>(&'c self, entry: &'n Entry<'n>) -> Cursor<'n, 'c>
+    where
+        'n: 'c,
+    {
+        Cursor { node: &entry.node, path: Path::Field(&self.path, &entry.key) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Reports that the mapping as a whole makes the object invalid.
+    pub(crate) fn error(&self, sink: &mut Sink, what: impl Into<String>) {
+        sink.report(Severity::Error, self.position, self.path, what.into());
+    }
+
+    /// Reports that a field is missing, under its own path.
+    pub(crate) fn missing(&self, name: &str, sink: &mut Sink) {
+        sink.report(Severity::Error, self.position, Path::Field(&self.path, name), "is required".into());
+    }
+
+    /// Reports every field that is none of `names`. What is not understood could be what restricts a policy.
+    pub(crate) fn only(&self, names: &[&str], sink: &mut Sink) {
+        self.unknown(names, Severity::Error, sink);
+    }
+
+    /// As [`Map::only`], as warnings.
+    pub(crate) fn expect_only(&self, names: &[&str], sink: &mut Sink) {
+        self.unknown(names, Severity::Warning, sink);
+    }
+
+    fn unknown(&self, names: &[&str], severity: Severity, sink: &mut Sink) {
+        for entry in self.entries.iter().filter(|entry| !names.contains(&&*entry.key)) {
+            let what = match closest(&entry.key, names) {
+                Some(near) => format!("is not a known field; is `{near}` meant?"),
+                None => "is not a known field".into(),
+            };
+            sink.report(severity, entry.position, Path::Field(&self.path, &entry.key), what);
+        }
+    }
+
+    pub(crate) fn text(&self, name: &str, sink: &mut Sink) -> Option<&'n str> {
+        self.field(name)?.text(sink)
+    }
+
+    /// As [`Map::text`]; empty if absent.
+    pub(crate) fn text_or_empty(&self, name: &str, sink: &mut Sink) -> &'n str {
+        self.text(name, sink).unwrap_or_default()
+    }
+
+    /// False if absent.
+    pub(crate) fn flag(&self, name: &str, sink: &mut Sink) -> bool {
+        self.field(name).and_then(|field| field.boolean(sink)).unwrap_or_default()
+    }
+
+    /// Empty if absent.
+    pub(crate) fn texts(&self, name: &str, sink: &mut Sink) -> Vec<&'n str> {
+        self.field(name).map(|field| field.texts(sink)).unwrap_or_default()
+    }
+
+    /// Reads each item of the list `name`, leaving out what `read` cannot make sense of and has reported.
+    pub(crate) fn list<T>(
+        &self,
+        name: &str,
+        sink: &mut Sink,
+        mut read: impl FnMut(Cursor<'n, '_>, &mut Sink) -> Option<T>,
+    ) -> Vec<T> {
+        let Some(field) = self.field(name) else { return Vec::new() };
+        let items = field.items(sink);
+        let mut found = Vec::with_capacity(items.len());
+        for item in items {
+            found.extend(read(item, sink));
+        }
+        found
+    }
+}
+
+/// The candidate that a misspelt name most likely stands for.
+fn closest<'c>(name: &str, candidates: &[&'c str]) -> Option<&'c str> {
+    if name.len() > 40 {
+        return None;
+    }
+    let (distance, best) = candidates.iter().map(|c| (distance(name, c), *c)).min()?;
+    (distance <= 1 + name.len() / 4).then_some(best)
+}
+
+/// The number of single-letter edits between two names, letters of either case being the same.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<u8> = b.bytes().map(|c| c.to_ascii_lowercase()).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x.to_ascii_lowercase() != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

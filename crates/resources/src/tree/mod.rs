@@ -1,0 +1,110 @@
+//! A document as a tree that remembers where each part stands.
+//!
+//! Trees are short-lived: one document is read, turned into typed values and dropped before the next is read.
+
+mod cursor;
+mod json;
+
+use std::borrow::Cow;
+use std::fmt;
+
+pub(crate) use cursor::{Cursor, Map, Sink};
+pub(crate) use json::parse as parse_json;
+
+/// A place in a text; lines and columns are counted from 1, columns in characters. 0:0 is nowhere in particular.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Position {
+    /// The line.
+    pub line: u32,
+    /// The character within the line.
+    pub column: u32,
+}
+
+impl fmt::Display for Position {
+    /// `line:column`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// Part of a document.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node<'t> {
+    pub(crate) position: Position,
+    pub(crate) content: Content<'t>,
+}
+
+/// What a [`Node`] holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content<'t> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(Cow<'t, str>),
+    List(Vec<Node<'t>>),
+    Map(Vec<Entry<'t>>),
+}
+
+/// One field of a mapping.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry<'t> {
+    pub(crate) key: Cow<'t, str>,
+    pub(crate) position: Position,
+    pub(crate) node: Node<'t>,
+}
+
+impl Content<'_> {
+    /// What to call this kind of content in a message.
+    pub(crate) fn noun(&self) -> &'static str {
+        match self {
+            Self::Null => "nothing",
+            Self::Bool(_) => "true or false",
+            Self::Int(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "text",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a mapping",
+        }
+    }
+}
+
+/// A text that is not a document.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{position}: {what}")]
+pub struct SyntaxError {
+    /// Where reading stopped.
+    pub position: Position,
+    /// Why.
+    pub what: String,
+}
+
+impl<'t> From<&'t serde_json::Value> for Node<'t> {
+    /// The tree of a value that has been parsed elsewhere; nothing in it has a position.
+    fn from(value: &'t serde_json::Value) -> Self {
+        use serde_json::Value;
+        let content = match value {
+            Value::Null => Content::Null,
+            Value::Bool(b) => Content::Bool(*b),
+            Value::Number(n) => match n.as_i64() {
+                Some(int) => Content::Int(int),
+                None => Content::Float(n.as_f64().unwrap_or(f64::INFINITY)),
+            },
+            Value::String(s) => Content::Text(Cow::Borrowed(s)),
+            Value::Array(items) => Content::List(items.iter().map(Node::from).collect()),
+            Value::Object(fields) => Content::Map(
+                fields
+                    .iter()
+                    .map(|(key, value)| Entry {
+                        key: Cow::Borrowed(key),
+                        position: Position::default(),
+                        node: Node::from(value),
+                    })
+                    .collect(),
+            ),
+        };
+        Self { position: Position::default(), content }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+use super::{Cursor, Node, Position, Sink, parse_json};
+
+fn problem(text: &str) -> String {
+    parse_json(text).unwrap_err().to_string()
+}
+
+#[test]
+fn positions_count_characters() {
+    let node = parse_json("{\n  \"é\": [1,\n \"x\"]}").unwrap();
+    let root = Cursor::root(&node);
+    let mut sink = Sink::default();
+    let map = root.map(&mut sink).unwrap();
+    let list = map.field("é").unwrap();
+    assert_eq!(list.position(), Position { line: 2, column: 8 });
+    let positions: Vec<_> = list.items(&mut sink).map(|item| item.position()).collect();
+    assert_eq!(positions, [Position { line: 2, column: 9 }, Position { line: 3, column: 2 }]);
+}
+
+#[test]
+fn syntax_errors_say_where() {
+    assert_eq!(problem("{\"a\" 1}"), "1:6: expected `:`, found '1'");
+    assert_eq!(problem("[1,]"), "1:4: expected a value, found ']'");
+    assert_eq!(problem("{\"a\": \"x"), "1:9: the text ends within quotes");
+    assert_eq!(problem(""), "1:1: expected a value, but the text ends");
+    assert_eq!(problem("1 2"), "1:3: something follows the end of the document");
+    assert_eq!(problem("-"), "1:1: `-` is not a number");
+    assert_eq!(problem("\"\\q\""), "1:1: a text has an escape that JSON does not know");
+    assert!(problem(&"[".repeat(10_000)).contains("nested more than"));
+}
+
+#[test]
+fn escapes_are_decoded() {
+    let node = parse_json(r#""\ud83d\ude00\n""#).unwrap();
+    assert_eq!(Cursor::root(&node).text(&mut Sink::default()), Some("😀\n"));
+}
+
+#[test]
+fn problems_carry_their_path() {
+    let node = parse_json(r#"{"spec": {"nets": ["a", 1], "selektor": 1, "a/b": {"c": true}}}"#).unwrap();
+    let root = Cursor::root(&node);
+    let mut sink = Sink::default();
+    let map = root.map(&mut sink).unwrap();
+    let spec = map.field("spec").unwrap();
+    let spec = spec.map(&mut sink).unwrap();
+    spec.texts("nets", &mut sink);
+    spec.only(&["nets", "selector", "a/b"], &mut sink);
+    spec.field("a/b").unwrap().map(&mut sink).unwrap().text("c", &mut sink);
+    let found: Vec<_> = sink.problems.iter().map(|p| format!("{}: {p}", p.position)).collect();
+    assert_eq!(
+        found,
+        [
+            "1:25: spec.nets[1]: must be text; put it in quotes: it, is a number",
+            "1:29: spec.selektor: is not a known field; is `selector` meant?",
+            "1:57: spec[\"a/b\"].c: must be text; put it in quotes: it, is true or false",
+        ]
+    );
+}
+
+#[test]
+fn reading_agrees_with_serde_json() {
+    for text in [r#"{"a":[1,-2.5e3,true,null,"x\u00e9"],"b":{}}"#, "[]", " 0 ", "1e400", "18446744073709551615"] {
+        let Ok(value) = serde_json::from_str::<serde_json::Value>(text) else { continue };
+        let strip = |node: &Node<'_>| format!("{:?}", node.content).replace(|c: char| c.is_ascii_digit(), "");
+        let ours = parse_json(text).unwrap();
+        // Only positions differ, and digits are dropped from both.
+        assert_eq!(strip(&ours), strip(&Node::from(&value)), "{text}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Workload endpoints, host endpoints and network sets.
+
+use std::sync::Arc;
+
+use tortie_model::{
+    AdminState, Cidr, EndpointPort, Family, HostEndpoint, IfaceName, LabelInterner, Labels, NatMapping, NetworkSet,
+    QosControls, WorkloadEndpoint, WorkloadExtras,
+};
+
+use super::profile_names;
+use crate::scalar::{self, Spelling};
+use crate::tree::{Cursor, Map, Sink};
+
+pub(super) fn workload_endpoint(
+    root: &Cursor<'_, '_>,
+    map: Map<'_, '_>,
+    labels: &mut LabelInterner,
+    sink: &mut Sink,
+) -> WorkloadEndpoint {
+    for (name, family) in [("ipv4_gateway", Family::V4), ("ipv6_gateway", Family::V6)] {
+        if let Some(gateway) = map.field(name) {
+            scalar::address_of(family, gateway, sink);
+        }
+    }
+    let extras = WorkloadExtras {
+        ipv4_nat: map.list("ipv4_nat", sink, nat).into(),
+        ipv6_nat: map.list("ipv6_nat", sink, nat).into(),
+        allowed_source_prefixes: map.list("allow_spoofed_source_ips", sink, scalar::cidr).into(),
+        annotations: scalar::sorted_pairs(map, "annotations", sink),
+        qos: qos(map, sink),
+    };
+    WorkloadEndpoint {
+        // Felix takes only this word for "up" (`felix/dataplane/linux/endpoint_mgr.go`).
+        state: match map.text("state", sink) {
+            Some("active") => AdminState::Active,
+            _ => AdminState::Inactive,
+        },
+        iface: iface(map, sink),
+        mac: map.field("mac").and_then(|mac| scalar::mac(mac, sink)),
+        profiles: profile_names(map, "profile_ids", sink),
+        ipv4_nets: map.list("ipv4_nets", sink, |net, sink| net_of(Family::V4, net, sink)).into(),
+        ipv6_nets: map.list("ipv6_nets", sink, |net, sink| net_of(Family::V6, net, sink)).into(),
+        labels: labels_of(root, map, labels, sink),
+        ports: map.list("ports", sink, port).into(),
+        extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
+    }
+}
+
+pub(super) fn host_endpoint(
+    root: &Cursor<'_, '_>,
+    map: Map<'_, '_>,
+    labels: &mut LabelInterner,
+    sink: &mut Sink,
+) -> HostEndpoint {
+    HostEndpoint {
+        iface: iface(map, sink),
+        expected_ipv4: map.list("expected_ipv4_addrs", sink, |a, sink| scalar::address_of(Family::V4, a, sink)).into(),
+        expected_ipv6: map.list("expected_ipv6_addrs", sink, |a, sink| scalar::address_of(Family::V6, a, sink)).into(),
+        labels: labels_of(root, map, labels, sink),
+        profiles: profile_names(map, "profile_ids", sink),
+        ports: map.list("ports", sink, port).into(),
+        dscp: qos(map, sink).and_then(|qos| qos.dscp),
+    }
+}
+
+pub(super) fn network_set(
+    root: &Cursor<'_, '_>,
+    map: Map<'_, '_>,
+    labels: &mut LabelInterner,
+    sink: &mut Sink,
+) -> NetworkSet {
+    NetworkSet {
+        nets: map.list("nets", sink, scalar::cidr).into(),
+        labels: labels_of(root, map, labels, sink),
+        profiles: profile_names(map, "profile_ids", sink),
+    }
+}
+
+fn labels_of(root: &Cursor<'_, '_>, map: Map<'_, '_>, interner: &mut LabelInterner, sink: &mut Sink) -> Labels {
+    let pairs = map.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default();
+    scalar::interned(root, pairs, interner, sink)
+}
+
+fn iface(map: Map<'_, '_>, sink: &mut Sink) -> Option<IfaceName> {
+    map.text("name", sink).filter(|name| !name.is_empty()).map(IfaceName::from)
+}
+
+fn net_of(family: Family, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
+    let net = scalar::cidr(cursor, sink)?;
+    if net.family() == family {
+        return Some(net);
+    }
+    cursor.error(sink, format!("`{net}` is not an IPv{} network", family.number()));
+    None
+}
+
+fn port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EndpointPort> {
+    let map = cursor.map(sink)?;
+    let name: Arc<str> = map.text_or_empty("name", sink).into();
+    let protocol = match map.field("protocol") {
+        Some(protocol) => scalar::protocol(Spelling::Lower, protocol, sink)?,
+        None => {
+            map.missing("protocol", sink);
+            return None;
+        }
+    };
+    let port = map.field("port").map_or(Some(0), |port| port.int(0, 65535, sink))?;
+    Some(EndpointPort { name, protocol, port })
+}
+
+fn nat(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<NatMapping> {
+    let map = cursor.map(sink)?;
+    let mut address = |name: &str| match map.field(name) {
+        Some(field) => scalar::address(field, sink),
+        None => {
+            map.missing(name, sink);
+            None
+        }
+    };
+    Some(NatMapping { internal: address("int_ip")?, external: address("ext_ip")? })
+}
+
+fn qos(map: Map<'_, '_>, sink: &mut Sink) -> Option<QosControls> {
+    let map = map.field("qosControls")?.map(sink)?;
+    let mut number = |name: &str| map.field(name).and_then(|n| n.int(i64::MIN, i64::MAX, sink)).unwrap_or_default();
+    Some(QosControls {
+        ingress_bandwidth: number("ingressBandwidth"),
+        egress_bandwidth: number("egressBandwidth"),
+        ingress_burst: number("ingressBurst"),
+        egress_burst: number("egressBurst"),
+        ingress_packet_rate: number("ingressPacketRate"),
+        egress_packet_rate: number("egressPacketRate"),
+        ingress_max_connections: number("ingressMaxConnections"),
+        egress_max_connections: number("egressMaxConnections"),
+        ingress_peakrate: number("ingressPeakrate"),
+        egress_peakrate: number("egressPeakrate"),
+        ingress_minburst: number("ingressMinburst"),
+        egress_minburst: number("egressMinburst"),
+        ingress_packet_burst: number("ingressPacketBurst"),
+        egress_packet_burst: number("egressPacketBurst"),
+        dscp: map.field("dscp").and_then(|dscp| scalar::dscp(dscp, sink)),
+    })
+}

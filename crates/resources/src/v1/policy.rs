@@ -1,0 +1,237 @@
+//! Policies, tiers and the rules of profiles.
+
+use std::sync::Arc;
+
+use tortie_model::{
+    Cidr, EntityMatch, Family, HttpMatch, HttpPath, NamespacedName, Order, OriginalMatch, Policy, PolicyTypes,
+    ProfileRules, Rule, RuleAction, SelectorText, ServiceAccountMatch, StagedAction, Tier, TierDefaultAction, TierName,
+};
+
+use crate::scalar::{self, Spelling};
+use crate::tree::{Cursor, Map, Sink};
+
+pub(super) fn policy(map: Map<'_, '_>, tier: Option<TierName>, sink: &mut Sink) -> Policy {
+    let tier = tier.or_else(|| map.text("tier", sink).filter(|t| !t.is_empty()).map(TierName::from));
+    Policy {
+        namespace: map.text("namespace", sink).filter(|ns| !ns.is_empty()).map(Arc::from),
+        tier: tier.unwrap_or_else(TierName::default_tier),
+        order: order(map, sink),
+        selector: SelectorText::new(map.text_or_empty("selector", sink)),
+        types: types(map, sink),
+        inbound: rules(map, "inbound_rules", sink),
+        outbound: rules(map, "outbound_rules", sink),
+        untracked: map.flag("untracked", sink),
+        pre_dnat: map.flag("pre_dnat", sink),
+        apply_on_forward: map.flag("apply_on_forward", sink),
+        needed_on_every_node: needed_on_every_node(map, sink),
+        staged_action: map.field("staged_action").and_then(|action| match action.text(sink)? {
+            "" => None,
+            "Set" => Some(StagedAction::Set),
+            "Learn" => Some(StagedAction::Learn),
+            "Ignore" => Some(StagedAction::Ignore),
+            other => {
+                action.error(sink, format!("`{other}` is not a staged action of a policy that exists"));
+                None
+            }
+        }),
+    }
+}
+
+fn order(map: Map<'_, '_>, sink: &mut Sink) -> Option<Order> {
+    let field = map.field("order")?;
+    let order = Order::new(field.float(sink)?);
+    if order.is_none() {
+        field.error(sink, "must be a number");
+    }
+    order
+}
+
+fn types(map: Map<'_, '_>, sink: &mut Sink) -> PolicyTypes {
+    let mut types = PolicyTypes { ingress: false, egress: false };
+    let words = map.list("types", sink, |word, sink| {
+        match word.text(sink)? {
+            "ingress" => types.ingress = true,
+            "egress" => types.egress = true,
+            other => word.error(sink, format!("`{other}` is neither ingress nor egress")),
+        }
+        Some(())
+    });
+    if words.is_empty() { PolicyTypes::BOTH } else { types }
+}
+
+fn needed_on_every_node(map: Map<'_, '_>, sink: &mut Sink) -> bool {
+    const HINT: &str = "AssumeNeededOnEveryNode";
+    let mut needed = false;
+    map.list("performance_hints", sink, |hint, sink| {
+        match hint.text(sink)? {
+            HINT if needed => hint.error(sink, "is given twice"),
+            HINT => needed = true,
+            other => hint.error(sink, format!("`{other}` is not a known hint")),
+        }
+        Some(())
+    });
+    needed
+}
+
+pub(super) fn tier(map: Map<'_, '_>, sink: &mut Sink) -> Tier {
+    Tier {
+        order: order(map, sink),
+        default_action: map.field("defaultAction").and_then(|action| match action.text(sink)? {
+            "" => None,
+            "Deny" => Some(TierDefaultAction::Deny),
+            "Pass" => Some(TierDefaultAction::Pass),
+            other => {
+                action.error(sink, format!("`{other}` is neither Deny nor Pass"));
+                None
+            }
+        }),
+    }
+}
+
+pub(super) fn profile_rules(map: Map<'_, '_>, sink: &mut Sink) -> ProfileRules {
+    ProfileRules { inbound: rules(map, "inbound_rules", sink), outbound: rules(map, "outbound_rules", sink) }
+}
+
+fn rules(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Arc<[Rule]> {
+    map.list(name, sink, |rule, sink| rule.map(sink).map(|map| read_rule(map, sink))).into()
+}
+
+fn read_rule(map: Map<'_, '_>, sink: &mut Sink) -> Rule {
+    let mut protocol = |name: &str| map.field(name).and_then(|p| scalar::protocol(Spelling::Lower, p, sink));
+    let (positive, negative) = (protocol("protocol"), protocol("!protocol"));
+    let mut icmp = |name: &str, max: i64| map.field(name).and_then(|n| n.int(0, max, sink));
+    Rule {
+        icmp_type: icmp("icmp_type", 254),
+        icmp_code: icmp("icmp_code", 255),
+        not_icmp_type: icmp("!icmp_type", 254),
+        not_icmp_code: icmp("!icmp_code", 255),
+        action: action(map, sink),
+        ip_version: map.field("ip_version").and_then(|version| match version.int::<i64>(0, 255, sink)? {
+            4 => Some(Family::V4),
+            6 => Some(Family::V6),
+            other => {
+                version.error(sink, format!("must be 4 or 6, is {other}"));
+                None
+            }
+        }),
+        protocol: positive,
+        not_protocol: negative,
+        source: side(&SOURCE, map, sink),
+        destination: side(&DESTINATION, map, sink),
+        http: map.field("http").and_then(|http| http.map(sink)).map(|map| Box::new(http(map, sink))),
+        annotations: map
+            .field("metadata")
+            .and_then(|metadata| metadata.map(sink))
+            .map(|metadata| scalar::sorted_pairs(metadata, "annotations", sink))
+            .unwrap_or_default(),
+    }
+}
+
+fn action(map: Map<'_, '_>, sink: &mut Sink) -> RuleAction {
+    let Some(field) = map.field("action") else { return RuleAction::Unspecified };
+    let Some(text) = field.text(sink) else { return RuleAction::Unspecified };
+    // Old releases wrote some of these words with a capital.
+    let words = [RuleAction::Unspecified, RuleAction::Allow, RuleAction::Deny, RuleAction::Log, RuleAction::NextTier];
+    words.into_iter().find(|action| action.as_str().eq_ignore_ascii_case(text)).unwrap_or_else(|| {
+        field.error(sink, format!("`{text}` is not an action"));
+        RuleAction::Unspecified
+    })
+}
+
+/// The names of the fields of one side of a rule.
+struct Side {
+    nets: [&'static str; 2],
+    not_nets: [&'static str; 2],
+    selector: &'static str,
+    not_selector: &'static str,
+    ports: &'static str,
+    not_ports: &'static str,
+    service: [&'static str; 2],
+    /// Selector, namespace selector, negated selector, service account names, service account selector.
+    original: [&'static str; 5],
+}
+
+const SOURCE: Side = Side {
+    nets: ["src_nets", "src_net"],
+    not_nets: ["!src_nets", "!src_net"],
+    selector: "src_selector",
+    not_selector: "!src_selector",
+    ports: "src_ports",
+    not_ports: "!src_ports",
+    service: ["src_service_ns", "src_service"],
+    original: [
+        "orig_src_selector",
+        "orig_src_namespace_selector",
+        "!orig_src_selector",
+        "orig_src_service_acct_names",
+        "orig_src_service_acct_selector",
+    ],
+};
+
+const DESTINATION: Side = Side {
+    nets: ["dst_nets", "dst_net"],
+    not_nets: ["!dst_nets", "!dst_net"],
+    selector: "dst_selector",
+    not_selector: "!dst_selector",
+    ports: "dst_ports",
+    not_ports: "!dst_ports",
+    service: ["dst_service_ns", "dst_service"],
+    original: [
+        "orig_dst_selector",
+        "orig_dst_namespace_selector",
+        "!orig_dst_selector",
+        "orig_dst_service_acct_names",
+        "orig_dst_service_acct_selector",
+    ],
+};
+
+fn side(names: &Side, map: Map<'_, '_>, sink: &mut Sink) -> EntityMatch {
+    let [selector, namespace_selector, not_selector, accounts, account_selector] = names.original;
+    let original = OriginalMatch {
+        selector: map.text_or_empty(selector, sink).into(),
+        namespace_selector: map.text_or_empty(namespace_selector, sink).into(),
+        not_selector: map.text_or_empty(not_selector, sink).into(),
+        service_accounts: ServiceAccountMatch {
+            names: scalar::shared_texts(map, accounts, sink),
+            selector: map.text_or_empty(account_selector, sink).into(),
+        },
+    };
+    let [service_namespace, service] = names.service;
+    let service = map.text_or_empty(service, sink);
+    let service_namespace = map.text_or_empty(service_namespace, sink);
+    EntityMatch {
+        nets: nets(names.nets, map, sink),
+        not_nets: nets(names.not_nets, map, sink),
+        selector: selector_text(map, names.selector, sink),
+        not_selector: selector_text(map, names.not_selector, sink),
+        ports: map.list(names.ports, sink, scalar::port_spec).into(),
+        not_ports: map.list(names.not_ports, sink, scalar::port_spec).into(),
+        service: (!service.is_empty()).then(|| NamespacedName::new(service_namespace, service)),
+        original: (original != OriginalMatch::default()).then(|| Box::new(original)),
+    }
+}
+
+/// The list, followed by the single network of older releases.
+fn nets([many, one]: [&'static str; 2], map: Map<'_, '_>, sink: &mut Sink) -> Box<[Cidr]> {
+    let mut nets = map.list(many, sink, scalar::cidr);
+    nets.extend(map.field(one).and_then(|net| scalar::cidr(net, sink)));
+    nets.into()
+}
+
+fn selector_text(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Option<SelectorText> {
+    map.text(name, sink).filter(|text| !text.is_empty()).map(SelectorText::new)
+}
+
+fn http(map: Map<'_, '_>, sink: &mut Sink) -> HttpMatch {
+    HttpMatch {
+        methods: scalar::shared_texts(map, "methods", sink),
+        paths: map
+            .list("paths", sink, |path, sink| {
+                let map = path.map(sink)?;
+                let exact = map.text_or_empty("exact", sink);
+                let prefix = map.text_or_empty("prefix", sink);
+                Some(if exact.is_empty() { HttpPath::Prefix(prefix.into()) } else { HttpPath::Exact(exact.into()) })
+            })
+            .into(),
+    }
+}

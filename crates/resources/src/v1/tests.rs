@@ -1,0 +1,94 @@
+use serde_json::{Value as Json, json};
+use tortie_model::{Key, LabelInterner, PolicyTypes, Value};
+
+use super::{DecodeError, Decoded, decode, decode_text};
+
+fn value(path: &str, value: &Json) -> Result<Value, DecodeError> {
+    match decode(path, Some(value), &mut LabelInterner::new())? {
+        Decoded::Update(update) => Ok(update.value.expect("a value")),
+        Decoded::Ignored => panic!("{path} was ignored"),
+    }
+}
+
+fn error(path: &str, json: &Json) -> String {
+    value(path, json).unwrap_err().to_string()
+}
+
+const POLICY: &str = "/calico/v1/policy/GlobalNetworkPolicy//p";
+const WORKLOAD: &str = "/calico/v1/host/h/workload/k8s/ns%2fpod/endpoint/eth0";
+
+#[test]
+fn null_is_deletion() {
+    let decoded = decode(POLICY, Some(&Json::Null), &mut LabelInterner::new()).unwrap();
+    assert!(matches!(decoded, Decoded::Update(u) if u.value.is_none()));
+}
+
+#[test]
+fn text_values_of_a_datastore() {
+    let mut labels = LabelInterner::new();
+    let mut decode = |path: &str, text: &str| match decode_text(path, Some(text), &mut labels) {
+        Ok(Decoded::Update(update)) => update.value,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(decode("/calico/v1/config/X", "10"), Some(Value::Config("10".into())));
+    assert_eq!(decode("/calico/v1/Ready", "True"), Some(Value::Ready(false)));
+    assert_eq!(decode("/calico/v1/Ready", "true"), Some(Value::Ready(true)));
+    assert!(matches!(decode("/calico/v1/policy/tier/t/metadata", "{}"), Some(Value::Tier(_))));
+    assert!(decode_text("/calico/v1/policy/tier/t/metadata", Some("{"), &mut labels).is_err());
+}
+
+#[test]
+fn a_legacy_path_overrides_the_tier() {
+    let json = json!({"selector": "", "tier": "other"});
+    let decoded = decode("/calico/v1/policy/tier/sec/policy/ns%2fp", Some(&json), &mut LabelInterner::new()).unwrap();
+    let Decoded::Update(update) = decoded else { panic!() };
+    assert!(matches!(&update.key, Key::Policy(id) if id.to_string() == "NetworkPolicy/ns/p"));
+    assert!(matches!(update.value, Some(Value::Policy(p)) if p.tier.as_str() == "sec"));
+}
+
+#[test]
+fn policies_without_types_govern_both_directions() {
+    let Value::Policy(policy) = value(POLICY, &json!({"selector": "all()"})).unwrap() else { panic!() };
+    assert_eq!(policy.types, PolicyTypes::BOTH);
+    let Value::Policy(policy) = value(POLICY, &json!({"selector": "", "types": ["egress"]})).unwrap() else { panic!() };
+    assert_eq!(policy.types, PolicyTypes { ingress: false, egress: true });
+}
+
+#[test]
+fn bad_values_name_key_field_and_reason() {
+    for (path, json, expected) in [
+        (POLICY, json!([]), "must be a mapping, is a list"),
+        (POLICY, json!({"order": "x"}), "order: must be a number, is text"),
+        (POLICY, json!({"inbound_rules": [{"action": "pass"}]}), "inbound_rules[0].action: `pass` is not an action"),
+        (
+            POLICY,
+            json!({"outbound_rules": [{"protocol": 0}]}),
+            "outbound_rules[0].protocol: must be between 1 and 255, is 0",
+        ),
+        (
+            POLICY,
+            json!({"inbound_rules": [{"dst_ports": ["90:80"]}]}),
+            "inbound_rules[0].dst_ports[0]: port range `90:80` ends before it begins",
+        ),
+        (
+            POLICY,
+            json!({"inbound_rules": [{"!src_nets": ["10.0.0.0/33"]}]}),
+            "inbound_rules[0].!src_nets[0]: `10.0.0.0/33` is neither an IP address nor a network in CIDR notation",
+        ),
+        (WORKLOAD, json!({"mac": "aa:bb"}), "mac: `aa:bb` is not an Ethernet address"),
+        (WORKLOAD, json!({"ipv4_nets": ["::1"]}), "ipv4_nets[0]: `::1/128` is not an IPv4 network"),
+        (WORKLOAD, json!({"labels": {"a": 1}}), "labels.a: must be text; put it in quotes: it, is a number"),
+    ] {
+        assert_eq!(error(path, &json), format!("{path}: {expected}"));
+    }
+}
+
+#[test]
+fn dscp_names() {
+    for (dscp, expected) in [(json!("AF11"), 10), (json!("cs6"), 48), (json!("EF"), 46), (json!(5), 5), (json!("7"), 7)]
+    {
+        let json = json!({"qosControls": {"dscp": dscp}});
+        let Value::HostEndpoint(endpoint) = value("/calico/v1/host/h/endpoint/e", &json).unwrap() else { panic!() };
+        assert_eq!(endpoint.dscp, Some(expected));
+    }
+}

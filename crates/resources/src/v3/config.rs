@@ -1,0 +1,272 @@
+//! Configuration resources: `FelixConfiguration` and `BGPConfiguration`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tortie_model::{BgpConfiguration, ConfigName, ScopedConfig};
+use tortie_selector::Selector;
+
+use super::felix_fields::FIELDS;
+use crate::scalar;
+use crate::tree::{Content, Cursor, Map, Sink};
+
+/// How a field of `FelixConfiguration` is written as a parameter
+/// (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixconfigprocessor.go`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FieldKind {
+    /// As it is; empty text is absent.
+    Text,
+    /// `true` or `false`.
+    Bool,
+    /// A whole number.
+    Int,
+    /// A number or text, as it is.
+    Scalar,
+    /// A duration, in seconds.
+    Seconds,
+    /// A duration, in milliseconds.
+    Milliseconds,
+    /// Texts with commas between them.
+    List,
+    /// Ports and port ranges with commas between them.
+    Ports,
+    /// `protocol:port`, `protocol:net:port`; an empty list is `none`.
+    ProtoPorts,
+    /// `min-max`.
+    Range,
+    /// `min-max,…`.
+    Ranges,
+    /// `name=duration,…`.
+    HealthTimeouts,
+    /// `Field=value,…`, the field's first letter in upper case.
+    KeyValues,
+    /// `key=value,…`, with a comma at the end.
+    TextMap,
+}
+
+const OVERRIDE: &str = "config.projectcalico.org/";
+
+/// The parameters of a `FelixConfiguration`: those of its fields, and over them those of its annotations. A field that
+/// this version does not know is reported as a warning and passed on under its own name if it is a plain value.
+pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<ConfigName, Arc<str>> {
+    let mut parameters = BTreeMap::new();
+    if let Some(spec) = map.field("spec").and_then(|spec| spec.map(sink)) {
+        for (name, cursor) in spec.fields() {
+            if name == "nodeSelector" || matches!(cursor.content(), Content::Null) {
+                continue;
+            }
+            let known = FIELDS.binary_search_by(|(field, ..)| (*field).cmp(name)).ok().map(|at| FIELDS[at]);
+            let (parameter, kind) = match known {
+                Some((_, parameter, kind)) => (parameter.to_owned(), kind),
+                None => {
+                    cursor.warn(sink, "is not a known parameter");
+                    (capitalised(name), FieldKind::Scalar)
+                }
+            };
+            if let Some(value) = stringify(kind, cursor, sink) {
+                parameters.insert(ConfigName::new(parameter), Arc::from(value));
+            }
+        }
+    }
+    if let Some(metadata) = map.field("metadata").and_then(|metadata| metadata.map(sink))
+        && let Some(annotations) = metadata.field("annotations")
+    {
+        for (name, value) in annotations.text_map(sink) {
+            if let Some(parameter) = name.strip_prefix(OVERRIDE) {
+                parameters.insert(parameter.into(), value.into());
+            }
+        }
+    }
+    parameters
+}
+
+/// A `FelixConfiguration` for the nodes that its selector picks. Without a selector it picks none.
+pub(crate) fn scoped_config(map: Map<'_, '_>, sink: &mut Sink) -> ScopedConfig {
+    let mut selector = Selector::none();
+    if let Some(spec) = map.field("spec").and_then(|spec| spec.map(sink))
+        && let Some(field) = spec.field("nodeSelector")
+        && !matches!(field.content(), Content::Text(text) if text.is_empty())
+        && let Some(parsed) = scalar::selector(field, sink)
+    {
+        selector = parsed;
+    }
+    let created = map
+        .field("metadata")
+        .and_then(|metadata| metadata.map(sink))
+        .and_then(|metadata| metadata.text("creationTimestamp", sink).and_then(seconds_since_1970))
+        .unwrap_or_default();
+    ScopedConfig { selector, created, parameters: felix_parameters(map, sink).into_iter().collect() }
+}
+
+/// What the model keeps of a `BGPConfiguration`.
+pub(crate) fn bgp_configuration(map: Map<'_, '_>, sink: &mut Sink) -> BgpConfiguration {
+    let Some(spec) = map.field("spec").and_then(|spec| spec.map(sink)) else { return BgpConfiguration::default() };
+    let mut cidrs = |name: &str| -> Box<[Arc<str>]> {
+        spec.list(name, sink, |block, sink| {
+            let map = block.map(sink)?;
+            let cidr = map.text("cidr", sink)?;
+            (!cidr.is_empty()).then(|| Arc::from(cidr))
+        })
+        .into()
+    };
+    BgpConfiguration {
+        service_cluster_cidrs: cidrs("serviceClusterIPs"),
+        service_external_cidrs: cidrs("serviceExternalIPs"),
+        service_load_balancer_cidrs: cidrs("serviceLoadBalancerIPs"),
+        local_workload_peering_ip_v4: spec.text_or_empty("localWorkloadPeeringIPV4", sink).into(),
+        local_workload_peering_ip_v6: spec.text_or_empty("localWorkloadPeeringIPV6", sink).into(),
+    }
+}
+
+fn capitalised(name: &str) -> String {
+    let mut letters = name.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn stringify(kind: FieldKind, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
+    match kind {
+        FieldKind::Text => cursor.text(sink).filter(|text| !text.is_empty()).map(str::to_owned),
+        FieldKind::Bool => cursor.boolean(sink).map(|value| value.to_string()),
+        FieldKind::Int => cursor.int::<i64>(i64::MIN, i64::MAX, sink).map(|value| value.to_string()),
+        FieldKind::Scalar => scalar::plain_text(cursor, sink).filter(|text| !text.is_empty()),
+        FieldKind::Seconds => duration(cursor, sink).map(|nanoseconds| decimal(nanoseconds, 1e9)),
+        FieldKind::Milliseconds => duration(cursor, sink).map(|nanoseconds| decimal(nanoseconds, 1e6)),
+        FieldKind::List => Some(cursor.texts(sink).join(",")),
+        FieldKind::Ports => {
+            let mut ports = Vec::new();
+            for port in cursor.items(sink) {
+                ports.extend(scalar::plain_text(port, sink));
+            }
+            Some(ports.join(","))
+        }
+        FieldKind::ProtoPorts => {
+            let mut ports = Vec::new();
+            for port in cursor.items(sink) {
+                ports.extend(proto_port(port, sink));
+            }
+            Some(if ports.is_empty() { "none".into() } else { ports.join(",") })
+        }
+        FieldKind::Range => range(cursor, sink),
+        FieldKind::Ranges => {
+            let mut ranges = Vec::new();
+            for item in cursor.items(sink) {
+                ranges.extend(range(item, sink));
+            }
+            Some(ranges.join(","))
+        }
+        FieldKind::HealthTimeouts => {
+            let mut timeouts = Vec::new();
+            for timeout in cursor.items(sink) {
+                let Some(map) = timeout.map(sink) else { continue };
+                let (name, field) = (map.text_or_empty("name", sink), map.field("timeout"));
+                if let Some(field) = field
+                    && duration(field, sink).is_some()
+                    && let Some(text) = field.text(sink)
+                {
+                    timeouts.push(format!("{name}={text}"));
+                }
+            }
+            (!timeouts.is_empty()).then(|| timeouts.join(","))
+        }
+        FieldKind::KeyValues => {
+            let pairs = cursor.text_map(sink).into_iter().filter(|(_, value)| !value.is_empty());
+            Some(pairs.map(|(name, value)| format!("{}={value}", capitalised(name))).collect::<Vec<_>>().join(","))
+        }
+        FieldKind::TextMap => {
+            let mut pairs = cursor.text_map(sink);
+            pairs.sort_unstable();
+            Some(pairs.into_iter().map(|(name, value)| format!("{name}={value},")).collect())
+        }
+    }
+}
+
+fn proto_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
+    let map = cursor.map(sink)?;
+    let protocol = map.text_or_empty("protocol", sink).to_ascii_lowercase();
+    let Some(port) = map.field("port") else {
+        map.missing("port", sink);
+        return None;
+    };
+    let port: u16 = port.int(0, 65535, sink)?;
+    let Some(net) = map.field("net").filter(|net| !matches!(net.content(), Content::Text(t) if t.is_empty())) else {
+        return Some(format!("{protocol}:{port}"));
+    };
+    let family = scalar::cidr(net, sink)?.family();
+    let net = net.text(sink)?;
+    Some(match family {
+        tortie_model::Family::V4 => format!("{protocol}:{net}:{port}"),
+        tortie_model::Family::V6 => format!("{protocol}:[{net}]:{port}"),
+    })
+}
+
+fn range(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
+    let map = cursor.map(sink)?;
+    let mut bound = |name: &str| map.field(name).map_or(Some(0), |n| n.int::<i64>(0, i64::from(u32::MAX), sink));
+    Some(format!("{}-{}", bound("min")?, bound("max")?))
+}
+
+/// A duration as Go writes it, such as `1m30s` or `250ms`, in nanoseconds.
+fn duration(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<f64> {
+    let text = cursor.text(sink)?;
+    let nanoseconds = parse_duration(text);
+    if nanoseconds.is_none() {
+        cursor.error(sink, format!("`{text}` is not a duration such as `90s` or `1m30s`"));
+    }
+    nanoseconds
+}
+
+fn parse_duration(text: &str) -> Option<f64> {
+    const UNITS: [(&str, f64); 8] =
+        [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
+    let (sign, mut rest) = match text.as_bytes().first()? {
+        b'-' => (-1.0, &text[1..]),
+        b'+' => (1.0, &text[1..]),
+        _ => (1.0, text),
+    };
+    if rest == "0" {
+        return Some(0.0);
+    }
+    let mut total = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let (_, factor) = UNITS.iter().find(|(name, _)| *name == &rest[..unit])?;
+        total += number * factor;
+        rest = &rest[unit..];
+    }
+    (total != 0.0 || !text.is_empty()).then_some(sign * total)
+}
+
+fn decimal(nanoseconds: f64, unit: f64) -> String {
+    (nanoseconds / unit).to_string()
+}
+
+/// The time of an RFC 3339 text, as Kubernetes writes them: `2024-01-31T12:00:00Z`.
+fn seconds_since_1970(text: &str) -> Option<i64> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Counted in years that begin in March, the leap day comes last (Howard Hinnant, "chrono-compatible date algorithms").
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    let days = year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468;
+    let rest = text.get(19..)?;
+    let rest = rest.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+    let offset = match rest.as_bytes() {
+        b"Z" | b"z" => 0,
+        [sign @ (b'+' | b'-'), ..] => {
+            let minutes = 60 * rest.get(1..3)?.parse::<i64>().ok()? + rest.get(4..6)?.parse::<i64>().ok()?;
+            if *sign == b'+' { 60 * minutes } else { -60 * minutes }
+        }
+        _ => return None,
+    };
+    Some(days * 86_400 + hour * 3_600 + minute * 60 + second - offset)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! Every value that the original accepts decodes, and what it rejects is either rejected here or left to validation.
+
+use std::io::Read;
+
+use serde::Deserialize;
+use tortie_model::LabelInterner;
+use tortie_resources::path::{self, Parsed};
+use tortie_resources::v1::{self, Decoded};
+
+#[derive(Deserialize)]
+struct Line {
+    key: String,
+    value: serde_json::Value,
+    #[serde(default)]
+    dropped: bool,
+}
+
+fn lines() -> Vec<Line> {
+    let mut text = String::new();
+    let packed: &[u8] = include_bytes!("../testdata/values.jsonl.gz");
+    flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn accepted_values_decode() {
+    let mut labels = LabelInterner::new();
+    let mut rejected = 0;
+    for line in lines() {
+        match v1::decode(&line.key, Some(&line.value), &mut labels) {
+            Ok(Decoded::Update(update)) => {
+                assert!(update.value.is_some(), "{}", line.key);
+                let written = path::to_path(&update.key).unwrap();
+                assert_eq!(path::parse(&written), Some(Parsed::Key(update.key)), "{}", line.key);
+            }
+            Ok(Decoded::Ignored) => {
+                let expected = ["/ipam/v2/", "/livemigrations/", "/labels"];
+                assert!(expected.iter().any(|part| line.key.contains(part)), "{}", line.key);
+            }
+            Err(error) => {
+                assert!(line.dropped, "{error}\n{}", line.value);
+                rejected += 1;
+            }
+        }
+    }
+    assert!(rejected > 0, "the data hold values that cannot be decoded");
+}
+
+#[test]
+fn text_and_parsed_values_agree() {
+    let mut labels = LabelInterner::new();
+    for line in lines() {
+        let bare = line.key.contains("/config/") || line.key.ends_with("/Ready");
+        if bare {
+            continue;
+        }
+        let parsed = v1::decode(&line.key, Some(&line.value), &mut labels);
+        let text = v1::decode_text(&line.key, Some(&line.value.to_string()), &mut labels);
+        assert_eq!(parsed, text, "{}", line.key);
+    }
+}
