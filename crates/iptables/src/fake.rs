@@ -173,7 +173,7 @@ impl FakeKernel {
     /// What `iptables-save -t TABLE` prints.
     #[must_use]
     pub fn saved(&self, table: Table) -> String {
-        self.tables.get(&table).map(|table| table.to_string()).unwrap_or_default()
+        self.tables.get(&table).map(ToString::to_string).unwrap_or_default()
     }
 
     /// The rules of a chain as `iptables-save` prints them, without `-A CHAIN `; `None` if there is
