@@ -31,7 +31,9 @@ fn refused(lab: &Lab) -> Vec<(String, u32)> {
 #[test]
 fn culprits_are_replaced_and_everything_else_is_programmed() {
     for backend in BACKENDS {
-        for (bad, count) in [(&["cali-pi-03"][..], 9), (&["cali-pi-00", "cali-pi-07", "cali-tw-08"], 9), (&["cali-pi-00"], 1)] {
+        for (bad, count) in
+            [(&["cali-pi-03"][..], 9), (&["cali-pi-00", "cali-pi-07", "cali-tw-08"], 9), (&["cali-pi-00"], 1)]
+        {
             let mut lab = Lab::new(backend);
             lab.run("-A FORWARD -s 10.0.0.1 -j ACCEPT");
             describe(&mut lab.reconciler, count);
@@ -183,10 +185,7 @@ fn a_hook_to_nowhere_is_an_error_before_anything_is_written() {
         lab.reconciler.remove_chain(name("cali-FORWARD"));
         let end = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
         let Plan::Failed(error) = end else { panic!("{end:?}") };
-        assert_eq!(
-            error.to_string(),
-            "a hook in IPv4 table filter leads to chain cali-FORWARD, which is not defined"
-        );
+        assert_eq!(error.to_string(), "a hook in IPv4 table filter leads to chain cali-FORWARD, which is not defined");
         assert_eq!(lab.kernel.saved(FILTER), saved);
         describe(&mut lab.reconciler, 2);
         assert_eq!(lab.written(), (0, 0));
@@ -199,7 +198,8 @@ fn nothing_stands_in_for_a_chain_that_a_hook_leads_to() {
         let mut lab = Lab::programmed(backend, 2);
         let before = lab.rules("cali-FORWARD");
         lab.kernel.refuse("--mark 0x800/0x800");
-        lab.reconciler.update_chain(chain("cali-FORWARD", vec![mark(0x800), jump("cali-dispatch"), jump("cali-empty")]));
+        lab.reconciler
+            .update_chain(chain("cali-FORWARD", vec![mark(0x800), jump("cali-dispatch"), jump("cali-empty")]));
         lab.reconciler.update_chain(chain("cali-pi-01", vec![mark(0x42)]));
         let end = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
         let Plan::Failed(TableError::Refused { chain: culprit, .. }) = end else { panic!("{end:?}") };
@@ -218,7 +218,8 @@ fn on_a_clean_machine_no_hook_leads_to_a_refused_chain() {
         let mut lab = Lab::new(backend);
         lab.kernel.refuse("--mark 0x800/0x800");
         describe(&mut lab.reconciler, 2);
-        lab.reconciler.update_chain(chain("cali-FORWARD", vec![mark(0x800), jump("cali-dispatch"), jump("cali-empty")]));
+        lab.reconciler
+            .update_chain(chain("cali-FORWARD", vec![mark(0x800), jump("cali-dispatch"), jump("cali-empty")]));
         let end = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
         assert!(matches!(end, Plan::Failed(TableError::Refused { .. })), "{end:?}");
         assert_eq!(lab.rules("FORWARD"), [""; 0]);
