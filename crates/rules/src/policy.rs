@@ -68,16 +68,16 @@ impl Instead {
 }
 
 /// What a list of rules belongs to.
-struct Context<'a> {
-    owner: Owner<'a>,
-    origin: Arc<str>,
-    direction: Direction,
-    family: Family,
-    untracked: bool,
+pub(crate) struct Context<'a> {
+    pub(crate) owner: Owner<'a>,
+    pub(crate) origin: Arc<str>,
+    pub(crate) direction: Direction,
+    pub(crate) family: Family,
+    pub(crate) untracked: bool,
 }
 
 #[derive(Clone, Copy)]
-enum Owner<'a> {
+pub(crate) enum Owner<'a> {
     Policy(&'a PolicyId, &'a TierName),
     Profile(&'a ProfileName),
 }
@@ -155,7 +155,7 @@ impl Renderer {
         rendered
     }
 
-    fn rule(
+    pub(crate) fn rule(
         &self,
         rule: RuleView<'_>,
         index: usize,
@@ -269,6 +269,3 @@ impl Renderer {
         LogPrefix::new(&prefix)
     }
 }
-
-#[cfg(test)]
-mod tests;

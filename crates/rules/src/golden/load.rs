@@ -1,0 +1,310 @@
+//! From the recorded JSON to our types.
+
+use std::io::Read as _;
+use std::sync::Arc;
+
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use tortie_iptables::InterfaceName;
+use tortie_model::desired::{self, RuleSets, Rules};
+use tortie_model::{
+    Direction, EntityMatch, Family, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol,
+    QosControls, Rule, RuleAction, SelectorText, TierDefaultAction, TierName,
+};
+
+use crate::{
+    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, LogConfig, Marks, NatConfig, OpenStackConfig,
+    PolicyGroup, RulesConfig, TierGroups, TunnelConfig,
+};
+
+pub(super) fn rules_json() -> Value {
+    unpack(include_bytes!("../../testdata/rules.json.gz"))
+}
+
+pub(super) fn names_json() -> Value {
+    unpack(include_bytes!("../../testdata/names.json.gz"))
+}
+
+fn unpack(packed: &[u8]) -> Value {
+    let mut text = String::new();
+    GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A list; absent and `null` are empty.
+pub(super) fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+pub(super) fn strings(value: &Value) -> Vec<String> {
+    list(value).iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A number, also when written as text; absent is 0, as in protobuf JSON.
+pub(super) fn number(value: &Value) -> i64 {
+    value.as_str().map_or_else(|| value.as_i64().unwrap_or(0), |text| text.parse().unwrap())
+}
+
+fn small<T: TryFrom<i64>>(value: &Value) -> T {
+    T::try_from(number(value)).ok().unwrap()
+}
+
+pub(super) fn family(version: &Value) -> Family {
+    match number(version) {
+        4 => Family::V4,
+        6 => Family::V6,
+        other => panic!("IP version {other}"),
+    }
+}
+
+pub(super) fn interface(value: &Value) -> InterfaceName {
+    text(value).parse().unwrap()
+}
+
+pub(super) fn config(json: &Value) -> RulesConfig {
+    let on = |name: &str| json[name].as_bool().unwrap();
+    let tunnel =
+        |enabled, address: &str| TunnelConfig { enabled: on(enabled), has_address: !text(&json[address]).is_empty() };
+    let failsafe = |name: &str| list(&json[name]).iter().map(failsafe_port).collect();
+    let mark = |name: &str| u32::from_str_radix(text(&json[name]).trim_start_matches("0x"), 16).unwrap();
+
+    let wireguard_on = on("WireguardEnabled") || on("WireguardEnabledV6");
+    let marks = Marks::allocate(Marks::DEFAULT_MASK, wireguard_on, on("KubeIPVSSupportEnabled")).unwrap();
+    assert_eq!(marks.accept.get(), mark("MarkAccept"));
+    assert_eq!(marks.pass.get(), mark("MarkPass"));
+    assert_eq!(marks.drop.get(), mark("MarkDrop"));
+    assert_eq!(marks.scratch0.get(), mark("MarkScratch0"));
+    assert_eq!(marks.scratch1.get(), mark("MarkScratch1"));
+    assert_eq!(marks.endpoint.get(), mark("MarkEndpoint"));
+    assert_eq!(marks.wireguard.map_or(0, tortie_iptables::MarkBits::get), mark("WireguardMark"));
+
+    let mut config = RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap();
+    config.marks = marks;
+    config.workload_prefixes = list(&json["WorkloadIfacePrefixes"]).iter().map(interface).collect();
+    config.deny = match text(&json["FilterDenyAction"]) {
+        "DROP" => DenyAction::Drop,
+        _ => DenyAction::Reject,
+    };
+    let allow = |name: &str| match text(&json[name]) {
+        "ACCEPT" => AllowAction::Accept,
+        _ => AllowAction::Return,
+    };
+    config.filter_allow = allow("FilterAllowAction");
+    config.mangle_allow = allow("MangleAllowAction");
+    config.endpoint_to_host = match text(&json["EndpointToHostAction"]) {
+        "DROP" => EndpointToHostAction::Drop,
+        "ACCEPT" => EndpointToHostAction::Accept,
+        "RETURN" => EndpointToHostAction::Return,
+        other => panic!("{other}"),
+    };
+    config.service_loop = match text(&json["ServiceLoopPrevention"]) {
+        "Drop" => Some(DenyAction::Drop),
+        "Reject" => Some(DenyAction::Reject),
+        other => panic!("{other}"),
+    };
+    config.failsafe_inbound = failsafe("FailsafeInboundHostPorts");
+    config.failsafe_outbound = failsafe("FailsafeOutboundHostPorts");
+    config.deny_invalid_conntrack = !on("DisableConntrackInvalid");
+    config.ipip = tunnel("IPIPEnabled", "IPIPTunnelAddress");
+    config.vxlan_v4 = tunnel("VXLANEnabled", "VXLANTunnelAddress");
+    config.vxlan_v6 = tunnel("VXLANEnabledV6", "VXLANTunnelAddressV6");
+    config.vxlan_port = small(&json["VXLANPort"]);
+    config.vxlan_from_workloads = on("AllowVXLANPacketsFromWorkloads");
+    config.ipip_from_workloads = on("AllowIPIPPacketsFromWorkloads");
+    config.wireguard.v4.enabled = on("WireguardEnabled");
+    config.wireguard.v4.interface = interface(&json["WireguardInterfaceName"]);
+    config.wireguard.v4.port = small(&json["WireguardListeningPort"]);
+    config.wireguard.v6.enabled = on("WireguardEnabledV6");
+    config.wireguard.v6.interface = interface(&json["WireguardInterfaceNameV6"]);
+    config.wireguard.v6.port = small(&json["WireguardListeningPortV6"]);
+    config.wireguard.encrypt_host_traffic = on("WireguardEncryptHostTraffic");
+    config.openstack = on("OpenStackSpecialCasesEnabled").then(|| OpenStackConfig {
+        metadata: Some((text(&json["OpenStackMetadataIP"]).parse().unwrap(), small(&json["OpenStackMetadataPort"]))),
+    });
+    config.log = LogConfig {
+        prefix: text(&json["LogPrefix"]).to_owned(),
+        limit: match text(&json["LogActionRateLimit"]) {
+            "" => None,
+            rate => Some((rate.parse().unwrap(), Some(small(&json["LogActionRateLimitBurst"])))),
+        },
+    };
+    config.flow_logs = on("FlowLogsEnabled");
+    config.nat = NatConfig {
+        ports: text(&json["NATPortRange"])
+            .split_once(':')
+            .and_then(|(first, last)| tortie_iptables::PortRange::new(first.parse().unwrap(), last.parse().unwrap())),
+        address: text(&json["NATOutgoingAddress"]).parse().ok(),
+        exclude_hosts: text(&json["NATOutgoingExclusions"]) == "IPPoolsAndHostIPs",
+        out_interface: text(&json["IptablesNATOutgoingInterfaceFilter"]).parse().ok(),
+    };
+    assert!(!on("IstioAmbientModeEnabled") && !on("BPFEnabled") && !on("NFTablesEnabled"));
+    config
+}
+
+fn failsafe_port(json: &Value) -> FailsafePort {
+    FailsafePort {
+        protocol: tortie_iptables::Protocol::from_name(text(&json["protocol"])).unwrap(),
+        port: small(&json["port"]),
+        net: text(&json["net"]).parse().ok(),
+    }
+}
+
+pub(super) fn policy_id(json: &Value) -> PolicyId {
+    PolicyId::new(PolicyKind::from_name(text(&json["kind"])), text(&json["namespace"]), text(&json["name"]))
+}
+
+/// A policy as it would be rendered in `family`.
+pub(super) fn policy(json: &Value, family: Family) -> desired::Policy {
+    let source = Policy {
+        tier: TierName::from(text(&json["tier"])),
+        untracked: json["untracked"].as_bool().unwrap_or(false),
+        ..Policy::default()
+    };
+    desired::Policy {
+        source: Arc::new(source),
+        selector: SelectorText::new(text(&json["original_selector"])),
+        inbound: rules(&json["inbound_rules"], family),
+        outbound: rules(&json["outbound_rules"], family),
+    }
+}
+
+pub(super) fn profile(json: &Value, family: Family) -> desired::Profile {
+    desired::Profile {
+        inbound: rules(&json["inbound_rules"], family),
+        outbound: rules(&json["outbound_rules"], family),
+    }
+}
+
+pub(super) fn rules(json: &Value, family: Family) -> Rules {
+    let (rules, sets): (Vec<Rule>, Vec<RuleSets>) = list(json).iter().map(|json| rule(json, family)).unzip();
+    Rules::new(rules.into(), sets.into()).unwrap()
+}
+
+/// A rule of the dataplane messages. The recording renders rules about ICMP by name in both families, which the model
+/// does not allow to happen unless the rule says so.
+pub(super) fn rule(json: &Value, family: Family) -> (Rule, RuleSets) {
+    let mut rule = Rule {
+        action: match text(&json["action"]) {
+            "" => RuleAction::Unspecified,
+            "allow" => RuleAction::Allow,
+            "deny" => RuleAction::Deny,
+            "log" => RuleAction::Log,
+            "pass" | "next-tier" => RuleAction::NextTier,
+            other => panic!("{other}"),
+        },
+        ip_version: match text(&json["ip_version"]) {
+            "" => None,
+            "IPV4" => Some(Family::V4),
+            "IPV6" => Some(Family::V6),
+            other => panic!("{other}"),
+        },
+        protocol: protocol(&json["protocol"]),
+        not_protocol: protocol(&json["not_protocol"]),
+        source: entity(json, "src"),
+        destination: entity(json, "dst"),
+        ..Rule::default()
+    };
+    (rule.icmp_type, rule.icmp_code) = icmp(&json["icmp_type"], &json["icmp_type_code"]);
+    (rule.not_icmp_type, rule.not_icmp_code) = icmp(&json["not_icmp_type"], &json["not_icmp_type_code"]);
+    if let Some(annotations) = json["metadata"]["annotations"].as_object() {
+        rule.annotations = annotations.iter().map(|(key, value)| (key.as_str().into(), text(value).into())).collect();
+    }
+    if rule.ip_version.is_none()
+        && matches!(rule.protocol, Some(Protocol::Named(NamedProtocol::Icmp | NamedProtocol::Icmpv6)))
+    {
+        rule.ip_version = Some(family);
+    }
+    let sets = |name: &str| list(&json[name]).iter().map(|id| text(id).into()).collect();
+    let sets = RuleSets {
+        src: sets("src_ip_set_ids"),
+        src_named_ports: sets("src_named_port_ip_set_ids"),
+        not_src: sets("not_src_ip_set_ids"),
+        not_src_named_ports: sets("not_src_named_port_ip_set_ids"),
+        dst: sets("dst_ip_set_ids"),
+        dst_named_ports: sets("dst_named_port_ip_set_ids"),
+        dst_ip_ports: sets("dst_ip_port_set_ids"),
+        not_dst: sets("not_dst_ip_set_ids"),
+        not_dst_named_ports: sets("not_dst_named_port_ip_set_ids"),
+    };
+    (rule, sets)
+}
+
+fn entity(json: &Value, end: &str) -> EntityMatch {
+    let nets = |name: String| list(&json[name]).iter().map(|net| text(net).parse().unwrap()).collect();
+    let ports = |name: String| {
+        let range = |port: &Value| PortSpec::Range { first: small(&port["first"]), last: small(&port["last"]) };
+        list(&json[name]).iter().map(range).collect()
+    };
+    EntityMatch {
+        nets: nets(format!("{end}_net")),
+        not_nets: nets(format!("not_{end}_net")),
+        ports: ports(format!("{end}_ports")),
+        not_ports: ports(format!("not_{end}_ports")),
+        ..EntityMatch::default()
+    }
+}
+
+fn protocol(json: &Value) -> Option<Protocol> {
+    match (&json["name"], &json["number"]) {
+        (Value::String(name), _) => Some(Protocol::Named(NamedProtocol::from_name(name).unwrap())),
+        (_, Value::Number(_)) => Some(Protocol::Number(small(&json["number"]))),
+        _ => None,
+    }
+}
+
+fn icmp(number_only: &Value, with_code: &Value) -> (Option<u8>, Option<u8>) {
+    if with_code.is_object() {
+        (Some(small(&with_code["type"])), Some(small(&with_code["code"])))
+    } else if number_only.is_null() {
+        (None, None)
+    } else {
+        (Some(small(number_only)), None)
+    }
+}
+
+pub(super) fn tiers(json: &Value) -> Vec<TierGroups> {
+    let tier = |json: &Value| TierGroups {
+        name: TierName::from(text(&json["name"])),
+        default_action: match text(&json["default_action"]) {
+            "Deny" => Some(TierDefaultAction::Deny),
+            "Pass" => Some(TierDefaultAction::Pass),
+            "" => None,
+            other => panic!("{other}"),
+        },
+        ingress: groups(Direction::Ingress, &json["ingress_groups"]),
+        egress: groups(Direction::Egress, &json["egress_groups"]),
+    };
+    list(json).iter().map(tier).collect()
+}
+
+fn groups(direction: Direction, json: &Value) -> Vec<PolicyGroup> {
+    let group = |json: &Value| {
+        let policies: Vec<PolicyId> = list(&json["policies"]).iter().map(policy_id).collect();
+        let group = PolicyGroup::new(direction, &SelectorText::new(text(&json["selector"])), policies);
+        assert_eq!(group.chain_name().as_str(), text(&json["chain_name"]));
+        assert_eq!(group.is_inlined(), json["inlined"].as_bool().unwrap());
+        group
+    };
+    list(json).iter().map(group).collect()
+}
+
+pub(super) fn profiles(json: &Value) -> Vec<ProfileName> {
+    list(json).iter().map(|name| text(name).into()).collect()
+}
+
+pub(super) fn qos(json: &Value) -> Option<QosControls> {
+    let name = |field: &str| number(&json[field]);
+    json.is_object().then(|| QosControls {
+        ingress_packet_rate: name("IngressPacketRate"),
+        ingress_packet_burst: name("IngressPacketBurst"),
+        ingress_max_connections: name("IngressMaxConnections"),
+        egress_packet_rate: name("EgressPacketRate"),
+        egress_packet_burst: name("EgressPacketBurst"),
+        egress_max_connections: name("EgressMaxConnections"),
+        ..QosControls::default()
+    })
+}

@@ -1,0 +1,242 @@
+//! Single rules, whole policies, whole profiles.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tortie_iptables::{Action, Chain, Features, Rule, write_rest};
+use tortie_model::{Direction, Family, TierName};
+
+use super::load::{self, list, text};
+use super::{Lines, equals};
+use crate::Renderer;
+use crate::policy::{Context, Owner};
+
+/// Why a rendering differs from the recorded one on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Divergence {
+    /// An ICMP type in the table of the other family: the original writes a line for which the kernel refuses the whole
+    /// table; we write nothing, as no packet there can match.
+    IcmpOfOtherFamily,
+    /// Three or more match blocks of alternatives: the original lets the second decide for the later ones. We write
+    /// `--jump MARK --set-mark 0/0x100000` before each later one.
+    LaterMatchBlocks,
+    /// A network without prefix length, which the message allows and the model does not: `10.0.0.1` is `10.0.0.1/32`.
+    BareAddress,
+}
+
+const CLEAR_SCRATCH1: &str = "--jump MARK --set-mark 0/0x100000";
+
+/// Whether the rule asks for an ICMP type, and for the protocol of the other family.
+fn is_icmp_of_other_family(rule: &Value, family: Family) -> bool {
+    let asks = ["icmp_type", "icmp_type_code", "not_icmp_type", "not_icmp_type_code"];
+    let (model, _) = load::rule(rule, family);
+    let other = match family {
+        Family::V4 => 58,
+        Family::V6 => 1,
+    };
+    asks.iter().any(|field| !rule[*field].is_null()) && model.protocol.is_some_and(|p| p.number() == other)
+}
+
+fn has_bare_address(rule: &Value) -> bool {
+    ["src_net", "dst_net", "not_src_net", "not_dst_net"]
+        .iter()
+        .flat_map(|field| list(&rule[*field]))
+        .any(|net| !text(net).contains('/'))
+}
+
+/// What stands behind the hash comment of each recorded line.
+fn recorded_rests(chain: &Value) -> Vec<String> {
+    let rest = |line: &String| line.splitn(2, "\"cali:").nth(1).unwrap()[17..].trim_start().to_owned();
+    load::strings(&chain["lines"]).iter().map(rest).collect()
+}
+
+fn rests(rules: &[Rule]) -> Vec<String> {
+    let rest = |rule| {
+        let mut text = String::new();
+        write_rest(rule, &Features::ALL, &mut text);
+        text
+    };
+    rules.iter().map(rest).collect()
+}
+
+/// Why the chain of these rules differs, if it does; panics if there is no listed reason.
+#[track_caller]
+fn explain(what: &str, ours: &Chain, recorded: &Value, rules: &[Value], family: Family) -> Option<Divergence> {
+    if equals(&Lines::new(Features::ALL).chain(ours), recorded) {
+        return None;
+    }
+    let (mut ours, mut theirs) = (rests(&ours.rules), recorded_rests(recorded));
+    let mut reason = None;
+    if ours.iter().any(|line| line == CLEAR_SCRATCH1) {
+        ours.retain(|line| line != CLEAR_SCRATCH1);
+        assert!(!theirs.iter().any(|line| line == CLEAR_SCRATCH1), "{what}");
+        reason = Some(Divergence::LaterMatchBlocks);
+    }
+    if rules.iter().any(has_bare_address) {
+        for line in &mut theirs {
+            *line = line.replace("10.0.0.1 ", "10.0.0.1/32 ");
+        }
+        reason = Some(Divergence::BareAddress);
+    }
+    if rules.iter().any(|rule| is_icmp_of_other_family(rule, family)) {
+        reason = Some(Divergence::IcmpOfOtherFamily);
+        // The lines of the other rules are all there, in order. The comment of the first line moves.
+        let comment = |line: &str| line.starts_with("-m comment");
+        let mut theirs = theirs.iter();
+        for line in ours.iter().filter(|line| !comment(line)) {
+            assert!(theirs.any(|their| their == line), "{what}: {line}");
+        }
+        return reason;
+    }
+    assert_eq!(ours, theirs, "{what}");
+    assert!(reason.is_some(), "{what}: same lines but other hashes");
+    reason
+}
+
+#[test]
+fn every_single_rule() {
+    let json = load::rules_json();
+    let mut divergences: BTreeMap<Divergence, usize> = BTreeMap::new();
+    let mut compared = 0;
+    for case in list(&json["rules"]) {
+        let policy = load::policy_id(&case["policy_id"]);
+        let profile = text(&case["profile_id"]).into();
+        for rendered in list(&case["rendered"]) {
+            let family = load::family(&rendered["ip_version"]);
+            let renderer = Renderer::new(load::config(&json["configs"][text(&rendered["config"])]));
+            let tier = TierName::from(text(&rendered["tier"]));
+            let context = Context {
+                owner: match text(&rendered["owner"]) {
+                    "Policy" => Owner::Policy(&policy, &tier),
+                    "Profile" => Owner::Profile(&profile),
+                    other => panic!("{other}"),
+                },
+                origin: "golden".into(),
+                direction: match text(&rendered["dir"]) {
+                    "Ingress" => Direction::Ingress,
+                    "Egress" => Direction::Egress,
+                    other => panic!("{other}"),
+                },
+                family,
+                untracked: rendered["untracked"].as_bool().unwrap(),
+            };
+            let rules = load::rules(&Value::Array(vec![case["rule"].clone()]), family);
+            let (mut ours, mut problems) = (Vec::new(), Vec::new());
+            let index = usize::try_from(load::number(&rendered["idx"])).unwrap();
+            for view in rules.iter() {
+                renderer.rule(view, index, &context, &mut ours, &mut problems);
+            }
+            assert_eq!(problems, []);
+            let recorded = &rendered["out"]["chain"];
+            let chain = Chain::new(text(&recorded["name"]).parse().unwrap(), ours);
+            let what = format!("{}", case["rule"]);
+            if let Some(why) = explain(&what, &chain, recorded, std::slice::from_ref(&case["rule"]), family) {
+                *divergences.entry(why).or_default() += 1;
+            } else {
+                compared += 1;
+            }
+        }
+    }
+    let expected =
+        [(Divergence::IcmpOfOtherFamily, 81), (Divergence::LaterMatchBlocks, 5), (Divergence::BareAddress, 4)];
+    assert_eq!((compared, divergences), (1038, expected.into()));
+}
+
+#[test]
+fn every_policy() {
+    let json = load::rules_json();
+    let mut divergences: BTreeMap<Divergence, usize> = BTreeMap::new();
+    let (mut compared, mut staged) = (0, 0);
+    for case in list(&json["policies"]) {
+        let id = load::policy_id(&case["id"]);
+        for rendered in list(&case["rendered"]) {
+            let family = load::family(&rendered["ip_version"]);
+            let renderer = Renderer::new(load::config(&json["configs"][text(&rendered["config"])]));
+            let policy = load::policy(&case["policy"], family);
+            let Some(chains) = renderer.policy(&id, &policy, family) else {
+                assert_eq!(list(&rendered["chains"]), [] as [Value; 0], "{id}");
+                staged += 1;
+                continue;
+            };
+            assert_eq!(chains.problems, []);
+            for (chain, rules, recorded) in [
+                (&chains.inbound, "inbound_rules", &rendered["chains"][0]),
+                (&chains.outbound, "outbound_rules", &rendered["chains"][1]),
+            ] {
+                assert_eq!(chain.name.as_str(), text(&recorded["name"]));
+                let rules = list(&case["policy"][rules]);
+                match explain(&id.to_string(), chain, recorded, rules, family) {
+                    Some(why) => *divergences.entry(why).or_default() += 1,
+                    None => compared += 1,
+                }
+            }
+        }
+    }
+    let expected = [(Divergence::IcmpOfOtherFamily, 30)];
+    assert_eq!((compared, staged, divergences), (202, 16, expected.into()));
+}
+
+#[test]
+fn every_profile() {
+    let json = load::rules_json();
+    let mut divergences: BTreeMap<Divergence, usize> = BTreeMap::new();
+    let mut compared = 0;
+    for case in list(&json["profiles"]) {
+        let name = text(&case["id"]).into();
+        for rendered in list(&case["rendered"]) {
+            let family = load::family(&rendered["ip_version"]);
+            let renderer = Renderer::new(load::config(&json["configs"][text(&rendered["config"])]));
+            let chains = renderer.profile(&name, &load::profile(&case["profile"], family), family);
+            assert_eq!(chains.problems, []);
+            for (chain, rules, recorded) in [
+                (&chains.inbound, "inbound_rules", &rendered["chains"][0]),
+                (&chains.outbound, "outbound_rules", &rendered["chains"][1]),
+            ] {
+                assert_eq!(chain.name.as_str(), text(&recorded["name"]));
+                match explain(name.as_str(), chain, recorded, list(&case["profile"][rules]), family) {
+                    Some(why) => *divergences.entry(why).or_default() += 1,
+                    None => compared += 1,
+                }
+            }
+        }
+    }
+    let expected = [(Divergence::IcmpOfOtherFamily, 6)];
+    assert_eq!((compared, divergences), (90, expected.into()));
+}
+
+/// The recorded fragments are those of the recorded lines, so comparing lines compares them too.
+#[test]
+fn fragments_are_the_pieces_of_lines() {
+    let json = load::rules_json();
+    for rendered in list(&json["rules"]).iter().flat_map(|case| list(&case["rendered"])) {
+        let lines = recorded_rests(&rendered["out"]["chain"]);
+        let fragments: Vec<String> = list(&rendered["out"]["fragments"])
+            .iter()
+            .map(|piece| {
+                let parts = [text(&piece["match"]), text(&piece["action"])];
+                parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+            })
+            .collect();
+        assert_eq!(lines.len(), fragments.len());
+        for (line, fragment) in lines.iter().zip(&fragments) {
+            assert!(line.ends_with(fragment.as_str()), "{line} / {fragment}");
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_chain_has_no_return() {
+    let json = load::rules_json();
+    let renderer = Renderer::new(load::config(&json["configs"]["default"]));
+    for case in list(&json["policies"]) {
+        let id = load::policy_id(&case["id"]);
+        for family in Family::ALL {
+            let policy = load::policy(&case["policy"], family);
+            if let Some(chains) = renderer.policy(&id, &policy, family) {
+                for chain in [chains.inbound, chains.outbound] {
+                    assert_ne!(chain.rules.last().unwrap().action, Some(Action::Return));
+                }
+            }
+        }
+    }
+}
