@@ -7,6 +7,8 @@
 //! | [`lab`] | a node with pods, built from namespaces, and the measured reachability between them |
 //! | [`cases`] | policy cases with the reachability they must give |
 //! | [`manifests`] | Kubernetes objects in a directory, changed in place |
+//! | [`evaluator`] | what policies say about a [`packet`], by brute force |
+//! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
 //! | [`conformance`] | runs the cases against an agent on a real kernel |
 //!
 //! ```no_run
@@ -29,7 +31,10 @@
 
 pub mod cases;
 pub mod conformance;
+pub mod evaluator;
 pub mod kernel;
 pub mod lab;
 pub mod manifests;
 pub mod netns;
+pub mod packet;
+pub mod walker;

@@ -1,0 +1,299 @@
+//! What policies say about a packet, by brute force.
+//!
+//! [`DesiredState`] keeps what a stream of [`DesiredUpdate`]s leaves behind and answers for one packet at a time,
+//! straight from the meaning of policies: no chains, no marks, no indexes. It exists to disagree with a dataplane that
+//! is wrong, and shares no code with one.
+//!
+//! The meaning of a rule is that of `felix/calc/rule_scanner.go` and `felix/rules/policy.go`, of tiers and profiles
+//! that of `felix/calc/policy_resolver.go` and `felix/rules/endpoints.go`.
+
+mod rule;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tortie_model::{
+    AdminState, Direction, HostEndpointName, IpSetId, PolicyId, ProfileName, RuleAction, TierDefaultAction,
+    WorkloadEndpointId,
+    desired::{
+        DesiredUpdate, HostEndpointState, IpSetUpdate, Members, Policy, Profile, Rules, TierPolicies,
+        WorkloadEndpointState,
+    },
+};
+
+use crate::packet::Packet;
+
+/// Which lists of a host endpoint, or of a workload, are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// Traffic of a workload, or of the host itself: tiers, then profiles, then deny.
+    Normal,
+    /// Traffic that the host forwards: tiers; allowed if there are none.
+    Forward,
+    /// Before connection tracking: only explicit verdicts.
+    Untracked,
+    /// Before destination NAT: only explicit verdicts.
+    PreDnat,
+}
+
+/// The answer for one packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Let it through.
+    Allow,
+    /// Do not.
+    Deny,
+    /// Nothing was said; layers without a default leave it at that.
+    Undecided,
+}
+
+/// Something that is referred to and does not exist: the stream broke its contract.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Missing {
+    /// An endpoint names a policy that was not sent.
+    #[error("policy {0} does not exist")]
+    Policy(PolicyId),
+    /// An endpoint names a profile that was not sent.
+    #[error("profile {0} does not exist")]
+    Profile(ProfileName),
+    /// A rule names an IP set that was not sent.
+    #[error("IP set {0} does not exist")]
+    IpSet(IpSetId),
+    /// An update or question names an endpoint or IP set that was not sent.
+    #[error("{0} does not exist")]
+    Object(String),
+}
+
+/// Everything that has been sent and not removed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DesiredState {
+    /// IP sets with their members.
+    pub ip_sets: BTreeMap<IpSetId, Members>,
+    /// Policies.
+    pub policies: BTreeMap<PolicyId, Arc<Policy>>,
+    /// Profiles.
+    pub profiles: BTreeMap<ProfileName, Arc<Profile>>,
+    /// Workloads of this node.
+    pub workloads: BTreeMap<WorkloadEndpointId, WorkloadEndpointState>,
+    /// Interfaces of this node.
+    pub hosts: BTreeMap<HostEndpointName, HostEndpointState>,
+}
+
+/// What a list of rules says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ruling {
+    Allow,
+    Deny,
+    Pass,
+    Silent,
+}
+
+impl DesiredState {
+    /// Takes over one update. What does not bear on verdicts is ignored.
+    ///
+    /// # Errors
+    /// If it changes the members of a set that does not exist, or with members of another type.
+    pub fn apply(&mut self, update: &DesiredUpdate) -> Result<(), Missing> {
+        match update {
+            DesiredUpdate::IpSet(IpSetUpdate { id, members, .. }) => {
+                self.ip_sets.insert(id.clone(), members.clone());
+            }
+            DesiredUpdate::IpSetDelta(delta) => {
+                let set = self.ip_sets.get_mut(&delta.id).ok_or_else(|| Missing::IpSet(delta.id.clone()))?;
+                change_members(set, &delta.added, &delta.removed)
+                    .ok_or_else(|| Missing::Object(format!("an IP set {} of that type", delta.id)))?;
+            }
+            DesiredUpdate::IpSetRemove(id) => drop(self.ip_sets.remove(id)),
+            DesiredUpdate::Policy(id, policy) => drop(self.policies.insert(id.clone(), policy.clone())),
+            DesiredUpdate::PolicyRemove(id) => drop(self.policies.remove(id)),
+            DesiredUpdate::Profile(name, profile) => drop(self.profiles.insert(name.clone(), profile.clone())),
+            DesiredUpdate::ProfileRemove(name) => drop(self.profiles.remove(name)),
+            DesiredUpdate::WorkloadEndpoint(id, state) => drop(self.workloads.insert(id.clone(), state.clone())),
+            DesiredUpdate::WorkloadEndpointRemove(id) => drop(self.workloads.remove(id)),
+            DesiredUpdate::HostEndpoint(name, state) => drop(self.hosts.insert(name.clone(), state.clone())),
+            DesiredUpdate::HostEndpointRemove(name) => drop(self.hosts.remove(name)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Checks that nothing refers to something that does not exist. Holds after every single update of a stream that
+    /// keeps its contract.
+    ///
+    /// # Errors
+    /// The first reference that leads nowhere.
+    pub fn check_references(&self) -> Result<(), Missing> {
+        let rules = self.policies.values().flat_map(|policy| [&policy.inbound, &policy.outbound]);
+        let rules = rules.chain(self.profiles.values().flat_map(|profile| [&profile.inbound, &profile.outbound]));
+        for id in rules.flat_map(Rules::iter).flat_map(|rule| rule.sets.iter()) {
+            self.ip_sets.get(id).ok_or_else(|| Missing::IpSet(id.clone()))?;
+        }
+        let workloads = self.workloads.values().map(|state| (vec![&state.tiers], &state.endpoint.profiles));
+        let hosts = self.hosts.values().map(|state| {
+            let lists = vec![&state.tiers, &state.untracked_tiers, &state.pre_dnat_tiers, &state.forward_tiers];
+            (lists, &state.endpoint.profiles)
+        });
+        for (lists, profiles) in workloads.chain(hosts) {
+            for tier in lists.into_iter().flat_map(|tiers| tiers.iter()) {
+                for id in tier.ingress.iter().chain(tier.egress.iter()) {
+                    self.policies.get(id).ok_or_else(|| Missing::Policy(id.clone()))?;
+                }
+            }
+            for name in profiles.iter() {
+                self.profiles.get(name).ok_or_else(|| Missing::Profile(name.clone()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the policies of a workload say about the first packet of a connection to it (ingress) or from it (egress).
+    ///
+    /// # Errors
+    /// If the workload, or something it refers to, does not exist.
+    pub fn workload_verdict(
+        &self,
+        id: &WorkloadEndpointId,
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Verdict, Missing> {
+        let state = self.workloads.get(id).ok_or_else(|| Missing::Object(format!("workload {id:?}")))?;
+        if state.endpoint.state != AdminState::Active {
+            return Ok(Verdict::Deny);
+        }
+        self.verdict(&state.tiers, &state.endpoint.profiles, Layer::Normal, direction, packet)
+    }
+
+    /// What one layer of a host endpoint says about the first packet of a connection towards it (ingress) or from it
+    /// (egress). Failsafe ports are not considered.
+    ///
+    /// # Errors
+    /// If the endpoint, or something it refers to, does not exist.
+    pub fn host_verdict(
+        &self,
+        name: &HostEndpointName,
+        layer: Layer,
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Verdict, Missing> {
+        let state = self.hosts.get(name).ok_or_else(|| Missing::Object(format!("host endpoint {name}")))?;
+        let tiers = match layer {
+            Layer::Normal => &state.tiers,
+            Layer::Forward => &state.forward_tiers,
+            Layer::Untracked => &state.untracked_tiers,
+            Layer::PreDnat => &state.pre_dnat_tiers,
+        };
+        self.verdict(tiers, &state.endpoint.profiles, layer, direction, packet)
+    }
+
+    /// Tiers in order, then what the layer has after them.
+    ///
+    /// # Errors
+    /// If something referred to does not exist.
+    pub fn verdict(
+        &self,
+        tiers: &[TierPolicies],
+        profiles: &[ProfileName],
+        layer: Layer,
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Verdict, Missing> {
+        for tier in tiers {
+            match self.tier_ruling(tier, layer, direction, packet)? {
+                Ruling::Allow => return Ok(Verdict::Allow),
+                Ruling::Deny => return Ok(Verdict::Deny),
+                Ruling::Pass | Ruling::Silent => {}
+            }
+        }
+        match layer {
+            Layer::Normal => self.profiles_verdict(profiles, direction, packet),
+            Layer::Forward if tiers.is_empty() => Ok(Verdict::Allow),
+            Layer::Forward | Layer::Untracked | Layer::PreDnat => Ok(Verdict::Undecided),
+        }
+    }
+
+    fn tier_ruling(
+        &self,
+        tier: &TierPolicies,
+        layer: Layer,
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Ruling, Missing> {
+        let ids = match direction {
+            Direction::Ingress => &tier.ingress,
+            Direction::Egress => &tier.egress,
+        };
+        let enforced: Vec<&PolicyId> = ids.iter().filter(|id| !id.kind.is_staged()).collect();
+        for id in &enforced {
+            let policy = self.policies.get(id).ok_or_else(|| Missing::Policy((*id).clone()))?;
+            let ruling = self.ruling(side(direction, &policy.inbound, &policy.outbound), packet)?;
+            if ruling != Ruling::Silent {
+                return Ok(ruling);
+            }
+        }
+        let has_default = matches!(layer, Layer::Normal | Layer::Forward) && !enforced.is_empty();
+        if has_default && tier.default_action != Some(TierDefaultAction::Pass) {
+            return Ok(Ruling::Deny);
+        }
+        Ok(Ruling::Silent)
+    }
+
+    fn profiles_verdict(
+        &self,
+        profiles: &[ProfileName],
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Verdict, Missing> {
+        for name in profiles {
+            let profile = self.profiles.get(name).ok_or_else(|| Missing::Profile(name.clone()))?;
+            match self.ruling(side(direction, &profile.inbound, &profile.outbound), packet)? {
+                Ruling::Allow => return Ok(Verdict::Allow),
+                Ruling::Deny => return Ok(Verdict::Deny),
+                Ruling::Pass | Ruling::Silent => {}
+            }
+        }
+        Ok(Verdict::Deny)
+    }
+
+    /// The first rule that matches and decides.
+    fn ruling(&self, rules: &Rules, packet: &Packet) -> Result<Ruling, Missing> {
+        for rule in rules.iter() {
+            if !self.rule_matches(rule, packet)? {
+                continue;
+            }
+            match rule.action() {
+                RuleAction::Allow | RuleAction::Unspecified => return Ok(Ruling::Allow),
+                RuleAction::Deny => return Ok(Ruling::Deny),
+                RuleAction::NextTier => return Ok(Ruling::Pass),
+                RuleAction::Log => {}
+            }
+        }
+        Ok(Ruling::Silent)
+    }
+}
+
+fn side<'a>(direction: Direction, inbound: &'a Rules, outbound: &'a Rules) -> &'a Rules {
+    match direction {
+        Direction::Ingress => inbound,
+        Direction::Egress => outbound,
+    }
+}
+
+/// `None` if the types differ.
+fn change_members(set: &mut Members, added: &Members, removed: &Members) -> Option<()> {
+    fn change<T: Ord + Copy>(set: &mut Vec<T>, added: &[T], removed: &[T]) {
+        set.retain(|member| !removed.contains(member));
+        set.extend(added);
+        set.sort_unstable();
+        set.dedup();
+    }
+    match (set, added, removed) {
+        (Members::Nets(set), Members::Nets(added), Members::Nets(removed)) => change(set, added, removed),
+        (Members::IpPorts(set), Members::IpPorts(added), Members::IpPorts(removed)) => change(set, added, removed),
+        _ => return None,
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests;

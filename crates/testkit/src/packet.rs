@@ -1,0 +1,106 @@
+//! A packet, as far as policies and rules can tell packets apart.
+
+use std::{fmt, net::IpAddr};
+
+/// What follows the IP header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payload {
+    /// A transport with ports.
+    Ports {
+        /// The source port.
+        source: u16,
+        /// The destination port.
+        destination: u16,
+    },
+    /// An ICMP message.
+    Icmp {
+        /// Its type.
+        kind: u8,
+        /// Its code.
+        code: u8,
+    },
+    /// Anything else.
+    Opaque,
+}
+
+/// A packet. Source and destination are of one family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// What follows the IP header.
+    pub payload: Payload,
+}
+
+impl Packet {
+    /// A packet of a protocol with ports: TCP is 6, UDP 17, SCTP 132.
+    #[must_use]
+    pub fn with_ports(protocol: u8, source: (IpAddr, u16), destination: (IpAddr, u16)) -> Self {
+        Self {
+            source: source.0,
+            destination: destination.0,
+            protocol,
+            payload: Payload::Ports { source: source.1, destination: destination.1 },
+        }
+    }
+
+    /// An ICMP or `ICMPv6` message, as the addresses' family says.
+    #[must_use]
+    pub fn icmp(source: IpAddr, destination: IpAddr, kind: u8, code: u8) -> Self {
+        let protocol = if source.is_ipv4() { 1 } else { 58 };
+        Self { source, destination, protocol, payload: Payload::Icmp { kind, code } }
+    }
+
+    /// Is it IPv4?
+    #[must_use]
+    pub fn is_ipv4(&self) -> bool {
+        self.source.is_ipv4()
+    }
+
+    /// The source port, if there are ports.
+    #[must_use]
+    pub fn source_port(&self) -> Option<u16> {
+        match self.payload {
+            Payload::Ports { source, .. } => Some(source),
+            Payload::Icmp { .. } | Payload::Opaque => None,
+        }
+    }
+
+    /// The destination port, if there are ports.
+    #[must_use]
+    pub fn destination_port(&self) -> Option<u16> {
+        match self.payload {
+            Payload::Ports { destination, .. } => Some(destination),
+            Payload::Icmp { .. } | Payload::Opaque => None,
+        }
+    }
+}
+
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "protocol {} {} -> {}", self.protocol, self.source, self.destination)?;
+        match self.payload {
+            Payload::Ports { source, destination } => write!(f, " ports {source} -> {destination}"),
+            Payload::Icmp { kind, code } => write!(f, " type {kind} code {code}"),
+            Payload::Opaque => Ok(()),
+        }
+    }
+}
+
+/// Is `address` in the network of `length` bits around `net`? Never across families. Written out bit by bit, so that a
+/// mistake in the code under test is not shared.
+pub(crate) fn in_network(address: IpAddr, net: IpAddr, length: u8) -> bool {
+    let bits = |address: IpAddr| -> Vec<bool> {
+        let octets = match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        octets.iter().flat_map(|octet| (0..8).map(move |bit| octet & (128 >> bit) != 0)).collect()
+    };
+    let length = usize::from(length);
+    address.is_ipv4() == net.is_ipv4() && bits(address)[..length] == bits(net)[..length]
+}

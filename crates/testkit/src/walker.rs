@@ -1,0 +1,277 @@
+//! Takes a packet through chains of typed rules, as the kernel would.
+//!
+//! [`Tables`] holds chains and IP sets; [`Tables::walk`] follows a [`Skb`] through them. Rules that `iptables-restore`
+//! or the kernel would refuse are errors, because such a rule takes the whole table with it.
+
+mod matching;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tortie_iptables::{Action, Chain, ChainName, ConntrackState, IpSetName, LogPrefix, NflogPrefix, RejectWith, Rule};
+use tortie_model::desired::Members;
+
+use crate::packet::Packet;
+
+/// A packet in the kernel: what netfilter knows about it beside its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skb {
+    /// The bytes.
+    pub packet: Packet,
+    /// The interface that it came in by; empty if this host sends it.
+    pub in_interface: String,
+    /// The interface that it leaves by; empty if this host receives it.
+    pub out_interface: String,
+    /// Its mark.
+    pub mark: u32,
+    /// What connection tracking says.
+    pub conntrack: BTreeSet<ConntrackState>,
+    /// Would the reverse path filter reject it?
+    pub reverse_path_fails: bool,
+    /// This host's own addresses.
+    pub local_addresses: BTreeSet<IpAddr>,
+    /// Do all token buckets have tokens?
+    pub within_rates: bool,
+    /// How many connections are open already, for connection limits.
+    pub open_connections: u32,
+}
+
+impl Skb {
+    /// The first packet of a connection, unmarked, within all rates.
+    #[must_use]
+    pub fn new(packet: Packet, in_interface: &str, out_interface: &str) -> Self {
+        Self {
+            packet,
+            in_interface: in_interface.to_owned(),
+            out_interface: out_interface.to_owned(),
+            mark: 0,
+            conntrack: BTreeSet::from([ConntrackState::New]),
+            reverse_path_fails: false,
+            local_addresses: BTreeSet::new(),
+            within_rates: true,
+            open_connections: 0,
+        }
+    }
+}
+
+/// How a walk ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Let through this table, by ACCEPT or an address translation.
+    Accepted,
+    /// Dropped.
+    Dropped,
+    /// Dropped, and the sender told.
+    Rejected(RejectWith),
+    /// It came back from the chain where the walk began.
+    Returned,
+}
+
+/// What happened to a packet on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Walk {
+    /// How it ended.
+    pub fate: Fate,
+    /// The mark at the end.
+    pub mark: u32,
+    /// Was it taken out of connection tracking?
+    pub untracked: bool,
+    /// Prefixes of the log lines written.
+    pub logs: Vec<LogPrefix>,
+    /// Groups and prefixes of the copies sent to netlink listeners.
+    pub nflogs: Vec<(u16, NflogPrefix)>,
+    /// Every rule whose matches it passed: chain and position from 0.
+    pub path: Vec<(ChainName, usize)>,
+}
+
+/// Why a walk makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WalkError {
+    /// A rule jumps to a chain that does not exist.
+    #[error("chain {0} does not exist")]
+    NoChain(ChainName),
+    /// A rule asks for a set that does not exist, or holds members of another type.
+    #[error("chain {chain}, rule {rule}: no IP set {set} of the type asked for")]
+    NoSet {
+        /// The chain.
+        chain: ChainName,
+        /// Position of the rule from 0.
+        rule: usize,
+        /// The set.
+        set: IpSetName,
+    },
+    /// `iptables-restore` would refuse the rule, and with it the table.
+    #[error("chain {chain}, rule {rule}: {reason}")]
+    Refused {
+        /// The chain.
+        chain: ChainName,
+        /// Position of the rule from 0.
+        rule: usize,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Chains jump in a circle.
+    #[error("chain {0} is reached through itself")]
+    Loop(ChainName),
+}
+
+/// Chains of one table and the IP sets that they ask.
+#[derive(Debug, Clone, Default)]
+pub struct Tables {
+    chains: BTreeMap<ChainName, Chain>,
+    sets: BTreeMap<IpSetName, Members>,
+}
+
+/// What a chain leaves to its caller.
+enum Flow {
+    Return,
+    End(Fate),
+}
+
+impl Tables {
+    /// No chains, no sets.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds or replaces a chain.
+    pub fn add_chain(&mut self, chain: Chain) {
+        self.chains.insert(chain.name, chain);
+    }
+
+    /// Adds or replaces an IP set.
+    pub fn add_set(&mut self, name: IpSetName, members: Members) {
+        self.sets.insert(name, members);
+    }
+
+    /// The chains, by name.
+    pub fn chains(&self) -> impl Iterator<Item = &Chain> {
+        self.chains.values()
+    }
+
+    /// Follows a packet from the beginning of a chain.
+    ///
+    /// # Errors
+    /// If a chain or set is missing, or a rule on the way is one that the kernel would not hold.
+    pub fn walk(&self, start: ChainName, skb: &Skb) -> Result<Walk, WalkError> {
+        let mut walker = Walker {
+            tables: self,
+            skb: skb.clone(),
+            walk: Walk {
+                fate: Fate::Returned,
+                mark: skb.mark,
+                untracked: false,
+                logs: Vec::new(),
+                nflogs: Vec::new(),
+                path: Vec::new(),
+            },
+            above: Vec::new(),
+        };
+        if let Flow::End(fate) = walker.chain(start)? {
+            walker.walk.fate = fate;
+        }
+        walker.walk.mark = walker.skb.mark;
+        Ok(walker.walk)
+    }
+}
+
+struct Walker<'a> {
+    tables: &'a Tables,
+    skb: Skb,
+    walk: Walk,
+    /// The chains that the walk is in, outermost first.
+    above: Vec<ChainName>,
+}
+
+impl Walker<'_> {
+    fn chain(&mut self, name: ChainName) -> Result<Flow, WalkError> {
+        if self.above.contains(&name) {
+            return Err(WalkError::Loop(name));
+        }
+        let tables = self.tables;
+        let chain = tables.chains.get(&name).ok_or(WalkError::NoChain(name))?;
+        self.above.push(name);
+        let flow = self.rules(chain);
+        self.above.pop();
+        flow
+    }
+
+    fn rules(&mut self, chain: &Chain) -> Result<Flow, WalkError> {
+        for (position, rule) in chain.rules.iter().enumerate() {
+            matching::check(rule, self.skb.packet.is_ipv4()).map_err(|reason| WalkError::Refused {
+                chain: chain.name,
+                rule: position,
+                reason,
+            })?;
+            if !self.passes(chain.name, position, rule)? {
+                continue;
+            }
+            self.walk.path.push((chain.name, position));
+            let Some(action) = &rule.action else { continue };
+            match action {
+                Action::Jump(target) => {
+                    if let Flow::End(fate) = self.chain(*target)? {
+                        return Ok(Flow::End(fate));
+                    }
+                }
+                Action::Goto(target) => return self.chain(*target),
+                Action::Return => return Ok(Flow::Return),
+                other => {
+                    if let Some(fate) = self.act(other) {
+                        return Ok(Flow::End(fate));
+                    }
+                }
+            }
+        }
+        Ok(Flow::Return)
+    }
+
+    fn passes(&self, chain: ChainName, position: usize, rule: &Rule) -> Result<bool, WalkError> {
+        for question in rule.matches.iter() {
+            match matching::answer(question, &self.skb, &self.tables.sets) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(set) => return Err(WalkError::NoSet { chain, rule: position, set }),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Does what an action other than jump, goto and return does; says how the walk ends if it does.
+    fn act(&mut self, action: &Action) -> Option<Fate> {
+        match action {
+            Action::Accept | Action::Dnat { .. } | Action::Snat { .. } | Action::Masquerade { .. } => {
+                return Some(Fate::Accepted);
+            }
+            Action::Drop => return Some(Fate::Dropped),
+            Action::Reject(with) => return Some(Fate::Rejected(*with)),
+            Action::RejectConnectionsAbove(limit) => {
+                let opens = self.skb.packet.protocol == 6 && self.skb.conntrack.contains(&ConntrackState::New);
+                if opens && self.skb.open_connections > *limit {
+                    return Some(Fate::Rejected(RejectWith::TcpReset));
+                }
+            }
+            Action::ClearMark(bits) => self.skb.mark &= !bits.get(),
+            Action::SetMark(bits) => self.skb.mark |= bits.get(),
+            Action::SetMaskedMark(mark) => {
+                self.skb.mark = self.skb.mark & !mark.mask().get() | mark.value();
+            }
+            Action::MarkWithinRate { mark, .. } => {
+                if self.skb.within_rates {
+                    self.skb.mark |= mark.get();
+                }
+            }
+            Action::NoTrack => self.walk.untracked = true,
+            Action::Log(prefix) => self.walk.logs.push(prefix.clone()),
+            Action::Nflog { group, prefix } => self.walk.nflogs.push((*group, prefix.clone())),
+            // Neither bears on what happens to this packet here. Flow control is done by the caller.
+            Action::SetDscp(_) | Action::SetConnectionMark(_) | Action::Jump(_) | Action::Goto(_) | Action::Return => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

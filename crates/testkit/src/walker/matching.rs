@@ -1,0 +1,115 @@
+//! Does a packet pass a match, and would the kernel accept the rule at all?
+
+use std::collections::BTreeMap;
+
+use tortie_iptables::{Family, IpSetName, Match, PortList, Protocol, Rule, Side};
+use tortie_model::desired::Members;
+
+use super::Skb;
+use crate::packet::{Payload, in_network};
+
+/// Protocols that `-m multiport` works with.
+const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+
+/// What makes `ip[6]tables-restore` refuse a rule, of all that the types do not rule out.
+pub(super) fn check(rule: &Rule, ipv4: bool) -> Result<(), &'static str> {
+    let mut protocol: Option<u8> = None;
+    for question in rule.matches.iter() {
+        match question {
+            Match::Protocol { protocol: asked, negated } => {
+                if protocol.is_some() {
+                    return Err("two protocol matches");
+                }
+                protocol = (!negated).then(|| asked.number());
+            }
+            Match::Ports { .. } | Match::DestinationPort(_)
+                if !protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol)) =>
+            {
+                return Err("a port match without a protocol that has ports");
+            }
+            Match::Icmp { family, .. } => {
+                let (wanted, number) = if *family == Family::V4 { (true, 1) } else { (false, 58) };
+                if ipv4 != wanted || protocol != Some(number) {
+                    return Err("an ICMP match without the protocol of the family");
+                }
+            }
+            Match::Net { net, .. } => {
+                if net.addr().is_ipv4() != ipv4 {
+                    return Err("a network of the other family");
+                }
+            }
+            _ => {}
+        }
+    }
+    let one_per_side = |side| {
+        rule.matches.iter().filter(|question| matches!(question, Match::Net { side: of, .. } if *of == side)).count()
+    };
+    if one_per_side(Side::Source) > 1 || one_per_side(Side::Destination) > 1 {
+        return Err("two networks for one side");
+    }
+    Ok(())
+}
+
+/// Does the packet pass? The error is a set that does not exist or is of another type.
+pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Members>) -> Result<bool, IpSetName> {
+    let packet = &skb.packet;
+    let address = |side: &Side| match side {
+        Side::Source => packet.source,
+        Side::Destination => packet.destination,
+    };
+    let port = |side: &Side| match side {
+        Side::Source => packet.source_port(),
+        Side::Destination => packet.destination_port(),
+    };
+    Ok(match question {
+        Match::Mark { want, negated } => (skb.mark & want.mask().get() == want.value()) != *negated,
+        Match::InInterface(pattern) => interface_matches(&pattern.to_string(), &skb.in_interface),
+        Match::OutInterface(pattern) => interface_matches(&pattern.to_string(), &skb.out_interface),
+        Match::ReversePathFails => skb.reverse_path_fails,
+        Match::LocalAddress { side, negated, .. } => skb.local_addresses.contains(&address(side)) != *negated,
+        Match::Conntrack { states, negated } => {
+            states.states().iter().any(|state| skb.conntrack.contains(state)) != *negated
+        }
+        Match::Protocol { protocol, negated } => {
+            (protocol == &Protocol::Number(0) || protocol.number() == packet.protocol) != *negated
+        }
+        Match::Net { side, net, negated } => in_network(address(side), net.addr(), net.prefix_len()) != *negated,
+        Match::IpSet { side, set, with_port, negated } => {
+            let found = match (sets.get(set), with_port) {
+                (Some(Members::Nets(nets)), false) => {
+                    nets.iter().any(|net| in_network(address(side), net.address(), net.prefix_len()))
+                }
+                (Some(Members::IpPorts(members)), true) => members.iter().any(|member| {
+                    let protocol = tortie_model::NamedProtocol::from(member.protocol()).number();
+                    member.address() == address(side)
+                        && protocol == packet.protocol
+                        && Some(member.port()) == port(side)
+                }),
+                _ => return Err(*set),
+            };
+            found != *negated
+        }
+        // A packet without ports passes neither the match nor its negation: the rule's protocol match comes first.
+        Match::Ports { side, ports, negated } => port(side).is_some_and(|port| listed(ports, port) != *negated),
+        Match::DestinationPort(wanted) => packet.destination_port() == Some(*wanted),
+        Match::Icmp { icmp, negated, .. } => match packet.payload {
+            Payload::Icmp { kind, code } => {
+                (kind == icmp.number && icmp.code.is_none_or(|wanted| wanted == code)) != *negated
+            }
+            Payload::Ports { .. } | Payload::Opaque => false,
+        },
+        Match::Limit { .. } => skb.within_rates,
+    })
+}
+
+fn listed(ports: &PortList, port: u16) -> bool {
+    ports.ranges().iter().any(|range| range.first() <= port && port <= range.last())
+}
+
+/// The kernel's rule: a trailing `+` stands for anything.
+fn interface_matches(pattern: &str, interface: &str) -> bool {
+    match pattern.strip_suffix('+') {
+        Some(prefix) => interface.starts_with(prefix),
+        None => interface == pattern,
+    }
+}
