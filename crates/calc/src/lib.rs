@@ -1,2 +1,72 @@
-//! Calculation graph: from datastore updates to what one node must enforce.
+//! The calculation graph: from what the datastore says to what one node must enforce.
+//!
+//! Feed a [`Graph`] with [`tortie_model::Update`]s in any order, and flush it whenever it suits: it hands out
+//! [`tortie_model::desired::DesiredUpdate`]s, each batch ordered such that nothing ever refers to something that does
+//! not exist. It is synchronous, reads no clock and does no I/O; the same input gives the same output.
+//!
+//! ```
+//! use tortie_calc::{Graph, GraphConfig};
+//! use tortie_model::desired::DesiredUpdate;
+//! use tortie_model::{
+//!     Hostname, Key, Labels, Policy, PolicyId, PolicyKind, SelectorText, SyncStatus, Update, Value, WorkloadEndpoint,
+//!     WorkloadEndpointKey,
+//! };
+//!
+//! let mut graph = Graph::new(&GraphConfig::new(Hostname::new("node-1")));
+//!
+//! let endpoint = WorkloadEndpoint {
+//!     iface: Some("cali1".into()),
+//!     labels: Labels::from_pairs([("app", "web")]).unwrap(),
+//!     ..WorkloadEndpoint::default()
+//! };
+//! let key = WorkloadEndpointKey::new("node-1", "k8s", "shop/web-0", "eth0");
+//! graph.on_update(Update::set(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into())));
+//!
+//! let policy = Policy { selector: SelectorText::new("app == 'web'"), ..Policy::default() };
+//! let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "guard");
+//! graph.on_update(Update::set(Key::Policy(id.clone()), Value::Policy(policy.into())));
+//! graph.on_status(SyncStatus::InSync);
+//!
+//! let mut out = Vec::new();
+//! graph.flush(&mut out);
+//! assert!(out.iter().any(|update| matches!(update, DesiredUpdate::Policy(active, _) if *active == id)));
+//! let tiers = out.iter().find_map(|update| match update {
+//!     DesiredUpdate::WorkloadEndpoint(_, state) => Some(&state.tiers),
+//!     _ => None,
+//! });
+//! assert_eq!(&*tiers.unwrap()[0].ingress, [id]);
+//! assert_eq!(out.last(), Some(&DesiredUpdate::InSync));
+//! ```
+//!
+//! # How it is built
+//!
+//! Each node of the graph is a module and a plain struct; [`Graph`] owns them and hands the output of one to the next,
+//! in topological order. An update is validated and filed; a flush settles the label indexes, determines the active
+//! policies and profiles, compiles their rules into IP sets, lists or updates the members of these, orders the policies
+//! of each endpoint, and lets the sequencer send what has changed. A policy that matches no endpoint of the node costs
+//! one table entry and one selector in the index. An invalid object counts as absent and is listed by
+//! [`Graph::problems`]; what refers to something absent is denied, never let through.
 #![forbid(unsafe_code)]
+
+mod config;
+mod config_batcher;
+mod encapsulation;
+mod graph;
+mod hosts;
+mod local;
+mod order;
+mod policies;
+mod problem;
+mod profile_decoder;
+mod profiles;
+mod resolver;
+mod scanner;
+mod sequencer;
+mod services;
+mod stats;
+mod validate;
+
+pub use config::{GraphConfig, Overlap, SourceSpoofing};
+pub use graph::Graph;
+pub use problem::{FieldPath, Problem, Reason};
+pub use stats::GraphStats;

@@ -1,0 +1,47 @@
+//! What the graph needs to know of its node.
+
+use tortie_model::Hostname;
+
+pub use tortie_labelindex::Overlap;
+
+/// Whether workloads may ask to send from addresses that are not theirs (Felix's `WorkloadSourceSpoofing`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SourceSpoofing {
+    /// No; an endpoint that asks is invalid.
+    #[default]
+    Disabled,
+    /// Yes, from any address.
+    Any,
+}
+
+/// The parameters of a [`crate::Graph`]; they are fixed for its lifetime.
+#[derive(Clone, Debug)]
+pub struct GraphConfig {
+    /// The node, spelled as the datastore spells it.
+    pub hostname: Hostname,
+    /// Whether IP sets may hold networks inside other networks; nftables interval sets reject them.
+    pub overlap: Overlap,
+    /// Whether workloads may ask to send from addresses that are not theirs.
+    pub source_spoofing: SourceSpoofing,
+    /// Felix's `IpInIpEnabled`, if it is set: overrides what the IP pools ask for.
+    pub ipip_enabled: Option<bool>,
+    /// Felix's `VXLANEnabled`, if it is set: overrides what the IPv4 pools ask for.
+    pub vxlan_enabled: Option<bool>,
+    /// Whether routes of pools without encapsulation are programmed here (Felix's `ProgramClusterRoutes`).
+    pub program_no_encap_routes: bool,
+}
+
+impl GraphConfig {
+    /// Felix's defaults for a node.
+    #[must_use]
+    pub fn new(hostname: Hostname) -> Self {
+        Self {
+            hostname,
+            overlap: Overlap::default(),
+            source_spoofing: SourceSpoofing::default(),
+            ipip_enabled: None,
+            vxlan_enabled: None,
+            program_no_encap_routes: false,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The configuration that the datastore holds for this node (`felix/calc/config_batcher.go`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tortie_model::desired::ConfigUpdate;
+use tortie_model::{ConfigName, HostConfigKey, Hostname, Labels, Node, ScopedConfig};
+
+use crate::sequencer::Sequencer;
+
+type RawConfig = BTreeMap<Arc<str>, Arc<str>>;
+
+/// Collects parameters and sends all of them once the datastore has been read, and after each change.
+#[derive(Debug)]
+pub(crate) struct ConfigBatcher {
+    hostname: Hostname,
+    global: RawConfig,
+    host: RawConfig,
+    scoped: BTreeMap<ConfigName, Arc<ScopedConfig>>,
+    /// Of this node; `None` while it is unknown, which no selector matches.
+    node_labels: Option<Labels>,
+    ready: bool,
+    dirty: bool,
+}
+
+impl ConfigBatcher {
+    pub(crate) fn new(hostname: Hostname) -> Self {
+        Self {
+            hostname,
+            global: RawConfig::new(),
+            host: RawConfig::new(),
+            scoped: BTreeMap::new(),
+            node_labels: None,
+            ready: false,
+            dirty: true,
+        }
+    }
+
+    /// A parameter for all nodes.
+    pub(crate) fn on_global(&mut self, name: &ConfigName, value: Option<Arc<str>>) {
+        self.dirty |= set(&mut self.global, name, value);
+    }
+
+    /// A parameter for one node, perhaps this one.
+    pub(crate) fn on_host(&mut self, key: &HostConfigKey, value: Option<Arc<str>>) {
+        if key.host == self.hostname {
+            self.dirty |= set(&mut self.host, &key.name, value);
+        }
+    }
+
+    /// Parameters for the nodes that a selector picks.
+    pub(crate) fn on_scoped(&mut self, name: &ConfigName, value: Option<Arc<ScopedConfig>>) {
+        let was = match &value {
+            Some(value) => self.scoped.insert(name.clone(), Arc::clone(value)),
+            None => self.scoped.remove(name),
+        };
+        self.dirty |= was != value;
+    }
+
+    /// A node, perhaps this one.
+    pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>) {
+        if *name == self.hostname {
+            let labels = node.map(|node| node.labels.clone());
+            self.dirty |= labels != self.node_labels;
+            self.node_labels = labels;
+        }
+    }
+
+    /// Whether the datastore may be used.
+    pub(crate) fn on_ready(&mut self, ready: Option<bool>) {
+        self.ready = ready == Some(true);
+        self.dirty |= !self.ready;
+    }
+
+    /// Sends the configuration if it has changed; to be called once the datastore has been read.
+    pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
+        if !std::mem::take(&mut self.dirty) {
+            return;
+        }
+        sequencer.not_ready = !self.ready;
+        sequencer.config =
+            Some(ConfigUpdate { global: self.global.clone(), selector: self.selected(), host: self.host.clone() });
+    }
+
+    /// The oldest configuration whose selector matches, by name among those of one age. One wins; they are not merged.
+    fn selected(&self) -> RawConfig {
+        let Some(labels) = &self.node_labels else { return RawConfig::new() };
+        self.scoped
+            .iter()
+            .filter(|(_, config)| config.selector.matches(labels))
+            .min_by(|(a_name, a), (b_name, b)| a.created.cmp(&b.created).then_with(|| a_name.cmp(b_name)))
+            .map(|(_, config)| config.parameters.iter().map(|(name, value)| (name.as_str().into(), Arc::clone(value))))
+            .map(Iterator::collect)
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.global.is_empty() && self.host.is_empty() && self.scoped.is_empty() && self.node_labels.is_none()
+    }
+}
+
+/// Whether that made a difference.
+fn set(config: &mut RawConfig, name: &ConfigName, value: Option<Arc<str>>) -> bool {
+    let was = match &value {
+        Some(value) => config.insert(name.as_str().into(), Arc::clone(value)),
+        None => config.remove(name.as_str()),
+    };
+    was != value
+}
+
+#[cfg(test)]
+mod tests;

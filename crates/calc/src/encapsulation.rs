@@ -1,0 +1,74 @@
+//! Which encapsulations the IP pools ask for (`felix/calc/encapsulation_resolver.go`).
+
+use std::collections::BTreeMap;
+
+use tortie_model::desired::Encapsulation;
+use tortie_model::{Cidr, EncapMode, Family, IpPool};
+
+use crate::GraphConfig;
+use crate::sequencer::Sequencer;
+
+/// What each pool asks for, and what was said last.
+#[derive(Debug)]
+pub(crate) struct EncapsulationResolver {
+    ipip_enabled: Option<bool>,
+    vxlan_enabled: Option<bool>,
+    program_no_encap_routes: bool,
+    pools: BTreeMap<Cidr, Encapsulation>,
+    sent: Option<Encapsulation>,
+}
+
+impl EncapsulationResolver {
+    pub(crate) fn new(config: &GraphConfig) -> Self {
+        Self {
+            ipip_enabled: config.ipip_enabled,
+            vxlan_enabled: config.vxlan_enabled,
+            program_no_encap_routes: config.program_no_encap_routes,
+            pools: BTreeMap::new(),
+            sent: None,
+        }
+    }
+
+    /// The pool has this value, or does not exist.
+    pub(crate) fn on_pool(&mut self, cidr: Cidr, pool: Option<&IpPool>) {
+        match pool {
+            Some(pool) => {
+                let family = cidr.family();
+                let ipip = pool.ipip_mode != EncapMode::Never;
+                let vxlan = pool.vxlan_mode != EncapMode::Never;
+                let asked = Encapsulation {
+                    ipip,
+                    vxlan: vxlan && family == Family::V4,
+                    vxlan_v6: vxlan && family == Family::V6,
+                    no_encap: !ipip && !vxlan,
+                };
+                self.pools.insert(cidr, asked);
+            }
+            None => {
+                self.pools.remove(&cidr);
+            }
+        }
+    }
+
+    /// Says what is asked for if that has changed; to be called once the datastore has been read.
+    pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
+        let any = |asks: fn(&Encapsulation) -> bool| self.pools.values().any(asks);
+        let wanted = Encapsulation {
+            ipip: self.ipip_enabled.unwrap_or_else(|| any(|e| e.ipip)),
+            vxlan: self.vxlan_enabled.unwrap_or_else(|| any(|e| e.vxlan)),
+            vxlan_v6: any(|e| e.vxlan_v6),
+            no_encap: self.program_no_encap_routes && any(|e| e.no_encap),
+        };
+        if self.sent != Some(wanted) {
+            self.sent = Some(wanted);
+            sequencer.encapsulation = Some(wanted);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

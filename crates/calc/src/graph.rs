@@ -1,0 +1,417 @@
+//! The graph: owns the nodes and hands each one's output to the next.
+
+use std::sync::Arc;
+
+use ahash::AHashSet;
+use tortie_labelindex::{MatchIndex, MemberIndex};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{
+    Cidr, HostEndpoint, HostEndpointKey, Hostname, Key, Labels, NetworkSet, NetworkSetName, ProfileName, SyncStatus,
+    Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+};
+
+use crate::config_batcher::ConfigBatcher;
+use crate::encapsulation::EncapsulationResolver;
+use crate::hosts::{self, Hosts};
+use crate::local::{Endpoint, EndpointId};
+use crate::order::PolicyOrder;
+use crate::policies::{Policies, PoliciesOut, PolicyMatches};
+use crate::problem::Problem;
+use crate::profiles::{Profiles, ProfilesOut};
+use crate::resolver::PolicyResolver;
+use crate::scanner::{RuleScanner, ScannerOut, SetSource};
+use crate::sequencer::Sequencer;
+use crate::services::ServiceIndex;
+use crate::validate::ValidationFilter;
+use crate::{GraphConfig, GraphStats, profile_decoder};
+
+/// Whatever may be a member of IP sets, on any node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum ItemId {
+    Workload(WorkloadEndpointKey),
+    Host(HostEndpointKey),
+    NetworkSet(NetworkSetName),
+}
+
+/// Calculates what one node must enforce. See the [crate] for an example.
+///
+/// Updates and statuses go in at any time; they are validated and filed, and work that can wait does.
+/// [`Graph::flush`] does it and hands out what has changed for the dataplane. The result depends on the current state
+/// of the datastore alone, not on the order of updates or on when flushes happen.
+#[derive(Debug)]
+pub struct Graph {
+    hostname: Hostname,
+    filter: ValidationFilter,
+    matches: PolicyMatches,
+    members: MemberIndex<ItemId>,
+    policies: Policies,
+    profiles: Profiles,
+    scanner: RuleScanner,
+    services: ServiceIndex,
+    order: PolicyOrder,
+    resolver: PolicyResolver,
+    hosts: Hosts,
+    encapsulation: EncapsulationResolver,
+    config: ConfigBatcher,
+    sequencer: Sequencer,
+    /// For the counts; workloads, of which there are many, are counted as the rest of the member index.
+    host_endpoints: AHashSet<HostEndpointKey>,
+    network_sets: AHashSet<NetworkSetName>,
+    /// Whether the ranks of policies are out of date.
+    reordered: bool,
+    /// Whether the datastore has been read completely at least once.
+    has_been_in_sync: bool,
+    in_sync_sent: bool,
+}
+
+/// The value if it is of the variant that fits the key; otherwise the object is invalid.
+macro_rules! fitting {
+    ($graph:ident, $key:expr, $value:expr, $variant:ident) => {
+        match $value {
+            Some(Value::$variant(value)) => Some(value),
+            None => None,
+            Some(_) => {
+                $graph.filter.wrong_kind($key);
+                None
+            }
+        }
+    };
+}
+
+impl Graph {
+    /// A graph that knows nothing.
+    #[must_use]
+    pub fn new(config: &GraphConfig) -> Self {
+        Self {
+            hostname: config.hostname.clone(),
+            filter: ValidationFilter::new(config),
+            matches: MatchIndex::new(),
+            members: MemberIndex::new(config.overlap),
+            policies: Policies::default(),
+            profiles: Profiles::default(),
+            scanner: RuleScanner::default(),
+            services: ServiceIndex::default(),
+            order: PolicyOrder::default(),
+            resolver: PolicyResolver::default(),
+            hosts: Hosts::default(),
+            encapsulation: EncapsulationResolver::new(config),
+            config: ConfigBatcher::new(config.hostname.clone()),
+            sequencer: Sequencer::default(),
+            host_endpoints: AHashSet::new(),
+            network_sets: AHashSet::new(),
+            reordered: false,
+            has_been_in_sync: false,
+            in_sync_sent: false,
+        }
+    }
+
+    /// The datastore says how far it has been read. Endpoints and configuration are withheld until it has been read
+    /// completely once; later interruptions change nothing.
+    pub fn on_status(&mut self, status: SyncStatus) {
+        self.has_been_in_sync |= status == SyncStatus::InSync;
+    }
+
+    /// An object has this value, or does not exist, or is invalid. Repetitions and deletions of what is unknown are
+    /// harmless; an invalid value counts as a deletion.
+    pub fn on_update(&mut self, update: Update) {
+        let Update { key, value } = update;
+        match &key {
+            Key::WorkloadEndpoint(id) => {
+                let value = fitting!(self, &key, value, WorkloadEndpoint);
+                let value = self.checked(&key, value, |filter, value| filter.workload_endpoint(&key, value));
+                self.on_workload_endpoint(id, value);
+            }
+            Key::HostEndpoint(id) => {
+                let value = fitting!(self, &key, value, HostEndpoint);
+                let value = self.checked(&key, value, |filter, value| filter.host_endpoint(&key, value));
+                self.on_host_endpoint(id, value);
+            }
+            Key::NetworkSet(name) => {
+                let value = fitting!(self, &key, value, NetworkSet);
+                let value = self.checked(&key, value, |filter, value| filter.network_set(&key, value));
+                self.on_network_set(name, value.as_deref());
+            }
+            Key::Policy(id) => {
+                let mut selector = None;
+                let value = fitting!(self, &key, value, Policy);
+                let value = self.checked(&key, value, |filter, value| {
+                    selector = filter.policy(&key, value);
+                    selector.as_ref().map(|_| ())
+                });
+                match value.zip(selector) {
+                    Some((policy, selector)) => self.policies.on_policy(id, policy, selector, &mut self.matches),
+                    None => self.policies.on_policy_removed(id, &mut self.matches),
+                }
+            }
+            Key::ProfileRules(name) => {
+                let value = fitting!(self, &key, value, ProfileRules);
+                let value = self.checked(&key, value, |filter, value| filter.profile_rules(&key, value));
+                self.profiles.on_rules(name, value);
+            }
+            _ => self.on_unchecked(&key, value),
+        }
+    }
+
+    /// Objects that need no check beyond their types.
+    fn on_unchecked(&mut self, key: &Key, value: Option<Value>) {
+        self.filter.forget(key);
+        match key {
+            Key::Tier(name) => self.order.on_tier(name, fitting!(self, key, value, Tier)),
+            Key::Profile(name) => {
+                let profile = fitting!(self, key, value, Profile);
+                self.on_profile(name, profile.as_ref().map(|profile| &profile.labels));
+            }
+            Key::IpPool(cidr) => {
+                let pool = fitting!(self, key, value, IpPool);
+                self.encapsulation.on_pool(*cidr, pool.as_deref());
+                match pool {
+                    Some(pool) => self.sequencer.ip_pools.update(*cidr, pool),
+                    None => self.sequencer.ip_pools.remove(*cidr),
+                }
+            }
+            Key::GlobalConfig(name) => self.config.on_global(name, fitting!(self, key, value, Config)),
+            Key::HostConfig(host_key) => self.config.on_host(host_key, fitting!(self, key, value, Config)),
+            Key::ScopedConfig(name) => self.config.on_scoped(name, fitting!(self, key, value, ScopedConfig)),
+            Key::Ready => self.config.on_ready(fitting!(self, key, value, Ready)),
+            Key::Node(name) => {
+                let node = fitting!(self, key, value, Node);
+                self.config.on_node(name, node.as_deref());
+                self.hosts.on_node(name, node.as_deref(), &mut self.sequencer);
+            }
+            Key::Wireguard(name) => {
+                let wireguard = fitting!(self, key, value, Wireguard);
+                hosts::on_wireguard(name, wireguard.as_deref(), &mut self.sequencer);
+            }
+            Key::Service(id) => match fitting!(self, key, value, Service) {
+                Some(service) => self.sequencer.services.update(id.clone(), service),
+                None => self.sequencer.services.remove(id.clone()),
+            },
+            Key::EndpointSlice(name) => self.services.on_slice(name, fitting!(self, key, value, EndpointSlice)),
+            Key::BgpConfiguration(name) => {
+                let bgp = fitting!(self, key, value, BgpConfiguration);
+                if name.as_str() == "default" {
+                    self.sequencer.bgp = Some(bgp.unwrap_or_default());
+                }
+            }
+            Key::WorkloadEndpoint(_)
+            | Key::HostEndpoint(_)
+            | Key::NetworkSet(_)
+            | Key::Policy(_)
+            | Key::ProfileRules(_) => debug_assert!(false, "{key:?} needs checks"),
+        }
+    }
+
+    /// The value if it exists and passes.
+    fn checked<T>(
+        &mut self,
+        key: &Key,
+        value: Option<T>,
+        check: impl FnOnce(&mut ValidationFilter, &T) -> Option<()>,
+    ) -> Option<T> {
+        match value {
+            Some(value) => check(&mut self.filter, &value).map(|()| value),
+            None => {
+                self.filter.forget(key);
+                None
+            }
+        }
+    }
+
+    fn on_workload_endpoint(&mut self, key: &WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
+        let item = ItemId::Workload(key.clone());
+        match &value {
+            Some(v) => {
+                let nets = v.nets().map(Cidr::to_host);
+                self.members.set_item(&item, &v.labels, &v.profiles, nets, &v.ports);
+            }
+            None => self.members.remove_item(&item),
+        }
+        if key.host() == self.hostname.as_str() {
+            if value.is_none() {
+                self.sequencer.workload_endpoints.remove(key.id());
+            }
+            self.on_local_endpoint(&EndpointId::Workload(key.clone()), value.map(Endpoint::Workload));
+        }
+    }
+
+    fn on_host_endpoint(&mut self, key: &HostEndpointKey, value: Option<Arc<HostEndpoint>>) {
+        let item = ItemId::Host(key.clone());
+        match &value {
+            Some(v) => {
+                self.host_endpoints.insert(key.clone());
+                let nets = v.expected_ipv4.iter().chain(&v.expected_ipv6).copied().map(Cidr::host);
+                self.members.set_item(&item, &v.labels, &v.profiles, nets, &v.ports);
+            }
+            None => {
+                self.host_endpoints.remove(key);
+                self.members.remove_item(&item);
+            }
+        }
+        if key.host == self.hostname {
+            if value.is_none() {
+                self.sequencer.host_endpoints.remove(key.name.clone());
+            }
+            self.on_local_endpoint(&EndpointId::Host(key.name.clone()), value.map(Endpoint::Host));
+        }
+    }
+
+    fn on_local_endpoint(&mut self, id: &EndpointId, value: Option<Endpoint>) {
+        let profiles = |endpoint: &Option<Endpoint>| endpoint.as_ref().map(|e| Arc::clone(e.profiles()));
+        let new = profiles(&value);
+        let old = match value {
+            Some(value) => {
+                self.matches.set_item(id, value.labels(), value.profiles());
+                self.resolver.on_endpoint(id, value)
+            }
+            None => {
+                self.matches.remove_item(id);
+                self.resolver.on_endpoint_removed(id)
+            }
+        };
+        self.profiles.on_endpoint(&profiles(&old).unwrap_or_default(), &new.unwrap_or_default());
+    }
+
+    fn on_network_set(&mut self, name: &NetworkSetName, value: Option<&NetworkSet>) {
+        let item = ItemId::NetworkSet(name.clone());
+        match value {
+            Some(v) => {
+                self.network_sets.insert(name.clone());
+                self.members.set_item(&item, &v.labels, &v.profiles, v.nets.iter().copied(), &[]);
+            }
+            None => {
+                self.network_sets.remove(name);
+                self.members.remove_item(&item);
+            }
+        }
+    }
+
+    fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>) {
+        self.members.set_parent(name, labels);
+        self.matches.set_parent(name, labels);
+        profile_decoder::on_profile(name, labels, &mut self.sequencer);
+    }
+
+    /// Does the work that has waited, and appends what the dataplane is to change, in an order in which nothing ever
+    /// refers to something that does not exist. The first flush after the datastore has been read completely ends with
+    /// [`DesiredUpdate::InSync`].
+    pub fn flush(&mut self, out: &mut Vec<DesiredUpdate>) {
+        self.flush_rules();
+        if self.has_been_in_sync {
+            self.flush_endpoints();
+            self.config.flush(&mut self.sequencer);
+            self.encapsulation.flush(&mut self.sequencer);
+        }
+        self.sequencer.flush(&mut |update| out.push(update));
+        if self.has_been_in_sync && !std::mem::replace(&mut self.in_sync_sent, true) {
+            out.push(DesiredUpdate::InSync);
+        }
+    }
+
+    /// Active policies and profiles, and the IP sets that they need.
+    fn flush_rules(&mut self) {
+        let mut policies = PoliciesOut::default();
+        self.policies.flush(&mut self.matches, &mut self.scanner, &mut policies);
+        let mut profiles = ProfilesOut::default();
+        self.profiles.flush(&mut self.scanner, &mut profiles);
+        self.flush_sets();
+
+        self.reordered |= policies.reordered;
+        self.resolver.on_matches_changed(policies.changed_endpoints);
+        self.resolver.on_policies_changed(&policies.revalued, &self.matches);
+        // A policy that was deleted and made anew is inactive and active at once; the latter must win.
+        for id in policies.inactive {
+            self.sequencer.policies.remove(id);
+        }
+        for (id, policy) in policies.active {
+            self.sequencer.policies.update(id, policy);
+        }
+        for name in profiles.inactive {
+            self.sequencer.profiles.remove(name);
+        }
+        for (name, profile) in profiles.active {
+            self.sequencer.profiles.update(name, profile);
+        }
+    }
+
+    fn flush_sets(&mut self) {
+        let mut sets = ScannerOut::default();
+        self.scanner.settle(&mut sets);
+        for (id, source) in sets.deactivated {
+            match source {
+                SetSource::Items(_) => self.members.remove_set(&id),
+                SetSource::Service(service) => self.services.remove_set(id, &service),
+            }
+        }
+        for (id, source) in sets.activated {
+            match source {
+                SetSource::Items(definition) => self.members.add_set(&id, definition),
+                SetSource::Service(service) => self.services.add_set(id, &service),
+            }
+        }
+        self.members.flush(&mut self.sequencer.ip_sets);
+        self.services.flush(&mut self.sequencer.ip_sets);
+    }
+
+    /// The policies of each endpoint, in order.
+    fn flush_endpoints(&mut self) {
+        if self.order.take_tiers_changed() {
+            self.reordered = true;
+            self.resolver.on_tiers_changed();
+        }
+        if std::mem::take(&mut self.reordered) {
+            self.order.rank(&self.policies);
+        }
+        self.resolver.flush(&self.matches, &self.policies, &self.order, &mut self.sequencer);
+    }
+
+    /// The objects that are ignored now because they are invalid, sorted by key.
+    pub fn problems(&self) -> impl Iterator<Item = Problem> + '_ {
+        self.filter.problems()
+    }
+
+    /// The rejections since the last call, in the order in which they happened.
+    #[must_use]
+    pub fn take_new_problems(&mut self) -> Vec<Problem> {
+        self.filter.take_new_problems()
+    }
+
+    /// Counts for metrics.
+    #[must_use]
+    pub fn stats(&self) -> GraphStats {
+        let members = self.members.stats();
+        GraphStats {
+            host_endpoints: self.host_endpoints.len(),
+            workload_endpoints: members.items.saturating_sub(self.host_endpoints.len() + self.network_sets.len()),
+            tiers: self.order.tiers_len(),
+            policies: self.policies.len(),
+            application_layer_policies: self.policies.application_layer_len(),
+            profiles: self.profiles.len(),
+            local_endpoints: self.resolver.len(),
+            active_policies: self.policies.active_len(),
+            ip_sets: self.scanner.len(),
+            evaluations: members.evaluations + self.matches.stats().evaluations,
+            groups: members.groups,
+        }
+    }
+
+    /// Whether nothing is held: true of a new graph, and of one that has flushed the deletion of everything that it
+    /// was ever told.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.filter.is_empty()
+            && self.matches.is_empty()
+            && self.members.is_empty()
+            && self.policies.is_empty()
+            && self.profiles.is_empty()
+            && self.scanner.is_empty()
+            && self.services.is_empty()
+            && self.order.is_empty()
+            && self.resolver.is_empty()
+            && self.hosts.is_empty()
+            && self.encapsulation.is_empty()
+            && self.config.is_empty()
+            && self.sequencer.is_empty()
+            && self.host_endpoints.is_empty()
+            && self.network_sets.is_empty()
+    }
+}

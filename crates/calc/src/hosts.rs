@@ -1,0 +1,88 @@
+//! What the dataplane must know of the cluster's nodes (`felix/calc/dataplane_passthru.go`).
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_model::desired::{HostMetadata, WireguardPeer};
+use tortie_model::{Cidr, Family, Hostname, Node, NodeAddressKind, NodeBgp, Wireguard};
+
+use crate::sequencer::Sequencer;
+
+/// Remembers what was last said of each node, so that a change of what nobody needs is not passed on.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    known: AHashMap<Hostname, HostMetadata>,
+}
+
+impl Hosts {
+    /// The node has this value, or does not exist.
+    pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>, sequencer: &mut Sequencer) {
+        let Some(metadata) = node.and_then(metadata) else {
+            if self.known.remove(name).is_some() {
+                sequencer.hosts.remove(name.clone());
+            }
+            return;
+        };
+        if self.known.get(name) != Some(&metadata) {
+            self.known.insert(name.clone(), metadata.clone());
+            sequencer.hosts.update(name.clone(), metadata);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+}
+
+/// A node's `WireGuard` identity has this value, or does not exist. A family without a key does not take part.
+pub(crate) fn on_wireguard(name: &Hostname, wireguard: Option<&Wireguard>, sequencer: &mut Sequencer) {
+    let peer =
+        |key: &Arc<str>, address| (!key.is_empty()).then(|| WireguardPeer { public_key: Arc::clone(key), address });
+    match wireguard.and_then(|w| peer(&w.public_key, w.ipv4_address)) {
+        Some(peer) => sequencer.wireguard.update(name.clone(), peer),
+        None => sequencer.wireguard.remove(name.clone()),
+    }
+    match wireguard.and_then(|w| peer(&w.public_key_v6, w.ipv6_address)) {
+        Some(peer) => sequencer.wireguard_v6.update(name.clone(), peer),
+        None => sequencer.wireguard_v6.remove(name.clone()),
+    }
+}
+
+/// `None` for a node whose BGP section is there but empty: it is as good as deleted.
+fn metadata(node: &Node) -> Option<HostMetadata> {
+    let bgp = node.bgp.as_ref();
+    if bgp.is_some_and(|bgp| *bgp == NodeBgp::default()) {
+        return None;
+    }
+    let labels = node.labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
+    Some(HostMetadata {
+        ipv4_addr: address(node, Family::V4),
+        ipv6_addr: address(node, Family::V6),
+        as_number: bgp.and_then(|bgp| bgp.as_number.clone()).unwrap_or_default(),
+        labels: Arc::new(labels),
+    })
+}
+
+/// The BGP address if it is in CIDR notation, else the first internal address of the family, else the first external.
+fn address(node: &Node, family: Family) -> Arc<str> {
+    let bgp = node.bgp.as_ref().map(|bgp| match family {
+        Family::V4 => &*bgp.ipv4_address,
+        Family::V6 => &*bgp.ipv6_address,
+    });
+    let from_bgp = bgp.filter(|text| text.contains('/')).and_then(|text| text.parse::<Cidr>().ok());
+    let from_list = |kind| {
+        node.addresses
+            .iter()
+            .filter(|address| address.kind == kind)
+            .filter_map(|address| address.address.parse::<Cidr>().ok())
+            .find(|cidr| cidr.family() == family)
+    };
+    from_bgp
+        .or_else(|| from_list(NodeAddressKind::InternalIp))
+        .or_else(|| from_list(NodeAddressKind::ExternalIp))
+        .map(|cidr| cidr.to_string().into())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

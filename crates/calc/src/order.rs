@@ -1,0 +1,115 @@
+//! The order of tiers, and of policies within them (`felix/calc/policy_sorter.go`).
+
+use std::cmp::Ordering;
+
+use ahash::AHashMap;
+use tortie_model::{Order, PolicyId, Tier, TierDefaultAction, TierName};
+
+use crate::policies::{Policies, PolicySlot};
+
+/// Ranks the policies that match endpoints, and knows the tiers.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyOrder {
+    tiers: AHashMap<TierName, Tier>,
+    /// By slot; only those of matched policies mean anything.
+    ranks: Vec<u32>,
+    tiers_changed: bool,
+}
+
+impl PolicyOrder {
+    /// The tier has this value, or does not exist.
+    pub(crate) fn on_tier(&mut self, name: &TierName, tier: Option<Tier>) {
+        let was = match &tier {
+            Some(tier) => self.tiers.insert(name.clone(), tier.clone()),
+            None => self.tiers.remove(name),
+        };
+        self.tiers_changed |= was != tier;
+    }
+
+    /// Whether a tier has changed since the last time this was asked.
+    pub(crate) fn take_tiers_changed(&mut self) -> bool {
+        std::mem::take(&mut self.tiers_changed)
+    }
+
+    /// Ranks all matched policies anew.
+    pub(crate) fn rank(&mut self, policies: &Policies) {
+        let tier_ranks = self.tier_ranks(policies);
+        let mut sorted: Vec<_> = policies
+            .matched()
+            .map(|(slot, entry)| {
+                let tier = tier_ranks.get(&entry.policy.tier).copied().unwrap_or(usize::MAX);
+                (tier, entry.policy.order, &entry.id, slot)
+            })
+            .collect();
+        sorted.sort_unstable_by(|a, b| {
+            a.0.cmp(&b.0).then_with(|| compare_orders(a.1, b.1)).then_with(|| compare_ids(a.2, b.2))
+        });
+        self.ranks.clear();
+        self.ranks.resize(policies.slot_count(), u32::MAX);
+        for (rank, (_, _, _, slot)) in (0..).zip(sorted) {
+            self.ranks[slot.index()] = rank;
+        }
+    }
+
+    /// The place of a matched policy among all matched policies.
+    pub(crate) fn rank_of(&self, slot: PolicySlot) -> u32 {
+        self.ranks.get(slot.index()).copied().unwrap_or(u32::MAX)
+    }
+
+    /// What happens at the end of a tier; nothing is known of a tier that does not exist.
+    pub(crate) fn default_action(&self, tier: &TierName) -> Option<TierDefaultAction> {
+        self.tiers.get(tier)?.default_action
+    }
+
+    /// Known tiers come first, then those with an order, then by order, then by name.
+    fn tier_ranks<'a>(&self, policies: &'a Policies) -> AHashMap<&'a TierName, usize> {
+        let mut ranks: AHashMap<&TierName, usize> =
+            policies.matched().map(|(_, entry)| (&entry.policy.tier, 0)).collect();
+        let mut names: Vec<_> = ranks.keys().copied().collect();
+        let key = |name: &&TierName| {
+            let tier = self.tiers.get(*name);
+            let order = tier.and_then(|t| t.order);
+            (tier.is_none(), order.is_none(), order)
+        };
+        names.sort_unstable_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.cmp(b)));
+        for (rank, name) in names.into_iter().enumerate() {
+            ranks.insert(name, rank);
+        }
+        ranks
+    }
+
+    pub(crate) fn tiers_len(&self) -> usize {
+        self.tiers.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tiers.is_empty()
+    }
+}
+
+/// No order is plus infinity.
+fn compare_orders(a: Option<Order>, b: Option<Order>) -> Ordering {
+    let number = |order: Option<Order>| order.map_or(f64::INFINITY, Order::get);
+    number(a).partial_cmp(&number(b)).unwrap_or(Ordering::Equal)
+}
+
+/// As the texts `name/namespace/kind` compare.
+fn compare_ids(a: &PolicyId, b: &PolicyId) -> Ordering {
+    let common = a.name.len().min(b.name.len());
+    a.name.as_bytes()[..common]
+        .cmp(&b.name.as_bytes()[..common])
+        .then_with(|| text_after(a, common).cmp(text_after(b, common)))
+}
+
+fn text_after(id: &PolicyId, skipped: usize) -> impl Iterator<Item = u8> + '_ {
+    id.name
+        .bytes()
+        .skip(skipped)
+        .chain([b'/'])
+        .chain(id.namespace.bytes())
+        .chain([b'/'])
+        .chain(id.kind.as_str().bytes())
+}
+
+#[cfg(test)]
+mod tests;

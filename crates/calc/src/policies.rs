@@ -1,0 +1,238 @@
+//! Which policies apply to this node's endpoints (`felix/calc/active_rules_calculator.go`).
+//!
+//! A policy that matches nothing here costs a table entry and a selector in the match index; its rules are looked at
+//! only once it becomes active.
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use rustc_hash::FxHashSet;
+use tortie_labelindex::MatchIndex;
+use tortie_model::{Policy, PolicyId, Rule, SelectorText, desired};
+use tortie_selector::Selector;
+
+use crate::local::EndpointId;
+use crate::scanner::RuleScanner;
+
+/// A policy's place in the table; the key of its selector in the match index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PolicySlot(u32);
+
+impl PolicySlot {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// This node's endpoints against all policies.
+pub(crate) type PolicyMatches = MatchIndex<EndpointId, PolicySlot>;
+
+/// A policy that the datastore has.
+#[derive(Debug)]
+pub(crate) struct PolicyEntry {
+    pub(crate) id: PolicyId,
+    pub(crate) policy: Arc<Policy>,
+    selector: Selector,
+    /// Its compiled form while it is active.
+    active: Option<Arc<desired::Policy>>,
+}
+
+/// What became of the policies since the last flush.
+#[derive(Debug, Default)]
+pub(crate) struct PoliciesOut {
+    /// Policies that are active no more. One that was deleted and made anew is in both lists.
+    pub(crate) inactive: Vec<PolicyId>,
+    /// Policies that are newly active, or active with a new value.
+    pub(crate) active: Vec<(PolicyId, Arc<desired::Policy>)>,
+    /// Endpoints to which a different set of policies applies.
+    pub(crate) changed_endpoints: Vec<EndpointId>,
+    /// Active policies that have another value than before.
+    pub(crate) revalued: Vec<PolicySlot>,
+    /// Whether the order of the matched policies is to be computed anew.
+    pub(crate) reordered: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    slots: AHashMap<PolicyId, PolicySlot>,
+    entries: Vec<Option<PolicyEntry>>,
+    free: Vec<PolicySlot>,
+    /// Slots of deleted policies; they are free once the match index has forgotten them.
+    retired: Vec<PolicySlot>,
+    /// Active policies that were deleted.
+    deleted: Vec<(PolicyId, Arc<desired::Policy>)>,
+    /// Policies that match an endpoint, as of the last settle of the match index.
+    matched: FxHashSet<PolicySlot>,
+    /// Policies to be looked at in the next flush.
+    dirty: Vec<PolicySlot>,
+    /// Policies with HTTP or service account matches, which the application layer enforces.
+    application_layer: usize,
+    active: usize,
+}
+
+impl Policies {
+    /// The policy has this value and this parsed selector.
+    pub(crate) fn on_policy(
+        &mut self,
+        id: &PolicyId,
+        policy: Arc<Policy>,
+        selector: Selector,
+        matches: &mut PolicyMatches,
+    ) {
+        let slot = match self.slots.get(id) {
+            Some(&slot) => slot,
+            None => {
+                let slot = self.free.pop().unwrap_or_else(|| {
+                    self.entries.push(None);
+                    PolicySlot(u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX))
+                });
+                matches.set_selector(&slot, &selector);
+                self.application_layer += usize::from(is_application_layer(&policy));
+                if policy.needed_on_every_node {
+                    self.dirty.push(slot);
+                }
+                self.entries[slot.index()] = Some(PolicyEntry { id: id.clone(), policy, selector, active: None });
+                self.slots.insert(id.clone(), slot);
+                return;
+            }
+        };
+        let Some(entry) = self.entries[slot.index()].as_mut() else { return };
+        if entry.policy == policy {
+            return;
+        }
+        if entry.policy.selector != policy.selector {
+            matches.set_selector(&slot, &selector);
+            entry.selector = selector;
+        }
+        self.application_layer -= usize::from(is_application_layer(&entry.policy));
+        self.application_layer += usize::from(is_application_layer(&policy));
+        entry.policy = policy;
+        if entry.active.is_some() || entry.policy.needed_on_every_node {
+            self.dirty.push(slot);
+        }
+    }
+
+    /// The policy does not exist.
+    pub(crate) fn on_policy_removed(&mut self, id: &PolicyId, matches: &mut PolicyMatches) {
+        let Some(slot) = self.slots.remove(id) else { return };
+        matches.remove_selector(&slot);
+        self.retired.push(slot);
+        if let Some(entry) = self.entries[slot.index()].take() {
+            self.application_layer -= usize::from(is_application_layer(&entry.policy));
+            if let Some(active) = entry.active {
+                self.active -= 1;
+                self.deleted.push((entry.id, active));
+            }
+        }
+    }
+
+    /// Settles the match index and reports what follows from it.
+    pub(crate) fn flush(&mut self, matches: &mut PolicyMatches, scanner: &mut RuleScanner, out: &mut PoliciesOut) {
+        let settled = matches.settle();
+        out.changed_endpoints = settled.changed_items;
+        for slot in &settled.deactivated {
+            self.matched.remove(slot);
+        }
+        self.matched.extend(&settled.activated);
+        self.dirty.extend(settled.deactivated);
+        self.dirty.extend(settled.activated);
+        self.dirty.sort_unstable();
+        self.dirty.dedup();
+        for slot in std::mem::take(&mut self.dirty) {
+            self.refresh(slot, scanner, out);
+        }
+        for (id, policy) in self.deleted.drain(..) {
+            release(scanner, &policy);
+            out.inactive.push(id);
+        }
+        self.free.append(&mut self.retired);
+        if self.slots.is_empty() {
+            self.entries = Vec::new();
+            self.free = Vec::new();
+        }
+    }
+
+    fn refresh(&mut self, slot: PolicySlot, scanner: &mut RuleScanner, out: &mut PoliciesOut) {
+        let Some(entry) = self.entries[slot.index()].as_mut() else { return };
+        let was = entry.active.take();
+        if self.matched.contains(&slot) || entry.policy.needed_on_every_node {
+            let compiled = Arc::new(compile(entry, scanner));
+            out.active.push((entry.id.clone(), Arc::clone(&compiled)));
+            entry.active = Some(compiled);
+            if was.is_some() {
+                out.revalued.push(slot);
+            } else {
+                self.active += 1;
+            }
+        } else if was.is_some() {
+            out.inactive.push(entry.id.clone());
+            self.active -= 1;
+        }
+        out.reordered = true;
+        if let Some(was) = was {
+            release(scanner, &was);
+        }
+    }
+
+    pub(crate) fn get(&self, slot: PolicySlot) -> Option<&PolicyEntry> {
+        self.entries.get(slot.index())?.as_ref()
+    }
+
+    /// The policies that match an endpoint, in no particular order.
+    pub(crate) fn matched(&self) -> impl Iterator<Item = (PolicySlot, &PolicyEntry)> {
+        self.matched.iter().filter_map(|&slot| Some((slot, self.get(slot)?)))
+    }
+
+    /// One more than the highest slot in use.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn active_len(&self) -> usize {
+        self.active
+    }
+
+    pub(crate) fn application_layer_len(&self) -> usize {
+        self.application_layer
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+            && self.entries.is_empty()
+            && self.retired.is_empty()
+            && self.deleted.is_empty()
+            && self.matched.is_empty()
+            && self.dirty.is_empty()
+            && self.active == 0
+            && self.application_layer == 0
+    }
+}
+
+fn compile(entry: &PolicyEntry, scanner: &mut RuleScanner) -> desired::Policy {
+    desired::Policy {
+        source: Arc::clone(&entry.policy),
+        selector: SelectorText::new(entry.selector.canonical()),
+        inbound: scanner.acquire(&entry.policy.inbound),
+        outbound: scanner.acquire(&entry.policy.outbound),
+    }
+}
+
+fn release(scanner: &mut RuleScanner, policy: &desired::Policy) {
+    scanner.release(&policy.inbound);
+    scanner.release(&policy.outbound);
+}
+
+fn is_application_layer(policy: &Policy) -> bool {
+    let by_account = |rule: &Rule| {
+        [&rule.source, &rule.destination]
+            .into_iter()
+            .filter_map(|side| side.original.as_deref())
+            .any(|original| !original.service_accounts.selector.is_empty())
+    };
+    policy.inbound.iter().chain(policy.outbound.iter()).any(|rule| rule.http.is_some() || by_account(rule))
+}

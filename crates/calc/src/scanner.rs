@@ -1,0 +1,151 @@
+//! The rule scanner: turns the selectors, named ports and services of active rules into IP sets, and counts who uses
+//! which set (`felix/calc/rule_scanner.go`).
+
+mod compile;
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use smallvec::SmallVec;
+use tortie_labelindex::{NamedPort, SetDefinition};
+use tortie_model::desired::Rules;
+use tortie_model::{IpSetId, NamespacedName, Rule, RuleAction, SelectorText};
+use tortie_selector::unique_id;
+
+/// What an IP set is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SetSource {
+    /// Endpoints and network sets that a selector picks.
+    Items(SetDefinition),
+    /// Endpoints of a service.
+    Service(ServiceSet),
+}
+
+/// A set of a service's endpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ServiceSet {
+    pub(crate) service: NamespacedName,
+    /// Whether members are addresses with ports, or addresses alone.
+    pub(crate) with_ports: bool,
+}
+
+/// IP sets that came into use or fell out of it since the last settle, sorted by id.
+#[derive(Debug, Default)]
+pub(crate) struct ScannerOut {
+    pub(crate) activated: Vec<(IpSetId, SetSource)>,
+    pub(crate) deactivated: Vec<(IpSetId, SetSource)>,
+}
+
+/// A set as rules spell it. Finding a known spelling costs one look-up; parsing, printing and hashing the selector is
+/// only done for a spelling that no active rule has used.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Spelling {
+    Selector(SelectorSpelling),
+    NamedPort(Option<SelectorSpelling>, NamedPort),
+    Service(ServiceSet),
+}
+
+/// A positive and a negated selector of one side of a rule, or either alone. With a positive selector both are one set:
+/// the rule only matches known endpoints then, and the negated selector narrows them down.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SelectorSpelling {
+    text: SelectorText,
+    and_not: Option<SelectorText>,
+}
+
+#[derive(Debug)]
+struct UsedSet {
+    source: SetSource,
+    references: usize,
+    /// Whether the set is active as far as `ScannerOut` has told.
+    told: bool,
+    spellings: SmallVec<[Spelling; 1]>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct RuleScanner {
+    spellings: AHashMap<Spelling, IpSetId>,
+    sets: AHashMap<IpSetId, UsedSet>,
+    /// Sets that are new or have lost their last reference since the last settle.
+    touched: Vec<IpSetId>,
+}
+
+impl RuleScanner {
+    /// Joins rules with their sets, each of which gains a reference.
+    ///
+    /// Rules were validated before; should a selector fail to parse all the same, the direction denies.
+    pub(crate) fn acquire(&mut self, rules: &Arc<[Rule]>) -> Rules {
+        match compile::rule_sets(rules, &mut self.spellings, &mut self.sets, &mut self.touched) {
+            Ok(sets) => Rules::new(Arc::clone(rules), sets).unwrap_or_else(deny_all),
+            Err(error) => {
+                tracing::error!(%error, "validated rules do not compile; denying instead");
+                deny_all()
+            }
+        }
+    }
+
+    /// Gives back what [`RuleScanner::acquire`] took.
+    pub(crate) fn release(&mut self, rules: &Rules) {
+        for id in rules.iter().flat_map(|rule| rule.sets.iter()) {
+            let Some(set) = self.sets.get_mut(id) else {
+                debug_assert!(false, "release of unknown IP set {id}");
+                continue;
+            };
+            set.references -= 1;
+            if set.references == 0 {
+                self.touched.push(id.clone());
+            }
+        }
+    }
+
+    /// Reports sets whose use began or ended since the last settle. A set that did both is not reported.
+    pub(crate) fn settle(&mut self, out: &mut ScannerOut) {
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        for id in self.touched.drain(..) {
+            let Some(set) = self.sets.get_mut(&id) else { continue };
+            match (set.told, set.references > 0) {
+                (false, true) => {
+                    set.told = true;
+                    out.activated.push((id, set.source.clone()));
+                }
+                (told, false) => {
+                    let Some(set) = self.sets.remove(&id) else { continue };
+                    for spelling in &set.spellings {
+                        self.spellings.remove(spelling);
+                    }
+                    if told {
+                        out.deactivated.push((id, set.source));
+                    }
+                }
+                (true, true) => {}
+            }
+        }
+    }
+
+    /// How many distinct sets are in use.
+    pub(crate) fn len(&self) -> usize {
+        self.sets.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.spellings.is_empty() && self.sets.is_empty() && self.touched.is_empty()
+    }
+}
+
+/// One rule that denies everything and needs no set.
+pub(crate) fn deny_all() -> Rules {
+    let rule = Rule { action: RuleAction::Deny, ..Rule::default() };
+    Rules::new([rule].into(), [Default::default()].into()).unwrap_or_default()
+}
+
+impl ServiceSet {
+    fn id(&self) -> IpSetId {
+        let prefix = if self.with_ports { "svc" } else { "svcnoport" };
+        IpSetId::new(unique_id(prefix, &self.service.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! From a rule to the IP sets that embody it.
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use smallvec::smallvec;
+use tortie_labelindex::{NamedPort, SetDefinition};
+use tortie_model::desired::{PortProtocol, RuleSets, SetIds};
+use tortie_model::{EntityMatch, IpSetId, PortSpec, Protocol, Rule, SelectorText};
+use tortie_selector::{ParseError, Selector, unique_id};
+
+use super::{SelectorSpelling, ServiceSet, SetSource, Spelling, UsedSet};
+
+/// Why rules cannot be turned into sets. Validation excludes all of it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CompileError {
+    #[error("selector: {0}")]
+    Selector(#[from] ParseError),
+    #[error("named ports with protocol {0}, which has no ports")]
+    NamedPortProtocol(Protocol),
+}
+
+/// The sets of each rule, with a reference to each taken; none is taken if any rule fails.
+pub(super) fn rule_sets(
+    rules: &[Rule],
+    spellings: &mut AHashMap<Spelling, IpSetId>,
+    sets: &mut AHashMap<IpSetId, UsedSet>,
+    touched: &mut Vec<IpSetId>,
+) -> Result<Arc<[RuleSets]>, CompileError> {
+    let mut compiler = Compiler { spellings, sets, touched };
+    let compiled: Arc<[RuleSets]> = rules.iter().map(|rule| compiler.rule(rule)).collect::<Result<_, _>>()?;
+    for id in compiled.iter().flat_map(RuleSets::iter) {
+        if let Some(set) = sets.get_mut(id) {
+            set.references += 1;
+        }
+    }
+    Ok(compiled)
+}
+
+struct Compiler<'a> {
+    spellings: &'a mut AHashMap<Spelling, IpSetId>,
+    sets: &'a mut AHashMap<IpSetId, UsedSet>,
+    touched: &'a mut Vec<IpSetId>,
+}
+
+/// The sets of one side of a rule.
+struct SideSets {
+    matched: SetIds,
+    named_ports: SetIds,
+    not_matched: SetIds,
+    not_named_ports: SetIds,
+}
+
+impl Compiler<'_> {
+    fn rule(&mut self, rule: &Rule) -> Result<RuleSets, CompileError> {
+        let src = self.side(&rule.source, rule.protocol)?;
+        let dst = self.side(&rule.destination, rule.protocol)?;
+        let mut sets = RuleSets {
+            src: src.matched,
+            src_named_ports: src.named_ports,
+            not_src: src.not_matched,
+            not_src_named_ports: src.not_named_ports,
+            dst: dst.matched,
+            dst_named_ports: dst.named_ports,
+            not_dst: dst.not_matched,
+            not_dst_named_ports: dst.not_named_ports,
+            dst_ip_ports: SetIds::new(),
+        };
+        if let Some(service) = &rule.source.service {
+            sets.src.push(self.service(ServiceSet { service: service.clone(), with_ports: false })?);
+        }
+        if let Some(service) = &rule.destination.service {
+            sets.dst_ip_ports.push(self.service(ServiceSet { service: service.clone(), with_ports: true })?);
+        }
+        Ok(sets)
+    }
+
+    fn service(&mut self, set: ServiceSet) -> Result<IpSetId, CompileError> {
+        self.set(Spelling::Service(set))
+    }
+
+    fn side(&mut self, side: &EntityMatch, protocol: Option<Protocol>) -> Result<SideSets, CompileError> {
+        let (positive, negated) = match (given(&side.selector), given(&side.not_selector)) {
+            (None, negated) => (None, negated.map(|text| SelectorSpelling { text, and_not: None })),
+            (Some(text), and_not) => (Some(SelectorSpelling { text, and_not }), None),
+        };
+        // The positive selector also narrows the negated ports: where it does not match, neither does the rule.
+        let named_ports = self.named_ports(&side.ports, positive.as_ref(), protocol)?;
+        let not_named_ports = self.named_ports(&side.not_ports, positive.as_ref(), protocol)?;
+        // Sets of named ports embody the selector, unless numeric ports are the alternative to them.
+        let needs_selector = named_ports.is_empty() || side.numeric_ports().next().is_some();
+        let matched = match positive {
+            Some(selector) if needs_selector => smallvec![self.set(Spelling::Selector(selector))?],
+            _ => SetIds::new(),
+        };
+        let not_matched = match negated {
+            Some(selector) => smallvec![self.set(Spelling::Selector(selector))?],
+            None => SetIds::new(),
+        };
+        Ok(SideSets { matched, named_ports, not_matched, not_named_ports })
+    }
+
+    fn named_ports(
+        &mut self,
+        ports: &[PortSpec],
+        selector: Option<&SelectorSpelling>,
+        protocol: Option<Protocol>,
+    ) -> Result<SetIds, CompileError> {
+        let mut ids = SetIds::new();
+        for port in ports {
+            let PortSpec::Named(name) = port else { continue };
+            let protocol = match protocol {
+                None => None,
+                Some(p) => Some(PortProtocol::of(p).ok_or(CompileError::NamedPortProtocol(p))?),
+            };
+            let port = NamedPort { protocol, name: Arc::clone(name) };
+            ids.push(self.set(Spelling::NamedPort(selector.cloned(), port))?);
+        }
+        Ok(ids)
+    }
+
+    fn set(&mut self, spelling: Spelling) -> Result<IpSetId, CompileError> {
+        if let Some(id) = self.spellings.get(&spelling) {
+            return Ok(id.clone());
+        }
+        let (id, source) = resolve(&spelling)?;
+        let touched = &mut *self.touched;
+        let set = self.sets.entry(id.clone()).or_insert_with_key(|id| {
+            touched.push(id.clone());
+            UsedSet { source, references: 0, told: false, spellings: smallvec![] }
+        });
+        set.spellings.push(spelling.clone());
+        self.spellings.insert(spelling, id.clone());
+        Ok(id)
+    }
+}
+
+/// Text that restricts nothing is no selector.
+fn given(selector: &Option<SelectorText>) -> Option<SelectorText> {
+    selector.clone().filter(|text| !text.as_str().is_empty())
+}
+
+fn resolve(spelling: &Spelling) -> Result<(IpSetId, SetSource), CompileError> {
+    Ok(match spelling {
+        Spelling::Selector(selector) => {
+            let selector = selector.parse()?;
+            let id = IpSetId::new(selector.id().as_str());
+            (id, SetSource::Items(SetDefinition { selector, named_port: None }))
+        }
+        Spelling::NamedPort(selector, port) => {
+            let selector = selector.as_ref().map_or(Ok(Selector::all()), SelectorSpelling::parse)?;
+            let protocol = port.protocol.map_or("any", PortProtocol::as_str);
+            let id = IpSetId::new(unique_id("n", &format!("{},{protocol},{}", selector.id(), port.name)));
+            (id, SetSource::Items(SetDefinition { selector, named_port: Some(port.clone()) }))
+        }
+        Spelling::Service(set) => (set.id(), SetSource::Service(set.clone())),
+    })
+}
+
+impl SelectorSpelling {
+    fn parse(&self) -> Result<Selector, ParseError> {
+        match &self.and_not {
+            None => Selector::parse(self.text.as_str()),
+            Some(not) => Selector::parse(&format!("({}) && (!({not}))", self.text)),
+        }
+    }
+}

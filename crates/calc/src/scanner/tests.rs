@@ -1,0 +1,114 @@
+use std::sync::Arc;
+
+use tortie_model::{NamedProtocol, NamespacedName, PortSpec, Protocol, Rule, SelectorText};
+
+use super::{RuleScanner, ScannerOut, SetSource};
+
+fn text(text: &str) -> Option<SelectorText> {
+    Some(SelectorText::new(text))
+}
+
+fn rules(rules: impl IntoIterator<Item = Rule>) -> Arc<[Rule]> {
+    rules.into_iter().collect()
+}
+
+fn from(selector: &str) -> Rule {
+    let mut rule = Rule::default();
+    rule.source.selector = text(selector);
+    rule
+}
+
+fn settle(scanner: &mut RuleScanner) -> ScannerOut {
+    let mut out = ScannerOut::default();
+    scanner.settle(&mut out);
+    out
+}
+
+#[test]
+fn ids_of_a_published_ruleset() {
+    let mut scanner = RuleScanner::default();
+    let selector = "(projectcalico.org/namespace == 'policy-demo') && \
+                    (projectcalico.org/orchestrator == 'k8s' && run == 'access')";
+    let compiled = scanner.acquire(&rules([from(selector)]));
+    let sets = compiled.iter().next().unwrap().sets;
+    assert_eq!(sets.src[0].as_str(), "s:AMAB7BNa5u3MmIiwZrblkWt4eY3LuNV_frvthw");
+}
+
+#[test]
+fn two_spellings_are_one_set_until_both_are_gone() {
+    let mut scanner = RuleScanner::default();
+    let one = scanner.acquire(&rules([from("a == 'b'")]));
+    let two = scanner.acquire(&rules([from("a  ==  \"b\"")]));
+    assert_eq!(settle(&mut scanner).activated.len(), 1);
+    scanner.release(&one);
+    assert!(settle(&mut scanner).deactivated.is_empty());
+    scanner.release(&two);
+    assert_eq!(settle(&mut scanner).deactivated.len(), 1);
+    assert!(scanner.is_empty());
+}
+
+#[test]
+fn a_set_that_comes_and_goes_between_settles_is_silent() {
+    let mut scanner = RuleScanner::default();
+    let compiled = scanner.acquire(&rules([from("a == 'b'")]));
+    scanner.release(&compiled);
+    let out = settle(&mut scanner);
+    assert!(out.activated.is_empty() && out.deactivated.is_empty() && scanner.is_empty());
+
+    let first = scanner.acquire(&rules([from("a == 'b'")]));
+    settle(&mut scanner);
+    scanner.release(&first);
+    scanner.acquire(&rules([from("a == 'b'")]));
+    let out = settle(&mut scanner);
+    assert!(out.activated.is_empty() && out.deactivated.is_empty());
+}
+
+#[test]
+fn a_negated_selector_narrows_a_positive_one() {
+    let mut scanner = RuleScanner::default();
+    let mut rule = from("a == 'b'");
+    rule.source.not_selector = text("has(c)");
+    let compiled = scanner.acquire(&rules([rule]));
+    let sets = compiled.iter().next().unwrap().sets;
+    assert!(sets.not_src.is_empty());
+    let out = settle(&mut scanner);
+    let SetSource::Items(definition) = &out.activated[0].1 else { panic!("not a selector") };
+    assert_eq!(definition.selector.canonical(), "(a == \"b\" && !has(c))");
+}
+
+#[test]
+fn named_ports_replace_the_selector_unless_numeric_ports_stand_beside_them() {
+    let mut scanner = RuleScanner::default();
+    let mut rule = from("a == 'b'");
+    rule.protocol = Some(Protocol::Named(NamedProtocol::Udp));
+    rule.source.ports = [PortSpec::Named("dns".into())].into();
+    let compiled = scanner.acquire(&rules([rule.clone()]));
+    let sets = compiled.iter().next().unwrap().sets;
+    assert_eq!((sets.src.len(), sets.src_named_ports.len()), (0, 1));
+
+    rule.source.ports = [PortSpec::Named("dns".into()), PortSpec::single(53)].into();
+    let compiled = scanner.acquire(&rules([rule]));
+    let sets = compiled.iter().next().unwrap().sets;
+    assert_eq!((sets.src.len(), sets.src_named_ports.len()), (1, 1));
+}
+
+#[test]
+fn services_have_ports_only_as_destinations() {
+    let mut scanner = RuleScanner::default();
+    let mut rule = Rule::default();
+    rule.source.service = Some(NamespacedName::new("ns", "svc"));
+    rule.destination.service = Some(NamespacedName::new("ns", "svc"));
+    let compiled = scanner.acquire(&rules([rule]));
+    let sets = compiled.iter().next().unwrap().sets;
+    assert!(sets.src[0].as_str().starts_with("svcnoport:"));
+    assert!(sets.dst_ip_ports[0].as_str().starts_with("svc:"));
+}
+
+#[test]
+fn rules_that_do_not_compile_deny() {
+    let mut scanner = RuleScanner::default();
+    let compiled = scanner.acquire(&rules([from("a == 'b'"), from("!!")]));
+    assert_eq!(compiled, super::deny_all());
+    settle(&mut scanner);
+    assert!(scanner.is_empty());
+}

@@ -1,0 +1,127 @@
+//! The event sequencer: coalesces changes per object and sends them in an order in which nothing ever refers to
+//! something that does not exist (`felix/calc/event_sequencer.go`).
+
+mod outbox;
+
+use std::sync::Arc;
+
+use tortie_labelindex::SetChange;
+use tortie_model::desired::{
+    ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, LabelMap, Policy, Profile,
+    WireguardPeer, WorkloadEndpointState,
+};
+use tortie_model::{
+    BgpConfiguration, Cidr, HostEndpointName, Hostname, IpPool, NamespacedName, PolicyId, ProfileName, Service,
+    WorkloadEndpointId,
+};
+
+use outbox::Outbox;
+
+/// What waits to be sent, and what the dataplane has.
+#[derive(Debug, Default)]
+pub(crate) struct Sequencer {
+    pub(crate) not_ready: bool,
+    pub(crate) config: Option<ConfigUpdate>,
+    /// Changes since the last flush; at most one for each set.
+    pub(crate) ip_sets: Vec<SetChange>,
+    pub(crate) policies: Outbox<PolicyId, Arc<Policy>>,
+    pub(crate) profiles: Outbox<ProfileName, Arc<Profile>>,
+    pub(crate) workload_endpoints: Outbox<WorkloadEndpointId, WorkloadEndpointState>,
+    pub(crate) host_endpoints: Outbox<HostEndpointName, HostEndpointState>,
+    pub(crate) service_accounts: Outbox<NamespacedName, LabelMap>,
+    pub(crate) namespaces: Outbox<Arc<str>, LabelMap>,
+    pub(crate) wireguard: Outbox<Hostname, WireguardPeer>,
+    pub(crate) wireguard_v6: Outbox<Hostname, WireguardPeer>,
+    pub(crate) hosts: Outbox<Hostname, HostMetadata>,
+    pub(crate) ip_pools: Outbox<Cidr, Arc<IpPool>>,
+    pub(crate) encapsulation: Option<Encapsulation>,
+    pub(crate) bgp: Option<Arc<BgpConfiguration>>,
+    pub(crate) services: Outbox<NamespacedName, Arc<Service>>,
+}
+
+impl Sequencer {
+    /// Sends what waits: dependencies before what refers to them, removals the other way round; within each step by
+    /// ascending id.
+    pub(crate) fn flush(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
+        if std::mem::take(&mut self.not_ready) {
+            emit(DesiredUpdate::DatastoreNotReady);
+        }
+        if let Some(config) = self.config.take() {
+            emit(DesiredUpdate::Config(config));
+        }
+        let removed_sets = self.flush_ip_sets(emit);
+        self.policies.send_updates(|id, policy| emit(DesiredUpdate::Policy(id, policy)));
+        self.profiles.send_updates(|name, profile| emit(DesiredUpdate::Profile(name, profile)));
+        self.workload_endpoints.send_updates(|id, state| emit(DesiredUpdate::WorkloadEndpoint(id, state)));
+        self.host_endpoints.send_updates(|id, state| emit(DesiredUpdate::HostEndpoint(id, state)));
+        self.workload_endpoints.send_removals(|id| emit(DesiredUpdate::WorkloadEndpointRemove(id)));
+        self.host_endpoints.send_removals(|id| emit(DesiredUpdate::HostEndpointRemove(id)));
+        self.profiles.send_removals(|name| emit(DesiredUpdate::ProfileRemove(name)));
+        self.policies.send_removals(|id| emit(DesiredUpdate::PolicyRemove(id)));
+        for removed in removed_sets {
+            emit(DesiredUpdate::IpSetRemove(removed));
+        }
+        self.flush_passed_through(emit);
+    }
+
+    /// New sets, then changes of known ones. Gives back the sets to be removed.
+    fn flush_ip_sets(&mut self, emit: &mut impl FnMut(DesiredUpdate)) -> Vec<tortie_model::IpSetId> {
+        let mut changes = std::mem::take(&mut self.ip_sets);
+        changes.sort_by(|a, b| a.id().cmp(b.id()));
+        let (mut deltas, mut removed) = (Vec::new(), Vec::new());
+        for change in changes {
+            match change {
+                SetChange::Full(update) => emit(DesiredUpdate::IpSet(update)),
+                SetChange::Delta(delta) => deltas.push(delta),
+                SetChange::Remove(id) => removed.push(id),
+            }
+        }
+        for delta in deltas {
+            emit(DesiredUpdate::IpSetDelta(delta));
+        }
+        removed
+    }
+
+    /// What refers to nothing else, removals first.
+    fn flush_passed_through(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
+        self.service_accounts.send_removals(|id| emit(DesiredUpdate::ServiceAccountRemove(id)));
+        self.service_accounts.send_updates(|id, labels| emit(DesiredUpdate::ServiceAccount(id, labels)));
+        self.namespaces.send_removals(|name| emit(DesiredUpdate::NamespaceRemove(name)));
+        self.namespaces.send_updates(|name, labels| emit(DesiredUpdate::Namespace(name, labels)));
+        self.wireguard.send_removals(|host| emit(DesiredUpdate::WireguardRemove(host)));
+        self.wireguard_v6.send_removals(|host| emit(DesiredUpdate::WireguardV6Remove(host)));
+        self.wireguard.send_updates(|host, peer| emit(DesiredUpdate::Wireguard(host, peer)));
+        self.wireguard_v6.send_updates(|host, peer| emit(DesiredUpdate::WireguardV6(host, peer)));
+        self.hosts.send_removals(|host| emit(DesiredUpdate::HostRemove(host)));
+        self.hosts.send_updates(|host, metadata| emit(DesiredUpdate::Host(host, metadata)));
+        self.ip_pools.send_removals(|cidr| emit(DesiredUpdate::IpPoolRemove(cidr)));
+        self.ip_pools.send_updates(|_, pool| emit(DesiredUpdate::IpPool(pool)));
+        if let Some(encapsulation) = self.encapsulation.take() {
+            emit(DesiredUpdate::Encapsulation(encapsulation));
+        }
+        if let Some(bgp) = self.bgp.take() {
+            emit(DesiredUpdate::BgpConfiguration(bgp));
+        }
+        self.services.send_removals(|id| emit(DesiredUpdate::ServiceRemove(id)));
+        self.services.send_updates(|id, service| emit(DesiredUpdate::Service(id, service)));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.not_ready
+            && self.config.is_none()
+            && self.ip_sets.is_empty()
+            && self.policies.is_empty()
+            && self.profiles.is_empty()
+            && self.workload_endpoints.is_empty()
+            && self.host_endpoints.is_empty()
+            && self.service_accounts.is_empty()
+            && self.namespaces.is_empty()
+            && self.wireguard.is_empty()
+            && self.wireguard_v6.is_empty()
+            && self.hosts.is_empty()
+            && self.ip_pools.is_empty()
+            && self.encapsulation.is_none()
+            && self.bgp.is_none()
+            && self.services.is_empty()
+    }
+}

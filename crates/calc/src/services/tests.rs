@@ -1,0 +1,81 @@
+use std::sync::Arc;
+
+use tortie_labelindex::SetChange;
+use tortie_model::{EndpointSlice, EndpointSlicePort, IpSetId, NamedProtocol, NamespacedName};
+
+use super::ServiceIndex;
+use crate::scanner::ServiceSet;
+
+fn name(name: &str) -> NamespacedName {
+    NamespacedName::new("ns", name)
+}
+
+fn slice(service: &str, addresses: &[&str], port: Option<u16>) -> Option<Arc<EndpointSlice>> {
+    Some(Arc::new(EndpointSlice {
+        service: Some(name(service)),
+        addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+        ports: [EndpointSlicePort { protocol: NamedProtocol::Tcp, port }].into(),
+    }))
+}
+
+fn set(service: &str, with_ports: bool) -> (IpSetId, ServiceSet) {
+    (IpSetId::new(format!("{service}:{with_ports}")), ServiceSet { service: name(service), with_ports })
+}
+
+fn flush(index: &mut ServiceIndex) -> Vec<String> {
+    let mut out = Vec::new();
+    index.flush(&mut out);
+    out.into_iter()
+        .map(|change| match change {
+            SetChange::Full(update) => format!("={} {:?}", update.id, update.members),
+            SetChange::Delta(delta) => format!("~{} +{:?} -{:?}", delta.id, delta.added, delta.removed),
+            SetChange::Remove(id) => format!("-{id}"),
+        })
+        .collect()
+}
+
+#[test]
+fn a_slice_that_changes_service_takes_its_members_along() {
+    let mut index = ServiceIndex::default();
+    for service in ["a", "b"] {
+        let (id, set) = set(service, false);
+        index.add_set(id, &set);
+    }
+    index.on_slice(&name("slice"), slice("a", &["10.0.0.1"], Some(80)));
+    assert_eq!(flush(&mut index), ["=a:false Nets([10.0.0.1/32])", "=b:false Nets([])"]);
+    index.on_slice(&name("slice"), slice("b", &["10.0.0.1"], Some(80)));
+    let moved = ["~a:false +Nets([]) -Nets([10.0.0.1/32])", "~b:false +Nets([10.0.0.1/32]) -Nets([])"];
+    assert_eq!(flush(&mut index), moved);
+    index.on_slice(&name("slice"), None);
+    flush(&mut index);
+    for service in ["a", "b"] {
+        let (id, set) = set(service, false);
+        index.remove_set(id, &set);
+    }
+    assert_eq!(flush(&mut index), ["-a:false", "-b:false"]);
+    assert!(index.is_empty());
+}
+
+#[test]
+fn ports_without_a_number_contribute_nothing() {
+    let mut index = ServiceIndex::default();
+    let (id, set) = set("a", true);
+    index.add_set(id, &set);
+    index.on_slice(&name("one"), slice("a", &["10.0.0.1", "fd00::1"], Some(80)));
+    index.on_slice(&name("two"), slice("a", &["10.0.0.2"], None));
+    assert_eq!(flush(&mut index), ["=a:true IpPorts([10.0.0.1,tcp:80, fd00::1,tcp:80])"]);
+}
+
+#[test]
+fn an_address_in_two_slices_stays_until_both_are_gone() {
+    let mut index = ServiceIndex::default();
+    let (id, set) = set("a", false);
+    index.add_set(id, &set);
+    index.on_slice(&name("one"), slice("a", &["10.0.0.1"], None));
+    index.on_slice(&name("two"), slice("a", &["10.0.0.1"], None));
+    flush(&mut index);
+    index.on_slice(&name("one"), None);
+    assert!(flush(&mut index).is_empty());
+    index.on_slice(&name("two"), None);
+    assert_eq!(flush(&mut index), ["~a:false +Nets([]) -Nets([10.0.0.1/32])"]);
+}

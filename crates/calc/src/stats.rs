@@ -1,0 +1,28 @@
+//! Counts for metrics (`felix/calc/stats_collector.go`).
+
+/// What the graph knows of; the numbers behind Felix's `felix_cluster_num_*` and `felix_active_local_*`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GraphStats {
+    /// Valid host endpoints of all nodes.
+    pub host_endpoints: usize,
+    /// Valid workload endpoints of all nodes.
+    pub workload_endpoints: usize,
+    /// Tiers.
+    pub tiers: usize,
+    /// Valid policies.
+    pub policies: usize,
+    /// Policies with HTTP or service account matches, which the application layer enforces.
+    pub application_layer_policies: usize,
+    /// Profiles with valid rules.
+    pub profiles: usize,
+    /// Valid endpoints of this node.
+    pub local_endpoints: usize,
+    /// Policies that are enforced on this node.
+    pub active_policies: usize,
+    /// IP sets that this node's policies and profiles use.
+    pub ip_sets: usize,
+    /// How often a selector was evaluated since the start.
+    pub evaluations: u64,
+    /// Groups of items that no IP set's selector can tell apart.
+    pub groups: usize,
+}

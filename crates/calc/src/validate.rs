@@ -1,0 +1,146 @@
+//! The validation filter: an invalid object is treated as absent, and remembered as a problem
+//! (`felix/calc/validation_filter.go`, `typha/pkg/validator/v1`).
+//!
+//! The types of the model exclude most of what the original has to check; here is what remains.
+
+mod endpoint;
+mod rule;
+
+use std::collections::BTreeMap;
+
+use ahash::AHashSet;
+use tortie_model::{HostEndpoint, Key, NetworkSet, Policy, ProfileName, ProfileRules, SelectorText, WorkloadEndpoint};
+use tortie_selector::{ParseError, Selector};
+
+use crate::problem::{FieldPath, Problem, Reason};
+use crate::{GraphConfig, SourceSpoofing};
+
+type Checked<T = ()> = Result<T, (FieldPath, Reason)>;
+
+/// How many rule selectors are remembered as valid; the memory is thrown away when it is full.
+const REMEMBERED_SELECTORS: usize = 8192;
+
+/// Checks values and keeps the problems of those that fail.
+#[derive(Debug)]
+pub(crate) struct ValidationFilter {
+    source_spoofing: SourceSpoofing,
+    selectors: ValidSelectors,
+    problems: BTreeMap<Key, (FieldPath, Reason)>,
+    new_problems: Vec<Problem>,
+}
+
+impl ValidationFilter {
+    pub(crate) fn new(config: &GraphConfig) -> Self {
+        Self {
+            source_spoofing: config.source_spoofing,
+            selectors: ValidSelectors::default(),
+            problems: BTreeMap::new(),
+            new_problems: Vec::new(),
+        }
+    }
+
+    /// The policy and its own selector.
+    pub(crate) fn policy(&mut self, key: &Key, policy: &Policy) -> Option<Selector> {
+        let checked = rule::policy(policy, &mut self.selectors);
+        self.resolve(key, checked)
+    }
+
+    pub(crate) fn profile_rules(&mut self, key: &Key, rules: &ProfileRules) -> Option<()> {
+        let checked = rule::profile(rules, &mut self.selectors);
+        self.resolve(key, checked)
+    }
+
+    pub(crate) fn workload_endpoint(&mut self, key: &Key, endpoint: &WorkloadEndpoint) -> Option<()> {
+        let checked = endpoint::workload(endpoint, self.source_spoofing);
+        self.resolve(key, checked)
+    }
+
+    pub(crate) fn host_endpoint(&mut self, key: &Key, endpoint: &HostEndpoint) -> Option<()> {
+        let checked = endpoint::host(endpoint);
+        self.resolve(key, checked)
+    }
+
+    pub(crate) fn network_set(&mut self, key: &Key, set: &NetworkSet) -> Option<()> {
+        let checked = endpoint::profile_names(&set.profiles);
+        self.resolve(key, checked)
+    }
+
+    /// A value of another kind than its key.
+    pub(crate) fn wrong_kind(&mut self, key: &Key) {
+        self.resolve::<()>(key, Err((FieldPath::of("value"), Reason::WrongKind)));
+    }
+
+    /// The object is gone, or of a kind that has nothing to check.
+    pub(crate) fn forget(&mut self, key: &Key) {
+        if !self.problems.is_empty() {
+            self.problems.remove(key);
+        }
+    }
+
+    fn resolve<T>(&mut self, key: &Key, checked: Checked<T>) -> Option<T> {
+        match checked {
+            Ok(value) => {
+                self.forget(key);
+                Some(value)
+            }
+            Err((field, reason)) => {
+                let problem = Problem { key: key.clone(), field: field.clone(), reason: reason.clone() };
+                tracing::warn!(%problem, "invalid object ignored");
+                self.new_problems.push(problem);
+                self.problems.insert(key.clone(), (field, reason));
+                None
+            }
+        }
+    }
+
+    /// The objects that are ignored now, sorted by key.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> + '_ {
+        self.problems.iter().map(|(key, (field, reason))| Problem {
+            key: key.clone(),
+            field: field.clone(),
+            reason: reason.clone(),
+        })
+    }
+
+    pub(crate) fn take_new_problems(&mut self) -> Vec<Problem> {
+        std::mem::take(&mut self.new_problems)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Texts that are known to parse. A cluster's rules repeat few selectors many times.
+#[derive(Debug, Default)]
+struct ValidSelectors(AHashSet<SelectorText>);
+
+impl ValidSelectors {
+    fn check(&mut self, text: &SelectorText) -> Result<(), ParseError> {
+        if self.0.contains(text) {
+            return Ok(());
+        }
+        Selector::validate(text.as_str())?;
+        if self.0.len() >= REMEMBERED_SELECTORS {
+            self.0.clear();
+        }
+        self.0.insert(text.clone());
+        Ok(())
+    }
+}
+
+/// 1 to 128 of `a–z A–Z 0–9 _ . -`.
+fn is_name(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.bytes().all(is_name_byte)
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
+}
+
+fn invalid_name(name: &ProfileName) -> Reason {
+    Reason::Name(name.as_str().into())
+}
+
+#[cfg(test)]
+mod tests;
