@@ -8,6 +8,7 @@ mod member;
 mod names;
 mod plan;
 mod reconcile;
+mod report;
 mod sets;
 mod spec;
 mod tracker;

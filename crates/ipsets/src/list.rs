@@ -290,7 +290,7 @@ impl Header {
                         .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
                 }
                 "timeout" | "counters" | "comment" | "skbinfo" | "netmask" | "bitmask" | "forceadd" => {
-                    header.has_options = true
+                    header.has_options = true;
                 }
                 _ => {}
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::list::{Lines, ListError, ListReader, Listing, owned_name};
 use crate::names::SetName;
-use crate::plan::{CommandFailure, Plan, Report, SetError, SetFailure};
+use crate::plan::{CommandFailure, Plan, Report};
 use crate::sets::{IpSets, Kernel, Need, Resync, SetState};
 use crate::write::{RestoreText, Touched};
 
@@ -21,8 +21,8 @@ const WHOLE_ATTEMPTS: u32 = 3;
 const QUICK_ATTEMPTS: u32 = 3;
 /// A round ends after that many failed commands.
 const FAILURES_PER_ROUND: u32 = 64;
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const FIRST_LONG_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const FIRST_LONG_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Why the names are to be listed; a later reason includes the earlier ones.
@@ -237,7 +237,7 @@ impl IpSets {
             },
             Some(InFlight::Restore { touched, failures }) => match result {
                 Ok(()) => self.restored(touched),
-                Err(failure) => self.restore_failed(now, touched, failures, failure),
+                Err(failure) => self.restore_failed(now, &touched, failures, failure),
             },
             Some(InFlight::Destroy(name)) => self.destroyed(&name, result),
         }
@@ -254,6 +254,11 @@ impl IpSets {
             round.failures += 1;
             round.wait_until = round.wait_until.max(wait_until);
         }
+    }
+
+    fn finish(&mut self, now: Duration) -> Plan {
+        let round = self.progress.round.take();
+        Plan::Done(self.report(now, round.and_then(|round| round.names_failure)))
     }
 
     // Names.
@@ -331,7 +336,7 @@ impl IpSets {
     fn start_list(&mut self, name: SetName) -> Plan {
         if let Some(state) = self.sets.get_mut(&name) {
             state.kernel = Kernel::Unread;
-            state.members.forget_observed();
+            state.members.expect_observed();
         }
         self.reconsider(&name);
         self.progress.in_flight = Some(InFlight::List {
@@ -482,7 +487,7 @@ impl IpSets {
         self.doomed.extend(touched.into_temporaries());
     }
 
-    fn restore_failed(&mut self, now: Duration, touched: Touched, group_failures: u32, failure: CommandFailure) {
+    fn restore_failed(&mut self, now: Duration, touched: &Touched, group_failures: u32, failure: CommandFailure) {
         self.fail(now);
         // Some of the lines may have taken effect.
         self.progress.want_names(NamesWish::Check);
@@ -550,36 +555,6 @@ impl IpSets {
             }
         }
     }
-
-    // The end of a round.
-
-    fn finish(&mut self, now: Duration) -> Plan {
-        let round = self.progress.round.take();
-        let listing = round.and_then(|round| round.names_failure);
-        let mut retry_after = listing.is_some().then_some(FIRST_LONG_PAUSE);
-        let suspects: BTreeSet<&SetName> = self.dirty.iter().chain(&self.overfull).chain(&self.must_read).collect();
-        let mut failures = Vec::new();
-        for name in suspects {
-            let Some(state) = self.sets.get(name) else {
-                continue;
-            };
-            let pending = self.dirty.contains(name) || self.must_read.contains(name);
-            if pending {
-                let pause = match state.health.failures {
-                    0 => FIRST_LONG_PAUSE,
-                    _ => state.health.retry_at.saturating_sub(now).max(FIRST_PAUSE),
-                };
-                retry_after = Some(retry_after.map_or(pause, |least| least.min(pause)));
-            }
-            let Some(error) = set_error(state, pending) else {
-                continue;
-            };
-            let failure =
-                SetFailure { name: name.clone(), id: state.id.clone(), exists: state.kernel != Kernel::Absent, error };
-            failures.push(failure);
-        }
-        Plan::Done(Report { failures, listing, more: !self.may_read.is_empty(), retry_after })
-    }
 }
 
 /// What to write next.
@@ -595,16 +570,5 @@ fn observe(reader: &mut ListReader, state: Option<&mut SetState>, line: &[u8]) {
         && state.desired.map(|spec| spec.set_type()) == reader.set_type()
     {
         state.members.observe(member);
-    }
-}
-
-fn set_error(state: &SetState, pending: bool) -> Option<SetError> {
-    match (&state.health.last, state.health.failures) {
-        (Some(failure), attempts @ 1..) if pending => Some(SetError::Refused { attempts, failure: failure.clone() }),
-        _ if pending => Some(SetError::Deferred),
-        _ => {
-            let max_elements = state.desired?.max_elements();
-            Some(SetError::TooManyMembers { members: state.members.desired_len(), max_elements })
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! Desired, observed and pending members of one set.
 //!
-//! `tortie-delta` keeps ordered maps. A set can have a million members, is re-read every minute or
-//! two, and comes from the kernel in hash order, so hash sets are used here instead; what is
-//! written is sorted at the moment of writing. Memory is about the same, reading four times as fast.
+//! `tortie-delta` keeps ordered maps. A set can have a million members, is re-read every minute or two, and comes
+//! from the kernel in hash order; hash sets take a third of the time for that and the same memory (38 bytes a network
+//! at a million, against 29 to 38). What is written is sorted at the moment of writing.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -78,6 +78,12 @@ impl<K: Copy + Eq + Hash + Ord> Tracker<K> {
     fn forget_observed(&mut self) {
         self.surplus = Set::default();
         merge(&mut self.missing, &mut self.settled);
+    }
+
+    /// Makes room for a kernel that probably holds what is wanted.
+    fn expect_observed(&mut self) {
+        self.forget_observed();
+        self.settled.reserve(self.missing.len());
     }
 
     fn observe(&mut self, key: K) {
@@ -199,6 +205,11 @@ impl Members {
 
     pub(crate) fn unwant_all(&mut self) {
         with_tracker!(self, tracker => tracker.unwant_all());
+    }
+
+    /// Everything in the kernel is about to be observed.
+    pub(crate) fn expect_observed(&mut self) {
+        with_tracker!(self, tracker => tracker.expect_observed());
     }
 
     /// From now on nothing is known to be in the kernel.

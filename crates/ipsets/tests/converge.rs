@@ -1,5 +1,6 @@
 //! Random wishes, foreign hands, faults and restarts: the kernel always ends as wanted, foreign
 //! sets stay as they were, and nothing is written twice.
+#![allow(clippy::unwrap_used, reason = "what these tests set up is valid")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

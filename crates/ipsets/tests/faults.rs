@@ -1,4 +1,5 @@
 //! What can go wrong between us and the kernel, one thing at a time, against the fake kernel.
+#![allow(clippy::unwrap_used, reason = "what these tests set up is valid")]
 
 use std::time::Duration;
 

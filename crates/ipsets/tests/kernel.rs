@@ -1,5 +1,6 @@
 //! The real `ipset` and the real kernel, each test in a network namespace of its own, and the fake
 //! held against them.
+#![allow(clippy::unwrap_used, reason = "a failing command fails the test")]
 #![allow(clippy::disallowed_methods, reason = "these tests run the commands that the library only plans")]
 
 use std::io::Write as _;

@@ -1,0 +1,48 @@
+//! What is left undone at the end of a round.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::names::SetName;
+use crate::plan::{CommandFailure, Report, SetError, SetFailure};
+use crate::reconcile::{FIRST_LONG_PAUSE, FIRST_PAUSE};
+use crate::sets::{IpSets, Kernel, SetState};
+
+impl IpSets {
+    pub(crate) fn report(&self, now: Duration, listing: Option<CommandFailure>) -> Report {
+        let mut retry_after = listing.is_some().then_some(FIRST_LONG_PAUSE);
+        let suspects: BTreeSet<&SetName> = self.dirty.iter().chain(&self.overfull).chain(&self.must_read).collect();
+        let mut failures = Vec::new();
+        for name in suspects {
+            let Some(state) = self.sets.get(name) else {
+                continue;
+            };
+            let pending = self.dirty.contains(name) || self.must_read.contains(name);
+            if pending {
+                let pause = match state.health.failures {
+                    0 => FIRST_LONG_PAUSE,
+                    _ => state.health.retry_at.saturating_sub(now).max(FIRST_PAUSE),
+                };
+                retry_after = Some(retry_after.map_or(pause, |least| least.min(pause)));
+            }
+            let Some(error) = set_error(state, pending) else {
+                continue;
+            };
+            let failure =
+                SetFailure { name: name.clone(), id: state.id.clone(), exists: state.kernel != Kernel::Absent, error };
+            failures.push(failure);
+        }
+        Report { failures, listing, more: !self.may_read.is_empty(), retry_after }
+    }
+}
+
+fn set_error(state: &SetState, pending: bool) -> Option<SetError> {
+    match (&state.health.last, state.health.failures) {
+        (Some(failure), attempts @ 1..) if pending => Some(SetError::Refused { attempts, failure: failure.clone() }),
+        _ if pending => Some(SetError::Deferred),
+        _ => {
+            let max_elements = state.desired?.max_elements();
+            Some(SetError::TooManyMembers { members: state.members.desired_len(), max_elements })
+        }
+    }
+}
