@@ -6,7 +6,7 @@ use tortie_iptables::{
 };
 use tortie_model::{AdminState, Direction, IfaceName, ProfileName, QosControls, TierDefaultAction};
 
-use crate::groups::TierGroups;
+use crate::groups::{PolicyGroup, TierGroups};
 use crate::names::{EndpointChain, chain, endpoint_chain, profile_chain};
 use crate::nflog::{Verdict, end_of_tier_prefix, nflog, no_profile_prefix};
 use crate::renderer::Renderer;
@@ -258,7 +258,7 @@ impl Renderer {
         rules.push(Rule::new(Action::ClearMark(marks.pass)).comment(format!("Start of tier {}", tier.name)));
 
         let mut anything_enforced = false;
-        for target in groups.iter().flat_map(|group| group.targets()) {
+        for target in groups.iter().flat_map(PolicyGroup::targets) {
             anything_enforced = true;
             rules.push(Rule::when(not_passed(), Action::Jump(target)));
             if kind.stage == Stage::Untracked {

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha3::{Digest as _, Sha3_224};
+use tortie_ipsets::{SetId, SetName};
 use tortie_iptables::{ChainName, ChainPrefix, InvalidName, IpSetName};
 use tortie_model::{Direction, Family, IfaceName, PolicyId, ProfileName};
 
@@ -211,19 +212,16 @@ pub fn group_chain(direction: Direction, selector: &str, policies: &[PolicyId]) 
     ChainName::new(&[prefix.as_str(), &uid].concat()).unwrap_or_else(|_| ChainName::limited(prefix, &uid))
 }
 
-/// The name of an IP set in the kernel: `cali40` or `cali60` and the id, cut at 31 bytes
-/// (`felix/ipsets/ipset_defs.go`).
+/// The name of an IP set in the kernel, as the IP set driver gives it.
 ///
 /// # Errors
 /// [`InvalidName`] if the id has characters that an `iptables-restore` line cannot hold.
 pub fn ip_set_name(family: Family, id: &str) -> Result<IpSetName, InvalidName> {
-    let prefix = match family {
-        Family::V4 => "cali40",
-        Family::V6 => "cali60",
+    let family = match family {
+        Family::V4 => tortie_ipsets::Family::V4,
+        Family::V6 => tortie_ipsets::Family::V6,
     };
-    let mut end = id.len().min(IpSetName::MAX_LEN - prefix.len());
-    while !id.is_char_boundary(end) {
-        end -= 1;
-    }
-    IpSetName::new(&[prefix, &id[..end]].concat())
+    let invalid = |_| InvalidName { kind: "IP set", name: id.to_owned(), max: IpSetName::MAX_LEN };
+    let id = SetId::new(id).map_err(invalid)?;
+    IpSetName::new(SetName::main(family, &id).as_str())
 }

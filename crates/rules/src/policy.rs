@@ -269,3 +269,6 @@ impl Renderer {
         LogPrefix::new(&prefix)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use super::protocol::{ICMPV6, IPIP, UDP};
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};
 
-/// ICMPv6 that the host must receive to act as a router: multicast listener query, report and done, router
+/// `ICMPv6` that the host must receive to act as a router: multicast listener query, report and done, router
 /// solicitation, neighbour solicitation and advertisement (RFC 2710, RFC 4861).
 const ROUTER_ICMPV6: [u8; 6] = [130, 131, 132, 133, 135, 136];
 

@@ -46,7 +46,7 @@ fn has_bare_address(rule: &Value) -> bool {
 
 /// What stands behind the hash comment of each recorded line.
 fn recorded_rests(chain: &Value) -> Vec<String> {
-    let rest = |line: &String| line.splitn(2, "\"cali:").nth(1).unwrap()[17..].trim_start().to_owned();
+    let rest = |line: &String| line.split_once("\"cali:").unwrap().1[17..].trim_start().to_owned();
     load::strings(&chain["lines"]).iter().map(rest).collect()
 }
 

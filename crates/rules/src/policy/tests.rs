@@ -1,0 +1,423 @@
+//! Policies as rules must decide every packet as the policies themselves do.
+
+mod walk;
+
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::option::weighted;
+use proptest::prelude::*;
+use tortie_iptables::Action;
+use tortie_model::desired::{self, RuleSets, Rules, SetIds};
+use tortie_model::{
+    Cidr, Direction, EntityMatch, Family, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Protocol, Rule,
+    RuleAction, SelectorText,
+};
+
+use self::walk::{Packet, Verdict, is_in, walk};
+use super::{Instead, InvalidCondition};
+use crate::{DenyAction, Marks, Renderer, RulesConfig};
+
+fn renderer() -> Renderer {
+    Renderer::new(RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap())
+}
+
+fn id() -> PolicyId {
+    PolicyId::new(PolicyKind::NetworkPolicy, "ns", "web")
+}
+
+fn policy(rules: Vec<(Rule, RuleSets)>) -> desired::Policy {
+    let (rules, sets): (Vec<Rule>, Vec<RuleSets>) = rules.into_iter().unzip();
+    desired::Policy {
+        source: Arc::new(Policy::default()),
+        selector: SelectorText::new("all()"),
+        inbound: Rules::new(rules.into(), sets.into()).unwrap(),
+        outbound: Rules::default(),
+    }
+}
+
+fn net() -> impl Strategy<Value = Cidr> {
+    // Few addresses, so that packets hit often.
+    prop_oneof![
+        (0u8..8, 28u8..=32).prop_map(|(low, len)| Cidr::new([10, 0, 0, low].into(), len).unwrap()),
+        (0u16..8, 124u8..=128).prop_map(|(low, len)| Cidr::new([0xfd00, 0, 0, 0, 0, 0, 0, low].into(), len).unwrap()),
+        Just("0.0.0.0/0".parse().unwrap()),
+        Just("::/0".parse().unwrap()),
+    ]
+}
+
+fn ports() -> impl Strategy<Value = Box<[PortSpec]>> {
+    let range = prop_oneof![
+        (0u16..40).prop_map(PortSpec::single),
+        (0u16..40, 0u16..4).prop_map(|(first, more)| PortSpec::Range { first, last: first + more }),
+    ];
+    prop_oneof![3 => Just(Vec::new()), 3 => vec(range.clone(), 1..4), 1 => vec(range, 10..24)].prop_map(Into::into)
+}
+
+fn nets() -> impl Strategy<Value = Box<[Cidr]>> {
+    prop_oneof![2 => Just(Vec::new()), 3 => vec(net(), 1..5)].prop_map(Into::into)
+}
+
+fn entity() -> impl Strategy<Value = EntityMatch> {
+    (nets(), nets(), ports(), ports()).prop_map(|(nets, not_nets, ports, not_ports)| EntityMatch {
+        nets,
+        not_nets,
+        ports,
+        not_ports,
+        ..EntityMatch::default()
+    })
+}
+
+fn set_ids(letter: char) -> impl Strategy<Value = SetIds> {
+    let ids = prop_oneof![4 => Just(Vec::new()), 1 => vec(0u8..3, 1..3)];
+    ids.prop_map(move |ids| ids.into_iter().map(|n| format!("{letter}:{n}").as_str().into()).collect())
+}
+
+fn sets() -> impl Strategy<Value = RuleSets> {
+    let end = || (set_ids('s'), set_ids('n'), set_ids('s'), set_ids('n'));
+    (end(), end(), set_ids('v')).prop_map(|(source, destination, services)| RuleSets {
+        src: source.0,
+        src_named_ports: source.1,
+        not_src: source.2,
+        not_src_named_ports: source.3,
+        dst: destination.0,
+        dst_named_ports: destination.1,
+        not_dst: destination.2,
+        not_dst_named_ports: destination.3,
+        dst_ip_ports: services,
+    })
+}
+
+fn protocol() -> impl Strategy<Value = Protocol> {
+    prop_oneof![
+        4 => Just(Protocol::Named(NamedProtocol::Tcp)),
+        2 => Just(Protocol::Number(17)),
+        1 => Just(Protocol::Named(NamedProtocol::Icmp)),
+        1 => Just(Protocol::Number(58)),
+    ]
+}
+
+fn rule() -> impl Strategy<Value = (Rule, RuleSets)> {
+    let action = prop_oneof![
+        4 => Just(RuleAction::Allow),
+        3 => Just(RuleAction::Deny),
+        2 => Just(RuleAction::NextTier),
+        1 => Just(RuleAction::Log),
+    ];
+    let icmp = || weighted(0.2, 7u8..10);
+    let head = (action, weighted(0.9, protocol()), weighted(0.2, protocol()), icmp(), icmp());
+    (head, entity(), entity(), sets()).prop_map(|(head, source, destination, sets)| {
+        let (action, protocol, not_protocol, icmp_type, not_icmp_type) = head;
+        let rule =
+            Rule { action, protocol, not_protocol, icmp_type, not_icmp_type, source, destination, ..Rule::default() };
+        (rule, sets)
+    })
+}
+
+fn packet() -> impl Strategy<Value = Packet> {
+    let addresses = prop_oneof![
+        (0u8..16, 0u8..16).prop_map(|(a, b)| ([10, 0, 0, a].into(), [10, 0, 0, b].into())),
+        (0u16..16, 0u16..16)
+            .prop_map(|(a, b)| { ([0xfd00, 0, 0, 0, 0, 0, 0, a].into(), [0xfd00, 0, 0, 0, 0, 0, 0, b].into()) }),
+    ];
+    let protocol = prop_oneof![4 => Just(6u8), 2 => Just(17), 1 => Just(1), 1 => Just(58)];
+    (addresses, protocol, 0u16..44, 0u16..44, 7u8..10, any::<u32>()).prop_map(
+        |((source, destination), protocol, source_port, destination_port, icmp_type, noise)| Packet {
+            source,
+            destination,
+            protocol,
+            source_port,
+            destination_port,
+            icmp_type,
+            noise,
+        },
+    )
+}
+
+/// What a policy means: the first rule that matches and decides.
+fn meaning(rules: &Rules, packet: &Packet) -> Verdict {
+    let family = packet.family();
+    for view in rules.iter() {
+        let matches = view.ip_version().is_none_or(|only| only == family) && meant(view, packet);
+        match view.action() {
+            _ if !matches => {}
+            RuleAction::Allow | RuleAction::Unspecified => return Verdict::Accept,
+            RuleAction::Deny => return Verdict::Deny,
+            RuleAction::NextTier => return Verdict::Pass,
+            RuleAction::Log => {}
+        }
+    }
+    Verdict::None
+}
+
+fn meant(view: desired::RuleView<'_>, packet: &Packet) -> bool {
+    let desired::RuleView { rule, sets } = view;
+    let has_ports = matches!(packet.protocol, 6 | 17);
+    let own_icmp = match packet.family() {
+        Family::V4 => 1,
+        Family::V6 => 58,
+    };
+    let in_nets = |nets: &[Cidr], address| nets.iter().any(|net| net.contains(address));
+    // A list that has networks, but of the other family only, matches nothing, also when it excludes.
+    let other_family_only = |nets: &[Cidr]| !nets.is_empty() && nets.iter().all(|net| net.family() != packet.family());
+    let in_ports = |specs: &[PortSpec], port: u16| {
+        let within =
+            |spec: &PortSpec| matches!(spec, PortSpec::Range { first, last } if (*first..=*last).contains(&port));
+        has_ports && specs.iter().any(within)
+    };
+    let end = |end: &EntityMatch,
+               address,
+               port,
+               all: &[&SetIds],
+               with_port: &SetIds,
+               named: &SetIds,
+               none: &SetIds,
+               named_none: &SetIds| {
+        let member = |id: &tortie_model::IpSetId| is_in(id.as_str(), address, None);
+        let member_with_port = |id: &tortie_model::IpSetId| is_in(id.as_str(), address, Some((packet.protocol, port)));
+        (end.nets.is_empty() || in_nets(&end.nets, address))
+            && !in_nets(&end.not_nets, address)
+            && !other_family_only(&end.not_nets)
+            && all.iter().all(|ids| ids.iter().all(member))
+            && with_port.iter().all(member_with_port)
+            && ((end.ports.is_empty() && named.is_empty())
+                || in_ports(&end.ports, port)
+                || named.iter().any(member_with_port))
+            && !none.iter().any(member)
+            && !in_ports(&end.not_ports, port)
+            && !named_none.iter().any(member_with_port)
+    };
+    let no_sets = SetIds::new();
+    rule.protocol.is_none_or(|protocol| protocol.number() == packet.protocol)
+        && rule.not_protocol.is_none_or(|protocol| protocol.number() != packet.protocol)
+        && rule.icmp_type.is_none_or(|number| packet.protocol == own_icmp && packet.icmp_type == number)
+        && rule.not_icmp_type.is_none_or(|number| packet.protocol == own_icmp && packet.icmp_type != number)
+        && end(
+            &rule.source,
+            packet.source,
+            packet.source_port,
+            &[&sets.src],
+            &no_sets,
+            &sets.src_named_ports,
+            &sets.not_src,
+            &sets.not_src_named_ports,
+        )
+        && end(
+            &rule.destination,
+            packet.destination,
+            packet.destination_port,
+            &[&sets.dst],
+            &sets.dst_ip_ports,
+            &sets.dst_named_ports,
+            &sets.not_dst,
+            &sets.not_dst_named_ports,
+        )
+}
+
+/// Whether no packet gets through that the policy as written would not let through.
+fn is_closed(verdict: Verdict, meaning: Verdict) -> bool {
+    match verdict {
+        Verdict::Accept => meaning == Verdict::Accept,
+        Verdict::Pass => matches!(meaning, Verdict::Accept | Verdict::Pass),
+        Verdict::Deny | Verdict::None => true,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Whatever the scratch bits were before.
+    #[test]
+    fn chains_decide_as_policies_do(rules in vec(rule(), 1..4), packets in vec(packet(), 40)) {
+        let policy = policy(rules);
+        let renderer = renderer();
+        let chains = Family::ALL.map(|family| renderer.policy(&id(), &policy, family).unwrap());
+        for packet in packets {
+            let chains = &chains[usize::from(packet.family() == Family::V6)];
+            let verdict = walk(&chains.inbound, renderer.marks(), &packet);
+            let meaning = meaning(&policy.inbound, &packet);
+            if chains.problems.is_empty() {
+                prop_assert_eq!(verdict, meaning, "{:?}\n{:#?}", packet, policy.inbound);
+            } else {
+                prop_assert!(is_closed(verdict, meaning));
+            }
+        }
+    }
+
+    #[test]
+    fn behind_a_rule_that_cannot_be_expressed_nothing_opens(
+        action in prop_oneof![
+            Just(RuleAction::Allow), Just(RuleAction::Deny), Just(RuleAction::NextTier), Just(RuleAction::Log)
+        ],
+        nets in nets(),
+        ports in ports(),
+        packets in vec(packet(), 20),
+    ) {
+        let mut broken = Rule { action, ..Rule::default() };
+        broken.source.nets = nets;
+        broken.destination.ports = ports;
+        let everything = Rule { action: RuleAction::Allow, ..Rule::default() };
+        let policy = policy(vec![(broken, RuleSets::default()), (everything, RuleSets::default())]);
+        let renderer = renderer();
+        for packet in packets {
+            let chains = renderer.policy(&id(), &policy, packet.family()).unwrap();
+            let verdict = walk(&chains.inbound, renderer.marks(), &packet);
+            prop_assert!(is_closed(verdict, meaning(&policy.inbound, &packet)));
+        }
+    }
+
+    #[test]
+    fn no_bit_outside_the_policy_bits_is_written(rules in vec(rule(), 1..6), mask in any::<u32>()) {
+        let Ok(marks) = Marks::allocate(mask, false, false) else { return Ok(()) };
+        let config = RulesConfig { marks, flow_logs: true, ..renderer().config().clone() };
+        let ours = (marks.policy() | marks.drop).get();
+        prop_assert_eq!(ours & !mask, 0);
+        let chains = Renderer::new(config).policy(&id(), &policy(rules), Family::V4).unwrap();
+        for rule in &chains.inbound.rules {
+            if let Some(written) = rule.action.as_ref().and_then(Action::mark_written) {
+                prop_assert_eq!(written.get() & !ours, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_annotations_does_not_matter(
+        rule in rule(),
+        annotations in proptest::collection::btree_map("[a-c]{1,2}", "[a-z]{0,3}", 0..5),
+    ) {
+        let forward: Vec<(Arc<str>, Arc<str>)> =
+            annotations.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
+        let render = |annotations: Vec<(Arc<str>, Arc<str>)>| {
+            let mut rule = rule.clone();
+            rule.0.annotations = annotations.into();
+            renderer().policy(&id(), &policy(vec![rule]), Family::V4)
+        };
+        prop_assert_eq!(render(forward.clone()), render(forward.into_iter().rev().collect()));
+    }
+}
+
+fn tcp_rule(action: RuleAction) -> Rule {
+    Rule { action, protocol: Some(Protocol::Named(NamedProtocol::Tcp)), ..Rule::default() }
+}
+
+fn problem_of(rule: Rule, sets: RuleSets) -> (Vec<String>, Vec<Option<Action>>) {
+    let chains = renderer().policy(&id(), &policy(vec![(rule, sets)]), Family::V4).unwrap();
+    let problems = chains.problems.iter().map(ToString::to_string).collect();
+    (problems, chains.inbound.rules.into_iter().map(|rule| rule.action).collect())
+}
+
+#[test]
+fn a_rule_that_cannot_be_expressed_fails_closed() {
+    let with_ports = |action, protocol| {
+        let mut rule = Rule { action, protocol, ..Rule::default() };
+        rule.destination.ports = [PortSpec::single(80)].into();
+        rule
+    };
+    let (problems, actions) = problem_of(with_ports(RuleAction::Allow, None), RuleSets::default());
+    assert_eq!(
+        problems,
+        ["NetworkPolicy/ns/web: ingress rule 0: ports need a protocol that has ports; the rule is left out"]
+    );
+    assert_eq!(actions, [None]);
+
+    for action in [RuleAction::Deny, RuleAction::NextTier] {
+        let icmp = Some(Protocol::Named(NamedProtocol::Icmp));
+        let (problems, actions) = problem_of(with_ports(action, icmp), RuleSets::default());
+        assert_eq!(
+            problems,
+            ["NetworkPolicy/ns/web: ingress rule 0: ports need a protocol that has ports; \
+                 the rule denies everything that its other conditions match"]
+        );
+        assert_eq!(actions.last(), Some(&Some(Action::Drop)));
+    }
+}
+
+#[test]
+fn each_condition_that_cannot_be_expressed_is_named() {
+    let conditions = |rule: Rule, sets: RuleSets| -> Vec<InvalidCondition> {
+        let chains = renderer().policy(&id(), &policy(vec![(rule, sets)]), Family::V4).unwrap();
+        assert!(chains.problems.iter().all(|p| p.instead == Instead::LeftOut && p.direction == Direction::Ingress));
+        chains.problems.into_iter().map(|problem| problem.condition).collect()
+    };
+    let allow = || tcp_rule(RuleAction::Allow);
+
+    let mut rule = allow();
+    rule.source.not_ports = [PortSpec::Range { first: 9, last: 8 }].into();
+    assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::EmptyPortRange { first: 9, last: 8 }]);
+
+    let rule = Rule { icmp_type: Some(8), ..allow() };
+    assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::IcmpTypeWithoutProtocol]);
+
+    let icmp = Some(Protocol::Named(NamedProtocol::Icmp));
+    let rule = Rule { not_icmp_code: Some(0), protocol: icmp, ..allow() };
+    assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::IcmpCodeWithoutType]);
+
+    let sets = RuleSets { src: SetIds::from_iter(["s: --jump ACCEPT".into()]), ..RuleSets::default() };
+    assert_eq!(conditions(allow(), sets), [InvalidCondition::IpSetId("s: --jump ACCEPT".to_owned())]);
+}
+
+#[test]
+fn rules_know_where_they_come_from() {
+    let rules =
+        vec![(tcp_rule(RuleAction::Allow), RuleSets::default()), (tcp_rule(RuleAction::Deny), RuleSets::default())];
+    let chains = renderer().policy(&id(), &policy(rules), Family::V6).unwrap();
+    let origins: Vec<(String, Option<u32>)> = chains
+        .inbound
+        .rules
+        .iter()
+        .filter_map(|rule| rule.origin.as_ref().map(|origin| (origin.owner.to_string(), origin.part)))
+        .collect();
+    let of = |part| ("NetworkPolicy/ns/web".to_owned(), Some(part));
+    assert_eq!(origins, [of(0), of(0), of(1), of(1)]);
+}
+
+#[test]
+fn staged_policies_render_nothing() {
+    let staged = PolicyId::new(PolicyKind::StagedNetworkPolicy, "ns", "web");
+    assert_eq!(renderer().policy(&staged, &policy(Vec::new()), Family::V4), None);
+}
+
+#[test]
+fn deny_follows_the_configuration() {
+    let config = RulesConfig { deny: DenyAction::Reject, ..renderer().config().clone() };
+    let rules = vec![(tcp_rule(RuleAction::Deny), RuleSets::default())];
+    let chains = Renderer::new(config).policy(&id(), &policy(rules), Family::V4).unwrap();
+    assert_eq!(chains.inbound.rules[1].action, Some(DenyAction::Reject.action()));
+}
+
+/// The worked example: eight port ranges and a named port, two source networks, two excluded ones.
+#[test]
+fn match_blocks() {
+    let mut rule = tcp_rule(RuleAction::Allow);
+    rule.source.ports = (0..8).map(|i| PortSpec::Range { first: 2 * i + 1, last: 2 * i + 2 }).collect();
+    rule.source.nets = ["10.1.0.0/16", "11.0.0.0/8"].map(|net| net.parse().unwrap()).into();
+    rule.source.not_nets = ["14.1.0.0/16", "15.0.0.0/8"].map(|net| net.parse().unwrap()).into();
+    let sets = RuleSets { src_named_ports: SetIds::from_iter(["n:x".into()]), ..RuleSets::default() };
+    let chains = renderer().policy(&id(), &policy(vec![(rule, sets)]), Family::V4).unwrap();
+    let lines: Vec<String> = chains
+        .inbound
+        .rules
+        .iter()
+        .map(|rule| {
+            let mut line = String::new();
+            tortie_iptables::write_rest(rule, &tortie_iptables::Features::ALL, &mut line);
+            line
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "-m comment --comment \"NetworkPolicy ns/web ingress\" --jump MARK --set-mark 0x0/0x180000",
+            "-p tcp -m multiport --source-ports 1:2,3:4,5:6,7:8,9:10,11:12,13:14 \
+             --jump MARK --set-mark 0x80000/0x80000",
+            "-p tcp -m multiport --source-ports 15:16 --jump MARK --set-mark 0x80000/0x80000",
+            "-m set --match-set cali40n:x src,src --jump MARK --set-mark 0x80000/0x80000",
+            "--source 10.1.0.0/16 --jump MARK --set-mark 0x100000/0x100000",
+            "--source 11.0.0.0/8 --jump MARK --set-mark 0x100000/0x100000",
+            "-m mark --mark 0/0x100000 --jump MARK --set-mark 0/0x80000",
+            "--source 14.1.0.0/16 --jump MARK --set-mark 0/0x80000",
+            "--source 15.0.0.0/8 --jump MARK --set-mark 0/0x80000",
+            "-p tcp -m mark --mark 0x80000/0x80000 --jump MARK --set-mark 0x10000/0x10000",
+        ]
+    );
+}
