@@ -213,9 +213,13 @@ impl FakeKernel {
         self.refused.push(text.into());
     }
 
-    /// Takes every [`refuse`](Self::refuse) back.
-    pub fn refuse_nothing(&mut self) {
+    /// Takes back all that was told to go wrong, except for [`set_ip_sets`](Self::set_ip_sets) and
+    /// [`set_incompatible`](Self::set_incompatible).
+    pub fn behave(&mut self) {
         self.refused.clear();
+        self.interference.clear();
+        self.crash_after = None;
+        (self.failing_restores, self.failing_saves, self.truncated_saves) = (0, 0, 0);
     }
 
     /// Lets the next restores fail, without effect.

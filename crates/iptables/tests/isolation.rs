@@ -101,7 +101,7 @@ fn a_culprit_is_tried_again_with_growing_delays_and_recovers() {
         }
         assert_eq!(delays, [10, 20, 40, 80]);
         let other = lab.kernel.rule_ids(FILTER, "cali-tw-02");
-        lab.kernel.refuse_nothing();
+        lab.kernel.behave();
         lab.now += Duration::from_secs(300);
         lab.apply();
         assert_eq!(lab.reconciler.problems(), []);
@@ -206,7 +206,7 @@ fn nothing_stands_in_for_a_chain_that_a_hook_leads_to() {
         assert_eq!(culprit, name("cali-FORWARD"));
         assert_eq!(lab.rules("cali-FORWARD"), before, "the kernel keeps what was last good");
         assert!(lab.rules("cali-pi-01")[0].contains("0x42"), "everything else is written");
-        lab.kernel.refuse_nothing();
+        lab.kernel.behave();
         lab.apply();
         assert!(lab.rules("cali-FORWARD")[0].contains("0x800"));
     }
@@ -223,7 +223,7 @@ fn on_a_clean_machine_no_hook_leads_to_a_refused_chain() {
         let end = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
         assert!(matches!(end, Plan::Failed(TableError::Refused { .. })), "{end:?}");
         assert_eq!(lab.rules("FORWARD"), [""; 0]);
-        lab.kernel.refuse_nothing();
+        lab.kernel.behave();
         describe(&mut lab.reconciler, 2);
         lab.apply();
         assert_eq!(lab.ours(), expected(backend, 2));
