@@ -22,6 +22,7 @@ impl fmt::Display for Command {
 
 /// Why a [`Command`] did not do its job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CommandError {
     /// It could not be started, fed, read or waited for.
     #[error("{0}")]

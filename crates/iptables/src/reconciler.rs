@@ -84,6 +84,7 @@ pub enum Purpose {
 
 /// What has happened to a table so far, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TableStats {
     /// Lines handed to `iptables-restore` (`felix_iptables_lines_executed`).
     pub lines_executed: u64,
@@ -321,10 +322,13 @@ impl Reconciler {
     fn settle_chain(&mut self, name: ChainName) {
         let changed = if self.graph.is_reachable(name) {
             let definition = self.graph.definition(name).cloned();
-            if definition.is_none() {
-                self.undefined.insert(name);
-            } else {
+            if definition.is_some() {
                 self.undefined.remove(&name);
+            } else if self.undefined.insert(name) {
+                tracing::error!(
+                    table = %self.config.table, family = %self.config.family, chain = %name,
+                    "Rules lead to a chain that is not defined; a stand-in takes its place",
+                );
             }
             let content = definition
                 .filter(|_| !self.is_given_up(Item::Write(name)))

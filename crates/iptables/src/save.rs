@@ -72,6 +72,7 @@ pub struct HookedRule {
 
 /// Why the output of `iptables-save` cannot be trusted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SaveError {
     /// Someone else put something into the table that only `nft` can show. `iptables-nft-save`
     /// reports this with exit code 0.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tortie_iptables::fake::FakeKernel;
 use tortie_iptables::{
-    Action, Backend, Command, CommandError, Family, HookPosition, IpSetName, Matches, Plan, Problem, Reconciler,
-    ReconcilerConfig, Rule, Side, Table, kernel_chain,
+    Action, Backend, Command, CommandError, Family, HookPosition, IpSetName, Matches, Plan, Problem, Purpose,
+    Reconciler, ReconcilerConfig, Rule, Side, Table, kernel_chain,
 };
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::{Namespace, NetnsError};
@@ -337,6 +337,24 @@ kernel_test! {
                     assert_eq!(lab.lines_with("cali"), empty);
                 }
             }
+        }
+    }
+
+    fn sweeping_one_implementation_leaves_the_other_alone() {
+        for (active, swept) in [(Backend::Nft, Backend::Legacy), (Backend::Legacy, Backend::Nft)] {
+            let mut lab = RealLab::programmed(active, 2);
+            let wanted = lab.saved();
+            lab.reconciler = reconciler(config(swept));
+            lab.shell("$IPT -A FORWARD -s 10.0.0.1 -j ACCEPT");
+            describe(&mut lab.reconciler, 3);
+            lab.apply();
+            assert!(!lab.lines_with("cali").is_empty());
+            lab.reconciler = reconciler(ReconcilerConfig { purpose: Purpose::Sweep, ..config(swept) });
+            lab.apply();
+            assert_eq!(lab.lines_with("cali"), [""; 0]);
+            assert_eq!(lab.lines_with("10.0.0.1").len(), 1);
+            lab.reconciler = reconciler(config(active));
+            assert_eq!(lab.saved(), wanted);
         }
     }
 

@@ -582,3 +582,56 @@ fn comments_of_others_with_anything_in_them_are_left_alone() {
         assert_eq!(lab.kernel.saved(FILTER), saved);
     }
 }
+
+#[test]
+fn changes_while_a_program_runs_are_not_lost() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 2);
+        lab.reconciler.update_chain(chain("cali-pi-00", vec![mark(7)]));
+        let text = restore_text(&mut lab);
+        lab.reconciler.update_chain(chain("cali-pi-00", vec![mark(8)]));
+        lab.reconciler.update_chain(chain("cali-tw-01", vec![mark(9)]));
+        lab.reconciler.set_hook(kernel_chain::FORWARD, HookPosition::Append, vec![]);
+        lab.kernel.restore(&noflush(), &text).expect("acceptable");
+        lab.reconciler.on_restored(lab.now, Ok(()));
+        lab.apply();
+        assert!(lab.rules("cali-pi-00")[0].contains("0x8/0x8"));
+        assert!(lab.rules("cali-tw-01")[0].contains("0x9/0x9"));
+        assert_eq!(lab.rules("FORWARD").len(), 1);
+        assert!(lab.kernel.rules(FILTER, "cali-pi-01").is_none());
+        let counters = lab.kernel.counters();
+        lab.reconciler.invalidate();
+        lab.apply();
+        assert_eq!(lab.kernel.counters().restores, counters.restores);
+    }
+}
+
+#[test]
+fn two_programs_that_both_insist_on_being_first_do_not_fight_without_pause() {
+    for backend in BACKENDS {
+        let mut lab = Lab::programmed(backend, 1);
+        let before = lab.kernel.counters().restores;
+        let mut other_inserts = 0;
+        for second in 1..=120 {
+            lab.now = lab.now.max(Duration::from_secs(second));
+            lab.apply();
+            if !lab.rules("FORWARD")[0].contains("192.0.2.1") {
+                other_inserts += 1;
+                lab.run("-I FORWARD -s 192.0.2.1 -j ACCEPT");
+            }
+        }
+        let restores = lab.kernel.counters().restores - before;
+        assert!((20..=24).contains(&restores), "every five seconds, not {restores} times");
+        assert!(other_inserts > 20);
+    }
+}
+
+#[test]
+fn one_more_endpoint_among_very_many_is_a_small_change() {
+    let mut lab = Lab::programmed(Backend::Legacy, 99);
+    let before = lab.reconciler.stats().lines_executed;
+    describe(&mut lab.reconciler, 100);
+    lab.apply();
+    // Two chains declared and four rules in them; two rules of the dispatch chain; and the transaction.
+    assert_eq!(lab.reconciler.stats().lines_executed - before, 2 + 4 + 2 + 2);
+}

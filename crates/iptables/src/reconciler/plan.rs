@@ -49,6 +49,7 @@ pub enum Plan {
 
 /// Why a table cannot be brought to what it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TableError {
     /// The table cannot be read.
     #[error("cannot read {family} table {table}: {error}")]
