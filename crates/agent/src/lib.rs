@@ -1,4 +1,11 @@
-//! The Tortie agent: command line, configuration, and everything that touches the world.
+//! The Tortie agent: command line, configuration, and everything that touches the world. The engine itself is in the
+//! crates that this one brings together; no policy logic is here.
 #![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "the agent is where processes, threads, clocks and files belong")]
 
+pub mod cli;
 pub mod config;
+pub mod exec;
+pub mod health;
+pub mod http;
+pub mod metrics;

@@ -1,0 +1,134 @@
+//! Liveness and readiness, as Felix reports them (`libcalico-go/lib/health/health.go`).
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::http::Response;
+
+/// A part of the program that reports how it is. The names are Felix's, for `HealthTimeoutOverrides` and dashboards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reporter {
+    /// The way from the start of the program to its main loop.
+    Startup,
+    /// The calculation of what the node must enforce.
+    CalculationGraph,
+    /// The programming of the kernel.
+    Dataplane,
+}
+
+impl Reporter {
+    /// The reporter's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "FelixStartup",
+            Self::CalculationGraph => "CalculationGraph",
+            Self::Dataplane => "InternalDataplaneMainLoop",
+        }
+    }
+}
+
+/// How a part of the program is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// It works; if not, the program should be restarted.
+    pub live: bool,
+    /// It does its job.
+    pub ready: bool,
+    /// More to say, a line.
+    pub detail: String,
+}
+
+impl Condition {
+    /// Works and does its job.
+    #[must_use]
+    pub fn good() -> Self {
+        Self { live: true, ready: true, detail: String::new() }
+    }
+
+    /// Works, but does not do its job yet.
+    #[must_use]
+    pub fn waiting(detail: impl Into<String>) -> Self {
+        Self { live: true, ready: false, detail: detail.into() }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    condition: Condition,
+    reported: Instant,
+    /// Zero: a report never gets too old.
+    timeout: Duration,
+}
+
+/// The conditions of all reporters; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    entries: Arc<Mutex<BTreeMap<Reporter, Entry>>>,
+}
+
+impl Health {
+    /// Expects reports of `reporter`, none of which may be older than `timeout`; zero lets them grow old.
+    pub fn expect(&self, reporter: Reporter, timeout: Duration) {
+        let entry =
+            Entry { condition: Condition { live: true, ..Condition::default() }, reported: Instant::now(), timeout };
+        self.lock().insert(reporter, entry);
+    }
+
+    /// Takes a report.
+    pub fn report(&self, reporter: Reporter, condition: Condition) {
+        if let Some(entry) = self.lock().get_mut(&reporter) {
+            entry.condition = condition;
+            entry.reported = Instant::now();
+        }
+    }
+
+    /// Repeats the last report, so that it does not grow too old.
+    pub fn still_alive(&self, reporter: Reporter) {
+        if let Some(entry) = self.lock().get_mut(&reporter) {
+            entry.reported = Instant::now();
+        }
+    }
+
+    /// Answers `/liveness` and `/readiness`: 200 if all is good, 503 if not, each with a table.
+    #[must_use]
+    pub fn answer(&self, path: &str) -> Response {
+        let good: fn(&Condition) -> bool = match path {
+            "/liveness" => |c| c.live,
+            "/readiness" => |c| c.ready,
+            _ => return Response::text(404, "ask for /liveness or /readiness\n"),
+        };
+        let now = Instant::now();
+        let mut all_good = true;
+        let mut table = format!("{:<28}{:<14}{:<8}{:<8}DETAIL\n", "COMPONENT", "TIMEOUT", "LIVE", "READY");
+        for (reporter, entry) in self.lock().iter() {
+            let timed_out = !entry.timeout.is_zero() && now.duration_since(entry.reported) > entry.timeout;
+            let condition = if timed_out {
+                Condition { detail: "no report in time".into(), ..Condition::default() }
+            } else {
+                entry.condition.clone()
+            };
+            all_good &= good(&condition);
+            let timeout = if entry.timeout.is_zero() { "-".into() } else { format!("{:?}", entry.timeout) };
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                table,
+                "{:<28}{timeout:<14}{:<8}{:<8}{}",
+                reporter.name(),
+                condition.live,
+                condition.ready,
+                condition.detail
+            );
+        }
+        Response::text(if all_good { 200 } else { 503 }, table)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Reporter, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

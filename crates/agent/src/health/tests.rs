@@ -1,0 +1,30 @@
+use super::*;
+
+#[test]
+fn ready_only_when_every_reporter_is() {
+    let health = Health::default();
+    health.expect(Reporter::CalculationGraph, Duration::ZERO);
+    health.expect(Reporter::Dataplane, Duration::ZERO);
+    assert_eq!(health.answer("/liveness").status, 200);
+    assert_eq!(health.answer("/readiness").status, 503);
+    health.report(Reporter::CalculationGraph, Condition::good());
+    health.report(Reporter::Dataplane, Condition::waiting("first apply has not happened"));
+    let answer = health.answer("/readiness");
+    assert_eq!(answer.status, 503);
+    assert!(answer.body.contains("first apply has not happened"), "{}", answer.body);
+    health.report(Reporter::Dataplane, Condition::good());
+    assert_eq!(health.answer("/readiness").status, 200);
+    assert_eq!(health.answer("/metrics").status, 404);
+}
+
+#[test]
+fn silence_is_neither_live_nor_ready() {
+    let health = Health::default();
+    health.expect(Reporter::Dataplane, Duration::from_millis(20));
+    health.report(Reporter::Dataplane, Condition::good());
+    assert_eq!(health.answer("/readiness").status, 200);
+    std::thread::sleep(Duration::from_millis(40));
+    assert_eq!(health.answer("/liveness").status, 503);
+    health.still_alive(Reporter::Dataplane);
+    assert_eq!(health.answer("/liveness").status, 200);
+}

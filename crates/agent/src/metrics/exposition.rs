@@ -1,0 +1,126 @@
+//! Prometheus' text format, version 0.0.4.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::as_f64;
+
+/// Upper bounds of the buckets of every histogram, in seconds.
+const BOUNDS: [f64; 15] =
+    [0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Durations, counted in buckets.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram {
+    /// Durations up to the bound of the same index that no lower bucket holds.
+    buckets: [u64; BOUNDS.len()],
+    count: u64,
+    sum: f64,
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn observe(&mut self, duration: Duration) {
+        self.observe_many(duration, 1);
+    }
+
+    /// Counts a duration that `times` events shared.
+    pub fn observe_many(&mut self, duration: Duration, times: u64) {
+        let seconds = duration.as_secs_f64();
+        if let Some(bucket) = BOUNDS.iter().position(|bound| seconds <= *bound) {
+            self.buckets[bucket] += times;
+        }
+        self.count += times;
+        self.sum += seconds * as_f64(times);
+    }
+
+    /// How many durations were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+/// A text under construction.
+#[derive(Debug, Default)]
+pub struct Exposition {
+    text: String,
+}
+
+/// Label names and values.
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Exposition {
+    /// A value that only grows.
+    pub fn count(&mut self, name: &str, help: &str, value: u64) {
+        self.header(name, help, "counter");
+        self.sample(name, &[], as_f64(value));
+    }
+
+    /// Values that only grow, one for each value of a label.
+    pub fn counts(&mut self, name: &str, help: &str, label: &str, values: &BTreeMap<&'static str, u64>) {
+        self.header(name, help, "counter");
+        for (value, count) in values {
+            self.sample(name, &[(label, value)], as_f64(*count));
+        }
+    }
+
+    /// A value that goes up and down.
+    pub fn level(&mut self, name: &str, help: &str, value: u64) {
+        self.gauge(name, help, &[(&[], as_f64(value))]);
+    }
+
+    /// Values that go up and down, with their labels.
+    pub fn gauge(&mut self, name: &str, help: &str, samples: &[(Labels<'_>, f64)]) {
+        self.header(name, help, "gauge");
+        for (labels, value) in samples {
+            self.sample(name, labels, *value);
+        }
+    }
+
+    /// Values by IP version and table.
+    pub fn per_table(&mut self, name: &str, help: &str, kind: &str, samples: &[(String, &str, u64)]) {
+        self.header(name, help, kind);
+        for (ip_version, table, value) in samples {
+            self.sample(name, &[("ip_version", ip_version), ("table", table)], as_f64(*value));
+        }
+    }
+
+    /// Durations.
+    pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
+        self.header(name, help, "histogram");
+        let bucket = format!("{name}_bucket");
+        let mut so_far = 0;
+        for (bound, count) in BOUNDS.iter().zip(histogram.buckets) {
+            so_far += count;
+            self.sample(&bucket, &[("le", &bound.to_string())], as_f64(so_far));
+        }
+        self.sample(&bucket, &[("le", "+Inf")], as_f64(histogram.count));
+        self.sample(&format!("{name}_sum"), &[], histogram.sum);
+        self.sample(&format!("{name}_count"), &[], as_f64(histogram.count));
+    }
+
+    /// The finished text.
+    #[must_use]
+    pub fn finish(self) -> String {
+        self.text
+    }
+
+    fn header(&mut self, name: &str, help: &str, kind: &str) {
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: Labels<'_>, value: f64) {
+        self.text.push_str(name);
+        for (i, (label, text)) in labels.iter().enumerate() {
+            let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.text, "{}{label}=\"{escaped}\"", if i == 0 { '{' } else { ',' });
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        let _ = writeln!(self.text, " {value}");
+    }
+}

@@ -1,0 +1,256 @@
+//! Prometheus metrics under Felix's names, plus the time from an event to its enforcement in the kernel.
+//!
+//! Felix's counters lack the `_total` that OpenMetrics libraries append, so the classic text format is written here.
+
+mod exposition;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use exposition::{Exposition, Histogram};
+
+use crate::http::Response;
+
+/// Everything that is measured. Plain data: the main loop writes, the listener reads.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// The node's name.
+    pub host: String,
+    /// 1 while waiting for the datastore, 2 during a resync, 3 in sync.
+    pub resync_state: u8,
+    /// How often a resync began.
+    pub resyncs_started: u64,
+    /// Updates that went into the calculation, by kind.
+    pub updates_processed: BTreeMap<&'static str, u64>,
+    /// Messages that came out of the calculation.
+    pub output_events: u64,
+    /// Time per update in the calculation.
+    pub update_time: Histogram,
+    /// Endpoints, policies and selectors that concern this node.
+    pub active_local: ActiveLocal,
+    /// What there is in the cluster.
+    pub cluster: ClusterCounts,
+    /// Messages to the dataplane, by kind.
+    pub dataplane_messages: BTreeMap<&'static str, u64>,
+    /// Applies that left something undone.
+    pub apply_failures: u64,
+    /// Time per apply.
+    pub apply_time: Histogram,
+    /// Time from start to the end of the first apply.
+    pub initial_resync: Option<Duration>,
+    /// Time from the arrival of an event to the end of the apply that put it into the kernel.
+    pub event_to_kernel: Histogram,
+    /// iptables, by program and outcome.
+    pub iptables: IptablesCounts,
+    /// Rules, chains and lines of each table.
+    pub tables: Vec<TableCounts>,
+    /// ipset.
+    pub ipset: IpsetCounts,
+    /// IP sets per family word (`inet`, `inet6`).
+    pub ipsets: BTreeMap<&'static str, u64>,
+    /// Routes per table.
+    pub routes: BTreeMap<String, u64>,
+    /// Problems in the input that are being worked around: resources that are invalid now.
+    pub input_problems: u64,
+    /// Objects that the kernel does not take.
+    pub dataplane_problems: u64,
+    /// Error messages logged.
+    pub log_errors: u64,
+}
+
+/// What concerns this node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ActiveLocal {
+    /// Endpoints.
+    pub endpoints: u64,
+    /// Policies.
+    pub policies: u64,
+    /// Selectors.
+    pub selectors: u64,
+}
+
+/// What there is in the cluster.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClusterCounts {
+    /// Nodes.
+    pub hosts: u64,
+    /// Workload endpoints.
+    pub workload_endpoints: u64,
+    /// Host endpoints.
+    pub host_endpoints: u64,
+    /// Policies.
+    pub policies: u64,
+    /// Profiles.
+    pub profiles: u64,
+    /// Tiers.
+    pub tiers: u64,
+}
+
+/// Runs of the iptables programs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IptablesCounts {
+    /// `iptables-save`.
+    pub save_calls: u64,
+    /// `iptables-save` that failed.
+    pub save_errors: u64,
+    /// `iptables-restore`.
+    pub restore_calls: u64,
+    /// `iptables-restore` that failed.
+    pub restore_errors: u64,
+}
+
+/// One table.
+#[derive(Clone, Debug, Default)]
+pub struct TableCounts {
+    /// `4` or `6`.
+    pub ip_version: u8,
+    /// `filter`, `nat`, …
+    pub table: &'static str,
+    /// Chains programmed.
+    pub chains: u64,
+    /// Rules programmed.
+    pub rules: u64,
+    /// Lines written so far.
+    pub lines_executed: u64,
+}
+
+/// Runs of ipset.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IpsetCounts {
+    /// Runs.
+    pub calls: u64,
+    /// Runs that failed.
+    pub errors: u64,
+    /// Lines written so far.
+    pub lines_executed: u64,
+}
+
+impl Metrics {
+    /// The metrics in Prometheus' text format.
+    #[must_use]
+    pub fn expose(&self) -> String {
+        let mut e = Exposition::default();
+        e.gauge("felix_host", "Felix hostname (reported as a label).", &[(&[("host", &self.host)], 1.0)]);
+        e.gauge("felix_resync_state", "Current datastore state.", &[(&[], f64::from(self.resync_state))]);
+        e.count("felix_resyncs_started", "Number of times the datastore was resynchronised.", self.resyncs_started);
+        e.counts(
+            "felix_calc_graph_updates_processed",
+            "Number of datastore updates processed.",
+            "type",
+            &self.updates_processed,
+        );
+        e.count("felix_calc_graph_output_events", "Number of messages emitted by the calculation.", self.output_events);
+        e.histogram(
+            "felix_calc_graph_update_time_seconds",
+            "Seconds to update the calculation for each update.",
+            &self.update_time,
+        );
+        let local = &self.active_local;
+        e.level("felix_active_local_endpoints", "Number of active endpoints on this host.", local.endpoints);
+        e.level("felix_active_local_policies", "Number of active policies on this host.", local.policies);
+        e.level("felix_active_local_selectors", "Number of active selectors on this host.", local.selectors);
+        let cluster = &self.cluster;
+        e.level("felix_cluster_num_hosts", "Number of hosts in the cluster.", cluster.hosts);
+        e.level(
+            "felix_cluster_num_workload_endpoints",
+            "Number of workload endpoints in the cluster.",
+            cluster.workload_endpoints,
+        );
+        e.level("felix_cluster_num_host_endpoints", "Number of host endpoints in the cluster.", cluster.host_endpoints);
+        e.level("felix_cluster_num_policies", "Number of policies in the cluster.", cluster.policies);
+        e.level("felix_cluster_num_profiles", "Number of profiles in the cluster.", cluster.profiles);
+        e.level("felix_cluster_num_tiers", "Number of tiers in the cluster.", cluster.tiers);
+        e.counts(
+            "felix_int_dataplane_messages",
+            "Number of messages to the dataplane.",
+            "type",
+            &self.dataplane_messages,
+        );
+        e.count("felix_int_dataplane_failures", "Number of applies that left something undone.", self.apply_failures);
+        e.histogram("felix_int_dataplane_apply_time_seconds", "Seconds that each apply took.", &self.apply_time);
+        if let Some(initial) = self.initial_resync {
+            let name = "felix_int_dataplane_initial_resync_time_seconds";
+            e.gauge(name, "Seconds from start to the end of the first apply.", &[(&[], initial.as_secs_f64())]);
+        }
+        e.histogram(
+            "tortie_event_to_kernel_seconds",
+            "Seconds from an event to its enforcement in the kernel.",
+            &self.event_to_kernel,
+        );
+        self.expose_kernel(&mut e);
+        e.level(
+            "tortie_input_problems",
+            "Number of problems in the input that are being worked around.",
+            self.input_problems,
+        );
+        e.level(
+            "tortie_dataplane_problems",
+            "Number of objects that the kernel does not take.",
+            self.dataplane_problems,
+        );
+        e.count("felix_log_errors", "Number of error messages logged.", self.log_errors);
+        e.finish()
+    }
+
+    fn expose_kernel(&self, e: &mut Exposition) {
+        e.count("felix_iptables_save_calls", "Number of iptables-save calls.", self.iptables.save_calls);
+        e.count("felix_iptables_save_errors", "Number of iptables-save errors.", self.iptables.save_errors);
+        e.count("felix_iptables_restore_calls", "Number of iptables-restore calls.", self.iptables.restore_calls);
+        e.count("felix_iptables_restore_errors", "Number of iptables-restore errors.", self.iptables.restore_errors);
+        let per_table = |value: fn(&TableCounts) -> u64| {
+            self.tables.iter().map(move |t| (t.ip_version.to_string(), t.table, value(t))).collect::<Vec<_>>()
+        };
+        e.per_table("felix_iptables_chains", "Number of active iptables chains.", "gauge", &per_table(|t| t.chains));
+        e.per_table("felix_iptables_rules", "Number of active iptables rules.", "gauge", &per_table(|t| t.rules));
+        e.per_table(
+            "felix_iptables_lines_executed",
+            "Number of iptables lines executed.",
+            "counter",
+            &per_table(|t| t.lines_executed),
+        );
+        e.count("felix_ipset_calls", "Number of ipset calls.", self.ipset.calls);
+        e.count("felix_ipset_errors", "Number of ipset errors.", self.ipset.errors);
+        e.count("felix_ipset_lines_executed", "Number of ipset lines executed.", self.ipset.lines_executed);
+        let families: Vec<_> = self.ipsets.iter().map(|(family, n)| ([("ip_version", *family)], *n)).collect();
+        let samples: Vec<(&[(&str, &str)], f64)> = families.iter().map(|(l, n)| (&l[..], as_f64(*n))).collect();
+        e.gauge("felix_ipsets_calico", "Number of active IP sets.", &samples);
+        e.level("felix_ipsets_total", "Number of active IP sets of both families.", self.ipsets.values().sum());
+        let tables: Vec<_> = self.routes.iter().map(|(table, n)| ([("table", table.as_str())], *n)).collect();
+        let samples: Vec<(&[(&str, &str)], f64)> = tables.iter().map(|(l, n)| (&l[..], as_f64(*n))).collect();
+        e.gauge("felix_route_table_num_routes", "Number of routes programmed.", &samples);
+    }
+}
+
+/// Counts are far below the 2^53 from which on they would lose precision.
+#[expect(clippy::cast_precision_loss, reason = "Prometheus values are floats")]
+fn as_f64(count: u64) -> f64 {
+    count as f64
+}
+
+/// [`Metrics`] that two threads share.
+#[derive(Clone, Debug, Default)]
+pub struct SharedMetrics(Arc<Mutex<Metrics>>);
+
+impl SharedMetrics {
+    /// Reads or writes them.
+    pub fn lock(&self) -> MutexGuard<'_, Metrics> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers `/metrics`.
+    #[must_use]
+    pub fn answer(&self, path: &str) -> Response {
+        match path {
+            "/metrics" => Response {
+                status: 200,
+                content_type: "text/plain; version=0.0.4; charset=utf-8",
+                body: self.lock().expose(),
+            },
+            _ => Response::text(404, "ask for /metrics\n"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
