@@ -9,3 +9,4 @@ pub mod exec;
 pub mod health;
 pub mod http;
 pub mod metrics;
+pub mod settings;

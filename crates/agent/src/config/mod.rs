@@ -4,6 +4,7 @@
 //! Every source keeps its raw values; [`Sources::resolve`] parses all of them, also those that a higher source
 //! overrides, so that each bad value is reported. A bad value counts as the default, not as the next lower source's.
 
+mod not_used;
 mod params;
 mod parse;
 mod resolve;
@@ -15,4 +16,5 @@ pub use params::{
 };
 pub use parse::{FailsafePort, LogRate};
 pub use resolve::{ConfigError, Notice, Resolved};
+pub(crate) use resolve::{canonical_name, source_name};
 pub use sources::{Raw, Sources, from_environment, from_file_text};

@@ -5,6 +5,7 @@ use std::fmt;
 
 use tortie_model::desired::ConfigSource;
 
+use super::not_used::NOT_USED;
 use super::params::{Config, PARAMS, Param};
 use super::sources::Sources;
 
@@ -15,6 +16,13 @@ pub enum Notice {
     Unknown {
         /// The name as written.
         name: String,
+        /// Where.
+        source: ConfigSource,
+    },
+    /// Felix has this parameter, but nothing here acts on it.
+    NotUsed {
+        /// The parameter.
+        name: &'static str,
         /// Where.
         source: ConfigSource,
     },
@@ -42,7 +50,10 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { name, source } => {
-                write!(f, "{}: `{name}` is not a parameter that Tortie uses; ignored", source_name(*source))
+                write!(f, "{}: there is no parameter `{name}`; ignored", source_name(*source))
+            }
+            Self::NotUsed { name, source } => {
+                write!(f, "{}: {name} is a parameter of Felix that has no effect here", source_name(*source))
             }
             Self::Bad { name, value, source, why } => {
                 write!(f, "{}: {name}: `{value}` {why}; using the default", source_name(*source))
@@ -79,6 +90,16 @@ pub struct Resolved {
     pub notices: Vec<Notice>,
 }
 
+fn not_used(written: &str) -> Option<&'static str> {
+    NOT_USED.iter().find(|name| name.eq_ignore_ascii_case(written)).copied()
+}
+
+/// The spelling that Felix gives a parameter; a name that it does not know stays as it is.
+pub(crate) fn canonical_name(written: &str) -> &str {
+    let ours = PARAMS.iter().map(|param| param.name).find(|name| name.eq_ignore_ascii_case(written));
+    ours.or_else(|| not_used(written)).unwrap_or(written)
+}
+
 /// A source's name in messages (`felix/config/config_params.go`).
 pub(crate) fn source_name(source: ConfigSource) -> &'static str {
     match source {
@@ -109,8 +130,11 @@ impl Sources {
         for (source, values) in self.iter() {
             for (written, value) in values {
                 let Some(param) = PARAMS.iter().find(|p| p.name.eq_ignore_ascii_case(written)) else {
-                    notices.push(Notice::Unknown { name: written.clone(), source });
-                    raw.insert(written.clone(), value.clone());
+                    notices.push(match not_used(written) {
+                        Some(name) => Notice::NotUsed { name, source },
+                        None => Notice::Unknown { name: written.clone(), source },
+                    });
+                    raw.insert(canonical_name(written).to_owned(), value.clone());
                     continue;
                 };
                 if param.traits.local && !is_local(source) {

@@ -80,9 +80,21 @@ fn unknown_and_local_names_are_reported() {
 }
 
 #[test]
+fn parameters_of_felix_without_effect_are_reported_as_such() {
+    let resolved = resolve(&[(ConfigSource::Environment, &[("bpfenabled", "true")])]).unwrap();
+    assert_eq!(
+        resolved.notices[0].to_string(),
+        "environment variable: BPFEnabled is a parameter of Felix that has no effect here"
+    );
+    assert_eq!(resolved.raw["BPFEnabled"], "true");
+}
+
+#[test]
 fn parameter_names_are_unique() {
-    let mut names: Vec<_> = PARAMS.iter().map(|p| p.name.to_ascii_lowercase()).collect();
+    let all = || PARAMS.iter().map(|p| p.name).chain(NOT_USED.iter().copied());
+    let mut names: Vec<_> = all().map(str::to_ascii_lowercase).collect();
     names.sort();
     names.dedup();
-    assert_eq!(names.len(), PARAMS.len());
+    assert_eq!(names.len(), all().count());
+    assert!(NOT_USED.is_sorted());
 }
