@@ -297,6 +297,20 @@ fn removed_and_wanted_again_before_it_went_writes_nothing() {
 }
 
 #[test]
+fn removed_set_that_a_foreigner_changed_is_read_again() {
+    let mut world = World::settled();
+    world.kernel.set_in_use("cali40a", true);
+    world.sets.remove(&id("a")).unwrap();
+    world.delete_all();
+    world.kernel.edit("add cali40a 6.6.6.6").unwrap();
+    world.sets.queue_resync(Resync::Background);
+    world.succeed();
+    world.put("a", SetType::HashIp, "10.0.0.1 10.0.0.2");
+    world.succeed();
+    world.holds("a", "10.0.0.1 10.0.0.2");
+}
+
+#[test]
 fn undeletable_set_that_is_wanted_again_is_read_first() {
     let mut world = World::settled();
     world.kernel.edit("create cali40x hash:ip maxelem 1048576\nadd cali40x 1.1.1.1").unwrap();
