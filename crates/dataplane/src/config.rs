@@ -1,0 +1,181 @@
+//! What a dataplane is told once, at its start.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_ipsets::SetSpec;
+use tortie_iptables::{Backend, Features, InsertMode, Programs};
+use tortie_model::{Cidr, Family, Hostname};
+use tortie_rules::RulesConfig;
+
+use crate::route::RouteProtocol;
+
+/// Everything that a dataplane depends on besides the desired state. Names in quotes are Felix's parameters
+/// (`felix/config/config_params.go`).
+#[derive(Clone, Debug)]
+pub struct DataplaneConfig {
+    /// The name of this node, `FelixHostname`.
+    pub hostname: Hostname,
+    /// What the text of rules depends on.
+    pub rules: RulesConfig,
+    /// The families to enforce in; IPv6 is left out unless `Ipv6Support`.
+    pub families: Vec<Family>,
+    /// Tables.
+    pub iptables: IptablesConfig,
+    /// IP sets.
+    pub ip_sets: IpSetsConfig,
+    /// Routes.
+    pub routes: RoutesConfig,
+    /// Whether workloads may have floating addresses, `FloatingIPs`; always with `OpenStack`.
+    pub floating_ips: bool,
+    /// Networks outside the cluster whose tunnel packets are accepted, `ExternalNodesCIDRList`.
+    pub external_nodes: Vec<Cidr>,
+    /// Whether forwarding is switched on, `IPForwarding`.
+    pub ip_forwarding: bool,
+    /// How long after a failure that nothing else retries the dataplane wants to be applied again.
+    pub retry_interval: Duration,
+}
+
+impl DataplaneConfig {
+    /// Felix's defaults in both families.
+    #[must_use]
+    pub fn new(hostname: Hostname, rules: RulesConfig, backend: Backend) -> Self {
+        Self {
+            hostname,
+            rules,
+            families: Family::ALL.to_vec(),
+            iptables: IptablesConfig::new(backend),
+            ip_sets: IpSetsConfig::default(),
+            routes: RoutesConfig::default(),
+            floating_ips: false,
+            external_nodes: Vec::new(),
+            ip_forwarding: true,
+            retry_interval: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How tables are read and written.
+#[derive(Clone, Debug)]
+pub struct IptablesConfig {
+    /// The implementation in use, `IptablesBackend`.
+    pub backend: Backend,
+    /// Its programs for IPv4.
+    pub programs_v4: Programs,
+    /// Its programs for IPv6.
+    pub programs_v6: Programs,
+    /// What iptables and the kernel can do.
+    pub features: Features,
+    /// Where our rules go in the kernel's chains, `ChainInsertMode`.
+    pub insert_mode: InsertMode,
+    /// How often tables are read again, `IptablesRefreshInterval`; never if `None`.
+    pub refresh_interval: Option<Duration>,
+    /// How long after a write tables are read again for the first time, `IptablesPostWriteCheckIntervalSecs`.
+    pub post_write_interval: Duration,
+    /// How often a lock that another program holds is tried, `IptablesLockProbeIntervalMillis`.
+    pub lock_probe_interval: Duration,
+    /// Families and implementations to remove our rules from because they are not in use any more; see
+    /// [`backend_to_sweep`](tortie_iptables::backend_to_sweep).
+    pub sweep: Vec<(Family, Backend)>,
+}
+
+impl IptablesConfig {
+    /// Felix's defaults, a current system, and nothing to sweep.
+    #[must_use]
+    pub fn new(backend: Backend) -> Self {
+        Self {
+            backend,
+            programs_v4: Programs::specific(backend, tortie_iptables::Family::V4),
+            programs_v6: Programs::specific(backend, tortie_iptables::Family::V6),
+            features: Features::ALL,
+            insert_mode: InsertMode::Insert,
+            refresh_interval: Some(Duration::from_secs(180)),
+            post_write_interval: Duration::from_secs(5),
+            lock_probe_interval: Duration::from_millis(50),
+            sweep: Vec::new(),
+        }
+    }
+
+    /// The programs of a family.
+    #[must_use]
+    pub const fn programs(&self, family: Family) -> &Programs {
+        match family {
+            Family::V4 => &self.programs_v4,
+            Family::V6 => &self.programs_v6,
+        }
+    }
+}
+
+/// How IP sets are read and written.
+#[derive(Clone, Copy, Debug)]
+pub struct IpSetsConfig {
+    /// How often sets are looked at again, `IpsetsRefreshInterval`; never if `None`.
+    pub refresh_interval: Option<Duration>,
+    /// How many members a set may have, `MaxIpsetSize`.
+    pub max_size: u32,
+}
+
+impl Default for IpSetsConfig {
+    fn default() -> Self {
+        Self { refresh_interval: Some(Duration::from_secs(90)), max_size: SetSpec::DEFAULT_MAX_ELEMENTS }
+    }
+}
+
+/// Which routes there are.
+#[derive(Clone, Debug)]
+pub struct RoutesConfig {
+    /// Whether there are any routes and neighbour entries of ours, not `RouteSyncDisabled`.
+    pub enabled: bool,
+    /// How often the routing table is read again, `RouteRefreshInterval`; never if `None`.
+    pub refresh_interval: Option<Duration>,
+    /// Who we are in the routing table, `DeviceRouteProtocol`.
+    pub protocol: RouteProtocol,
+    /// The metric of routes to workloads, `IPv4NormalRoutePriority`.
+    pub metric_v4: u32,
+    /// The metric of routes to workloads, `IPv6NormalRoutePriority`.
+    pub metric_v6: u32,
+    /// The source address of the host's own packets to workloads, `DeviceRouteSourceAddress`.
+    pub source_v4: Option<IpAddr>,
+    /// The source address of the host's own packets to workloads, `DeviceRouteSourceAddressIPv6`.
+    pub source_v6: Option<IpAddr>,
+    /// Whether other programs' routes on workload interfaces are removed, `RemoveExternalRoutes`.
+    pub remove_external: bool,
+    /// For how long routes on a new workload interface are left alone, because the endpoint may not be known yet.
+    pub grace_period: Duration,
+}
+
+impl Default for RoutesConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            refresh_interval: Some(Duration::from_secs(90)),
+            protocol: RouteProtocol::BOOT,
+            metric_v4: 1024,
+            metric_v6: 1024,
+            source_v4: None,
+            source_v6: None,
+            remove_external: true,
+            grace_period: Duration::from_secs(10),
+        }
+    }
+}
+
+impl RoutesConfig {
+    /// The metric of routes to workloads.
+    #[must_use]
+    pub const fn metric(&self, family: Family) -> u32 {
+        match family {
+            Family::V4 => self.metric_v4,
+            Family::V6 => self.metric_v6,
+        }
+    }
+
+    /// The source address of the host's own packets to workloads.
+    #[must_use]
+    pub const fn source(&self, family: Family) -> Option<IpAddr> {
+        match family {
+            Family::V4 => self.source_v4,
+            Family::V6 => self.source_v6,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What the dataplane needs of the outside.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_model::{Family, Mac};
+
+use crate::route::{Route, RouteChange};
+
+/// The outside: programs, routes, neighbours, sysctls, connection tracking and the clock of one network namespace.
+///
+/// All calls block; what goes wrong is a value. Nothing else in this crate has effects, and all of them happen within
+/// [`Dataplane::apply`](crate::Dataplane::apply) and [`cleanup`](crate::cleanup).
+pub trait Kernel {
+    /// Runs all commands, side by side if possible, and tells how each ended, in the same order. An outcome that is
+    /// missing counts as a program that could not be run.
+    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome>;
+
+    /// All routes of the main table of a family, of every type and protocol.
+    ///
+    /// # Errors
+    /// If the table cannot be read. A family that the kernel does not have has no routes.
+    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError>;
+
+    /// Changes one route in the main table.
+    ///
+    /// # Errors
+    /// If the kernel refuses; [`KernelError::NotFound`] for a route or an interface that is not there.
+    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError>;
+
+    /// All permanent IPv4 neighbour (ARP) entries.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError>;
+
+    /// Sets a permanent neighbour entry, in place of what was there for this interface and address.
+    ///
+    /// # Errors
+    /// If the kernel refuses; [`KernelError::NotFound`] for an interface that is not there.
+    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError>;
+
+    /// The value of a sysctl, without the line end.
+    ///
+    /// # Errors
+    /// If it cannot be read; [`KernelError::NotFound`] if there is none of that name.
+    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError>;
+
+    /// Writes an existing sysctl.
+    ///
+    /// # Errors
+    /// If it cannot be written; [`KernelError::NotFound`] if there is none of that name.
+    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError>;
+
+    /// Forgets all connections that come from this address, or whose replies do.
+    ///
+    /// # Errors
+    /// If that fails. That there were none is no error.
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError>;
+
+    /// Lets time pass.
+    fn sleep(&mut self, duration: Duration);
+
+    /// The time since a fixed moment; never runs backwards.
+    fn now(&mut self) -> Duration;
+}
+
+/// A program to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelCommand {
+    /// Its name, to be found in the search path.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What it reads from its standard input.
+    pub input: String,
+}
+
+impl fmt::Display for KernelCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.program)?;
+        self.args.iter().try_for_each(|arg| write!(f, " {arg}"))
+    }
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandOutcome {
+    /// Whether and how it ended.
+    pub status: CommandStatus,
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+/// Whether and how a program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandStatus {
+    /// With this exit code.
+    Code(i32),
+    /// By a signal.
+    Signal,
+    /// It could not be started, fed, read or waited for, for this reason.
+    NotRun(String),
+}
+
+impl CommandOutcome {
+    /// A program that ended well.
+    #[must_use]
+    pub fn success(stdout: impl Into<Vec<u8>>) -> Self {
+        Self { status: CommandStatus::Code(0), stdout: stdout.into(), stderr: String::new() }
+    }
+
+    /// A program that could not be run.
+    #[must_use]
+    pub fn not_run(why: impl Into<String>) -> Self {
+        Self { status: CommandStatus::NotRun(why.into()), stdout: Vec::new(), stderr: String::new() }
+    }
+
+    /// Whether it ended with exit code 0.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.status == CommandStatus::Code(0)
+    }
+}
+
+/// Why the kernel did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// The object is not there (`ENOENT`, `ESRCH`, `ENODEV`).
+    #[error("not found")]
+    NotFound,
+    /// The interface is down (`ENETDOWN`).
+    #[error("the interface is down")]
+    LinkDown,
+    /// Anything else, in the words of the system.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A permanent neighbour entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Neighbour {
+    /// The index of the interface.
+    pub interface: u32,
+    /// The neighbour's address.
+    pub address: IpAddr,
+    /// Its Ethernet address.
+    pub mac: MacAddress,
+}
+
+/// The six bytes of an Ethernet address, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl From<Mac> for MacAddress {
+    fn from(mac: Mac) -> Self {
+        Self(mac.0)
+    }
+}
+
+/// The name of a sysctl as a path below `/proc/sys`, such as `net/ipv4/ip_forward`.
+///
+/// No part of it is empty, `.` or `..`, so that it never leads out of that directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SysctlPath(String);
+
+impl SysctlPath {
+    /// Checks and keeps a path.
+    ///
+    /// # Errors
+    /// [`InvalidSysctlPath`] if a part is empty, `.` or `..`, or has a NUL byte.
+    pub fn new(path: impl Into<String>) -> Result<Self, InvalidSysctlPath> {
+        let path = path.into();
+        let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
+        if path.split('/').all(is_plain) { Ok(Self(path)) } else { Err(InvalidSysctlPath(path)) }
+    }
+
+    /// The path below `/proc/sys`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SysctlPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Text that cannot be a [`SysctlPath`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not the path of a sysctl")]
+pub struct InvalidSysctlPath(pub String);

@@ -1,0 +1,282 @@
+//! What an apply reports.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_ipsets::{CommandFailure, NameError, SetFailure, UpdateError};
+use tortie_iptables::{Table, TableError, TableStats};
+use tortie_model::{Family, HostEndpointName, IfaceName, IpSetId, PolicyId, ProfileName, WorkloadEndpointId};
+use tortie_rules::RuleProblem;
+
+use crate::kernel::{KernelError, Neighbour, SysctlPath};
+use crate::route::Route;
+
+/// What became of an apply.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ApplyReport {
+    /// Whether anything was applied; not before both the datastore and the interfaces are in sync.
+    pub applied: bool,
+    /// All that is not as it should be, those things included that earlier applies reported.
+    pub problems: Vec<Problem>,
+    /// Endpoints whose status changed.
+    pub statuses: Vec<StatusChange>,
+    /// How long from now the next apply is wanted, updates or none; never if `None`.
+    pub next: Option<Duration>,
+}
+
+impl ApplyReport {
+    /// Whether everything that is wanted is in the kernel.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.applied && self.problems.is_empty()
+    }
+}
+
+/// Something that is not as it should be, while everything else is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A rule of a policy or profile cannot be expressed.
+    #[error("{family:?}: {problem}")]
+    Rule {
+        /// Where the rule would be.
+        family: Family,
+        /// The rule, and what became of it.
+        problem: RuleProblem,
+    },
+    /// A chain is not in the kernel as it should be; something that denies is in its place.
+    #[error("{}: {family:?} table {table}: {problem:?}", OwnerList(.owners))]
+    Chain {
+        /// Its family.
+        family: Family,
+        /// Its table.
+        table: Table,
+        /// What is wrong with it.
+        problem: tortie_iptables::Problem,
+        /// What the chain is made from; empty for chains that depend on the configuration only.
+        owners: Vec<Owner>,
+    },
+    /// A table cannot be brought to what it should be; the kernel keeps what it had.
+    #[error(transparent)]
+    Table(TableError),
+    /// An IP set does not hold what it should.
+    #[error("{}: {family:?}: {failure}", OwnerList(.users))]
+    IpSet {
+        /// Its family.
+        family: Family,
+        /// What is wrong.
+        failure: SetFailure,
+        /// The policies and profiles that use it.
+        users: Vec<Owner>,
+    },
+    /// The names of the IP sets cannot be listed.
+    #[error("{family:?} IP sets cannot be listed: {failure}")]
+    IpSetNames {
+        /// Their family.
+        family: Family,
+        /// What ipset said.
+        failure: CommandFailure,
+    },
+    /// An IP set was sent with an id or with members that the kernel would not take, or a change of one that is not
+    /// known; what can be taken is.
+    #[error("IP set {id}: {error}")]
+    IpSetUpdate {
+        /// Which set.
+        id: IpSetId,
+        /// What is wrong.
+        error: IpSetProblem,
+    },
+    /// An endpoint cannot be programmed, in whole or in part.
+    #[error("{owner}: {error}")]
+    Endpoint {
+        /// Which endpoint.
+        owner: Owner,
+        /// What is wrong.
+        error: EndpointProblem,
+    },
+    /// A network that is no network; it is left out.
+    #[error("{what}: `{text}` is not an address or network")]
+    Network {
+        /// Where it was given.
+        what: &'static str,
+        /// What was given.
+        text: String,
+    },
+    /// The routing table cannot be read.
+    #[error("{family:?} routes cannot be read: {error}")]
+    Routes {
+        /// Its family.
+        family: Family,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// A route cannot be made or removed.
+    #[error("route {} metric {}: {error}", .route.key.destination, .route.key.metric)]
+    Route {
+        /// The route.
+        route: Route,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// Neighbour entries cannot be read.
+    #[error("neighbours cannot be read: {error}")]
+    Neighbours {
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// A neighbour entry cannot be set.
+    #[error("neighbour {}: {error}", .neighbour.address)]
+    Neighbour {
+        /// The entry.
+        neighbour: Neighbour,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// Connections of an address that changed its owner may live on.
+    #[error("connections of {address} cannot be flushed: {error}")]
+    Conntrack {
+        /// The address.
+        address: IpAddr,
+        /// What went wrong.
+        error: KernelError,
+    },
+    /// A sysctl cannot be written.
+    #[error("sysctl {path}: {error}")]
+    Sysctl {
+        /// The sysctl.
+        path: SysctlPath,
+        /// What the kernel said.
+        error: KernelError,
+    },
+}
+
+/// What is wrong with an IP set as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IpSetProblem {
+    /// The kernel could not hold a set of that id.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The set or its members.
+    #[error(transparent)]
+    Update(#[from] UpdateError),
+}
+
+/// Why an endpoint cannot be programmed, in whole or in part.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointProblem {
+    /// It has no interface; nothing is programmed.
+    #[error("no interface is given")]
+    NoInterface,
+    /// Its interface has a name that no interface can have; nothing is programmed.
+    #[error("`{0}` cannot be the name of an interface")]
+    BadInterface(IfaceName),
+    /// Another endpoint has the same interface; this one waits until that one is gone.
+    #[error("interface {interface} belongs to {other}")]
+    Shadowed {
+        /// The interface.
+        interface: IfaceName,
+        /// The endpoint that has it.
+        other: WorkloadEndpointId,
+    },
+    /// Its interface does not look like a workload's: it gets neither routes nor sysctls, and no rule leads to it.
+    #[error("interface {0} has none of the prefixes of workload interfaces")]
+    ForeignInterface(IfaceName),
+    /// Untracked policy for all interfaces cannot be programmed.
+    #[error("untracked policy does not apply to all interfaces at once")]
+    UntrackedForAll,
+}
+
+/// What part of the desired state something is made from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(clippy::exhaustive_enums, reason = "whoever explains chains must know them all")]
+pub enum Owner {
+    /// A policy.
+    Policy(PolicyId),
+    /// A profile.
+    Profile(ProfileName),
+    /// A workload endpoint.
+    Workload(WorkloadEndpointId),
+    /// A host endpoint.
+    Host(HostEndpointName),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(id) => write!(f, "policy {id}"),
+            Self::Profile(name) => write!(f, "profile {name}"),
+            Self::Workload(id) => write!(f, "workload endpoint {id}"),
+            Self::Host(name) => write!(f, "host endpoint {name}"),
+        }
+    }
+}
+
+struct OwnerList<'a>(&'a [Owner]);
+
+impl fmt::Display for OwnerList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((first, others)) = self.0.split_first() else { return f.write_str("configuration") };
+        write!(f, "{first}")?;
+        others.iter().try_for_each(|owner| write!(f, ", {owner}"))
+    }
+}
+
+/// How an endpoint is (`felix/dataplane/linux/endpoint_mgr.go`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_enums, reason = "the three words that status readers know")]
+pub enum EndpointStatus {
+    /// Policy is in force and the interface can carry traffic.
+    Up,
+    /// Switched off, or its interface is down or not configured yet.
+    Down,
+    /// Policy cannot be put in force, or there is no such interface.
+    Error,
+}
+
+impl EndpointStatus {
+    /// `up`, `down` or `error`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A status that changed; `None` for an endpoint that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "there are two kinds of endpoint")]
+pub enum StatusChange {
+    /// Of a workload endpoint.
+    Workload(WorkloadEndpointId, Option<EndpointStatus>),
+    /// Of a host endpoint.
+    Host(HostEndpointName, Option<EndpointStatus>),
+}
+
+/// What a dataplane did so far and holds now, for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DataplaneStats {
+    /// Applies that were let through.
+    pub applies: u64,
+    /// Applies that left problems behind (`felix_int_dataplane_failures`).
+    pub failed_applies: u64,
+    /// Each table.
+    pub tables: Vec<(Family, Table, TableStats)>,
+    /// The number of IP sets wanted (`felix_ipsets_calico`).
+    pub ip_sets: Vec<(Family, usize)>,
+    /// `ipset` calls (`felix_ipset_calls`).
+    pub ipset_calls: u64,
+    /// Those that failed (`felix_ipset_errors`).
+    pub ipset_errors: u64,
+    /// Lines handed to `ipset restore` (`felix_ipset_lines_executed`).
+    pub ipset_lines: u64,
+    /// The number of routes wanted (`felix_route_table_num_routes`).
+    pub routes: Vec<(Family, usize)>,
+    /// Routes made or removed.
+    pub route_changes: u64,
+}
