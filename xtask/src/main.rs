@@ -1,2 +1,48 @@
 //! Automation of the workspace: `cargo xtask help`.
-fn main() {}
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "automation runs programs and reads files")]
+
+mod commands;
+mod needs;
+mod shell;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  demo [ARGS]         build a node of network namespaces on this machine, enforce examples/demo, show the effect
+  test [ARGS]         all tests, and a third of the conformance cases on both iptables back ends; ARGS go to cargo test
+  conformance [ARGS]  all conformance cases; `-- --help` tells what can be chosen
+  tidy                what the compiler does not check: dependencies between crates, file sizes, documents
+  fuzz-smoke [SECS]   every fuzz target for a few seconds
+  bench-smoke         every benchmark once, small
+
+`demo`, `test` and `conformance` first install what they need (iptables, ipset, iproute2, …) where that is missing.";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let command = args.next().unwrap_or_default();
+    let rest: Vec<String> = args.collect();
+    let result = match command.as_str() {
+        "demo" => commands::demo(&rest),
+        "test" => commands::test(&rest),
+        "conformance" => commands::conformance(&rest),
+        "tidy" => tidy::run(),
+        "fuzz-smoke" => commands::fuzz_smoke(&rest),
+        "bench-smoke" => commands::bench_smoke(),
+        "" | "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        other => Err(format!("there is no command `{other}`; see cargo xtask help")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Runs the policy cases against `tortie run` on a real kernel: `cargo xtask conformance -- --help`.
+#![allow(clippy::disallowed_methods, reason = "a program for the machine's kernel")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use tortie_testkit::cases::Addressing;
+use tortie_testkit::conformance::{CommandAgent, Options, Shard, run};
+
+/// Enforces every policy case in namespaces of this machine's kernel and compares the whole reachability.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The agent's program.
+    #[arg(long)]
+    agent: PathBuf,
+    /// The iptables back ends to go through.
+    #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy"])]
+    backend: Vec<String>,
+    /// The pods' addresses: 4 as the cases have them, 6 translated, or both.
+    #[arg(long, default_value = "4", value_parser = ["4", "6", "dual"])]
+    family: String,
+    /// Only every so manieth case: INDEX/COUNT.
+    #[arg(long, default_value = "0/1")]
+    shard: Shard,
+    /// Only cases with this in their name.
+    #[arg(long)]
+    filter: Option<String>,
+    /// Laboratories side by side.
+    #[arg(long, default_value_t = 2)]
+    workers: usize,
+    /// A new laboratory and agent for every case.
+    #[arg(long)]
+    fresh: bool,
+    /// Seconds until a step must be enforced.
+    #[arg(long, default_value_t = 5)]
+    deadline: u64,
+    /// Keep the agents' manifests and logs here.
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    /// Other files of cases than the bundled ones.
+    cases: Vec<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut passed = true;
+    for backend in &args.backend {
+        let agent = CommandAgent::tortie(&args.agent).environment("FELIX_IPTABLESBACKEND", backend);
+        let mut options = Options::new(agent);
+        if !args.cases.is_empty() {
+            options.cases.clone_from(&args.cases);
+        }
+        options.filter.clone_from(&args.filter);
+        options.shard = args.shard;
+        options.workers = args.workers;
+        options.fresh = args.fresh;
+        options.deadline = Duration::from_secs(args.deadline);
+        options.keep = args.keep.as_ref().map(|folder| folder.join(backend));
+        options.addressing = match args.family.as_str() {
+            "6" => Addressing::V6,
+            "dual" => Addressing::Dual,
+            _ => Addressing::V4,
+        };
+        match run(&options) {
+            Ok(report) => {
+                println!("backend {backend}, family {}:\n{report}", args.family);
+                passed &= report.passed();
+            }
+            Err(error) => {
+                eprintln!("backend {backend}: {error}");
+                passed = false;
+            }
+        }
+    }
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,99 @@
+//! The commands that build and run things.
+
+use std::path::PathBuf;
+
+use crate::needs;
+use crate::shell::{cargo, output, root, run};
+
+/// Builds the agent and lets it show itself.
+pub(crate) fn demo(args: &[String]) -> Result<(), String> {
+    needs::to_run()?;
+    let tortie = build_agent()?;
+    let mut demo = std::process::Command::new(tortie);
+    run(demo.arg("demo").args(args).current_dir(root()))
+}
+
+/// All tests, and a part of the conformance cases.
+pub(crate) fn test(args: &[String]) -> Result<(), String> {
+    needs::to_run()?;
+    run(cargo(&["test", "--workspace", "--locked"]).args(args))?;
+    if std::env::var("TORTIE_SKIP_KERNEL_TESTS").is_ok_and(|skip| skip == "1") {
+        println!("conformance cases skipped: TORTIE_SKIP_KERNEL_TESTS=1");
+        return Ok(());
+    }
+    if !args.is_empty() {
+        // Somebody is after particular tests.
+        return Ok(());
+    }
+    run_conformance(&["--shard".into(), "0/3".into()])
+}
+
+/// The conformance cases on a real kernel.
+pub(crate) fn conformance(args: &[String]) -> Result<(), String> {
+    needs::to_run()?;
+    run_conformance(args)
+}
+
+fn run_conformance(args: &[String]) -> Result<(), String> {
+    let tortie = build_agent()?;
+    run(cargo(&["run", "--quiet", "--locked", "--package", "tortie-testkit", "--bin", "conformance", "--", "--agent"])
+        .arg(tortie)
+        .args(args))
+}
+
+/// Builds the agent and tells where it is.
+fn build_agent() -> Result<PathBuf, String> {
+    let mut build =
+        cargo(&["build", "--locked", "--package", "tortie-agent", "--message-format=json-render-diagnostics"]);
+    output(&mut build)?
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .ok_or_else(|| "cargo did not tell where the agent is".to_owned())
+}
+
+/// Every fuzz target for a few seconds. Without the coverage feedback of a nightly compiler this finds little, but a
+/// target that no longer builds, or fails on its committed inputs, is noticed.
+pub(crate) fn fuzz_smoke(args: &[String]) -> Result<(), String> {
+    needs::to_fuzz()?;
+    let seconds = args.first().map_or("5", String::as_str);
+    let manifest = "--manifest-path=fuzz/Cargo.toml";
+    run(&mut cargo(&["build", manifest, "--locked", "--bins"]))?;
+    let metadata = output(&mut cargo(&["metadata", manifest, "--locked", "--no-deps", "--format-version=1"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
+    let targets: Vec<String> = metadata["packages"][0]["targets"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|target| target["name"].as_str().map(str::to_owned))
+        .collect();
+    if targets.is_empty() {
+        return Err("fuzz/Cargo.toml names no target".into());
+    }
+    for target in &targets {
+        println!("fuzzing {target} for {seconds} s");
+        let corpus = root().join("fuzz/regressions").join(target);
+        let limit = format!("-max_total_time={seconds}");
+        let mut fuzz = cargo(&["run", "--quiet", manifest, "--locked", "--bin", target, "--", &limit, "-verbosity=0"]);
+        // What the fuzzer finds goes into the first directory.
+        let found = std::env::temp_dir().join(format!("tortie-fuzz-{target}-{}", std::process::id()));
+        std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
+        fuzz.arg(&found);
+        if corpus.is_dir() {
+            fuzz.arg(corpus);
+        }
+        let result = run(&mut fuzz);
+        if result.is_ok() {
+            std::fs::remove_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
+        }
+        result?;
+    }
+    println!("{} fuzz targets: no find", targets.len());
+    Ok(())
+}
+
+/// Every benchmark once, small.
+pub(crate) fn bench_smoke() -> Result<(), String> {
+    needs::to_build()?;
+    run(&mut cargo(&["bench", "--locked", "--package", "tortie-benches", "--", "--test"]))
+}

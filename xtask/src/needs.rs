@@ -1,0 +1,75 @@
+//! What must be on the machine besides a Rust toolchain.
+
+use std::path::Path;
+
+use crate::shell;
+
+/// A program, and the Debian package that has it.
+struct Need {
+    program: &'static str,
+    package: &'static str,
+}
+
+const KERNEL_TOOLS: &[Need] = &[
+    Need { program: "iptables-nft-restore", package: "iptables" },
+    Need { program: "iptables-legacy-restore", package: "iptables" },
+    Need { program: "ipset", package: "ipset" },
+    Need { program: "ip", package: "iproute2" },
+    Need { program: "conntrack", package: "conntrack" },
+    Need { program: "unshare", package: "util-linux" },
+];
+
+const C_COMPILERS: &[Need] = &[Need { program: "cc", package: "gcc" }];
+const CXX_COMPILERS: &[Need] = &[Need { program: "c++", package: "g++" }];
+
+/// Installs what is missing for building.
+pub(crate) fn to_build() -> Result<(), String> {
+    install(C_COMPILERS)
+}
+
+/// Installs what is missing for running on the kernel.
+pub(crate) fn to_run() -> Result<(), String> {
+    to_build()?;
+    install(KERNEL_TOOLS)
+}
+
+/// Installs what is missing for the fuzz targets.
+pub(crate) fn to_fuzz() -> Result<(), String> {
+    to_build()?;
+    install(CXX_COMPILERS)
+}
+
+fn install(needs: &[Need]) -> Result<(), String> {
+    let mut packages: Vec<&str> = needs.iter().filter(|n| !is_installed(n.program)).map(|n| n.package).collect();
+    packages.dedup();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let list = packages.join(" ");
+    if !is_installed("apt-get") {
+        return Err(format!("please install: {list} (names of Debian packages)"));
+    }
+    println!("installing {list}");
+    let as_root = |args: &[&str]| {
+        let mut words = if is_root() { vec![] } else { vec!["sudo"] };
+        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+        words.extend(args);
+        shell::run(&mut shell::command(words[0], &words[1..]))
+    };
+    let mut args = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    args.extend(&packages);
+    // A new machine has no package lists; another may have good ones, and no network.
+    as_root(&args)
+        .or_else(|_| as_root(&["update", "-qq"]).and_then(|()| as_root(&args)))
+        .map_err(|error| format!("{list} cannot be installed: {error}"))
+}
+
+fn is_root() -> bool {
+    shell::output(&mut shell::command("id", &["-u"])).is_ok_and(|uid| uid.trim() == "0")
+}
+
+fn is_installed(program: &str) -> bool {
+    // Tools of the kernel live where an ordinary user's search path does not lead.
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(program).is_file())
+}

@@ -1,0 +1,172 @@
+//! What the compiler does not check.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::shell::{cargo, output, root};
+
+/// Which of our crates each one may use. Development dependencies are free.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("selector", &[]),
+    ("model", &["selector"]),
+    ("resources", &["model", "selector"]),
+    ("labelindex", &["model", "selector"]),
+    ("calc", &["model", "selector", "labelindex"]),
+    ("delta", &[]),
+    ("iptables", &["delta"]),
+    ("ipsets", &["delta"]),
+    ("rules", &["model", "iptables", "ipsets"]),
+    ("dataplane", &["model", "rules", "iptables", "ipsets", "delta"]),
+    ("datastore", &["model", "resources"]),
+    ("agent", &["model", "selector", "resources", "calc", "iptables", "ipsets", "rules", "dataplane", "datastore"]),
+];
+
+/// Crates that start programs, read clocks and files; the others must not.
+const EFFECTS: &[&str] = &["agent", "datastore", "testkit"];
+
+/// A default build of the agent has fewer crates than this, build dependencies and our own included.
+const MAX_CRATES: usize = 120;
+
+/// No file of code is longer than this.
+const MAX_LINES: usize = 800;
+
+/// Checks everything and lists what is wrong.
+pub(crate) fn run() -> Result<(), String> {
+    let mut wrong = Vec::new();
+    dependencies(&mut wrong)?;
+    crate_count(&mut wrong)?;
+    crates_on_disk(&mut wrong)?;
+    files(&mut wrong)?;
+    if wrong.is_empty() {
+        println!("tidy");
+        return Ok(());
+    }
+    Err(format!("not tidy:\n  {}", wrong.join("\n  ")))
+}
+
+fn dependencies(wrong: &mut Vec<String>) -> Result<(), String> {
+    let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
+    let allowed: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some(short) = name.strip_prefix("tortie-") else { continue };
+        let ours = package["dependencies"].as_array().into_iter().flatten().filter(|d| d["kind"].is_null());
+        let uses: BTreeSet<&str> =
+            ours.filter_map(|d| d["name"].as_str().and_then(|name| name.strip_prefix("tortie-"))).collect();
+        match allowed.get(short) {
+            Some(allowed) => {
+                for other in uses.iter().filter(|other| !allowed.contains(other)) {
+                    wrong.push(format!("{short} must not depend on {other}"));
+                }
+            }
+            None if matches!(short, "testkit" | "benches") => {}
+            None => wrong.push(format!("{short} is not in the table of allowed dependencies")),
+        }
+    }
+    Ok(())
+}
+
+fn crate_count(wrong: &mut Vec<String>) -> Result<(), String> {
+    let tree = ["tree", "--locked", "--package", "tortie-agent", "--edges", "normal,build", "--prefix", "none"];
+    let tree = output(&mut cargo(&tree))?;
+    let crates: BTreeSet<&str> =
+        tree.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| !name.starts_with('[')).collect();
+    if crates.len() >= MAX_CRATES {
+        wrong.push(format!("a default build has {} crates; the limit is {MAX_CRATES}", crates.len()));
+    }
+    for heavy in ["tokio", "kube", "k8s-openapi"] {
+        if crates.contains(heavy) {
+            wrong.push(format!("a default build contains {heavy}"));
+        }
+    }
+    Ok(())
+}
+
+fn crates_on_disk(wrong: &mut Vec<String>) -> Result<(), String> {
+    let architecture = read(&root().join("ARCHITECTURE.md"))?;
+    for folder in list(&root().join("crates"))? {
+        let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if !architecture.contains(&format!("`{name}`")) {
+            wrong.push(format!("ARCHITECTURE.md does not name the crate `{name}`"));
+        }
+        if name == "testkit" {
+            continue;
+        }
+        if !folder.join("README.md").is_file() {
+            wrong.push(format!("crates/{name} has no README.md"));
+        }
+        let lib = read(&folder.join("src/lib.rs"))?;
+        if !lib.contains("#![forbid(unsafe_code)]") {
+            wrong.push(format!("crates/{name}/src/lib.rs does not forbid unsafe code"));
+        }
+        if !EFFECTS.contains(&name.as_str()) && lib.contains("clippy::disallowed_methods") {
+            wrong.push(format!("crates/{name} gives itself leave to do I/O"));
+        }
+    }
+    Ok(())
+}
+
+fn files(wrong: &mut Vec<String>) -> Result<(), String> {
+    let mut folders: Vec<PathBuf> = ["crates", "benches", "xtask", "fuzz"].map(|folder| root().join(folder)).into();
+    while let Some(folder) = folders.pop() {
+        for path in list(&folder)? {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            if path.is_dir() {
+                if !matches!(name.as_str(), "target" | "testdata" | "corpus" | "artifacts" | "regressions") {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                file(&path, wrong)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn file(path: &Path, wrong: &mut Vec<String>) -> Result<(), String> {
+    let text = read(path)?;
+    let shown = path.strip_prefix(root()).unwrap_or(path).display().to_string();
+    if text.lines().count() > MAX_LINES {
+        wrong.push(format!("{shown} has {} lines; the limit is {MAX_LINES}", text.lines().count()));
+    }
+    if shown.starts_with("xtask/") {
+        return Ok(());
+    }
+    for (number, line) in text.lines().enumerate() {
+        let number = number + 1;
+        if ["todo!(", "unimplemented!(", "FIXME", "XXX"].iter().any(|mark| line.contains(mark)) {
+            wrong.push(format!("{shown}:{number}: unfinished"));
+        }
+        if line.trim_start().starts_with("pub type ") && line.contains("= String;") {
+            wrong.push(format!("{shown}:{number}: a name deserves a type of its own"));
+        }
+        if line.trim_start().starts_with("#[ignore") && !line.contains("= \"") {
+            wrong.push(format!("{shown}:{number}: a test is ignored without a reason"));
+        }
+        if line.ends_with(' ') || line.ends_with('\t') {
+            wrong.push(format!("{shown}:{number}: blank at the end of the line"));
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_workspace_is_tidy() {
+        super::run().unwrap();
+    }
+}
