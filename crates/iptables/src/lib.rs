@@ -74,3 +74,7 @@ pub use values::{
     ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidNet, InvalidRate, Net, PortList, PortRange,
     Protocol, Rate, RateUnit,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -328,3 +328,6 @@ pub(crate) const fn word(direction: Direction) -> &'static str {
         Direction::Egress => "egress",
     }
 }
+
+#[cfg(test)]
+mod tests;

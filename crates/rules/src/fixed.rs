@@ -95,3 +95,6 @@ mod protocol {
     pub(super) const UDP: Protocol = Protocol::Number(17);
     pub(super) const ICMPV6: Protocol = Protocol::Number(58);
 }
+
+#[cfg(test)]
+mod tests;

@@ -133,3 +133,6 @@ impl Renderer {
         Chain::new(group.chain, rules)
     }
 }
+
+#[cfg(test)]
+mod tests;

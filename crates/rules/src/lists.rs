@@ -140,3 +140,6 @@ fn by_text(map: &BTreeMap<IpAddr, IpAddr>) -> Vec<(&IpAddr, &IpAddr)> {
     entries.sort_by_cached_key(|(key, _)| key.to_string());
     entries
 }
+
+#[cfg(test)]
+mod tests;

@@ -87,3 +87,6 @@ impl Marks {
         self.scratch0 | self.scratch1
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,7 +34,7 @@ pub(super) fn nat_map(json: &Value) -> BTreeMap<IpAddr, IpAddr> {
 fn fixed_chains() {
     let json = load::rules_json();
     let mut without_wireguard = 0;
-    for (config, renderer, recorded) in configs(&json) {
+    for (config, renderer, recorded) in configs(json) {
         for (family, recorded) in by_family(recorded) {
             for (table, field) in
                 [(Table::Raw, "raw"), (Table::Mangle, "mangle"), (Table::Nat, "nat"), (Table::Filter, "filter")]
@@ -64,7 +64,7 @@ fn fixed_chains() {
 fn wireguard_incoming_mark() {
     let json = load::rules_json();
     let mut compared = 0;
-    for (config, renderer, recorded) in configs(&json) {
+    for (config, renderer, recorded) in configs(json) {
         for (family, recorded) in by_family(recorded) {
             let raw = renderer.fixed_chains(Table::Raw, family);
             let ours = raw.iter().find(|ours| ours.name == chain::WIREGUARD_INCOMING_MARK);
@@ -81,7 +81,7 @@ fn wireguard_incoming_mark() {
 #[test]
 fn forward_append_rules() {
     let json = load::rules_json();
-    for (config, renderer, recorded) in configs(&json) {
+    for (config, renderer, recorded) in configs(json) {
         let hooks = renderer.hooks();
         let append =
             hooks.iter().find(|hook| hook.table == Table::Filter && hook.position == HookPosition::Append).unwrap();
@@ -97,7 +97,7 @@ fn forward_append_rules() {
 fn nat_chains() {
     let json = load::rules_json();
     let mut v4_address_in_v6_table = 0;
-    for (config, renderer, recorded) in configs(&json) {
+    for (config, renderer, recorded) in configs(json) {
         for (family, recorded) in by_family(recorded) {
             assert_chain(config, &renderer.nat_outgoing(false, family), &recorded["nat_outgoing_inactive"]);
             for (features, field) in
@@ -130,7 +130,7 @@ fn text_of(value: &Value) -> &str {
 #[test]
 fn list_chains() {
     let json = load::rules_json();
-    for (config, renderer, recorded) in configs(&json) {
+    for (config, renderer, recorded) in configs(json) {
         for (family, recorded) in by_family(recorded) {
             let chain = renderer.cidr_block(blocked_cidrs(), family);
             assert_chains(config, &[chain], list(&recorded["blocked_cidrs"]));
@@ -154,7 +154,7 @@ pub(super) fn dscp_rules() -> Vec<DscpRule> {
 fn dscp_has_one_rule_for_each_address() {
     let json = load::rules_json();
     let mut compared = 0;
-    for (_, renderer, recorded) in configs(&json) {
+    for (_, renderer, recorded) in configs(json) {
         let ours: Vec<String> = renderer
             .egress_dscp(&dscp_rules())
             .rules
@@ -184,7 +184,7 @@ fn dscp_has_one_rule_for_each_address() {
 #[test]
 fn dispatch_chains() {
     let json = load::rules_json();
-    for (config, renderer, recorded) in configs(&json) {
+    for (config, renderer, recorded) in configs(json) {
         let dispatch = recorded["dispatch"].as_object().unwrap();
         assert_eq!(dispatch.len(), 5);
         for (input, recorded) in dispatch {
@@ -215,7 +215,7 @@ fn dispatch_chains() {
 fn workload_endpoints() {
     let json = load::rules_json();
     let mut compared = 0;
-    for (config, renderer, recorded) in configs(&json) {
+    for (config, renderer, recorded) in configs(json) {
         for recorded in list(&recorded["workload_endpoints"]) {
             let input = &json["endpoint_inputs"][usize::try_from(load::number(&recorded["input"])).unwrap()];
             let tiers = load::tiers(&input["tiers"]);
@@ -251,7 +251,7 @@ fn host_endpoints() {
     let interface = IfaceName::from(text(&input["iface"]));
     let (tiers, forward) = (load::tiers(&input["tiers"]), load::tiers(&input["forward_tiers"]));
     let profiles = load::profiles(&input["profiles"]);
-    for (config, renderer, recorded) in configs(&json) {
+    for (config, renderer, recorded) in configs(json) {
         let check = |chains: &[Chain], field: &str| {
             assert_chains(&format!("{config} {field}"), chains, list(&recorded[field]));
         };

@@ -1,7 +1,7 @@
 //! From the recorded JSON to our types.
 
 use std::io::Read as _;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -17,12 +17,14 @@ use crate::{
     PolicyGroup, RulesConfig, TierGroups, TunnelConfig,
 };
 
-pub(super) fn rules_json() -> Value {
-    unpack(include_bytes!("../../testdata/rules.json.gz"))
+pub(super) fn rules_json() -> &'static Value {
+    static JSON: LazyLock<Value> = LazyLock::new(|| unpack(include_bytes!("../../testdata/rules.json.gz")));
+    &JSON
 }
 
-pub(super) fn names_json() -> Value {
-    unpack(include_bytes!("../../testdata/names.json.gz"))
+pub(super) fn names_json() -> &'static Value {
+    static JSON: LazyLock<Value> = LazyLock::new(|| unpack(include_bytes!("../../testdata/names.json.gz")));
+    &JSON
 }
 
 fn unpack(packed: &[u8]) -> Value {

@@ -126,7 +126,7 @@ fn whole_tables() {
                     let [call] = calls else { panic!("{} calls", calls.len()) };
                     let mut theirs = load::strings(&call["input_lines"]);
                     theirs.sort();
-                    let mut ours = restore_lines(&renderer, table, &desired(&json, &renderer, table, family, recorded));
+                    let mut ours = restore_lines(&renderer, table, &desired(json, &renderer, table, family, recorded));
                     // The two chains that differ on purpose are compared where they are rendered.
                     for (differs, name) in [
                         (table == Table::Mangle, chain::EGRESS_DSCP),

@@ -16,7 +16,7 @@ use tortie_model::{
 
 use self::walk::{Packet, Verdict, is_in, walk};
 use super::{Instead, InvalidCondition};
-use crate::{DenyAction, Marks, Renderer, RulesConfig};
+use crate::{DenyAction, LogConfig, Marks, Renderer, RulesConfig};
 
 fn renderer() -> Renderer {
     Renderer::new(RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap())
@@ -383,6 +383,27 @@ fn deny_follows_the_configuration() {
     let rules = vec![(tcp_rule(RuleAction::Deny), RuleSets::default())];
     let chains = Renderer::new(config).policy(&id(), &policy(rules), Family::V4).unwrap();
     assert_eq!(chains.inbound.rules[1].action, Some(DenyAction::Reject.action()));
+}
+
+#[test]
+fn log_prefixes_are_filled_in() {
+    let prefix = |format: &str| {
+        let log = LogConfig { prefix: format.to_owned(), limit: None };
+        let config = RulesConfig { log, ..renderer().config().clone() };
+        let chains = Renderer::new(config).policy(
+            &id(),
+            &policy(vec![(tcp_rule(RuleAction::Log), RuleSets::default())]),
+            Family::V4,
+        );
+        match chains.unwrap().inbound.rules.swap_remove(0).action {
+            Some(Action::Log(prefix)) => prefix.as_str().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(prefix(""), "calico-packet");
+    assert_eq!(prefix("%t|%k|%n|%p"), "default|np|web|ns/web");
+    assert_eq!(prefix("100% %x %%t %"), "100% %x %default %");
+    assert_eq!(prefix("a\"b\\"), "a_b_");
 }
 
 /// The worked example: eight port ranges and a named port, two source networks, two excluded ones.

@@ -1,0 +1,180 @@
+//! What the recorded configurations do not cover: IPVS, Istio, failsafes for some networks only.
+
+use tortie_iptables::{Action, Chain, Features, HookPosition, MarkBits, PortRange, Protocol, Table, write_rest};
+use tortie_model::Family;
+
+use crate::{FailsafePort, IpvsConfig, Marks, Renderer, RulesConfig};
+
+fn config() -> RulesConfig {
+    RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap()
+}
+
+fn lines(chains: &[Chain], name: &str) -> Vec<String> {
+    let chain = chains.iter().find(|chain| chain.name.as_str() == name).unwrap();
+    let line = |rule| {
+        let mut text = String::new();
+        write_rest(rule, &Features::ALL, &mut text);
+        text
+    };
+    chain.rules.iter().map(line).collect()
+}
+
+fn ipvs() -> Renderer {
+    let node_ports = vec![PortRange::new(30030, 30040).unwrap(), PortRange::single(30000)];
+    Renderer::new(RulesConfig {
+        marks: Marks::allocate(Marks::DEFAULT_MASK, false, true).unwrap(),
+        ipvs: Some(IpvsConfig { node_ports }),
+        ..config()
+    })
+}
+
+/// As `felix/rules/static_test.go` expects with `KubeIPVSSupportEnabled`.
+#[test]
+fn ipvs_chains() {
+    let filter = ipvs().fixed_chains(Table::Filter, Family::V6);
+    assert_eq!(
+        lines(&filter, "cali-forward-check"),
+        [
+            "-m conntrack --ctstate RELATED,ESTABLISHED --jump RETURN",
+            "-m comment --comment \"To kubernetes NodePort service\" -p tcp -m multiport \
+             --destination-ports 30030:30040,30000 -m set --match-set cali60this-host dst \
+             --goto cali-set-endpoint-mark",
+            "-m comment --comment \"To kubernetes NodePort service\" -p udp -m multiport \
+             --destination-ports 30030:30040,30000 -m set --match-set cali60this-host dst \
+             --goto cali-set-endpoint-mark",
+            "-m comment --comment \"To kubernetes service\" -m set ! --match-set cali60this-host dst \
+             --jump cali-set-endpoint-mark",
+        ]
+    );
+    assert_eq!(
+        lines(&filter, "cali-forward-endpoint-mark"),
+        [
+            "-m mark ! --mark 0x200000/0xffe00000 --jump cali-from-endpoint-mark",
+            "--out-interface cali+ --jump cali-to-wl-dispatch",
+            "--jump cali-to-hep-forward",
+            "--jump MARK --set-mark 0/0xffe00000",
+            "-m comment --comment \"Policy explicitly accepted packet.\" -m mark --mark 0x10000/0x10000 --jump ACCEPT",
+        ]
+    );
+    assert_eq!(
+        lines(&filter, "cali-INPUT")[..4],
+        [
+            "--jump MARK --set-mark 0/0xffe00000",
+            "--jump cali-forward-check",
+            "-m mark ! --mark 0/0xffe00000 --jump RETURN",
+            "--in-interface cali+ --goto cali-wl-to-host",
+        ]
+    );
+    assert_eq!(lines(&filter, "cali-OUTPUT")[1], "-m mark ! --mark 0/0xffe00000 --goto cali-forward-endpoint-mark");
+    let mangle = ipvs().fixed_chains(Table::Mangle, Family::V4);
+    assert_eq!(lines(&mangle, "cali-POSTROUTING")[2], "-m mark ! --mark 0/0xffe00000 --jump RETURN");
+}
+
+#[test]
+fn istio_mesh_traffic_gets_its_dscp_value() {
+    let renderer = Renderer::new(RulesConfig { istio_dscp: Some(23), ..config() });
+    assert_eq!(
+        lines(&renderer.fixed_chains(Table::Mangle, Family::V4), "cali-POSTROUTING")[0],
+        "-p tcp -m conntrack --ctstate NEW --out-interface cali+ -m set --match-set cali40all-istio-weps dst \
+         -m set --match-set cali40all-istio-weps src --jump DSCP --set-dscp 23"
+    );
+}
+
+#[test]
+fn failsafes_for_networks() {
+    let port = |protocol, port, net: &str| FailsafePort { protocol, port, net: net.parse().ok() };
+    let renderer = Renderer::new(RulesConfig {
+        failsafe_inbound: vec![
+            port(Protocol::Tcp, 22, "10.0.0.0/8"),
+            port(Protocol::Udp, 68, "fd00::/64"),
+            port(Protocol::Tcp, 179, ""),
+        ],
+        failsafe_outbound: vec![port(Protocol::Udp, 53, "192.0.2.1")],
+        ..config()
+    });
+    let raw = renderer.fixed_chains(Table::Raw, Family::V4);
+    assert_eq!(
+        lines(&raw, "cali-failsafe-in"),
+        [
+            "-p tcp -m multiport --destination-ports 22 --source 10.0.0.0/8 --jump ACCEPT",
+            "-p tcp -m multiport --destination-ports 179 --jump ACCEPT",
+            "-p udp -m multiport --source-ports 53 --source 192.0.2.1 --jump ACCEPT",
+        ]
+    );
+    assert_eq!(
+        lines(&raw, "cali-failsafe-out"),
+        [
+            "-p udp -m multiport --destination-ports 53 --destination 192.0.2.1 --jump ACCEPT",
+            "-p tcp -m multiport --source-ports 22 --destination 10.0.0.0/8 --jump ACCEPT",
+            "-p tcp -m multiport --source-ports 179 --jump ACCEPT",
+        ]
+    );
+    let filter = renderer.fixed_chains(Table::Filter, Family::V6);
+    assert_eq!(
+        lines(&filter, "cali-failsafe-in"),
+        [
+            "-p udp -m multiport --destination-ports 68 --source fd00::/64 --jump ACCEPT",
+            "-p tcp -m multiport --destination-ports 179 --jump ACCEPT",
+        ]
+    );
+    assert_eq!(lines(&filter, "cali-failsafe-out"), [""; 0]);
+}
+
+/// Every chain that some fixed chain leads to is either fixed or one that a manager always provides.
+#[test]
+fn fixed_chains_lead_somewhere() {
+    for renderer in [Renderer::new(config()), ipvs()] {
+        for (table, provided) in [
+            (Table::Raw, vec!["cali-rpf-skip", "cali-from-host-endpoint", "cali-to-host-endpoint"]),
+            (Table::Mangle, vec!["cali-egress-dscp", "cali-from-host-endpoint", "cali-to-host-endpoint"]),
+            (Table::Nat, vec!["cali-fip-dnat", "cali-fip-snat", "cali-nat-outgoing"]),
+            (
+                Table::Filter,
+                vec![
+                    "cali-from-wl-dispatch",
+                    "cali-to-wl-dispatch",
+                    "cali-from-host-endpoint",
+                    "cali-to-host-endpoint",
+                    "cali-from-hep-forward",
+                    "cali-to-hep-forward",
+                    "cali-cidr-block",
+                    "cali-set-endpoint-mark",
+                    "cali-from-endpoint-mark",
+                ],
+            ),
+        ] {
+            let fixed = renderer.fixed_chains(table, Family::V4);
+            let hooks = renderer.hooks().into_iter().filter(|hook| hook.table == table);
+            let hooked = hooks.flat_map(|hook| hook.rules).filter_map(|rule| rule.target());
+            for target in fixed.iter().flat_map(Chain::targets).chain(hooked) {
+                assert!(
+                    provided.contains(&target.as_str()) || fixed.iter().any(|chain| chain.name == target),
+                    "{table}: {target}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn marks_are_written_within_the_mask_only() {
+    let marks = Marks::allocate(0x0ff0_0000, true, true).unwrap();
+    let renderer = Renderer::new(RulesConfig { marks, ipvs: Some(IpvsConfig { node_ports: vec![] }), ..config() });
+    let hooks = renderer.hooks().into_iter().flat_map(|hook| hook.rules);
+    let fixed = Table::ALL.iter().flat_map(|table| renderer.fixed_chains(*table, Family::V4));
+    for rule in fixed.flat_map(|chain| chain.rules).chain(hooks) {
+        let written = rule.action.as_ref().and_then(Action::mark_written).map_or(0, MarkBits::get);
+        assert_eq!(written & !0x0ff0_0000, 0, "{rule:?}");
+    }
+}
+
+#[test]
+fn only_masquerading_and_the_forward_verdict_are_appended() {
+    let appended: Vec<String> = Renderer::new(config())
+        .hooks()
+        .iter()
+        .filter(|hook| hook.position == HookPosition::Append)
+        .map(|hook| format!("{} {}", hook.table, hook.kernel_chain))
+        .collect();
+    assert_eq!(appended, ["nat POSTROUTING", "filter FORWARD"]);
+}
