@@ -1,5 +1,27 @@
 //! Kubernetes and Calico resources as people write them: decoding, validation with field paths, conversion to the model.
 //!
+//! Read a manifest:
+//!
+//! ```
+//! use tortie_model::LabelInterner;
+//! use tortie_resources::manifest::{self, Format, Options, Outcome};
+//!
+//! let text = "
+//! apiVersion: networking.k8s.io/v1
+//! kind: NetworkPolicy
+//! metadata: {name: web, namespace: shop}
+//! spec:
+//!   podSelektor: {}
+//! ";
+//! let manifest = manifest::read(text, Format::Yaml, &Options::default(), &mut LabelInterner::new());
+//! let policy = &manifest.resources[0];
+//! assert_eq!(policy.subject, "NetworkPolicy/shop/web");
+//! assert!(matches!(policy.outcome, Outcome::Invalid { substitute: None }));
+//! let first = &policy.problems[0];
+//! assert_eq!(first.position.to_string(), "6:3");
+//! assert_eq!(first.to_string(), "spec.podSelektor: is not a known field; is `podSelector` meant?");
+//! ```
+//!
 //! Decode an object as the datastore has it:
 //!
 //! ```
@@ -17,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 mod k8s;
+pub mod manifest;
 pub mod path;
 mod problem;
 mod scalar;

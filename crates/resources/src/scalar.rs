@@ -174,12 +174,6 @@ pub(crate) fn parse_dscp(text: &str) -> Option<u8> {
     }
 }
 
-/// Labels given as a mapping.
-pub(crate) fn labels(cursor: Cursor<'_, '_>, interner: &mut LabelInterner, sink: &mut Sink) -> Labels {
-    let pairs = cursor.text_map(sink);
-    interned(&cursor, pairs, interner, sink)
-}
-
 /// Labels from pairs; `cursor` is blamed if they cannot be held.
 pub(crate) fn interned<K: AsRef<str>, V: AsRef<str>>(
     cursor: &Cursor<'_, '_>,

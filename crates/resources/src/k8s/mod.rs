@@ -1,5 +1,16 @@
 //! The kinds of Kubernetes.
 
+mod label_selector;
+mod namespace;
+mod network_policy;
+mod node;
+mod pod;
+mod ports;
+mod qos;
 mod service;
 
-pub(crate) use service::{endpoint_slice, service};
+pub(crate) use namespace::{namespace, service_account};
+pub(crate) use network_policy::{network_policy, substitute_policy};
+pub(crate) use node::node;
+pub(crate) use pod::pod;
+pub(crate) use service::{endpoint_slice, endpoint_slice_resource, service, service_resource};

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tortie_model::{EndpointSlice, EndpointSlicePort, NamedProtocol, NamespacedName, Service, ServicePort};
+use tortie_model::{EndpointSlice, EndpointSlicePort, Key, NamedProtocol, NamespacedName, Service, ServicePort, Value};
 
+use crate::manifest::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 
@@ -86,4 +87,20 @@ fn slice_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EndpointSlicePo
         None => None,
     };
     Some(EndpointSlicePort { protocol, port })
+}
+
+/// Converts a `Service`.
+pub(crate) fn service_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    let value = service(object.map, sink);
+    Some(vec![(Key::Service(name_of(object)), Value::Service(value.into()))])
+}
+
+/// Converts an `EndpointSlice`.
+pub(crate) fn endpoint_slice_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    let value = endpoint_slice(&object.id.namespace, object.map, sink);
+    Some(vec![(Key::EndpointSlice(name_of(object)), Value::EndpointSlice(value.into()))])
+}
+
+fn name_of(object: &Object<'_, '_>) -> NamespacedName {
+    NamespacedName::new(Arc::clone(&object.id.namespace), Arc::clone(&object.id.name))
 }

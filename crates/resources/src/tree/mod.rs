@@ -4,12 +4,14 @@
 
 mod cursor;
 mod json;
+mod yaml;
 
 use std::borrow::Cow;
 use std::fmt;
 
 pub(crate) use cursor::{Cursor, Map, Sink};
 pub(crate) use json::parse as parse_json;
+pub(crate) use yaml::parse as parse_yaml;
 
 /// A place in a text; lines and columns are counted from 1, columns in characters. 0:0 is nowhere in particular.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,7 +8,7 @@ use tortie_model::{
 };
 
 use crate::scalar::{self, Spelling};
-use crate::tree::{Cursor, Map, Sink};
+use crate::tree::{Map, Sink};
 
 pub(super) fn policy(map: Map<'_, '_>, tier: Option<TierName>, sink: &mut Sink) -> Policy {
     let tier = tier.or_else(|| map.text("tier", sink).filter(|t| !t.is_empty()).map(TierName::from));

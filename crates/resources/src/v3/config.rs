@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tortie_model::{BgpConfiguration, ConfigName, ScopedConfig};
+use tortie_model::{BgpConfiguration, ConfigName, HostConfigKey, Hostname, Key, ScopedConfig, Value};
 use tortie_selector::Selector;
 
 use super::felix_fields::FIELDS;
+use crate::manifest::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
 
@@ -116,6 +117,55 @@ pub(crate) fn bgp_configuration(map: Map<'_, '_>, sink: &mut Sink) -> BgpConfigu
         local_workload_peering_ip_v4: spec.text_or_empty("localWorkloadPeeringIPV4", sink).into(),
         local_workload_peering_ip_v6: spec.text_or_empty("localWorkloadPeeringIPV6", sink).into(),
     }
+}
+
+/// Converts a `FelixConfiguration`: `default` is for all nodes, `node.NAME` for one, any other for those it selects.
+pub(crate) fn felix_configuration(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    let name = &*object.id.name;
+    let host = name.strip_prefix("node.").filter(|host| !host.is_empty()).map(Hostname::from);
+    if host.is_none() && name != "default" {
+        let config = scoped_config(object.map, sink);
+        return Some(vec![(Key::ScopedConfig(name.into()), Value::ScopedConfig(config.into()))]);
+    }
+    let parameters = felix_parameters(object.map, sink);
+    let key = |name: ConfigName| match &host {
+        Some(host) => Key::HostConfig(HostConfigKey { host: host.clone(), name }),
+        None => Key::GlobalConfig(name),
+    };
+    Some(parameters.into_iter().map(|(name, value)| (key(name), Value::Config(value))).collect())
+}
+
+/// Converts the `ClusterInformation` called `default`
+/// (`libcalico-go/lib/backend/syncersv1/updateprocessors/configurationprocessor.go`).
+pub(crate) fn cluster_information(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    if &*object.id.name != "default" {
+        object.root.warn(sink, "has no effect: only the one called `default` is used");
+        return Some(Vec::new());
+    }
+    let mut contributions = Vec::new();
+    if let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) {
+        spec.expect_only(&["clusterGUID", "clusterType", "calicoVersion", "datastoreReady", "variant"], sink);
+        for (field, parameter) in [
+            ("clusterGUID", "ClusterGUID"),
+            ("clusterType", "ClusterType"),
+            ("calicoVersion", "CalicoVersion"),
+            ("variant", "Variant"),
+        ] {
+            if let Some(text) = spec.text(field, sink).filter(|text| !text.is_empty()) {
+                contributions.push((Key::GlobalConfig(parameter.into()), Value::Config(text.into())));
+            }
+        }
+        if let Some(ready) = spec.field("datastoreReady").and_then(|ready| ready.boolean(sink)) {
+            contributions.push((Key::Ready, Value::Ready(ready)));
+        }
+    }
+    Some(contributions)
+}
+
+/// Converts a `BGPConfiguration`.
+pub(crate) fn bgp_configuration_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    let configuration = bgp_configuration(object.map, sink);
+    Some(vec![(Key::BgpConfiguration((&*object.id.name).into()), Value::BgpConfiguration(configuration.into()))])
 }
 
 fn capitalised(name: &str) -> String {

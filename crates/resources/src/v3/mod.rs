@@ -1,10 +1,22 @@
 //! The kinds of `projectcalico.org/v3`.
 
 mod config;
+mod endpoint;
 mod felix_fields;
 mod node;
+mod policy;
+mod pool;
 mod profile;
+pub(crate) mod rule;
+pub(crate) mod selectors;
+mod sets;
 
-pub(crate) use config::{bgp_configuration, scoped_config};
-pub(crate) use node::node;
-pub(crate) use profile::profile_labels;
+pub(crate) use config::{
+    bgp_configuration, bgp_configuration_resource, cluster_information, felix_configuration, scoped_config,
+};
+pub(crate) use endpoint::{host_endpoint, not_inherited, workload_endpoint};
+pub(crate) use node::{NodeFacts, calico_node, node, node_contributions};
+pub(crate) use policy::{Staged, policy, policy_key, staged_action, stored_policy_name, substitute_policy, tier};
+pub(crate) use pool::ip_pool;
+pub(crate) use profile::{profile, profile_labels};
+pub(crate) use sets::network_set;

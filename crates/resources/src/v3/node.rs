@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use tortie_model::{LabelInterner, Node, NodeAddress, NodeAddressKind, NodeBgp};
+use tortie_model::{
+    ConfigName, Family, HostConfigKey, Hostname, Key, LabelInterner, Node, NodeAddress, NodeAddressKind, NodeBgp,
+    Value, Wireguard,
+};
 
+use crate::manifest::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
 
@@ -65,4 +69,118 @@ fn address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<NodeAddress> {
         _ => return None,
     };
     Some(NodeAddress { address, kind })
+}
+
+/// What a node contributes besides itself: addresses of tunnels, and `WireGuard` keys.
+#[derive(Default)]
+pub(crate) struct NodeFacts<'n> {
+    pub(crate) ipip_address: &'n str,
+    pub(crate) vxlan_address: &'n str,
+    pub(crate) vxlan_mac: &'n str,
+    pub(crate) vxlan_address_v6: &'n str,
+    pub(crate) vxlan_mac_v6: &'n str,
+    pub(crate) wireguard_address: &'n str,
+    pub(crate) wireguard_address_v6: &'n str,
+    pub(crate) wireguard_key: &'n str,
+    pub(crate) wireguard_key_v6: &'n str,
+}
+
+/// Everything that a node contributes (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixnodeprocessor.go`).
+pub(crate) fn node_contributions(
+    object: &Object<'_, '_>,
+    node: Node,
+    facts: &NodeFacts<'_>,
+    sink: &mut Sink,
+) -> Contributions {
+    let host = Hostname::new(Arc::clone(&object.id.name));
+    let mut contributions = vec![(Key::Node(host.clone()), Value::Node(node.into()))];
+    for (name, value) in [
+        ("IpInIpTunnelAddr", facts.ipip_address),
+        ("IPv4VXLANTunnelAddr", facts.vxlan_address),
+        ("VXLANTunnelMACAddr", facts.vxlan_mac),
+        ("IPv6VXLANTunnelAddr", facts.vxlan_address_v6),
+        ("VXLANTunnelMACAddrV6", facts.vxlan_mac_v6),
+    ] {
+        if !value.is_empty() {
+            let key = HostConfigKey { host: host.clone(), name: ConfigName::from(name) };
+            contributions.push((Key::HostConfig(key), Value::Config(value.into())));
+        }
+    }
+    let mut key = |text: &str| {
+        let valid = is_wireguard_key(text);
+        if !valid && !text.is_empty() {
+            object.root.warn(sink, format!("`{text}` is not a WireGuard public key; it is not used"));
+        }
+        Arc::from(if valid { text } else { "" })
+    };
+    let wireguard = Wireguard {
+        public_key: key(facts.wireguard_key),
+        public_key_v6: key(facts.wireguard_key_v6),
+        ipv4_address: facts.wireguard_address.parse().ok(),
+        ipv6_address: facts.wireguard_address_v6.parse().ok(),
+    };
+    if wireguard != Wireguard::default() {
+        contributions.push((Key::Wireguard(host), Value::Wireguard(wireguard.into())));
+    }
+    contributions
+}
+
+/// 32 bytes in base64.
+fn is_wireguard_key(text: &str) -> bool {
+    text.len() == 44
+        && text.ends_with('=')
+        && text[..43].bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
+}
+
+/// Converts a `Node` of `projectcalico.org/v3`.
+pub(crate) fn calico_node(
+    object: &Object<'_, '_>,
+    labels: &mut LabelInterner,
+    sink: &mut Sink,
+) -> Option<Contributions> {
+    let mut facts = NodeFacts::default();
+    if let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) {
+        spec.expect_only(
+            &[
+                "bgp",
+                "ipv4VXLANTunnelAddr",
+                "vxlanTunnelMACAddr",
+                "ipv6VXLANTunnelAddr",
+                "vxlanTunnelMACAddrV6",
+                "orchRefs",
+                "wireguard",
+                "addresses",
+                "interfaces",
+            ],
+            sink,
+        );
+        facts.vxlan_address = spec.text_or_empty("ipv4VXLANTunnelAddr", sink);
+        facts.vxlan_mac = spec.text_or_empty("vxlanTunnelMACAddr", sink);
+        facts.vxlan_address_v6 = spec.text_or_empty("ipv6VXLANTunnelAddr", sink);
+        facts.vxlan_mac_v6 = spec.text_or_empty("vxlanTunnelMACAddrV6", sink);
+        if let Some(bgp) = spec.field("bgp").and_then(|bgp| bgp.map(sink)) {
+            if bgp.is_empty() {
+                bgp.error(sink, "must not be empty");
+            }
+            for (name, family) in [("ipv4Address", Family::V4), ("ipv6Address", Family::V6)] {
+                if let Some(field) = bgp.field(name) {
+                    let net = scalar::cidr(field, sink);
+                    if net.is_some_and(|net| net.family() != family) {
+                        field.error(sink, format!("is not an IPv{} network", family.number()));
+                    }
+                }
+            }
+            facts.ipip_address = bgp.text_or_empty("ipv4IPIPTunnelAddr", sink);
+        }
+        if let Some(wireguard) = spec.field("wireguard").and_then(|field| field.map(sink)) {
+            facts.wireguard_address = wireguard.text_or_empty("interfaceIPv4Address", sink);
+            facts.wireguard_address_v6 = wireguard.text_or_empty("interfaceIPv6Address", sink);
+        }
+    }
+    if let Some(status) = object.map.field("status").and_then(|status| status.map(sink)) {
+        facts.wireguard_key = status.text_or_empty("wireguardPublicKey", sink);
+        facts.wireguard_key_v6 = status.text_or_empty("wireguardPublicKeyV6", sink);
+    }
+    let node = node(&object.root, object.map, labels, sink);
+    Some(node_contributions(object, node, &facts, sink))
 }

@@ -1,7 +1,11 @@
 //! Profiles.
 
-use tortie_model::{LabelInterner, Profile};
+use std::sync::Arc;
 
+use tortie_model::{Key, LabelInterner, Profile, ProfileName, ProfileRules, Value};
+
+use super::rule::{Place, rules};
+use crate::manifest::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 
@@ -18,4 +22,21 @@ pub(crate) fn profile_labels(
         None => Vec::new(),
     };
     Profile { labels: scalar::interned(root, pairs, labels, sink) }
+}
+
+/// Converts a `Profile` to its rules and its labels.
+pub(crate) fn profile(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
+    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    let profile = profile_labels(&object.root, object.map, labels, sink);
+    let mut profile_rules = ProfileRules::default();
+    if let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) {
+        spec.only(&["ingress", "egress", "labelsToApply"], sink);
+        profile_rules.inbound = rules(spec, "ingress", Place { namespace: "", ingress: true }, sink).into();
+        profile_rules.outbound = rules(spec, "egress", Place { namespace: "", ingress: false }, sink).into();
+    }
+    let name = ProfileName::new(Arc::clone(&object.id.name));
+    Some(vec![
+        (Key::ProfileRules(name.clone()), Value::ProfileRules(profile_rules.into())),
+        (Key::Profile(name), Value::Profile(profile)),
+    ])
 }

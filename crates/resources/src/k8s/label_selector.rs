@@ -1,0 +1,79 @@
+//! Label selectors of Kubernetes, as selectors of endpoints.
+
+use std::fmt::Write as _;
+
+use crate::manifest::{is_label_name, is_label_value};
+use crate::tree::{Cursor, Map, Sink};
+use crate::v3::selectors::ORCHESTRATOR_LABEL;
+
+/// What a pod selector selects: pods, and of them those that fit. Absent, it selects all pods.
+pub(super) fn of_pods(field: Option<Cursor<'_, '_>>, sink: &mut Sink) -> String {
+    let mut terms = vec![format!("{ORCHESTRATOR_LABEL} == 'k8s'")];
+    if let Some(map) = field.and_then(|field| field.map(sink)) {
+        terms.extend(requirements(map, sink));
+    }
+    terms.join(" && ")
+}
+
+/// What a namespace selector selects, in terms of the labels of namespaces; an empty one selects all of them.
+pub(super) fn of_namespaces(field: Cursor<'_, '_>, sink: &mut Sink) -> String {
+    let terms = field.map(sink).map(|map| requirements(map, sink)).unwrap_or_default();
+    if terms.is_empty() { "all()".into() } else { terms.join(" && ") }
+}
+
+fn requirements(map: Map<'_, '_>, sink: &mut Sink) -> Vec<String> {
+    map.only(&["matchLabels", "matchExpressions"], sink);
+    let mut terms = Vec::new();
+    if let Some(field) = map.field("matchLabels") {
+        let mut labels = field.text_map(sink);
+        labels.sort_unstable();
+        for (name, value) in labels {
+            check(field, name, &[value], sink);
+            terms.push(format!("{name} == '{value}'"));
+        }
+    }
+    terms.extend(map.list("matchExpressions", sink, expression));
+    terms
+}
+
+fn expression(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
+    let map = cursor.map(sink)?;
+    map.only(&["key", "operator", "values"], sink);
+    let values = map.texts("values", sink);
+    let name = map.text_or_empty("key", sink);
+    check(cursor, name, &values, sink);
+    let Some(field) = map.field("operator") else {
+        map.missing("operator", sink);
+        return None;
+    };
+    let operator = field.text(sink)?;
+    match (operator, values.is_empty()) {
+        ("In" | "NotIn", true) => map.error(sink, format!("operator {operator} needs values")),
+        ("Exists" | "DoesNotExist", false) => map.error(sink, format!("operator {operator} takes no values")),
+        _ => {}
+    }
+    let mut set = String::new();
+    for value in &values {
+        let _ = write!(set, "{}'{value}'", if set.is_empty() { "" } else { ", " });
+    }
+    Some(match operator {
+        "In" => format!("{name} in {{ {set} }}"),
+        "NotIn" => format!("{name} not in {{ {set} }}"),
+        "Exists" => format!("has({name})"),
+        "DoesNotExist" => format!("! has({name})"),
+        other => {
+            field.error(sink, format!("`{other}` is none of In, NotIn, Exists, DoesNotExist"));
+            return None;
+        }
+    })
+}
+
+/// Names and values go into a selector as they are, so nothing may pass that is not a label.
+fn check(cursor: Cursor<'_, '_>, name: &str, values: &[&str], sink: &mut Sink) {
+    if !is_label_name(name) {
+        cursor.error(sink, format!("`{name}` is not the name of a label"));
+    }
+    for value in values.iter().filter(|value| !is_label_value(value)) {
+        cursor.error(sink, format!("`{value}` is not a value for label `{name}`"));
+    }
+}

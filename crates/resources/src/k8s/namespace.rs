@@ -1,0 +1,43 @@
+//! Namespaces and service accounts, which become profiles.
+
+use tortie_model::{Key, LabelInterner, Profile, ProfileName, ProfileRules, Rule, RuleAction, Value};
+
+use crate::manifest::{Contributions, Object};
+use crate::scalar;
+use crate::tree::Sink;
+use crate::v3::selectors::{NAME_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
+
+/// Converts a `Namespace`: a profile that allows everything, for endpoints that no policy selects.
+pub(crate) fn namespace(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
+    let allow = [Rule { action: RuleAction::Allow, ..Rule::default() }];
+    let rules = ProfileRules { inbound: allow.clone().into(), outbound: allow.into() };
+    Some(profile(object, format!("kns.{}", object.id.name), NAMESPACE_PREFIX, rules, labels, sink))
+}
+
+/// Converts a `ServiceAccount`: a profile that has labels alone.
+pub(crate) fn service_account(
+    object: &Object<'_, '_>,
+    labels: &mut LabelInterner,
+    sink: &mut Sink,
+) -> Option<Contributions> {
+    let name = format!("ksa.{}.{}", object.id.namespace, object.id.name);
+    Some(profile(object, name, SERVICE_ACCOUNT_PREFIX, ProfileRules::default(), labels, sink))
+}
+
+fn profile(
+    object: &Object<'_, '_>,
+    name: String,
+    prefix: &str,
+    rules: ProfileRules,
+    labels: &mut LabelInterner,
+    sink: &mut Sink,
+) -> Contributions {
+    let own = object.meta.labels.iter().map(|(label, value)| (format!("{prefix}{label}"), *value));
+    let pairs = own.chain([(format!("{prefix}{NAME_LABEL}"), &*object.id.name)]);
+    let profile = Profile { labels: scalar::interned(&object.root, pairs, labels, sink) };
+    let name = ProfileName::new(name);
+    vec![
+        (Key::ProfileRules(name.clone()), Value::ProfileRules(rules.into())),
+        (Key::Profile(name), Value::Profile(profile)),
+    ]
+}

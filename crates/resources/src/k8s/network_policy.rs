@@ -1,0 +1,186 @@
+//! Network policies of Kubernetes (`libcalico-go/lib/backend/k8s/conversion/conversion.go`), defaults as the API server
+//! fills them in.
+
+use std::sync::Arc;
+
+use tortie_model::{
+    Cidr, EntityMatch, Order, OriginalMatch, Policy, PolicyTypes, Protocol, Rule, RuleAction, SelectorText, TierName,
+    Value,
+};
+
+use super::{label_selector, ports};
+use crate::manifest::{Contributions, Kind, Object};
+use crate::scalar;
+use crate::tree::{Cursor, Map, Sink};
+use crate::v3::selectors::{Words, namespaced_policy, side_selector};
+use crate::v3::{Staged, policy_key, staged_action};
+
+/// The place of Kubernetes policies in the default tier.
+const ORDER: f64 = 1000.0;
+
+/// Converts a Kubernetes `NetworkPolicy` or a `StagedKubernetesNetworkPolicy`.
+pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    let staged = object.id.kind == Kind::StagedKubernetesNetworkPolicy;
+    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    let Some(spec) = object.map.field("spec") else {
+        object.map.missing("spec", sink);
+        return None;
+    };
+    let spec = spec.map(sink)?;
+    let known = ["podSelector", "ingress", "egress", "policyTypes", "stagedAction"];
+    spec.only(&known[..if staged { 5 } else { 4 }], sink);
+    let action = if staged { staged_action(spec, sink) } else { None };
+    if action == Some(Staged::Delete) {
+        return Some(Vec::new());
+    }
+    if spec.field("podSelector").is_none() && !staged {
+        spec.missing("podSelector", sink);
+    }
+    let namespace = &*object.id.namespace;
+    let selector = label_selector::of_pods(spec.field("podSelector"), sink);
+    let policy = Policy {
+        namespace: Some(Arc::clone(&object.id.namespace)),
+        tier: TierName::default_tier(),
+        order: Order::new(ORDER),
+        selector: SelectorText::new(namespaced_policy(namespace, &selector, "")),
+        types: types(spec, sink),
+        inbound: rules(spec, "ingress", "from", namespace, sink).into(),
+        outbound: rules(spec, "egress", "to", namespace, sink).into(),
+        staged_action: match action {
+            Some(Staged::Action(action)) => Some(action),
+            _ => None,
+        },
+        ..Policy::default()
+    };
+    Some(vec![(policy_key(object)?, Value::Policy(policy.into()))])
+}
+
+/// The declared types; ingress, and egress if there are egress rules, if none is declared.
+fn types(spec: Map<'_, '_>, sink: &mut Sink) -> PolicyTypes {
+    let mut types = PolicyTypes { ingress: false, egress: false };
+    let count = spec.list("policyTypes", sink, |word, sink| {
+        match word.text(sink)? {
+            "Ingress" => types.ingress = true,
+            "Egress" => types.egress = true,
+            other => word.error(sink, format!("`{other}` is neither Ingress nor Egress")),
+        }
+        Some(())
+    });
+    if !count.is_empty() {
+        return types;
+    }
+    let egress = spec.field("egress").is_some_and(|egress| egress.items(&mut Sink::default()).len() > 0);
+    PolicyTypes { ingress: true, egress }
+}
+
+/// The rules of a list: one for each protocol and peer.
+fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink: &mut Sink) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    spec.list(name, sink, |rule, sink| {
+        let map = rule.map(sink)?;
+        map.only(&[peers_name, "ports"], sink);
+        let mut peers = map.list(peers_name, sink, |peer, sink| read_peer(peer, namespace, sink));
+        let ports = ports::group(map.list("ports", sink, ports::read));
+        if peers.is_empty() {
+            peers.push(EntityMatch::default());
+        }
+        let ports: Vec<_> = if ports.is_empty() {
+            vec![(None, Box::default())]
+        } else {
+            ports.into_values().map(|(protocol, list)| (Some(Protocol::Named(protocol)), list.into())).collect()
+        };
+        for (protocol, ports) in ports {
+            for peer in &peers {
+                let mut rule = Rule { action: RuleAction::Allow, protocol, ..Rule::default() };
+                if peers_name == "from" {
+                    rule.source = peer.clone();
+                } else {
+                    rule.destination = peer.clone();
+                }
+                rule.destination.ports = Box::clone(&ports);
+                rules.push(rule);
+            }
+        }
+        Some(())
+    });
+    rules
+}
+
+fn read_peer(cursor: Cursor<'_, '_>, namespace: &str, sink: &mut Sink) -> Option<EntityMatch> {
+    let map = cursor.map(sink)?;
+    map.only(&["podSelector", "namespaceSelector", "ipBlock"], sink);
+    let (pods, namespaces) = (map.field("podSelector"), map.field("namespaceSelector"));
+    if let Some(block) = map.field("ipBlock") {
+        if pods.is_some() || namespaces.is_some() {
+            block.error(sink, "cannot be combined with selectors");
+        }
+        return ip_block(block, sink);
+    }
+    if pods.is_none() && namespaces.is_none() {
+        map.error(sink, "must give podSelector, namespaceSelector or ipBlock");
+        return None;
+    }
+    let selector = label_selector::of_pods(pods, sink);
+    let namespace_selector = namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default();
+    let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
+    Some(EntityMatch {
+        selector: side_selector(namespace, &words).map(SelectorText::new),
+        original: Some(Box::new(OriginalMatch {
+            selector: selector.as_str().into(),
+            namespace_selector: namespace_selector.as_str().into(),
+            ..OriginalMatch::default()
+        })),
+        ..EntityMatch::default()
+    })
+}
+
+fn ip_block(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EntityMatch> {
+    let map = cursor.map(sink)?;
+    map.only(&["cidr", "except"], sink);
+    let Some(field) = map.field("cidr") else {
+        map.missing("cidr", sink);
+        return None;
+    };
+    let net = network(field, sink)?;
+    let except = map.list("except", sink, |field, sink| {
+        let hole = network(field, sink)?;
+        let within = net.contains(hole.address()) && hole.prefix_len() > net.prefix_len();
+        if !within {
+            field.error(sink, format!("{hole} is not a part of {net}"));
+        }
+        Some(hole)
+    });
+    Some(EntityMatch { nets: [net].into(), not_nets: except.into(), ..EntityMatch::default() })
+}
+
+/// A network; Kubernetes takes no bare addresses.
+fn network(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
+    let net = scalar::cidr(cursor, sink)?;
+    if !cursor.text(sink).is_some_and(|text| text.contains('/')) {
+        cursor.error(sink, format!("`{}` needs a prefix length, such as {net}", net.address()));
+    }
+    Some(net.masked())
+}
+
+/// A policy that denies what an invalid one selects, in the directions that it declares or else both; `None` if it
+/// cannot be known what it selects. These policies only ever allow, so one without rules is as closed as can be.
+pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions> {
+    let sink = &mut Sink::default();
+    let spec = object.map.field("spec")?.map(sink)?;
+    let field = spec.field("podSelector")?;
+    let selector = label_selector::of_pods(Some(field), sink);
+    if sink.has_errors() {
+        return None;
+    }
+    let mut quiet = Sink::default();
+    let declared = spec.field("policyTypes").is_some_and(|field| field.items(&mut Sink::default()).len() > 0);
+    let types = types(spec, &mut quiet);
+    let policy = Policy {
+        namespace: Some(Arc::clone(&object.id.namespace)),
+        order: Order::new(ORDER),
+        selector: SelectorText::new(namespaced_policy(&object.id.namespace, &selector, "")),
+        types: if declared && !quiet.has_errors() { types } else { PolicyTypes::BOTH },
+        ..Policy::default()
+    };
+    Some(vec![(policy_key(object)?, Value::Policy(policy.into()))])
+}

@@ -1,0 +1,180 @@
+//! Pods.
+
+use sha1::{Digest, Sha1};
+use smallvec::SmallVec;
+use tortie_model::{
+    AdminState, Cidr, EndpointPort, Family, IfaceName, Key, LabelInterner, NamedProtocol, NatMapping, ProfileName,
+    Protocol, Value, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+};
+
+use super::qos;
+use crate::manifest::{Contributions, Object};
+use crate::scalar;
+use crate::tree::{Map, Sink};
+use crate::v3::not_inherited;
+use crate::v3::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
+
+const POD_IP: &str = "cni.projectcalico.org/podIP";
+const POD_IPS: &str = "cni.projectcalico.org/podIPs";
+const AWS_POD_IPS: &str = "vpc.amazonaws.com/pod-ips";
+const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";
+const SOURCE_PREFIXES: &str = "cni.projectcalico.org/allowedSourcePrefixes";
+const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+/// A longer account name is no legal value for a label (`libcalico-go/lib/backend/k8s/conversion`).
+const LONGEST_ACCOUNT: usize = 63;
+
+/// Converts a `Pod`. One that is not scheduled, uses the host's network, has finished, or has no address yet,
+/// contributes nothing.
+pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
+    let Some(spec) = object.map.field("spec") else {
+        object.map.missing("spec", sink);
+        return None;
+    };
+    let spec = spec.map(sink)?;
+    let status = object.map.field("status").and_then(|status| status.map(sink));
+    let node = spec.text_or_empty("nodeName", sink);
+    if node.is_empty() || spec.flag("hostNetwork", sink) || finished(object, status, sink) {
+        return Some(Vec::new());
+    }
+    let nets = addresses(object, status, sink);
+    if nets.is_empty() {
+        return Some(Vec::new());
+    }
+    let (namespace, name) = (&*object.id.namespace, &*object.id.name);
+    let account = spec.text_or_empty("serviceAccountName", sink);
+    let mut profiles = vec![ProfileName::new(format!("kns.{namespace}"))];
+    let mut pairs: Vec<(&str, &str)> = object.meta.labels.iter().copied().filter(not_inherited).collect();
+    pairs.extend([(NAMESPACE_LABEL, namespace), (ORCHESTRATOR_LABEL, "k8s")]);
+    if !account.is_empty() {
+        profiles.push(ProfileName::new(format!("ksa.{namespace}.{account}")));
+        if account.len() < LONGEST_ACCOUNT {
+            pairs.push((SERVICE_ACCOUNT_LABEL, account));
+        }
+    }
+    let of =
+        |family: Family| -> SmallVec<[Cidr; 1]> { nets.iter().copied().filter(|net| net.family() == family).collect() };
+    let extras = extras(object, &nets, sink);
+    let endpoint = WorkloadEndpoint {
+        state: AdminState::Active,
+        iface: Some(interface_name(&object.options.interface_prefix, namespace, name)),
+        mac: None,
+        profiles: profiles.into(),
+        ipv4_nets: of(Family::V4),
+        ipv6_nets: of(Family::V6),
+        labels: scalar::interned(&object.root, pairs, labels, sink),
+        ports: ports(spec, sink).into(),
+        extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
+    };
+    let key = WorkloadEndpointKey::new(node, "k8s", &format!("{namespace}/{name}"), "eth0");
+    Some(vec![(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into()))])
+}
+
+/// The host-side interface that Calico's CNI plugin makes for a pod.
+fn interface_name(prefix: &str, namespace: &str, name: &str) -> IfaceName {
+    let hash = Sha1::digest(format!("{namespace}.{name}"));
+    let hex: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    IfaceName::new(format!("{prefix}{}", hex.get(..11).unwrap_or_default()))
+}
+
+fn finished(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Sink) -> bool {
+    let phase = status.as_ref().map(|status| status.text_or_empty("phase", sink)).unwrap_or_default();
+    let released = |name| object.meta.annotation(name) == Some("");
+    matches!(phase, "Failed" | "Succeeded" | "Completed")
+        || object.meta.deleting && (released(POD_IP) || released(AWS_POD_IPS))
+}
+
+/// The addresses from the first source that has any.
+fn addresses(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Sink) -> Vec<Cidr> {
+    if let Some(status) = &status {
+        let all = status.list("podIPs", sink, |ip, sink| {
+            let map = ip.map(sink)?;
+            let field = map.field("ip")?;
+            scalar::cidr(field, sink).map(Cidr::masked)
+        });
+        if !all.is_empty() {
+            return all;
+        }
+        if let Some(field) = status.field("podIP")
+            && !field.text(sink).is_none_or(str::is_empty)
+        {
+            return scalar::cidr(field, sink).map(Cidr::masked).into_iter().collect();
+        }
+    }
+    for annotation in [POD_IPS, POD_IP, AWS_POD_IPS] {
+        let Some(text) = object.meta.annotation(annotation).filter(|text| !text.is_empty()) else { continue };
+        return text.split(',').filter_map(|net| parsed(object, annotation, net.trim(), sink)).collect();
+    }
+    Vec::new()
+}
+
+fn parsed(object: &Object<'_, '_>, annotation: &str, text: &str, sink: &mut Sink) -> Option<Cidr> {
+    match text.parse::<Cidr>() {
+        Ok(net) => Some(net.masked()),
+        Err(error) => {
+            object.root.error(sink, format!("annotation {annotation}: {error}"));
+            None
+        }
+    }
+}
+
+/// Ports that have a name or are mapped to the host, of containers and then of init containers.
+fn ports(spec: Map<'_, '_>, sink: &mut Sink) -> Vec<EndpointPort> {
+    let mut ports = Vec::new();
+    for list in ["containers", "initContainers"] {
+        spec.list(list, sink, |container, sink| {
+            let container = container.map(sink)?;
+            ports.extend(container.list("ports", sink, |port, sink| {
+                let map = port.map(sink)?;
+                let number = map.field("containerPort").and_then(|port| port.int(0, 65535, sink)).unwrap_or_default();
+                let name = map.text_or_empty("name", sink);
+                let protocol = match map.text_or_empty("protocol", sink) {
+                    "TCP" | "" => NamedProtocol::Tcp,
+                    "UDP" => NamedProtocol::Udp,
+                    "SCTP" => NamedProtocol::Sctp,
+                    _ => return None,
+                };
+                // A host port without a name means something to the CNI plugin alone.
+                if number == 0 || name.is_empty() {
+                    return None;
+                }
+                Some(EndpointPort { name: name.into(), protocol: Protocol::Named(protocol), port: number })
+            }));
+            Some(())
+        });
+    }
+    ports
+}
+
+fn extras(object: &Object<'_, '_>, nets: &[Cidr], sink: &mut Sink) -> WorkloadExtras {
+    let mut extras = WorkloadExtras { qos: qos::controls(object, sink), ..WorkloadExtras::default() };
+    if let Some(status) = object.meta.annotation(NETWORK_STATUS) {
+        extras.annotations = [(NETWORK_STATUS.into(), status.into())].into();
+    }
+    extras.allowed_source_prefixes = list(object, SOURCE_PREFIXES, sink)
+        .iter()
+        .filter_map(|net| parsed(object, SOURCE_PREFIXES, net, sink))
+        .collect();
+    let mut nats = (Vec::new(), Vec::new());
+    for text in list(object, FLOATING_IPS, sink) {
+        let Some(external) = parsed(object, FLOATING_IPS, &text, sink) else { continue };
+        // A family in which the pod has no address is passed over.
+        let Some(internal) = nets.iter().find(|net| net.family() == external.family()) else { continue };
+        let nat = NatMapping { internal: internal.address(), external: external.address() };
+        match external.family() {
+            Family::V4 => nats.0.push(nat),
+            Family::V6 => nats.1.push(nat),
+        }
+    }
+    extras.ipv4_nat = nats.0.into();
+    extras.ipv6_nat = nats.1.into();
+    extras
+}
+
+/// An annotation that holds a JSON list of text.
+fn list(object: &Object<'_, '_>, annotation: &str, sink: &mut Sink) -> Vec<String> {
+    let Some(text) = object.meta.annotation(annotation) else { return Vec::new() };
+    serde_json::from_str(text).unwrap_or_else(|_| {
+        object.root.error(sink, format!("annotation {annotation}: must be a JSON list of text"));
+        Vec::new()
+    })
+}

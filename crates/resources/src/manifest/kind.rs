@@ -1,0 +1,140 @@
+//! The kinds that are understood, and the identity of an object.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A kind of resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are those of the resources")]
+pub enum Kind {
+    NetworkPolicy,
+    GlobalNetworkPolicy,
+    StagedNetworkPolicy,
+    StagedGlobalNetworkPolicy,
+    StagedKubernetesNetworkPolicy,
+    Tier,
+    Profile,
+    NetworkSet,
+    GlobalNetworkSet,
+    WorkloadEndpoint,
+    HostEndpoint,
+    IpPool,
+    Node,
+    FelixConfiguration,
+    ClusterInformation,
+    BgpConfiguration,
+    Namespace,
+    ServiceAccount,
+    Pod,
+    Service,
+    EndpointSlice,
+    KubernetesNode,
+    KubernetesNetworkPolicy,
+}
+
+/// Which API a kind belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Api {
+    /// `projectcalico.org/v3`, or its storage form `crd.projectcalico.org/v1`.
+    Calico,
+    /// `v1`.
+    Core,
+    /// `networking.k8s.io/v1`.
+    Networking,
+    /// `discovery.k8s.io/v1`.
+    Discovery,
+}
+
+/// Kind, API, name, and whether objects belong to a namespace.
+const KINDS: [(Kind, Api, &str, bool); 23] = [
+    (Kind::NetworkPolicy, Api::Calico, "NetworkPolicy", true),
+    (Kind::GlobalNetworkPolicy, Api::Calico, "GlobalNetworkPolicy", false),
+    (Kind::StagedNetworkPolicy, Api::Calico, "StagedNetworkPolicy", true),
+    (Kind::StagedGlobalNetworkPolicy, Api::Calico, "StagedGlobalNetworkPolicy", false),
+    (Kind::StagedKubernetesNetworkPolicy, Api::Calico, "StagedKubernetesNetworkPolicy", true),
+    (Kind::Tier, Api::Calico, "Tier", false),
+    (Kind::Profile, Api::Calico, "Profile", false),
+    (Kind::NetworkSet, Api::Calico, "NetworkSet", true),
+    (Kind::GlobalNetworkSet, Api::Calico, "GlobalNetworkSet", false),
+    (Kind::WorkloadEndpoint, Api::Calico, "WorkloadEndpoint", true),
+    (Kind::HostEndpoint, Api::Calico, "HostEndpoint", false),
+    (Kind::IpPool, Api::Calico, "IPPool", false),
+    (Kind::Node, Api::Calico, "Node", false),
+    (Kind::FelixConfiguration, Api::Calico, "FelixConfiguration", false),
+    (Kind::ClusterInformation, Api::Calico, "ClusterInformation", false),
+    (Kind::BgpConfiguration, Api::Calico, "BGPConfiguration", false),
+    (Kind::Namespace, Api::Core, "Namespace", false),
+    (Kind::ServiceAccount, Api::Core, "ServiceAccount", true),
+    (Kind::Pod, Api::Core, "Pod", true),
+    (Kind::Service, Api::Core, "Service", true),
+    (Kind::EndpointSlice, Api::Discovery, "EndpointSlice", true),
+    (Kind::KubernetesNode, Api::Core, "Node", false),
+    (Kind::KubernetesNetworkPolicy, Api::Networking, "NetworkPolicy", true),
+];
+
+impl Kind {
+    /// The kind of this `apiVersion` and `kind`.
+    #[must_use]
+    pub fn find(api_version: &str, kind: &str) -> Option<Self> {
+        let api = match api_version {
+            "projectcalico.org/v3" | "crd.projectcalico.org/v1" => Api::Calico,
+            "v1" => Api::Core,
+            "networking.k8s.io/v1" => Api::Networking,
+            "discovery.k8s.io/v1" => Api::Discovery,
+            _ => return None,
+        };
+        KINDS.into_iter().find(|(_, of, name, _)| *of == api && *name == kind).map(|(kind, ..)| kind)
+    }
+
+    fn row(self) -> (&'static str, bool) {
+        KINDS.into_iter().find(|(kind, ..)| *kind == self).map_or(("", false), |(_, _, name, ns)| (name, ns))
+    }
+
+    /// The name as written in `kind`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Whether objects of this kind belong to a namespace.
+    #[must_use]
+    pub fn is_namespaced(self) -> bool {
+        self.row().1
+    }
+
+    /// Whether objects of this kind are policies, which must fail closed.
+    #[must_use]
+    pub fn is_policy(self) -> bool {
+        matches!(
+            self,
+            Self::NetworkPolicy
+                | Self::GlobalNetworkPolicy
+                | Self::StagedNetworkPolicy
+                | Self::StagedGlobalNetworkPolicy
+                | Self::StagedKubernetesNetworkPolicy
+                | Self::KubernetesNetworkPolicy
+        )
+    }
+}
+
+/// Which object a document defines. Ordered by name first, which decides between two that claim the same key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    /// The name.
+    pub name: Arc<str>,
+    /// The namespace; empty for an object of the whole cluster.
+    pub namespace: Arc<str>,
+    /// The kind.
+    pub kind: Kind,
+}
+
+impl fmt::Display for ObjectId {
+    /// `Kind/namespace/name`, or `Kind/name` for an object of the whole cluster.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{}/{}", self.kind.as_str(), self.name)
+        } else {
+            write!(f, "{}/{}/{}", self.kind.as_str(), self.namespace, self.name)
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The metadata of a resource.
+
+use crate::manifest::Kind;
+use crate::tree::{Cursor, Map, Sink};
+
+/// The parts of `metadata` that matter.
+pub(crate) struct Meta<'n> {
+    pub(crate) name: &'n str,
+    /// Empty for an object of the whole cluster.
+    pub(crate) namespace: &'n str,
+    pub(crate) labels: Vec<(&'n str, &'n str)>,
+    pub(crate) annotations: Vec<(&'n str, &'n str)>,
+    /// Whether the object is being deleted.
+    pub(crate) deleting: bool,
+}
+
+const FIELDS: [&str; 16] = [
+    "name",
+    "namespace",
+    "labels",
+    "annotations",
+    "generateName",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+    "selfLink",
+    "clusterName",
+];
+
+impl<'n> Meta<'n> {
+    /// `None` if the object cannot be identified.
+    pub(crate) fn read(kind: Kind, map: Map<'n, '_>, sink: &mut Sink) -> Option<Self> {
+        let Some(field) = map.field("metadata") else {
+            map.missing("metadata", sink);
+            return None;
+        };
+        let metadata = field.map(sink)?;
+        metadata.expect_only(&FIELDS, sink);
+        let Some(name) = metadata.field("name") else {
+            metadata.missing("name", sink);
+            return None;
+        };
+        let text = name.text(sink)?;
+        check_name(kind, text, name, sink);
+        let labels = metadata.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default();
+        if let Some(field) = metadata.field("labels") {
+            check_labels(&labels, field, sink);
+        }
+        Some(Self {
+            name: text,
+            namespace: namespace(kind, &metadata, sink)?,
+            labels,
+            annotations: metadata.field("annotations").map(|field| field.text_map(sink)).unwrap_or_default(),
+            deleting: metadata.field("deletionTimestamp").is_some(),
+        })
+    }
+
+    pub(crate) fn annotation(&self, name: &str) -> Option<&'n str> {
+        self.annotations.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+
+    pub(crate) fn label(&self, name: &str) -> Option<&'n str> {
+        self.labels.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+}
+
+fn namespace<'n>(kind: Kind, metadata: &Map<'n, '_>, sink: &mut Sink) -> Option<&'n str> {
+    let Some(field) = metadata.field("namespace") else {
+        return Some(if kind.is_namespaced() { "default" } else { "" });
+    };
+    let text = field.text(sink)?;
+    if !kind.is_namespaced() {
+        if !text.is_empty() {
+            field.warn(sink, format!("has no meaning: {} belongs to no namespace", kind.as_str()));
+        }
+        return Some("");
+    }
+    if text.is_empty() {
+        return Some("default");
+    }
+    if !is_dns_label(text) {
+        field.error(sink, format!("`{text}` is not the name of a namespace"));
+    }
+    Some(text)
+}
+
+/// Names are those that the API server accepts: labels with dots between them, at most 253 characters.
+fn check_name(kind: Kind, name: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) {
+    if name.is_empty() {
+        cursor.error(sink, "must not be empty");
+    } else if !is_dns_subdomain(name) {
+        cursor.error(sink, format!("`{name}` is not a name: letters in lower case, digits, `-` and `.`, at most 253"));
+    } else if matches!(kind, Kind::Tier | Kind::Namespace) && !is_dns_label(name) {
+        cursor.error(sink, format!("`{name}` must not have a `.` and be at most 63 characters long"));
+    }
+}
+
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = text.as_bytes();
+    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
+    bytes.len() <= 63 && plain(*first) && plain(*last) && bytes.iter().all(|b| plain(*b) || *b == b'-')
+}
+
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    let long_label = |label: &str| {
+        // Calico does not limit the parts of a name, only the whole.
+        let plain = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let bytes = label.as_bytes();
+        plain(bytes.first())
+            && plain(bytes.last())
+            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+    };
+    text.len() <= 253 && text.split('.').all(long_label)
+}
+
+/// A label's name: an optional DNS subdomain and a slash, then at most 63 characters.
+pub(crate) fn is_label_name(text: &str) -> bool {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
+}
+
+/// A label's value: at most 63 of `A-Za-z0-9_.-`, beginning and ending with a letter or digit; or nothing.
+pub(crate) fn is_label_value(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return true };
+    bytes.len() <= 63
+        && first.is_ascii_alphanumeric()
+        && last.is_ascii_alphanumeric()
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+}
+
+fn check_labels(labels: &[(&str, &str)], cursor: Cursor<'_, '_>, sink: &mut Sink) {
+    for (name, value) in labels {
+        if !is_label_name(name) {
+            cursor.error(sink, format!("`{name}` is not the name of a label"));
+        }
+        if !is_label_value(value) {
+            cursor.error(sink, format!("`{value}` is not a value for label `{name}`"));
+        }
+    }
+}

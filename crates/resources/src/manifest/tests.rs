@@ -1,0 +1,128 @@
+use std::fmt::Write as _;
+
+use tortie_model::{Key, LabelInterner, Value};
+
+use super::{Format, Manifest, Options, Outcome, read};
+
+mod calico;
+mod invalid;
+mod kubernetes;
+
+fn manifest(text: &str) -> Manifest {
+    read(text, Format::Yaml, &Options::default(), &mut LabelInterner::new())
+}
+
+/// The contributions of a manifest without problems.
+fn contributions(text: &str) -> Vec<(Key, Value)> {
+    let manifest = manifest(text);
+    assert_eq!(manifest.unreadable, []);
+    let mut all = Vec::new();
+    for resource in manifest.resources {
+        assert_eq!(resource.problems, [], "{}", resource.subject);
+        match resource.outcome {
+            Outcome::Valid(contributions) => all.extend(contributions),
+            other => panic!("{other:?}"),
+        }
+    }
+    all
+}
+
+fn value(text: &str) -> Value {
+    contributions(text).swap_remove(0).1
+}
+
+/// Every problem, a line each, as `tortie check` prints them.
+fn problems(text: &str) -> String {
+    let manifest = manifest(text);
+    let mut lines = String::new();
+    for error in &manifest.unreadable {
+        let _ = writeln!(lines, "{error}");
+    }
+    for resource in &manifest.resources {
+        for problem in &resource.problems {
+            let _ = writeln!(lines, "{}: {}: {}: {problem}", problem.position, problem.severity, resource.subject);
+        }
+    }
+    lines
+}
+
+#[test]
+fn documents_and_lists() {
+    let text = "
+# nothing
+---
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Namespace, metadata: {name: a}}
+- apiVersion: v1
+  kind: NamespaceList
+  items: [{apiVersion: v1, kind: Namespace, metadata: {name: b}}]
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: c
+---
+";
+    let names: Vec<_> = manifest(text).resources.into_iter().map(|r| r.subject).collect();
+    assert_eq!(names, ["Namespace/a", "Namespace/b", "Namespace/c"]);
+}
+
+#[test]
+fn json() {
+    let text = r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": {"x": "😀"}}}"#;
+    let manifest = read(text, Format::Json, &Options::default(), &mut LabelInterner::new());
+    let problem = &manifest.resources[0].problems[0];
+    assert_eq!(problem.position.to_string(), "1:79");
+    assert_eq!(problem.field, "metadata.labels");
+}
+
+#[test]
+fn a_broken_document_spares_the_others() {
+    let text = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: a}
+---
+apiVersion: [v1
+kind: Namespace
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: c}
+";
+    let manifest = manifest(text);
+    assert_eq!(manifest.unreadable.len(), 1);
+    assert!(manifest.unreadable[0].position.line >= 6);
+    let names: Vec<_> = manifest.resources.iter().map(|r| r.subject.as_str()).collect();
+    assert_eq!(names, ["Namespace/a", "Namespace/c"]);
+}
+
+#[test]
+fn an_unknown_kind_is_a_warning() {
+    let text = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}";
+    assert_eq!(
+        problems(text),
+        "1:29: warning: Deployment: kind: kind Deployment of apps/v1 is not known here and has no effect\n"
+    );
+    assert_eq!(manifest(text).resources[0].outcome, Outcome::Unknown);
+}
+
+#[test]
+fn aliases_are_read_but_not_endlessly() {
+    let text = "
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: &name a
+  labels: {x: *name}
+";
+    assert_eq!(contributions(text).len(), 2);
+    let mut bomb = String::from("a: &a [1,1,1,1,1,1,1,1,1,1]\n");
+    for level in 1..10u8 {
+        let (this, last) = (char::from(b'a' + level), char::from(b'a' + level - 1));
+        let _ = writeln!(bomb, "{this}: &{this} [*{last},*{last},*{last},*{last},*{last},*{last},*{last},*{last}]");
+    }
+    assert!(problems(&bomb).contains("aliases make the document too large"));
+}

@@ -1,0 +1,214 @@
+//! YAML with positions. This is the only place that knows the YAML parser.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+
+use super::{Content, Entry, Node, Position, SyntaxError};
+
+/// Deeper documents are refused, so that no input can exhaust the stack.
+const MAX_DEPTH: usize = 128;
+/// How many nodes aliases may add to one document, so that no small input can become a huge tree.
+const MAX_ALIASED_NODES: usize = 10_000;
+
+/// Reads every document of a text. One that cannot be read does not keep those after it from being read; empty ones are
+/// left out.
+pub(crate) fn parse(text: &str) -> Vec<Result<Node<'_>, SyntaxError>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut reader = Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), aliased: 0 };
+    let mut documents = Vec::new();
+    loop {
+        match reader.document() {
+            Ok(None) => return documents,
+            Ok(Some(Node { content: Content::Null, .. })) => {}
+            Ok(Some(node)) => documents.push(Ok(node)),
+            Err(error) => {
+                documents.push(Err(error));
+                match reader.parser.proceed_next_document() {
+                    Ok(true) => {}
+                    Ok(false) => return documents,
+                    Err(error) => {
+                        documents.push(Err(syntax_error(&error)));
+                        return documents;
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Reader<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    anchors: HashMap<usize, Node<'t>>,
+    aliased: usize,
+}
+
+fn position(span: &Span) -> Position {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Position { line: number(span.start.line()), column: number(span.start.col()).saturating_add(1) }
+}
+
+fn syntax_error(error: &ScanError) -> SyntaxError {
+    let marker = *error.marker();
+    SyntaxError { position: position(&Span::new(marker, marker)), what: error.info() }
+}
+
+fn fail<T>(span: &Span, what: &str) -> Result<T, SyntaxError> {
+    Err(SyntaxError { position: position(span), what: what.into() })
+}
+
+impl<'t> Reader<'t> {
+    fn next(&mut self) -> Result<Option<(Event<'t>, Span)>, SyntaxError> {
+        self.parser.next_event().transpose().map_err(|error| syntax_error(&error))
+    }
+
+    fn document(&mut self) -> Result<Option<Node<'t>>, SyntaxError> {
+        self.anchors.clear();
+        self.aliased = 0;
+        let mut root = None;
+        loop {
+            match self.next()? {
+                None | Some((Event::StreamEnd, _)) => return Ok(None),
+                Some((Event::DocumentEnd, _)) if root.is_some() => return Ok(root),
+                Some((Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd, _)) => {}
+                Some((event, span)) => root = self.node(event, &span, 0)?,
+            }
+        }
+    }
+
+    /// The node that begins with `event`; `None` for an event that is no node.
+    fn node(&mut self, event: Event<'t>, span: &Span, depth: usize) -> Result<Option<Node<'t>>, SyntaxError> {
+        if depth > MAX_DEPTH {
+            return fail(span, "nested too deep");
+        }
+        let (content, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => (scalar(text, style, tag.as_deref(), span)?, anchor),
+            Event::SequenceStart(_, anchor, tag) => {
+                no_tag(tag.as_deref(), "seq", span)?;
+                (Content::List(self.list(depth)?), anchor)
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                no_tag(tag.as_deref(), "map", span)?;
+                (Content::Map(self.map(depth)?), anchor)
+            }
+            Event::Alias(id) => return self.alias(id, span).map(Some),
+            Event::UnresolvedAlias(_) => return fail(span, "an alias refers to nothing"),
+            _ => return Ok(None),
+        };
+        let node = Node { position: position(span), content };
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        Ok(Some(node))
+    }
+
+    fn alias(&mut self, id: usize, span: &Span) -> Result<Node<'t>, SyntaxError> {
+        let Some(node) = self.anchors.get(&id) else {
+            return fail(span, "an alias refers to nothing that is complete");
+        };
+        self.aliased += size(node);
+        if self.aliased > MAX_ALIASED_NODES {
+            return fail(span, "aliases make the document too large");
+        }
+        Ok(Node { position: position(span), content: node.content.clone() })
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Vec<Node<'t>>, SyntaxError> {
+        let mut items = Vec::new();
+        while let Some((event, span)) = self.next()? {
+            if matches!(event, Event::SequenceEnd) {
+                break;
+            }
+            items.extend(self.node(event, &span, depth + 1)?);
+        }
+        Ok(items)
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Vec<Entry<'t>>, SyntaxError> {
+        let mut entries = Vec::new();
+        while let Some((event, span)) = self.next()? {
+            let key = match event {
+                Event::MappingEnd => break,
+                Event::Scalar(text, ..) if text == "<<" => {
+                    return fail(&span, "merge keys are not supported; write the fields out");
+                }
+                Event::Scalar(text, ..) => text,
+                Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) | Event::UnresolvedAlias(_) => {
+                    return fail(&span, "the name of a field must be text");
+                }
+                _ => continue,
+            };
+            let node = loop {
+                let Some((event, span)) = self.next()? else { return fail(&span, "the document ends early") };
+                if let Some(node) = self.node(event, &span, depth + 1)? {
+                    break node;
+                }
+            };
+            entries.push(Entry { key, position: position(&span), node });
+        }
+        Ok(entries)
+    }
+}
+
+fn size(node: &Node<'_>) -> usize {
+    1 + match &node.content {
+        Content::List(items) => items.iter().map(size).sum(),
+        Content::Map(entries) => entries.iter().map(|entry| size(&entry.node)).sum(),
+        _ => 0,
+    }
+}
+
+fn no_tag(tag: Option<&Tag>, allowed: &str, span: &Span) -> Result<(), SyntaxError> {
+    match tag {
+        Some(tag) if !tag.is_yaml_core_schema_tag(allowed) => fail(span, "tags are not supported here"),
+        _ => Ok(()),
+    }
+}
+
+fn scalar<'t>(
+    text: Cow<'t, str>,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    span: &Span,
+) -> Result<Content<'t>, SyntaxError> {
+    match tag {
+        Some(tag) if tag.is_yaml_core_schema_tag("str") => return Ok(Content::Text(text)),
+        Some(tag) if !tag.is_yaml_core_schema() => return fail(span, "tags are not supported here"),
+        _ => {}
+    }
+    Ok(if style == ScalarStyle::Plain { plain(text) } else { Content::Text(text) })
+}
+
+/// The core schema of YAML 1.2.
+fn plain(text: Cow<'_, str>) -> Content<'_> {
+    match &*text {
+        "" | "~" | "null" | "Null" | "NULL" => return Content::Null,
+        "true" | "True" | "TRUE" => return Content::Bool(true),
+        "false" | "False" | "FALSE" => return Content::Bool(false),
+        _ => {}
+    }
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(&text);
+    let first = unsigned.as_bytes().first().copied().unwrap_or_default();
+    if first.is_ascii_digit() || first == b'.' {
+        let radix = |prefix: &str, radix| {
+            text.strip_prefix(prefix)
+                .filter(|digits| !digits.starts_with(['-', '+']))
+                .and_then(|digits| i64::from_str_radix(digits, radix).ok())
+        };
+        if let Some(int) = text.parse().ok().or_else(|| radix("0x", 16)).or_else(|| radix("0o", 8)) {
+            return Content::Int(int);
+        }
+        let numeric = unsigned.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'-' | b'+'));
+        if let (true, Ok(float)) = (numeric, text.parse()) {
+            return Content::Float(float);
+        }
+        match unsigned {
+            ".inf" | ".Inf" | ".INF" if text.starts_with('-') => return Content::Float(f64::NEG_INFINITY),
+            ".inf" | ".Inf" | ".INF" => return Content::Float(f64::INFINITY),
+            ".nan" | ".NaN" | ".NAN" => return Content::Float(f64::NAN),
+            _ => {}
+        }
+    }
+    Content::Text(text)
+}

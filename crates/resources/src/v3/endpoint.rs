@@ -1,0 +1,241 @@
+//! Host endpoints and workload endpoints as resources.
+
+use std::net::IpAddr;
+
+use tortie_model::{
+    AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName, Key,
+    LabelInterner, NatMapping, ProfileName, Protocol, Value, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+};
+
+use super::selectors::{
+    NAMESPACE_LABEL, NAMESPACE_PREFIX, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL, SERVICE_ACCOUNT_PREFIX,
+};
+use crate::manifest::{Contributions, Object};
+use crate::scalar::{self, Spelling};
+use crate::tree::{Cursor, Map, Sink};
+
+const DSCP_ANNOTATION: &str = "qos.projectcalico.org/dscp";
+
+/// Converts a `HostEndpoint`.
+pub(crate) fn host_endpoint(
+    object: &Object<'_, '_>,
+    labels: &mut LabelInterner,
+    sink: &mut Sink,
+) -> Option<Contributions> {
+    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    let Some(spec) = object.map.field("spec") else {
+        object.map.missing("spec", sink);
+        return None;
+    };
+    let spec = spec.map(sink)?;
+    spec.only(&["node", "interfaceName", "expectedIPs", "profiles", "ports"], sink);
+    let node = required(spec, "node", sink)?;
+    let addresses: Vec<IpAddr> = spec.list("expectedIPs", sink, scalar::address);
+    let iface = spec.field("interfaceName").and_then(|field| {
+        let name = field.text(sink)?;
+        if name != "*" && !is_interface_name(name) {
+            field.error(sink, format!("`{name}` is not the name of an interface, nor `*`"));
+        }
+        Some(IfaceName::from(name))
+    });
+    if iface.is_none() && addresses.is_empty() {
+        spec.error(sink, "must give an interface or expected addresses");
+    }
+    let (v4, v6): (Vec<_>, Vec<_>) = addresses.into_iter().partition(IpAddr::is_ipv4);
+    let endpoint = HostEndpoint {
+        iface,
+        expected_ipv4: v4.into(),
+        expected_ipv6: v6.into(),
+        labels: scalar::interned(&object.root, object.meta.labels.iter().copied(), labels, sink),
+        profiles: spec.texts("profiles", sink).into_iter().map(ProfileName::from).collect(),
+        ports: spec.list("ports", sink, |port, sink| named_port(port, &["name", "protocol", "port"], sink)).into(),
+        dscp: object.meta.annotation(DSCP_ANNOTATION).and_then(|text| {
+            let value = scalar::parse_dscp(text);
+            if value.is_none() {
+                object.root.warn(sink, format!("annotation {DSCP_ANNOTATION}: `{text}` is not a DSCP value"));
+            }
+            value
+        }),
+    };
+    let key = HostEndpointKey {
+        host: Hostname::from(node),
+        name: HostEndpointName::new(std::sync::Arc::clone(&object.id.name)),
+    };
+    Some(vec![(Key::HostEndpoint(key), Value::HostEndpoint(endpoint.into()))])
+}
+
+fn required<'n>(spec: Map<'n, '_>, name: &str, sink: &mut Sink) -> Option<&'n str> {
+    let Some(field) = spec.field(name) else {
+        spec.missing(name, sink);
+        return None;
+    };
+    let text = field.text(sink)?;
+    if text.is_empty() {
+        field.error(sink, "must not be empty");
+    }
+    Some(text)
+}
+
+fn is_interface_name(name: &str) -> bool {
+    (1..=15).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+}
+
+/// A port with a name; one without has another purpose and is left out.
+fn named_port(cursor: Cursor<'_, '_>, fields: &[&str], sink: &mut Sink) -> Option<EndpointPort> {
+    let map = cursor.map(sink)?;
+    map.only(fields, sink);
+    let name = map.text_or_empty("name", sink);
+    let protocol = match map.field("protocol") {
+        Some(field) => {
+            let protocol = scalar::protocol(Spelling::Resource, field, sink)?;
+            if !matches!(protocol, Protocol::Named(_)) || !protocol.supports_ports() {
+                field.error(sink, "must be TCP, UDP or SCTP");
+            }
+            protocol
+        }
+        None => {
+            map.missing("protocol", sink);
+            return None;
+        }
+    };
+    let Some(port) = map.field("port") else {
+        map.missing("port", sink);
+        return None;
+    };
+    let port = port.int(1, 65535, sink)?;
+    if name.is_empty() {
+        return None;
+    }
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    if name.len() > 128 || !name.bytes().all(plain) {
+        map.error(sink, format!("`{name}` is not the name of a port"));
+    }
+    Some(EndpointPort { name: name.into(), protocol, port })
+}
+
+const WORKLOAD_FIELDS: [&str; 17] = [
+    "orchestrator",
+    "workload",
+    "node",
+    "containerID",
+    "pod",
+    "endpoint",
+    "serviceAccountName",
+    "ipNetworks",
+    "ipNATs",
+    "ipv4Gateway",
+    "ipv6Gateway",
+    "profiles",
+    "interfaceName",
+    "mac",
+    "ports",
+    "allowSpoofedSourcePrefixes",
+    "qosControls",
+];
+
+/// Converts a `WorkloadEndpoint`; without addresses it contributes nothing.
+pub(crate) fn workload_endpoint(
+    object: &Object<'_, '_>,
+    labels: &mut LabelInterner,
+    sink: &mut Sink,
+) -> Option<Contributions> {
+    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    let Some(spec) = object.map.field("spec") else {
+        object.map.missing("spec", sink);
+        return None;
+    };
+    let spec = spec.map(sink)?;
+    spec.only(&WORKLOAD_FIELDS, sink);
+    let namespace = &*object.id.namespace;
+    let Some([node, orchestrator, workload, endpoint]) = name_parts(&object.id.name) else {
+        object
+            .root
+            .error(sink, "the name must be node-orchestrator-workload-endpoint, a `-` within a part written twice");
+        return None;
+    };
+    for (name, expected) in [("node", &node), ("orchestrator", &orchestrator), ("endpoint", &endpoint)] {
+        if let Some(field) = spec.field(name)
+            && let Some(text) = field.text(sink)
+            && text != expected
+        {
+            field.error(sink, format!("is `{text}`, but the name of the object says `{expected}`"));
+        }
+    }
+    for (name, family) in [("ipv4Gateway", Family::V4), ("ipv6Gateway", Family::V6)] {
+        if let Some(field) = spec.field(name) {
+            scalar::address_of(family, field, sink);
+        }
+    }
+    let iface = required(spec, "interfaceName", sink).map(IfaceName::from);
+    let nets: Vec<Cidr> = spec.list("ipNetworks", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked));
+    let nats = spec.list("ipNATs", sink, nat);
+    let account = spec.text_or_empty("serviceAccountName", sink);
+    let mut pairs: Vec<(&str, &str)> = object.meta.labels.iter().copied().filter(not_inherited).collect();
+    pairs.extend([(NAMESPACE_LABEL, namespace), (ORCHESTRATOR_LABEL, &*orchestrator)]);
+    if !account.is_empty() {
+        pairs.push((SERVICE_ACCOUNT_LABEL, account));
+    }
+    let family =
+        |nats: &[NatMapping], v4: bool| nats.iter().copied().filter(|nat| nat.internal.is_ipv4() == v4).collect();
+    let extras = WorkloadExtras {
+        ipv4_nat: family(&nats, true),
+        ipv6_nat: family(&nats, false),
+        allowed_source_prefixes: spec
+            .list("allowSpoofedSourcePrefixes", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked))
+            .into(),
+        ..WorkloadExtras::default()
+    };
+    let value = WorkloadEndpoint {
+        state: AdminState::Active,
+        iface,
+        mac: spec.field("mac").and_then(|mac| scalar::mac(mac, sink)),
+        profiles: spec.texts("profiles", sink).into_iter().map(ProfileName::from).collect(),
+        ipv4_nets: nets.iter().copied().filter(|net| net.family() == Family::V4).collect(),
+        ipv6_nets: nets.iter().copied().filter(|net| net.family() == Family::V6).collect(),
+        labels: scalar::interned(&object.root, pairs, labels, sink),
+        ports: spec
+            .list("ports", sink, |port, sink| {
+                named_port(port, &["name", "protocol", "port", "hostPort", "hostIP"], sink)
+            })
+            .into(),
+        extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
+    };
+    if nets.is_empty() {
+        return Some(Vec::new());
+    }
+    let key = WorkloadEndpointKey::new(&node, &orchestrator, &format!("{namespace}/{workload}"), &endpoint);
+    Some(vec![(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(value.into()))])
+}
+
+/// Labels with these prefixes come from the namespace and the service account alone; a workload must not forge them.
+pub(crate) fn not_inherited((name, _): &(&str, &str)) -> bool {
+    !name.starts_with(NAMESPACE_PREFIX) && !name.starts_with(SERVICE_ACCOUNT_PREFIX)
+}
+
+/// The parts between single hyphens, doubled ones being part of the text.
+fn name_parts(name: &str) -> Option<[String; 4]> {
+    let mut parts = vec![String::new()];
+    let mut letters = name.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter == '-' && letters.next_if_eq(&'-').is_none() {
+            parts.push(String::new());
+        } else if let Some(part) = parts.last_mut() {
+            part.push(letter);
+        }
+    }
+    let parts: [String; 4] = parts.try_into().ok()?;
+    parts.iter().all(|part| !part.is_empty()).then_some(parts)
+}
+
+fn nat(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<NatMapping> {
+    let map = cursor.map(sink)?;
+    map.only(&["internalIP", "externalIP"], sink);
+    let mut address = |name: &str| match map.field(name) {
+        Some(field) => scalar::address(field, sink),
+        None => {
+            map.missing(name, sink);
+            None
+        }
+    };
+    Some(NatMapping { internal: address("internalIP")?, external: address("externalIP")? })
+}

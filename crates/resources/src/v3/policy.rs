@@ -1,0 +1,298 @@
+//! Policies of `projectcalico.org/v3`.
+
+use std::sync::Arc;
+
+use tortie_model::{
+    Key, Order, Policy, PolicyId, PolicyKind, PolicyTypes, Rule, RuleAction, SelectorText, StagedAction, TierName,
+    Value,
+};
+
+use super::rule::{Place, rules, selector};
+use super::selectors::{global_policy, namespaced_policy};
+use crate::manifest::{Contributions, Kind, Meta, Object};
+use crate::tree::{Cursor, Map, Sink};
+
+const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
+
+/// The name of a policy: that of the metadata which older releases kept in an annotation, or without the prefix that
+/// they put before the names of the default tier (`libcalico-go/lib/backend/model/keys.go`).
+pub(crate) fn stored_policy_name(meta: &Meta<'_>, map: Map<'_, '_>) -> Arc<str> {
+    if let Some(text) = meta.annotation(METADATA_ANNOTATION)
+        && let Ok(serde_json::Value::Object(stored)) = serde_json::from_str(text)
+        && let Some(serde_json::Value::String(name)) = stored.get("name")
+        && !name.is_empty()
+    {
+        return name.as_str().into();
+    }
+    let mut quiet = Sink::default();
+    let tier = map.field("spec").and_then(|spec| spec.map(&mut quiet)?.text("tier", &mut quiet)).unwrap_or_default();
+    match meta.name.strip_prefix("default.") {
+        Some(name) if !name.is_empty() && matches!(tier, "" | "default") => name.into(),
+        _ => meta.name.into(),
+    }
+}
+
+pub(crate) fn policy_kind(kind: Kind) -> Option<PolicyKind> {
+    Some(match kind {
+        Kind::NetworkPolicy => PolicyKind::NetworkPolicy,
+        Kind::GlobalNetworkPolicy => PolicyKind::GlobalNetworkPolicy,
+        Kind::StagedNetworkPolicy => PolicyKind::StagedNetworkPolicy,
+        Kind::StagedGlobalNetworkPolicy => PolicyKind::StagedGlobalNetworkPolicy,
+        Kind::StagedKubernetesNetworkPolicy => PolicyKind::StagedKubernetesNetworkPolicy,
+        Kind::KubernetesNetworkPolicy => PolicyKind::KubernetesNetworkPolicy,
+        _ => return None,
+    })
+}
+
+pub(crate) fn policy_key(object: &Object<'_, '_>) -> Option<Key> {
+    let kind = policy_kind(object.id.kind)?;
+    Some(Key::Policy(PolicyId::new(kind, Arc::clone(&object.id.namespace), Arc::clone(&object.id.name))))
+}
+
+const FIELDS: [&str; 9] = [
+    "tier",
+    "order",
+    "ingress",
+    "egress",
+    "selector",
+    "types",
+    "serviceAccountSelector",
+    "performanceHints",
+    "stagedAction",
+];
+const GLOBAL_FIELDS: [&str; 4] = ["doNotTrack", "preDNAT", "applyOnForward", "namespaceSelector"];
+
+/// Converts a policy; a staged deletion contributes nothing.
+pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    let global = matches!(object.id.kind, Kind::GlobalNetworkPolicy | Kind::StagedGlobalNetworkPolicy);
+    let staged = matches!(object.id.kind, Kind::StagedGlobalNetworkPolicy | Kind::StagedNetworkPolicy);
+    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    let Some(spec) = object.map.field("spec") else {
+        object.map.missing("spec", sink);
+        return None;
+    };
+    let spec = spec.map(sink)?;
+    let known = FIELDS.iter().filter(|name| staged || **name != "stagedAction");
+    let known: Vec<&str> = known.chain(if global { &GLOBAL_FIELDS[..] } else { &[] }).copied().collect();
+    spec.only(&known, sink);
+
+    let staged_action = staged_action(spec, sink);
+    if staged_action == Some(Staged::Delete) {
+        if let Some((name, field)) = spec.fields().find(|(name, _)| !matches!(*name, "stagedAction" | "tier" | "order"))
+        {
+            field.error(sink, format!("`{name}` has no meaning when the staged action is Delete"));
+        }
+        return Some(Vec::new());
+    }
+    let namespace = &*object.id.namespace;
+    let inbound = rules(spec, "ingress", Place { namespace, ingress: true }, sink);
+    let outbound = rules(spec, "egress", Place { namespace, ingress: false }, sink);
+    let policy = Policy {
+        namespace: (!global).then(|| Arc::clone(&object.id.namespace)),
+        tier: tier_name(spec, sink),
+        order: order(spec, sink),
+        selector: SelectorText::new(combined_selector(namespace, global, spec, sink)),
+        types: types(spec, !inbound.is_empty(), !outbound.is_empty(), sink),
+        untracked: global && spec.flag("doNotTrack", sink),
+        pre_dnat: global && spec.flag("preDNAT", sink),
+        apply_on_forward: global && spec.flag("applyOnForward", sink),
+        needed_on_every_node: hints(spec, sink),
+        staged_action: match staged_action {
+            Some(Staged::Action(action)) => Some(action),
+            _ => None,
+        },
+        inbound: inbound.into(),
+        outbound: outbound.into(),
+    };
+    check(spec, &policy, sink);
+    Some(vec![(policy_key(object)?, Value::Policy(policy.into()))])
+}
+
+fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mut Sink) -> String {
+    let own = selector(spec, "selector", false, sink);
+    let accounts = selector(spec, "serviceAccountSelector", false, sink);
+    if global {
+        global_policy(own, selector(spec, "namespaceSelector", false, sink), accounts)
+    } else {
+        namespaced_policy(namespace, own, accounts)
+    }
+}
+
+pub(crate) fn tier_name(spec: Map<'_, '_>, sink: &mut Sink) -> TierName {
+    spec.text("tier", sink).filter(|tier| !tier.is_empty()).map_or_else(TierName::default_tier, TierName::from)
+}
+
+pub(crate) fn order(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Order> {
+    let field = spec.field("order")?;
+    let order = Order::new(field.float(sink)?).filter(|order| order.get().is_finite());
+    if order.is_none() {
+        field.error(sink, "must be a finite number");
+    }
+    order
+}
+
+/// The declared types; those of the rules that there are if none is declared (`api/pkg/defaults`).
+fn types(spec: Map<'_, '_>, ingress: bool, egress: bool, sink: &mut Sink) -> PolicyTypes {
+    let mut types = PolicyTypes { ingress: false, egress: false };
+    let count = spec.list("types", sink, |word, sink| {
+        let seen = match word.text(sink)? {
+            "Ingress" => &mut types.ingress,
+            "Egress" => &mut types.egress,
+            other => {
+                word.error(sink, format!("`{other}` is neither Ingress nor Egress"));
+                return Some(());
+            }
+        };
+        if *seen {
+            word.error(sink, "is given twice");
+        }
+        *seen = true;
+        Some(())
+    });
+    if count.is_empty() { PolicyTypes { ingress: ingress || !egress, egress } } else { types }
+}
+
+fn hints(spec: Map<'_, '_>, sink: &mut Sink) -> bool {
+    let mut needed = false;
+    spec.list("performanceHints", sink, |hint, sink| {
+        match hint.text(sink)? {
+            "AssumeNeededOnEveryNode" if needed => hint.error(sink, "is given twice"),
+            "AssumeNeededOnEveryNode" => needed = true,
+            other => hint.error(sink, format!("`{other}` is not a known hint")),
+        }
+        Some(())
+    });
+    needed
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Staged {
+    Delete,
+    Action(StagedAction),
+}
+
+pub(crate) fn staged_action(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Staged> {
+    let field = spec.field("stagedAction")?;
+    match field.text(sink)? {
+        "" => None,
+        "Set" => Some(Staged::Action(StagedAction::Set)),
+        "Learn" => Some(Staged::Action(StagedAction::Learn)),
+        "Ignore" => Some(Staged::Action(StagedAction::Ignore)),
+        "Delete" => Some(Staged::Delete),
+        other => {
+            field.error(sink, format!("`{other}` is not a staged action"));
+            None
+        }
+    }
+}
+
+fn check(spec: Map<'_, '_>, policy: &Policy, sink: &mut Sink) {
+    let mut blame = |name: &str, what: &str| {
+        if let Some(field) = spec.field(name) {
+            field.error(sink, what);
+        }
+    };
+    if policy.untracked && policy.pre_dnat {
+        blame("preDNAT", "cannot be combined with doNotTrack");
+    }
+    if policy.pre_dnat {
+        if !policy.outbound.is_empty() {
+            blame("egress", "cannot be given with preDNAT");
+        }
+        if policy.types.egress {
+            blame("types", "cannot include Egress with preDNAT");
+        }
+    }
+    if !policy.apply_on_forward {
+        for (set, name) in [(policy.untracked, "doNotTrack"), (policy.pre_dnat, "preDNAT")] {
+            if set {
+                blame(name, "needs applyOnForward");
+            }
+        }
+    }
+}
+
+/// A policy that denies what an invalid one selects, in the directions that it declares or else both; `None` if it
+/// cannot be known what it selects.
+pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions> {
+    let sink = &mut Sink::default();
+    let global = object.id.kind == Kind::GlobalNetworkPolicy;
+    let spec = object.map.field("spec")?.map(sink)?;
+    let selector_fields = ["selector", "namespaceSelector", "serviceAccountSelector"];
+    let known = |name: &str| FIELDS.contains(&name) || GLOBAL_FIELDS.contains(&name);
+    // A field that is not understood may be a misspelt selector.
+    if spec.fields().any(|(name, _)| !known(name)) && spec.field("selector").is_none() {
+        return None;
+    }
+    if !global && spec.field("namespaceSelector").is_some() {
+        return None;
+    }
+    let selector = combined_selector(&object.id.namespace, global, spec, sink);
+    if sink.has_errors() || selector_fields.iter().all(|name| spec.field(name).is_none()) && spec.is_empty() {
+        return None;
+    }
+    let mut quiet = Sink::default();
+    let types = match spec.field("types") {
+        Some(_) => types(spec, true, true, &mut quiet),
+        None => PolicyTypes::BOTH,
+    };
+    let types = if quiet.has_errors() { PolicyTypes::BOTH } else { types };
+    let flag = |name: &str| spec.field(name).and_then(|field| field.boolean(&mut Sink::default())).unwrap_or_default();
+    let (untracked, pre_dnat) = (global && flag("doNotTrack"), global && flag("preDNAT"));
+    let (untracked, pre_dnat) = if untracked && pre_dnat { (false, false) } else { (untracked, pre_dnat) };
+    let deny: Arc<[Rule]> = [Rule { action: RuleAction::Deny, ..Rule::default() }].into();
+    // Without a readable order it must come first, or another policy might allow before it denies.
+    let order = match spec.field("order") {
+        Some(_) => order(spec, &mut Sink::default()).or_else(|| Order::new(f64::MIN)),
+        None => None,
+    };
+    let policy = Policy {
+        namespace: (!global).then(|| Arc::clone(&object.id.namespace)),
+        tier: tier_name(spec, &mut Sink::default()),
+        order,
+        selector: SelectorText::new(selector),
+        types: if pre_dnat { PolicyTypes { ingress: true, egress: false } } else { types },
+        inbound: Arc::clone(&deny),
+        outbound: if pre_dnat { Arc::new([]) } else { deny },
+        untracked,
+        pre_dnat,
+        apply_on_forward: global && (untracked || pre_dnat || flag("applyOnForward")),
+        ..Policy::default()
+    };
+    Some(vec![(policy_key(object)?, Value::Policy(policy.into()))])
+}
+
+/// Reads a `Tier`.
+pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    use tortie_model::{Tier, TierDefaultAction};
+    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    let spec = object.map.field("spec").and_then(|spec| spec.map(sink));
+    let mut tier = Tier { order: None, default_action: Some(TierDefaultAction::Deny) };
+    if let Some(spec) = spec {
+        spec.only(&["order", "defaultAction"], sink);
+        tier.order = order(spec, sink);
+        if let Some(field) = spec.field("defaultAction") {
+            match field.text(sink) {
+                Some("Pass") => tier.default_action = Some(TierDefaultAction::Pass),
+                Some("Deny" | "") | None => {}
+                Some(other) => field.error(sink, format!("`{other}` is neither Deny nor Pass")),
+            }
+        }
+    }
+    check_built_in(object.root, &object.id.name, &tier, sink);
+    Some(vec![(Key::Tier(TierName::new(Arc::clone(&object.id.name))), Value::Tier(tier))])
+}
+
+/// The tiers that every cluster has keep their place and their default action.
+fn check_built_in(root: Cursor<'_, '_>, name: &str, tier: &tortie_model::Tier, sink: &mut Sink) {
+    use tortie_model::TierDefaultAction::{Deny, Pass};
+    let (order, action) = match name {
+        "default" => (1_000_000.0, Deny),
+        "kube-admin" => (1_000.0, Pass),
+        "kube-baseline" => (10_000_000.0, Pass),
+        _ => return,
+    };
+    if tier.order != Order::new(order) || tier.default_action != Some(action) {
+        root.error(sink, format!("tier {name} must have order {order} and default action {}", action.as_str()));
+    }
+}

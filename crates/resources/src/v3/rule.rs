@@ -1,0 +1,323 @@
+//! The rules of policies and profiles of `projectcalico.org/v3`.
+
+use tortie_model::{
+    Cidr, EntityMatch, Family, HttpMatch, HttpPath, NamedProtocol, NamespacedName, OriginalMatch, PortSpec, Protocol,
+    Rule, RuleAction, SelectorText, ServiceAccountMatch,
+};
+use tortie_selector::{Expr, Selector};
+
+use super::selectors::{Words, side_selector};
+use crate::scalar::{self, Spelling};
+use crate::tree::{Cursor, Map, Sink};
+
+/// Where a rule stands, as far as its meaning depends on it.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'s> {
+    /// The policy's namespace; empty for a global policy or a profile.
+    pub(crate) namespace: &'s str,
+    /// Whether the rule is about traffic to the endpoint.
+    pub(crate) ingress: bool,
+}
+
+pub(crate) fn rules(spec: Map<'_, '_>, name: &str, place: Place<'_>, sink: &mut Sink) -> Vec<Rule> {
+    spec.list(name, sink, |cursor, sink| rule(cursor, place, sink))
+}
+
+fn rule(cursor: Cursor<'_, '_>, place: Place<'_>, sink: &mut Sink) -> Option<Rule> {
+    let map = cursor.map(sink)?;
+    map.only(
+        &[
+            "action",
+            "ipVersion",
+            "protocol",
+            "notProtocol",
+            "icmp",
+            "notICMP",
+            "source",
+            "destination",
+            "http",
+            "metadata",
+        ],
+        sink,
+    );
+    let mut protocol = |name: &str| map.field(name).and_then(|p| scalar::protocol(Spelling::Resource, p, sink));
+    let (positive, negative) = (protocol("protocol"), protocol("notProtocol"));
+    let (icmp_type, icmp_code) = icmp(map, "icmp", sink);
+    let (not_icmp_type, not_icmp_code) = icmp(map, "notICMP", sink);
+    let rule = Rule {
+        action: action(map, sink),
+        ip_version: map.field("ipVersion").and_then(|version| match version.int::<i64>(0, 255, sink)? {
+            4 => Some(Family::V4),
+            6 => Some(Family::V6),
+            other => {
+                version.error(sink, format!("must be 4 or 6, is {other}"));
+                None
+            }
+        }),
+        protocol: positive,
+        not_protocol: negative,
+        icmp_type,
+        icmp_code,
+        not_icmp_type,
+        not_icmp_code,
+        source: side(map, "source", place, place.ingress, sink),
+        destination: side(map, "destination", place, !place.ingress, sink),
+        http: map.field("http").and_then(|field| http(field, sink)).map(Box::new),
+        annotations: map
+            .field("metadata")
+            .and_then(|metadata| metadata.map(sink))
+            .map(|metadata| {
+                metadata.only(&["annotations"], sink);
+                scalar::sorted_pairs(metadata, "annotations", sink)
+            })
+            .unwrap_or_default(),
+    };
+    check(map, &rule, place, sink);
+    Some(rule)
+}
+
+fn action(map: Map<'_, '_>, sink: &mut Sink) -> RuleAction {
+    let Some(field) = map.field("action") else {
+        map.missing("action", sink);
+        return RuleAction::Deny;
+    };
+    match field.text(sink) {
+        Some("Allow") => return RuleAction::Allow,
+        Some("Deny") | None => return RuleAction::Deny,
+        Some("Log") => return RuleAction::Log,
+        Some("Pass") => return RuleAction::NextTier,
+        Some(other) => field.error(sink, format!("`{other}` is not an action; known are Allow, Deny, Log, Pass")),
+    }
+    RuleAction::Deny
+}
+
+fn icmp(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> (Option<u8>, Option<u8>) {
+    let Some(fields) = map.field(name).and_then(|field| field.map(sink)) else { return (None, None) };
+    fields.only(&["type", "code"], sink);
+    let mut number = |name: &str, max| fields.field(name).and_then(|field| field.int(0, max, sink));
+    let (kind, code) = (number("type", 254), number("code", 255));
+    if kind.is_none() && code.is_some() && fields.field("type").is_none() {
+        fields.error(sink, "must give a type if it gives a code");
+    }
+    (kind, code)
+}
+
+const SIDE_FIELDS: [&str; 9] = [
+    "nets",
+    "notNets",
+    "selector",
+    "notSelector",
+    "namespaceSelector",
+    "ports",
+    "notPorts",
+    "serviceAccounts",
+    "services",
+];
+
+fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut Sink) -> EntityMatch {
+    let Some(field) = map.field(name) else { return EntityMatch::default() };
+    let Some(side) = field.map(sink) else { return EntityMatch::default() };
+    side.only(&SIDE_FIELDS, sink);
+    let accounts = side.field("serviceAccounts").and_then(|accounts| accounts.map(sink));
+    let (account_names, account_selector) = match &accounts {
+        Some(accounts) => {
+            accounts.only(&["names", "selector"], sink);
+            let names = accounts.list("names", sink, account_name);
+            (names, selector(*accounts, "selector", false, sink))
+        }
+        None => (Vec::new(), ""),
+    };
+    let words = Words {
+        selector: selector(side, "selector", false, sink),
+        not_selector: selector(side, "notSelector", false, sink),
+        namespace_selector: selector(side, "namespaceSelector", true, sink),
+        account_selector,
+        account_names,
+    };
+    let original = OriginalMatch {
+        selector: words.selector.into(),
+        namespace_selector: words.namespace_selector.into(),
+        not_selector: words.not_selector.into(),
+        service_accounts: ServiceAccountMatch {
+            names: words.account_names.iter().map(|name| (*name).into()).collect(),
+            selector: words.account_selector.into(),
+        },
+    };
+    EntityMatch {
+        nets: nets(side, "nets", sink),
+        not_nets: nets(side, "notNets", sink),
+        selector: side_selector(place.namespace, &words).map(SelectorText::new),
+        not_selector: (!words.not_selector.is_empty()).then(|| SelectorText::new(words.not_selector)),
+        ports: side.list("ports", sink, scalar::port_spec).into(),
+        not_ports: side.list("notPorts", sink, scalar::port_spec).into(),
+        service: service(side, place, peer, sink),
+        original: (original != OriginalMatch::default()).then(|| Box::new(original)),
+    }
+}
+
+fn account_name<'n>(cursor: Cursor<'n, '_>, sink: &mut Sink) -> Option<&'n str> {
+    let name = cursor.text(sink)?;
+    if name.is_empty() || name.contains(['"', '\'']) {
+        cursor.error(sink, format!("`{name}` is not the name of a service account"));
+        return None;
+    }
+    Some(name)
+}
+
+/// A selector that parses; empty if absent or blank. `global()` is a whole namespace selector or nothing.
+pub(crate) fn selector<'n>(map: Map<'n, '_>, name: &str, over_namespaces: bool, sink: &mut Sink) -> &'n str {
+    let Some(field) = map.field(name) else { return "" };
+    let Some(text) = field.text(sink) else { return "" };
+    if text.trim_matches([' ', '\t']).is_empty() {
+        return "";
+    }
+    match Selector::parse(text) {
+        Err(error) => field.error(sink, format!("`{text}` is not a selector: {error}")),
+        Ok(selector) => {
+            let mut global = false;
+            selector.expr().visit(&mut |expr| global |= *expr == Expr::Global);
+            if global && over_namespaces && *selector.expr() != Expr::Global {
+                field.error(sink, "`global()` must be the whole selector");
+            } else if global && !over_namespaces {
+                field.error(sink, "`global()` is for the namespace selector of a rule only");
+            }
+        }
+    }
+    text
+}
+
+/// Networks, masked.
+fn nets(side: Map<'_, '_>, name: &str, sink: &mut Sink) -> Box<[Cidr]> {
+    side.list(name, sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked)).into()
+}
+
+fn service(side: Map<'_, '_>, place: Place<'_>, peer: bool, sink: &mut Sink) -> Option<NamespacedName> {
+    let field = side.field("services")?;
+    let map = field.map(sink)?;
+    map.only(&["name", "namespace"], sink);
+    let (name, namespace) = (map.text_or_empty("name", sink), map.text_or_empty("namespace", sink));
+    if name.is_empty() {
+        map.missing("name", sink);
+    }
+    for other in ["selector", "notSelector", "nets", "notNets", "serviceAccounts", "namespaceSelector"] {
+        if side.field(other).is_some() {
+            field.error(sink, format!("cannot be combined with `{other}`"));
+        }
+    }
+    if !peer {
+        field.error(sink, "can only be the source of an ingress rule or the destination of an egress rule");
+    } else if !place.ingress && (side.field("ports").is_some() || side.field("notPorts").is_some()) {
+        field.error(sink, "brings its own ports; `ports` and `notPorts` cannot be given with it");
+    }
+    // A service without namespace is one of the policy's namespace.
+    let namespace = if namespace.is_empty() { place.namespace } else { namespace };
+    if namespace.is_empty() {
+        map.missing("namespace", sink);
+    }
+    Some(NamespacedName::new(namespace, name))
+}
+
+fn http(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<HttpMatch> {
+    let map = cursor.map(sink)?;
+    map.only(&["methods", "paths"], sink);
+    Some(HttpMatch {
+        methods: scalar::shared_texts(map, "methods", sink),
+        paths: map
+            .list("paths", sink, |path, sink| {
+                let map = path.map(sink)?;
+                map.only(&["exact", "prefix"], sink);
+                match (map.text("exact", sink), map.text("prefix", sink)) {
+                    (Some(exact), None) => Some(HttpPath::Exact(exact.into())),
+                    (None, Some(prefix)) => Some(HttpPath::Prefix(prefix.into())),
+                    _ => {
+                        map.error(sink, "must give either `exact` or `prefix`");
+                        None
+                    }
+                }
+            })
+            .into(),
+    })
+}
+
+/// The rules about several fields at once (`libcalico-go/lib/validator/v3/validator.go`).
+fn check(map: Map<'_, '_>, rule: &Rule, place: Place<'_>, sink: &mut Sink) {
+    check_ports(map, rule, sink);
+    check_families(map, rule, sink);
+    for name in ["icmp", "notICMP"] {
+        if let Some(field) = map.field(name) {
+            let icmp = |p: Protocol| matches!(p.number(), 1 | 58);
+            if !rule.protocol.is_some_and(icmp) {
+                field.error(sink, "needs protocol ICMP or ICMPv6");
+            }
+        }
+    }
+    if let Some(field) = map.field("http") {
+        if rule.action != RuleAction::Allow {
+            field.error(sink, "can only be part of an Allow rule");
+        }
+        if rule.protocol.is_some_and(|p| p != Protocol::Named(NamedProtocol::Tcp)) {
+            field.error(sink, "needs protocol TCP, or none");
+        }
+        if !place.ingress {
+            field.error(sink, "can only be part of an ingress rule");
+        }
+    }
+}
+
+fn check_ports(map: Map<'_, '_>, rule: &Rule, sink: &mut Sink) {
+    for (side_name, side) in [("source", &rule.source), ("destination", &rule.destination)] {
+        for (name, ports) in [("ports", &side.ports), ("notPorts", &side.not_ports)] {
+            let what = match rule.protocol {
+                None if ports.iter().any(|port| !matches!(port, PortSpec::Named(_))) => {
+                    "by number need a protocol that has ports: TCP, UDP or SCTP"
+                }
+                Some(protocol) if !protocol.supports_ports() && !ports.is_empty() => {
+                    "cannot be given with this protocol, which has none"
+                }
+                _ => continue,
+            };
+            if let Some(side) = map.field(side_name)
+                && let Some(side) = side.map(&mut Sink::default())
+                && let Some(field) = side.field(name)
+            {
+                field.error(sink, what);
+            }
+        }
+    }
+}
+
+/// All networks of a rule belong to one family, which is that of the rule.
+fn check_families(map: Map<'_, '_>, rule: &Rule, sink: &mut Sink) {
+    let by_protocol = match rule.protocol.map(Protocol::number) {
+        Some(1) => Some(Family::V4),
+        Some(58) => Some(Family::V6),
+        _ => None,
+    };
+    if let (Some(version), Some(family)) = (rule.ip_version, by_protocol)
+        && version != family
+        && let Some(field) = map.field("ipVersion")
+    {
+        field.error(sink, format!("does not fit the protocol, which is part of IPv{}", family.number()));
+    }
+    let mut family = rule.ip_version;
+    for (side_name, side) in [("source", &rule.source), ("destination", &rule.destination)] {
+        for (name, nets) in [("nets", &side.nets), ("notNets", &side.not_nets)] {
+            let foreign = nets.iter().any(|net| *family.get_or_insert(net.family()) != net.family());
+            let everything = name == "notNets" && nets.iter().any(|net| net.prefix_len() == 0);
+            if !foreign && !everything {
+                continue;
+            }
+            if let Some(side) = map.field(side_name)
+                && let Some(side) = side.map(&mut Sink::default())
+                && let Some(field) = side.field(name)
+            {
+                if foreign {
+                    field.error(sink, "mixes IPv4 and IPv6 within one rule");
+                }
+                if everything {
+                    field.error(sink, "excludes every address");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! How the selectors of a resource become one selector over the labels of endpoints.
+//!
+//! What the user wrote is kept word for word, in parentheses, once it has been parsed; only selectors over namespaces and
+//! service accounts are rewritten, as expressions
+//! (`libcalico-go/lib/backend/syncersv1/updateprocessors/{rules,globalnetworkpolicyprocessor}.go`).
+
+use tortie_selector::{Expr, Label, Selector};
+
+pub(crate) const NAMESPACE_LABEL: &str = "projectcalico.org/namespace";
+pub(crate) const SERVICE_ACCOUNT_LABEL: &str = "projectcalico.org/serviceaccount";
+pub(crate) const ORCHESTRATOR_LABEL: &str = "projectcalico.org/orchestrator";
+pub(crate) const NAME_LABEL: &str = "projectcalico.org/name";
+pub(crate) const NAMESPACE_PREFIX: &str = "pcns.";
+pub(crate) const SERVICE_ACCOUNT_PREFIX: &str = "pcsa.";
+
+/// The selectors of one side of a rule, as written; empty if absent.
+#[derive(Default)]
+pub(crate) struct Words<'s> {
+    pub(crate) selector: &'s str,
+    pub(crate) not_selector: &'s str,
+    pub(crate) namespace_selector: &'s str,
+    pub(crate) account_selector: &'s str,
+    pub(crate) account_names: Vec<&'s str>,
+}
+
+/// The selector of one side of a rule of a policy in `namespace` (empty for a global policy); `None` selects anything.
+///
+/// Every selector in `words` has been checked; one that does not parse makes the result select nothing.
+pub(crate) fn side_selector(namespace: &str, words: &Words<'_>) -> Option<String> {
+    let namespaces = if !words.namespace_selector.is_empty() {
+        over_namespaces(words.namespace_selector)
+    } else if !namespace.is_empty() {
+        format!("{NAMESPACE_LABEL} == '{namespace}'")
+    } else {
+        String::new()
+    };
+    let accounts = join(&over_accounts(words), words.selector);
+    let restricted = !accounts.is_empty() || !words.not_selector.is_empty() || !words.namespace_selector.is_empty();
+    let selector = if restricted { join(&namespaces, &accounts) } else { accounts };
+    (!selector.is_empty()).then_some(selector)
+}
+
+/// `(a) && (b)`, or the one that is not empty.
+fn join(a: &str, b: &str) -> String {
+    match (a.is_empty(), b.is_empty()) {
+        (false, false) => format!("({a}) && ({b})"),
+        _ => format!("{a}{b}"),
+    }
+}
+
+fn over_accounts(words: &Words<'_>) -> String {
+    let selector = if words.account_selector.is_empty() {
+        String::new()
+    } else {
+        prefixed(words.account_selector, SERVICE_ACCOUNT_PREFIX)
+    };
+    let names = match Label::new(SERVICE_ACCOUNT_LABEL) {
+        Ok(label) if !words.account_names.is_empty() => {
+            Expr::In(label, words.account_names.iter().copied().collect()).to_string()
+        }
+        _ => String::new(),
+    };
+    join(&selector, &names)
+}
+
+/// A selector over the labels of namespaces, as a selector over the labels of endpoints.
+fn over_namespaces(text: &str) -> String {
+    let Ok(selector) = Selector::parse(text) else { return Selector::none().to_string() };
+    let Ok(label) = Label::new(NAMESPACE_LABEL) else { return Selector::none().to_string() };
+    selector
+        .with_label_prefix(NAMESPACE_PREFIX)
+        .expr()
+        .map_leaves(&mut |leaf| match leaf {
+            Expr::All => Expr::Has(label.clone()),
+            Expr::Global => Expr::negated(Expr::Has(label.clone())),
+            other => other.clone(),
+        })
+        .to_string()
+}
+
+fn prefixed(text: &str, prefix: &str) -> String {
+    Selector::parse(text).unwrap_or_else(|_| Selector::none()).with_label_prefix(prefix).to_string()
+}
+
+/// What a policy of a namespace selects.
+pub(crate) fn namespaced_policy(namespace: &str, selector: &str, account_selector: &str) -> String {
+    let here = format!("{NAMESPACE_LABEL} == '{namespace}'");
+    let selector = if selector.is_empty() { here } else { format!("({selector}) && {here}") };
+    if account_selector.is_empty() {
+        return selector;
+    }
+    format!("({selector}) && {}", prefixed(account_selector, SERVICE_ACCOUNT_PREFIX))
+}
+
+/// What a global policy selects.
+pub(crate) fn global_policy(selector: &str, namespace_selector: &str, account_selector: &str) -> String {
+    let mut current = selector.to_owned();
+    for (over, prefix, label) in [
+        (namespace_selector, NAMESPACE_PREFIX, NAMESPACE_LABEL),
+        (account_selector, SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNT_LABEL),
+    ] {
+        if over.is_empty() {
+            continue;
+        }
+        let over = prefixed(over, prefix);
+        let joined = if current.is_empty() { over } else { format!("({current}) && {over}") };
+        current = all_means_has(&joined, label);
+    }
+    current
+}
+
+/// Replaces `all()` by `has(label)`, in the user's own selector too. A text without it is left as it is.
+fn all_means_has(text: &str, label: &str) -> String {
+    let (Ok(selector), Ok(label)) = (Selector::parse(text), Label::new(label)) else {
+        return Selector::none().to_string();
+    };
+    let mut found = false;
+    let rewritten = selector.expr().map_leaves(&mut |leaf| {
+        if *leaf != Expr::All {
+            return leaf.clone();
+        }
+        found = true;
+        Expr::Has(label.clone())
+    });
+    if found { rewritten.to_string() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

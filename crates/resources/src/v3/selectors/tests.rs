@@ -1,0 +1,68 @@
+use tortie_selector::Selector;
+
+use super::{Words, global_policy, namespaced_policy, side_selector};
+
+#[test]
+fn sides_of_rules() {
+    let ns = Words::default;
+    let accounts = || Words { account_selector: "key == 'v'", account_names: vec!["sa2", "sa1"], ..Words::default() };
+    for (namespace, words, expected) in [
+        ("ns1", ns(), None),
+        ("ns1", Words { selector: "a=='b'", ..ns() }, Some("(projectcalico.org/namespace == 'ns1') && (a=='b')")),
+        ("ns1", Words { not_selector: "has(x)", ..ns() }, Some("projectcalico.org/namespace == 'ns1'")),
+        ("ns1", Words { namespace_selector: "k=='v'", ..ns() }, Some("pcns.k == \"v\"")),
+        (
+            "ns1",
+            Words { namespace_selector: "all()", selector: "has(l)", ..ns() },
+            Some("(has(projectcalico.org/namespace)) && (has(l))"),
+        ),
+        (
+            "ns1",
+            Words { namespace_selector: "global()", selector: "has(l)", ..ns() },
+            Some("(!has(projectcalico.org/namespace)) && (has(l))"),
+        ),
+        (
+            "ns1",
+            accounts(),
+            Some(
+                "(projectcalico.org/namespace == 'ns1') && \
+                 ((pcsa.key == \"v\") && (projectcalico.org/serviceaccount in {\"sa1\", \"sa2\"}))",
+            ),
+        ),
+        ("", accounts(), Some("(pcsa.key == \"v\") && (projectcalico.org/serviceaccount in {\"sa1\", \"sa2\"})")),
+        ("", Words { selector: "a == 'b' || c", ..ns() }, Some("a == 'b' || c")),
+    ] {
+        assert_eq!(side_selector(namespace, &words).as_deref(), expected);
+    }
+}
+
+#[test]
+fn literals_are_not_rewritten() {
+    let words = Words { namespace_selector: "k == 'all()' || all()", ..Words::default() };
+    assert_eq!(side_selector("", &words).as_deref(), Some("(pcns.k == \"all()\" || has(projectcalico.org/namespace))"));
+}
+
+#[test]
+fn policies() {
+    assert_eq!(namespaced_policy("n", "", ""), "projectcalico.org/namespace == 'n'");
+    assert_eq!(
+        namespaced_policy("n", "a || b", "x == 'y'"),
+        "((a || b) && projectcalico.org/namespace == 'n') && pcsa.x == \"y\""
+    );
+    assert_eq!(global_policy("", "", ""), "");
+    assert_eq!(global_policy("has(a)", "x == 'y'", ""), "(has(a)) && pcns.x == \"y\"");
+    assert_eq!(global_policy("", "all()", ""), "has(projectcalico.org/namespace)");
+    assert_eq!(global_policy("has(a)", "", "all()"), "(has(a) && has(projectcalico.org/serviceaccount))");
+    assert_eq!(global_policy("all()", "k == 'v'", ""), "(has(projectcalico.org/namespace) && pcns.k == \"v\")");
+}
+
+/// The values of a walk-through that was published with its rules.
+#[test]
+fn published_example() {
+    let policy = namespaced_policy("policy-demo", "projectcalico.org/orchestrator == 'k8s' && app == 'nginx'", "");
+    let policy = Selector::parse(&policy).unwrap();
+    assert_eq!(policy.id().as_str(), "s:_a6cuVnIgjWqODIbU16OZjCg0vnck1Ck71LG2w");
+    let words = Words { selector: "projectcalico.org/orchestrator == 'k8s' && run == 'access'", ..Words::default() };
+    let side = Selector::parse(&side_selector("policy-demo", &words).unwrap()).unwrap();
+    assert_eq!(side.id().as_str(), "s:AMAB7BNa5u3MmIiwZrblkWt4eY3LuNV_frvthw");
+}

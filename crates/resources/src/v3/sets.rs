@@ -1,0 +1,35 @@
+//! Network sets.
+
+use tortie_model::{Cidr, Key, LabelInterner, NetworkSet, NetworkSetName, ProfileName, Value};
+
+use super::selectors::NAMESPACE_LABEL;
+use crate::manifest::{Contributions, Kind, Object};
+use crate::scalar;
+use crate::tree::Sink;
+
+/// Converts a `NetworkSet`, which inherits the labels of its namespace, or a `GlobalNetworkSet`.
+pub(crate) fn network_set(
+    object: &Object<'_, '_>,
+    labels: &mut LabelInterner,
+    sink: &mut Sink,
+) -> Option<Contributions> {
+    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    let mut nets = Vec::new();
+    if let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) {
+        spec.only(&["nets"], sink);
+        nets = spec.list("nets", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked));
+    }
+    let mut pairs = object.meta.labels.clone();
+    if object.meta.label(NAMESPACE_LABEL).is_some() {
+        object.root.error(sink, format!("label {NAMESPACE_LABEL} is set from the namespace and cannot be given"));
+    }
+    let (name, profiles) = if object.id.kind == Kind::NetworkSet {
+        let namespace = &*object.id.namespace;
+        pairs.push((NAMESPACE_LABEL, namespace));
+        (format!("{namespace}/{}", object.id.name), [ProfileName::new(format!("kns.{namespace}"))].into())
+    } else {
+        (object.id.name.to_string(), [].into())
+    };
+    let set = NetworkSet { nets: nets.into(), labels: scalar::interned(&object.root, pairs, labels, sink), profiles };
+    Some(vec![(Key::NetworkSet(NetworkSetName::new(name)), Value::NetworkSet(set.into()))])
+}
