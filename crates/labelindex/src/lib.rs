@@ -20,8 +20,20 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod naive;
+mod facts;
+mod groups;
+mod match_index;
+mod match_sets;
+mod matcher;
+mod matching;
+mod members;
+mod parents;
+mod selectors;
+mod shapes;
+mod slab;
 mod types;
+mod visibility;
 
-pub use naive::{MatchIndex, MemberIndex};
+pub use match_index::MatchIndex;
+pub use members::MemberIndex;
 pub use types::{MatchSetId, NamedPort, Overlap, SetChange, SetDefinition, Settled, Stats};

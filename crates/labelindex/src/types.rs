@@ -8,7 +8,7 @@ use tortie_selector::Selector;
 
 /// A set of selector keys that some item matches, interned: equal sets have equal ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MatchSetId(pub(crate) u32);
+pub struct MatchSetId(pub(crate) u64);
 
 /// What [`crate::MatchIndex::settle`] found, each list sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]

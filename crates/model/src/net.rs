@@ -139,6 +139,18 @@ impl Cidr {
         Self::host(self.address())
     }
 
+    /// The last address of the network, as a /32 or /128.
+    #[must_use]
+    pub fn last_host(self) -> Self {
+        let keep = u32::from(self.prefix_len());
+        let hosts = u128::MAX.checked_shr(keep).unwrap_or(0);
+        let (width, tag) = match self.family() {
+            Family::V4 => (u128::MAX << 96, 32),
+            Family::V6 => (u128::MAX, V6_OFFSET + 128),
+        };
+        Self { octets: (self.bits() | (hosts & width)).to_be_bytes(), tag }
+    }
+
     /// Whether `address` lies in this network; never across families.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {

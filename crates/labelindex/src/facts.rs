@@ -1,0 +1,158 @@
+//! Facts about labels: "the label is there" and "the label has this value".
+//!
+//! A *name* stands for `has(name)`, a *term* for `name == value`. Each knows who carries it (shapes or groups, and
+//! parents) and which selectors are filed under it because they cannot match without it. A fact that nobody carries
+//! and nothing is filed under is forgotten, so that the memory follows what is in use.
+//!
+//! A name is *visible* once a selector compares its value. Terms exist for visible names only: the values of all other
+//! labels are never looked at.
+
+use std::sync::Arc;
+
+use ahash::RandomState;
+use smallvec::SmallVec;
+
+use crate::slab::{GroupId, IdTable, NameId, ParentId, SelId, ShapeId, Slab, SlotId, TermId};
+
+/// A label name.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    pub(crate) text: Arc<str>,
+    /// Shapes with this name.
+    pub(crate) shapes: Vec<ShapeId>,
+    /// Selectors that need the label to be there, and are filed here.
+    pub(crate) filed: Vec<SelId>,
+    /// Selectors that mention the name.
+    pub(crate) mentions: u32,
+    /// Settled selectors that compare the value.
+    pub(crate) comparers: u32,
+    /// Whether groups are told apart by the value. Set by the first comparer, cleared some time after the last.
+    pub(crate) visible: bool,
+}
+
+/// A label name with a value.
+#[derive(Clone, Debug)]
+pub(crate) struct Term {
+    pub(crate) name: NameId,
+    pub(crate) value: Box<[u8]>,
+    /// Groups whose items have the label themselves.
+    pub(crate) groups: SmallVec<[GroupId; 4]>,
+    /// Parents, of groups, that have the label.
+    pub(crate) parents: SmallVec<[ParentId; 4]>,
+    /// Selectors that need the label to have this value (or one of several), and are filed here.
+    pub(crate) filed: SmallVec<[SelId; 4]>,
+}
+
+/// All names and terms in use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) names: Slab<NameId, Name>,
+    pub(crate) terms: Slab<TermId, Term>,
+    name_table: IdTable,
+    term_table: IdTable,
+    hasher: RandomState,
+}
+
+impl Facts {
+    fn name_hash(&self, text: &str) -> u32 {
+        IdTable::fold(self.hasher.hash_one(text))
+    }
+
+    fn term_hash(&self, name: NameId, value: &[u8]) -> u32 {
+        IdTable::fold(self.hasher.hash_one((name, value)))
+    }
+
+    pub(crate) fn find_name(&self, text: &str) -> Option<NameId> {
+        self.name_table.find(self.name_hash(text), |id| *self.names[NameId(id)].text == *text).map(NameId)
+    }
+
+    /// The name with this text, which must be put to use at once.
+    pub(crate) fn name(&mut self, text: &str) -> NameId {
+        if let Some(id) = self.find_name(text) {
+            return id;
+        }
+        let id = self.names.insert(Name {
+            text: text.into(),
+            shapes: Vec::new(),
+            filed: Vec::new(),
+            mentions: 0,
+            comparers: 0,
+            visible: false,
+        });
+        self.name_table.insert(self.name_hash(text), id.0);
+        id
+    }
+
+    /// Forgets a name that nobody uses. Answers whether it was one that groups are told apart by needlessly.
+    pub(crate) fn release_name(&mut self, id: NameId) -> bool {
+        let name = &self.names[id];
+        if !name.shapes.is_empty() || name.mentions > 0 {
+            return false;
+        }
+        let (hash, stale) = (self.name_hash(&name.text), name.visible);
+        self.names.remove(id);
+        self.name_table.remove(hash, id.0);
+        stale
+    }
+
+    pub(crate) fn find_term(&self, name: NameId, value: &[u8]) -> Option<TermId> {
+        let is = |id| {
+            let term: &Term = &self.terms[TermId(id)];
+            term.name == name && *term.value == *value
+        };
+        self.term_table.find(self.term_hash(name, value), is).map(TermId)
+    }
+
+    /// The term of this name and value, which must be put to use at once.
+    pub(crate) fn term(&mut self, name: NameId, value: &[u8]) -> TermId {
+        if let Some(id) = self.find_term(name, value) {
+            return id;
+        }
+        let id = self.terms.insert(Term {
+            name,
+            value: value.into(),
+            groups: SmallVec::new(),
+            parents: SmallVec::new(),
+            filed: SmallVec::new(),
+        });
+        self.term_table.insert(self.term_hash(name, value), id.0);
+        id
+    }
+
+    /// Forgets a term that nobody uses.
+    pub(crate) fn release_term(&mut self, id: TermId) {
+        let term = &self.terms[id];
+        if term.groups.is_empty() && term.parents.is_empty() && term.filed.is_empty() {
+            let hash = self.term_hash(term.name, &term.value);
+            self.terms.remove(id);
+            self.term_table.remove(hash, id.0);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.terms.is_empty() && self.name_table.is_empty() && self.term_table.is_empty()
+    }
+}
+
+/// Removes the entry at `at` of a posting list; gives back the entry that took its place.
+pub(crate) fn unlink<T: Copy, A: smallvec::Array<Item = T>>(list: &mut SmallVec<A>, at: u32) -> Option<T> {
+    list.swap_remove(at as usize);
+    if list.is_empty() {
+        *list = SmallVec::new();
+    }
+    list.get(at as usize).copied()
+}
+
+/// As [`unlink`], for long lists.
+pub(crate) fn unlink_vec<T: Copy>(list: &mut Vec<T>, at: u32) -> Option<T> {
+    list.swap_remove(at as usize);
+    if list.is_empty() {
+        *list = Vec::new();
+    }
+    list.get(at as usize).copied()
+}
+
+/// The index of an id in side tables of the same size.
+pub(crate) fn same<K: SlotId + PartialEq>(id: K) -> impl Fn(&(K, u32)) -> bool {
+    move |&(other, _)| other == id
+}

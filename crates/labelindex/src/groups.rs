@@ -1,0 +1,78 @@
+//! Groups: items that no selector can tell apart.
+//!
+//! Items of a group have the same shape, the same parents, and the same values of the visible labels. A selector is
+//! evaluated once for all of them, on any one.
+
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::FxHasher;
+use smallvec::SmallVec;
+
+use crate::slab::{GroupId, IdTable, ItemId, ListId, SelId, ShapeId, Slab, TermId};
+
+/// A group; never empty for longer than a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) shape: ShapeId,
+    pub(crate) list: ListId,
+    /// The place among the shape's groups.
+    pub(crate) at_shape: u32,
+    /// The place among the list's groups.
+    pub(crate) at_list: u32,
+    pub(crate) hash: u32,
+    /// Whether it waits for being matched against the filed selectors.
+    pub(crate) waiting: bool,
+    /// The items' own visible labels in the shape's order, each with the place of the group among the term's groups.
+    pub(crate) terms: SmallVec<[(TermId, u32); 2]>,
+    pub(crate) items: SmallVec<[ItemId; 4]>,
+    /// The selectors that matched at the last settle, sorted, each with the place of the group among its groups.
+    pub(crate) matches: SmallVec<[(SelId, u32); 2]>,
+}
+
+impl Group {
+    /// Where a selector is, or belongs, among the matches.
+    pub(crate) fn find(&self, selector: SelId) -> Result<usize, usize> {
+        self.matches.binary_search_by_key(&selector, |&(s, _)| s)
+    }
+}
+
+/// All groups, found by what their items have in common.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Groups {
+    pub(crate) slab: Slab<GroupId, Group>,
+    table: IdTable,
+}
+
+impl Groups {
+    pub(crate) fn hash(shape: ShapeId, list: ListId, terms: impl Iterator<Item = TermId>) -> u32 {
+        let mut hasher = FxHasher::default();
+        (shape, list).hash(&mut hasher);
+        terms.for_each(|term| term.hash(&mut hasher));
+        IdTable::fold(hasher.finish())
+    }
+
+    pub(crate) fn find(&self, hash: u32, shape: ShapeId, list: ListId, terms: &[TermId]) -> Option<GroupId> {
+        let is = |id| {
+            let group = &self.slab[GroupId(id)];
+            group.shape == shape
+                && group.list == list
+                && group.terms.len() == terms.len()
+                && group.terms.iter().zip(terms).all(|(&(a, _), &b)| a == b)
+        };
+        self.table.find(hash, is).map(GroupId)
+    }
+
+    /// Makes a group findable.
+    pub(crate) fn enter(&mut self, id: GroupId) {
+        self.table.insert(self.slab[id].hash, id.0);
+    }
+
+    /// The opposite of [`Groups::enter`].
+    pub(crate) fn withdraw(&mut self, id: GroupId) {
+        self.table.remove(self.slab[id].hash, id.0);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slab.is_empty() && self.table.is_empty()
+    }
+}

@@ -1,0 +1,273 @@
+//! Which items match which keyed selectors.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use tortie_model::{Labels, ProfileName};
+use tortie_selector::Selector;
+
+use crate::facts::unlink_vec;
+use crate::match_sets::{Fingerprint, MatchSets};
+use crate::matcher::Matcher;
+use crate::slab::{GroupId, ItemId, KeyId, KeyTable, SelId, SideTable, position};
+use crate::types::{MatchSetId, Settled, Stats};
+
+/// Items with inherited labels against keyed selectors.
+///
+/// Changes are taken at any time and in any order; [`MatchIndex::settle`] matches them. The index is to be asked after
+/// a settle and before the next change.
+#[derive(Clone, Debug)]
+pub struct MatchIndex<I, S> {
+    matcher: Matcher,
+    items: KeyTable<I, ItemId>,
+    /// The match set of each item at the last settle.
+    reported: SideTable<ItemId, Option<MatchSetId>>,
+    /// Items that were put into a group since the last settle.
+    moved: Vec<ItemId>,
+    keys: KeyTable<S, KeyId>,
+    uses: SideTable<KeyId, KeyUse>,
+    /// The keys of each selector.
+    keys_of: SideTable<SelId, Keys>,
+    /// Keys that were added, changed or removed since the last settle.
+    touched: Vec<KeyId>,
+    sets: MatchSets,
+}
+
+/// The keys of a selector.
+#[derive(Clone, Debug, Default)]
+struct Keys {
+    ids: Vec<KeyId>,
+    fingerprint: Fingerprint,
+}
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug, Default)]
+struct KeyUse {
+    /// The selector and the place among its keys; `None` if the key was removed.
+    selector: Option<(SelId, u32)>,
+    /// The selector at the last settle.
+    settled: Option<SelId>,
+    /// Whether some item matched at the last settle.
+    active: bool,
+}
+
+impl<I, S> Default for MatchIndex<I, S> {
+    fn default() -> Self {
+        Self {
+            matcher: Matcher::default(),
+            items: KeyTable::default(),
+            reported: SideTable::default(),
+            moved: Vec::new(),
+            keys: KeyTable::default(),
+            uses: SideTable::default(),
+            keys_of: SideTable::default(),
+            touched: Vec::new(),
+            sets: MatchSets::default(),
+        }
+    }
+}
+
+impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
+    /// An empty index.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds or replaces an item: its own labels, and its parents from the most to the least specific.
+    pub fn set_item(&mut self, key: &I, labels: &Labels, parents: &Arc<[ProfileName]>) {
+        let (item, _) = self.items.find_or_insert(key);
+        let target = self.matcher.target(labels, parents);
+        if self.matcher.group_of(item) != Some(target) {
+            self.moved.push(item);
+        }
+        self.matcher.move_item(item, labels, target);
+    }
+
+    /// Removes an item; does nothing if it is unknown. Added again, it counts as new.
+    pub fn remove_item(&mut self, key: &I) {
+        let Some(item) = self.items.find(key) else { return };
+        self.matcher.remove_item(item);
+        self.reported.take(item);
+        self.items.remove(item);
+        if self.items.is_empty() {
+            self.reported.clear();
+        }
+    }
+
+    /// Says which labels a parent hands down; `None` if the parent is gone.
+    pub fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
+        self.matcher.set_parent(name, labels);
+    }
+
+    /// Adds a selector or replaces the one with this key. Many keys may have the same selector.
+    pub fn set_selector(&mut self, key: &S, selector: &Selector) {
+        let (id, _) = self.keys.find_or_insert(key);
+        let new = self.matcher.acquire(selector);
+        if self.selector_of(id) == Some(new) {
+            self.matcher.release(new);
+            return;
+        }
+        self.detach(id);
+        let keys = self.keys_of.entry(new);
+        keys.ids.push(id);
+        keys.fingerprint.add(id);
+        self.uses.entry(id).selector = Some((new, position(keys.ids.len() - 1)));
+        self.touched.push(id);
+    }
+
+    /// Removes a selector; does nothing if it is unknown.
+    pub fn remove_selector(&mut self, key: &S) {
+        if let Some(id) = self.keys.find(key) {
+            self.detach(id);
+        }
+    }
+
+    fn selector_of(&self, id: KeyId) -> Option<SelId> {
+        Some(self.uses.get(id)?.selector?.0)
+    }
+
+    fn detach(&mut self, id: KeyId) {
+        let Some((selector, at)) = self.uses.entry(id).selector.take() else { return };
+        let keys = self.keys_of.entry(selector);
+        keys.fingerprint.remove(id);
+        if let Some(moved) = unlink_vec(&mut keys.ids, at) {
+            self.uses.entry(moved).selector = Some((selector, at));
+        }
+        self.matcher.release(selector);
+        self.touched.push(id);
+    }
+
+    /// Matches everything that was added or changed since the previous settle.
+    pub fn settle(&mut self) -> Settled<I, S> {
+        let settlement = self.matcher.settle();
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        let rekeyed = self.rekeyed_selectors(&touched);
+        let changed_groups = settlement.changes.iter().map(|change| change.group);
+        let changed_items = self.settle_items(settlement.new_groups.into_iter().chain(changed_groups), &rekeyed);
+
+        let mut changed_selectors: Vec<SelId> = settlement.changes.iter().map(|change| change.selector).collect();
+        changed_selectors.append(&mut self.matcher.orphaned);
+        changed_selectors.sort_unstable();
+        changed_selectors.dedup();
+        let mut out = Settled { changed_items, ..Settled::default() };
+        self.settle_keys(touched, &changed_selectors, &mut out);
+        self.matcher.coarsen_if_due();
+        out
+    }
+
+    /// The selectors that gained or lost keys.
+    fn rekeyed_selectors(&mut self, touched: &[KeyId]) -> Vec<SelId> {
+        let mut rekeyed = Vec::new();
+        for &id in touched {
+            let now = self.selector_of(id);
+            let before = std::mem::replace(&mut self.uses.entry(id).settled, now);
+            if before != now {
+                rekeyed.extend([before, now].into_iter().flatten());
+            }
+        }
+        rekeyed.sort_unstable();
+        rekeyed.dedup();
+        rekeyed
+    }
+
+    /// Gives each changed group its match set, and tells the items that have another one now.
+    fn settle_items(&mut self, groups: impl Iterator<Item = GroupId>, rekeyed: &[SelId]) -> Vec<I> {
+        for group in std::mem::take(&mut self.matcher.freed) {
+            self.sets.unset(group);
+        }
+        let rekeyed_groups: Vec<GroupId> =
+            rekeyed.iter().flat_map(|&s| self.matcher.groups_matching(s)).copied().collect();
+        let mut items = std::mem::take(&mut self.moved);
+        for id in groups.chain(rekeyed_groups) {
+            let Some(group) = self.matcher.group(id) else { continue };
+            let selectors = group.matches.iter().map(|&(selector, _)| selector);
+            let keys = selectors.clone().filter_map(|selector| self.keys_of.get(selector));
+            if self.sets.set(id, Fingerprint::union(keys.map(|keys| keys.fingerprint)), selectors) {
+                items.extend(&group.items);
+            }
+        }
+        let mut changed = Vec::new();
+        for item in items {
+            let Some(group) = self.matcher.group_of(item) else { continue };
+            let now = self.sets.of(group);
+            if std::mem::replace(self.reported.entry(item), now) != now {
+                changed.push(self.items.key(item).clone());
+            }
+        }
+        self.sets.sweep();
+        changed.sort_unstable();
+        changed
+    }
+
+    /// Tells the keys that became active or inactive, and forgets the removed ones.
+    fn settle_keys(&mut self, touched: Vec<KeyId>, changed: &[SelId], out: &mut Settled<I, S>) {
+        let mut keys = touched;
+        let removed: Vec<KeyId> = keys.iter().copied().filter(|&id| self.selector_of(id).is_none()).collect();
+        keys.extend(changed.iter().filter_map(|&selector| self.keys_of.get(selector)).flat_map(|keys| &keys.ids));
+        for id in keys {
+            let active = self.selector_of(id).is_some_and(|s| !self.matcher.groups_matching(s).is_empty());
+            if std::mem::replace(&mut self.uses.entry(id).active, active) != active {
+                let list = if active { &mut out.activated } else { &mut out.deactivated };
+                list.push(self.keys.key(id).clone());
+            }
+        }
+        for id in removed {
+            self.uses.take(id);
+            self.keys.remove(id);
+        }
+        if self.keys.is_empty() {
+            self.uses.clear();
+            self.keys_of.clear();
+        }
+        out.activated.sort_unstable();
+        out.deactivated.sort_unstable();
+    }
+
+    /// The selectors that an item matches; `None` for an item that is unknown or newer than the last settle.
+    #[must_use]
+    pub fn match_set(&self, key: &I) -> Option<MatchSetId> {
+        *self.reported.get(self.items.find(key)?)?
+    }
+
+    /// The keys of the selectors in a match set, each once, in no particular order; none for an id that was given out
+    /// before the last settle and is not in use any more.
+    pub fn matches(&self, set: MatchSetId) -> impl Iterator<Item = &S> {
+        let keys = self.sets.selectors(set).iter().filter_map(|&selector| self.keys_of.get(selector));
+        keys.flat_map(|keys| &keys.ids).map(|&key| self.keys.key(key))
+    }
+
+    /// The match sets that contain a selector, sorted.
+    pub fn match_sets_with(&self, key: &S) -> impl Iterator<Item = MatchSetId> {
+        let groups = self.groups_matching(key).iter();
+        let mut sets: Vec<MatchSetId> = groups.filter_map(|&group| self.sets.of(group)).collect();
+        sets.sort_unstable();
+        sets.dedup();
+        sets.into_iter()
+    }
+
+    /// The items that match a selector, each once, in no particular order.
+    pub fn items_matching(&self, key: &S) -> impl Iterator<Item = &I> {
+        let groups = self.groups_matching(key).iter();
+        groups.filter_map(|&group| self.matcher.group(group)).flat_map(|g| &g.items).map(|&i| self.items.key(i))
+    }
+
+    fn groups_matching(&self, key: &S) -> &[GroupId] {
+        let selector = self.keys.find(key).and_then(|id| self.selector_of(id));
+        selector.map_or(&[], |selector| self.matcher.groups_matching(selector))
+    }
+
+    /// Whether nothing is held. What was removed is held until the next settle.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.matcher.is_empty() && self.items.is_empty() && self.keys.is_empty() && self.sets.is_empty()
+    }
+
+    /// Sizes and effort.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.matcher.stats()
+    }
+}

@@ -1,0 +1,131 @@
+//! Sets of selector keys that groups match, interned.
+//!
+//! Ids are never used twice, so a set is known by its id for as long as whoever asked cares to remember it.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::slab::{GroupId, KeyId, SelId, SideTable};
+use crate::types::MatchSetId;
+
+/// Stands for a set of keys: the sum of a mixed number for each. Sets of tens of thousands of keys are compared and
+/// changed without listing them, and two different ones never meet in practice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Fingerprint(u128);
+
+impl Fingerprint {
+    fn of(key: KeyId) -> u128 {
+        // Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014).
+        let mix = |seed: u64| {
+            let mut z = (u64::from(key.0) + 1).wrapping_mul(seed);
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        };
+        u128::from(mix(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(mix(0xd1b5_4a32_d192_ed03))
+    }
+
+    pub(crate) fn add(&mut self, key: KeyId) {
+        self.0 = self.0.wrapping_add(Self::of(key));
+    }
+
+    pub(crate) fn remove(&mut self, key: KeyId) {
+        self.0 = self.0.wrapping_sub(Self::of(key));
+    }
+
+    /// Of the union of sets without common keys.
+    pub(crate) fn union(parts: impl Iterator<Item = Self>) -> Self {
+        Self(parts.fold(0, |sum, part| sum.wrapping_add(part.0)))
+    }
+}
+
+/// Match sets by group, by content and by id.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MatchSets {
+    sets: FxHashMap<MatchSetId, MatchSet>,
+    by_content: FxHashMap<Fingerprint, MatchSetId>,
+    of_group: SideTable<GroupId, Option<MatchSetId>>,
+    /// Sets that have lost their last group since the last sweep.
+    idle: Vec<MatchSetId>,
+    last: u64,
+}
+
+#[derive(Clone, Debug)]
+struct MatchSet {
+    content: Fingerprint,
+    /// The selectors whose keys are in it.
+    selectors: Arc<[SelId]>,
+    /// How many groups have it.
+    groups: u32,
+}
+
+impl MatchSets {
+    /// The match set of a group.
+    pub(crate) fn of(&self, group: GroupId) -> Option<MatchSetId> {
+        *self.of_group.get(group)?
+    }
+
+    /// The selectors in a set.
+    pub(crate) fn selectors(&self, id: MatchSetId) -> &[SelId] {
+        self.sets.get(&id).map_or(&[], |set| &set.selectors)
+    }
+
+    /// Takes a group's match set away.
+    pub(crate) fn unset(&mut self, group: GroupId) {
+        let Some(id) = self.of_group.take(group) else { return };
+        if let Some(set) = self.sets.get_mut(&id) {
+            set.groups -= 1;
+            if set.groups == 0 {
+                self.idle.push(id);
+            }
+        }
+    }
+
+    /// Sets a group's selectors and their keys; answers whether its match set is another one now.
+    pub(crate) fn set(
+        &mut self,
+        group: GroupId,
+        content: Fingerprint,
+        selectors: impl ExactSizeIterator<Item = SelId> + Clone,
+    ) -> bool {
+        let before = self.of(group);
+        let known = self.by_content.get(&content).copied();
+        if let Some(set) = known.and_then(|id| self.sets.get_mut(&id)) {
+            // The same keys may have got other selectors.
+            if !set.selectors.iter().copied().eq(selectors.clone()) {
+                set.selectors = selectors.collect();
+            }
+            if before == known {
+                return false;
+            }
+            set.groups += 1;
+            self.unset(group);
+            *self.of_group.entry(group) = known;
+            return true;
+        }
+        self.unset(group);
+        self.last += 1;
+        let id = MatchSetId(self.last);
+        self.sets.insert(id, MatchSet { content, selectors: selectors.collect(), groups: 1 });
+        self.by_content.insert(content, id);
+        *self.of_group.entry(group) = Some(id);
+        true
+    }
+
+    /// Forgets sets without groups.
+    pub(crate) fn sweep(&mut self) {
+        for id in std::mem::take(&mut self.idle) {
+            let Some(set) = self.sets.get(&id).filter(|set| set.groups == 0) else { continue };
+            self.by_content.remove(&set.content);
+            self.sets.remove(&id);
+        }
+        if self.sets.is_empty() {
+            *self = Self { last: self.last, ..Self::default() };
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sets.is_empty() && self.by_content.is_empty()
+    }
+}

@@ -1,0 +1,313 @@
+//! The heart of both indexes: which items match which selectors.
+//!
+//! Items arrive and go at any time, and are put into groups at once. Selectors wait for [`Matcher::settle`]
+//! (`matching.rs`), which makes the labels they compare visible (`visibility.rs`), files them, and matches new selectors
+//! with all groups and new groups with all selectors. Until then the matches of a group are those of the last settle, so
+//! that whoever keeps accounts of the matches can book each change exactly once.
+
+use smallvec::SmallVec;
+use std::sync::Arc;
+use tortie_model::{Labels, ProfileName};
+use tortie_selector::{LabelSource, Selector};
+
+use crate::facts::{Facts, unlink, unlink_vec};
+use crate::groups::{Group, Groups};
+use crate::parents::Parents;
+use crate::selectors::Selectors;
+use crate::shapes::Shapes;
+use crate::slab::{GroupId, ItemId, ListId, SelId, ShapeId, SideTable, TermId, position};
+use crate::types::Stats;
+
+/// A group started or stopped matching a selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) group: GroupId,
+    pub(crate) selector: SelId,
+    pub(crate) matches: bool,
+}
+
+/// An item's labels and its place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Placed {
+    pub(crate) labels: Labels,
+    /// The group and the place among its items.
+    pub(crate) place: Option<(GroupId, u32)>,
+}
+
+/// Effective labels: own ones, else those of the first parent in the list that has it
+/// (`felix/labelindex/label_inheritance_index.go`).
+pub(crate) struct Effective<'a> {
+    own: &'a Labels,
+    parents: &'a Parents,
+    list: ListId,
+}
+
+impl LabelSource for Effective<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.own.get(key).or_else(|| self.parents.labels(self.list).find_map(|labels| labels.get(key)))
+    }
+}
+
+/// The terms of the visible labels, which must be put to use at once.
+pub(crate) fn visible_terms(
+    facts: &mut Facts,
+    shapes: &Shapes,
+    shape: ShapeId,
+    labels: &Labels,
+) -> SmallVec<[TermId; 8]> {
+    let shape = &shapes.uses[shape];
+    let term = |&place: &u32| {
+        let name = shape.names[place as usize].0;
+        facts.term(name, labels.value_bytes_at(place as usize).unwrap_or_default())
+    };
+    shape.visible.iter().map(term).collect()
+}
+
+/// Items, parents and selectors, and which groups of items match which selectors.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Matcher {
+    pub(crate) facts: Facts,
+    pub(crate) shapes: Shapes,
+    pub(crate) parents: Parents,
+    pub(crate) groups: Groups,
+    pub(crate) selectors: Selectors,
+    pub(crate) items: SideTable<ItemId, Placed>,
+    pub(crate) item_count: usize,
+    /// Groups that must be matched against the filed selectors: new ones, and those with changed parents.
+    pub(crate) waiting: Vec<GroupId>,
+    /// Groups that were freed since the owner looked last.
+    pub(crate) freed: Vec<GroupId>,
+    /// Selectors that lost their last group in that way since then.
+    pub(crate) orphaned: Vec<SelId>,
+    /// Names that are visible without need.
+    pub(crate) stale_names: usize,
+    /// Work done since groups were last checked for being too fine.
+    pub(crate) churn: usize,
+    pub(crate) evaluations: u64,
+}
+
+impl Matcher {
+    /// The group for an item with these labels and parents. If it is a new one, an item must be moved there at once.
+    pub(crate) fn target(&mut self, labels: &Labels, parents: &Arc<[ProfileName]>) -> GroupId {
+        let shape = self.shapes.intern(&mut self.facts, labels.shape());
+        let list = self.parents.intern(&mut self.facts, &mut self.shapes, parents);
+        let terms = visible_terms(&mut self.facts, &self.shapes, shape, labels);
+        let hash = Groups::hash(shape, list, terms.iter().copied());
+        if let Some(group) = self.groups.find(hash, shape, list, &terms) {
+            return group;
+        }
+        let group = self.create_group(hash, shape, list, &terms);
+        self.groups.slab[group].waiting = true;
+        self.waiting.push(group);
+        group
+    }
+
+    /// Makes an empty group without matches.
+    pub(crate) fn create_group(&mut self, hash: u32, shape: ShapeId, list: ListId, terms: &[TermId]) -> GroupId {
+        let (shape_groups, list_groups) = (&mut self.shapes.uses[shape].groups, &mut self.parents.lists[list].groups);
+        let id = self.groups.slab.insert(Group {
+            shape,
+            list,
+            at_shape: position(shape_groups.len()),
+            at_list: position(list_groups.len()),
+            hash,
+            waiting: false,
+            terms: SmallVec::new(),
+            items: SmallVec::new(),
+            matches: SmallVec::new(),
+        });
+        shape_groups.push(id);
+        list_groups.push(id);
+        self.link_terms(id, terms);
+        self.groups.enter(id);
+        self.churn += 1;
+        id
+    }
+
+    /// Enters a group under its terms.
+    pub(crate) fn link_terms(&mut self, group: GroupId, terms: &[TermId]) {
+        let link = |&term: &TermId| {
+            let groups = &mut self.facts.terms[term].groups;
+            groups.push(group);
+            (term, position(groups.len() - 1))
+        };
+        self.groups.slab[group].terms = terms.iter().map(link).collect();
+    }
+
+    /// The opposite of [`Matcher::link_terms`]; terms without use are kept for [`Facts::release_term`].
+    pub(crate) fn unlink_terms(&mut self, group: GroupId) -> SmallVec<[TermId; 2]> {
+        let terms = std::mem::take(&mut self.groups.slab[group].terms);
+        for &(term, at) in &terms {
+            if let Some(moved) = unlink(&mut self.facts.terms[term].groups, at) {
+                if let Some(link) = self.groups.slab[moved].terms.iter_mut().find(|l| l.0 == term) {
+                    link.1 = at;
+                }
+            }
+        }
+        terms.into_iter().map(|(term, _)| term).collect()
+    }
+
+    /// Puts an item, new or not, into a group and gives it its labels. The group that it leaves goes if it was the
+    /// last.
+    pub(crate) fn move_item(&mut self, item: ItemId, labels: &Labels, to: GroupId) {
+        let from = self.items.get(item).and_then(|placed| placed.place);
+        self.items.entry(item).labels = labels.clone();
+        if from.is_some_and(|(group, _)| group == to) {
+            return;
+        }
+        let items = &mut self.groups.slab[to].items;
+        items.push(item);
+        self.items.entry(item).place = Some((to, position(items.len() - 1)));
+        match from {
+            Some((group, at)) => self.leave(group, at),
+            None => self.item_count += 1,
+        }
+        self.churn += 1;
+    }
+
+    /// Removes an item.
+    pub(crate) fn remove_item(&mut self, item: ItemId) {
+        if let Some((group, at)) = self.items.take(item).place {
+            self.leave(group, at);
+            self.item_count -= 1;
+            self.churn += 1;
+            if self.item_count == 0 {
+                self.items.clear();
+            }
+        }
+    }
+
+    fn leave(&mut self, group: GroupId, at: u32) {
+        let items = &mut self.groups.slab[group].items;
+        match unlink(items, at) {
+            Some(moved) => self.items.entry(moved).place = Some((group, at)),
+            None if items.is_empty() => self.free_group(group),
+            None => {}
+        }
+    }
+
+    /// Forgets an empty group and everything that only it used.
+    pub(crate) fn free_group(&mut self, id: GroupId) {
+        self.groups.withdraw(id);
+        for term in self.unlink_terms(id) {
+            self.facts.release_term(term);
+        }
+        for (selector, at) in std::mem::take(&mut self.groups.slab[id].matches) {
+            self.unlink_match(selector, at);
+            if self.selectors.uses[selector].groups.is_empty() {
+                self.orphaned.push(selector);
+            }
+        }
+        let Some(group) = self.groups.slab.remove(id) else { return };
+        let groups = &mut self.shapes.uses[group.shape].groups;
+        if let Some(moved) = unlink_vec(groups, group.at_shape) {
+            self.groups.slab[moved].at_shape = group.at_shape;
+        }
+        let groups = &mut self.parents.lists[group.list].groups;
+        if let Some(moved) = unlink_vec(groups, group.at_list) {
+            self.groups.slab[moved].at_list = group.at_list;
+        }
+        self.stale_names -= self.shapes.release(&mut self.facts, group.shape);
+        self.stale_names -= self.parents.release_list(&mut self.facts, &mut self.shapes, group.list);
+        self.freed.push(id);
+    }
+
+    /// Removes the group at this place of a selector's groups, which has forgotten the selector already.
+    pub(crate) fn unlink_match(&mut self, selector: SelId, at: u32) {
+        if let Some(moved) = unlink_vec(&mut self.selectors.uses[selector].groups, at) {
+            let moved = &mut self.groups.slab[moved];
+            if let Ok(place) = moved.find(selector) {
+                moved.matches[place].1 = at;
+            }
+        }
+    }
+
+    /// Sets or removes the labels of a parent. Groups wait for being matched again if a selector mentions a label that
+    /// changed.
+    pub(crate) fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
+        let id = match (self.parents.find(name), labels) {
+            (Some(id), _) => id,
+            (None, Some(_)) => self.parents.find_or_insert(name),
+            (None, None) => return,
+        };
+        let parent = self.parents.get_mut(id);
+        if parent.labels.as_ref() == labels {
+            return;
+        }
+        let old = std::mem::replace(&mut parent.labels, labels.cloned());
+        if !parent.lists.is_empty() {
+            let none = Labels::default();
+            let changed = self.is_mentioned(old.as_ref().unwrap_or(&none), labels.unwrap_or(&none));
+            self.stale_names -= self.parents.unindex(&mut self.facts, &mut self.shapes, id);
+            self.parents.index(&mut self.facts, &mut self.shapes, id);
+            if changed {
+                let lists = self.parents.get(id).into_iter().flat_map(|p| &p.lists);
+                for &group in lists.flat_map(|&list| &self.parents.lists[list].groups) {
+                    if !std::mem::replace(&mut self.groups.slab[group].waiting, true) {
+                        self.waiting.push(group);
+                    }
+                }
+            }
+        }
+        self.parents.release(id);
+    }
+
+    /// Whether a selector mentions a label in which the two differ.
+    fn is_mentioned(&self, old: &Labels, new: &Labels) -> bool {
+        let mentioned = |key: &str| self.facts.find_name(key).is_some_and(|name| self.facts.names[name].mentions > 0);
+        old.iter().any(|(key, value)| new.get(key) != Some(value) && mentioned(key))
+            || new.iter().any(|(key, _)| old.get(key).is_none() && mentioned(key))
+    }
+
+    /// The labels that selectors see of the items in a group.
+    pub(crate) fn effective(&self, group: &Group) -> Option<Effective<'_>> {
+        let own = &self.items.get(*group.items.first()?)?.labels;
+        Some(Effective { own, parents: &self.parents, list: group.list })
+    }
+
+    /// Adds a user of a selector.
+    pub(crate) fn acquire(&mut self, selector: &Selector) -> SelId {
+        self.selectors.acquire(&mut self.facts, selector)
+    }
+
+    /// Removes a user of a selector.
+    pub(crate) fn release(&mut self, selector: SelId) {
+        self.selectors.release(selector);
+    }
+
+    /// The group of an item.
+    pub(crate) fn group_of(&self, item: ItemId) -> Option<GroupId> {
+        Some(self.items.get(item)?.place?.0)
+    }
+
+    /// A group, if the id is in use.
+    pub(crate) fn group(&self, id: GroupId) -> Option<&Group> {
+        self.groups.slab.get(id)
+    }
+
+    /// The groups that matched a selector at the last settle.
+    pub(crate) fn groups_matching(&self, selector: SelId) -> &[GroupId] {
+        self.selectors.uses.get(selector).map_or(&[], |s| &s.groups)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.facts.is_empty()
+            && self.shapes.is_empty()
+            && self.parents.is_empty()
+            && self.groups.is_empty()
+            && self.selectors.is_empty()
+            && self.item_count == 0
+            && self.waiting.is_empty()
+            && self.stale_names == 0
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            items: self.item_count,
+            groups: self.groups.slab.len(),
+            selectors: self.selectors.uses.len(),
+            parents: self.parents.len(),
+            evaluations: self.evaluations,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Joins and departures of a live set's members since the last flush.
+
+use ahash::RandomState;
+use hashbrown::HashMap;
+use tortie_model::Cidr;
+use tortie_model::desired::IpPortMember;
+
+use super::holdings::{Holdings, Port};
+use crate::types::NamedPort;
+
+/// A member of a set of either kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Member {
+    net: Cidr,
+    port: Option<Port>,
+}
+
+impl Member {
+    pub(super) fn of_net(net: Cidr) -> Self {
+        Self { net, port: None }
+    }
+
+    pub(super) fn of_port(address: Cidr, port: Port) -> Self {
+        Self { net: address, port: Some(port) }
+    }
+
+    /// The network, or the address of the port.
+    pub(super) fn net(self) -> Cidr {
+        self.net
+    }
+
+    pub(super) fn has_port(self, port: Port) -> bool {
+        self.port == Some(port)
+    }
+
+    pub(super) fn with_port(self) -> Option<IpPortMember> {
+        let (protocol, port) = self.port?;
+        Some(IpPortMember::new(self.net.address(), protocol, port))
+    }
+}
+
+/// How many more items contribute each member now than at the last flush. Joins and departures that cancel out leave a
+/// zero behind, so a member that leaves and comes back is no change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    counts: Option<Box<HashMap<Member, i32, RandomState>>>,
+}
+
+impl Ledger {
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.is_none()
+    }
+
+    /// Books `count` contributions of each member that an item holds.
+    pub(super) fn book(&mut self, holdings: &Holdings, named: Option<&NamedPort>, count: i32) {
+        let counts = self.counts.get_or_insert_default();
+        holdings.each_member(named, |member| *counts.entry(member).or_default() += count);
+    }
+
+    /// Members and how many more holders they have, those without a difference left out.
+    pub(super) fn entries(self) -> impl Iterator<Item = (Member, i32)> {
+        self.counts.into_iter().flat_map(|counts| *counts).filter(|&(_, count)| count != 0)
+    }
+}

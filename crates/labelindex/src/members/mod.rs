@@ -1,0 +1,404 @@
+//! The members of IP sets.
+//!
+//! Membership is derived, not stored: a set is the groups that match its selector, its members are what their items
+//! hold. A set that nobody has a copy of is listed from there when it is asked for, and costs nothing until then. For a
+//! *live* set, one that was emitted, each join and departure of an item is booked (`ledger.rs`); at the flush the books
+//! and the number of holders now say whether the member was there before and is there now. An address may have several
+//! holders, which `addresses.rs` finds.
+
+mod addresses;
+mod cover;
+mod holdings;
+mod ledger;
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+use tortie_model::desired::{IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members};
+use tortie_model::{Cidr, EndpointPort, IpSetId, Labels, ProfileName};
+
+use crate::matcher::{Change, Matcher};
+use crate::slab::{ItemId, KeyTable, SelId, SetId, SideTable};
+use crate::types::{NamedPort, Overlap, SetChange, SetDefinition, Stats};
+
+use addresses::Addresses;
+use cover::Cover;
+use holdings::Holdings;
+use ledger::{Ledger, Member};
+
+/// The members of IP sets: items with inherited labels against set definitions.
+///
+/// Changes are taken at any time and in any order; [`MemberIndex::flush`] tells what became of the sets.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tortie_labelindex::{MemberIndex, Overlap, SetChange, SetDefinition};
+/// use tortie_model::desired::Members;
+/// use tortie_model::{Cidr, IpSetId, Labels};
+/// use tortie_selector::Selector;
+///
+/// let mut index = MemberIndex::new(Overlap::Keep);
+/// let selector = Selector::parse("app == 'web'").unwrap();
+/// let id = IpSetId::new(selector.id().as_str());
+/// index.add_set(&id, SetDefinition { selector, named_port: None });
+///
+/// let address: Cidr = "10.0.0.1/32".parse().unwrap();
+/// let labels = Labels::from_pairs([("app", "web")]).unwrap();
+/// index.set_item(&"web-1", &labels, &Arc::default(), [address], &[]);
+///
+/// let mut changes = Vec::new();
+/// index.flush(&mut changes);
+/// let [SetChange::Full(set)] = &changes[..] else { panic!() };
+/// assert_eq!(set.members, Members::Nets(vec![address]));
+/// ```
+#[derive(Clone, Debug)]
+pub struct MemberIndex<I> {
+    overlap: Overlap,
+    matcher: Matcher,
+    items: KeyTable<I, ItemId>,
+    holdings: SideTable<ItemId, Holdings>,
+    addresses: Addresses,
+    ids: KeyTable<IpSetId, SetId>,
+    sets: SideTable<SetId, Option<Set>>,
+    sets_of: SideTable<SelId, SmallVec<[SetId; 2]>>,
+    /// Sets that must be emitted in full.
+    new: Vec<SetId>,
+    /// Live sets with entries in their ledger.
+    booked: Vec<SetId>,
+    /// Sets that were emitted and removed since the last flush.
+    dying: FxHashSet<IpSetId>,
+    /// How many sets are live.
+    live: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Set {
+    selector: SelId,
+    named_port: Option<NamedPort>,
+    /// Whether it was emitted.
+    live: bool,
+    ledger: Ledger,
+    /// All members, for a set that holds a network.
+    cover: Option<Box<Cover>>,
+}
+
+impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
+    /// An empty index.
+    #[must_use]
+    pub fn new(overlap: Overlap) -> Self {
+        Self {
+            overlap,
+            matcher: Matcher::default(),
+            items: KeyTable::default(),
+            holdings: SideTable::default(),
+            addresses: Addresses::default(),
+            ids: KeyTable::default(),
+            sets: SideTable::default(),
+            sets_of: SideTable::default(),
+            new: Vec::new(),
+            booked: Vec::new(),
+            dying: FxHashSet::default(),
+            live: 0,
+        }
+    }
+
+    /// Adds or replaces an item: its own labels, its parents from the most to the least specific, the networks and the
+    /// named ports that it contributes. Host bits are cleared and a zero-length prefix becomes its two halves; an
+    /// endpoint, whose prefix lengths do not count, must be given with single addresses ([`Cidr::to_host`]).
+    pub fn set_item(
+        &mut self,
+        key: &I,
+        labels: &Labels,
+        parents: &Arc<[ProfileName]>,
+        nets: impl IntoIterator<Item = Cidr>,
+        ports: &[EndpointPort],
+    ) {
+        let (item, _) = self.items.find_or_insert(key);
+        let target = self.matcher.target(labels, parents);
+        let holdings = Holdings::new(nets, ports);
+        let stays = self.matcher.group_of(item) == Some(target);
+        if !(stays && self.holdings.get(item) == Some(&holdings)) {
+            self.book_item(item, -1);
+            let old = self.holdings.take(item);
+            self.addresses.remove(item, &old);
+            self.addresses.add(item, &holdings);
+            *self.holdings.entry(item) = holdings;
+            self.matcher.move_item(item, labels, target);
+            self.book_item(item, 1);
+        } else {
+            self.matcher.move_item(item, labels, target);
+        }
+    }
+
+    /// Removes an item; does nothing if it is unknown.
+    pub fn remove_item(&mut self, key: &I) {
+        let Some(item) = self.items.find(key) else { return };
+        self.book_item(item, -1);
+        let holdings = self.holdings.take(item);
+        self.addresses.remove(item, &holdings);
+        self.matcher.remove_item(item);
+        self.items.remove(item);
+        if self.items.is_empty() {
+            self.holdings.clear();
+        }
+    }
+
+    /// Says which labels a parent hands down; `None` if the parent is gone.
+    pub fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
+        self.matcher.set_parent(name, labels);
+    }
+
+    /// Adds a set, or gives it another definition, upon which it is emitted in full.
+    pub fn add_set(&mut self, id: &IpSetId, definition: SetDefinition) {
+        let SetDefinition { selector, named_port } = definition;
+        let selector = self.matcher.acquire(&selector);
+        let (set, is_new) = self.ids.find_or_insert(id);
+        if let Some(Some(known)) = self.sets.get(set) {
+            if known.selector == selector && known.named_port == named_port {
+                self.matcher.release(selector);
+                return;
+            }
+        }
+        if !is_new {
+            self.drop_set(set, id);
+        }
+        *self.sets.entry(set) = Some(Set { selector, named_port, live: false, ledger: Ledger::default(), cover: None });
+        self.sets_of.entry(selector).push(set);
+        self.new.push(set);
+    }
+
+    /// Removes a set; does nothing if it is unknown.
+    pub fn remove_set(&mut self, id: &IpSetId) {
+        if let Some(set) = self.ids.find(id) {
+            self.drop_set(set, id);
+            self.ids.remove(set);
+        }
+    }
+
+    fn drop_set(&mut self, id: SetId, name: &IpSetId) {
+        let Some(set) = self.sets.take(id) else { return };
+        if set.live {
+            self.live -= 1;
+            self.dying.insert(name.clone());
+        }
+        self.sets_of.entry(set.selector).retain(|other| *other != id);
+        self.matcher.release(set.selector);
+    }
+
+    /// Books an item's contributions to the live sets that its group matched at the last settle.
+    fn book_item(&mut self, item: ItemId, count: i32) {
+        if self.live == 0 {
+            return;
+        }
+        let Some(group) = self.matcher.group_of(item).and_then(|g| self.matcher.group(g)) else { return };
+        let Some(holdings) = self.holdings.get(item) else { return };
+        for &(selector, _) in &group.matches {
+            for &id in self.sets_of.get(selector).into_iter().flatten() {
+                let Some(Some(set)) = self.sets.entry_if(id) else { continue };
+                if set.live {
+                    if set.ledger.is_empty() {
+                        self.booked.push(id);
+                    }
+                    set.ledger.book(holdings, set.named_port.as_ref(), count);
+                }
+            }
+        }
+    }
+
+    /// Books the contributions of all items of a group whose matches changed.
+    fn book_group(&mut self, change: Change) {
+        let Some(group) = self.matcher.group(change.group) else { return };
+        for &id in self.sets_of.get(change.selector).into_iter().flatten() {
+            let Some(Some(set)) = self.sets.entry_if(id) else { continue };
+            if !set.live {
+                continue;
+            }
+            if set.ledger.is_empty() {
+                self.booked.push(id);
+            }
+            for holdings in group.items.iter().filter_map(|&item| self.holdings.get(item)) {
+                set.ledger.book(holdings, set.named_port.as_ref(), if change.matches { 1 } else { -1 });
+            }
+        }
+    }
+
+    /// Appends what changed since the previous flush: new sets in full, for other sets what joined or left, both sorted
+    /// by id, then the removed sets, sorted by id. A set that was removed and added again is a new one.
+    pub fn flush(&mut self, out: &mut Vec<SetChange>) {
+        let settlement = self.matcher.settle();
+        if self.live > 0 {
+            for change in settlement.changes {
+                self.book_group(change);
+            }
+        }
+        self.matcher.freed = Vec::new();
+        self.matcher.orphaned = Vec::new();
+        self.matcher.coarsen_if_due();
+
+        let start = out.len();
+        let mut booked = std::mem::take(&mut self.booked);
+        booked.sort_unstable();
+        booked.dedup();
+        for id in booked {
+            out.extend(self.delta(id).map(SetChange::Delta));
+        }
+        let mut new = std::mem::take(&mut self.new);
+        new.sort_unstable();
+        new.dedup();
+        for id in new {
+            if let Some(update) = self.full(id) {
+                self.dying.remove(&update.id);
+                out.push(SetChange::Full(update));
+            }
+        }
+        out[start..].sort_unstable_by(|a, b| a.id().cmp(b.id()));
+        let start = out.len();
+        out.extend(std::mem::take(&mut self.dying).into_iter().map(SetChange::Remove));
+        out[start..].sort_unstable_by(|a, b| a.id().cmp(b.id()));
+        if self.ids.is_empty() {
+            self.sets.clear();
+            self.sets_of.clear();
+        }
+    }
+
+    /// Lists a new set, which is live from now on.
+    fn full(&mut self, id: SetId) -> Option<IpSetUpdate> {
+        let set = self.sets.get(id)?.as_ref().filter(|set| !set.live)?;
+        let (members, cover) = match &set.named_port {
+            Some(named) => (Members::IpPorts(self.list_ports(set.selector, named)), None),
+            None => {
+                let mut nets = self.list_nets(set.selector);
+                let mut cover = None;
+                if self.overlap == Overlap::Suppress && !nets.iter().all(|net| net.is_host()) {
+                    cover = Some(Box::new(Cover::of_sorted(&nets)));
+                    cover::keep_maximal(&mut nets);
+                }
+                (Members::Nets(nets), cover)
+            }
+        };
+        let set_type = match members {
+            Members::Nets(_) => IpSetType::Net,
+            Members::IpPorts(_) => IpSetType::IpAndPort,
+        };
+        let set = self.sets.entry(id).as_mut()?;
+        set.live = true;
+        set.cover = cover;
+        self.live += 1;
+        Some(IpSetUpdate { id: self.ids.key(id).clone(), set_type, members })
+    }
+
+    fn holdings_matching(&self, selector: SelId) -> impl Iterator<Item = &Holdings> {
+        let groups = self.matcher.groups_matching(selector).iter();
+        let items = groups.filter_map(|&group| self.matcher.group(group)).flat_map(|group| &group.items);
+        items.filter_map(|&item| self.holdings.get(item))
+    }
+
+    /// The networks of all items that match, sorted, each once.
+    fn list_nets(&self, selector: SelId) -> Vec<Cidr> {
+        let mut nets = Vec::with_capacity(self.holdings_matching(selector).map(|h| h.nets().len()).sum());
+        for holdings in self.holdings_matching(selector) {
+            nets.extend_from_slice(holdings.nets());
+        }
+        nets.sort();
+        nets.dedup();
+        nets
+    }
+
+    fn list_ports(&self, selector: SelId, named: &NamedPort) -> Vec<IpPortMember> {
+        let mut members = Vec::new();
+        for holdings in self.holdings_matching(selector) {
+            holdings.each_member(Some(named), |member| members.extend(member.with_port()));
+        }
+        members.sort_unstable();
+        members.dedup();
+        members
+    }
+
+    /// Turns the ledger of a live set into what changed.
+    fn delta(&mut self, id: SetId) -> Option<IpSetDelta> {
+        let set = self.sets.entry(id).as_mut()?;
+        let (selector, named) = (set.selector, set.named_port.clone());
+        let (mut added, mut removed): (Vec<Member>, Vec<Member>) = (Vec::new(), Vec::new());
+        for (member, net) in std::mem::take(&mut set.ledger).entries() {
+            // With `net` more holders than at the last flush, it was not there if these are all.
+            let limit = net.max(1).unsigned_abs() as usize;
+            let holders = self.count_holders(selector, named.as_ref(), member, limit + 1);
+            if net > 0 && holders == limit {
+                added.push(member);
+            } else if net < 0 && holders == 0 {
+                removed.push(member);
+            }
+        }
+        let (added, removed) = if named.is_some() {
+            let list = |members: Vec<Member>| {
+                let mut members: Vec<IpPortMember> = members.into_iter().filter_map(Member::with_port).collect();
+                members.sort_unstable();
+                Members::IpPorts(members)
+            };
+            (list(added), list(removed))
+        } else {
+            let list = |members: Vec<Member>| {
+                let mut nets: Vec<Cidr> = members.into_iter().map(Member::net).collect();
+                nets.sort_unstable();
+                nets
+            };
+            let (added, removed) = self.suppress(id, list(added), list(removed));
+            (Members::Nets(added), Members::Nets(removed))
+        };
+        let id = self.ids.key(id).clone();
+        (!added.is_empty() || !removed.is_empty()).then_some(IpSetDelta { id, added, removed })
+    }
+
+    /// How many items contribute a member to the sets of a selector; not counted beyond `limit`.
+    fn count_holders(&self, selector: SelId, named: Option<&NamedPort>, member: Member, limit: usize) -> usize {
+        let matches = |item: ItemId| {
+            let group = self.matcher.group_of(item).and_then(|group| self.matcher.group(group));
+            group.is_some_and(|group| group.find(selector).is_ok())
+        };
+        let holds = |item| self.holdings.get(item).is_some_and(|holdings| holdings.contributes(named, member));
+        self.addresses.items(member.net()).filter(|&item| matches(item) && holds(item)).take(limit).count()
+    }
+
+    /// Reduces a change of a set's networks to a change of those that no other covers.
+    fn suppress(&mut self, id: SetId, added: Vec<Cidr>, removed: Vec<Cidr>) -> (Vec<Cidr>, Vec<Cidr>) {
+        let Some(Some(set)) = self.sets.get(id) else { return (added, removed) };
+        if self.overlap == Overlap::Keep || (set.cover.is_none() && added.iter().all(|net| net.is_host())) {
+            return (added, removed);
+        }
+        if set.cover.is_none() {
+            // The first network in the set: until now it was all single addresses.
+            let now = self.list_nets(set.selector);
+            let kept = now.into_iter().filter(|net| added.binary_search(net).is_err());
+            let mut before: Vec<Cidr> = kept.chain(removed.iter().copied()).collect();
+            before.sort_unstable();
+            if let Some(set) = self.sets.entry(id) {
+                set.cover = Some(Box::new(Cover::of_sorted(&before)));
+            }
+        }
+        match self.sets.entry(id).as_mut().and_then(|set| set.cover.as_mut()) {
+            Some(cover) => cover.change(&added, &removed),
+            None => (added, removed),
+        }
+    }
+
+    /// Whether nothing is held. What was removed is held until the next flush.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.matcher.is_empty()
+            && self.items.is_empty()
+            && self.addresses.is_empty()
+            && self.ids.is_empty()
+            && self.new.is_empty()
+            && self.booked.is_empty()
+            && self.dying.is_empty()
+            && self.live == 0
+    }
+
+    /// Sizes and effort.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.matcher.stats()
+    }
+}

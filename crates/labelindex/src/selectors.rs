@@ -1,0 +1,241 @@
+//! The distinct selectors of an index, and where they are filed.
+//!
+//! A selector that needs a label to be there, or to have one of some values, cannot match a group without; so it is
+//! filed under that fact and looked at only when the fact holds. Of several such facts the one with the fewest
+//! selectors is taken: of ten thousand selectors `app == 'web' && has(x-N)` each lands under its own `x-N`.
+
+use ahash::RandomState;
+use smallvec::SmallVec;
+use tortie_selector::{Expr, LabelFacts, Selector};
+
+use crate::facts::{Facts, unlink, unlink_vec};
+use crate::slab::{GroupId, IdTable, NameId, SelId, Slab, TermId, position};
+
+/// A selector in use.
+#[derive(Clone, Debug)]
+pub(crate) struct SelectorUse {
+    pub(crate) selector: Selector,
+    hash: u32,
+    /// How many keys or sets have it.
+    users: u32,
+    pub(crate) filed: Filed,
+    /// The names it mentions, and whether it compares their values.
+    pub(crate) names: SmallVec<[(NameId, bool); 2]>,
+    /// The groups that match.
+    pub(crate) groups: Vec<GroupId>,
+}
+
+/// Where a selector is filed.
+#[derive(Clone, Debug)]
+pub(crate) enum Filed {
+    /// Nowhere yet: it came after the last settle.
+    New,
+    /// Nowhere, as it can never match.
+    Never,
+    /// Among those that need no label, at this place.
+    Anywhere(u32),
+    /// Under a name, at this place.
+    Name(NameId, u32),
+    /// Under each of the values that will do, at these places.
+    Terms(SmallVec<[(TermId, u32); 2]>),
+}
+
+/// A fact that a selector cannot match without.
+pub(crate) enum Need<'a> {
+    /// The label is there.
+    Name(&'a str),
+    /// The label has one of these values.
+    Values(&'a str, SmallVec<[&'a str; 2]>),
+}
+
+/// What a selector needs; `None` if it can never match.
+pub(crate) fn needs<'a>(selector: &'a Selector) -> Option<SmallVec<[Need<'a>; 2]>> {
+    match selector.expr() {
+        Expr::Eq(label, value) => {
+            Some(SmallVec::from_iter([Need::Values(label.as_str(), SmallVec::from_iter([&**value]))]))
+        }
+        Expr::Has(label) => Some(SmallVec::from_iter([Need::Name(label.as_str())])),
+        Expr::All | Expr::Global => Some(SmallVec::new()),
+        _ => {
+            let facts = selector.facts();
+            let need = |(label, fact): (&'a str, &LabelFacts<'a>)| match &fact.one_of {
+                _ if !fact.must_be_present => None,
+                Some(values) => Some(Need::Values(label, values.iter().copied().collect())),
+                None => Some(Need::Name(label)),
+            };
+            facts.is_satisfiable().then(|| facts.iter().filter_map(need).collect())
+        }
+    }
+}
+
+/// All distinct selectors.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selectors {
+    pub(crate) uses: Slab<SelId, SelectorUse>,
+    table: IdTable,
+    /// Selectors that need no label.
+    pub(crate) anywhere: Vec<SelId>,
+    /// Selectors that came after the last settle.
+    pub(crate) new: Vec<SelId>,
+    /// Selectors that lost their last user after the last settle.
+    unused: Vec<SelId>,
+    hasher: RandomState,
+}
+
+impl Selectors {
+    /// Adds a user of a selector.
+    pub(crate) fn acquire(&mut self, facts: &mut Facts, selector: &Selector) -> SelId {
+        let hash = IdTable::fold(self.hasher.hash_one(selector.expr()));
+        let equal = |id| self.uses[SelId(id)].selector.expr() == selector.expr();
+        if let Some(id) = self.table.find(hash, equal).map(SelId) {
+            self.uses[id].users += 1;
+            return id;
+        }
+        let mut names: SmallVec<[(NameId, bool); 2]> = SmallVec::new();
+        selector.expr().visit(&mut |leaf| {
+            let Some(label) = leaf.label() else { return };
+            let name = facts.name(label.as_str());
+            facts.names[name].mentions += 1;
+            let compares = !matches!(leaf, Expr::Has(_));
+            match names.iter_mut().find(|(known, _)| *known == name) {
+                Some(known) => {
+                    facts.names[name].mentions -= 1;
+                    known.1 |= compares;
+                }
+                None => names.push((name, compares)),
+            }
+        });
+        let id = self.uses.insert(SelectorUse {
+            selector: selector.clone(),
+            hash,
+            users: 1,
+            filed: Filed::New,
+            names,
+            groups: Vec::new(),
+        });
+        self.table.insert(hash, id.0);
+        self.new.push(id);
+        id
+    }
+
+    /// Removes a user of a selector; without users it stays until the next settle.
+    pub(crate) fn release(&mut self, id: SelId) {
+        let selector = &mut self.uses[id];
+        selector.users -= 1;
+        if selector.users == 0 {
+            self.unused.push(id);
+        }
+    }
+
+    /// The selectors that have no user now, each once.
+    pub(crate) fn take_unused(&mut self) -> Vec<SelId> {
+        let mut unused = std::mem::take(&mut self.unused);
+        unused.sort_unstable();
+        unused.dedup();
+        unused.retain(|&id| self.uses[id].users == 0);
+        unused
+    }
+
+    /// Forgets a selector that no group matches. Answers how many names groups are told apart by needlessly, now more
+    /// (or, as names go too, fewer).
+    pub(crate) fn forget(&mut self, facts: &mut Facts, id: SelId) -> isize {
+        self.unfile(facts, id);
+        let Some(selector) = self.uses.remove(id) else { return 0 };
+        self.table.remove(selector.hash, id.0);
+        let mut stale = 0;
+        for (name, compares) in selector.names {
+            let entry = &mut facts.names[name];
+            entry.mentions -= 1;
+            if compares && !matches!(selector.filed, Filed::New) {
+                entry.comparers -= 1;
+                stale += isize::from(entry.comparers == 0);
+            }
+            stale -= isize::from(facts.release_name(name));
+        }
+        stale
+    }
+
+    /// Files a new selector under the fact that it needs with the fewest selectors.
+    pub(crate) fn file(&mut self, facts: &mut Facts, id: SelId) {
+        let selector = self.uses[id].selector.clone();
+        let Some(needs) = needs(&selector) else {
+            self.uses[id].filed = Filed::Never;
+            return;
+        };
+        let load = |need: &Need<'_>| match need {
+            Need::Name(label) => facts.find_name(label).map_or(0, |name| facts.names[name].filed.len()),
+            Need::Values(label, values) => {
+                let Some(name) = facts.find_name(label) else { return 0 };
+                let filed =
+                    |v: &&str| facts.find_term(name, v.as_bytes()).map_or(0, |term| facts.terms[term].filed.len());
+                values.iter().map(filed).max().unwrap_or(0)
+            }
+        };
+        // Of equally loaded facts a value is the narrower one.
+        let least = if needs.len() < 2 {
+            needs.first()
+        } else {
+            needs.iter().min_by_key(|need| (load(need), matches!(need, Need::Name(_))))
+        };
+        let filed = match least {
+            None => {
+                self.anywhere.push(id);
+                Filed::Anywhere(position(self.anywhere.len() - 1))
+            }
+            Some(Need::Name(label)) => {
+                let name = facts.name(label);
+                let list = &mut facts.names[name].filed;
+                list.push(id);
+                Filed::Name(name, position(list.len() - 1))
+            }
+            Some(Need::Values(label, values)) => {
+                let name = facts.name(label);
+                let place = |value: &&str| {
+                    let term = facts.term(name, value.as_bytes());
+                    let list = &mut facts.terms[term].filed;
+                    list.push(id);
+                    (term, position(list.len() - 1))
+                };
+                Filed::Terms(values.iter().map(place).collect())
+            }
+        };
+        self.uses[id].filed = filed;
+    }
+
+    fn unfile(&mut self, facts: &mut Facts, id: SelId) {
+        match std::mem::replace(&mut self.uses[id].filed, Filed::Never) {
+            Filed::New => self.uses[id].filed = Filed::New,
+            Filed::Never => {}
+            Filed::Anywhere(at) => {
+                if let Some(moved) = unlink_vec(&mut self.anywhere, at) {
+                    self.uses[moved].filed = Filed::Anywhere(at);
+                }
+            }
+            Filed::Name(name, at) => {
+                if let Some(moved) = unlink_vec(&mut facts.names[name].filed, at) {
+                    self.uses[moved].filed = Filed::Name(name, at);
+                }
+            }
+            Filed::Terms(terms) => {
+                for (term, at) in terms {
+                    if let Some(moved) = unlink(&mut facts.terms[term].filed, at) {
+                        if let Filed::Terms(places) = &mut self.uses[moved].filed {
+                            if let Some(place) = places.iter_mut().find(|p| p.0 == term) {
+                                place.1 = at;
+                            }
+                        }
+                    }
+                    facts.release_term(term);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.uses.is_empty()
+            && self.table.is_empty()
+            && self.anywhere.is_empty()
+            && self.new.is_empty()
+            && self.unused.is_empty()
+    }
+}

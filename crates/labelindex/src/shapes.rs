@@ -1,0 +1,135 @@
+//! Shapes: the lists of label names that items and parents have.
+//!
+//! A cluster has few of them. Whether a label is there is a property of the shape, so `has()` and `!has()` never need
+//! an item's values.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use ahash::RandomState;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use tortie_model::Shape;
+
+use crate::facts::{Facts, same, unlink_vec};
+use crate::slab::{GroupId, IdTable, NameId, ParentId, ShapeId, Slab, position};
+
+/// A shape in use.
+#[derive(Clone, Debug)]
+pub(crate) struct ShapeUse {
+    /// One of the equal shapes; `None` is the empty one.
+    shape: Option<Arc<Shape>>,
+    hash: u32,
+    /// The names in the shape's order, each with the place of this shape among the name's shapes.
+    pub(crate) names: Box<[(NameId, u32)]>,
+    /// The places of the visible names.
+    pub(crate) visible: SmallVec<[u32; 4]>,
+    /// Groups of items with this shape.
+    pub(crate) groups: Vec<GroupId>,
+    /// Parents, of groups, with this shape.
+    pub(crate) parents: Vec<ParentId>,
+}
+
+impl ShapeUse {
+    /// Whether the shape has this name.
+    pub(crate) fn has(&self, name: NameId, text: &str) -> bool {
+        const SCAN_LIMIT: usize = 32;
+        if self.names.len() <= SCAN_LIMIT {
+            self.names.iter().any(same(name))
+        } else {
+            self.shape.as_ref().is_some_and(|shape| shape.position(text).is_some())
+        }
+    }
+}
+
+/// All shapes in use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shapes {
+    pub(crate) uses: Slab<ShapeId, ShapeUse>,
+    /// By the address of the shape that is held; 0 for the empty one.
+    by_address: FxHashMap<usize, ShapeId>,
+    by_content: IdTable,
+    hasher: RandomState,
+}
+
+fn address(shape: Option<&Arc<Shape>>) -> usize {
+    shape.map_or(0, |shape| Arc::as_ptr(shape) as usize)
+}
+
+fn keys(shape: Option<&Arc<Shape>>) -> &[Arc<str>] {
+    shape.map_or(&[], |shape| shape.keys())
+}
+
+impl Shapes {
+    /// The id of a shape, which must be put to use at once.
+    pub(crate) fn intern(&mut self, facts: &mut Facts, shape: Option<&Arc<Shape>>) -> ShapeId {
+        if let Some(&id) = self.by_address.get(&address(shape)) {
+            return id;
+        }
+        let hash = self.hash(keys(shape));
+        let equal = |id| keys(self.uses[ShapeId(id)].shape.as_ref()) == keys(shape);
+        if let Some(id) = self.by_content.find(hash, equal) {
+            return ShapeId(id);
+        }
+        let names: Box<[NameId]> = keys(shape).iter().map(|key| facts.name(key)).collect();
+        let id = self.uses.insert(ShapeUse {
+            shape: shape.cloned(),
+            hash,
+            names: Box::default(),
+            visible: SmallVec::new(),
+            groups: Vec::new(),
+            parents: Vec::new(),
+        });
+        self.by_address.insert(address(shape), id);
+        self.by_content.insert(hash, id.0);
+        let link = |&name: &NameId| {
+            let shapes = &mut facts.names[name].shapes;
+            shapes.push(id);
+            (name, position(shapes.len() - 1))
+        };
+        self.uses[id].names = names.iter().map(link).collect();
+        self.refresh_visible(facts, id);
+        id
+    }
+
+    fn hash(&self, keys: &[Arc<str>]) -> u32 {
+        let mut hasher = self.hasher.build_hasher();
+        keys.hash(&mut hasher);
+        IdTable::fold(hasher.finish())
+    }
+
+    /// Works out anew which names are visible.
+    pub(crate) fn refresh_visible(&mut self, facts: &Facts, id: ShapeId) {
+        let shape = &mut self.uses[id];
+        let visible = (0..).zip(&shape.names).filter(|(_, (name, _))| facts.names[*name].visible);
+        shape.visible = visible.map(|(place, _)| place).collect();
+    }
+
+    /// Forgets a shape that nobody uses. Answers how many names went with it that groups were told apart by needlessly.
+    pub(crate) fn release(&mut self, facts: &mut Facts, id: ShapeId) -> usize {
+        let shape = &self.uses[id];
+        if !shape.groups.is_empty() || !shape.parents.is_empty() {
+            return 0;
+        }
+        let Some(shape) = self.uses.remove(id) else { return 0 };
+        self.by_address.remove(&address(shape.shape.as_ref()));
+        self.by_content.remove(shape.hash, id.0);
+        let mut stale = 0;
+        for (name, at) in shape.names {
+            if let Some(moved) = unlink_vec(&mut facts.names[name].shapes, at) {
+                if let Some(entry) = self.uses[moved].names.iter_mut().find(|e| e.0 == name) {
+                    entry.1 = at;
+                }
+            }
+            stale += usize::from(facts.release_name(name));
+        }
+        if self.uses.is_empty() {
+            self.by_address = FxHashMap::default();
+        }
+        stale
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.uses.is_empty() && self.by_address.is_empty() && self.by_content.is_empty()
+    }
+}

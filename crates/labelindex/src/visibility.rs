@@ -1,0 +1,167 @@
+//! Which labels groups are told apart by.
+//!
+//! The first selector that compares the values of a label makes it visible: groups split by the value. That is a
+//! refinement, so the parts inherit the matches of the whole and nothing is evaluated. When the last such selector is
+//! gone, the groups are finer than needed, which costs memory only; they are merged some time later, so that a selector
+//! that comes and goes does not split and merge a whole cluster each time.
+
+use smallvec::SmallVec;
+
+use crate::groups::{Group, Groups};
+use crate::matcher::{Matcher, visible_terms};
+use crate::slab::{GroupId, ItemId, SelId, ShapeId, TermId};
+
+impl Matcher {
+    /// Makes the labels visible that new selectors compare, for all of them in one pass.
+    pub(crate) fn reveal(&mut self, new: &[SelId], new_groups: &mut Vec<GroupId>) {
+        let mut shapes: Vec<ShapeId> = Vec::new();
+        for &selector in new {
+            for &(name, compares) in &self.selectors.uses[selector].names {
+                if !compares {
+                    continue;
+                }
+                let name = &mut self.facts.names[name];
+                name.comparers += 1;
+                if !name.visible {
+                    name.visible = true;
+                    shapes.extend(&name.shapes);
+                } else if name.comparers == 1 {
+                    self.stale_names -= 1;
+                }
+            }
+        }
+        shapes.sort_unstable();
+        shapes.dedup();
+        for shape in shapes {
+            self.shapes.refresh_visible(&self.facts, shape);
+            for group in self.shapes.uses[shape].groups.clone() {
+                self.split(group, new_groups);
+            }
+            self.reindex_parents(shape);
+        }
+    }
+
+    fn reindex_parents(&mut self, shape: ShapeId) {
+        for parent in self.shapes.uses[shape].parents.clone() {
+            self.parents.unindex_terms(&mut self.facts, parent);
+            self.parents.index_terms(&mut self.facts, &self.shapes, parent);
+        }
+    }
+
+    /// Splits a group by what is visible now. The group itself keeps the items that are like its first one.
+    fn split(&mut self, id: GroupId, new_groups: &mut Vec<GroupId>) {
+        self.groups.withdraw(id);
+        let items = std::mem::take(&mut self.groups.slab[id].items);
+        let old_terms = self.unlink_terms(id);
+        let Group { shape, list, waiting, ref matches, .. } = self.groups.slab[id];
+        let matches = matches.clone();
+        let mut keeps: Option<(GroupId, u32)> = None;
+        for &item in &items {
+            let labels = &self.items.entry(item).labels;
+            let terms = visible_terms(&mut self.facts, &self.shapes, shape, labels);
+            let hash = Groups::hash(shape, list, terms.iter().copied());
+            let target = match self.groups.find(hash, shape, list, &terms) {
+                Some(target) => target,
+                None if keeps.is_none() => {
+                    self.groups.slab[id].hash = hash;
+                    self.link_terms(id, &terms);
+                    self.groups.enter(id);
+                    keeps = Some((id, hash));
+                    id
+                }
+                None => {
+                    let part = self.create_group(hash, shape, list, &terms);
+                    for &(selector, _) in &matches {
+                        self.start_match(part, selector);
+                    }
+                    self.groups.slab[part].waiting = waiting;
+                    if waiting {
+                        self.waiting.push(part);
+                    }
+                    new_groups.push(part);
+                    part
+                }
+            };
+            self.assign(item, target);
+        }
+        for term in old_terms {
+            self.release_term_if_there(term);
+        }
+    }
+
+    /// Puts an item into a group without taking it out of another.
+    fn assign(&mut self, item: ItemId, group: GroupId) {
+        let items = &mut self.groups.slab[group].items;
+        items.push(item);
+        let at = crate::slab::position(items.len() - 1);
+        self.items.entry(item).place = Some((group, at));
+    }
+
+    fn release_term_if_there(&mut self, term: TermId) {
+        if self.facts.terms.get(term).is_some() {
+            self.facts.release_term(term);
+        }
+    }
+
+    /// Merges groups that are finer than needed, once enough has happened since the last time that the effort does not
+    /// count.
+    pub(crate) fn coarsen_if_due(&mut self) {
+        /// After this many settles it is due in any case.
+        const PATIENCE: usize = 64;
+        if self.stale_names == 0 {
+            self.churn = 0;
+            return;
+        }
+        self.churn += self.item_count / PATIENCE + 1;
+        if self.churn >= self.item_count {
+            self.churn = 0;
+            self.coarsen();
+        }
+    }
+
+    fn coarsen(&mut self) {
+        let mut shapes: Vec<ShapeId> = Vec::new();
+        let names: Vec<_> = self.facts.names.ids().collect();
+        for name in names {
+            let name = &mut self.facts.names[name];
+            if name.visible && name.comparers == 0 {
+                name.visible = false;
+                shapes.extend(&name.shapes);
+            }
+        }
+        self.stale_names = 0;
+        shapes.sort_unstable();
+        shapes.dedup();
+        for shape in shapes {
+            self.shapes.refresh_visible(&self.facts, shape);
+            for group in self.shapes.uses[shape].groups.clone() {
+                self.merge(group);
+            }
+            self.reindex_parents(shape);
+        }
+    }
+
+    /// Drops the terms of a group that are not visible any more; if it becomes like another group, moves its items
+    /// there. Both have the same matches, as no selector could tell them apart when all were settled.
+    fn merge(&mut self, id: GroupId) {
+        self.groups.withdraw(id);
+        let old_terms = self.unlink_terms(id);
+        let Group { shape, list, .. } = self.groups.slab[id];
+        let is_visible = |&term: &TermId| self.facts.names[self.facts.terms[term].name].visible;
+        let terms: SmallVec<[TermId; 8]> = old_terms.iter().copied().filter(is_visible).collect();
+        let hash = Groups::hash(shape, list, terms.iter().copied());
+        let twin = self.groups.find(hash, shape, list, &terms);
+        self.groups.slab[id].hash = hash;
+        self.link_terms(id, &terms);
+        self.groups.enter(id);
+        for term in old_terms {
+            self.release_term_if_there(term);
+        }
+        if let Some(twin) = twin {
+            for item in std::mem::take(&mut self.groups.slab[id].items) {
+                self.assign(item, twin);
+            }
+            self.free_group(id);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Both indexes against brute force, on random histories.
+//!
+//! After each flush what the index tells must be exactly what the oracle tells; after everything is removed the index
+//! must be empty.
+
+mod oracle;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use tortie_labelindex::{MatchIndex, MemberIndex, NamedPort, Overlap, SetDefinition};
+use tortie_model::desired::PortProtocol;
+use tortie_model::{Cidr, EndpointPort, IpSetId, Labels, NamedProtocol, ProfileName, Protocol};
+use tortie_selector::Selector;
+
+const ITEMS: u8 = 10;
+const KEYS: u8 = 8;
+
+/// Selectors whose facts, visibility and canonical forms differ and overlap. The last two have one canonical form.
+const SELECTORS: &[&str] = &[
+    "all()",
+    "has(a)",
+    "!has(a)",
+    "has(b)",
+    "a == 'x'",
+    "a != 'x'",
+    "b == 'x'",
+    "c == 'z'",
+    "c != ''",
+    "a == 'x' && b == 'y'",
+    "a == 'x' && has(b)",
+    "a == 'x' || b == 'x'",
+    "a in {'x', 'y'}",
+    "a in {'x', 'y'} && b in {'y', 'z'}",
+    "b not in {'x', 'y'}",
+    "a contains 'y' && !has(d)",
+    "has(d) && d starts with ''",
+    "has(a) && has(b) && has(c)",
+    "has(a) && !has(a)",
+    "a == 'x' && a == 'y'",
+    "e == 'never'",
+    "a == ''",
+    "(has(a) || has(b)) && c == 'x'",
+    "has(b)&&c=='x'",
+    "has(b)  &&  c == \"x\"",
+];
+
+const NETS: &[&str] = &[
+    "10.0.0.1/32",
+    "10.0.0.2/32",
+    "10.0.0.3/32",
+    "10.0.0.0/24",
+    "10.0.0.0/16",
+    "10.0.0.77/24",
+    "10.0.0.0/31",
+    "10.0.0.0/32",
+    "10.1.0.0/16",
+    "10.0.0.0/8",
+    "0.0.0.0/0",
+    "128.0.0.0/1",
+    "fd00::1/128",
+    "fd00::/64",
+    "fd00::/16",
+    "::/0",
+    "a00::/32",
+    "255.255.255.255/32",
+];
+
+#[derive(Clone, Debug)]
+enum Op {
+    SetItem { item: u8, labels: Vec<(char, String)>, parents: Vec<u8>, nets: Vec<Cidr>, ports: Vec<EndpointPort> },
+    RemoveItem(u8),
+    SetParent(u8, Vec<(char, String)>),
+    RemoveParent(u8),
+    SetSelector { key: u8, selector: &'static str, named_port: Option<NamedPort> },
+    RemoveSelector(u8),
+    Flush,
+}
+
+fn labels() -> impl Strategy<Value = Vec<(char, String)>> {
+    let value = prop_oneof![4 => Just("x"), 3 => Just("y"), 1 => Just("z"), 1 => Just("")].prop_map(String::from);
+    subsequence(vec!['a', 'b', 'c', 'd'], 0..=4)
+        .prop_flat_map(move |keys| keys.into_iter().map(|key| (Just(key), value.clone())).collect::<Vec<_>>())
+}
+
+fn nets() -> impl Strategy<Value = Vec<Cidr>> {
+    let net = |text: &str| text.parse::<Cidr>().unwrap();
+    let hosts: Vec<Cidr> = NETS[..3].iter().map(|text| net(text)).collect();
+    let all: Vec<Cidr> = NETS.iter().map(|text| net(text)).collect();
+    prop_oneof![2 => prop::collection::vec(select(hosts), 0..3), 1 => prop::collection::vec(select(all), 0..5)]
+}
+
+fn protocol() -> impl Strategy<Value = Protocol> {
+    select(vec![
+        Protocol::Named(NamedProtocol::Tcp),
+        Protocol::Named(NamedProtocol::Udp),
+        Protocol::Named(NamedProtocol::Icmp),
+        Protocol::Number(6),
+        Protocol::Number(0),
+    ])
+}
+
+fn ports() -> impl Strategy<Value = Vec<EndpointPort>> {
+    let port = (select(vec!["http", "dns"]), protocol(), select(vec![80, 53]));
+    let port = port.prop_map(|(name, protocol, port)| EndpointPort { name: name.into(), protocol, port });
+    prop::collection::vec(port, 0..4)
+}
+
+fn named_port() -> impl Strategy<Value = Option<NamedPort>> {
+    let protocol = select(vec![None, Some(PortProtocol::Tcp), Some(PortProtocol::Udp)]);
+    let named = (select(vec!["http", "dns"]), protocol);
+    prop::option::weighted(0.3, named.prop_map(|(name, protocol)| NamedPort { protocol, name: name.into() }))
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let parents = prop::collection::vec(0..4_u8, 0..3);
+    let item = (0..ITEMS, labels(), parents, nets(), ports());
+    prop_oneof![
+        6 => item.prop_map(|(item, labels, parents, nets, ports)| Op::SetItem { item, labels, parents, nets, ports }),
+        2 => (0..ITEMS).prop_map(Op::RemoveItem),
+        2 => (0..4_u8, labels()).prop_map(|(parent, labels)| Op::SetParent(parent, labels)),
+        1 => (0..4_u8).prop_map(Op::RemoveParent),
+        5 => (0..KEYS, select(SELECTORS), named_port())
+            .prop_map(|(key, selector, named_port)| Op::SetSelector { key, selector, named_port }),
+        2 => (0..KEYS).prop_map(Op::RemoveSelector),
+        2 => Just(Op::Flush),
+    ]
+}
+
+/// A history that ends with everything removed, in random order.
+fn history() -> impl Strategy<Value = Vec<Op>> {
+    let teardown: Vec<Op> = (0..ITEMS)
+        .map(Op::RemoveItem)
+        .chain((0..KEYS).map(Op::RemoveSelector))
+        .chain((0..4).map(Op::RemoveParent))
+        .chain([Op::Flush, Op::Flush])
+        .collect();
+    (prop::collection::vec(op(), 0..120), Just(teardown).prop_shuffle()).prop_map(|(mut ops, teardown)| {
+        ops.push(Op::Flush);
+        ops.extend(teardown);
+        ops.push(Op::Flush);
+        ops
+    })
+}
+
+fn labels_of(pairs: &[(char, String)]) -> Labels {
+    Labels::from_pairs(pairs.iter().map(|(key, value)| (key.to_string(), value))).unwrap()
+}
+
+fn parent(number: u8) -> ProfileName {
+    ProfileName::new(format!("parent-{number}"))
+}
+
+fn parents_of(numbers: &[u8]) -> Arc<[ProfileName]> {
+    numbers.iter().map(|&number| parent(number)).collect()
+}
+
+fn selector(text: &str) -> Selector {
+    Selector::parse(text).unwrap()
+}
+
+fn check_matches(ops: &[Op]) {
+    let (mut index, mut oracle) = (MatchIndex::new(), oracle::MatchIndex::new());
+    for op in ops {
+        match op {
+            Op::SetItem { item, labels, parents, .. } => {
+                let (labels, parents) = (labels_of(labels), parents_of(parents));
+                index.set_item(item, &labels, &parents);
+                oracle.set_item(item, &labels, &parents);
+            }
+            Op::RemoveItem(item) => {
+                index.remove_item(item);
+                oracle.remove_item(item);
+            }
+            Op::SetParent(number, labels) => {
+                index.set_parent(&parent(*number), Some(&labels_of(labels)));
+                oracle.set_parent(&parent(*number), Some(&labels_of(labels)));
+            }
+            Op::RemoveParent(number) => {
+                index.set_parent(&parent(*number), None);
+                oracle.set_parent(&parent(*number), None);
+            }
+            Op::SetSelector { key, selector: text, .. } => {
+                index.set_selector(key, &selector(text));
+                oracle.set_selector(key, &selector(text));
+            }
+            Op::RemoveSelector(key) => {
+                index.remove_selector(key);
+                oracle.remove_selector(key);
+            }
+            Op::Flush => {
+                assert_eq!(index.settle(), oracle.settle());
+                check_answers(&index, &oracle);
+            }
+        }
+    }
+    assert!(index.is_empty(), "{index:#?}");
+}
+
+fn check_answers(index: &MatchIndex<u8, u8>, oracle: &oracle::MatchIndex<u8, u8>) {
+    let mut seen: Vec<(_, Vec<u8>)> = Vec::new();
+    for item in 0..ITEMS {
+        let set = index.match_set(&item);
+        let mut keys: Option<Vec<u8>> = set.map(|set| index.matches(set).copied().collect());
+        keys.iter_mut().for_each(|keys| keys.sort_unstable());
+        assert_eq!(keys.as_ref(), oracle.match_set(&item));
+        let (Some(set), Some(keys)) = (set, keys) else { continue };
+        for (other_set, other_keys) in &seen {
+            assert_eq!(set == *other_set, keys == *other_keys, "equal ids are equal sets");
+        }
+        seen.push((set, keys));
+    }
+    for key in 0..KEYS {
+        let mut items: Vec<u8> = index.items_matching(&key).copied().collect();
+        items.sort_unstable();
+        assert_eq!(items, oracle.items_matching(&key));
+        let mut with: Vec<_> = seen.iter().filter(|(_, keys)| keys.contains(&key)).map(|(set, _)| *set).collect();
+        with.sort_unstable();
+        with.dedup();
+        assert_eq!(index.match_sets_with(&key).collect::<Vec<_>>(), with);
+    }
+}
+
+fn check_members(ops: &[Op], overlap: Overlap) {
+    let (mut index, mut oracle) = (MemberIndex::new(overlap), oracle::MemberIndex::new(overlap));
+    let id = |key: u8| IpSetId::new(format!("set-{key}"));
+    for op in ops {
+        match op {
+            Op::SetItem { item, labels, parents, nets, ports } => {
+                let (labels, parents) = (labels_of(labels), parents_of(parents));
+                index.set_item(item, &labels, &parents, nets.iter().copied(), ports);
+                oracle.set_item(item, &labels, &parents, nets.iter().copied(), ports);
+            }
+            Op::RemoveItem(item) => {
+                index.remove_item(item);
+                oracle.remove_item(item);
+            }
+            Op::SetParent(number, labels) => {
+                index.set_parent(&parent(*number), Some(&labels_of(labels)));
+                oracle.set_parent(&parent(*number), Some(&labels_of(labels)));
+            }
+            Op::RemoveParent(number) => {
+                index.set_parent(&parent(*number), None);
+                oracle.set_parent(&parent(*number), None);
+            }
+            Op::SetSelector { key, selector: text, named_port } => {
+                let definition = SetDefinition { selector: selector(text), named_port: named_port.clone() };
+                index.add_set(&id(*key), definition.clone());
+                oracle.add_set(&id(*key), definition);
+            }
+            Op::RemoveSelector(key) => {
+                index.remove_set(&id(*key));
+                oracle.remove_set(&id(*key));
+            }
+            Op::Flush => {
+                let (mut told, mut expected) = (Vec::new(), Vec::new());
+                index.flush(&mut told);
+                oracle.flush(&mut expected);
+                assert_eq!(told, expected);
+            }
+        }
+    }
+    assert!(index.is_empty(), "{index:#?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn matches_are_those_of_the_oracle(ops in history()) {
+        check_matches(&ops);
+    }
+
+    #[test]
+    fn members_are_those_of_the_oracle(ops in history()) {
+        check_members(&ops, Overlap::Keep);
+    }
+
+    #[test]
+    fn suppressed_members_are_those_of_the_oracle(ops in history()) {
+        check_members(&ops, Overlap::Suppress);
+    }
+}
