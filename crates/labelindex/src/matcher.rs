@@ -138,10 +138,10 @@ impl Matcher {
     pub(crate) fn unlink_terms(&mut self, group: GroupId) -> SmallVec<[TermId; 2]> {
         let terms = std::mem::take(&mut self.groups.slab[group].terms);
         for &(term, at) in &terms {
-            if let Some(moved) = unlink(&mut self.facts.terms[term].groups, at) {
-                if let Some(link) = self.groups.slab[moved].terms.iter_mut().find(|l| l.0 == term) {
-                    link.1 = at;
-                }
+            if let Some(moved) = unlink(&mut self.facts.terms[term].groups, at)
+                && let Some(link) = self.groups.slab[moved].terms.iter_mut().find(|l| l.0 == term)
+            {
+                link.1 = at;
             }
         }
         terms.into_iter().map(|(term, _)| term).collect()

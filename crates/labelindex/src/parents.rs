@@ -112,10 +112,10 @@ impl Parents {
         let mut stale = 0;
         for (parent, at) in list.parents {
             let entry = self.parents.entry(parent);
-            if let Some(moved) = unlink(&mut entry.lists, at) {
-                if let Some(link) = self.lists[moved].parents.iter_mut().find(|l| l.0 == parent) {
-                    link.1 = at;
-                }
+            if let Some(moved) = unlink(&mut entry.lists, at)
+                && let Some(link) = self.lists[moved].parents.iter_mut().find(|l| l.0 == parent)
+            {
+                link.1 = at;
             }
             if self.parents.entry(parent).lists.is_empty() {
                 stale += self.unindex(facts, shapes, parent);
@@ -185,10 +185,10 @@ impl Parents {
     /// The opposite of [`Parents::index_terms`].
     pub(crate) fn unindex_terms(&mut self, facts: &mut Facts, id: ParentId) {
         for (term, at) in std::mem::take(&mut self.parents.entry(id).terms) {
-            if let Some(moved) = unlink(&mut facts.terms[term].parents, at) {
-                if let Some(link) = self.parents.entry(moved).terms.iter_mut().find(|l| l.0 == term) {
-                    link.1 = at;
-                }
+            if let Some(moved) = unlink(&mut facts.terms[term].parents, at)
+                && let Some(link) = self.parents.entry(moved).terms.iter_mut().find(|l| l.0 == term)
+            {
+                link.1 = at;
             }
             facts.release_term(term);
         }

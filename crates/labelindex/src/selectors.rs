@@ -218,12 +218,11 @@ impl Selectors {
             }
             Filed::Terms(terms) => {
                 for (term, at) in terms {
-                    if let Some(moved) = unlink(&mut facts.terms[term].filed, at) {
-                        if let Filed::Terms(places) = &mut self.uses[moved].filed {
-                            if let Some(place) = places.iter_mut().find(|p| p.0 == term) {
-                                place.1 = at;
-                            }
-                        }
+                    if let Some(moved) = unlink(&mut facts.terms[term].filed, at)
+                        && let Filed::Terms(places) = &mut self.uses[moved].filed
+                        && let Some(place) = places.iter_mut().find(|p| p.0 == term)
+                    {
+                        place.1 = at;
                     }
                     facts.release_term(term);
                 }

@@ -3,7 +3,6 @@
 //! A cluster has few of them. Whether a label is there is a property of the shape, so `has()` and `!has()` never need
 //! an item's values.
 
-use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -93,9 +92,7 @@ impl Shapes {
     }
 
     fn hash(&self, keys: &[Arc<str>]) -> u32 {
-        let mut hasher = self.hasher.build_hasher();
-        keys.hash(&mut hasher);
-        IdTable::fold(hasher.finish())
+        IdTable::fold(self.hasher.hash_one(keys))
     }
 
     /// Works out anew which names are visible.
@@ -116,10 +113,10 @@ impl Shapes {
         self.by_content.remove(shape.hash, id.0);
         let mut stale = 0;
         for (name, at) in shape.names {
-            if let Some(moved) = unlink_vec(&mut facts.names[name].shapes, at) {
-                if let Some(entry) = self.uses[moved].names.iter_mut().find(|e| e.0 == name) {
-                    entry.1 = at;
-                }
+            if let Some(moved) = unlink_vec(&mut facts.names[name].shapes, at)
+                && let Some(entry) = self.uses[moved].names.iter_mut().find(|e| e.0 == name)
+            {
+                entry.1 = at;
             }
             stale += usize::from(facts.release_name(name));
         }

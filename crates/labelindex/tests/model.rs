@@ -3,6 +3,8 @@
 //! After each flush what the index tells must be exactly what the oracle tells; after everything is removed the index
 //! must be empty.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
+
 mod oracle;
 
 use std::sync::Arc;

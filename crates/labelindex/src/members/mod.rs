@@ -155,11 +155,12 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         let SetDefinition { selector, named_port } = definition;
         let selector = self.matcher.acquire(&selector);
         let (set, is_new) = self.ids.find_or_insert(id);
-        if let Some(Some(known)) = self.sets.get(set) {
-            if known.selector == selector && known.named_port == named_port {
-                self.matcher.release(selector);
-                return;
-            }
+        if let Some(Some(known)) = self.sets.get(set)
+            && known.selector == selector
+            && known.named_port == named_port
+        {
+            self.matcher.release(selector);
+            return;
         }
         if !is_new {
             self.drop_set(set, id);
