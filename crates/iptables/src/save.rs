@@ -66,7 +66,7 @@ pub struct HookedRule {
     /// Never [`RuleTag::Foreign`].
     pub tag: RuleTag,
     /// The rule as it was printed, without `-A CHAIN `, by which it can be deleted again. `None`
-    /// if that cannot be fed back: it is not UTF-8, or contains a line end.
+    /// if that cannot be fed back: it is not UTF-8, or contains a line end or a NUL.
     pub text: Option<String>,
 }
 
@@ -225,7 +225,7 @@ impl SaveReader {
         let position = chain.len;
         chain.len += 1;
         if tag != RuleTag::Foreign {
-            let text = std::str::from_utf8(text).ok().filter(|text| !text.contains('\n'));
+            let text = std::str::from_utf8(text).ok().filter(|text| !text.contains(['\n', '\0']));
             chain.ours.push(HookedRule { position, tag, text: text.map(str::to_owned) });
         }
     }
