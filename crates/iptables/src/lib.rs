@@ -35,6 +35,60 @@
 //! );
 //! # Ok::<(), tortie_iptables::InvalidName>(())
 //! ```
+//!
+//! A [`Reconciler`] keeps one table as described.  It says what to run, takes what came of it, and
+//! gets the time told; rules of others are never touched.  Here the programs are played by the fake
+//! kernel of the feature `fake`, with which users of this crate can test as well.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tortie_iptables::fake::FakeKernel;
+//! use tortie_iptables::{
+//!     Action, Backend, Chain, ChainName, Family, Features, HookPosition, Plan, Reconciler, ReconcilerConfig, Rule,
+//!     Table, kernel_chain,
+//! };
+//!
+//! let config = ReconcilerConfig::new(Table::Filter, Family::V4, Backend::Nft);
+//! let mut table = Reconciler::new(config, Features::ALL);
+//! let ours = ChainName::new("cali-FORWARD")?;
+//! table.update_chain(Chain::new(ours, vec![Rule::new(Action::Drop).comment("not yet")]));
+//! table.set_hook(kernel_chain::FORWARD, HookPosition::Insert, vec![Rule::new(Action::Jump(ours))]);
+//!
+//! let mut kernel = FakeKernel::new(Backend::Nft);
+//! kernel.run(Table::Filter, "-A FORWARD -j ACCEPT")?;
+//! let mut now = Duration::ZERO;
+//! // What `apply` does is what an embedder does with real programs.
+//! loop {
+//!     match table.plan(now) {
+//!         Plan::Save(command) => {
+//!             let mut reader = table.save_reader();
+//!             let result = kernel.save(&command).and_then(|output| {
+//!                 reader.feed(&output);
+//!                 Ok(reader.finish()?)
+//!             });
+//!             table.on_saved(now, result);
+//!         }
+//!         Plan::Restore { command, input } => {
+//!             let result = kernel.restore(&command, &input);
+//!             table.on_restored(now, result);
+//!         }
+//!         Plan::Sleep { until } => now = until,
+//!         Plan::Done { .. } => break,
+//!         Plan::Failed(error) => return Err(error.into()),
+//!     }
+//! }
+//! assert_eq!(
+//!     kernel.rules(Table::Filter, "FORWARD").expect("a chain of the kernel"),
+//!     ["-m comment --comment \"cali:wUHhoiAYhphO9Mso\" -j cali-FORWARD", "-j ACCEPT"]
+//! );
+//!
+//! // Somebody removes our rules; the next look puts them back.
+//! kernel.run(Table::Filter, "-D FORWARD 1")?;
+//! table.invalidate();
+//! let _ = kernel.apply(&mut table, &mut now);
+//! assert_eq!(kernel.rules(Table::Filter, "FORWARD").expect("a chain of the kernel").len(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod action;

@@ -108,7 +108,7 @@ fn foreign_line() -> impl Strategy<Value = String> {
 fn op() -> impl Strategy<Value = Op> {
     let spec = vec(0..10u8, 0..5);
     prop_oneof![
-        6 => (0..CHAINS.len(), spec.clone()).prop_map(|(index, spec)| Op::Define(index, spec)),
+        6 => (0..CHAINS.len(), spec).prop_map(|(index, spec)| Op::Define(index, spec)),
         2 => (0..CHAINS.len()).prop_map(Op::Undefine),
         3 => (any::<bool>(), any::<bool>(), vec(0..10u8, 0..3))
             .prop_map(|(output, append, rules)| Op::Hook { output, append, rules }),

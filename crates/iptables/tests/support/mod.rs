@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tortie_iptables::fake::FakeKernel;
 use tortie_iptables::{
-    Action, Backend, Chain, ChainName, Family, Features, HookPosition, MarkBits, Matches, Plan, Reconciler,
+    Action, Backend, Chain, ChainName, Command, Family, Features, HookPosition, MarkBits, Matches, Plan, Reconciler,
     ReconcilerConfig, Rule, Table, kernel_chain,
 };
 
@@ -128,4 +128,24 @@ impl Lab {
 /// What a programmed lab of this size holds.
 pub(crate) fn expected(backend: Backend, count: usize) -> String {
     Lab::programmed(backend, count).ours()
+}
+
+/// The text of the only restore that is planned now.
+pub(crate) fn restore_text(lab: &mut Lab) -> String {
+    loop {
+        match lab.reconciler.plan(lab.now) {
+            Plan::Save(command) => {
+                let output = lab.kernel.save(&command).expect("works");
+                let mut reader = lab.reconciler.save_reader();
+                reader.feed(&output);
+                lab.reconciler.on_saved(lab.now, Ok(reader.finish().expect("readable")));
+            }
+            Plan::Restore { input, .. } => return input,
+            other => panic!("nothing to restore: {other:?}"),
+        }
+    }
+}
+
+pub(crate) fn noflush() -> Command {
+    Command { program: "iptables-restore".to_owned(), args: vec!["--noflush".to_owned()] }
 }
