@@ -6,8 +6,8 @@ use ahash::AHashSet;
 use tortie_labelindex::{MatchIndex, MemberIndex};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{
-    Cidr, HostEndpoint, HostEndpointKey, Hostname, Key, Labels, NetworkSet, NetworkSetName, ProfileName, SyncStatus,
-    Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, HostEndpoint, HostEndpointKey, Hostname, IpPool, Key, Labels, NetworkSet, NetworkSetName, ProfileName,
+    SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 use crate::config_batcher::ConfigBatcher;
@@ -148,6 +148,17 @@ impl Graph {
                 let value = self.checked(&key, value, |filter, value| filter.profile_rules(&key, value));
                 self.profiles.on_rules(name, value);
             }
+            Key::Profile(name) => {
+                let value = fitting!(self, &key, value, Profile);
+                let value = self.checked(&key, value, |filter, value| filter.profile(&key, value));
+                self.on_profile(name, value.as_ref().map(|profile| &profile.labels));
+            }
+            Key::Node(name) => {
+                let value = fitting!(self, &key, value, Node);
+                let value = self.checked(&key, value, |filter, value| filter.node(&key, value));
+                self.config.on_node(name, value.as_deref());
+                self.hosts.on_node(name, value.as_deref(), &mut self.sequencer);
+            }
             _ => self.on_unchecked(&key, value),
         }
     }
@@ -157,14 +168,14 @@ impl Graph {
         self.filter.forget(key);
         match key {
             Key::Tier(name) => self.order.on_tier(name, fitting!(self, key, value, Tier)),
-            Key::Profile(name) => {
-                let profile = fitting!(self, key, value, Profile);
-                self.on_profile(name, profile.as_ref().map(|profile| &profile.labels));
-            }
             Key::IpPool(cidr) => {
                 let pool = fitting!(self, key, value, IpPool);
                 self.encapsulation.on_pool(*cidr, pool.as_deref());
                 match pool {
+                    // The key is what a removal will name, so it decides.
+                    Some(pool) if pool.cidr != *cidr => {
+                        self.sequencer.ip_pools.update(*cidr, IpPool { cidr: *cidr, ..(*pool).clone() }.into());
+                    }
                     Some(pool) => self.sequencer.ip_pools.update(*cidr, pool),
                     None => self.sequencer.ip_pools.remove(*cidr),
                 }
@@ -173,11 +184,6 @@ impl Graph {
             Key::HostConfig(host_key) => self.config.on_host(host_key, fitting!(self, key, value, Config)),
             Key::ScopedConfig(name) => self.config.on_scoped(name, fitting!(self, key, value, ScopedConfig)),
             Key::Ready => self.config.on_ready(fitting!(self, key, value, Ready)),
-            Key::Node(name) => {
-                let node = fitting!(self, key, value, Node);
-                self.config.on_node(name, node.as_deref());
-                self.hosts.on_node(name, node.as_deref(), &mut self.sequencer);
-            }
             Key::Wireguard(name) => {
                 let wireguard = fitting!(self, key, value, Wireguard);
                 hosts::on_wireguard(name, wireguard.as_deref(), &mut self.sequencer);
@@ -197,7 +203,9 @@ impl Graph {
             | Key::HostEndpoint(_)
             | Key::NetworkSet(_)
             | Key::Policy(_)
-            | Key::ProfileRules(_) => debug_assert!(false, "{key:?} needs checks"),
+            | Key::ProfileRules(_)
+            | Key::Profile(_)
+            | Key::Node(_) => debug_assert!(false, "{key:?} needs checks"),
         }
     }
 

@@ -77,6 +77,12 @@ pub enum Reason {
     /// A name of other characters than `a–z A–Z 0–9 _ . -`, empty, or longer than 128 characters.
     #[error("`{0}` is not a valid name")]
     Name(Box<str>),
+    /// A label's name is not `name` or `prefix/name` as Kubernetes has it.
+    #[error("`{0}` is not the name of a label")]
+    LabelName(Box<str>),
+    /// A label's value is longer than 63 characters or has odd ones.
+    #[error("`{0}` is not the value of a label")]
+    LabelValue(Box<str>),
     /// An address of the wrong family.
     #[error("an address is of the wrong family")]
     Family,

@@ -4,12 +4,15 @@
 //! The types of the model exclude most of what the original has to check; here is what remains.
 
 mod endpoint;
+mod label;
 mod rule;
 
 use std::collections::BTreeMap;
 
 use ahash::AHashSet;
-use tortie_model::{HostEndpoint, Key, NetworkSet, Policy, ProfileName, ProfileRules, SelectorText, WorkloadEndpoint};
+use tortie_model::{
+    HostEndpoint, Key, NetworkSet, Node, Policy, Profile, ProfileName, ProfileRules, SelectorText, WorkloadEndpoint,
+};
 use tortie_selector::{ParseError, Selector};
 
 use crate::problem::{FieldPath, Problem, Reason};
@@ -62,6 +65,16 @@ impl ValidationFilter {
 
     pub(crate) fn network_set(&mut self, key: &Key, set: &NetworkSet) -> Option<()> {
         let checked = endpoint::profile_names(&set.profiles);
+        self.resolve(key, checked)
+    }
+
+    pub(crate) fn profile(&mut self, key: &Key, profile: &Profile) -> Option<()> {
+        let checked = label::labels("spec.labelsToApply", &profile.labels);
+        self.resolve(key, checked)
+    }
+
+    pub(crate) fn node(&mut self, key: &Key, node: &Node) -> Option<()> {
+        let checked = label::labels("metadata.labels", &node.labels);
         self.resolve(key, checked)
     }
 

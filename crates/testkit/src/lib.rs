@@ -8,6 +8,7 @@
 //! | [`cases`] | policy cases with the reachability they must give |
 //! | [`manifests`] | Kubernetes objects in a directory, changed in place |
 //! | [`evaluator`] | what policies say about a [`packet`], by brute force |
+//! | [`mock`] | a dataplane on paper that checks every reference and replays the state |
 //! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
 //! | [`conformance`] | runs the cases against an agent on a real kernel |
 //!
@@ -35,6 +36,7 @@ pub mod evaluator;
 pub mod kernel;
 pub mod lab;
 pub mod manifests;
+pub mod mock;
 pub mod netns;
 pub mod packet;
 pub mod walker;

@@ -17,8 +17,8 @@ pub use json::to_json;
 pub use rule_id::{RuleIdSeed, rule_ids};
 pub use wire::to_bytes;
 
-/// A protobuf message being filled in. Fields are written in the order of their numbers, which makes the bytes
-/// canonical; a scalar that has its default value is left out.
+/// A protobuf message being filled in. Fields are written in the order of their numbers, members of a `oneof` last, as Go
+/// does, which makes the bytes canonical; a scalar that has its default value is left out.
 trait Message: Default {
     /// A string.
     fn text(&mut self, number: u32, name: &'static str, value: &str);

@@ -17,7 +17,6 @@ pub(super) fn rule<M: Message>(m: &mut M, view: RuleView<'_>) {
     ports(m, 5, "src_ports", src.numeric_ports());
     m.texts(6, "dst_net", &dst.nets);
     ports(m, 7, "dst_ports", dst.numeric_ports());
-    icmp(m, [(8, "icmp_type"), (9, "icmp_type_code")], rule.icmp_type, rule.icmp_code);
     set_ids(m, 10, "src_ip_set_ids", &sets.src);
     set_ids(m, 11, "dst_ip_set_ids", &sets.dst);
     set_ids(m, 12, "src_named_port_ip_set_ids", &sets.src_named_ports);
@@ -28,7 +27,6 @@ pub(super) fn rule<M: Message>(m: &mut M, view: RuleView<'_>) {
     ports(m, 104, "not_src_ports", src.not_numeric_ports());
     m.texts(105, "not_dst_net", &dst.not_nets);
     ports(m, 106, "not_dst_ports", dst.not_numeric_ports());
-    icmp(m, [(107, "not_icmp_type"), (108, "not_icmp_type_code")], rule.not_icmp_type, rule.not_icmp_code);
     set_ids(m, 109, "not_src_ip_set_ids", &sets.not_src);
     set_ids(m, 110, "not_dst_ip_set_ids", &sets.not_dst);
     set_ids(m, 112, "not_src_named_port_ip_set_ids", &sets.not_src_named_ports);
@@ -55,6 +53,9 @@ pub(super) fn rule<M: Message>(m: &mut M, view: RuleView<'_>) {
     }
     service(m, [(130, "original_dst_service"), (131, "original_dst_service_namespace")], dst.service.as_ref());
     service(m, [(132, "original_src_service"), (133, "original_src_service_namespace")], src.service.as_ref());
+    // Go's serialiser writes the members of a `oneof` after all other fields, and rule ids hash its output.
+    icmp(m, [(8, "icmp_type"), (9, "icmp_type_code")], rule.icmp_type, rule.icmp_code);
+    icmp(m, [(107, "not_icmp_type"), (108, "not_icmp_type_code")], rule.not_icmp_type, rule.not_icmp_code);
 }
 
 fn text_pair((key, value): &(Arc<str>, Arc<str>)) -> (&str, &str) {

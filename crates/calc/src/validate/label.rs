@@ -1,0 +1,72 @@
+//! The syntax of labels (`k8s.io/apimachinery/pkg/util/validation`), for objects that come as whole resources.
+
+use tortie_model::Labels;
+
+use super::Checked;
+use crate::problem::{FieldPath, Reason};
+
+const MAX_LENGTH: usize = 63;
+const MAX_PREFIX_LENGTH: usize = 253;
+
+pub(super) fn labels(field: &str, labels: &Labels) -> Checked {
+    for (key, value) in labels.iter() {
+        if !is_qualified_name(key) {
+            return Err((FieldPath::of(field), Reason::LabelName(key.into())));
+        }
+        if !value.is_empty() && !is_word(value) {
+            return Err((FieldPath::of(format_args!("{field}.{key}")), Reason::LabelValue(value.into())));
+        }
+    }
+    Ok(())
+}
+
+/// `name` or `dns.sub.domain/name`.
+fn is_qualified_name(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => is_subdomain(prefix) && is_word(name),
+        None => is_word(key),
+    }
+}
+
+/// Up to 63 of `a–z A–Z 0–9 _ . -`, alphanumeric at both ends.
+fn is_word(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    bytes.len() <= MAX_LENGTH
+        && ends(bytes.first())
+        && ends(bytes.last())
+        && bytes.iter().all(|&byte| super::is_name_byte(byte))
+}
+
+/// Labels of `a–z 0–9 -`, alphanumeric at both ends, joined by dots.
+fn is_subdomain(text: &str) -> bool {
+    let is_lower = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        bytes.first().is_some_and(is_lower)
+            && bytes.last().is_some_and(is_lower)
+            && bytes.iter().all(|byte| is_lower(byte) || *byte == b'-')
+    };
+    text.len() <= MAX_PREFIX_LENGTH && text.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_qualified_name, is_word};
+
+    #[test]
+    fn qualified_names() {
+        for name in ["a", "A_b.c-d", "pcns.projectcalico.org/name", "x-y.z/A1"] {
+            assert!(is_qualified_name(name), "{name}");
+        }
+        for name in ["", "/a", "a/", "-a", "a.", "bad key", "A.b/c", "a..b/c", "a/b/c"] {
+            assert!(!is_qualified_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn words_are_short() {
+        assert!(is_word(&"a".repeat(63)));
+        assert!(!is_word(&"a".repeat(64)));
+    }
+}

@@ -1,0 +1,74 @@
+//! A graph that is fed with the entries of a recording.
+
+use serde_json::Value as Json;
+use tortie_calc::{Graph, GraphConfig};
+use tortie_model::desired::{DesiredUpdate, proto::to_json};
+use tortie_model::{LabelInterner, SyncStatus};
+use tortie_resources::v1::{self, Decoded};
+use tortie_testkit::mock::MockDataplane;
+
+use crate::replay::State;
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Accepted,
+    Rejected,
+    /// Nothing in the model has such a path.
+    Ignored,
+}
+
+/// The graph, a dataplane that checks every reference, and the replayed state in the form of the recordings.
+pub(crate) struct Feed {
+    graph: Graph,
+    labels: LabelInterner,
+    dataplane: MockDataplane,
+    pub(crate) state: State,
+    /// Whether the last flush said that the datastore may not be used.
+    pub(crate) not_ready: bool,
+}
+
+/// Whether recorded messages say that the datastore may not be used.
+pub(crate) fn says_not_ready(messages: &Json) -> bool {
+    messages.as_array().unwrap().iter().any(|message| message["type"] == "calc.DatastoreNotReady")
+}
+
+impl Feed {
+    pub(crate) fn new(config: &GraphConfig) -> Self {
+        Self {
+            graph: Graph::new(config),
+            labels: LabelInterner::new(),
+            dataplane: MockDataplane::default(),
+            state: State::default(),
+            not_ready: false,
+        }
+    }
+
+    pub(crate) fn update(&mut self, path: &str, value: &Json) -> Fate {
+        let (update, decoded) = match v1::decode(path, Some(value), &mut self.labels) {
+            Ok(Decoded::Ignored) => return Fate::Ignored,
+            Ok(Decoded::Update(update)) => (update, true),
+            Err(error) => (error.deletion(), false),
+        };
+        self.graph.on_update(update);
+        if decoded && self.graph.take_new_problems().is_empty() { Fate::Accepted } else { Fate::Rejected }
+    }
+
+    pub(crate) fn in_sync(&mut self) {
+        self.graph.on_status(SyncStatus::InSync);
+    }
+
+    /// Flushes, checks the messages, and replays them.
+    pub(crate) fn flush(&mut self) {
+        let mut batch = Vec::new();
+        self.graph.flush(&mut batch);
+        self.not_ready = batch.contains(&DesiredUpdate::DatastoreNotReady);
+        for update in &batch {
+            let Some(Json::Object(envelope)) = to_json(update, 0) else { continue };
+            for (kind, message) in &envelope {
+                self.state.apply(kind, message);
+            }
+        }
+        self.dataplane.apply_batch(batch);
+    }
+}
