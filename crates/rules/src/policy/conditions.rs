@@ -20,6 +20,9 @@ pub enum InvalidCondition {
         /// The highest port.
         last: u16,
     },
+    /// To `iptables`, 0 is every protocol, and there is no other.
+    #[error("there is no protocol 0")]
+    ProtocolZero,
     /// Only ICMP has types.
     #[error("an ICMP type needs protocol ICMP or ICMPv6")]
     IcmpTypeWithoutProtocol,
@@ -79,7 +82,7 @@ impl Conditions {
             return None;
         }
         let mut parser = Parser { family, invalid: Vec::new() };
-        let protocol = rule.protocol.map(protocol);
+        let (protocol, not_protocol) = parser.protocols(rule.protocol, rule.not_protocol)?;
         let (icmp, not_icmp) =
             (parser.icmp(rule.icmp_type, rule.icmp_code), parser.icmp(rule.not_icmp_type, rule.not_icmp_code));
         let (icmp, not_icmp) = parser.icmp_of_protocol(protocol, icmp, not_icmp)?;
@@ -97,7 +100,6 @@ impl Conditions {
             not_named_ports: parser.sets(&sets.not_dst_named_ports),
             ..parser.end(&rule.destination, protocol, &sets.dst_named_ports)?
         };
-        let not_protocol = rule.not_protocol.map(self::protocol);
         let conditions = Self { protocol, not_protocol, source, destination, icmp, not_icmp };
         Some(Parsed { conditions, invalid: parser.invalid })
     }
@@ -109,6 +111,27 @@ struct Parser {
 }
 
 impl Parser {
+    /// The one match on the protocol that a rule can hold: an excluded protocol says nothing new beside a wanted one.
+    /// `None` if they are the same.
+    fn protocols(
+        &mut self,
+        wanted: Option<tortie_model::Protocol>,
+        excluded: Option<tortie_model::Protocol>,
+    ) -> Option<(Option<Protocol>, Option<Protocol>)> {
+        let mut nonzero = |given: Option<tortie_model::Protocol>| {
+            let zero = given.is_some_and(|given| given.number() == 0);
+            if zero {
+                self.invalid.push(InvalidCondition::ProtocolZero);
+            }
+            given.filter(|_| !zero).map(protocol)
+        };
+        match (nonzero(wanted), nonzero(excluded)) {
+            (Some(wanted), Some(excluded)) if wanted.number() == excluded.number() => None,
+            (Some(wanted), _) => Some((Some(wanted), None)),
+            (None, excluded) => Some((None, excluded)),
+        }
+    }
+
     /// Networks and numeric ports of one end.
     fn end(&mut self, end: &EntityMatch, protocol: Option<Protocol>, named_ports: &SetIds) -> Option<EndConditions> {
         let nets = self.nets(&end.nets)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
-use tortie_iptables::Action;
+use tortie_iptables::{Action, Match, Side};
 use tortie_model::desired::{self, RuleSets, Rules, SetIds};
 use tortie_model::{
     Cidr, Direction, EntityMatch, Family, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Protocol, Rule,
@@ -94,6 +94,7 @@ fn protocol() -> impl Strategy<Value = Protocol> {
         2 => Just(Protocol::Number(17)),
         1 => Just(Protocol::Named(NamedProtocol::Icmp)),
         1 => Just(Protocol::Number(58)),
+        1 => (0u8..3).prop_map(Protocol::Number),
     ]
 }
 
@@ -214,6 +215,27 @@ fn meant(view: desired::RuleView<'_>, packet: &Packet) -> bool {
         )
 }
 
+/// What `iptables-restore` and the kernel demand of the matches of one rule; otherwise they refuse the whole table.
+fn is_acceptable(matches: &[Match]) -> bool {
+    let protocols: Vec<(u8, bool)> = matches
+        .iter()
+        .filter_map(|question| match question {
+            Match::Protocol { protocol, negated } => Some((protocol.number(), *negated)),
+            _ => None,
+        })
+        .collect();
+    let nets_of = |side| matches.iter().filter(|m| matches!(m, Match::Net { side: of, .. } if *of == side)).count();
+    let asks_for_ports = matches.iter().any(|m| matches!(m, Match::Ports { .. }));
+    let asks_for_icmp = |family| matches.iter().any(|m| matches!(m, Match::Icmp { family: of, .. } if *of == family));
+    protocols.len() <= 1
+        && protocols.iter().all(|(number, _)| *number != 0)
+        && nets_of(Side::Source) <= 1
+        && nets_of(Side::Destination) <= 1
+        && (!asks_for_ports || matches!(protocols[..], [(6 | 17 | 33 | 132 | 136, false)]))
+        && (!asks_for_icmp(tortie_iptables::Family::V4) || protocols == [(1, false)])
+        && (!asks_for_icmp(tortie_iptables::Family::V6) || protocols == [(58, false)])
+}
+
 /// Whether no packet gets through that the policy as written would not let through.
 fn is_closed(verdict: Verdict, meaning: Verdict) -> bool {
     match verdict {
@@ -263,6 +285,17 @@ proptest! {
             let chains = renderer.policy(&id(), &policy, packet.family()).unwrap();
             let verdict = walk(&chains.inbound, renderer.marks(), &packet);
             prop_assert!(is_closed(verdict, meaning(&policy.inbound, &packet)));
+        }
+    }
+
+    #[test]
+    fn the_kernel_takes_every_rule(rules in vec(rule(), 1..4)) {
+        let policy = policy(rules);
+        for family in Family::ALL {
+            let chains = renderer().policy(&id(), &policy, family).unwrap();
+            for rule in &chains.inbound.rules {
+                prop_assert!(is_acceptable(&rule.matches), "{}", rule.matches);
+            }
         }
     }
 
@@ -348,12 +381,28 @@ fn each_condition_that_cannot_be_expressed_is_named() {
     let rule = Rule { icmp_type: Some(8), ..allow() };
     assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::IcmpTypeWithoutProtocol]);
 
+    let rule = Rule { not_protocol: Some(Protocol::Number(0)), ..Rule::default() };
+    assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::ProtocolZero]);
+
     let icmp = Some(Protocol::Named(NamedProtocol::Icmp));
     let rule = Rule { not_icmp_code: Some(0), protocol: icmp, ..allow() };
     assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::IcmpCodeWithoutType]);
 
     let sets = RuleSets { src: SetIds::from_iter(["s: --jump ACCEPT".into()]), ..RuleSets::default() };
     assert_eq!(conditions(allow(), sets), [InvalidCondition::IpSetId("s: --jump ACCEPT".to_owned())]);
+}
+
+/// `iptables-restore` refuses a second `-p`.
+#[test]
+fn a_rule_asks_for_the_protocol_once() {
+    let with = |not_protocol| Rule { not_protocol: Some(not_protocol), ..tcp_rule(RuleAction::Deny) };
+    let same = policy(vec![(with(Protocol::Number(6)), RuleSets::default())]);
+    let chains = renderer().policy(&id(), &same, Family::V4).unwrap();
+    assert_eq!(chains.inbound.rules[0].action, None);
+    let other = policy(vec![(with(Protocol::Number(17)), RuleSets::default())]);
+    let chains = renderer().policy(&id(), &other, Family::V4).unwrap();
+    assert_eq!(chains.inbound.rules[0].matches.to_string(), "-p tcp");
+    assert_eq!(chains.problems, []);
 }
 
 #[test]
