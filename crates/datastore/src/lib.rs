@@ -1,2 +1,29 @@
-//! Sources of updates for the Tortie engine: a directory of manifests, recorded streams.
+//! Sources of updates for the Tortie engine.
+//!
+//! * [`DirSource`]: a directory of manifests, watched. Its heart, [`DirState`], is pure: contents of files in, the
+//!   smallest set of updates and all current problems out.
+//! * [`recording`]: recorded streams of updates.
+//!
+//! ```
+//! use tortie_datastore::{DirState, FileContent};
+//! use tortie_resources::manifest::Options;
+//!
+//! let mut state = DirState::new(Options::default());
+//! let manifest = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
+//! let updates = state.set_file("cluster.yaml".as_ref(), Some(FileContent::Text(manifest)));
+//! assert!(!updates.is_empty() && state.problems().next().is_none());
+//! // Nothing new, nothing to do.
+//! assert!(state.set_file("cluster.yaml".as_ref(), Some(FileContent::Text(manifest))).is_empty());
+//! ```
 #![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "sources read files and wait on threads of their own")]
+
+mod dir_source;
+mod dir_state;
+mod problem;
+pub mod recording;
+mod scan;
+
+pub use dir_source::{DirSource, Event, Watching};
+pub use dir_state::{DirState, FileContent};
+pub use problem::{Cover, FileProblem};

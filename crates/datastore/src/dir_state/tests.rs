@@ -1,0 +1,115 @@
+use super::*;
+
+const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: a}}\n";
+
+fn policy(name: &str, selector: &str) -> String {
+    format!(
+        "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {{name: {name}}}\nspec: {{selector: \
+         \"{selector}\", types: [Ingress]}}\n"
+    )
+}
+
+#[derive(Default)]
+struct Directory {
+    state: Option<DirState>,
+}
+
+impl Directory {
+    fn state(&mut self) -> &mut DirState {
+        self.state.get_or_insert_with(|| DirState::new(Options::default()))
+    }
+
+    /// Changes several files at once; shows the updates as `+key` and `-key`.
+    fn change(&mut self, files: &[(&str, Option<&str>)]) -> Vec<String> {
+        for (path, text) in files {
+            self.state().stage_file(path.as_ref(), text.map(FileContent::Text));
+        }
+        let sign = |update: &Update| if update.value.is_some() { '+' } else { '-' };
+        self.state().settle().iter().map(|update| format!("{}{:?}", sign(update), update.key)).collect()
+    }
+
+    fn problems(&mut self) -> Vec<(String, Cover)> {
+        self.state().problems().map(|p| (p.to_string(), p.cover)).collect()
+    }
+}
+
+#[test]
+fn unchanged_files_and_values_make_no_updates() {
+    let mut dir = Directory::default();
+    assert!(!dir.change(&[("a.yaml", Some(NAMESPACE))]).is_empty());
+    assert!(dir.change(&[("a.yaml", Some(NAMESPACE))]).is_empty());
+    assert!(dir.change(&[("a.yaml", Some(&format!("# a comment\n{NAMESPACE}")))]).is_empty());
+}
+
+#[test]
+fn an_object_that_moves_between_files_does_not_vanish() {
+    let mut dir = Directory::default();
+    dir.change(&[("b.yaml", Some(NAMESPACE))]);
+    assert!(dir.change(&[("b.yaml", None), ("a.yaml", Some(NAMESPACE))]).is_empty());
+    assert!(dir.change(&[("a.yaml", Some("")), ("c.yaml", Some(NAMESPACE))]).is_empty());
+    assert!(dir.problems().is_empty());
+    assert!(dir.change(&[("c.yaml", None)]).iter().all(|update| update.starts_with('-')));
+    assert!(dir.state().objects.is_empty() && dir.state().claims.is_empty() && dir.state().troubled.is_empty());
+}
+
+#[test]
+fn of_two_definitions_the_first_file_counts() {
+    let mut dir = Directory::default();
+    dir.change(&[("b.yaml", Some(&policy("p", "has(b)")))]);
+    assert_eq!(dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]).len(), 1);
+    let problems = dir.problems();
+    assert!(matches!(&problems[..], [(text, Cover::NotNeeded)] if text.starts_with("b.yaml:1:1: ")), "{problems:?}");
+    assert_eq!(dir.change(&[("a.yaml", None)]).len(), 1);
+    assert!(dir.problems().is_empty());
+}
+
+#[test]
+fn an_invalid_object_keeps_what_was_last_good() {
+    let mut dir = Directory::default();
+    dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]);
+    assert!(dir.change(&[("a.yaml", Some(&policy("p", "has(a")))]).is_empty());
+    let problems = dir.problems();
+    assert!(matches!(&problems[..], [(_, Cover::LastGood)]), "{problems:?}");
+    assert_eq!(dir.change(&[("a.yaml", Some(&policy("p", "has(c)")))]).len(), 1);
+    assert!(dir.problems().is_empty());
+}
+
+#[test]
+fn without_a_last_good_version_what_the_policy_selects_is_denied() {
+    let mut dir = Directory::default();
+    let broken = policy("p", "has(a)").replace("types: [Ingress]", "types: [Sideways]");
+    assert_eq!(dir.change(&[("a.yaml", Some(&broken))]).len(), 1);
+    assert!(dir.problems().iter().all(|(_, cover)| *cover == Cover::Denied), "{:?}", dir.problems());
+    // The selector itself cannot be read: nothing is known of what it selects.
+    assert!(dir.change(&[("b.yaml", Some(&policy("q", "has(")))]).is_empty());
+    assert!(dir.problems().iter().any(|(_, cover)| *cover == Cover::Nothing));
+}
+
+#[test]
+fn a_document_that_cannot_be_read_keeps_the_objects_of_its_file() {
+    let mut dir = Directory::default();
+    let both = format!("{NAMESPACE}---\n{}", policy("p", "has(a)"));
+    dir.change(&[("a.yaml", Some(&both))]);
+    assert!(dir.change(&[("a.yaml", Some(&format!("{NAMESPACE}---\n{{]")))]).is_empty());
+    assert!(dir.problems().iter().any(|(_, cover)| *cover == Cover::LastGood), "{:?}", dir.problems());
+    dir.state().set_file("a.yaml".as_ref(), Some(FileContent::Unreadable("permission denied")));
+    assert!(dir.problems().iter().any(|(text, _)| text == "a.yaml: permission denied"), "{:?}", dir.problems());
+    // Once readable again, what is gone is gone.
+    assert_eq!(dir.change(&[("a.yaml", Some(NAMESPACE))]).len(), 1);
+    assert!(dir.problems().is_empty());
+}
+
+#[test]
+fn of_two_objects_that_claim_a_key_the_first_counts() {
+    let pool = |name: &str, nat: bool| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {{name: {name}}}\nspec: {{cidr: 10.0.0.0/16, \
+             natOutgoing: {nat}}}\n"
+        )
+    };
+    let mut dir = Directory::default();
+    assert_eq!(dir.change(&[("b.yaml", Some(&pool("b", true)))]).len(), 1);
+    assert_eq!(dir.change(&[("a.yaml", Some(&pool("a", false)))]).len(), 1);
+    assert_eq!(dir.change(&[("b.yaml", None)]).len(), 0);
+    assert_eq!(dir.change(&[("a.yaml", None)]).len(), 1);
+}

@@ -1,0 +1,53 @@
+//! Problems with their place in the directory.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use tortie_resources::{Position, Problem, Severity};
+
+/// What is in force where a resource cannot be used as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cover {
+    /// The resource is used as it is; the problem is a warning.
+    NotNeeded,
+    /// The last version that was good.
+    LastGood,
+    /// A policy that denies what the resource selects.
+    Denied,
+    /// Nothing: what the resource was meant to do is unknown.
+    Nothing,
+}
+
+/// Something wrong in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileProblem {
+    /// The file, below the directory's path as given.
+    pub file: PathBuf,
+    /// The resource: kind, namespace and name as far as they are known; empty for the file as a whole.
+    pub subject: String,
+    /// What is wrong, and where in the file.
+    pub problem: Problem,
+    /// What is in force instead.
+    pub cover: Cover,
+}
+
+impl FileProblem {
+    pub(crate) fn of_file(file: PathBuf, position: Position, what: String, cover: Cover) -> Self {
+        let problem = Problem { severity: Severity::Error, position, field: String::new(), what };
+        Self { file, subject: String::new(), problem, cover }
+    }
+}
+
+impl fmt::Display for FileProblem {
+    /// `file:line:column: kind/name: field.path: what`; parts that are unknown are left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file.display())?;
+        if self.problem.position != Position::default() {
+            write!(f, "{}:", self.problem.position)?;
+        }
+        if !self.subject.is_empty() {
+            write!(f, " {}:", self.subject)?;
+        }
+        write!(f, " {}", self.problem)
+    }
+}
