@@ -66,7 +66,8 @@
 //! are deliberate, and each is counted in the tests that compare with recorded output:
 //!
 //! * From the third match block of alternatives on, the result of the second no longer counts for the later ones.
-//! * A rule that iptables cannot express ([`RuleProblem`]) fails closed and alone, and not with the whole table.
+//! * A rule that iptables cannot express ([`RuleProblem`]) fails closed and alone, and not with the whole table. One that
+//!   wants one protocol and excludes another asks for the wanted one only; one about the other family's ICMP is skipped.
 //! * One DSCP rule for each address; an IPv4 `NATOutgoingAddress` stays out of IPv6 tables; no chain that sets a mark of
 //!   no bits; names that a restore line cannot hold are hashed; annotations, foreign sources and DSCP values are sorted.
 //!

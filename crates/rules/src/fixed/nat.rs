@@ -73,7 +73,7 @@ impl Renderer {
 }
 
 /// The unprivileged ports below or above `port`, whichever are more; `None` for port 0.
-fn wider_side_of(port: u16) -> Option<PortRange> {
+pub(super) fn wider_side_of(port: u16) -> Option<PortRange> {
     const LOWEST: u16 = 1024;
     if port == 0 {
         return None;
@@ -81,18 +81,4 @@ fn wider_side_of(port: u16) -> Option<PortRange> {
     let below = i32::from(port) - i32::from(LOWEST);
     let above = i32::from(u16::MAX) - i32::from(port);
     if below >= above { PortRange::new(LOWEST, port - 1) } else { PortRange::new(port + 1, u16::MAX) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{PortRange, wider_side_of};
-
-    #[test]
-    fn the_wider_side_leaves_out_the_port_and_privileged_ports() {
-        assert_eq!(wider_side_of(4789), PortRange::new(4790, 65535));
-        assert_eq!(wider_side_of(60000), PortRange::new(1024, 59999));
-        assert_eq!(wider_side_of(1), PortRange::new(2, 65535));
-        assert_eq!(wider_side_of(65535), PortRange::new(1024, 65534));
-        assert_eq!(wider_side_of(0), None);
-    }
 }

@@ -3,6 +3,7 @@
 use tortie_iptables::{Action, Chain, Features, HookPosition, MarkBits, PortRange, Protocol, Table, write_rest};
 use tortie_model::Family;
 
+use super::nat::wider_side_of;
 use crate::{FailsafePort, IpvsConfig, Marks, Renderer, RulesConfig};
 
 fn config() -> RulesConfig {
@@ -177,4 +178,13 @@ fn only_masquerading_and_the_forward_verdict_are_appended() {
         .map(|hook| format!("{} {}", hook.table, hook.kernel_chain))
         .collect();
     assert_eq!(appended, ["nat POSTROUTING", "filter FORWARD"]);
+}
+
+#[test]
+fn the_wider_side_leaves_out_the_port_and_privileged_ports() {
+    assert_eq!(wider_side_of(4789), PortRange::new(4790, 65535));
+    assert_eq!(wider_side_of(60000), PortRange::new(1024, 59999));
+    assert_eq!(wider_side_of(1), PortRange::new(2, 65535));
+    assert_eq!(wider_side_of(65535), PortRange::new(1024, 65534));
+    assert_eq!(wider_side_of(0), None);
 }
