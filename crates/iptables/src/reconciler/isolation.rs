@@ -4,6 +4,11 @@
 //! A restore is all or nothing. When it keeps failing, what it would change is halved until the
 //! culprit is alone; every half that is accepted is in the kernel by then. The culprit is replaced
 //! by a stand-in that drops, and tried again from time to time.
+//!
+//! During the search, which takes a few restores, chains that were not tried yet stay as they are in
+//! the kernel. Where there is none, a stand-in that drops comes first if something already leads
+//! there, and a hook is not put in place before what it leads to exists: nothing is open in between
+//! that was closed before, and nothing that is new.
 
 use std::time::Duration;
 
@@ -12,8 +17,17 @@ use crate::{ChainName, CommandError, Rule};
 
 /// How often a single item is tried before it is found guilty: others may interfere, too.
 pub(super) const TRIES: u32 = 3;
-const FIRST_RETRY: Duration = Duration::from_secs(10);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(300);
+
+/// Whether a failure may be due to what was to be written. That the lock was held, or that the program
+/// could not run or was killed, is no chain's fault.
+pub(super) fn may_be_a_chains_fault(error: &CommandError) -> bool {
+    match error {
+        CommandError::Exit { code: Some(_), stderr } => !stderr.contains("xtables lock"),
+        _ => false,
+    }
+}
 
 /// What takes the place of a chain that the kernel refuses, or that is led to but not defined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use crate::reconciler::batch::Effects;
 use crate::reconciler::hooks::Hook;
-use crate::reconciler::isolation::Isolation;
+use crate::reconciler::isolation::{Isolation, may_be_a_chains_fault};
 use crate::reconciler::{Purpose, Reconciler};
 use crate::{ChainName, Command, CommandError, Family, SaveReader, Table, TableSnapshot};
 
 const RESTORE_RETRIES: u32 = 10;
 const FIRST_RESTORE_DELAY: Duration = Duration::from_millis(1);
+/// How often a search for culprits is begun before everything is given up.
+const MAX_ISOLATIONS: u32 = 2;
 const SAVE_RETRIES: u32 = 3;
 const FIRST_SAVE_DELAY: Duration = Duration::from_millis(100);
 /// How long a sweep rests after a failure if there is no refresh interval.
@@ -324,17 +326,18 @@ impl Reconciler {
             table = %self.config.table, family = %self.config.family, %error,
             "Writing a table failed",
         );
-        let isolating = self.isolation.is_some();
+        let may_isolate = self.config.purpose == Purpose::Enforce && may_be_a_chains_fault(&error);
         let Some(cycle) = &mut self.cycle else { return };
-        if isolating {
+        if self.isolation.is_some() && may_isolate {
             let delay = self.group_refused(now, &error);
             self.phase = Phase::Waiting { until: now + delay };
         } else if cycle.restore_retries > 0 {
             cycle.restore_retries -= 1;
             self.phase = Phase::Waiting { until: now + cycle.restore_delay };
             cycle.restore_delay *= 2;
-        } else if cycle.isolations < 2 && self.config.purpose == Purpose::Enforce {
+        } else if self.isolation.is_none() && may_isolate && cycle.isolations < MAX_ISOLATIONS {
             cycle.isolations += 1;
+            (cycle.restore_retries, cycle.restore_delay) = (RESTORE_RETRIES, FIRST_RESTORE_DELAY);
             self.isolation = Some(Isolation::among(self.pending_items()));
         } else {
             self.fail_restore(error);
