@@ -1,3 +1,5 @@
+mod walk;
+
 use tortie_iptables::{Action, Chain, Features, write_rest};
 use tortie_model::{
     AdminState, Direction, IfaceName, PolicyId, PolicyKind, QosControls, SelectorText, TierDefaultAction, TierName,

@@ -1,0 +1,199 @@
+//! An endpoint's chain must ask tiers, policies and profiles in order, whatever groups they are in.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tortie_iptables::{Action, Chain, ChainName, Match, Rule};
+use tortie_model::{
+    AdminState, Direction, IfaceName, PolicyId, PolicyKind, ProfileName, SelectorText, TierDefaultAction, TierName,
+};
+
+use crate::names::{policy_chain, profile_chain};
+use crate::{Marks, PolicyGroup, Renderer, RulesConfig, TierGroups};
+
+/// What a policy, a profile or a whole endpoint says of the packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Accept,
+    Pass,
+    Deny,
+    None,
+}
+
+#[derive(Debug, Clone)]
+struct TierInput {
+    default_action: Option<TierDefaultAction>,
+    /// Verdict, whether the policy is staged, and whether it has the selector of the one before.
+    policies: Vec<(Verdict, bool, bool)>,
+}
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    prop_oneof![
+        6 => Just(Verdict::None),
+        1 => Just(Verdict::Accept),
+        1 => Just(Verdict::Pass),
+        1 => Just(Verdict::Deny),
+    ]
+}
+
+fn tier() -> impl Strategy<Value = TierInput> {
+    let default_action =
+        prop_oneof![Just(None), Just(Some(TierDefaultAction::Deny)), Just(Some(TierDefaultAction::Pass))];
+    let policy = (verdict(), prop::bool::weighted(0.2), prop::bool::weighted(0.8));
+    (default_action, prop::collection::vec(policy, 0..14))
+        .prop_map(|(default_action, policies)| TierInput { default_action, policies })
+}
+
+/// Chains that give the verdicts, and the tiers that ask for them.
+struct Scene {
+    renderer: Renderer,
+    chains: BTreeMap<ChainName, Chain>,
+    tiers: Vec<TierGroups>,
+    profiles: Vec<ProfileName>,
+}
+
+impl Scene {
+    fn new(tiers: &[TierInput], profiles: &[Verdict]) -> Self {
+        let renderer = Renderer::new(RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap());
+        let marks = renderer.config().marks;
+        let mut scene = Self { renderer, chains: BTreeMap::new(), tiers: Vec::new(), profiles: Vec::new() };
+        let giving = |name, verdict| {
+            let action = match verdict {
+                Verdict::Accept => Some(Action::SetMark(marks.accept)),
+                Verdict::Pass => Some(Action::SetMark(marks.pass)),
+                Verdict::Deny => Some(Action::Drop),
+                Verdict::None => None,
+            };
+            Chain::new(name, vec![Rule { action, ..Rule::default() }])
+        };
+        for (t, tier) in tiers.iter().enumerate() {
+            let mut ids = Vec::new();
+            let mut selectors = BTreeMap::new();
+            for (p, (verdict, staged, same_selector)) in tier.policies.iter().enumerate() {
+                let kind = if *staged { PolicyKind::StagedNetworkPolicy } else { PolicyKind::NetworkPolicy };
+                let id = PolicyId::new(kind, format!("t{t}"), format!("p{p}"));
+                let before = ids.last().and_then(|before| selectors.get(before)).cloned();
+                let selector = before.filter(|_| *same_selector).unwrap_or_else(|| SelectorText::new(format!("s{p}")));
+                selectors.insert(id.clone(), selector);
+                scene.add(giving(policy_chain(Direction::Egress, &id), *verdict));
+                ids.push(id);
+            }
+            let groups = PolicyGroup::of_tier(Direction::Egress, &ids, |id| selectors.get(id));
+            for group in &groups {
+                let chain = scene.renderer.policy_group(group);
+                scene.add(chain);
+            }
+            scene.tiers.push(TierGroups {
+                name: TierName::new(format!("t{t}")),
+                default_action: tier.default_action,
+                ingress: Vec::new(),
+                egress: groups,
+            });
+        }
+        for (i, verdict) in profiles.iter().enumerate() {
+            let name = ProfileName::new(format!("profile{i}"));
+            scene.add(giving(profile_chain(Direction::Egress, &name), *verdict));
+            scene.profiles.push(name);
+        }
+        scene
+    }
+
+    fn add(&mut self, chain: Chain) {
+        self.chains.insert(chain.name, chain);
+    }
+
+    /// The verdict of an endpoint's chain on the first packet of a connection.
+    fn walk(&self, chain: &Chain) -> Verdict {
+        let marks = &self.renderer.config().marks;
+        // Whatever was left over from other tables.
+        let mut mark = marks.policy().get();
+        if self.pass_through(chain, &mut mark) {
+            return Verdict::Deny;
+        }
+        if mark & marks.accept.get() != 0 { Verdict::Accept } else { Verdict::None }
+    }
+
+    /// Whether the packet was dropped on the way.
+    fn pass_through(&self, chain: &Chain, mark: &mut u32) -> bool {
+        for rule in &chain.rules {
+            let passes = rule.matches.iter().all(|question| match question {
+                Match::Mark { want, negated } => (*mark & want.mask().get() == want.value()) != *negated,
+                // A new TCP connection that is no tunnel.
+                Match::Conntrack { .. } => false,
+                Match::Protocol { protocol, negated } => (protocol.number() == 6) != *negated,
+                other => panic!("unexpected {other}"),
+            });
+            if !passes {
+                continue;
+            }
+            match &rule.action {
+                Some(Action::Drop) => return true,
+                Some(Action::Return) => return false,
+                Some(Action::Jump(target)) => {
+                    if let Some(target) = self.chains.get(target)
+                        && self.pass_through(target, mark)
+                    {
+                        return true;
+                    }
+                }
+                Some(Action::SetMark(bits)) => *mark |= bits.get(),
+                Some(Action::ClearMark(bits)) => *mark &= !bits.get(),
+                Some(Action::NoTrack) | None => {}
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        false
+    }
+}
+
+/// What tiers say; `ends` is whether a tier's end decides.
+fn meaning_of_tiers(tiers: &[TierInput], ends: bool) -> Verdict {
+    'tiers: for tier in tiers {
+        let mut enforced = tier.policies.iter().filter(|(_, staged, _)| !staged).peekable();
+        let any = enforced.peek().is_some();
+        for (verdict, ..) in enforced {
+            match verdict {
+                Verdict::Accept | Verdict::Deny => return *verdict,
+                Verdict::Pass => continue 'tiers,
+                Verdict::None => {}
+            }
+        }
+        if any && ends && tier.default_action != Some(TierDefaultAction::Pass) {
+            return Verdict::Deny;
+        }
+    }
+    Verdict::None
+}
+
+fn meaning_of_profiles(profiles: &[Verdict]) -> Verdict {
+    profiles.iter().copied().find(|verdict| matches!(verdict, Verdict::Accept | Verdict::Deny)).unwrap_or(Verdict::Deny)
+}
+
+proptest! {
+    #[test]
+    fn endpoint_chains_ask_in_order(
+        tiers in prop::collection::vec(tier(), 0..4),
+        profiles in prop::collection::vec(verdict(), 0..3),
+    ) {
+        let scene = Scene::new(&tiers, &profiles);
+        let interface = IfaceName::from("eth0");
+        let normal = match meaning_of_tiers(&tiers, true) {
+            Verdict::None => meaning_of_profiles(&profiles),
+            decided => decided,
+        };
+
+        let [_, from] =
+            scene.renderer.workload_endpoint(&interface, AdminState::Active, &scene.tiers, &scene.profiles, None);
+        prop_assert_eq!(scene.walk(&from), normal);
+        let [to, _, forward, _] =
+            scene.renderer.host_endpoint_filter(&interface, &scene.tiers, &scene.tiers, &scene.profiles);
+        prop_assert_eq!(scene.walk(&to), normal);
+        let mangle = scene.renderer.host_endpoint_mangle_egress(&interface, &scene.tiers, &scene.profiles);
+        prop_assert_eq!(scene.walk(&mangle), normal);
+
+        let forwarded = if tiers.is_empty() { Verdict::Accept } else { meaning_of_tiers(&tiers, true) };
+        prop_assert_eq!(scene.walk(&forward), forwarded);
+        let [raw, _] = scene.renderer.host_endpoint_raw(&interface, &scene.tiers);
+        prop_assert_eq!(scene.walk(&raw), meaning_of_tiers(&tiers, false));
+    }
+}
