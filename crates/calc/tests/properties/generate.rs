@@ -1,0 +1,233 @@
+//! Small worlds in which most things have to do with each other.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use tortie_model::{
+    Cidr, EndpointPort, EndpointSlice, EndpointSlicePort, EntityMatch, HostEndpoint, HostEndpointKey, Key, Labels,
+    NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Profile,
+    ProfileName, ProfileRules, Protocol, Rule, RuleAction, SelectorText, Tier, TierDefaultAction, Update, Value,
+    WorkloadEndpoint, WorkloadEndpointKey,
+};
+
+pub(crate) const HOST: &str = "here";
+
+fn labels() -> impl Strategy<Value = Labels> {
+    let label = |key: &'static str| prop::option::of((Just(key), select(vec!["x", "y", ""])));
+    (label("a"), label("b"), label("c"))
+        .prop_map(|(a, b, c)| Labels::from_pairs([a, b, c].into_iter().flatten()).unwrap())
+}
+
+fn selector() -> impl Strategy<Value = SelectorText> {
+    let texts = vec![
+        "",
+        "all()",
+        "!all()",
+        "a == 'x'",
+        "a==\"x\"",
+        "a != 'x'",
+        "has(b)",
+        "!has(b)",
+        "b in {'x', 'y'}",
+        "a == 'x' && has(c)",
+        "a == 'y' || c == 'x'",
+        "b starts with ''",
+        "has(a) && !has(c)",
+        "c not in {'y'}",
+    ];
+    prop_oneof![30 => select(texts), 1 => Just("a ==")].prop_map(SelectorText::new)
+}
+
+fn profiles() -> impl Strategy<Value = Arc<[ProfileName]>> {
+    prop_oneof![
+        8 => subsequence(vec!["p0", "p1", "p2"], 0..3).prop_shuffle(),
+        1 => Just(vec!["p0", "p0"]),
+    ]
+    .prop_map(|names| names.into_iter().map(ProfileName::new).collect())
+}
+
+fn cidrs(texts: &[&'static str], most: usize) -> impl Strategy<Value = Vec<Cidr>> + use<> {
+    let cidrs: Vec<Cidr> = texts.iter().map(|text| text.parse().unwrap()).collect();
+    subsequence(cidrs, 0..=most)
+}
+
+fn ports() -> impl Strategy<Value = Box<[EndpointPort]>> {
+    let port =
+        |name: &str, protocol, port| EndpointPort { name: name.into(), protocol: Protocol::Named(protocol), port };
+    let all = vec![
+        port("http", NamedProtocol::Tcp, 80),
+        port("http", NamedProtocol::Tcp, 8080),
+        port("http", NamedProtocol::Udp, 80),
+        port("dns", NamedProtocol::Udp, 53),
+    ];
+    subsequence(all, 0..=3).prop_map(Into::into)
+}
+
+fn workload() -> impl Strategy<Value = Update> {
+    let key = (select(vec![HOST, HOST, "there"]), 0..3)
+        .prop_map(|(host, n)| WorkloadEndpointKey::new(host, "k8s", &format!("ns/pod{n}"), "eth0"));
+    let nets = cidrs(&["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32", "fd00::1/128"], 2);
+    let value = (labels(), profiles(), nets, ports(), prop::bool::weighted(0.05));
+    (key, prop::option::weighted(0.8, value)).prop_map(|(key, value)| Update {
+        key: Key::WorkloadEndpoint(key),
+        value: value.map(|(labels, profiles, nets, ports, is_invalid)| {
+            let (ipv4_nets, ipv6_nets) = nets.into_iter().partition(|n| n.family() == tortie_model::Family::V4);
+            let iface = (!is_invalid).then(|| "cali0".into());
+            let endpoint =
+                WorkloadEndpoint { iface, labels, profiles, ipv4_nets, ipv6_nets, ports, ..Default::default() };
+            Value::WorkloadEndpoint(endpoint.into())
+        }),
+    })
+}
+
+fn host_endpoint() -> impl Strategy<Value = Update> {
+    let key = (select(vec![HOST, "there"]), 0..2)
+        .prop_map(|(host, n)| HostEndpointKey { host: host.into(), name: format!("hep{n}").as_str().into() });
+    let value = (labels(), profiles(), cidrs(&["10.0.0.1/32", "10.0.0.9/32"], 2), ports());
+    (key, prop::option::weighted(0.8, value)).prop_map(|(key, value)| Update {
+        key: Key::HostEndpoint(key),
+        value: value.map(|(labels, profiles, nets, ports)| {
+            let expected_ipv4 = nets.into_iter().map(Cidr::address).collect();
+            let endpoint = HostEndpoint { labels, profiles, expected_ipv4, ports, ..Default::default() };
+            Value::HostEndpoint(endpoint.into())
+        }),
+    })
+}
+
+fn network_set() -> impl Strategy<Value = Update> {
+    let nets = ["0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/30", "10.0.0.1/32", "::/0", "fd00::/64", "128.0.0.0/1"];
+    let value = (labels(), profiles(), cidrs(&nets, 4));
+    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| Update {
+        key: Key::NetworkSet(format!("set{n}").as_str().into()),
+        value: value.map(|(labels, profiles, nets)| {
+            Value::NetworkSet(NetworkSet { labels, profiles, nets: nets.into() }.into())
+        }),
+    })
+}
+
+fn port_specs() -> impl Strategy<Value = Box<[PortSpec]>> {
+    let specs = vec![PortSpec::single(80), PortSpec::Named("http".into()), PortSpec::Named("dns".into())];
+    prop_oneof![3 => Just(Vec::new()), 2 => subsequence(specs, 1..=3)].prop_map(Into::into)
+}
+
+fn service() -> impl Strategy<Value = Option<NamespacedName>> {
+    prop::option::weighted(0.2, (0..2).prop_map(|n| NamespacedName::new("ns", format!("svc{n}"))))
+}
+
+fn side() -> impl Strategy<Value = EntityMatch> {
+    let selectors = (prop::option::of(selector()), prop::option::weighted(0.3, selector()));
+    (selectors, port_specs(), port_specs(), service()).prop_map(
+        |((selector, not_selector), ports, not_ports, service)| EntityMatch {
+            selector,
+            not_selector,
+            ports,
+            not_ports,
+            service,
+            ..Default::default()
+        },
+    )
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let protocol = prop_oneof![
+        5 => Just(Some(Protocol::Named(NamedProtocol::Tcp))),
+        2 => Just(Some(Protocol::Number(17))),
+        1 => Just(None),
+    ];
+    (select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::NextTier]), protocol, side(), side()).prop_map(
+        |(action, protocol, source, destination)| Rule { action, protocol, source, destination, ..Default::default() },
+    )
+}
+
+fn rules() -> impl Strategy<Value = Arc<[Rule]>> {
+    prop::collection::vec(rule(), 0..3).prop_map(Into::into)
+}
+
+fn policy() -> impl Strategy<Value = Update> {
+    let ids = vec![
+        PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "a"),
+        PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "a-b"),
+        PolicyId::new(PolicyKind::NetworkPolicy, "ns", "a"),
+        PolicyId::new(PolicyKind::StagedGlobalNetworkPolicy, "", "a"),
+        PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "z"),
+    ];
+    let place = (select(vec!["default", "t1", "t2"]), select(vec![None, Some(1.0), Some(1.0), Some(-2.0)]));
+    let types = select(vec![(true, true), (true, false), (false, true)]);
+    let flags =
+        (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.2), prop::bool::weighted(0.1));
+    let value = (place, types, flags, selector(), rules(), rules());
+    (select(ids), prop::option::weighted(0.8, value)).prop_map(|(id, value)| Update {
+        key: Key::Policy(id),
+        value: value.map(|((tier, order), (ingress, egress), flags, selector, inbound, outbound)| {
+            let (untracked, pre_dnat, apply_on_forward, needed_on_every_node) = flags;
+            Value::Policy(Arc::new(Policy {
+                tier: tier.into(),
+                order: order.and_then(Order::new),
+                selector,
+                types: PolicyTypes { ingress, egress },
+                inbound,
+                outbound,
+                untracked,
+                pre_dnat,
+                apply_on_forward,
+                needed_on_every_node,
+                ..Policy::default()
+            }))
+        }),
+    })
+}
+
+fn tier() -> impl Strategy<Value = Update> {
+    let action = select(vec![None, Some(TierDefaultAction::Deny), Some(TierDefaultAction::Pass)]);
+    let value = (select(vec![None, Some(1.0), Some(2.0)]), action);
+    (select(vec!["default", "t1", "t2"]), prop::option::weighted(0.7, value)).prop_map(|(name, value)| Update {
+        key: Key::Tier(name.into()),
+        value: value
+            .map(|(order, default_action)| Value::Tier(Tier { order: order.and_then(Order::new), default_action })),
+    })
+}
+
+fn profile() -> impl Strategy<Value = Update> {
+    let name = || select(vec!["p0", "p1", "p2"]).prop_map(ProfileName::new);
+    let of_rules = (name(), prop::option::weighted(0.7, (rules(), rules()))).prop_map(|(name, value)| Update {
+        key: Key::ProfileRules(name),
+        value: value.map(|(inbound, outbound)| Value::ProfileRules(ProfileRules { inbound, outbound }.into())),
+    });
+    let of_labels = (name(), prop::option::weighted(0.7, labels())).prop_map(|(name, value)| Update {
+        key: Key::Profile(name),
+        value: value.map(|labels| Value::Profile(Profile { labels })),
+    });
+    prop_oneof![of_rules, of_labels]
+}
+
+fn slice() -> impl Strategy<Value = Update> {
+    let address = |n: u8| IpAddr::from([10, 1, 0, n]);
+    let value = (
+        prop::option::weighted(0.9, (0..2).prop_map(|n| NamespacedName::new("ns", format!("svc{n}")))),
+        subsequence((1..4).map(address).collect::<Vec<_>>(), 0..=3),
+        subsequence(vec![None, Some(80), Some(443)], 0..=2),
+    );
+    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| Update {
+        key: Key::EndpointSlice(NamespacedName::new("ns", format!("slice{n}"))),
+        value: value.map(|(service, addresses, ports)| {
+            let ports =
+                ports.into_iter().map(|port| EndpointSlicePort { protocol: NamedProtocol::Tcp, port }).collect();
+            Value::EndpointSlice(EndpointSlice { service, addresses: addresses.into(), ports }.into())
+        }),
+    })
+}
+
+/// Any update.
+pub(crate) fn update() -> impl Strategy<Value = Update> {
+    prop_oneof![
+        5 => workload(),
+        2 => host_endpoint(),
+        3 => network_set(),
+        6 => policy(),
+        2 => tier(),
+        4 => profile(),
+        2 => slice(),
+    ]
+}
