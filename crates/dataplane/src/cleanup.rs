@@ -1,10 +1,14 @@
 //! Removing everything that was programmed.
 
-use tortie_iptables::{Backend, Programs};
+use tortie_ipsets::{IpSets, Resync};
+use tortie_iptables::{Backend, Features, Programs, Purpose, Reconciler, ReconcilerConfig, Table};
 use tortie_model::{Family, IfaceName};
 
-use crate::kernel::Kernel;
+use crate::drive::{self, SetCounters, TableOutcome};
+use crate::kernel::{Kernel, KernelError};
+use crate::output::{set_family, table_family};
 use crate::report::Problem;
+use crate::route::{Route, RouteChange, RouteProtocol};
 
 /// Where to look for what is to be removed.
 #[derive(Clone, Debug, Default)]
@@ -20,10 +24,12 @@ pub struct CleanupConfig {
 /// What was removed, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CleanupReport {
-    /// `iptables-restore` calls that removed something.
+    /// Tables from which something was removed.
     pub tables_changed: usize,
     /// IP sets that were destroyed.
     pub ip_sets_destroyed: usize,
+    /// IP sets that could not be destroyed, because a rule of another program refers to them.
+    pub ip_sets_left: usize,
     /// Routes that were removed.
     pub routes_removed: usize,
     /// What could not be removed.
@@ -33,6 +39,95 @@ pub struct CleanupReport {
 /// Removes everything that Tortie, or Felix, programmed in this network namespace: rules and chains, then IP sets, then
 /// routes to workloads. What other programs made is left alone.
 pub fn cleanup(kernel: &mut dyn Kernel, config: &CleanupConfig) -> CleanupReport {
-    let _ = (kernel, config);
-    CleanupReport::default()
+    let mut report = CleanupReport::default();
+    remove_rules(kernel, config, &mut report);
+    let mut families: Vec<Family> = config.tables.iter().map(|(family, ..)| *family).collect();
+    families.sort_unstable();
+    families.dedup();
+    for family in families {
+        remove_sets(kernel, family, &mut report);
+        remove_routes(kernel, family, config, &mut report);
+    }
+    report
+}
+
+fn remove_rules(kernel: &mut dyn Kernel, config: &CleanupConfig, report: &mut CleanupReport) {
+    let mut tables: Vec<Reconciler> = config
+        .tables
+        .iter()
+        .flat_map(|(family, backend, programs)| {
+            Table::ALL.map(|table| {
+                let wanted = ReconcilerConfig {
+                    programs: programs.clone(),
+                    purpose: Purpose::Enforce,
+                    ..ReconcilerConfig::new(table, table_family(*family), *backend)
+                };
+                // It is given no chains and no hooks, so that it wants none.
+                Reconciler::new(wanted, Features::ALL)
+            })
+        })
+        .collect();
+    let outcomes = drive::tables(kernel, tables.iter_mut().collect());
+    report.problems.extend(outcomes.into_iter().filter_map(|outcome| match outcome {
+        TableOutcome::Failed(error) => Some(Problem::Table(error)),
+        TableOutcome::Done { .. } => None,
+    }));
+    for table in &tables {
+        let stats = table.stats();
+        report.tables_changed += usize::from(stats.restore_calls > stats.restore_errors);
+    }
+}
+
+fn remove_sets(kernel: &mut dyn Kernel, family: Family, report: &mut CleanupReport) {
+    let mut sets = IpSets::new(set_family(family), tortie_ipsets::Config::default());
+    let mut listing = SetCounters::default();
+    let mut failure = None;
+    // Sets that others' rules refer to may be free by the second time.
+    for _ in 0..2 {
+        sets.queue_resync(Resync::Full);
+        failure = drive::sets(kernel, vec![&mut sets], &mut listing).into_iter().find_map(|report| report.listing);
+        let mut destroyed = SetCounters::default();
+        loop {
+            let before = destroyed.calls;
+            let _ = drive::set_deletions(kernel, vec![&mut sets], &mut destroyed);
+            // Each asks for one set, and none is asked for twice.
+            if destroyed.calls == before {
+                break;
+            }
+        }
+        report.ip_sets_destroyed += usize::try_from(destroyed.calls - destroyed.errors).unwrap_or_default();
+        report.ip_sets_left = usize::try_from(destroyed.errors).unwrap_or_default();
+        if destroyed.errors == 0 {
+            break;
+        }
+    }
+    report.problems.extend(failure.map(|failure| Problem::IpSetNames { family, failure }));
+}
+
+fn remove_routes(kernel: &mut dyn Kernel, family: Family, config: &CleanupConfig, report: &mut CleanupReport) {
+    let routes = match kernel.routes(family) {
+        Ok(routes) => routes,
+        Err(error) => {
+            report.problems.push(Problem::Routes { family, error });
+            return;
+        }
+    };
+    for route in routes.into_iter().filter(|route| is_ours(route, config)) {
+        match kernel.change_route(&RouteChange::Delete(route.clone())) {
+            Ok(()) => report.routes_removed += 1,
+            Err(KernelError::NotFound) => {}
+            Err(error) => report.problems.push(Problem::Route { route, error }),
+        }
+    }
+}
+
+fn is_ours(route: &Route, config: &CleanupConfig) -> bool {
+    let interface = config.interfaces.iter().find(|(_, index)| Some(*index) == route.target.interface);
+    let is_workload = interface
+        .is_some_and(|(name, _)| config.workload_prefixes.iter().any(|p| name.as_str().starts_with(p.as_str())));
+    match route.target.protocol {
+        RouteProtocol::CALICO => true,
+        RouteProtocol::BOOT => is_workload,
+        _ => false,
+    }
 }

@@ -1,16 +1,36 @@
-//! The dataplane as a whole.
+//! The dataplane as a whole: which manager hears of what, and in which order things are done.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tortie_iptables::Features;
-use tortie_model::desired::DesiredUpdate;
-use tortie_model::{HostEndpointName, WorkloadEndpointId};
+use tortie_iptables::{ChainName, Features, InterfaceName};
+use tortie_model::desired::{DesiredUpdate, WorkloadEndpointState};
+use tortie_model::{AdminState, Cidr, Family, HostEndpointName, IfaceName, WorkloadEndpointId};
+use tortie_rules::Renderer;
 
 use crate::config::DataplaneConfig;
-use crate::kernel::Kernel;
-use crate::links::{LinkEvent, Links};
-use crate::render::Rendered;
-use crate::report::{ApplyReport, DataplaneStats, EndpointStatus, Problem};
+use crate::drive::SetCounters;
+use crate::kernel::MacAddress;
+use crate::links::{LinkChange, LinkEvent, Links};
+use crate::managers::Completion;
+use crate::managers::dscp::Dscp;
+use crate::managers::endpoint_marks::EndpointMarkManager;
+use crate::managers::floating::FloatingAddresses;
+use crate::managers::groups::Groups;
+use crate::managers::hosts::Hosts;
+use crate::managers::ip_sets::IpSetManager;
+use crate::managers::nodes::Nodes;
+use crate::managers::policies::Policies;
+use crate::managers::pools::Pools;
+use crate::managers::service_loop::ServiceLoop;
+use crate::managers::spoofing::{Spoofing, allowed_prefixes};
+use crate::managers::workloads::{Workloads, is_workload};
+use crate::neighbours::Neighbours;
+use crate::output::Output;
+use crate::report::{DataplaneStats, EndpointStatus, Problem};
+use crate::routes::{Ownership, RouteTable};
+use crate::status::Statuses;
+use crate::sysctls::Sysctls;
 
 /// Keeps one node's tables, IP sets, routes and sysctls as desired.
 ///
@@ -18,89 +38,391 @@ use crate::report::{ApplyReport, DataplaneStats, EndpointStatus, Problem};
 /// [`apply`](Self::apply).
 #[derive(Debug)]
 pub struct Dataplane {
-    config: DataplaneConfig,
-    links: Links,
-    datastore_in_sync: bool,
-    links_in_sync: bool,
+    pub(crate) config: DataplaneConfig,
+    pub(crate) renderer: Renderer,
+    pub(crate) links: Links,
+    pub(crate) output: Output,
+    pub(crate) managers: Managers,
+    pub(crate) routes: Vec<RouteTable>,
+    pub(crate) neighbours: Neighbours,
+    pub(crate) sysctls: Sysctls,
+    pub(crate) gates: Gates,
+    pub(crate) timers: Timers,
+    /// Interfaces whose endpoints changed since all tables were last as they should be.
+    pub(crate) unconfirmed: BTreeSet<InterfaceName>,
+    pub(crate) hosts_unconfirmed: bool,
+    pub(crate) statuses: Statuses,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) set_counters: SetCounters,
+    pub(crate) applies: u64,
+    pub(crate) failed_applies: u64,
+}
+
+/// All managers, in the order in which they complete.
+#[derive(Debug)]
+pub(crate) struct Managers {
+    pub(crate) ip_sets: IpSetManager,
+    pub(crate) policies: Policies,
+    pub(crate) groups: Groups,
+    pub(crate) workloads: Workloads,
+    pub(crate) hosts: Hosts,
+    pub(crate) marks: EndpointMarkManager,
+    pub(crate) spoofing: Spoofing,
+    pub(crate) floating: FloatingAddresses,
+    pub(crate) dscp: Dscp,
+    pub(crate) pools: Pools,
+    pub(crate) nodes: Nodes,
+    pub(crate) service_loop: ServiceLoop,
+    /// Families in which workloads of this node may speak BGP with BIRD.
+    pub(crate) bgp_peers: [bool; 2],
+}
+
+/// What must be known before anything is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gates {
+    datastore: bool,
+    links: bool,
+}
+
+impl Gates {
+    pub(crate) const fn are_open(self) -> bool {
+        self.datastore && self.links
+    }
+}
+
+/// When something has to be done although nothing changes; times are the kernel's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timers {
+    /// Something changed since the last apply.
+    pub(crate) dirty: bool,
+    pub(crate) next_apply: Option<Duration>,
+    pub(crate) sets_refreshed: Option<Duration>,
 }
 
 impl Dataplane {
     /// A dataplane that knows of nothing yet.
     #[must_use]
     pub fn new(config: DataplaneConfig) -> Self {
-        Self { config, links: Links::default(), datastore_in_sync: false, links_in_sync: false }
+        let mut output = Output::new(&config);
+        let renderer = Renderer::new(config.rules.clone());
+        for family in &mut output.families {
+            family.define_fixed(&renderer);
+        }
+        let rules = &config.rules;
+        let is_openstack = rules.openstack.is_some();
+        let managers = Managers {
+            ip_sets: IpSetManager::new(rules, &mut output),
+            policies: Policies::default(),
+            groups: Groups::default(),
+            workloads: Workloads::default(),
+            hosts: Hosts::default(),
+            marks: EndpointMarkManager::new(rules.ipvs.is_some(), &rules.marks),
+            spoofing: Spoofing::default(),
+            floating: FloatingAddresses::new(config.floating_ips || is_openstack),
+            dscp: Dscp::default(),
+            pools: Pools::default(),
+            nodes: Nodes::new(config.hostname.clone(), config.external_nodes.clone()),
+            service_loop: ServiceLoop::default(),
+            bgp_peers: [false; 2],
+        };
+        let families: Vec<Family> = output.families.iter().map(|output| output.family).collect();
+        Self {
+            routes: families.iter().map(|family| RouteTable::new(*family, config.routes.clone())).collect(),
+            neighbours: Neighbours::new(config.routes.enabled && families.contains(&Family::V4)),
+            sysctls: Sysctls::new(families, config.ip_forwarding),
+            renderer,
+            links: Links::default(),
+            output,
+            managers,
+            gates: Gates::default(),
+            timers: Timers { dirty: true, ..Timers::default() },
+            unconfirmed: BTreeSet::new(),
+            hosts_unconfirmed: true,
+            statuses: Statuses::default(),
+            problems: Vec::new(),
+            set_counters: SetCounters::default(),
+            applies: 0,
+            failed_applies: 0,
+            config,
+        }
     }
 
     /// Takes a change of the desired state. Cheap; [`DesiredUpdate::InSync`] opens one of the two gates.
+    ///
+    /// Configuration is not taken from here: a dataplane has the one that it was made with.
     pub fn on_update(&mut self, update: DesiredUpdate) {
-        if update == DesiredUpdate::InSync {
-            self.datastore_in_sync = true;
+        self.timers.dirty = true;
+        let managers = &mut self.managers;
+        match update {
+            DesiredUpdate::InSync => self.gates.datastore = true,
+            DesiredUpdate::IpSet(update) => managers.ip_sets.on_update(&update, &mut self.output),
+            DesiredUpdate::IpSetDelta(delta) => managers.ip_sets.on_delta(&delta, &mut self.output),
+            DesiredUpdate::IpSetRemove(id) => managers.ip_sets.on_remove(&id, &mut self.output),
+            DesiredUpdate::Policy(id, policy) => managers.policies.on_policy(id, policy),
+            DesiredUpdate::PolicyRemove(id) => managers.policies.on_policy_remove(id),
+            DesiredUpdate::Profile(name, profile) => managers.policies.on_profile(name, profile),
+            DesiredUpdate::ProfileRemove(name) => managers.policies.on_profile_remove(name),
+            DesiredUpdate::WorkloadEndpoint(id, state) => managers.workloads.on_update(id, state),
+            DesiredUpdate::WorkloadEndpointRemove(id) => managers.workloads.on_remove(&id),
+            DesiredUpdate::HostEndpoint(name, state) => {
+                managers.dscp.on_host(name.clone(), Some(&state));
+                managers.hosts.on_update(name, state);
+            }
+            DesiredUpdate::HostEndpointRemove(name) => {
+                managers.dscp.on_host(name.clone(), None);
+                managers.hosts.on_remove(&name);
+            }
+            DesiredUpdate::Host(name, node) => managers.nodes.on_update(name, node),
+            DesiredUpdate::HostRemove(name) => managers.nodes.on_remove(&name),
+            DesiredUpdate::IpPool(pool) => managers.pools.on_update(pool),
+            DesiredUpdate::IpPoolRemove(cidr) => managers.pools.on_remove(cidr),
+            DesiredUpdate::BgpConfiguration(configuration) => {
+                managers.bgp_peers = [
+                    !configuration.local_workload_peering_ip_v4.is_empty(),
+                    !configuration.local_workload_peering_ip_v6.is_empty(),
+                ];
+                managers.service_loop.on_update(configuration);
+            }
+            // Nothing in this dataplane depends on them; configuration and readiness are its owner's business.
+            DesiredUpdate::DatastoreNotReady
+            | DesiredUpdate::Config(_)
+            | DesiredUpdate::ServiceAccount(..)
+            | DesiredUpdate::ServiceAccountRemove(_)
+            | DesiredUpdate::Namespace(..)
+            | DesiredUpdate::NamespaceRemove(_)
+            | DesiredUpdate::Wireguard(..)
+            | DesiredUpdate::WireguardRemove(_)
+            | DesiredUpdate::WireguardV6(..)
+            | DesiredUpdate::WireguardV6Remove(_)
+            | DesiredUpdate::Encapsulation(_)
+            | DesiredUpdate::Service(..)
+            | DesiredUpdate::ServiceRemove(_) => {}
         }
     }
 
     /// Takes a change of an interface. Cheap.
     pub fn on_link(&mut self, event: LinkEvent) {
-        let _ = self.links.apply(event);
+        for change in self.links.apply(event) {
+            self.timers.dirty = true;
+            match change {
+                LinkChange::State(name) => self.on_link_state(&name),
+                LinkChange::Addresses(name) => {
+                    if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
+                        self.managers.nodes.on_addresses();
+                        self.managers.hosts.on_links();
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_link_state(&mut self, name: &IfaceName) {
+        if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
+            self.managers.hosts.on_links();
+            return;
+        }
+        for table in &mut self.routes {
+            table.on_link(name);
+        }
+        self.neighbours.on_link(name);
+        if let Ok(interface) = InterfaceName::new(name.as_str()) {
+            self.sysctls.on_link(interface);
+        }
     }
 
     /// All interfaces that exist have been reported; opens the other gate.
     pub fn on_links_in_sync(&mut self) {
-        self.links_in_sync = true;
+        self.timers.dirty = true;
+        self.gates.links = true;
     }
 
     /// Takes new abilities of iptables or the kernel into account.
     pub fn set_features(&mut self, features: Features) {
-        self.config.iptables.features = features;
+        if self.config.iptables.features != features {
+            self.config.iptables.features = features;
+            self.timers.dirty = true;
+            for table in self.output.families.iter_mut().flat_map(|family| &mut family.tables) {
+                table.set_features(features);
+            }
+        }
     }
 
-    /// Whether an apply has something to do: the gates are open, and something changed or a timer ran out.
+    /// Whether an apply has something to do: the gates are open, and something changed or a timer ran out. `now` is the
+    /// kernel's [`now`](crate::Kernel::now).
     #[must_use]
     pub fn wants_apply(&self, now: Duration) -> bool {
-        let _ = now;
-        self.datastore_in_sync && self.links_in_sync
+        self.gates.are_open() && (self.timers.dirty || self.timers.next_apply.is_some_and(|at| at <= now))
     }
 
-    /// How long after `now` an apply has something to do if nothing changes: timers, retries, checks. `None` while a
-    /// gate is shut, and if nothing is waited for.
+    /// How long after `now` an apply has something to do: nothing at all if something changed, else until the next
+    /// check or retry. `None` while a gate is shut, and if nothing is waited for.
     #[must_use]
     pub fn next_wakeup(&self, now: Duration) -> Option<Duration> {
-        let _ = now;
-        None
-    }
-
-    /// Brings the kernel to the desired state: IP sets, then all tables, then IP sets that are not needed any more, then
-    /// routes and sysctls. One thing that fails does not stop the others. Does nothing while a gate is shut.
-    pub fn apply(&mut self, kernel: &mut dyn Kernel) -> ApplyReport {
-        let _ = kernel;
-        ApplyReport::default()
+        if !self.gates.are_open() {
+            return None;
+        }
+        if self.timers.dirty {
+            return Some(Duration::ZERO);
+        }
+        self.timers.next_apply.map(|at| at.saturating_sub(now))
     }
 
     /// The status of each workload endpoint, as of the last apply.
     pub fn workload_statuses(&self) -> impl Iterator<Item = (&WorkloadEndpointId, EndpointStatus)> {
-        std::iter::empty()
+        self.statuses.workloads()
     }
 
     /// The status of each host endpoint, as of the last apply.
     pub fn host_statuses(&self) -> impl Iterator<Item = (&HostEndpointName, EndpointStatus)> {
-        std::iter::empty()
+        self.statuses.hosts()
     }
 
     /// All that is not as it should be, as of the last apply.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
-        &[]
+        &self.problems
     }
 
     /// What was done so far and is held now.
     #[must_use]
     pub fn stats(&self) -> DataplaneStats {
-        DataplaneStats::default()
+        let families = &self.output.families;
+        let of_table =
+            |family: Family| move |table: &tortie_iptables::Reconciler| (family, table.config().table, table.stats());
+        DataplaneStats {
+            applies: self.applies,
+            failed_applies: self.failed_applies,
+            tables: families.iter().flat_map(|output| output.tables.iter().map(of_table(output.family))).collect(),
+            ip_sets: families.iter().map(|output| (output.family, output.ip_sets.len())).collect(),
+            ipset_calls: self.set_counters.calls,
+            ipset_errors: self.set_counters.errors,
+            ipset_lines: self.set_counters.lines,
+            routes: self.routes.iter().map(|table| (table.family(), table.len())).collect(),
+            route_changes: self.routes.iter().map(RouteTable::changes).sum(),
+        }
     }
 
-    /// What a clean node would be given for the desired state so far. Host endpoints that name an interface are
-    /// rendered even if it was not reported.
-    #[must_use]
-    pub fn render(self) -> Rendered {
-        Rendered::default()
+    /// Which routes are ours.
+    pub(crate) fn ownership(&self) -> Ownership<'_> {
+        Ownership {
+            links: &self.links,
+            workload_prefixes: &self.config.rules.workload_prefixes,
+            config: &self.config.routes,
+            bgp_peers: self.managers.bgp_peers,
+        }
     }
+
+    /// Lets all managers bring what is wanted up to date.
+    pub(crate) fn complete(&mut self) {
+        let Self { renderer, output, managers, .. } = self;
+        managers.policies.complete(renderer, output);
+        let regrouped = managers.policies.take_regrouped();
+        managers.workloads.on_regrouped(&regrouped);
+        managers.hosts.on_regrouped(&regrouped);
+
+        let mut completion =
+            Completion { renderer, output, policies: &managers.policies, groups: &mut managers.groups };
+        let changed = managers.workloads.complete(&mut completion);
+        let hosts_changed = managers.hosts.complete(&self.links, &mut completion);
+        self.complete_owners(&changed);
+
+        let Self { renderer, output, managers, .. } = self;
+        if hosts_changed || !changed.is_empty() {
+            let workloads = managers.workloads.interfaces().collect();
+            let hosts = managers.hosts.interfaces().map(|(interface, _)| interface).collect();
+            managers.marks.complete(&workloads, &hosts, renderer, output);
+        }
+        managers.spoofing.complete(renderer, output);
+        managers.floating.complete(renderer, output);
+        managers.dscp.complete(renderer, &mut managers.ip_sets, output);
+        managers.pools.complete(renderer, &mut managers.ip_sets, output);
+        managers.nodes.complete(renderer.config(), &self.links, &mut managers.ip_sets, output);
+        managers.service_loop.complete(renderer, output);
+        self.unconfirmed.extend(changed);
+        self.hosts_unconfirmed |= hosts_changed;
+    }
+
+    /// Tells everybody else which endpoint each interface has now.
+    fn complete_owners(&mut self, changed: &BTreeSet<InterfaceName>) {
+        let managers = &mut self.managers;
+        for interface in changed.iter().copied() {
+            let owner = managers.workloads.owner(interface).map(|(_, state)| state);
+            managers.spoofing.on_owner(interface, owner);
+            managers.floating.on_owner(interface, owner);
+            managers.dscp.on_workload(interface, owner);
+            if !is_workload(&self.config.rules.workload_prefixes, interface.as_str()) {
+                continue;
+            }
+            let name = IfaceName::from(interface.as_str());
+            self.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
+            let active = owner.filter(|state| state.endpoint.state == AdminState::Active);
+            let reached_at: Vec<Cidr> = active
+                .map(|state| {
+                    let floating = managers.floating.external(state).map(Cidr::host);
+                    state.endpoint.nets().chain(floating).collect()
+                })
+                .unwrap_or_default();
+            for table in &mut self.routes {
+                table.set(&name, reached_at.iter().copied());
+            }
+            self.neighbours.set(&name, active.map(static_entries).unwrap_or_default());
+        }
+    }
+
+    /// The statuses of all endpoints. `refused` are chains that something else stands in for.
+    pub(crate) fn current_statuses(
+        &self,
+        refused: &BTreeSet<ChainName>,
+    ) -> (BTreeMap<WorkloadEndpointId, EndpointStatus>, BTreeMap<HostEndpointName, EndpointStatus>) {
+        use EndpointStatus::{Down, Error, Up};
+        let managers = &self.managers;
+        let mut refused_owners = BTreeSet::new();
+        for chain in refused {
+            refused_owners.extend(managers.workloads.chain_owner(*chain));
+            refused_owners.extend(managers.hosts.chain_owner(*chain));
+        }
+        let is_refused = |owner: crate::report::Owner| refused_owners.contains(&owner);
+
+        let workload = |standing: &crate::managers::workloads::Standing<'_>| {
+            if is_refused(crate::report::Owner::Workload(standing.id.clone())) {
+                return Error;
+            }
+            let is_ready = standing.interface.is_some_and(|interface| {
+                self.links.is_up(interface.as_str())
+                    && !self.sysctls.is_pending(interface)
+                    && !self.unconfirmed.contains(&interface)
+            });
+            let is_active = standing.state.endpoint.state == AdminState::Active;
+            if standing.has_it && is_active && is_ready { Up } else { Down }
+        };
+        let workloads = managers.workloads.iter().map(|standing| (standing.id.clone(), workload(&standing)));
+
+        let mut hosts: BTreeMap<HostEndpointName, EndpointStatus> =
+            managers.hosts.names().map(|name| (name.clone(), Error)).collect();
+        let host = |name: &HostEndpointName, is_up: bool, before: Option<EndpointStatus>| {
+            if is_refused(crate::report::Owner::Host(name.clone())) {
+                Error
+            } else if is_up && !self.hosts_unconfirmed && before != Some(Down) {
+                Up
+            } else {
+                Down
+            }
+        };
+        let mut resolved: BTreeMap<&HostEndpointName, EndpointStatus> = BTreeMap::new();
+        for (interface, name) in managers.hosts.interfaces() {
+            let is_up = self.links.is_up(interface.as_str());
+            let status = host(name, is_up, resolved.get(name).copied());
+            resolved.insert(name, status);
+        }
+        resolved.extend(managers.hosts.any().map(|name| (name, host(name, true, None))));
+        hosts.extend(resolved.into_iter().map(|(name, status)| (name.clone(), status)));
+        (workloads.collect(), hosts)
+    }
+}
+
+/// The static ARP entries of a workload: its own addresses at its own Ethernet address.
+fn static_entries(state: &WorkloadEndpointState) -> BTreeMap<std::net::IpAddr, MacAddress> {
+    let Some(mac) = state.endpoint.mac else { return BTreeMap::new() };
+    let addresses = state.endpoint.ipv4_nets.iter().filter(|net| net.is_host());
+    addresses.map(|net| (net.address(), MacAddress::from(mac))).collect()
 }

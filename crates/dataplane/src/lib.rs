@@ -1,14 +1,24 @@
-//! Managers that turn the desired state of a node into tables, IP sets, routes and sysctls.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod apply;
 mod cleanup;
 mod config;
 mod dataplane;
+mod drive;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 mod kernel;
 mod links;
+mod managers;
+mod neighbours;
+mod output;
 mod render;
 mod report;
 mod route;
+mod routes;
+mod status;
+mod sysctls;
 
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
 pub use config::{DataplaneConfig, IpSetsConfig, IptablesConfig, RoutesConfig};

@@ -117,6 +117,11 @@ impl Links {
         self.links.iter().map(|(name, link)| (name, *link))
     }
 
+    /// The addresses of an interface; none if they are not known.
+    pub(crate) fn addresses_of(&self, name: &IfaceName) -> BTreeSet<IpAddr> {
+        self.addresses.get(name).cloned().unwrap_or_default()
+    }
+
     /// Interfaces whose addresses are known, up or not.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (&IfaceName, &BTreeSet<IpAddr>)> {
         self.addresses.iter()

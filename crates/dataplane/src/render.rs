@@ -1,7 +1,12 @@
 //! What would be written on a clean node.
 
-use tortie_iptables::Table;
+use std::time::Duration;
+
+use tortie_ipsets::{IpSets, Plan as SetPlan};
+use tortie_iptables::{Plan as TablePlan, Reconciler, Table};
 use tortie_model::Family;
+
+use crate::dataplane::Dataplane;
 
 /// What a node without any of our rules and sets would be given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,4 +15,65 @@ pub struct Rendered {
     pub ip_sets: Vec<(Family, String)>,
     /// What `iptables-restore` or `ip6tables-restore` would read, a text for each table.
     pub tables: Vec<(Family, Table, String)>,
+}
+
+impl Dataplane {
+    /// What a clean node would be given for the desired state so far. Host endpoints that name an interface are
+    /// rendered even if it was not reported.
+    #[must_use]
+    pub fn render(mut self) -> Rendered {
+        self.managers.hosts.assume_interfaces();
+        self.complete();
+        let mut rendered = Rendered::default();
+        for output in &mut self.output.families {
+            rendered.ip_sets.push((output.family, render_sets(&mut output.ip_sets)));
+            for table in &mut output.tables {
+                let kind = table.config().table;
+                rendered.tables.push((output.family, kind, render_table(table)));
+            }
+        }
+        rendered
+    }
+}
+
+/// Answers like a kernel that has nothing of ours and refuses nothing.
+fn render_sets(sets: &mut IpSets) -> String {
+    let mut text = String::new();
+    let mut now = Duration::ZERO;
+    loop {
+        match sets.plan(now) {
+            SetPlan::Restore(input) => text.push_str(&input),
+            SetPlan::Sleep(time) => {
+                now += time;
+                continue;
+            }
+            SetPlan::Done(_) => return text,
+            _ => {}
+        }
+        sets.on_exit(now, Ok(()));
+    }
+}
+
+/// Answers like a kernel that has nothing of ours and refuses nothing.
+fn render_table(table: &mut Reconciler) -> String {
+    let mut text = String::new();
+    let mut now = Duration::ZERO;
+    loop {
+        match table.plan(now) {
+            TablePlan::Save(_) => {
+                let nothing = table.save_reader().finish().map_err(Into::into);
+                table.on_saved(now, nothing);
+            }
+            TablePlan::Restore { input, .. } => {
+                text.push_str(&input);
+                table.on_restored(now, Ok(()));
+            }
+            TablePlan::Sleep { until } => now = until,
+            TablePlan::Done { .. } => return text,
+            TablePlan::Failed(error) => {
+                tracing::error!(%error, "A table cannot be rendered");
+                return text;
+            }
+        }
+    }
 }

@@ -1,0 +1,220 @@
+//! The order in which an apply does things.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tortie_ipsets::{Report, Resync};
+use tortie_iptables::{ChainName, Problem as TableProblem, Table};
+use tortie_model::Family;
+
+use crate::dataplane::Dataplane;
+use crate::drive::{self, TableOutcome};
+use crate::kernel::Kernel;
+use crate::report::{ApplyReport, Owner, Problem};
+
+/// How soon sets are destroyed after others; each takes the kernel its time.
+const NEXT_DELETION: Duration = Duration::from_millis(100);
+
+impl Dataplane {
+    /// Brings the kernel to the desired state: IP sets, then all tables, then IP sets that are not needed any more, then
+    /// routes and sysctls. One thing that fails does not stop the others. Does nothing while a gate is shut.
+    ///
+    /// By this order no rule refers to a set that is not there, and nothing leads to a workload before its policy is in
+    /// force.
+    pub fn apply(&mut self, kernel: &mut dyn Kernel) -> ApplyReport {
+        if !self.gates.are_open() {
+            return ApplyReport::default();
+        }
+        let started = kernel.now();
+        self.timers.dirty = false;
+        self.complete();
+        let mut problems = self.static_problems();
+        let mut wakeups = Vec::new();
+
+        self.refresh_sets(started);
+        let reports = self.drive_sets(kernel);
+        self.note_sets(reports, &mut wakeups, &mut problems);
+
+        let outcomes = self.drive_tables(kernel);
+        let tables_done = self.note_tables(outcomes, &mut wakeups, &mut problems);
+
+        if self.drive_deletions(kernel) {
+            wakeups.push(NEXT_DELETION);
+        }
+        self.apply_routes(kernel, &mut problems);
+        self.sysctls.apply(kernel, &self.links, &mut problems);
+
+        if tables_done {
+            self.unconfirmed.clear();
+            self.hosts_unconfirmed = false;
+        }
+        let refused = refused_chains(&problems);
+        let (workloads, hosts) = self.current_statuses(&refused);
+        let statuses = self.statuses.replace(workloads, hosts);
+
+        let now = kernel.now();
+        wakeups.extend(self.timed_wakeups(now));
+        if !tables_done {
+            wakeups.push(self.config.retry_interval);
+        }
+        let next = wakeups.into_iter().min();
+        self.timers.next_apply = next.map(|pause| now + pause);
+        self.applies += 1;
+        self.failed_applies += u64::from(!problems.is_empty());
+        self.problems.clone_from(&problems);
+        ApplyReport { applied: true, problems, statuses, next }
+    }
+
+    /// What is wrong with the desired state itself.
+    fn static_problems(&self) -> Vec<Problem> {
+        let managers = &self.managers;
+        let mut problems: Vec<Problem> = managers.policies.problems().collect();
+        problems.extend(managers.ip_sets.problems());
+        problems.extend(managers.workloads.problems(&self.config.rules.workload_prefixes));
+        problems.extend(managers.hosts.problems());
+        problems.extend(managers.nodes.problems());
+        problems.extend(managers.service_loop.problems());
+        problems
+    }
+
+    /// Has the sets looked at again if it is time.
+    fn refresh_sets(&mut self, now: Duration) {
+        let Some(last) = self.timers.sets_refreshed else {
+            // They are read in full at the start.
+            self.timers.sets_refreshed = Some(now);
+            return;
+        };
+        if self.config.ip_sets.refresh_interval.is_some_and(|interval| now >= last + interval) {
+            self.timers.sets_refreshed = Some(now);
+            for family in &mut self.output.families {
+                family.ip_sets.queue_resync(Resync::Background);
+            }
+        }
+    }
+
+    pub(crate) fn drive_sets(&mut self, kernel: &mut dyn Kernel) -> Vec<Report> {
+        let sets = self.output.families.iter_mut().map(|family| &mut family.ip_sets).collect();
+        drive::sets(kernel, sets, &mut self.set_counters)
+    }
+
+    fn note_sets(&self, reports: Vec<Report>, wakeups: &mut Vec<Duration>, problems: &mut Vec<Problem>) {
+        for (output, report) in self.output.families.iter().zip(reports) {
+            let family = output.family;
+            for failure in report.failures {
+                let users = self.managers.policies.users_of_set(failure.id.as_str());
+                tracing::error!(?family, %failure, ?users, "An IP set does not hold what it should");
+                problems.push(Problem::IpSet { family, failure, users });
+            }
+            problems.extend(report.listing.map(|failure| Problem::IpSetNames { family, failure }));
+            wakeups.extend(report.retry_after);
+            wakeups.extend(report.more.then_some(NEXT_DELETION));
+        }
+    }
+
+    /// Writes all tables; those to be swept come last among the outcomes.
+    pub(crate) fn drive_tables(&mut self, kernel: &mut dyn Kernel) -> Vec<TableOutcome> {
+        let enforced = self.output.families.iter_mut().flat_map(|family| &mut family.tables);
+        let swept = self.output.sweeps.iter_mut().map(|(_, table)| table);
+        drive::tables(kernel, enforced.chain(swept).collect())
+    }
+
+    /// Returns whether all tables are as they should be, but for single chains.
+    fn note_tables(
+        &self,
+        outcomes: Vec<TableOutcome>,
+        wakeups: &mut Vec<Duration>,
+        problems: &mut Vec<Problem>,
+    ) -> bool {
+        let mut all_done = true;
+        for outcome in outcomes {
+            match outcome {
+                TableOutcome::Done { recheck_after } => wakeups.extend(recheck_after),
+                TableOutcome::Failed(error) => {
+                    tracing::error!(%error, "A table is not as it should be");
+                    problems.push(Problem::Table(error));
+                    all_done = false;
+                }
+            }
+        }
+        for output in &self.output.families {
+            for table in &output.tables {
+                let kind = table.config().table;
+                let found = table.problems().into_iter();
+                problems.extend(found.map(|problem| self.chain_problem(output.family, kind, problem)));
+            }
+        }
+        all_done
+    }
+
+    fn chain_problem(&self, family: Family, table: Table, problem: TableProblem) -> Problem {
+        let owners = chain_of(&problem).map(|chain| self.chain_owners(chain)).unwrap_or_default();
+        tracing::error!(?family, %table, ?owners, ?problem, "A chain is not as it should be");
+        Problem::Chain { family, table, problem, owners }
+    }
+
+    /// What a chain is made from; empty for chains that depend on the configuration only.
+    fn chain_owners(&self, chain: ChainName) -> Vec<Owner> {
+        let managers = &self.managers;
+        let group = managers.groups.chain_owners(chain);
+        let single = managers
+            .policies
+            .chain_owner(chain)
+            .or_else(|| managers.workloads.chain_owner(chain))
+            .or_else(|| managers.hosts.chain_owner(chain));
+        group.into_iter().chain(single).collect()
+    }
+
+    /// Destroys a set of each family. Returns whether more are waiting.
+    fn drive_deletions(&mut self, kernel: &mut dyn Kernel) -> bool {
+        let sets = self.output.families.iter_mut().map(|family| &mut family.ip_sets).collect();
+        let reports = drive::set_deletions(kernel, sets, &mut self.set_counters);
+        reports.iter().any(|report| report.more)
+    }
+
+    fn apply_routes(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) {
+        let now = kernel.now();
+        if self.routes.iter().any(|table| table.is_refresh_due(now)) {
+            self.neighbours.refresh();
+        }
+        let mut routes = std::mem::take(&mut self.routes);
+        let ownership = self.ownership();
+        for table in &mut routes {
+            table.apply(kernel, &self.links, &ownership, problems);
+        }
+        self.routes = routes;
+        self.neighbours.apply(kernel, &self.links, problems);
+    }
+
+    /// Checks and retries, as pauses from now.
+    fn timed_wakeups(&self, now: Duration) -> Vec<Duration> {
+        let retry = self.config.retry_interval;
+        let ownership = self.ownership();
+        let mut wakeups: Vec<Duration> =
+            self.routes.iter().filter_map(|table| table.next(now, retry, &ownership)).collect();
+        wakeups.extend(self.neighbours.next(now, retry));
+        wakeups.extend(self.sysctls.next(now, retry));
+        let refresh = self.config.ip_sets.refresh_interval.zip(self.timers.sets_refreshed);
+        wakeups.extend(refresh.map(|(interval, last)| (last + interval).saturating_sub(now)));
+        wakeups
+    }
+}
+
+/// Chains that something else stands in for.
+fn refused_chains(problems: &[Problem]) -> BTreeSet<ChainName> {
+    let refused = problems.iter().filter_map(|problem| match problem {
+        Problem::Chain { problem: TableProblem::Refused { chain, .. }, .. } => Some(*chain),
+        Problem::Table(tortie_iptables::TableError::Refused { chain, .. }) => Some(*chain),
+        _ => None,
+    });
+    refused.collect()
+}
+
+fn chain_of(problem: &TableProblem) -> Option<ChainName> {
+    match problem {
+        TableProblem::Undefined { chain }
+        | TableProblem::Refused { chain, .. }
+        | TableProblem::Undeletable { chain, .. }
+        | TableProblem::WrongOwner { chain } => Some(*chain),
+        _ => None,
+    }
+}

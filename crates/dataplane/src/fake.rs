@@ -1,0 +1,319 @@
+//! A kernel to test against: tables, IP sets, routes, neighbours and sysctls in memory, and a clock that only moves when
+//! it is asked to.
+//!
+//! It is put together from the fakes of the drivers, so that rules that refer to missing sets are refused, and sets that
+//! rules refer to cannot be destroyed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_ipsets::fake::FakeIpset;
+use tortie_ipsets::{Plan, SetName};
+use tortie_iptables::fake::FakeKernel as FakeTables;
+use tortie_iptables::{Backend, Command, CommandError, Table};
+use tortie_model::Family;
+
+use crate::kernel::{
+    CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, MacAddress, Neighbour, SysctlPath,
+};
+use crate::route::{Route, RouteChange};
+
+/// How long every call takes.
+const RUN_TIME: Duration = Duration::from_millis(1);
+
+/// What the dataplane did to a [`FakeKernel`]; reading is not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// `iptables-restore` calls.
+    pub table_restores: usize,
+    /// `ipset restore` calls.
+    pub set_restores: usize,
+    /// `ipset destroy` calls.
+    pub set_destroys: usize,
+    /// Routes replaced or deleted.
+    pub routes: usize,
+    /// Neighbour entries set.
+    pub neighbours: usize,
+    /// Sysctls written.
+    pub sysctls: usize,
+    /// Addresses whose connections were flushed.
+    pub flushes: usize,
+}
+
+/// The fake kernel.
+#[derive(Clone, Debug)]
+pub struct FakeKernel {
+    /// The IPv4 tables.
+    pub tables_v4: FakeTables,
+    /// The IPv6 tables.
+    pub tables_v6: FakeTables,
+    /// All IP sets.
+    pub sets: FakeIpset,
+    /// The routes of the main table.
+    pub routes: Vec<Route>,
+    /// Permanent neighbour entries.
+    pub neighbours: BTreeMap<(u32, IpAddr), MacAddress>,
+    /// Sysctls by path; only those that are there can be written.
+    pub sysctls: BTreeMap<String, String>,
+    /// Sysctls that cannot be written, by a part of their path.
+    pub read_only: Vec<String>,
+    /// Interfaces that routes cannot be made on.
+    pub broken_interfaces: BTreeSet<u32>,
+    /// Addresses whose connections were flushed, in order.
+    pub flushed: Vec<IpAddr>,
+    writes: Writes,
+    now: Duration,
+}
+
+impl FakeKernel {
+    /// A kernel with nothing of ours, and with the sysctls of these interfaces.
+    #[must_use]
+    pub fn new<'a>(backend: Backend, interfaces: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut kernel = Self {
+            tables_v4: FakeTables::new(backend),
+            tables_v6: FakeTables::new(backend),
+            sets: FakeIpset::new(),
+            routes: Vec::new(),
+            neighbours: BTreeMap::new(),
+            sysctls: BTreeMap::new(),
+            read_only: Vec::new(),
+            broken_interfaces: BTreeSet::new(),
+            flushed: Vec::new(),
+            writes: Writes::default(),
+            now: Duration::from_secs(1000),
+        };
+        for (path, value) in [
+            ("net/ipv4/ip_forward", "0"),
+            ("net/ipv6/conf/all/forwarding", "0"),
+            ("net/netfilter/nf_conntrack_acct", "0"),
+            ("net/ipv4/conf/default/rp_filter", "2"),
+        ] {
+            kernel.sysctls.insert(path.to_owned(), value.to_owned());
+        }
+        for interface in interfaces {
+            kernel.add_interface(interface);
+        }
+        kernel
+    }
+
+    /// An interface with the sysctls of a new one.
+    pub fn add_interface(&mut self, name: &str) {
+        for (path, value) in [
+            (format!("net/ipv4/conf/{name}/route_localnet"), "0"),
+            (format!("net/ipv4/neigh/{name}/proxy_delay"), "80"),
+            (format!("net/ipv4/conf/{name}/proxy_arp"), "0"),
+            (format!("net/ipv4/conf/{name}/forwarding"), "0"),
+            (format!("net/ipv4/conf/{name}/rp_filter"), "2"),
+            (format!("net/ipv6/conf/{name}/accept_ra"), "1"),
+            (format!("net/ipv6/conf/{name}/proxy_ndp"), "0"),
+            (format!("net/ipv6/conf/{name}/forwarding"), "0"),
+        ] {
+            self.sysctls.insert(path, value.to_owned());
+        }
+    }
+
+    /// The tables of a family.
+    #[must_use]
+    pub fn tables(&self, family: Family) -> &FakeTables {
+        match family {
+            Family::V4 => &self.tables_v4,
+            Family::V6 => &self.tables_v6,
+        }
+    }
+
+    /// What the dataplane did since the start, or since [`reset_writes`](Self::reset_writes).
+    #[must_use]
+    pub const fn writes(&self) -> Writes {
+        self.writes
+    }
+
+    /// Counts from zero again.
+    pub fn reset_writes(&mut self) {
+        self.writes = Writes::default();
+    }
+
+    /// Everything that is in the kernel, as text, to compare two of them by.
+    #[must_use]
+    pub fn state(&self) -> String {
+        let mut lines = Vec::new();
+        for family in Family::ALL {
+            for table in Table::ALL {
+                // A table that was never written is as good as an empty one.
+                let saved = self.tables(family).saved(table);
+                lines.extend(saved.lines().map(|line| format!("{family:?} {table} {line}")));
+            }
+        }
+        for name in self.sets.names() {
+            lines.push(format!("set {name} {:?}", self.sets.members(name)));
+        }
+        let mut routes: Vec<String> = self.routes.iter().map(|route| format!("{route:?}")).collect();
+        routes.sort();
+        lines.extend(routes);
+        lines.extend(self.neighbours.iter().map(|entry| format!("{entry:?}")));
+        lines.extend(self.sysctls.iter().map(|(path, value)| format!("{path} = {value}")));
+        lines.join("\n")
+    }
+
+    /// Runs one command; what [`Kernel::run`] does with each.
+    pub fn run_one(&mut self, command: &KernelCommand) -> CommandOutcome {
+        self.now += RUN_TIME;
+        if command.program == "ipset" {
+            return self.run_ipset(command);
+        }
+        let family = if command.program.starts_with("ip6tables") { Family::V6 } else { Family::V4 };
+        if command.program.ends_with("-save") {
+            let result = self.tables_mut(family).save(&table_command(command));
+            return result.map_or_else(table_failure, CommandOutcome::success);
+        }
+        if !command.program.ends_with("-restore") {
+            return CommandOutcome::not_run(format!("{}: not found", command.program));
+        }
+        self.writes.table_restores += 1;
+        let sets: Vec<String> = self.sets.names().into_iter().map(str::to_owned).collect();
+        let tables = self.tables_mut(family);
+        tables.set_ip_sets(sets);
+        let result = tables.restore(&table_command(command), &command.input);
+        self.note_sets_in_use();
+        result.map_or_else(table_failure, |()| CommandOutcome::success(""))
+    }
+
+    fn tables_mut(&mut self, family: Family) -> &mut FakeTables {
+        match family {
+            Family::V4 => &mut self.tables_v4,
+            Family::V6 => &mut self.tables_v6,
+        }
+    }
+
+    fn run_ipset(&mut self, command: &KernelCommand) -> CommandOutcome {
+        let args: Vec<&str> = command.args.iter().map(String::as_str).collect();
+        let plan = match args[..] {
+            ["list", "-name"] => Some(Plan::ListNames),
+            ["list", name] => SetName::new(name).ok().map(Plan::List),
+            ["restore"] => {
+                self.writes.set_restores += 1;
+                Some(Plan::Restore(command.input.clone()))
+            }
+            ["destroy", name] => {
+                self.writes.set_destroys += 1;
+                SetName::new(name).ok().map(Plan::Destroy)
+            }
+            _ => None,
+        };
+        let Some(plan) = plan else { return CommandOutcome::not_run(format!("cannot run {command}")) };
+        let (stdout, result) = self.sets.run(&plan);
+        match result {
+            Ok(()) => CommandOutcome::success(stdout),
+            Err(failure) => CommandOutcome {
+                status: CommandStatus::Code(1),
+                stdout: stdout.into_bytes(),
+                stderr: failure.stderr().to_owned(),
+            },
+        }
+    }
+
+    fn note_sets_in_use(&mut self) {
+        let mut in_use = BTreeSet::new();
+        for family in Family::ALL {
+            for table in Table::ALL {
+                let saved = self.tables(family).saved(table);
+                let mut words = saved.split_whitespace();
+                while let Some(word) = words.next() {
+                    if word == "--match-set" {
+                        in_use.extend(words.next().map(str::to_owned));
+                    }
+                }
+            }
+        }
+        let names: Vec<String> = self.sets.names().into_iter().map(str::to_owned).collect();
+        for name in names {
+            self.sets.set_in_use(&name, in_use.contains(&name));
+        }
+    }
+}
+
+fn table_command(command: &KernelCommand) -> Command {
+    Command { program: command.program.clone(), args: command.args.clone() }
+}
+
+fn table_failure(error: CommandError) -> CommandOutcome {
+    let code = match error {
+        CommandError::Exit { code: Some(code), .. } => code,
+        _ => 1,
+    };
+    CommandOutcome { status: CommandStatus::Code(code), stdout: Vec::new(), stderr: error.to_string() }
+}
+
+impl Kernel for FakeKernel {
+    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+        commands.iter().map(|command| self.run_one(command)).collect()
+    }
+
+    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
+        let of_family = |route: &&Route| route.key.destination.family() == family;
+        Ok(self.routes.iter().filter(of_family).cloned().collect())
+    }
+
+    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
+        self.writes.routes += 1;
+        let route = change.route();
+        match change {
+            RouteChange::Replace(route) => {
+                if route.target.interface.is_some_and(|index| self.broken_interfaces.contains(&index)) {
+                    return Err(KernelError::Failed("Invalid argument".to_owned()));
+                }
+                match self.routes.iter_mut().find(|old| old.key == route.key) {
+                    Some(old) => *old = route.clone(),
+                    None => self.routes.push(route.clone()),
+                }
+                Ok(())
+            }
+            RouteChange::Delete(_) => {
+                let at = self.routes.iter().position(|old| old == route).ok_or(KernelError::NotFound)?;
+                self.routes.remove(at);
+                Ok(())
+            }
+        }
+    }
+
+    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
+        let entries = self.neighbours.iter();
+        Ok(entries
+            .map(|((interface, address), mac)| Neighbour { interface: *interface, address: *address, mac: *mac })
+            .collect())
+    }
+
+    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
+        self.writes.neighbours += 1;
+        self.neighbours.insert((neighbour.interface, neighbour.address), neighbour.mac);
+        Ok(())
+    }
+
+    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
+        self.sysctls.get(path.as_str()).cloned().ok_or(KernelError::NotFound)
+    }
+
+    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
+        self.writes.sysctls += 1;
+        if self.read_only.iter().any(|part| path.as_str().contains(part.as_str())) {
+            return Err(KernelError::Failed("Read-only file system".to_owned()));
+        }
+        let entry = self.sysctls.get_mut(path.as_str()).ok_or(KernelError::NotFound)?;
+        value.clone_into(entry);
+        Ok(())
+    }
+
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        self.writes.flushes += 1;
+        self.flushed.push(address);
+        Ok(())
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        self.now += duration;
+    }
+
+    fn now(&mut self) -> Duration {
+        self.now
+    }
+}

@@ -1,0 +1,53 @@
+//! Numbers of endpoints in packet marks, for kube-proxy's IPVS mode.
+
+use std::collections::BTreeSet;
+
+use tortie_iptables::{InterfaceName, Table};
+use tortie_model::IfaceName;
+use tortie_rules::{EndpointMarks, Marks, Renderer};
+
+use crate::managers::chain_set::ChainSet;
+use crate::output::Output;
+
+/// The numbers given to interfaces; nothing at all without IPVS.
+#[derive(Debug)]
+pub(crate) struct EndpointMarkManager {
+    marks: Option<EndpointMarks>,
+    numbered: BTreeSet<InterfaceName>,
+    chains: ChainSet,
+}
+
+impl EndpointMarkManager {
+    pub(crate) fn new(is_ipvs: bool, marks: &Marks) -> Self {
+        let marks = is_ipvs.then(|| EndpointMarks::new(marks));
+        Self { marks, numbered: BTreeSet::new(), chains: ChainSet::default() }
+    }
+
+    /// Brings the chains up to date with the interfaces that have endpoints.
+    pub(crate) fn complete(
+        &mut self,
+        workloads: &BTreeSet<InterfaceName>,
+        hosts: &BTreeSet<InterfaceName>,
+        renderer: &Renderer,
+        output: &mut Output,
+    ) {
+        let Some(marks) = &mut self.marks else { return };
+        let wanted: BTreeSet<InterfaceName> = workloads.union(hosts).copied().collect();
+        for gone in self.numbered.difference(&wanted) {
+            marks.release(*gone);
+        }
+        let mut chains = Vec::new();
+        for interface in &wanted {
+            let mark = marks.assign(*interface);
+            if mark.is_none() {
+                tracing::warn!(%interface, "No packet mark is left for an endpoint");
+            }
+            let name = IfaceName::from(interface.as_str());
+            chains.push((Table::Filter, renderer.set_endpoint_mark(&name, mark)));
+        }
+        let dispatch = renderer.endpoint_mark_dispatch(marks, workloads.iter().copied(), hosts.iter().copied());
+        chains.extend(dispatch.into_iter().map(|chain| (Table::Filter, chain)));
+        self.chains.replace(chains, output);
+        self.numbered = wanted;
+    }
+}

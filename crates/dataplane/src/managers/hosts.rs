@@ -1,0 +1,226 @@
+//! Host endpoints: which interfaces they stand for, their chains, and the way to them
+//! (`felix/dataplane/linux/endpoint_mgr.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tortie_iptables::{Action, Chain, ChainName, InterfaceName, Rule, StandIn, Table};
+use tortie_model::desired::HostEndpointState;
+use tortie_model::{HostEndpointName, IfaceName, PolicyId};
+use tortie_rules::HostDispatch;
+use tortie_rules::names::{EndpointChain, any_interface, chain, endpoint_chain};
+
+use crate::links::Links;
+use crate::managers::Completion;
+use crate::managers::chain_set::ChainSet;
+use crate::managers::groups::{GroupUse, group_tiers, uses_any};
+use crate::managers::workloads::is_workload;
+use crate::report::{EndpointProblem, Owner, Problem};
+
+/// The interface name that stands for all interfaces of the host.
+const ALL_INTERFACES: &str = "*";
+
+/// All host endpoints of the node.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    endpoints: BTreeMap<HostEndpointName, HostEndpointState>,
+    resolved: Resolved,
+    groups: GroupUse,
+    chains: ChainSet,
+    dirty: bool,
+    /// Whether interfaces that endpoints name count as existing although nobody reported them.
+    assume_interfaces: bool,
+}
+
+/// Which endpoint stands for which interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    by_interface: BTreeMap<InterfaceName, HostEndpointName>,
+    /// For all other interfaces.
+    any: Option<HostEndpointName>,
+}
+
+impl Default for Hosts {
+    fn default() -> Self {
+        Self {
+            endpoints: BTreeMap::new(),
+            resolved: Resolved::default(),
+            groups: GroupUse::default(),
+            chains: ChainSet::default(),
+            // The dispatch chains exist even if there are no endpoints.
+            dirty: true,
+            assume_interfaces: false,
+        }
+    }
+}
+
+impl Hosts {
+    pub(crate) fn on_update(&mut self, name: HostEndpointName, state: HostEndpointState) {
+        self.endpoints.insert(name, state);
+        self.dirty = true;
+    }
+
+    pub(crate) fn on_remove(&mut self, name: &HostEndpointName) {
+        self.endpoints.remove(name);
+        self.dirty = true;
+    }
+
+    /// An interface came, went or changed its addresses.
+    pub(crate) fn on_links(&mut self) {
+        self.dirty = true;
+    }
+
+    pub(crate) fn assume_interfaces(&mut self) {
+        self.assume_interfaces = true;
+        self.dirty = true;
+    }
+
+    pub(crate) fn on_regrouped(&mut self, policies: &BTreeSet<PolicyId>) {
+        self.dirty |= self.endpoints.values().any(|state| {
+            [&state.tiers, &state.untracked_tiers, &state.pre_dnat_tiers, &state.forward_tiers]
+                .into_iter()
+                .any(|tiers| uses_any(tiers, policies))
+        });
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &HostEndpointName> {
+        self.endpoints.keys()
+    }
+
+    /// The interfaces that have an endpoint of their own, in order.
+    pub(crate) fn interfaces(&self) -> impl Iterator<Item = (InterfaceName, &HostEndpointName)> {
+        self.resolved.by_interface.iter().map(|(interface, name)| (*interface, name))
+    }
+
+    /// The endpoint of all other interfaces.
+    pub(crate) fn any(&self) -> Option<&HostEndpointName> {
+        self.resolved.any.as_ref()
+    }
+
+    /// Brings the chains up to date. Returns whether anything may have changed.
+    pub(crate) fn complete(&mut self, links: &Links, with: &mut Completion<'_>) -> bool {
+        if !std::mem::take(&mut self.dirty) {
+            return false;
+        }
+        self.resolved = self.resolve(links, &with.renderer.config().workload_prefixes);
+        self.write(with);
+        true
+    }
+
+    fn resolve(&self, links: &Links, workload_prefixes: &[InterfaceName]) -> Resolved {
+        let mut interfaces: BTreeSet<&IfaceName> = links.iter().map(|(name, _)| name).collect();
+        interfaces.extend(links.addresses().map(|(name, _)| name));
+        let named = self.endpoints.values().filter_map(|state| state.endpoint.iface.as_ref());
+        if self.assume_interfaces {
+            interfaces.extend(named.filter(|name| name.as_str() != ALL_INTERFACES));
+        }
+        interfaces.retain(|name| !is_workload(workload_prefixes, name.as_str()));
+
+        let mut resolved = Resolved::default();
+        for interface in interfaces {
+            let addresses = links.addresses_of(interface);
+            // In order of their names: the first that fits wins.
+            let fitting = self.endpoints.iter().find(|(_, state)| {
+                let endpoint = &state.endpoint;
+                match &endpoint.iface {
+                    Some(name) if !name.as_str().is_empty() => name == interface,
+                    _ => endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).any(|a| addresses.contains(a)),
+                }
+            });
+            let Some((name, _)) = fitting else { continue };
+            if let Ok(interface) = InterfaceName::new(interface.as_str()) {
+                resolved.by_interface.insert(interface, name.clone());
+            }
+        }
+        let all =
+            |state: &HostEndpointState| state.endpoint.iface.as_ref().is_some_and(|i| i.as_str() == ALL_INTERFACES);
+        resolved.any = self.endpoints.iter().find(|(_, state)| all(state)).map(|(name, _)| name.clone());
+        resolved
+    }
+
+    fn write(&mut self, with: &mut Completion<'_>) {
+        let mut chains = Vec::new();
+        let mut all_groups = Vec::new();
+        let (mut untracked, mut pre_dnat, mut any_pre_dnat) = (Vec::new(), Vec::new(), false);
+        let pseudo = any_interface();
+        let own = self.resolved.by_interface.iter().map(|(i, name)| (Some(*i), IfaceName::from(i.as_str()), name));
+        let any = self.resolved.any.iter().map(|name| (None, pseudo.clone(), name));
+        for (interface, iface, name) in own.chain(any) {
+            let Some(state) = self.endpoints.get(name) else { continue };
+            let profiles = &state.endpoint.profiles;
+            let tiers = group_tiers(&state.tiers, with.policies);
+            let forward = group_tiers(&state.forward_tiers, with.policies);
+            let renderer = with.renderer;
+            let filter = renderer.host_endpoint_filter(&iface, &tiers, &forward, profiles);
+            chains.extend(filter.map(|chain| (Table::Filter, chain)));
+            chains.push((Table::Mangle, renderer.host_endpoint_mangle_egress(&iface, &tiers, profiles)));
+            all_groups.extend(tiers);
+            all_groups.extend(forward);
+            if !state.pre_dnat_tiers.is_empty() {
+                let tiers = group_tiers(&state.pre_dnat_tiers, with.policies);
+                chains.push((Table::Mangle, renderer.host_endpoint_mangle_ingress(&iface, &tiers)));
+                all_groups.extend(tiers);
+                pre_dnat.extend(interface);
+                any_pre_dnat |= interface.is_none();
+            }
+            if let Some(interface) = interface
+                && !state.untracked_tiers.is_empty()
+            {
+                let tiers = group_tiers(&state.untracked_tiers, with.policies);
+                chains.extend(renderer.host_endpoint_raw(&iface, &tiers).map(|chain| (Table::Raw, chain)));
+                all_groups.extend(tiers);
+                untracked.push(interface);
+            }
+        }
+        for (table, chain) in &chains {
+            with.output.set_stand_in(&[*table], chain.name, &stand_in(*table, chain));
+        }
+        let before = std::mem::take(&mut self.groups);
+        self.groups = with.groups.exchange(before, &all_groups, with.renderer, with.output);
+
+        let interfaces = || self.resolved.by_interface.keys().copied();
+        let any = self.resolved.any.is_some();
+        let mut dispatch = Vec::new();
+        let mut add = |table, rendered: Vec<Chain>| dispatch.extend(rendered.into_iter().map(|chain| (table, chain)));
+        let renderer = with.renderer;
+        add(Table::Filter, renderer.host_dispatch(HostDispatch::Filter, interfaces(), any));
+        add(Table::Mangle, renderer.host_dispatch(HostDispatch::MangleIngress, pre_dnat, any_pre_dnat));
+        add(Table::Mangle, renderer.host_dispatch(HostDispatch::MangleEgress, interfaces(), any));
+        add(Table::Raw, renderer.host_dispatch(HostDispatch::Raw, untracked, false));
+        for (table, chain) in &dispatch {
+            // To drop everything here would cut off the host.
+            with.output.set_stand_in(&[*table], chain.name, &StandIn::Never);
+        }
+        chains.extend(dispatch);
+        self.chains.replace(chains, with.output);
+    }
+
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let any = self.resolved.any.as_ref();
+        let ignored = any.filter(|name| self.endpoints.get(*name).is_some_and(|s| !s.untracked_tiers.is_empty()));
+        ignored
+            .into_iter()
+            .map(|name| Problem::Endpoint { owner: Owner::Host(name.clone()), error: EndpointProblem::UntrackedForAll })
+    }
+
+    pub(crate) fn chain_owner(&self, chain: ChainName) -> Option<Owner> {
+        let own = self.resolved.by_interface.iter().map(|(interface, name)| (interface.as_str().to_owned(), name));
+        let any = self.resolved.any.iter().map(|name| (any_interface().to_string(), name));
+        let mut all = own.chain(any);
+        all.find(|(interface, _)| HOST_CHAINS.iter().any(|kind| endpoint_chain(*kind, interface) == chain))
+            .map(|(_, name)| Owner::Host(name.clone()))
+    }
+}
+
+const HOST_CHAINS: [EndpointChain; 4] =
+    [EndpointChain::ToHost, EndpointChain::FromHost, EndpointChain::ToHostForward, EndpointChain::FromHostForward];
+
+/// What takes the place of a chain that the kernel refuses: only what no policy can cut still passes.
+fn stand_in(table: Table, refused: &Chain) -> StandIn {
+    let failsafe = refused.targets().find(|target| [chain::FAILSAFE_IN, chain::FAILSAFE_OUT].contains(target));
+    match failsafe {
+        Some(failsafe) if table != Table::Nat => {
+            StandIn::Rules(vec![Rule::new(Action::Jump(failsafe)), Rule::new(Action::Drop)])
+        }
+        _ => StandIn::Drop,
+    }
+}

@@ -1,0 +1,109 @@
+//! The IP sets that policies asked for, and those that fixed chains refer to.
+
+use std::collections::BTreeMap;
+
+use tortie_ipsets::{Member, SetId, SetType};
+use tortie_model::IpSetId;
+use tortie_model::desired::{IpSetDelta, IpSetType, IpSetUpdate};
+use tortie_rules::RulesConfig;
+use tortie_rules::names::static_set;
+
+use crate::output::{Output, members};
+use crate::report::{IpSetProblem, Problem};
+
+/// Hands IP sets on as they come; the sets themselves are kept in the [`Output`].
+#[derive(Debug)]
+pub(crate) struct IpSetManager {
+    /// Sets that rules may refer to although nobody sent them, by what they hold.
+    always: BTreeMap<SetId, SetType>,
+    problems: BTreeMap<IpSetId, IpSetProblem>,
+}
+
+impl IpSetManager {
+    /// Makes the sets that rules may refer to from the first moment on; a rule that refers to a set that is not there
+    /// could not be written. `this-host` and others get their members when these are known.
+    pub(crate) fn new(config: &RulesConfig, output: &mut Output) -> Self {
+        let mut ids = vec![
+            (static_set::THIS_HOST, SetType::HashIp),
+            (static_set::DSCP_SOURCES, SetType::HashNet),
+            (static_set::NETWORK_POOLS, SetType::HashNet),
+            (static_set::MASQUERADE_POOLS, SetType::HashNet),
+        ];
+        if config.istio_dscp.is_some() {
+            ids.push((static_set::ISTIO_WORKLOADS, SetType::HashIp));
+        }
+        if config.ipip.enabled || config.nat.exclude_hosts {
+            ids.push((static_set::ALL_HOSTS, SetType::HashNet));
+        }
+        if config.vxlan_v4.enabled || config.vxlan_v6.enabled {
+            ids.push((static_set::VXLAN_SOURCES, SetType::HashNet));
+        }
+        let mut manager = Self { always: BTreeMap::new(), problems: BTreeMap::new() };
+        for (id, set_type) in ids {
+            manager.set_static(id, set_type, &[], output);
+        }
+        manager
+    }
+
+    /// Replaces the members of a set that is part of the program.
+    pub(crate) fn set_static(&mut self, id: &str, set_type: SetType, members: &[Member], output: &mut Output) {
+        let result = SetId::new(id).map_err(IpSetProblem::from).and_then(|set_id| {
+            self.always.insert(set_id.clone(), set_type);
+            Ok(output.replace_set(&set_id, set_type, members)?)
+        });
+        self.note(IpSetId::new(id), result);
+    }
+
+    pub(crate) fn on_update(&mut self, update: &IpSetUpdate, output: &mut Output) {
+        let result = SetId::new(update.id.as_str())
+            .map_err(IpSetProblem::from)
+            .and_then(|id| Ok(output.replace_set(&id, kernel_type(update.set_type), &members(&update.members))?));
+        self.note(update.id.clone(), result);
+    }
+
+    pub(crate) fn on_delta(&mut self, delta: &IpSetDelta, output: &mut Output) {
+        let (added, removed) = (members(&delta.added), members(&delta.removed));
+        let result = SetId::new(delta.id.as_str())
+            .map_err(IpSetProblem::from)
+            .and_then(|id| Ok(output.edit_set(&id, &added, &removed)?));
+        if result.is_err() {
+            self.note(delta.id.clone(), result);
+        }
+    }
+
+    pub(crate) fn on_remove(&mut self, id: &IpSetId, output: &mut Output) {
+        self.problems.remove(id);
+        let Ok(set_id) = SetId::new(id.as_str()) else { return };
+        if let Some(set_type) = self.always.get(&set_id).copied() {
+            return self.set_static(id.as_str(), set_type, &[], output);
+        }
+        for family in &mut output.families {
+            // What was never accepted is not there.
+            let _ = family.ip_sets.remove(&set_id);
+        }
+    }
+
+    fn note(&mut self, id: IpSetId, result: Result<(), IpSetProblem>) {
+        match result {
+            Ok(()) => {
+                self.problems.remove(&id);
+            }
+            Err(error) => {
+                tracing::error!(set = %id, %error, "An IP set is not as it was sent");
+                self.problems.insert(id, error);
+            }
+        }
+    }
+
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+        self.problems.iter().map(|(id, error)| Problem::IpSetUpdate { id: id.clone(), error: error.clone() })
+    }
+}
+
+const fn kernel_type(set_type: IpSetType) -> SetType {
+    match set_type {
+        IpSetType::Ip => SetType::HashIp,
+        IpSetType::IpAndPort => SetType::HashIpPort,
+        IpSetType::Net => SetType::HashNet,
+    }
+}

@@ -1,0 +1,99 @@
+//! Addresses of nodes: all of them, those that tunnel packets may come from, and this one's
+//! (`ipset_hosts_mgr.go`, `hostip_mgr.go` and `vxlan_mgr.go` in `felix/dataplane/linux`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tortie_ipsets::{Member, SetType};
+use tortie_model::desired::HostMetadata;
+use tortie_model::{Cidr, Hostname};
+use tortie_rules::RulesConfig;
+use tortie_rules::names::static_set;
+
+use crate::links::Links;
+use crate::managers::ip_sets::IpSetManager;
+use crate::managers::workloads::is_workload;
+use crate::output::{Output, net_member};
+use crate::report::Problem;
+
+/// All nodes, this one included.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    this_node: Hostname,
+    external: Vec<Cidr>,
+    nodes: BTreeMap<Hostname, HostMetadata>,
+    dirty: bool,
+    this_host: BTreeSet<IpAddr>,
+    this_host_dirty: bool,
+}
+
+impl Nodes {
+    pub(crate) fn new(this_node: Hostname, external: Vec<Cidr>) -> Self {
+        Self {
+            this_node,
+            external,
+            nodes: BTreeMap::new(),
+            dirty: true,
+            this_host: BTreeSet::new(),
+            this_host_dirty: true,
+        }
+    }
+
+    pub(crate) fn on_update(&mut self, name: Hostname, node: HostMetadata) {
+        self.dirty |= self.nodes.get(&name) != Some(&node);
+        self.nodes.insert(name, node);
+    }
+
+    pub(crate) fn on_remove(&mut self, name: &Hostname) {
+        self.dirty |= self.nodes.remove(name).is_some();
+    }
+
+    /// Addresses of an interface of this node changed.
+    pub(crate) fn on_addresses(&mut self) {
+        self.this_host_dirty = true;
+    }
+
+    pub(crate) fn complete(
+        &mut self,
+        config: &RulesConfig,
+        links: &Links,
+        sets: &mut IpSetManager,
+        output: &mut Output,
+    ) {
+        if std::mem::take(&mut self.this_host_dirty) {
+            let own = links.addresses().filter(|(name, _)| !is_workload(&config.workload_prefixes, name.as_str()));
+            let own: BTreeSet<IpAddr> = own.flat_map(|(_, addresses)| addresses.iter().copied()).collect();
+            if own != self.this_host {
+                let members: Vec<Member> = own.iter().copied().map(Member::from).collect();
+                sets.set_static(static_set::THIS_HOST, SetType::HashIp, &members, output);
+                self.this_host = own;
+            }
+        }
+        if !std::mem::take(&mut self.dirty) {
+            return;
+        }
+        let external = self.external.iter().copied().filter_map(net_member);
+        if config.ipip.enabled || config.nat.exclude_hosts {
+            let nodes = self.nodes.values().flat_map(addresses);
+            let all: Vec<Member> = nodes.chain(external.clone()).collect();
+            sets.set_static(static_set::ALL_HOSTS, SetType::HashNet, &all, output);
+        }
+        if config.vxlan_v4.enabled || config.vxlan_v6.enabled {
+            let others = self.nodes.iter().filter(|(name, _)| **name != self.this_node);
+            let others: Vec<Member> = others.flat_map(|(_, node)| addresses(node)).chain(external).collect();
+            sets.set_static(static_set::VXLAN_SOURCES, SetType::HashNet, &others, output);
+        }
+    }
+
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let texts = self.nodes.values().flat_map(|node| [&node.ipv4_addr, &node.ipv6_addr]);
+        let wrong = texts.filter(|text| !text.is_empty() && text.parse::<Cidr>().is_err());
+        wrong.map(|text| Problem::Network { what: "address of a node", text: text.to_string() })
+    }
+}
+
+/// The addresses of a node; what is no address is left out.
+fn addresses(node: &HostMetadata) -> impl Iterator<Item = Member> {
+    let texts = [&node.ipv4_addr, &node.ipv6_addr].into_iter();
+    texts.filter_map(|text| text.parse::<Cidr>().ok()).map(|net| Member::from(net.address()))
+}

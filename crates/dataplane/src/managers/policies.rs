@@ -1,0 +1,168 @@
+//! The chains of policies and profiles.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tortie_iptables::{ChainName, Table};
+use tortie_model::desired::{Policy, Profile};
+use tortie_model::{Direction, Family, IpSetId, PolicyId, ProfileName, SelectorText};
+use tortie_rules::names::{policy_chain, profile_chain};
+use tortie_rules::{PolicyChains, Renderer, RuleProblem};
+
+use crate::output::Output;
+use crate::report::{Owner, Problem};
+
+const POLICY_TABLES: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
+const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
+
+/// Policies and profiles that apply to endpoints of this node.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    policies: BTreeMap<PolicyId, Arc<Policy>>,
+    profiles: BTreeMap<ProfileName, Arc<Profile>>,
+    dirty_policies: BTreeSet<PolicyId>,
+    dirty_profiles: BTreeSet<ProfileName>,
+    /// Policies whose selector changed, or was not known before; their endpoints' policies are grouped anew.
+    regrouped: BTreeSet<PolicyId>,
+    problems: BTreeMap<Owner, Vec<(Family, RuleProblem)>>,
+}
+
+impl Policies {
+    pub(crate) fn on_policy(&mut self, id: PolicyId, policy: Arc<Policy>) {
+        let old = self.policies.insert(id.clone(), Arc::clone(&policy));
+        if old.as_ref().is_none_or(|old| old.selector != policy.selector) {
+            self.regrouped.insert(id.clone());
+        }
+        self.dirty_policies.insert(id);
+    }
+
+    pub(crate) fn on_policy_remove(&mut self, id: PolicyId) {
+        if self.policies.remove(&id).is_some() {
+            self.regrouped.insert(id.clone());
+        }
+        self.dirty_policies.insert(id);
+    }
+
+    pub(crate) fn on_profile(&mut self, name: ProfileName, profile: Arc<Profile>) {
+        self.profiles.insert(name.clone(), profile);
+        self.dirty_profiles.insert(name);
+    }
+
+    pub(crate) fn on_profile_remove(&mut self, name: ProfileName) {
+        self.profiles.remove(&name);
+        self.dirty_profiles.insert(name);
+    }
+
+    /// The policies for which endpoints must be looked at again, since the last call.
+    pub(crate) fn take_regrouped(&mut self) -> BTreeSet<PolicyId> {
+        std::mem::take(&mut self.regrouped)
+    }
+
+    pub(crate) fn selector(&self, id: &PolicyId) -> Option<&SelectorText> {
+        self.policies.get(id).map(|policy| &policy.selector)
+    }
+
+    pub(crate) fn complete(&mut self, renderer: &Renderer, output: &mut Output) {
+        for id in std::mem::take(&mut self.dirty_policies) {
+            self.write_policy(&id, renderer, output);
+        }
+        for name in std::mem::take(&mut self.dirty_profiles) {
+            self.write_profile(&name, renderer, output);
+        }
+    }
+
+    fn write_policy(&mut self, id: &PolicyId, renderer: &Renderer, output: &mut Output) {
+        let owner = Owner::Policy(id.clone());
+        self.problems.remove(&owner);
+        let policy = self.policies.get(id);
+        let needed = policy.is_some_and(|policy| policy.source.needed_on_every_node);
+        for family_output in &mut output.families {
+            let family = family_output.family;
+            let chains = policy.and_then(|policy| renderer.policy(id, policy, family));
+            let pinned = needed && chains.is_some();
+            match chains {
+                Some(PolicyChains { inbound, outbound, problems }) => {
+                    for chain in [inbound, outbound] {
+                        family_output.update_chain(&POLICY_TABLES, &Arc::new(chain));
+                    }
+                    note(&mut self.problems, &owner, family, problems);
+                }
+                None => {
+                    for direction in DIRECTIONS {
+                        family_output.remove_chain(&POLICY_TABLES, policy_chain(direction, id));
+                    }
+                }
+            }
+            for direction in DIRECTIONS {
+                family_output.pin_chain(Table::Filter, policy_chain(direction, id), pinned);
+            }
+        }
+    }
+
+    fn write_profile(&mut self, name: &ProfileName, renderer: &Renderer, output: &mut Output) {
+        // Only host endpoints ask profiles outside of `filter`, and only about what leaves.
+        const INBOUND: [Table; 1] = [Table::Filter];
+        const OUTBOUND: [Table; 2] = [Table::Mangle, Table::Filter];
+
+        let owner = Owner::Profile(name.clone());
+        self.problems.remove(&owner);
+        for family_output in &mut output.families {
+            let Some(profile) = self.profiles.get(name) else {
+                family_output.remove_chain(&INBOUND, profile_chain(Direction::Ingress, name));
+                family_output.remove_chain(&OUTBOUND, profile_chain(Direction::Egress, name));
+                continue;
+            };
+            let family = family_output.family;
+            let PolicyChains { inbound, outbound, problems } = renderer.profile(name, profile, family);
+            family_output.update_chain(&INBOUND, &Arc::new(inbound));
+            family_output.update_chain(&OUTBOUND, &Arc::new(outbound));
+            note(&mut self.problems, &owner, family, problems);
+        }
+    }
+
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+        self.problems
+            .values()
+            .flatten()
+            .map(|(family, problem)| Problem::Rule { family: *family, problem: problem.clone() })
+    }
+
+    /// Whose chain this is.
+    pub(crate) fn chain_owner(&self, chain: ChainName) -> Option<Owner> {
+        let policies = self.policies.keys().flat_map(|id| DIRECTIONS.map(|d| (policy_chain(d, id), id)));
+        let policy = policies.into_iter().find(|(name, _)| *name == chain);
+        if let Some((_, id)) = policy {
+            return Some(Owner::Policy(id.clone()));
+        }
+        let mut profiles = self.profiles.keys().flat_map(|name| DIRECTIONS.map(|d| (profile_chain(d, name), name)));
+        profiles.find(|(name, _)| *name == chain).map(|(_, name)| Owner::Profile(name.clone()))
+    }
+
+    /// Who uses an IP set.
+    pub(crate) fn users_of_set(&self, id: &str) -> Vec<Owner> {
+        let uses = |set: &IpSetId| set.as_str() == id;
+        let policies = self.policies.iter().filter(|(_, policy)| {
+            policy.inbound.iter().chain(policy.outbound.iter()).any(|rule| rule.sets.iter().any(uses))
+        });
+        let profiles = self.profiles.iter().filter(|(_, profile)| {
+            profile.inbound.iter().chain(profile.outbound.iter()).any(|rule| rule.sets.iter().any(uses))
+        });
+        let policies = policies.map(|(id, _)| Owner::Policy(id.clone()));
+        policies.chain(profiles.map(|(name, _)| Owner::Profile(name.clone()))).collect()
+    }
+}
+
+fn note(
+    all: &mut BTreeMap<Owner, Vec<(Family, RuleProblem)>>,
+    owner: &Owner,
+    family: Family,
+    problems: Vec<RuleProblem>,
+) {
+    for problem in &problems {
+        tracing::error!(?family, %problem, "A rule cannot be expressed");
+    }
+    if !problems.is_empty() {
+        let problems = problems.into_iter().map(|problem| (family, problem));
+        all.entry(owner.clone()).or_default().extend(problems);
+    }
+}

@@ -1,0 +1,60 @@
+//! IP pools: which addresses belong to the cluster, and which are masqueraded (`felix/dataplane/linux/masq_mgr.go`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tortie_ipsets::SetType;
+use tortie_iptables::Table;
+use tortie_model::{Cidr, IpPool};
+use tortie_rules::Renderer;
+use tortie_rules::names::static_set;
+
+use crate::managers::ip_sets::IpSetManager;
+use crate::output::{Output, net_member};
+
+/// A use that makes a pool's addresses no addresses of workloads.
+const LOAD_BALANCER: &str = "LoadBalancer";
+
+/// All pools.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    pools: BTreeMap<Cidr, Arc<IpPool>>,
+    dirty: bool,
+}
+
+impl Default for Pools {
+    fn default() -> Self {
+        // The chain exists even if there are no pools.
+        Self { pools: BTreeMap::new(), dirty: true }
+    }
+}
+
+impl Pools {
+    pub(crate) fn on_update(&mut self, pool: Arc<IpPool>) {
+        self.dirty |= self.pools.get(&pool.cidr) != Some(&pool);
+        self.pools.insert(pool.cidr, pool);
+    }
+
+    pub(crate) fn on_remove(&mut self, cidr: Cidr) {
+        self.dirty |= self.pools.remove(&cidr).is_some();
+    }
+
+    pub(crate) fn complete(&mut self, renderer: &Renderer, sets: &mut IpSetManager, output: &mut Output) {
+        if !std::mem::take(&mut self.dirty) {
+            return;
+        }
+        let only_for_services = |pool: &IpPool| matches!(&*pool.allowed_uses, [only] if &**only == LOAD_BALANCER);
+        let network: Vec<_> =
+            self.pools.values().filter(|pool| !only_for_services(pool)).filter_map(|p| net_member(p.cidr)).collect();
+        let masqueraded: Vec<_> =
+            self.pools.values().filter(|pool| pool.masquerade).filter_map(|pool| net_member(pool.cidr)).collect();
+        sets.set_static(static_set::NETWORK_POOLS, SetType::HashNet, &network, output);
+        sets.set_static(static_set::MASQUERADE_POOLS, SetType::HashNet, &masqueraded, output);
+        for family_output in &mut output.families {
+            let family = family_output.family;
+            let active = self.pools.values().any(|pool| pool.masquerade && pool.cidr.family() == family);
+            let chain = renderer.nat_outgoing(active, family);
+            family_output.update_chain(&[Table::Nat], &Arc::new(chain));
+        }
+    }
+}

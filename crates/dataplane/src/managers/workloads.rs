@@ -1,0 +1,215 @@
+//! Workload endpoints: which one has an interface, its chains, and the way to them
+//! (`felix/dataplane/linux/endpoint_mgr.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tortie_iptables::{ChainName, InterfaceName, Table};
+use tortie_model::desired::{TierList, WorkloadEndpointState};
+use tortie_model::{AdminState, IfaceName, PolicyId, WorkloadEndpointId};
+use tortie_rules::Renderer;
+use tortie_rules::names::{EndpointChain, endpoint_chain};
+
+use crate::managers::Completion;
+use crate::managers::chain_set::ChainSet;
+use crate::managers::groups::{GroupUse, group_tiers, uses_any};
+use crate::output::Output;
+use crate::report::{EndpointProblem, Owner, Problem};
+
+const CHAINS: [EndpointChain; 2] = [EndpointChain::ToWorkload, EndpointChain::FromWorkload];
+
+/// All workload endpoints of the node.
+///
+/// Of several with the same interface the one with the smallest id has it. The others are kept, and one of them takes
+/// over when it goes.
+#[derive(Debug, Default)]
+pub(crate) struct Workloads {
+    endpoints: BTreeMap<WorkloadEndpointId, Endpoint>,
+    claims: BTreeMap<InterfaceName, BTreeSet<WorkloadEndpointId>>,
+    dirty: BTreeSet<InterfaceName>,
+    programmed: BTreeMap<InterfaceName, Programmed>,
+    dispatch: ChainSet,
+    has_dispatch: bool,
+}
+
+#[derive(Debug)]
+struct Endpoint {
+    state: WorkloadEndpointState,
+    interface: Result<InterfaceName, EndpointProblem>,
+}
+
+/// What is wanted of the kernel for the endpoint that has an interface.
+#[derive(Debug)]
+struct Programmed {
+    id: WorkloadEndpointId,
+    tiers: TierList,
+    groups: GroupUse,
+}
+
+impl Workloads {
+    pub(crate) fn on_update(&mut self, id: WorkloadEndpointId, state: WorkloadEndpointState) {
+        self.release(&id);
+        let interface = interface_of(state.endpoint.iface.as_ref());
+        if let Ok(interface) = &interface {
+            self.claims.entry(*interface).or_default().insert(id.clone());
+            self.dirty.insert(*interface);
+        }
+        self.endpoints.insert(id, Endpoint { state, interface });
+    }
+
+    pub(crate) fn on_remove(&mut self, id: &WorkloadEndpointId) {
+        self.release(id);
+        self.endpoints.remove(id);
+    }
+
+    fn release(&mut self, id: &WorkloadEndpointId) {
+        let Some(Endpoint { interface: Ok(interface), .. }) = self.endpoints.get(id) else { return };
+        if let Some(claims) = self.claims.get_mut(interface) {
+            claims.remove(id);
+            if claims.is_empty() {
+                self.claims.remove(interface);
+            }
+        }
+        self.dirty.insert(*interface);
+    }
+
+    /// The endpoint that has an interface.
+    pub(crate) fn owner(&self, interface: InterfaceName) -> Option<(&WorkloadEndpointId, &WorkloadEndpointState)> {
+        let id = self.claims.get(&interface)?.first()?;
+        Some((id, &self.endpoints.get(id)?.state))
+    }
+
+    /// The interfaces that have an endpoint, in order.
+    pub(crate) fn interfaces(&self) -> impl Iterator<Item = InterfaceName> {
+        self.claims.keys().copied()
+    }
+
+    /// Endpoints whose policies have to be grouped anew.
+    pub(crate) fn on_regrouped(&mut self, policies: &BTreeSet<PolicyId>) {
+        let affected = self.programmed.iter().filter(|(_, programmed)| uses_any(&programmed.tiers, policies));
+        self.dirty.extend(affected.map(|(interface, _)| *interface));
+    }
+
+    /// Brings the chains up to date. Returns the interfaces whose endpoint changed.
+    pub(crate) fn complete(&mut self, with: &mut Completion<'_>) -> BTreeSet<InterfaceName> {
+        let changed = std::mem::take(&mut self.dirty);
+        let mut dispatch_changed = !self.has_dispatch;
+        for interface in &changed {
+            let was_programmed = self.programmed.contains_key(interface);
+            let is_programmed = self.write(*interface, with);
+            dispatch_changed |= was_programmed != is_programmed;
+        }
+        if dispatch_changed {
+            self.has_dispatch = true;
+            let chains = with.renderer.workload_dispatch(self.programmed.keys().copied());
+            set_stand_ins(&chains, with.output);
+            self.dispatch.replace(chains.into_iter().map(|chain| (Table::Filter, chain)), with.output);
+        }
+        changed
+    }
+
+    /// Returns whether the interface has an endpoint.
+    fn write(&mut self, interface: InterfaceName, with: &mut Completion<'_>) -> bool {
+        let before = self.programmed.remove(&interface);
+        let old_groups = before.map(|before| before.groups).unwrap_or_default();
+        let Some((id, state)) = self.owner(interface) else {
+            for kind in CHAINS {
+                with.output.remove_chain(&[Table::Filter], endpoint_chain(kind, interface.as_str()));
+            }
+            let _ = with.groups.exchange(old_groups, [], with.renderer, with.output);
+            return false;
+        };
+        let tiers = group_tiers(&state.tiers, with.policies);
+        let in_use = match state.endpoint.state {
+            AdminState::Active => &tiers[..],
+            AdminState::Inactive => &[],
+        };
+        let groups = with.groups.exchange(old_groups, in_use, with.renderer, with.output);
+        for chain in render(with.renderer, interface, state, &tiers) {
+            with.output.update_chain(&[Table::Filter], &Arc::new(chain));
+        }
+        let programmed = Programmed { id: id.clone(), tiers: Arc::clone(&state.tiers), groups };
+        self.programmed.insert(interface, programmed);
+        true
+    }
+
+    /// Every endpoint with the interface that it asks for, and whether it has it.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Standing<'_>> {
+        self.endpoints.iter().map(|(id, endpoint)| {
+            let interface = endpoint.interface.as_ref().ok().copied();
+            let has_it =
+                interface.and_then(|interface| self.programmed.get(&interface)).is_some_and(|owner| owner.id == *id);
+            Standing { id, state: &endpoint.state, interface, has_it }
+        })
+    }
+
+    pub(crate) fn problems(&self, prefixes: &[InterfaceName]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (id, endpoint) in &self.endpoints {
+            let error = match &endpoint.interface {
+                Err(error) => Some(error.clone()),
+                Ok(interface) => {
+                    let name = IfaceName::from(interface.as_str());
+                    match self.owner(*interface) {
+                        Some((other, _)) if other != id => {
+                            Some(EndpointProblem::Shadowed { interface: name, other: other.clone() })
+                        }
+                        _ if !is_workload(prefixes, interface.as_str()) => {
+                            Some(EndpointProblem::ForeignInterface(name))
+                        }
+                        _ => None,
+                    }
+                }
+            };
+            problems.extend(error.map(|error| Problem::Endpoint { owner: Owner::Workload(id.clone()), error }));
+        }
+        problems
+    }
+
+    pub(crate) fn chain_owner(&self, chain: ChainName) -> Option<Owner> {
+        let mut names = self.programmed.iter().flat_map(|(i, p)| CHAINS.map(|k| (endpoint_chain(k, i.as_str()), p)));
+        names.find(|(name, _)| *name == chain).map(|(_, programmed)| Owner::Workload(programmed.id.clone()))
+    }
+}
+
+/// An endpoint and whether it has the interface that it asks for.
+pub(crate) struct Standing<'a> {
+    pub(crate) id: &'a WorkloadEndpointId,
+    pub(crate) state: &'a WorkloadEndpointState,
+    pub(crate) interface: Option<InterfaceName>,
+    pub(crate) has_it: bool,
+}
+
+/// The chains of the endpoint that has an interface.
+fn render(
+    renderer: &Renderer,
+    interface: InterfaceName,
+    state: &WorkloadEndpointState,
+    tiers: &[tortie_rules::TierGroups],
+) -> [tortie_iptables::Chain; 2] {
+    let endpoint = &state.endpoint;
+    let qos = endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref());
+    renderer.workload_endpoint(&IfaceName::from(interface.as_str()), endpoint.state, tiers, &endpoint.profiles, qos)
+}
+
+/// Dispatch that cannot be written stays as it is: endpoints that it does not know are denied by it.
+fn set_stand_ins(chains: &[tortie_iptables::Chain], output: &mut Output) {
+    for chain in chains {
+        output.set_stand_in(&[Table::Filter], chain.name, &tortie_iptables::StandIn::Never);
+    }
+}
+
+fn interface_of(name: Option<&IfaceName>) -> Result<InterfaceName, EndpointProblem> {
+    let name = name.ok_or(EndpointProblem::NoInterface)?;
+    // What the kernel itself would not take for a name, and the two directories next to the interfaces' own.
+    let is_reserved = matches!(name.as_str(), "." | ".." | "all" | "default");
+    match InterfaceName::new(name.as_str()) {
+        Ok(interface) if !is_reserved => Ok(interface),
+        _ => Err(EndpointProblem::BadInterface(name.clone())),
+    }
+}
+
+/// Whether an interface bears one of the prefixes of workload interfaces.
+pub(crate) fn is_workload(prefixes: &[InterfaceName], interface: &str) -> bool {
+    prefixes.iter().any(|prefix| interface.starts_with(prefix.as_str()))
+}

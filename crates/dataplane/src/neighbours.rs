@@ -1,0 +1,135 @@
+//! Static ARP entries of workloads: their addresses are known, so nobody has to ask, and nobody can pretend.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_delta::Delta;
+use tortie_model::IfaceName;
+
+use crate::kernel::{Kernel, KernelError, MacAddress, Neighbour};
+use crate::links::Links;
+use crate::report::Problem;
+
+/// The permanent IPv4 neighbour entries on workload interfaces. Entries that are not wanted are left alone: they go with
+/// their interface.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    enabled: bool,
+    wanted: BTreeMap<IfaceName, BTreeMap<IpAddr, MacAddress>>,
+    dirty: BTreeSet<IfaceName>,
+    entries: Delta<(u32, IpAddr), MacAddress>,
+    indices: BTreeMap<IfaceName, u32>,
+    must_read: bool,
+    retry_at: Option<Duration>,
+}
+
+impl Neighbours {
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self {
+            enabled,
+            wanted: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            entries: Delta::new(),
+            indices: BTreeMap::new(),
+            must_read: true,
+            retry_at: None,
+        }
+    }
+
+    /// Wants exactly these entries on an interface.
+    pub(crate) fn set(&mut self, interface: &IfaceName, entries: BTreeMap<IpAddr, MacAddress>) {
+        if !self.enabled || self.wanted.get(interface).is_some_and(|old| *old == entries) {
+            return;
+        }
+        if entries.is_empty() {
+            self.wanted.remove(interface);
+        } else {
+            self.wanted.insert(interface.clone(), entries);
+        }
+        self.dirty.insert(interface.clone());
+    }
+
+    /// An interface came, went, or changed its state.
+    pub(crate) fn on_link(&mut self, interface: &IfaceName) {
+        if self.wanted.contains_key(interface) {
+            self.dirty.insert(interface.clone());
+            self.must_read = true;
+        }
+    }
+
+    /// What is in the kernel may have been changed by others.
+    pub(crate) fn refresh(&mut self) {
+        self.must_read = true;
+    }
+
+    /// When something has to be done although nothing changes.
+    pub(crate) fn next(&self, now: Duration, retry_interval: Duration) -> Option<Duration> {
+        self.retry_at.map(|failed| (failed + retry_interval).saturating_sub(now))
+    }
+
+    pub(crate) fn apply(&mut self, kernel: &mut dyn Kernel, links: &Links, problems: &mut Vec<Problem>) {
+        for interface in std::mem::take(&mut self.dirty) {
+            self.settle(&interface, links);
+        }
+        let anything_wanted = self.entries.desired_len() > 0;
+        if !self.enabled || !anything_wanted {
+            self.retry_at = None;
+            return;
+        }
+        if self.must_read {
+            match kernel.neighbours() {
+                Ok(observed) => {
+                    let observed = observed.into_iter().map(|entry| ((entry.interface, entry.address), entry.mac));
+                    self.entries.replace_observed(observed);
+                    self.must_read = false;
+                }
+                Err(error) => {
+                    problems.push(Problem::Neighbours { error });
+                    self.retry_at = Some(kernel.now());
+                    return;
+                }
+            }
+        }
+        let writes: Vec<Neighbour> = self
+            .entries
+            .pending_writes()
+            .map(|((interface, address), write)| Neighbour {
+                interface: *interface,
+                address: *address,
+                mac: *write.desired,
+            })
+            .collect();
+        let mut failed = false;
+        for neighbour in writes {
+            match kernel.set_neighbour(&neighbour) {
+                Ok(()) => self.entries.confirm_written(&(neighbour.interface, neighbour.address)),
+                Err(error) => {
+                    failed = true;
+                    // A missing interface: the news will come.
+                    if !matches!(error, KernelError::NotFound | KernelError::LinkDown) {
+                        problems.push(Problem::Neighbour { neighbour, error });
+                    }
+                }
+            }
+        }
+        self.retry_at = failed.then(|| kernel.now());
+    }
+
+    fn settle(&mut self, interface: &IfaceName, links: &Links) {
+        if let Some(index) = self.indices.remove(interface) {
+            let old: Vec<_> = self.entries.iter_desired().map(|(key, _)| *key).filter(|(i, _)| *i == index).collect();
+            for key in old {
+                self.entries.remove_desired(&key);
+            }
+        }
+        let (Some(link), Some(entries)) = (links.get(interface.as_str()), self.wanted.get(interface)) else { return };
+        if !link.is_up {
+            return;
+        }
+        self.indices.insert(interface.clone(), link.index);
+        for (address, mac) in entries {
+            self.entries.set_desired((link.index, *address), *mac);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The tables and IP sets of all families, as managers edit them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tortie_ipsets::{IpSets, Member, Protocol, SetId, SetSpec, SetType, UpdateError};
+use tortie_iptables::{
+    Backend, Chain, ChainName, HookPosition, Programs, Purpose, Reconciler, ReconcilerConfig, StandIn, Table,
+};
+use tortie_model::desired::{IpPortMember, Members, PortProtocol};
+use tortie_model::{Cidr, Family};
+use tortie_rules::Renderer;
+
+use crate::config::{DataplaneConfig, IptablesConfig};
+
+/// What is wanted of the kernel besides routes and sysctls.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) families: Vec<FamilyOutput>,
+    /// Tables of implementations that are not in use any more.
+    pub(crate) sweeps: Vec<(Family, Reconciler)>,
+    max_set_size: u32,
+}
+
+/// The part of one family.
+#[derive(Debug)]
+pub(crate) struct FamilyOutput {
+    pub(crate) family: Family,
+    pub(crate) tables: Vec<Reconciler>,
+    pub(crate) ip_sets: IpSets,
+}
+
+impl Output {
+    pub(crate) fn new(config: &DataplaneConfig) -> Self {
+        let family_output = |family: &Family| FamilyOutput {
+            family: *family,
+            tables: Table::ALL.map(|table| reconciler(&config.iptables, table, *family)).into(),
+            ip_sets: IpSets::new(set_family(*family), tortie_ipsets::Config::default()),
+        };
+        let mut families = config.families.clone();
+        families.sort_unstable();
+        families.dedup();
+        let sweeps = config.iptables.sweep.iter().flat_map(|(family, backend)| {
+            Table::ALL.map(|table| {
+                let programs = Programs::specific(*backend, table_family(*family));
+                (*family, sweeper(table, *family, *backend, programs, config.iptables.refresh_interval))
+            })
+        });
+        Self {
+            families: families.iter().map(family_output).collect(),
+            sweeps: sweeps.collect(),
+            max_set_size: config.ip_sets.max_size,
+        }
+    }
+
+    /// Defines a chain in these tables of every family.
+    pub(crate) fn update_chain(&mut self, tables: &[Table], chain: &Arc<Chain>) {
+        for output in &mut self.families {
+            output.update_chain(tables, chain);
+        }
+    }
+
+    pub(crate) fn remove_chain(&mut self, tables: &[Table], chain: ChainName) {
+        for output in &mut self.families {
+            output.remove_chain(tables, chain);
+        }
+    }
+
+    /// What takes the chain's place should the kernel refuse it.
+    pub(crate) fn set_stand_in(&mut self, tables: &[Table], chain: ChainName, stand_in: &StandIn) {
+        for output in &mut self.families {
+            for table in output.tables(tables) {
+                table.set_stand_in(chain, stand_in.clone());
+            }
+        }
+    }
+
+    pub(crate) fn set_spec(&self, set_type: SetType) -> SetSpec {
+        SetSpec::new(set_type).with_max_elements(self.max_set_size)
+    }
+
+    /// Wants a set with these members; each family takes its own.
+    pub(crate) fn replace_set(&mut self, id: &SetId, set_type: SetType, members: &[Member]) -> Result<(), UpdateError> {
+        let spec = self.set_spec(set_type);
+        // What one family does not take must not keep it from the other.
+        let results = self.families.iter_mut().map(|f| f.ip_sets.add_or_replace(id, spec, members.iter().copied()));
+        first_error(results)
+    }
+
+    /// Wants some members more and some less.
+    pub(crate) fn edit_set(&mut self, id: &SetId, added: &[Member], removed: &[Member]) -> Result<(), UpdateError> {
+        let results = self.families.iter_mut().map(|family| {
+            let added = family.ip_sets.add_members(id, added.iter().copied());
+            let removed = family.ip_sets.remove_members(id, removed.iter().copied());
+            added.and(removed)
+        });
+        first_error(results)
+    }
+}
+
+impl FamilyOutput {
+    fn tables(&mut self, tables: &[Table]) -> impl Iterator<Item = &mut Reconciler> {
+        self.tables.iter_mut().filter(|reconciler| tables.contains(&reconciler.config().table))
+    }
+
+    pub(crate) fn update_chain(&mut self, tables: &[Table], chain: &Arc<Chain>) {
+        for table in self.tables(tables) {
+            table.update_chain(Arc::clone(chain));
+        }
+    }
+
+    pub(crate) fn remove_chain(&mut self, tables: &[Table], chain: ChainName) {
+        for table in self.tables(tables) {
+            table.remove_chain(chain);
+        }
+    }
+
+    pub(crate) fn pin_chain(&mut self, table: Table, chain: ChainName, pinned: bool) {
+        for table in self.tables(&[table]) {
+            if pinned {
+                table.pin_chain(chain);
+            } else {
+                table.unpin_chain(chain);
+            }
+        }
+    }
+
+    /// Defines the chains that depend on the configuration only, and what leads to them.
+    pub(crate) fn define_fixed(&mut self, renderer: &Renderer) {
+        let hooks = renderer.hooks();
+        let family = self.family;
+        for reconciler in &mut self.tables {
+            let table = reconciler.config().table;
+            for chain in renderer.fixed_chains(table, family) {
+                // To drop everything in one of these would cut off the host.
+                reconciler.set_stand_in(chain.name, StandIn::Never);
+                reconciler.update_chain(chain);
+            }
+            let mut by_place: BTreeMap<(ChainName, bool), Vec<_>> = BTreeMap::new();
+            for hook in hooks.iter().filter(|hook| hook.table == table) {
+                let place = (hook.kernel_chain, hook.position == HookPosition::Append);
+                by_place.entry(place).or_default().extend(hook.rules.iter().cloned());
+            }
+            for ((chain, appended), rules) in by_place {
+                let position = if appended { HookPosition::Append } else { HookPosition::Insert };
+                reconciler.set_hook(chain, position, rules);
+            }
+        }
+    }
+}
+
+/// Goes through to the end even if something failed.
+fn first_error<E>(results: impl Iterator<Item = Result<(), E>>) -> Result<(), E> {
+    results.fold(Ok(()), |first, result| first.and(result))
+}
+
+fn reconciler(config: &IptablesConfig, table: Table, family: Family) -> Reconciler {
+    let config_of_table = ReconcilerConfig {
+        programs: config.programs(family).clone(),
+        purpose: Purpose::Enforce,
+        insert_mode: config.insert_mode,
+        refresh_interval: config.refresh_interval,
+        post_write_interval: config.post_write_interval,
+        lock_probe_interval: config.lock_probe_interval,
+        ..ReconcilerConfig::new(table, table_family(family), config.backend)
+    };
+    Reconciler::new(config_of_table, config.features)
+}
+
+/// A table from which everything of ours is to be removed.
+pub(crate) fn sweeper(
+    table: Table,
+    family: Family,
+    backend: Backend,
+    programs: Programs,
+    refresh_interval: Option<std::time::Duration>,
+) -> Reconciler {
+    let config = ReconcilerConfig {
+        programs,
+        purpose: Purpose::Sweep,
+        refresh_interval,
+        ..ReconcilerConfig::new(table, table_family(family), backend)
+    };
+    Reconciler::new(config, tortie_iptables::Features::ALL)
+}
+
+pub(crate) const fn table_family(family: Family) -> tortie_iptables::Family {
+    match family {
+        Family::V4 => tortie_iptables::Family::V4,
+        Family::V6 => tortie_iptables::Family::V6,
+    }
+}
+
+pub(crate) const fn set_family(family: Family) -> tortie_ipsets::Family {
+    match family {
+        Family::V4 => tortie_ipsets::Family::V4,
+        Family::V6 => tortie_ipsets::Family::V6,
+    }
+}
+
+/// A network as the member of a set; `None` never happens, since a [`Cidr`] is always in range.
+pub(crate) fn net_member(net: Cidr) -> Option<Member> {
+    let bits = match net.address() {
+        std::net::IpAddr::V4(address) => u128::from(address.to_bits()),
+        std::net::IpAddr::V6(address) => address.to_bits(),
+    };
+    Member::net(set_family(net.family()), bits, net.prefix_len()).ok()
+}
+
+pub(crate) fn members(members: &Members) -> Vec<Member> {
+    match members {
+        Members::Nets(nets) => nets.iter().copied().filter_map(net_member).collect(),
+        Members::IpPorts(members) => members.iter().copied().map(ip_port_member).collect(),
+    }
+}
+
+fn ip_port_member(member: IpPortMember) -> Member {
+    let protocol = match member.protocol() {
+        PortProtocol::Tcp => Protocol::Tcp,
+        PortProtocol::Udp => Protocol::Udp,
+        PortProtocol::Sctp => Protocol::Sctp,
+    };
+    Member::ip_port(member.address(), protocol, member.port())
+}

@@ -1,0 +1,55 @@
+//! Which routes may be removed (`felix/routetable/ownershippol/main_route_table_policy.go`).
+
+use std::net::IpAddr;
+
+use tortie_iptables::InterfaceName;
+use tortie_model::{Family, IfaceName};
+
+use crate::config::RoutesConfig;
+use crate::links::Links;
+use crate::managers::workloads::is_workload;
+use crate::route::{Route, RouteProtocol};
+use crate::routes::exclusive_protocol;
+
+/// Tells our routes from those of others. Routes that do not lead to a workload interface are never ours: this
+/// dataplane makes none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ownership<'a> {
+    pub(crate) links: &'a Links,
+    pub(crate) workload_prefixes: &'a [InterfaceName],
+    pub(crate) config: &'a RoutesConfig,
+    /// Families in which workloads may speak BGP with BIRD on this node, so that its routes lead to them.
+    pub(crate) bgp_peers: [bool; 2],
+}
+
+impl Ownership<'_> {
+    pub(crate) fn is_workload(&self, interface: &IfaceName) -> bool {
+        is_workload(self.workload_prefixes, interface.as_str())
+    }
+
+    /// Whether the route may be removed if it is not wanted.
+    pub(crate) fn is_ours(&self, route: &Route) -> bool {
+        let interface = route.target.interface.and_then(|index| self.links.name(index));
+        if !interface.is_some_and(|name| self.is_workload(name)) || is_link_local(route) {
+            return false;
+        }
+        let protocol = route.target.protocol;
+        let peers = match route.key.destination.family() {
+            Family::V4 => self.bgp_peers[0],
+            Family::V6 => self.bgp_peers[1],
+        };
+        if protocol == RouteProtocol::BIRD && peers {
+            return false;
+        }
+        let known = [self.config.protocol, exclusive_protocol(self.config.protocol)];
+        self.config.remove_external || known.contains(&protocol)
+    }
+}
+
+/// The kernel makes these itself, on every IPv6 interface.
+fn is_link_local(route: &Route) -> bool {
+    match route.key.destination.address() {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(address) => address.is_unicast_link_local() || address.is_multicast(),
+    }
+}

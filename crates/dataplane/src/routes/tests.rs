@@ -1,0 +1,1 @@
+//! Routes are made, kept and left alone as told.

@@ -1,0 +1,164 @@
+//! A node to test with: states, interfaces, and ways to bring a kernel there.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tortie_dataplane::fake::FakeKernel;
+use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, LinkEvent};
+use tortie_iptables::Backend;
+use tortie_model::desired::{
+    DesiredUpdate, HostEndpointState, IpSetType, IpSetUpdate, Members, Policy, Profile, RuleSets, Rules, TierPolicies,
+    WorkloadEndpointState,
+};
+use tortie_model::{
+    AdminState, Cidr, HostEndpoint, IfaceName, Mac, PolicyId, PolicyKind, Rule, RuleAction, SelectorText,
+    TierDefaultAction, WorkloadEndpoint, WorkloadEndpointId,
+};
+use tortie_rules::{Marks, RulesConfig};
+
+pub(crate) fn config(backend: Backend) -> DataplaneConfig {
+    let rules = RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).expect("the default mask is large enough");
+    DataplaneConfig::new("node-1".into(), rules, backend)
+}
+
+pub(crate) fn cidr(text: &str) -> Cidr {
+    text.parse().expect(text)
+}
+
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().expect(text)
+}
+
+pub(crate) fn workload_id(name: &str) -> WorkloadEndpointId {
+    WorkloadEndpointId {
+        orchestrator: "k8s".into(),
+        workload: format!("default/{name}").into(),
+        endpoint: "eth0".into(),
+    }
+}
+
+/// A pod with an IPv4 and an IPv6 address that end in `number`.
+pub(crate) fn pod(iface: &str, number: u8) -> WorkloadEndpoint {
+    WorkloadEndpoint {
+        state: AdminState::Active,
+        iface: Some(IfaceName::from(iface)),
+        mac: Some(Mac([2, 0, 0, 0, 0, number])),
+        profiles: Arc::new(["kns.default".into()]),
+        ipv4_nets: [cidr(&format!("10.65.0.{number}/32"))].into_iter().collect(),
+        ipv6_nets: [cidr(&format!("fd00::{number:x}/128"))].into_iter().collect(),
+        ..WorkloadEndpoint::default()
+    }
+}
+
+pub(crate) fn workload(name: &str, endpoint: WorkloadEndpoint, policies: &[&str]) -> DesiredUpdate {
+    let state = WorkloadEndpointState { endpoint: Arc::new(endpoint), tiers: tiers(policies) };
+    DesiredUpdate::WorkloadEndpoint(workload_id(name), state)
+}
+
+pub(crate) fn tiers(policies: &[&str]) -> Arc<[TierPolicies]> {
+    if policies.is_empty() {
+        return Arc::new([]);
+    }
+    let ids: Arc<[PolicyId]> = policies.iter().map(|name| policy_id(name)).collect();
+    let tier = TierPolicies {
+        name: "default".into(),
+        default_action: Some(TierDefaultAction::Deny),
+        ingress: Arc::clone(&ids),
+        egress: ids,
+    };
+    Arc::new([tier])
+}
+
+pub(crate) fn policy_id(name: &str) -> PolicyId {
+    PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)
+}
+
+/// A policy that allows what comes from a set, or from anywhere.
+pub(crate) fn policy(name: &str, selector: &str, set: Option<&str>) -> DesiredUpdate {
+    let rule = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let sets = RuleSets { src: set.map(Into::into).into_iter().collect(), ..RuleSets::default() };
+    DesiredUpdate::Policy(policy_id(name), Arc::new(policy_of(selector, vec![rule], vec![sets])))
+}
+
+pub(crate) fn policy_of(selector: &str, rules: Vec<Rule>, sets: Vec<RuleSets>) -> Policy {
+    Policy {
+        source: Arc::new(tortie_model::Policy::default()),
+        selector: SelectorText::new(selector),
+        inbound: Rules::new(rules.into(), sets.into()).expect("as many rules as sets"),
+        outbound: Rules::default(),
+    }
+}
+
+pub(crate) fn profile(name: &str) -> DesiredUpdate {
+    let rule = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let rules = || Rules::new([rule.clone()].into(), [RuleSets::default()].into()).expect("one each");
+    DesiredUpdate::Profile(name.into(), Arc::new(Profile { inbound: rules(), outbound: rules() }))
+}
+
+pub(crate) fn set(id: &str, members: &[&str]) -> DesiredUpdate {
+    let members = Members::Nets(members.iter().map(|net| cidr(net)).collect());
+    DesiredUpdate::IpSet(IpSetUpdate { id: id.into(), set_type: IpSetType::Net, members })
+}
+
+pub(crate) fn host_endpoint(iface: Option<&str>, expected: &[&str]) -> HostEndpoint {
+    HostEndpoint {
+        iface: iface.map(IfaceName::from),
+        expected_ipv4: expected.iter().map(|text| ip(text)).collect(),
+        ..HostEndpoint::default()
+    }
+}
+
+pub(crate) fn host(name: &str, endpoint: HostEndpoint, policies: &[&str]) -> DesiredUpdate {
+    let none: Arc<[TierPolicies]> = Arc::new([]);
+    let state = HostEndpointState {
+        endpoint: Arc::new(endpoint),
+        tiers: tiers(policies),
+        untracked_tiers: Arc::clone(&none),
+        pre_dnat_tiers: Arc::clone(&none),
+        forward_tiers: none,
+    };
+    DesiredUpdate::HostEndpoint(name.into(), state)
+}
+
+pub(crate) fn up(name: &str, index: u32) -> LinkEvent {
+    LinkEvent::Up { name: name.into(), index }
+}
+
+pub(crate) fn addresses(name: &str, addresses: &[&str]) -> LinkEvent {
+    let addresses: BTreeSet<IpAddr> = addresses.iter().map(|text| ip(text)).collect();
+    LinkEvent::Addresses { name: name.into(), addresses }
+}
+
+/// A dataplane that was told all this, and that both datastore and interfaces are in sync.
+pub(crate) fn dataplane(
+    backend: Backend,
+    updates: impl IntoIterator<Item = DesiredUpdate>,
+    links: impl IntoIterator<Item = LinkEvent>,
+) -> Dataplane {
+    let mut dataplane = Dataplane::new(config(backend));
+    updates.into_iter().for_each(|update| dataplane.on_update(update));
+    links.into_iter().for_each(|event| dataplane.on_link(event));
+    dataplane.on_update(DesiredUpdate::InSync);
+    dataplane.on_links_in_sync();
+    dataplane
+}
+
+/// Applies until nothing is left to do within a minute: sets are destroyed one at a time, and strange routes are given
+/// their grace.
+pub(crate) fn settle(dataplane: &mut Dataplane, kernel: &mut dyn Kernel) -> ApplyReport {
+    let deadline = kernel.now() + std::time::Duration::from_secs(40);
+    loop {
+        let report = dataplane.apply(kernel);
+        let now = kernel.now();
+        match report.next {
+            Some(pause) if now + pause < deadline => kernel.sleep(pause),
+            _ => return report,
+        }
+    }
+}
+
+/// A kernel with the interfaces that most tests use.
+pub(crate) fn kernel(backend: Backend) -> FakeKernel {
+    FakeKernel::new(backend, ["cali1", "cali2", "cali3", "cali4", "eth0"])
+}

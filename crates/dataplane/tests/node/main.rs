@@ -1,0 +1,4 @@
+//! The dataplane of a node against a kernel in memory.
+
+mod basics;
+mod common;
