@@ -210,7 +210,7 @@ fn updates_are_followed_and_dangling_references_are_found() {
 
     state.apply(&DesiredUpdate::PolicyRemove(policy_id("p"))).unwrap();
     assert_eq!(state.check_references(), Err(Missing::Policy(policy_id("p"))));
-    state.apply(&DesiredUpdate::WorkloadEndpointRemove(id.clone())).unwrap();
+    state.apply(&DesiredUpdate::WorkloadEndpointRemove(id)).unwrap();
     state.apply(&DesiredUpdate::HostEndpointRemove(name)).unwrap();
     assert_eq!(state, DesiredState::default());
 

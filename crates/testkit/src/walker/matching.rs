@@ -20,6 +20,9 @@ pub(super) fn check(rule: &Rule, ipv4: bool) -> Result<(), &'static str> {
                 if protocol.is_some() {
                     return Err("two protocol matches");
                 }
+                if *negated && asked.number() == 0 {
+                    return Err("no packet could match");
+                }
                 protocol = (!negated).then(|| asked.number());
             }
             Match::Ports { .. } | Match::DestinationPort(_)
@@ -33,10 +36,11 @@ pub(super) fn check(rule: &Rule, ipv4: bool) -> Result<(), &'static str> {
                     return Err("an ICMP match without the protocol of the family");
                 }
             }
-            Match::Net { net, .. } => {
-                if net.addr().is_ipv4() != ipv4 {
-                    return Err("a network of the other family");
-                }
+            Match::Net { net, negated: true, .. } if net.prefix_len() == 0 => {
+                return Err("no packet could match");
+            }
+            Match::Net { net, .. } if net.addr().is_ipv4() != ipv4 => {
+                return Err("a network of the other family");
             }
             _ => {}
         }

@@ -157,6 +157,8 @@ fn what_the_kernel_would_refuse_is_an_error() {
         Matches::new().protocol(Protocol::Icmp).destination_ports(PortList::single(80)),
         Matches::new().protocol(Protocol::Tcp).not_protocol(Protocol::Udp),
         Matches::new().icmp(Family::V4, icmp),
+        Matches::new().not_protocol(Protocol::Number(0)),
+        Matches::new().not_net(Side::Source, "0.0.0.0/0".parse().unwrap()),
         Matches::new().protocol(Protocol::IcmpV6).icmp(Family::V6, icmp),
         Matches::new().net(Side::Source, "fd00::/8".parse().unwrap()),
         Matches::new()

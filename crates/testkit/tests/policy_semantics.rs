@@ -1,0 +1,149 @@
+//! Rendered chains, walked packet by packet, give the verdict that the policies mean.
+//!
+//! The evaluator knows policies and no chains, the walker chains and no policies; the renderer stands between them.
+#![allow(clippy::disallowed_methods, reason = "tests may read the environment")]
+#![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
+
+#[path = "policy_semantics/chains.rs"]
+mod chains;
+#[path = "policy_semantics/scenario.rs"]
+mod scenario;
+
+use std::collections::BTreeSet;
+
+use proptest::{
+    prelude::ProptestConfig,
+    test_runner::{TestCaseError, TestError, TestRng, TestRunner},
+};
+use tortie_iptables::{Action, Chain, ConntrackState};
+use tortie_model::Direction;
+use tortie_testkit::{
+    evaluator::{Layer, Verdict},
+    walker::{Fate, Skb, Walk},
+};
+
+use crate::{
+    chains::{Chains, Question, config},
+    scenario::{Scenario, scenarios},
+};
+
+/// Every question that a scenario's endpoints answer.
+const QUESTIONS: [Question; 11] = [
+    Question::Workload(Direction::Ingress),
+    Question::Workload(Direction::Egress),
+    Question::Host(Layer::Normal, Direction::Ingress),
+    Question::Host(Layer::Normal, Direction::Egress),
+    Question::Host(Layer::Forward, Direction::Ingress),
+    Question::Host(Layer::Forward, Direction::Egress),
+    Question::Host(Layer::Untracked, Direction::Ingress),
+    Question::Host(Layer::Untracked, Direction::Egress),
+    Question::Host(Layer::PreDnat, Direction::Ingress),
+    Question::TranslatedFromHost,
+    Question::InactiveWorkload,
+];
+
+/// What the walk means for the packet. The accept mark is what counts where a chain returns.
+fn verdict(walk: &Walk, accept: u32) -> Verdict {
+    match walk.fate {
+        Fate::Accepted => Verdict::Allow,
+        Fate::Dropped | Fate::Rejected(_) => Verdict::Deny,
+        Fate::Returned if walk.mark & accept != 0 => Verdict::Allow,
+        Fate::Returned => Verdict::Undecided,
+    }
+}
+
+/// Holds the chains of a scenario, changed by `spoil`, against its meaning.
+fn check(scenario: &Scenario, spoil: impl Fn(Chain) -> Chain) -> Result<(), TestCaseError> {
+    let config = config();
+    let fail = |reason: String| TestCaseError::fail(reason);
+    scenario.state.check_references().map_err(|error| fail(error.to_string()))?;
+    let chains = Chains::render(&config, &scenario.state, spoil);
+    for packet in &scenario.packets {
+        for question in QUESTIONS {
+            let meant = question.evaluate(&scenario.state, packet).map_err(|error| fail(error.to_string()))?;
+            let mut skb = Skb::new(*packet, "eth9", "eth9");
+            // Whatever earlier chains left in our bits must not matter.
+            skb.mark = config.marks.accept.get() | config.marks.pass.get() | 0xf;
+            let (tables, start) = chains.enter(question, packet.is_ipv4());
+            let walk = |skb: &Skb| tables.walk(start, skb).map_err(|error| fail(format!("{question:?}: {error}")));
+            let walked = walk(&skb)?;
+            let rendered = verdict(&walked, config.marks.accept.get());
+            if rendered != meant {
+                return Err(fail(format!(
+                    "{question:?}, {packet}: means {meant:?}, rendered {rendered:?} by {walked:?}"
+                )));
+            }
+            if walked.mark & 0xf != 0xf {
+                return Err(fail(format!("{question:?}, {packet}: a mark bit that is not ours was changed")));
+            }
+            if question.is_untracked() {
+                if walked.untracked != (meant == Verdict::Allow) {
+                    return Err(fail(format!("{packet}: {meant:?}, but untracked: {}", walked.untracked)));
+                }
+            } else if question != Question::InactiveWorkload {
+                skb.conntrack = BTreeSet::from([ConntrackState::Established]);
+                if verdict(&walk(&skb)?, config.marks.accept.get()) != Verdict::Allow {
+                    return Err(fail(format!("{question:?}, {packet}: known connections must go on")));
+                }
+                skb.conntrack = BTreeSet::from([ConntrackState::Invalid]);
+                if verdict(&walk(&skb)?, config.marks.accept.get()) != Verdict::Deny {
+                    return Err(fail(format!("{question:?}, {packet}: invalid packets must be denied")));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn runner(cases: u32, max_shrink_iters: u32) -> TestRunner {
+    let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters, ..ProptestConfig::default() };
+    match std::env::var("TORTIE_PROPTEST_RANDOM") {
+        Ok(_) => TestRunner::new(config),
+        Err(_) => {
+            TestRunner::new_with_rng(config, TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha))
+        }
+    }
+}
+
+#[test]
+fn rendered_chains_mean_what_the_policies_mean() {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100);
+    if let Err(error) = runner(cases, 3000).run(&scenarios(), |scenario| check(&scenario, |chain| chain)) {
+        panic!("{error}");
+    }
+}
+
+/// A test that cannot fail proves nothing: each of these defects must be noticed.
+#[test]
+fn known_defects_are_noticed() {
+    let config = config();
+    let (scratch1, pass, accept) = (config.marks.scratch1, config.marks.pass, config.marks.accept);
+    let without = |chain: Chain, drop: &dyn Fn(&tortie_iptables::Rule) -> bool| {
+        let rules = chain.rules.into_iter().filter(|rule| !drop(rule)).collect();
+        Chain { rules, ..chain }
+    };
+    let defects: [(&str, &dyn Fn(Chain) -> Chain); 5] = [
+        ("match blocks after the second let everything through (the original's)", &|chain| {
+            without(chain, &|rule| rule.matches.is_empty() && rule.action == Some(Action::ClearMark(scratch1)))
+        }),
+        ("the pass mark survives the end of a tier", &|chain| {
+            without(chain, &|rule| rule.action == Some(Action::ClearMark(pass)))
+        }),
+        ("tiers do not deny at their end", &|chain| {
+            without(chain, &|rule| rule.comments.iter().any(|comment| comment.as_str().contains("End of tier")))
+        }),
+        ("a policy's verdict does not end the evaluation", &|chain| {
+            without(chain, &|rule| {
+                rule.action == Some(Action::Return)
+                    && rule.comments.iter().any(|comment| comment.as_str() == "Return if policy accepted")
+            })
+        }),
+        ("marks of earlier chains count", &|chain| {
+            without(chain, &|rule| rule.action == Some(Action::ClearMark(accept | pass)))
+        }),
+    ];
+    for (defect, spoil) in defects {
+        let result = runner(300, 0).run(&scenarios(), |scenario| check(&scenario, spoil));
+        assert!(matches!(result, Err(TestError::Fail(..))), "not noticed: {defect}");
+    }
+}

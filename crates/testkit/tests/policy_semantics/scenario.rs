@@ -1,0 +1,333 @@
+//! Random states and packets from a universe so small that rules and packets meet.
+
+use std::{net::IpAddr, sync::Arc};
+
+use proptest::{
+    collection::vec,
+    option,
+    prelude::{BoxedStrategy, Just, Strategy, any},
+    prop_oneof,
+    sample::{select, subsequence},
+};
+use tortie_model::{
+    AdminState, Cidr, EntityMatch, Family, HostEndpoint, HostEndpointName, IpSetId, NamedProtocol, PolicyId,
+    PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction, SelectorText, TierDefaultAction, WorkloadEndpoint,
+    WorkloadEndpointId,
+    desired::{
+        HostEndpointState, IpPortMember, Members, Policy, PortProtocol, Profile, RuleSets, Rules, SetIds, TierList,
+        TierPolicies, WorkloadEndpointState,
+    },
+};
+use tortie_testkit::{
+    evaluator::DesiredState,
+    packet::{Packet, Payload},
+};
+
+pub(crate) const WORKLOAD_INTERFACE: &str = "cali0123456789a";
+pub(crate) const HOST_INTERFACE: &str = "eth0";
+const NET_SETS: [&str; 4] = ["s:a", "s:b", "s:c", "svcnoport:d"];
+const PORT_SETS: [&str; 4] = ["n:a", "n:b", "svc:c", "n:d"];
+const PORTS: std::ops::RangeInclusive<u16> = 1..=30;
+
+/// A state of one node, and packets to ask about.
+#[derive(Debug, Clone)]
+pub(crate) struct Scenario {
+    pub(crate) state: DesiredState,
+    pub(crate) packets: Vec<Packet>,
+}
+
+/// The id of the workload in one of its two states of administration.
+pub(crate) fn workload_id(state: AdminState) -> WorkloadEndpointId {
+    let endpoint = if state == AdminState::Active { "up" } else { "down" };
+    WorkloadEndpointId { orchestrator: "k8s".into(), workload: "ns/pod".into(), endpoint: endpoint.into() }
+}
+
+pub(crate) fn host_name() -> HostEndpointName {
+    "host".into()
+}
+
+fn address(family: Family, last: u8) -> IpAddr {
+    match family {
+        Family::V4 => [10, 0, 0, last].into(),
+        Family::V6 => [0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)].into(),
+    }
+}
+
+fn families() -> impl Strategy<Value = Family> + Clone {
+    select(&Family::ALL[..])
+}
+
+fn addresses(family: Family) -> impl Strategy<Value = IpAddr> {
+    (0..8u8).prop_map(move |last| address(family, last))
+}
+
+fn cidrs() -> impl Strategy<Value = Cidr> {
+    let hidden_bits = prop_oneof![4 => 0..3u8, 1 => Just(3), 1 => Just(u8::MAX)];
+    (families(), 0..8u8, hidden_bits).prop_map(|(family, last, hidden)| {
+        let prefix_len = family.max_prefix_len().saturating_sub(hidden);
+        Cidr::new(address(family, last), prefix_len).unwrap()
+    })
+}
+
+fn nets() -> BoxedStrategy<Box<[Cidr]>> {
+    let some = |count| vec(cidrs(), count).prop_map(Vec::into_boxed_slice);
+    prop_oneof![5 => Just([].into()), 2 => some(1..2), 3 => some(2..5)].boxed()
+}
+
+fn not_nets() -> BoxedStrategy<Box<[Cidr]>> {
+    let some = |count| vec(cidrs(), count).prop_map(Vec::into_boxed_slice);
+    prop_oneof![8 => Just([].into()), 1 => some(1..2), 1 => some(2..4)].boxed()
+}
+
+fn port_lists(none: u32) -> BoxedStrategy<Box<[PortSpec]>> {
+    let spec = (PORTS, prop_oneof![3 => Just(0), 1 => 1..4u16])
+        .prop_map(|(first, more)| PortSpec::Range { first, last: first + more });
+    prop_oneof![
+        none => Just(Vec::new()),
+        2 => vec(spec.clone(), 1..4),
+        1 => vec(spec, 16..24),
+    ]
+    .prop_map(Vec::into_boxed_slice)
+    .boxed()
+}
+
+fn set_ids(ids: &'static [&'static str], often: u32) -> BoxedStrategy<SetIds> {
+    let some = subsequence(ids, 1..=ids.len().min(2)).prop_map(|ids| ids.into_iter().map(IpSetId::from).collect());
+    prop_oneof![(20 - often) => Just(SetIds::new()), often => some].boxed()
+}
+
+fn sides() -> impl Strategy<Value = EntityMatch> {
+    (nets(), not_nets(), port_lists(6), port_lists(20)).prop_map(|(nets, not_nets, ports, not_ports)| EntityMatch {
+        nets,
+        not_nets,
+        ports,
+        not_ports,
+        ..EntityMatch::default()
+    })
+}
+
+fn rule_sets() -> impl Strategy<Value = RuleSets> {
+    let side = || (set_ids(&NET_SETS, 4), set_ids(&PORT_SETS, 3), set_ids(&NET_SETS, 1), set_ids(&PORT_SETS, 1));
+    (side(), side(), set_ids(&PORT_SETS[2..3], 1)).prop_map(|(source, destination, dst_ip_ports)| RuleSets {
+        src: source.0,
+        src_named_ports: source.1,
+        not_src: source.2,
+        not_src_named_ports: source.3,
+        dst: destination.0,
+        dst_named_ports: destination.1,
+        dst_ip_ports,
+        not_dst: destination.2,
+        not_dst_named_ports: destination.3,
+    })
+}
+
+#[derive(Debug, Clone)]
+enum Protocols {
+    Any,
+    Only(Protocol),
+    Not(Protocol),
+    Both(Protocol, Protocol),
+    Icmp { number: Option<u8>, code: Option<u8>, negated: bool },
+}
+
+fn protocols() -> impl Strategy<Value = Protocols> {
+    use NamedProtocol::{Sctp, Tcp, Udp};
+    let with_ports =
+        || select(vec![Protocol::Named(Tcp), Protocol::Named(Udp), Protocol::Named(Sctp), Protocol::Number(6)]);
+    let icmp = (option::of(0..3u8), option::of(0..2u8), any::<bool>()).prop_map(|(number, code, negated)| {
+        Protocols::Icmp { number, code: code.filter(|_| number.is_some()), negated }
+    });
+    prop_oneof![
+        4 => Just(Protocols::Any),
+        8 => with_ports().prop_map(Protocols::Only),
+        1 => Just(Protocols::Only(Protocol::Number(47))),
+        1 => with_ports().prop_map(Protocols::Not),
+        1 => (with_ports(), with_ports()).prop_map(|(only, not)| Protocols::Both(only, not)),
+        2 => icmp,
+    ]
+}
+
+/// Rules that need three or four match blocks and ask for little else, so that packets get as far as the last block.
+fn wide_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
+    let ports = || {
+        let spec = PORTS.prop_map(PortSpec::single);
+        prop_oneof![1 => Just(Vec::new()), 3 => vec(spec, 16..24)].prop_map(Vec::into_boxed_slice)
+    };
+    let side = || {
+        (vec(cidrs(), 2..5), ports()).prop_map(|(nets, ports)| EntityMatch {
+            nets: nets.into(),
+            ports,
+            ..EntityMatch::default()
+        })
+    };
+    let actions = select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::NextTier]);
+    (actions, side(), side()).prop_map(|(action, source, destination)| {
+        let protocol = Some(Protocol::Named(NamedProtocol::Tcp));
+        (Rule { action, protocol, source, destination, ..Rule::default() }, RuleSets::default())
+    })
+}
+
+fn any_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
+    prop_oneof![4 => mixed_rules(), 1 => wide_rules()]
+}
+
+fn mixed_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
+    use RuleAction::{Allow, Deny, Log, NextTier, Unspecified};
+    let actions = prop_oneof![
+        6 => Just(Allow), 4 => Just(Deny), 3 => Just(NextTier), 1 => Just(Log), 1 => Just(Unspecified)
+    ];
+    let versions = prop_oneof![6 => Just(None), 1 => families().prop_map(Some)];
+    (actions, versions, protocols(), sides(), sides(), rule_sets()).prop_map(
+        |(action, ip_version, protocols, source, destination, sets)| {
+            let mut rule = Rule { action, ip_version, source, destination, ..Rule::default() };
+            match protocols {
+                Protocols::Any => {}
+                Protocols::Only(only) => rule.protocol = Some(only),
+                Protocols::Not(not) => rule.not_protocol = Some(not),
+                Protocols::Both(only, not) => (rule.protocol, rule.not_protocol) = (Some(only), Some(not)),
+                Protocols::Icmp { number, code, negated } => {
+                    let name = if ip_version == Some(Family::V6) { NamedProtocol::Icmpv6 } else { NamedProtocol::Icmp };
+                    rule.protocol = Some(Protocol::Named(name));
+                    if negated {
+                        (rule.not_icmp_type, rule.not_icmp_code) = (number, code);
+                    } else {
+                        (rule.icmp_type, rule.icmp_code) = (number, code);
+                    }
+                }
+            }
+            // Ports need a protocol that has them; validation sees to it.
+            if !rule.protocol.is_some_and(Protocol::supports_ports) {
+                for side in [&mut rule.source, &mut rule.destination] {
+                    side.ports = [].into();
+                    side.not_ports = [].into();
+                }
+            }
+            (rule, sets)
+        },
+    )
+}
+
+fn rules(rules: Vec<(Rule, RuleSets)>) -> Rules {
+    let (rules, sets): (Vec<_>, Vec<_>) = rules.into_iter().unzip();
+    Rules::new(rules.into(), sets.into()).unwrap()
+}
+
+fn policy_rules() -> impl Strategy<Value = Rules> {
+    vec(any_rules(), 0..4).prop_map(rules)
+}
+
+fn policies() -> impl Strategy<Value = (PolicyKind, Policy)> {
+    let kinds = prop_oneof![
+        6 => Just(PolicyKind::GlobalNetworkPolicy), 1 => Just(PolicyKind::StagedGlobalNetworkPolicy)
+    ];
+    let selectors = select(vec!["all()", "has(a)"]);
+    (kinds, selectors, policy_rules(), policy_rules()).prop_map(|(kind, selector, inbound, outbound)| {
+        (kind, Policy { source: Arc::default(), selector: SelectorText::new(selector), inbound, outbound })
+    })
+}
+
+/// A tier: what it does at its end, and its policies with the directions that they govern.
+type DraftTier = (Option<TierDefaultAction>, Vec<((PolicyKind, Policy), bool, bool)>);
+
+fn tiers() -> impl Strategy<Value = DraftTier> {
+    let ends = prop_oneof![
+        2 => Just(Some(TierDefaultAction::Deny)), 2 => Just(Some(TierDefaultAction::Pass)), 1 => Just(None)
+    ];
+    (ends, vec((policies(), proptest::bool::weighted(0.8), proptest::bool::weighted(0.8)), 0..8))
+}
+
+fn packets() -> impl Strategy<Value = Packet> {
+    let payloads = prop_oneof![
+        8 => Just(6u8), 4 => Just(17), 2 => Just(132), 2 => Just(1), 1 => Just(47)
+    ];
+    families().prop_flat_map(move |family| {
+        (addresses(family), addresses(family), payloads.clone(), PORTS, PORTS).prop_map(
+            |(source, destination, protocol, first, second)| match protocol {
+                1 => Packet::icmp(
+                    source,
+                    destination,
+                    u8::try_from(first % 3).unwrap(),
+                    u8::try_from(second % 2).unwrap(),
+                ),
+                47 => Packet { source, destination, protocol, payload: Payload::Opaque },
+                _ => Packet::with_ports(protocol, (source, first), (destination, second)),
+            },
+        )
+    })
+}
+
+fn members() -> impl Strategy<Value = (Vec<Members>, Vec<Members>)> {
+    let protocols = select(vec![PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Sctp]);
+    let member = (families().prop_flat_map(addresses), protocols, PORTS)
+        .prop_map(|(address, protocol, port)| IpPortMember::new(address, protocol, port));
+    (
+        vec(vec(cidrs(), 0..6).prop_map(Members::Nets), NET_SETS.len()),
+        vec(vec(member, 20..120).prop_map(Members::IpPorts), PORT_SETS.len()),
+    )
+}
+
+/// Rules of profiles. None of them passes: behind profiles there is nothing to pass to, and the original's chains, which
+/// ours equal, then take a pass mark that an earlier tier has left for one of the profile's own.
+fn profile_rules() -> impl Strategy<Value = Rules> {
+    let deny_instead = |mut rule: (Rule, RuleSets)| {
+        if rule.0.action == RuleAction::NextTier {
+            rule.0.action = RuleAction::Deny;
+        }
+        rule
+    };
+    vec(any_rules().prop_map(deny_instead), 0..3).prop_map(rules)
+}
+
+pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
+    let profiles = vec((profile_rules(), profile_rules()), 0..3);
+    (members(), vec(tiers(), 0..4), profiles, vec(packets(), 12..13)).prop_map(|(members, tiers, profiles, packets)| {
+        let mut state = DesiredState::default();
+        let named = NET_SETS.into_iter().zip(members.0).chain(PORT_SETS.into_iter().zip(members.1));
+        state.ip_sets = named.map(|(id, members)| (id.into(), members)).collect();
+        let tiers: TierList =
+            tiers.into_iter().enumerate().map(|(number, tier)| finish_tier(number, tier, &mut state)).collect();
+        let mut names = Vec::new();
+        for (number, (inbound, outbound)) in profiles.into_iter().enumerate() {
+            let name = ProfileName::new(format!("profile{number}"));
+            state.profiles.insert(name.clone(), Arc::new(Profile { inbound, outbound }));
+            names.push(name);
+        }
+        add_endpoints(&mut state, &tiers, &names.into());
+        Scenario { state, packets }
+    })
+}
+
+fn finish_tier(number: usize, (default_action, policies): DraftTier, state: &mut DesiredState) -> TierPolicies {
+    let (mut ingress, mut egress) = (Vec::new(), Vec::new());
+    for (position, ((kind, policy), to, from)) in policies.into_iter().enumerate() {
+        let id = PolicyId::new(kind, "", format!("tier{number}.policy{position}"));
+        ingress.extend(to.then(|| id.clone()));
+        egress.extend(from.then(|| id.clone()));
+        state.policies.insert(id, Arc::new(policy));
+    }
+    let name = format!("tier{number}").as_str().into();
+    TierPolicies { name, default_action, ingress: ingress.into(), egress: egress.into() }
+}
+
+fn add_endpoints(state: &mut DesiredState, tiers: &TierList, profiles: &Arc<[ProfileName]>) {
+    for admin_state in [AdminState::Active, AdminState::Inactive] {
+        let endpoint = WorkloadEndpoint {
+            state: admin_state,
+            iface: Some(WORKLOAD_INTERFACE.into()),
+            profiles: Arc::clone(profiles),
+            ..WorkloadEndpoint::default()
+        };
+        let endpoint = WorkloadEndpointState { endpoint: Arc::new(endpoint), tiers: Arc::clone(tiers) };
+        state.workloads.insert(workload_id(admin_state), endpoint);
+    }
+    let endpoint =
+        HostEndpoint { iface: Some(HOST_INTERFACE.into()), profiles: Arc::clone(profiles), ..HostEndpoint::default() };
+    let host = HostEndpointState {
+        endpoint: Arc::new(endpoint),
+        tiers: Arc::clone(tiers),
+        untracked_tiers: Arc::clone(tiers),
+        pre_dnat_tiers: Arc::clone(tiers),
+        forward_tiers: Arc::clone(tiers),
+    };
+    state.hosts.insert(host_name(), host);
+}
