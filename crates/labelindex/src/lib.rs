@@ -1,4 +1,8 @@
-//! Incremental index of labelled items against selectors, and of IP set membership.
+//! Which labelled items match which selectors, kept up to date.
+//!
+//! [`MatchIndex`] answers for items and keyed selectors, such as a node's endpoints and the policies of the cluster;
+//! [`MemberIndex`] for items and IP sets, whose members are the networks or named ports of the items that a selector
+//! picks. Items have labels of their own and inherit those of their parents, which are profiles.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -18,6 +22,28 @@
 //! let matches = index.match_set(&"web-1").unwrap();
 //! assert_eq!(index.matches(matches).collect::<Vec<_>>(), [&"guard"]);
 //! ```
+//!
+//! # How it works
+//!
+//! A cluster has hundreds of thousands of items, but selectors can tell few kinds of them apart.
+//!
+//! - **Shapes.** Items share lists of label names (`shapes.rs`). Whether a label is there is a property of the shape.
+//! - **Visibility.** Values matter only for labels that some selector compares; those are visible (`facts.rs`). A label
+//!   becomes visible with the first comparison (`visibility.rs`), and until then its values are never looked at.
+//! - **Groups.** Items with the same shape, the same parents and the same visible values are one group (`groups.rs`). A
+//!   selector is evaluated once for a group, on any of its items.
+//! - **Facts.** `has(l)` and `l == v` are facts. Each selector is filed under the least crowded fact that it needs
+//!   (`selectors.rs`), so a new group is evaluated only with selectors that have a chance, and a new selector only
+//!   with the groups that have its rarest need (`matching.rs`).
+//! - **Settling.** Updates file; matching waits for [`MatchIndex::settle`] or [`MemberIndex::flush`]. Whatever came and
+//!   went in between costs nothing, and a thousand new selectors reveal their labels in one pass.
+//! - **Derived membership.** A set is a list of groups (`members/`). A new set is listed from there; for a set that was
+//!   emitted before, joins and departures are booked in a ledger, and compared at the flush.
+//! - **Overlap.** Only sets that hold a network, not just addresses, pay for suppressing what it covers.
+//!
+//! Items, groups, selectors and facts are numbers (`slab.rs`), and lists that refer to each other store positions, so
+//! that everything is removed in the time that it takes to add it. Tables keyed by what users write are hashed with a
+//! random seed; the results do not depend on it.
 #![forbid(unsafe_code)]
 
 mod facts;

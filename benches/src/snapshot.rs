@@ -1,0 +1,220 @@
+//! `benchInitialSnap`: a cluster's endpoints, and policies for tags or for network sets.
+
+use std::sync::Arc;
+
+use tortie_model::{
+    EntityMatch, Key, LabelInterner, Labels, NetworkSet, NetworkSetName, Policy, PolicyId, PolicyKind, Profile,
+    ProfileName, ProfileRules, Rule, RuleAction, SelectorText, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+};
+
+use crate::{Counts, LOCAL, REMOTE, Scenario, address};
+
+/// How much of what.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Snapshot {
+    /// Endpoints of another node.
+    pub remote: u32,
+    /// Endpoints of this node.
+    pub local: u32,
+    /// How many of these go in the end: all or none.
+    pub local_deletions: u32,
+    /// Policies about labels that endpoints have.
+    pub tag_policies: u32,
+    /// Network sets, and as many policies for them.
+    pub netsets: u32,
+}
+
+const NAMESPACES: u32 = 100;
+const RULES_PER_TAG_POLICY: u32 = 5;
+/// The sizes of network sets, in turn.
+const NETSET_SIZES: [u32; 10] = [1, 1, 1, 1, 2, 3, 4, 5, 100, 1000];
+/// The labels that an endpoint may have one of. Two stand here twice.
+const MARKERS: [&str; 31] = [
+    "FOO_BAR",
+    "FOO_BAR",
+    "BIFF_BOP",
+    "calico/FizzBuzz",
+    "calico/BoffBip",
+    "calico/Bazzle",
+    "calico/Razzle",
+    "calico/DoopDeeDoo",
+    "calico/SOME_LABEL",
+    "calico/BORED_NOW",
+    "MyMarkerLabel",
+    "xFOO_BAR",
+    "xBIFF_BOP",
+    "xcalico/FizzBuzz",
+    "xcalico/BoffBip",
+    "xcalico/Bazzle",
+    "xcalico/Razzle",
+    "xcalico/DoopDeeDoo",
+    "xcalico/SOME_LABEL",
+    "xcalico/BORED_NOW",
+    "yxMyMarkerLabel",
+    "yxFOO_BAR",
+    "yxBIFF_BOP",
+    "yxcalico/FizzBuzz",
+    "yxcalico/BoffBip",
+    "yxcalico/Bazzle",
+    "yxcalico/Razzle",
+    "yxcalico/DoopDeeDoo",
+    "yxcalico/SOME_LABEL",
+    "yxcalico/BORED_NOW",
+    "yxMyMarkerLabel",
+];
+const DISTINCT_MARKERS: usize = 29;
+
+/// Builds the scenario. The counts that it expects suppose that local endpoints have all tags.
+#[must_use]
+pub fn snapshot(size: &Snapshot) -> Scenario {
+    let mut endpoints = Endpoints::default();
+    let remote = endpoints.updates(size.remote, REMOTE);
+    let local = endpoints.updates(size.local, LOCAL);
+    let deletions = (0..size.local_deletions).map(|n| Update::delete(Key::WorkloadEndpoint(key(n, LOCAL))));
+    Scenario {
+        name: format!("{size:?}"),
+        deletions: deletions.collect(),
+        expected: expected(size),
+        feeds: vec![
+            ("policies", tag_policies(size.tag_policies)),
+            ("profiles", namespaces(&mut endpoints.interner)),
+            ("remote endpoints", remote),
+            ("network sets", netsets(size.netsets, &mut endpoints.interner)),
+            ("local endpoints", local),
+        ],
+        effort: None,
+        original: None,
+    }
+}
+
+fn expected(size: &Snapshot) -> Counts {
+    let profiles = size.local.min(NAMESPACES) as usize;
+    let [local, netsets, tag_policies] = [size.local, size.netsets, size.tag_policies].map(|n| n as usize);
+    let policies = tag_policies + netsets;
+    let sets = if size.tag_policies > 0 { DISTINCT_MARKERS } else { netsets };
+    let members = if size.tag_policies > 0 {
+        (size.remote + size.local) as usize
+    } else {
+        (0..size.netsets).map(|n| netset_size(n) as usize).sum()
+    };
+    // How many tag policies pick an endpoint with the marker of this seed.
+    let picked_by = |seed: u32| (0..size.tag_policies).filter(|&n| marker(n) == marker(seed)).count();
+    let picks: usize = (1..=size.local).map(|n| picked_by(size.remote + n)).sum();
+    let configuration = 3;
+    let sent = configuration + sets + policies + profiles + NAMESPACES as usize + local;
+    let removed = if size.local_deletions > 0 { sets + policies + profiles + local } else { 0 };
+    Counts {
+        messages: sent + removed,
+        sets,
+        members,
+        policies,
+        endpoints: local,
+        references: 2 * (picks + local * netsets),
+    }
+}
+
+fn marker(n: u32) -> &'static str {
+    MARKERS[n as usize % MARKERS.len()]
+}
+
+fn netset_size(n: u32) -> u32 {
+    NETSET_SIZES[n as usize % NETSET_SIZES.len()]
+}
+
+fn key(n: u32, host: &str) -> WorkloadEndpointKey {
+    WorkloadEndpointKey::new(host, "k8s", &format!("wep-{n}"), "eth0")
+}
+
+fn profile(namespace: u32) -> ProfileName {
+    ProfileName::new(format!("kns.namespace-{namespace}"))
+}
+
+/// Makes endpoints, counting on from one call to the next.
+struct Endpoints {
+    made: u32,
+    interner: LabelInterner,
+    profiles: Vec<Arc<[ProfileName]>>,
+}
+
+impl Default for Endpoints {
+    fn default() -> Self {
+        let profiles = (0..NAMESPACES).map(|namespace| [profile(namespace)].into()).collect();
+        Self { made: 0, interner: LabelInterner::new(), profiles }
+    }
+}
+
+impl Endpoints {
+    fn updates(&mut self, number: u32, host: &str) -> Vec<Update> {
+        let update = |n| Update::set(Key::WorkloadEndpoint(key(n, host)), self.endpoint(n));
+        (0..number).map(update).collect()
+    }
+
+    fn endpoint(&mut self, n: u32) -> Value {
+        self.made += 1;
+        Value::WorkloadEndpoint(Arc::new(WorkloadEndpoint {
+            // The original has none and does without validation.
+            iface: Some("cali".into()),
+            profiles: Arc::clone(&self.profiles[(n % NAMESPACES) as usize]),
+            ipv6_nets: [address(self.made)].into_iter().collect(),
+            labels: self.labels(self.made),
+            ..WorkloadEndpoint::default()
+        }))
+    }
+
+    fn labels(&mut self, seed: u32) -> Labels {
+        let shares = [10, 11, 20, 30, 40].map(|n| (format!("one-in-{n}"), format!("value-{}", seed % n)));
+        let marker = (marker(seed).to_owned(), "true".to_owned());
+        self.interner.labels(shares.into_iter().chain([marker])).expect("short values")
+    }
+}
+
+fn namespaces(interner: &mut LabelInterner) -> Vec<Update> {
+    let updates = |namespace| {
+        let labels = interner.labels([("pcns.projectcalico.org/name", format!("namespace-{namespace}"))]);
+        let value = Value::Profile(Profile { labels: labels.expect("short values") });
+        [
+            Update::set(Key::Profile(profile(namespace)), value),
+            Update::set(Key::ProfileRules(profile(namespace)), Value::ProfileRules(ProfileRules::default().into())),
+        ]
+    };
+    (0..NAMESPACES).flat_map(updates).collect()
+}
+
+fn tag_policies(number: u32) -> Vec<Update> {
+    let has = |n| format!("has({})", marker(n));
+    let update = |n| policy(format!("tag-pol-{n}"), has(n), (0..RULES_PER_TAG_POLICY).map(|i| has(n + i)));
+    (0..number).map(update).collect()
+}
+
+/// A policy that lets in what the selectors pick.
+fn policy(name: String, selector: String, sources: impl Iterator<Item = String>) -> Update {
+    let allow_from = |selector: String| Rule {
+        action: RuleAction::Allow,
+        source: EntityMatch { selector: Some(SelectorText::new(selector)), ..EntityMatch::default() },
+        ..Rule::default()
+    };
+    let policy = Policy {
+        selector: SelectorText::new(selector),
+        inbound: sources.map(allow_from).collect(),
+        ..Policy::default()
+    };
+    Update::set(Key::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)), Value::Policy(policy.into()))
+}
+
+fn netsets(number: u32, interner: &mut LabelInterner) -> Vec<Update> {
+    let mut addresses = (1..).map(address);
+    let updates = |n| {
+        let name = format!("network-set-{n}");
+        let set = NetworkSet {
+            nets: addresses.by_ref().take(netset_size(n) as usize).collect(),
+            labels: interner.labels([("network-set-name", &name)]).expect("short values"),
+            profiles: [].into(),
+        };
+        let source = format!("network-set-name == '{name}'");
+        [
+            Update::set(Key::NetworkSet(NetworkSetName::new(name)), Value::NetworkSet(set.into())),
+            policy(format!("network-set-pol-{n}"), "all()".into(), [source].into_iter()),
+        ]
+    };
+    (0..number).flat_map(updates).collect()
+}
