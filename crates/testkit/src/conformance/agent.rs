@@ -143,7 +143,9 @@ impl Agent for CommandAgent {
         let folder = manifests.path().display().to_string();
         let arguments =
             self.arguments.iter().map(|text| text.replace("{manifests}", &folder).replace("{node}", node.name));
-        let mut command = Command::new(&self.program);
+        // A relative path is relative to where this process is, not to the agent's folder; a bare name is looked up.
+        let program = std::fs::canonicalize(&self.program).unwrap_or_else(|_| self.program.clone());
+        let mut command = Command::new(program);
         command
             .args(arguments)
             // One lock for all nodes of this machine would make them wait for each other.

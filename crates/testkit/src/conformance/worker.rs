@@ -139,6 +139,7 @@ impl<'a> Worker<'a> {
         self.sites_built += 1;
         let folder = base.join(format!("worker{}-{}", self.number, self.sites_built));
         std::fs::create_dir_all(&folder)?;
+        let folder = folder.canonicalize()?;
         let options = LabOptions { node_side: self.options.agent.node_side() };
         let lab = Lab::new(&[], &options)?;
         let node = NodeUnderTest { name: NODE, namespace: lab.node(), folder: &folder };
