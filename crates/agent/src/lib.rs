@@ -8,5 +8,8 @@ pub mod config;
 pub mod exec;
 pub mod health;
 pub mod http;
+pub mod kernel;
 pub mod metrics;
+pub mod monitor;
+pub mod netlink;
 pub mod settings;

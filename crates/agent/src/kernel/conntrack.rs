@@ -1,0 +1,53 @@
+//! Forgetting connections, with the `conntrack` program (`felix/conntrack/conntrack.go`).
+
+use std::io;
+use std::net::IpAddr;
+
+use tortie_dataplane::KernelError;
+
+use crate::exec::{Finished, Job};
+
+/// The program fails at random now and then.
+const ATTEMPTS: usize = 4;
+
+/// Where a workload's address may be in a connection: as the one who opened it, or as the one who answers, after
+/// address translation.
+const DIRECTIONS: [&str; 2] = ["--orig-src", "--reply-src"];
+
+/// Forgets all connections that come from this address, or whose replies do. Tries both even if one fails.
+pub(super) fn flush(address: IpAddr, mut run: impl FnMut(&Job) -> io::Result<Finished>) -> Result<(), KernelError> {
+    let mut result = Ok(());
+    for direction in DIRECTIONS {
+        let job = job(address, direction);
+        let flushed = (1..=ATTEMPTS).find_map(|attempt| match run(&job) {
+            Ok(finished) if finished.status.success() || had_none(&finished) => Some(Ok(())),
+            Ok(finished) if attempt == ATTEMPTS => Some(Err(KernelError::Failed(format!(
+                "conntrack {}: {}: {}",
+                job.args.join(" "),
+                finished.status,
+                String::from_utf8_lossy(&finished.stderr).trim(),
+            )))),
+            Ok(_) => None,
+            Err(error) => Some(Err(KernelError::Failed(format!("conntrack: {error}")))),
+        });
+        result = result.and(flushed.unwrap_or(Ok(())));
+    }
+    result
+}
+
+fn job(address: IpAddr, direction: &str) -> Job {
+    let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
+    Job {
+        program: "conntrack".to_owned(),
+        args: ["--family", family, "--delete", direction, &address.to_string()].map(str::to_owned).to_vec(),
+        input: Vec::new(),
+    }
+}
+
+/// The program reports failure if there was nothing to delete.
+fn had_none(finished: &Finished) -> bool {
+    String::from_utf8_lossy(&finished.stderr).contains("0 flow entries")
+}
+
+#[cfg(test)]
+mod tests;

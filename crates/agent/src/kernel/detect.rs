@@ -1,0 +1,205 @@
+//! Which iptables is in use on this machine, and what it and the kernel can do.
+
+use std::path::Path;
+
+use tortie_dataplane::IptablesConfig;
+use tortie_iptables::{
+    Backend, BackendProbe, Features, MissingProgram, Programs, SweepFacts, Version, backend_to_sweep, detect_backend,
+};
+use tortie_model::Family;
+
+use crate::exec::{self, Job};
+
+/// What was found out about iptables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IptablesSetup {
+    /// The implementation to use.
+    pub backend: Backend,
+    /// The implementation that others seem to use. If it is not [`backend`](Self::backend), somebody chose wrongly.
+    pub detected: Backend,
+    /// Its programs for IPv4.
+    pub programs_v4: Programs,
+    /// Its programs for IPv6.
+    pub programs_v6: Programs,
+    /// What iptables and the kernel can do.
+    pub features: Features,
+    /// Where rules of an earlier run with the other implementation may have been left.
+    pub sweep: Vec<(Family, Backend)>,
+    /// Pieces of `FeatureDetectOverride` that mean nothing here.
+    pub unused_overrides: Vec<String>,
+}
+
+impl IptablesSetup {
+    /// Puts what was found out into a dataplane's configuration.
+    pub fn apply_to(&self, config: &mut IptablesConfig) {
+        config.backend = self.backend;
+        config.programs_v4 = self.programs_v4.clone();
+        config.programs_v6 = self.programs_v6.clone();
+        config.features = self.features;
+        config.sweep.clone_from(&self.sweep);
+    }
+}
+
+/// Why iptables cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DetectError {
+    /// Its programs are not installed.
+    #[error("iptables ({backend}) cannot be used: {missing}")]
+    Missing {
+        /// The implementation.
+        backend: Backend,
+        /// The programs.
+        missing: MissingProgram,
+    },
+}
+
+/// Finds out about iptables (`felix/environment/feature_detect_linux.go`).
+///
+/// `wanted` is `IptablesBackend` unless that is `Auto`; `families` are those that will be enforced in; `overrides` is
+/// `FeatureDetectOverride`, `Name=bool,…`. Runs the installed `iptables-save` programs; does not load the legacy modules
+/// into the kernel.
+///
+/// # Errors
+/// If the programs of a family are not installed.
+pub fn detect(wanted: Option<Backend>, families: &[Family], overrides: &str) -> Result<IptablesSetup, DetectError> {
+    let machine = Machine;
+    let detected = detect_in_use(&machine);
+    let backend = wanted.unwrap_or(detected);
+    let programs = |family| {
+        let found = Programs::find(backend, table_family(family), |program| machine.is_installed(program));
+        match found {
+            // What is not enforced in is never run.
+            Err(_) if !families.contains(&family) => Ok(Programs::specific(backend, table_family(family))),
+            found => found.map_err(|missing| DetectError::Missing { backend, missing }),
+        }
+    };
+    let kernel = std::fs::read_to_string("/proc/version").unwrap_or_default();
+    let iptables = machine.output("iptables", &["--version"]);
+    let mut features =
+        Features::detect(Version::find_in(&String::from_utf8_lossy(&iptables)), Version::find_in(&kernel));
+    let unused_overrides = features.apply_overrides(overrides).into_iter().map(str::to_owned).collect();
+    let sweep = families
+        .iter()
+        .filter_map(|&family| Some((family, backend_to_sweep(backend, sweep_facts(&machine, family))?)))
+        .collect();
+    Ok(IptablesSetup {
+        backend,
+        detected,
+        programs_v4: programs(Family::V4)?,
+        programs_v6: programs(Family::V6)?,
+        features,
+        sweep,
+        unused_overrides,
+    })
+}
+
+/// What detection asks of a machine.
+trait Probed {
+    fn is_installed(&self, program: &str) -> bool;
+    /// Whether the legacy modules are loaded.
+    fn has_legacy_tables(&self, family: Family) -> bool;
+    /// What programs write to their standard output; nothing if they fail.
+    fn outputs(&self, programs: &[(String, &[&str])]) -> Vec<Vec<u8>>;
+}
+
+/// The machine that this process runs on.
+struct Machine;
+
+impl Machine {
+    fn output(&self, program: &str, args: &[&str]) -> Vec<u8> {
+        self.outputs(&[(program.to_owned(), args)]).pop().unwrap_or_default()
+    }
+}
+
+impl Probed for Machine {
+    fn is_installed(&self, program: &str) -> bool {
+        exec::is_installed(program)
+    }
+
+    fn has_legacy_tables(&self, family: Family) -> bool {
+        Path::new(match family {
+            Family::V4 => "/proc/net/ip_tables_names",
+            Family::V6 => "/proc/net/ip6_tables_names",
+        })
+        .exists()
+    }
+
+    fn outputs(&self, programs: &[(String, &[&str])]) -> Vec<Vec<u8>> {
+        let jobs: Vec<Job> = programs
+            .iter()
+            .map(|(program, args)| Job {
+                program: program.clone(),
+                args: args.iter().map(|&arg| arg.to_owned()).collect(),
+                input: Vec::new(),
+            })
+            .collect();
+        let stdout = |result: std::io::Result<exec::Finished>| {
+            result.ok().filter(|finished| finished.status.success()).map(|finished| finished.stdout)
+        };
+        exec::run_all(&jobs).into_iter().map(|result| stdout(result).unwrap_or_default()).collect()
+    }
+}
+
+/// The save programs of an implementation for IPv4 and IPv6, those left out that must not be run.
+fn save_programs(machine: &impl Probed, backend: Backend) -> [Option<String>; 2] {
+    Family::ALL.map(|family| {
+        // Listing legacy tables would load their modules.
+        if backend == Backend::Legacy && !machine.has_legacy_tables(family) {
+            return None;
+        }
+        Programs::find(backend, table_family(family), |program| machine.is_installed(program))
+            .ok()
+            .map(|programs| programs.save)
+    })
+}
+
+/// Output of the save programs of both implementations, nft first.
+fn listings(machine: &impl Probed, args: &'static [&'static str]) -> [[Vec<u8>; 2]; 2] {
+    let programs = [Backend::Nft, Backend::Legacy].map(|backend| save_programs(machine, backend));
+    let run: Vec<_> = programs.iter().flatten().flatten().map(|program| (program.clone(), args)).collect();
+    let mut outputs = machine.outputs(&run).into_iter();
+    programs.map(|backend| backend.map(|program| program.and_then(|_| outputs.next()).unwrap_or_default()))
+}
+
+fn detect_in_use(machine: &impl Probed) -> Backend {
+    let [nft_mangle, legacy_mangle] = listings(machine, &["-t", "mangle"]);
+    let nft_mangle = nft_mangle.each_ref().map(Vec::as_slice);
+    let legacy_mangle = legacy_mangle.each_ref().map(Vec::as_slice);
+    let probe = BackendProbe { nft_mangle, legacy_mangle, ..BackendProbe::default() };
+    // All rules of a node may be many: they are listed only if the answer depends on how many there are.
+    let one_rule: [&[u8]; 2] = [b"-", b""];
+    let if_nft_had_more = detect_backend(&BackendProbe { nft_all: one_rule, ..probe });
+    let if_legacy_had_more = detect_backend(&BackendProbe { legacy_all: one_rule, ..probe });
+    if if_nft_had_more == if_legacy_had_more {
+        return if_nft_had_more;
+    }
+    let [nft_all, legacy_all] = listings(machine, &[]);
+    detect_backend(&BackendProbe {
+        nft_all: nft_all.each_ref().map(Vec::as_slice),
+        legacy_all: legacy_all.each_ref().map(Vec::as_slice),
+        ..probe
+    })
+}
+
+fn sweep_facts(machine: &impl Probed, family: Family) -> SweepFacts {
+    let has_both = |backend| {
+        let Programs { save, restore } = Programs::specific(backend, table_family(family));
+        machine.is_installed(&save) && machine.is_installed(&restore)
+    };
+    SweepFacts {
+        legacy_programs: has_both(Backend::Legacy),
+        nft_programs: has_both(Backend::Nft),
+        legacy_modules_loaded: machine.has_legacy_tables(family),
+    }
+}
+
+const fn table_family(family: Family) -> tortie_iptables::Family {
+    match family {
+        Family::V4 => tortie_iptables::Family::V4,
+        Family::V6 => tortie_iptables::Family::V6,
+    }
+}
+
+#[cfg(test)]
+mod tests;

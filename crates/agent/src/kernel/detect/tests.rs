@@ -1,0 +1,108 @@
+use std::cell::RefCell;
+
+use tortie_iptables::Backend;
+use tortie_model::Family;
+
+use super::{Probed, detect_in_use, save_programs, sweep_facts};
+
+/// A machine with these programs, and what they print for these arguments.
+#[derive(Default)]
+struct Fake {
+    legacy_tables: bool,
+    installed: Vec<&'static str>,
+    prints: Vec<(&'static str, &'static str)>,
+    ran: RefCell<Vec<String>>,
+}
+
+impl Probed for Fake {
+    fn is_installed(&self, program: &str) -> bool {
+        self.installed.contains(&program)
+    }
+
+    fn has_legacy_tables(&self, _family: Family) -> bool {
+        self.legacy_tables
+    }
+
+    fn outputs(&self, programs: &[(String, &[&str])]) -> Vec<Vec<u8>> {
+        let commands = programs.iter().map(|(program, args)| [&[program.as_str()], *args].concat().join(" "));
+        let print = |command: String| {
+            let text = self.prints.iter().find(|(of, _)| *of == command).map_or("", |(_, text)| *text);
+            self.ran.borrow_mut().push(command);
+            text.as_bytes().to_vec()
+        };
+        commands.map(print).collect()
+    }
+}
+
+const ALL: [&str; 8] = [
+    "iptables-nft-save",
+    "iptables-nft-restore",
+    "ip6tables-nft-save",
+    "ip6tables-nft-restore",
+    "iptables-legacy-save",
+    "iptables-legacy-restore",
+    "ip6tables-legacy-save",
+    "ip6tables-legacy-restore",
+];
+
+fn machine(legacy_tables: bool, prints: &[(&'static str, &'static str)]) -> Fake {
+    Fake { legacy_tables, installed: ALL.to_vec(), prints: prints.to_vec(), ran: RefCell::default() }
+}
+
+#[test]
+fn the_kubelets_hint_decides_without_a_full_listing() {
+    let machine = machine(true, &[("ip6tables-nft-save -t mangle", ":KUBE-IPTABLES-HINT - [0:0]\n")]);
+    assert_eq!(detect_in_use(&machine), Backend::Nft);
+    assert_eq!(
+        *machine.ran.borrow(),
+        [
+            "iptables-nft-save -t mangle",
+            "ip6tables-nft-save -t mangle",
+            "iptables-legacy-save -t mangle",
+            "ip6tables-legacy-save -t mangle",
+        ]
+    );
+}
+
+#[test]
+fn a_hint_in_legacy_tables_beats_more_rules_in_nft() {
+    let machine = machine(
+        true,
+        &[
+            ("iptables-legacy-save -t mangle", ":KUBE-KUBELET-CANARY - [0:0]\n"),
+            ("iptables-nft-save", "-A INPUT -j ACCEPT\n-A INPUT -j ACCEPT\n"),
+        ],
+    );
+    assert_eq!(detect_in_use(&machine), Backend::Legacy);
+}
+
+#[test]
+fn without_a_hint_rules_are_counted() {
+    let nft = ("iptables-nft-save", "*filter\n-A INPUT -j ACCEPT\n-A INPUT -j ACCEPT\n");
+    let legacy = ("ip6tables-legacy-save", "*filter\n-A INPUT -j ACCEPT\n");
+    assert_eq!(detect_in_use(&machine(true, &[nft, legacy])), Backend::Nft);
+    assert_eq!(detect_in_use(&machine(true, &[legacy])), Backend::Legacy);
+    assert_eq!(detect_in_use(&machine(true, &[])), Backend::Legacy);
+}
+
+#[test]
+fn legacy_modules_are_not_loaded_by_looking() {
+    let machine = machine(false, &[("iptables-nft-save", "-A INPUT -j ACCEPT\n")]);
+    assert_eq!(detect_in_use(&machine), Backend::Nft);
+    assert!(machine.ran.borrow().iter().all(|command| !command.contains("legacy")));
+}
+
+#[test]
+fn general_programs_stand_in_for_those_that_are_not_installed() {
+    let machine = Fake { installed: vec!["iptables-save", "iptables-restore"], ..Fake::default() };
+    assert_eq!(save_programs(&machine, Backend::Nft), [Some("iptables-save".to_owned()), None]);
+}
+
+#[test]
+fn sweeping_needs_programs_of_both_implementations() {
+    let facts = sweep_facts(&machine(true, &[]), Family::V6);
+    assert!(facts.legacy_programs && facts.nft_programs && facts.legacy_modules_loaded);
+    let machine = Fake { installed: ALL[..5].to_vec(), ..Fake::default() };
+    let facts = sweep_facts(&machine, Family::V4);
+    assert!(!facts.legacy_programs && facts.nft_programs && !facts.legacy_modules_loaded);
+}

@@ -1,0 +1,141 @@
+//! The Linux kernel as the dataplane sees it: [`LinuxKernel`], and what [`detect`] finds out about iptables before a
+//! dataplane is set up.
+
+mod conntrack;
+mod detect;
+mod sysctl;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tortie_dataplane::{
+    CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, Route, RouteChange, SysctlPath,
+};
+use tortie_model::Family;
+
+pub use detect::{DetectError, IptablesSetup, detect};
+
+use crate::exec::{self, Finished, Job};
+use crate::netlink::{Netlink, NetlinkError};
+use sysctl::SysctlTree;
+
+/// The kernel behind the network namespace of the thread that uses it.
+///
+/// ```no_run
+/// use tortie_agent::kernel::LinuxKernel;
+/// use tortie_dataplane::Kernel;
+/// use tortie_model::Family;
+///
+/// let mut kernel = LinuxKernel::new(std::time::Duration::from_secs(10));
+/// for route in kernel.routes(Family::V4)? {
+///     println!("{} by interface {:?}", route.key.destination, route.target.interface);
+/// }
+/// # Ok::<(), tortie_dataplane::KernelError>(())
+/// ```
+#[derive(Debug)]
+pub struct LinuxKernel {
+    started: Instant,
+    netlink_timeout: Duration,
+    /// Opened when needed, and again after anything but a refusal.
+    netlink: Option<Netlink>,
+    sysctls: SysctlTree,
+}
+
+impl LinuxKernel {
+    /// Opens nothing yet. The kernel must answer within `netlink_timeout` (`NetlinkTimeoutSecs`).
+    #[must_use]
+    pub fn new(netlink_timeout: Duration) -> Self {
+        Self {
+            started: Instant::now(),
+            netlink_timeout,
+            netlink: None,
+            sysctls: SysctlTree::new(PathBuf::from("/proc/sys")),
+        }
+    }
+
+    fn with_netlink<T>(&mut self, ask: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError>) -> Result<T, KernelError> {
+        let mut netlink = match self.netlink.take() {
+            Some(netlink) => netlink,
+            None => Netlink::open(self.netlink_timeout).map_err(kernel_error)?,
+        };
+        let result = ask(&mut netlink);
+        // After a refusal the socket is as good as before; after anything else answers may still be on their way.
+        if matches!(result, Ok(_) | Err(NetlinkError::Refused { .. })) {
+            self.netlink = Some(netlink);
+        }
+        result.map_err(kernel_error)
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "an error is used up where it becomes another")]
+fn kernel_error(error: NetlinkError) -> KernelError {
+    if error.is_not_found() {
+        KernelError::NotFound
+    } else if error.is_link_down() {
+        KernelError::LinkDown
+    } else {
+        KernelError::Failed(error.to_string())
+    }
+}
+
+impl Kernel for LinuxKernel {
+    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+        let jobs: Vec<Job> = commands
+            .into_iter()
+            .map(|KernelCommand { program, args, input }| Job { program, args, input: input.into_bytes() })
+            .collect();
+        exec::run_all(&jobs).into_iter().map(outcome).collect()
+    }
+
+    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
+        self.with_netlink(|netlink| netlink.routes(family))
+    }
+
+    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
+        self.with_netlink(|netlink| netlink.change_route(change))
+    }
+
+    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
+        self.with_netlink(Netlink::neighbours)
+    }
+
+    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
+        self.with_netlink(|netlink| netlink.set_neighbour(neighbour))
+    }
+
+    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
+        self.sysctls.read(path)
+    }
+
+    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
+        self.sysctls.write(path, value)
+    }
+
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        conntrack::flush(address, exec::run)
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        thread::sleep(duration);
+    }
+
+    fn now(&mut self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+fn outcome(result: std::io::Result<Finished>) -> CommandOutcome {
+    match result {
+        Err(error) => CommandOutcome::not_run(error.to_string()),
+        Ok(Finished { status, stdout, stderr }) => CommandOutcome {
+            status: status.code().map_or(CommandStatus::Signal, CommandStatus::Code),
+            stdout,
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

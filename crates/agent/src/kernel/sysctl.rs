@@ -1,0 +1,55 @@
+//! Kernel settings as files.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use tortie_dataplane::{KernelError, SysctlPath};
+
+/// A tree of settings like `/proc/sys`.
+#[derive(Debug)]
+pub(super) struct SysctlTree {
+    root: PathBuf,
+}
+
+impl SysctlTree {
+    pub(super) const fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// The value without the line end.
+    pub(super) fn read(&self, path: &SysctlPath) -> Result<String, KernelError> {
+        let mut value = fs::read_to_string(self.file(path)).map_err(|error| kernel_error(&error))?;
+        value.truncate(value.trim_end_matches('\n').len());
+        Ok(value)
+    }
+
+    /// Writes an existing setting, in one piece; does nothing if it has the value already.
+    pub(super) fn write(&self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
+        // Some settings may be written but not read; that is no reason not to write them.
+        if self.read(path).is_ok_and(|current| current == value) {
+            return Ok(());
+        }
+        let mut file = OpenOptions::new().write(true).open(self.file(path)).map_err(|error| kernel_error(&error))?;
+        match file.write(value.as_bytes()) {
+            Ok(length) if length == value.len() => Ok(()),
+            Ok(length) => Err(KernelError::Failed(format!("took {length} of {} bytes", value.len()))),
+            Err(error) => Err(kernel_error(&error)),
+        }
+    }
+
+    fn file(&self, path: &SysctlPath) -> PathBuf {
+        self.root.join(path.as_str())
+    }
+}
+
+fn kernel_error(error: &io::Error) -> KernelError {
+    match error.kind() {
+        // The directory of an interface goes with the interface.
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => KernelError::NotFound,
+        _ => KernelError::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! Holding back what may be half of a flap (`felix/ifacemonitor/update_filter.go`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::netlink::Notice;
+
+/// How long bad news is held back.
+pub const FLAP_DAMPING: Duration = Duration::from_millis(100);
+
+/// The changes that are held back, in order for each link.
+///
+/// Some DHCP clients take the address away for a moment when they renew its lease; what the policy does must not
+/// follow that.
+#[derive(Debug, Default)]
+pub(super) struct Damper {
+    held: BTreeMap<u32, VecDeque<Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    until: Duration,
+    notice: Notice,
+}
+
+impl Damper {
+    /// Returns a change that counts at once; keeps it otherwise.
+    pub(super) fn hold(&mut self, notice: Notice, now: Duration) -> Option<Notice> {
+        let index = index_of(&notice);
+        let is_good_news = match &notice {
+            Notice::Link(link) => link.is_running,
+            Notice::LinkGone { .. } => false,
+            Notice::Address { is_present, .. } => *is_present,
+        };
+        if is_good_news && !self.holds(index) {
+            return Some(notice);
+        }
+        let queue = self.held.entry(index).or_default();
+        if let Notice::Address { address: new, .. } = &notice {
+            queue.retain(|held| !matches!(&held.notice, Notice::Address { address, .. } if address == new));
+        }
+        let until = if is_good_news { now } else { now + FLAP_DAMPING };
+        queue.push_back(Held { until, notice });
+        None
+    }
+
+    /// Whether something is held back for a link.
+    pub(super) fn holds(&self, index: u32) -> bool {
+        self.held.contains_key(&index)
+    }
+
+    /// What has been held back long enough, and what waits behind it.
+    pub(super) fn release(&mut self, now: Duration) -> Vec<Notice> {
+        let mut released = Vec::new();
+        self.held.retain(|_, queue| {
+            let ready = queue.iter().take_while(|held| held.until <= now).count();
+            released.extend(queue.drain(..ready).map(|held| held.notice));
+            !queue.is_empty()
+        });
+        released
+    }
+
+    /// When the next change is released.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.held.values().filter_map(|queue| queue.front()).map(|held| held.until).min()
+    }
+}
+
+const fn index_of(notice: &Notice) -> u32 {
+    match notice {
+        Notice::Link(link) => link.index,
+        Notice::LinkGone { index } => *index,
+        Notice::Address { interface, .. } => *interface,
+    }
+}

@@ -1,0 +1,207 @@
+//! Watching the network interfaces of this network namespace.
+//!
+//! [`Monitor`] is the state machine; [`spawn`] runs it on a thread that listens to the kernel:
+//!
+//! ```no_run
+//! use std::sync::mpsc;
+//! use tortie_agent::monitor::{self, MonitorConfig, MonitorEvent};
+//!
+//! let (sender, events) = mpsc::sync_channel::<MonitorEvent>(100);
+//! let monitor = monitor::spawn(MonitorConfig::default(), sender)?;
+//! for event in events {
+//!     match event {
+//!         MonitorEvent::Link(event) => println!("{event:?}"),
+//!         MonitorEvent::InSync => println!("these are all"),
+//!         MonitorEvent::Failed(error) => eprintln!("{error}; trying again"),
+//!     }
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod damping;
+mod state;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use regex::Regex;
+use tortie_dataplane::LinkEvent;
+
+pub use damping::FLAP_DAMPING;
+pub use state::Monitor;
+
+use crate::netlink::{Netlink, NetlinkError, Subscription};
+
+/// How long the thread sleeps at most, and so how soon it notices that it is to stop.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// How long the thread waits before it tries again after it could not listen or list.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// How interfaces are watched.
+#[derive(Clone, Debug)]
+pub struct MonitorConfig {
+    /// Interfaces whose addresses are of no interest, `InterfaceExclude`.
+    pub excluded: Vec<Regex>,
+    /// How often all links are listed in case something was missed, `InterfaceRefreshInterval`; never if `None`.
+    pub resync_interval: Option<Duration>,
+    /// How long the kernel may take to answer, `NetlinkTimeoutSecs`.
+    pub netlink_timeout: Duration,
+}
+
+impl Default for MonitorConfig {
+    fn default() -> Self {
+        Self {
+            excluded: Vec::new(),
+            resync_interval: Some(Duration::from_secs(90)),
+            netlink_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What the monitor reports.
+#[derive(Debug)]
+pub enum MonitorEvent {
+    /// An interface changed.
+    Link(LinkEvent),
+    /// All interfaces that exist have been reported. Sent after every time that the monitor had to begin anew.
+    InSync,
+    /// The monitor could not listen to the kernel or list what exists; it begins anew in a moment.
+    Failed(NetlinkError),
+}
+
+/// A running monitor. It stops when this is dropped or the receiver is.
+#[derive(Debug)]
+pub struct MonitorThread {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MonitorThread {
+    /// Whether the thread still runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for MonitorThread {
+    fn drop(&mut self) {
+        // It may sit in `send` until the receiver goes, so there is no waiting for it.
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Starts a thread that watches the interfaces of the caller's network namespace. What it reports is converted to the
+/// receiver's own type, so that it may share a channel with others.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn spawn<E>(config: MonitorConfig, events: SyncSender<E>) -> io::Result<MonitorThread>
+where
+    E: From<MonitorEvent> + Send + 'static,
+{
+    let stop = Arc::new(AtomicBool::new(false));
+    let watcher = Watcher { config, events, stop: Arc::clone(&stop), started: Instant::now() };
+    let thread = thread::Builder::new().name("interfaces".to_owned()).spawn(move || watcher.run())?;
+    Ok(MonitorThread { stop, thread: Some(thread) })
+}
+
+struct Watcher<E> {
+    config: MonitorConfig,
+    events: SyncSender<E>,
+    stop: Arc<AtomicBool>,
+    started: Instant,
+}
+
+/// Why a watch ended.
+enum End {
+    /// Nobody listens any more.
+    Stop,
+    /// Changes may have been missed.
+    Lost(NetlinkError),
+}
+
+impl From<NetlinkError> for End {
+    fn from(error: NetlinkError) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl<E: From<MonitorEvent>> Watcher<E> {
+    fn run(self) {
+        let mut monitor = Monitor::new(self.config.excluded.clone());
+        // What is known survives a new beginning, so that only what changed meanwhile is reported.
+        while let Err(End::Lost(error)) = self.watch(&mut monitor) {
+            if matches!(error, NetlinkError::Overflow) {
+                tracing::info!("Changes of interfaces came faster than they were read; listing all anew");
+                continue;
+            }
+            tracing::warn!(%error, "Cannot watch the interfaces; trying again");
+            if self.send(MonitorEvent::Failed(error)).is_err() {
+                return;
+            }
+            thread::sleep(RETRY_DELAY);
+        }
+    }
+
+    /// Listens until something goes wrong. Never returns `Ok`.
+    fn watch(&self, monitor: &mut Monitor) -> Result<std::convert::Infallible, End> {
+        // First listen, then list: nothing that happens between the two is missed.
+        let mut subscription = Subscription::open()?;
+        let mut netlink = Netlink::open(self.config.netlink_timeout)?;
+        monitor.forget_held();
+        self.resync(monitor, &mut netlink)?;
+        self.send(MonitorEvent::InSync)?;
+        let mut next_resync = self.config.resync_interval.map(|interval| self.now() + interval);
+        loop {
+            let deadline = [monitor.next_deadline(), next_resync].into_iter().flatten().min();
+            let wait = deadline.map_or(LONGEST_WAIT, |deadline| deadline.saturating_sub(self.now()).min(LONGEST_WAIT));
+            let notices = subscription.receive(wait)?;
+            let now = self.now();
+            for notice in notices {
+                monitor.on_notice(notice, now);
+            }
+            monitor.advance(now);
+            let stale = monitor.take_stale();
+            if !stale.is_empty() {
+                let mut addresses = netlink.local_addresses()?;
+                for index in stale {
+                    monitor.on_addresses(index, addresses.remove(&index).unwrap_or_default());
+                }
+            }
+            self.report(monitor)?;
+            if let Some(interval) = self.config.resync_interval
+                && next_resync.is_some_and(|at| at <= now)
+            {
+                self.resync(monitor, &mut netlink)?;
+                next_resync = Some(now + interval);
+            }
+        }
+    }
+
+    fn resync(&self, monitor: &mut Monitor, netlink: &mut Netlink) -> Result<(), End> {
+        let links = netlink.links()?;
+        monitor.resync(links, netlink.local_addresses()?);
+        self.report(monitor)
+    }
+
+    fn report(&self, monitor: &mut Monitor) -> Result<(), End> {
+        monitor.take_events().into_iter().try_for_each(|event| self.send(MonitorEvent::Link(event)))?;
+        if self.stop.load(Ordering::Relaxed) { Err(End::Stop) } else { Ok(()) }
+    }
+
+    fn send(&self, event: MonitorEvent) -> Result<(), End> {
+        self.events.send(event.into()).map_err(|_| End::Stop)
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

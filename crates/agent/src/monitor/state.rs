@@ -1,0 +1,202 @@
+//! What the monitor knows, and what it has told; no sockets, no clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use regex::Regex;
+use tortie_dataplane::LinkEvent;
+use tortie_model::IfaceName;
+
+use super::damping::Damper;
+use crate::netlink::{LinkState, Notice};
+
+/// Turns what the kernel tells of links and addresses into [`LinkEvent`]s, as `felix/ifacemonitor` does.
+///
+/// Events depend on what is known only: an interface is reported if exactly one link has its name, and only what
+/// differs from what was last reported is. So a rename is one interface that goes and another that comes, and a link
+/// that takes the name of one whose end has not been heard of yet stays unreported until then.
+#[derive(Debug, Default)]
+pub struct Monitor {
+    excluded: Vec<Regex>,
+    damper: Damper,
+    links: BTreeMap<u32, Link>,
+    indices: BTreeMap<IfaceName, BTreeSet<u32>>,
+    told: BTreeMap<IfaceName, Told>,
+    /// Links whose addresses must be read again.
+    stale: BTreeSet<u32>,
+    events: Vec<LinkEvent>,
+}
+
+/// A link that exists.
+#[derive(Debug)]
+struct Link {
+    name: IfaceName,
+    is_running: bool,
+    /// `None` until they are read.
+    addresses: Option<BTreeSet<IpAddr>>,
+}
+
+/// What was reported of a name.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    index: u32,
+    is_up: bool,
+    addresses: Option<BTreeSet<IpAddr>>,
+}
+
+impl Monitor {
+    /// A monitor that knows of no link. Addresses of interfaces whose names match one of `excluded`
+    /// (`InterfaceExclude`) are not reported.
+    #[must_use]
+    pub fn new(excluded: Vec<Regex>) -> Self {
+        Self { excluded, ..Self::default() }
+    }
+
+    /// Takes a change. It counts at once, unless it is held back because it may be half of a flap, or follows one that
+    /// is.
+    pub(crate) fn on_notice(&mut self, notice: Notice, now: Duration) {
+        if let Some(notice) = self.damper.hold(notice, now) {
+            self.take(notice);
+        }
+    }
+
+    /// Lets changes count that have been held back long enough.
+    pub fn advance(&mut self, now: Duration) {
+        for notice in self.damper.release(now) {
+            self.take(notice);
+        }
+    }
+
+    /// When [`advance`](Self::advance) has something to do, if nothing changes.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.damper.next_deadline()
+    }
+
+    /// Takes a complete list of the links and addresses. Links about which something is held back stay as they are
+    /// until that counts.
+    pub fn resync(&mut self, links: Vec<LinkState>, mut addresses: BTreeMap<u32, BTreeSet<IpAddr>>) {
+        let listed: BTreeSet<u32> = links.iter().map(|link| link.index).collect();
+        let gone: Vec<u32> = self.links.keys().copied().filter(|index| !listed.contains(index)).collect();
+        for index in gone {
+            if !self.damper.holds(index) {
+                self.remove(index);
+            }
+        }
+        for link in links {
+            let index = link.index;
+            if !self.damper.holds(index) {
+                self.store(link);
+                self.on_addresses(index, addresses.remove(&index).unwrap_or_default());
+            }
+        }
+    }
+
+    /// Forgets what is held back, because changes were lost; [`resync`](Self::resync) must follow.
+    pub fn forget_held(&mut self) {
+        self.damper = Damper::default();
+    }
+
+    /// The links whose addresses must be read again, as of now. The kernel does not tell of all that vanish when a link
+    /// goes down.
+    #[must_use]
+    pub fn take_stale(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// Takes all addresses of a link.
+    pub fn on_addresses(&mut self, index: u32, addresses: BTreeSet<IpAddr>) {
+        self.stale.remove(&index);
+        let Some(link) = self.links.get_mut(&index) else { return };
+        link.addresses = Some(addresses);
+        let name = link.name.clone();
+        self.settle(&name);
+    }
+
+    /// What is to be reported.
+    #[must_use]
+    pub fn take_events(&mut self) -> Vec<LinkEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn take(&mut self, notice: Notice) {
+        match notice {
+            Notice::Link(link) => {
+                self.stale.insert(link.index);
+                self.store(link);
+            }
+            Notice::LinkGone { index } => self.remove(index),
+            Notice::Address { interface, address, is_present } => {
+                // If they are not known yet, all are about to be read.
+                let Some(link) = self.links.get_mut(&interface) else { return };
+                let Some(addresses) = &mut link.addresses else { return };
+                let is_news = if is_present { addresses.insert(address) } else { addresses.remove(&address) };
+                if is_news {
+                    let name = link.name.clone();
+                    self.settle(&name);
+                }
+            }
+        }
+    }
+
+    fn store(&mut self, link: LinkState) {
+        let LinkState { index, name, is_running } = link;
+        if self.links.get(&index).is_some_and(|known| known.name != name) {
+            self.remove(index);
+            self.stale.insert(index);
+        }
+        let known = self.links.entry(index).or_insert_with(|| Link { name: name.clone(), is_running, addresses: None });
+        known.is_running = is_running;
+        self.indices.entry(name.clone()).or_default().insert(index);
+        self.settle(&name);
+    }
+
+    fn remove(&mut self, index: u32) {
+        self.stale.remove(&index);
+        let Some(link) = self.links.remove(&index) else { return };
+        if let Some(indices) = self.indices.get_mut(&link.name) {
+            indices.remove(&index);
+            if indices.is_empty() {
+                self.indices.remove(&link.name);
+            }
+        }
+        self.settle(&link.name);
+    }
+
+    /// Reports what is different now of a name.
+    fn settle(&mut self, name: &IfaceName) {
+        let Some(indices) = self.indices.get(name) else {
+            if self.told.remove(name).is_some() {
+                self.events.push(LinkEvent::Gone { name: name.clone() });
+            }
+            return;
+        };
+        // Until one is left there is no telling which of them the name means.
+        let [index] = indices.iter().copied().collect::<Vec<_>>()[..] else { return };
+        let Some(link) = self.links.get(&index) else { return };
+        let is_excluded = || self.excluded.iter().any(|pattern| pattern.is_match(name.as_str()));
+
+        let told = self.told.get(name);
+        if told.is_none_or(|told| (told.index, told.is_up) != (index, link.is_running)) {
+            let name = name.clone();
+            self.events.push(if link.is_running {
+                LinkEvent::Up { name, index }
+            } else {
+                LinkEvent::Down { name, index }
+            });
+        }
+        let told_addresses = told.and_then(|told| told.addresses.as_ref());
+        let addresses = match &link.addresses {
+            Some(addresses) if told_addresses != Some(addresses) && !is_excluded() => {
+                self.events.push(LinkEvent::Addresses { name: name.clone(), addresses: addresses.clone() });
+                Some(addresses.clone())
+            }
+            _ => told_addresses.cloned(),
+        };
+        self.told.insert(name.clone(), Told { index, is_up: link.is_running, addresses });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! What can go wrong on a netlink socket.
+
+use std::io;
+
+use rustix::io::Errno;
+
+/// Why a netlink request failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetlinkError {
+    /// The socket cannot be made, set up, written or read.
+    #[error("netlink socket: {what}: {source}")]
+    Socket {
+        /// What was being done.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel lost messages for this socket because they were not read in time (`ENOBUFS`).
+    #[error("netlink socket: messages were lost")]
+    Overflow,
+    /// No answer came in time.
+    #[error("{what}: no answer from the kernel")]
+    Timeout {
+        /// What was asked.
+        what: &'static str,
+    },
+    /// The kernel refused.
+    #[error("{what}: {errno}{}{detail}", if .detail.is_empty() { "" } else { ": " })]
+    Refused {
+        /// What was asked.
+        what: &'static str,
+        /// The kernel's reason.
+        errno: Errno,
+        /// The kernel's own words, often none.
+        detail: String,
+    },
+    /// What is listed kept changing while it was listed.
+    #[error("{what}: changed at every attempt to list it")]
+    Interrupted {
+        /// What was listed.
+        what: &'static str,
+    },
+    /// The kernel sent what cannot be understood.
+    #[error("cannot understand the kernel's {what}")]
+    Malformed {
+        /// What it was to be.
+        what: &'static str,
+    },
+}
+
+impl NetlinkError {
+    pub(super) fn from_io(what: &'static str, source: io::Error) -> Self {
+        if source.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) {
+            return Self::Overflow;
+        }
+        match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout { what },
+            _ => Self::Socket { what, source },
+        }
+    }
+
+    /// The kernel's reason, if it refused.
+    #[must_use]
+    pub const fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Refused { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// Whether the object that the request is about is not there.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self.errno(), Some(Errno::NOENT | Errno::SRCH | Errno::NODEV))
+    }
+
+    /// Whether the interface that the request is about is down.
+    #[must_use]
+    pub fn is_link_down(&self) -> bool {
+        self.errno() == Some(Errno::NETDOWN)
+    }
+
+    pub(super) fn is_unsupported_family(&self) -> bool {
+        matches!(self.errno(), Some(Errno::AFNOSUPPORT | Errno::OPNOTSUPP))
+    }
+
+    /// Whether another attempt to list may succeed.
+    pub(super) fn is_worth_another_dump(&self) -> bool {
+        matches!(self, Self::Interrupted { .. } | Self::Overflow) || self.errno() == Some(Errno::INTR)
+    }
+}

@@ -1,0 +1,53 @@
+//! Network interfaces.
+
+use netlink_packet_route::link::{LinkFlags, LinkHeader, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use tortie_model::IfaceName;
+
+use super::error::NetlinkError;
+use super::wire::{self, RTM_NEWLINK, Request};
+
+const HEADER_LEN: usize = 16;
+const IFLA_IFNAME: u16 = 3;
+const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "link" };
+
+/// A network interface that exists.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkState {
+    /// Its index, which names it for as long as it exists.
+    pub index: u32,
+    /// Its name, which may change.
+    pub name: IfaceName,
+    /// Whether it can carry traffic (`IFF_RUNNING`).
+    pub is_running: bool,
+}
+
+pub(super) fn dump_request() -> Request {
+    Request { message: RouteNetlinkMessage::GetLink(LinkMessage::default()), flags: 0 }
+}
+
+/// The link that a message is about; `None` if it is about one as a member of a bridge and the like.
+fn parse_header(payload: &[u8]) -> Result<Option<LinkHeader>, NetlinkError> {
+    let header = LinkHeader::parse(payload).map_err(|_| MALFORMED)?;
+    Ok((header.interface_family == AddressFamily::Unspec).then_some(header))
+}
+
+pub(super) fn parse_index(payload: &[u8]) -> Result<Option<u32>, NetlinkError> {
+    Ok(parse_header(payload)?.map(|header| header.index))
+}
+
+pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<LinkState>, NetlinkError> {
+    if kind != RTM_NEWLINK {
+        return Ok(None);
+    }
+    let Some(header) = parse_header(payload)? else { return Ok(None) };
+    let mut name = None;
+    wire::for_each_attribute("link", payload.get(HEADER_LEN..).unwrap_or_default(), |kind, value| {
+        if kind == IFLA_IFNAME {
+            name = Some(IfaceName::new(wire::text(value)));
+        }
+        Some(())
+    })?;
+    let name = name.ok_or(MALFORMED)?;
+    Ok(Some(LinkState { index: header.index, name, is_running: header.flags.contains(LinkFlags::Running) }))
+}

@@ -1,0 +1,141 @@
+//! What the agent asks of the kernel's routing subsystem and tells it, over `rtnetlink(7)`: links, local addresses,
+//! routes of the main table, and permanent neighbours.
+//!
+//! Everything blocks, and belongs to the network namespace of the thread that opened the socket. Of what the kernel
+//! sends only the attributes that are needed are decoded, so that one that a newer kernel adds cannot hide a link or a
+//! route.
+//!
+//! ```no_run
+//! use tortie_agent::netlink::Netlink;
+//!
+//! let mut netlink = Netlink::open(std::time::Duration::from_secs(10))?;
+//! for link in netlink.links()? {
+//!     println!("{}: {} {}", link.index, link.name, if link.is_running { "up" } else { "down" });
+//! }
+//! # Ok::<(), tortie_agent::netlink::NetlinkError>(())
+//! ```
+
+mod error;
+mod link;
+mod neighbour;
+mod route;
+mod socket;
+mod wire;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_dataplane::{Neighbour, Route, RouteChange};
+use tortie_model::Family;
+
+pub use error::NetlinkError;
+pub use link::LinkState;
+pub use socket::Subscription;
+pub(crate) use wire::Notice;
+
+use socket::Socket;
+
+/// A connection to the kernel for requests, one at a time.
+#[derive(Debug)]
+pub struct Netlink {
+    socket: Socket,
+}
+
+impl Netlink {
+    /// Opens a connection; every answer must come within `timeout` (`NetlinkTimeoutSecs`).
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn open(timeout: Duration) -> Result<Self, NetlinkError> {
+        Socket::open(timeout).map(|socket| Self { socket })
+    }
+
+    /// All links, by index.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn links(&mut self) -> Result<Vec<LinkState>, NetlinkError> {
+        let mut links = self.socket.dump(link::dump_request(), "links", link::parse)?;
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    /// The local addresses of all interfaces that have some, by the index of the interface.
+    ///
+    /// They are learnt from the `local` routes of the table of that name, and so are those that packets are taken in
+    /// for (`felix/ifacemonitor/iface_monitor.go`).
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn local_addresses(&mut self) -> Result<BTreeMap<u32, BTreeSet<IpAddr>>, NetlinkError> {
+        let mut addresses: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
+        for family in Family::ALL {
+            let request = route::dump_request(family, route::TABLE_LOCAL);
+            let found = self.dump_if_supported(request, "local addresses", |kind, payload| {
+                route::parse_local_address(family, kind, payload)
+            })?;
+            for (interface, address) in found {
+                addresses.entry(interface).or_default().insert(address);
+            }
+        }
+        Ok(addresses)
+    }
+
+    /// All routes of the main table of a family, in order. None if the kernel does not have the family.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn routes(&mut self, family: Family) -> Result<Vec<Route>, NetlinkError> {
+        let request = route::dump_request(family, route::TABLE_MAIN);
+        let mut routes =
+            self.dump_if_supported(request, "routes", |kind, payload| route::parse(family, kind, payload))?;
+        routes.sort();
+        Ok(routes)
+    }
+
+    /// Makes a route in the main table, in place of one with the same key, or removes one.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn change_route(&mut self, change: &RouteChange) -> Result<(), NetlinkError> {
+        match change {
+            RouteChange::Replace(route) => self.socket.request(route::replace_request(route), "route replace"),
+            RouteChange::Delete(route) => self.socket.request(route::delete_request(route), "route delete"),
+        }
+    }
+
+    /// All permanent IPv4 neighbours with an Ethernet address, in order.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn neighbours(&mut self) -> Result<Vec<Neighbour>, NetlinkError> {
+        let mut neighbours = self.socket.dump(neighbour::dump_request(), "neighbours", neighbour::parse)?;
+        neighbours.sort();
+        Ok(neighbours)
+    }
+
+    /// Makes a permanent neighbour entry, in place of what was there.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), NetlinkError> {
+        self.socket.request(neighbour::replace_request(neighbour), "neighbour replace")
+    }
+
+    /// A dump that is empty if the kernel knows neither the family nor the table.
+    fn dump_if_supported<T>(
+        &mut self,
+        request: wire::Request,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        match self.socket.dump(request, what, parse) {
+            Err(error) if error.is_unsupported_family() || error.is_not_found() => Ok(Vec::new()),
+            result => result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

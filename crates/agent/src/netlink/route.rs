@@ -1,0 +1,174 @@
+//! Routes of the main table, and the local addresses that the local table tells of.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteType};
+use tortie_dataplane::{Route, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
+use tortie_model::{Cidr, Family};
+
+use super::error::NetlinkError;
+use super::wire::{self, RTM_NEWROUTE, Request};
+
+pub(super) const TABLE_MAIN: u8 = 254;
+pub(super) const TABLE_LOCAL: u8 = 255;
+
+const HEADER_LEN: usize = 12;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
+const RTA_TABLE: u16 = 15;
+
+const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
+const RTN_BLACKHOLE: u8 = 6;
+const RTN_UNREACHABLE: u8 = 7;
+const RTN_PROHIBIT: u8 = 8;
+const RTN_THROW: u8 = 9;
+
+const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "route" };
+
+/// Asks for the routes of one table. Only kernels with strict checks (4.20) leave other tables out.
+pub(super) fn dump_request(family: Family, table: u8) -> Request {
+    let mut message = RouteMessage::default();
+    message.header.address_family = wire::address_family(family);
+    message.header.table = table;
+    Request { message: RouteNetlinkMessage::GetRoute(message), flags: 0 }
+}
+
+pub(super) fn replace_request(route: &Route) -> Request {
+    Request { message: RouteNetlinkMessage::NewRoute(encode(route)), flags: NLM_F_CREATE | NLM_F_REPLACE }
+}
+
+pub(super) fn delete_request(route: &Route) -> Request {
+    Request { message: RouteNetlinkMessage::DelRoute(encode(route)), flags: 0 }
+}
+
+fn encode(route: &Route) -> RouteMessage {
+    let Route { key, target } = route;
+    let mut message = RouteMessage::default();
+    message.header = RouteHeader {
+        address_family: wire::address_family(key.destination.family()),
+        destination_prefix_length: key.destination.prefix_len(),
+        tos: key.tos,
+        table: TABLE_MAIN,
+        protocol: target.protocol.0.into(),
+        scope: target.scope.0.into(),
+        kind: RouteType::from(kind_number(target.kind)),
+        ..RouteHeader::default()
+    };
+    let address = |address: IpAddr| RouteAddress::from(address);
+    let attributes = &mut message.attributes;
+    if key.destination.prefix_len() != 0 {
+        attributes.push(RouteAttribute::Destination(address(key.destination.address())));
+    }
+    attributes.push(RouteAttribute::Priority(key.metric));
+    attributes.extend(target.interface.map(RouteAttribute::Oif));
+    attributes.extend(target.gateway.map(address).map(RouteAttribute::Gateway));
+    attributes.extend(target.source.map(address).map(RouteAttribute::PrefSource));
+    message
+}
+
+/// What is needed of a route, whatever table it is in.
+struct Raw {
+    table: u32,
+    kind: u8,
+    destination: Cidr,
+    tos: u8,
+    scope: u8,
+    protocol: u8,
+    metric: u32,
+    interface: Option<u32>,
+    gateway: Option<IpAddr>,
+    source: Option<IpAddr>,
+}
+
+/// `None` for other messages, other families, and entries of the kernel's route cache.
+fn parse_raw(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Raw>, NetlinkError> {
+    let header = RouteHeader::parse(payload).map_err(|_| MALFORMED)?;
+    if kind != RTM_NEWROUTE
+        || header.address_family != wire::address_family(family)
+        || header.flags.contains(RouteFlags::Cloned)
+    {
+        return Ok(None);
+    }
+    let mut destination = wire::unspecified(family);
+    let mut table = u32::from(header.table);
+    let mut metric = 0;
+    let mut interface = None;
+    let mut gateway = None;
+    let mut source = None;
+    wire::for_each_attribute("route", payload.get(HEADER_LEN..).unwrap_or_default(), |kind, value| {
+        match kind {
+            RTA_DST => destination = wire::address(family, value)?,
+            RTA_OIF => interface = Some(wire::number(value)?),
+            RTA_GATEWAY => gateway = Some(wire::address(family, value)?),
+            RTA_PRIORITY => metric = wire::number(value)?,
+            RTA_PREFSRC => source = Some(wire::address(family, value)?),
+            RTA_TABLE => table = wire::number(value)?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    Ok(Some(Raw {
+        table,
+        kind: header.kind.into(),
+        destination: Cidr::new(destination, header.destination_prefix_length).ok_or(MALFORMED)?,
+        tos: header.tos,
+        scope: header.scope.into(),
+        protocol: header.protocol.into(),
+        metric,
+        interface,
+        gateway,
+        source,
+    }))
+}
+
+/// A route of the main table.
+pub(super) fn parse(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Route>, NetlinkError> {
+    let Some(raw) = parse_raw(family, kind, payload)? else { return Ok(None) };
+    if raw.table != u32::from(TABLE_MAIN) {
+        return Ok(None);
+    }
+    let kind = match raw.kind {
+        RTN_UNICAST => RouteKind::Unicast,
+        RTN_BLACKHOLE => RouteKind::Blackhole,
+        other => RouteKind::Other(other),
+    };
+    // The kernel shows the loopback interface with IPv6 routes that lead nowhere.
+    let leads_nowhere = matches!(raw.kind, RTN_BLACKHOLE | RTN_UNREACHABLE | RTN_PROHIBIT | RTN_THROW);
+    Ok(Some(Route {
+        key: RouteKey { destination: raw.destination, tos: raw.tos, metric: raw.metric },
+        target: RouteTarget {
+            kind,
+            interface: raw.interface.filter(|_| !leads_nowhere),
+            scope: RouteScope(raw.scope),
+            protocol: RouteProtocol(raw.protocol),
+            gateway: raw.gateway,
+            source: raw.source,
+        },
+    }))
+}
+
+/// The interface and the address that a route of the local table makes local.
+pub(super) fn parse_local_address(
+    family: Family,
+    kind: u16,
+    payload: &[u8],
+) -> Result<Option<(u32, IpAddr)>, NetlinkError> {
+    let raw = parse_raw(family, kind, payload)?
+        .filter(|raw| raw.table == u32::from(TABLE_LOCAL) && raw.kind == RTN_LOCAL)
+        .filter(|raw| raw.destination.prefix_len() != 0);
+    Ok(raw.and_then(|raw| raw.interface.map(|interface| (interface, raw.destination.address()))))
+}
+
+const fn kind_number(kind: RouteKind) -> u8 {
+    match kind {
+        RouteKind::Unicast => RTN_UNICAST,
+        RouteKind::Blackhole => RTN_BLACKHOLE,
+        RouteKind::Other(number) => number,
+    }
+}

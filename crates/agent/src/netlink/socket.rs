@@ -1,0 +1,207 @@
+//! Netlink sockets: one for requests, one that listens.
+
+use std::io;
+use std::time::Duration;
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket as RawSocket, SocketAddr};
+use rustix::net::RecvFlags;
+use rustix::net::sockopt::{self, Timeout};
+
+use super::error::NetlinkError;
+use super::wire::{self, Frame, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN, Notice, Request};
+
+/// More than the kernel puts into a datagram unless one message needs it.
+const DATAGRAM: usize = 256 * 1024;
+/// Room for what the kernel sends while nobody reads.
+const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
+const DUMP_ATTEMPTS: usize = 4;
+
+const RTNLGRP_LINK: u32 = 1;
+const RTNLGRP_IPV4_ROUTE: u32 = 7;
+const RTNLGRP_IPV6_ROUTE: u32 = 11;
+
+/// A socket for requests.
+pub(super) struct Socket {
+    raw: RawSocket,
+    sequence: u32,
+    datagram: Vec<u8>,
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Socket").field("sequence", &self.sequence).finish_non_exhaustive()
+    }
+}
+
+fn socket_error(what: &'static str) -> impl Fn(io::Error) -> NetlinkError {
+    move |source| NetlinkError::from_io(what, source)
+}
+
+fn open() -> Result<RawSocket, NetlinkError> {
+    let mut raw = RawSocket::new(NETLINK_ROUTE).map_err(socket_error("open"))?;
+    raw.bind_auto().map_err(socket_error("bind"))?;
+    // Forcing it needs a privilege; without, the limit of the system applies.
+    if sockopt::set_socket_recv_buffer_size_force(&raw, RECEIVE_BUFFER).is_err() {
+        sockopt::set_socket_recv_buffer_size(&raw, RECEIVE_BUFFER)
+            .map_err(|errno| NetlinkError::from_io("set the size of the receive buffer", errno.into()))?;
+    }
+    Ok(raw)
+}
+
+fn set_timeout(raw: &RawSocket, timeout: Duration) -> Result<(), NetlinkError> {
+    // Zero would be no timeout at all.
+    let timeout = timeout.max(Duration::from_millis(1));
+    sockopt::set_socket_timeout(raw, Timeout::Recv, Some(timeout))
+        .map_err(|errno| NetlinkError::from_io("set the timeout", errno.into()))
+}
+
+/// Waits for a datagram from the kernel.
+fn receive(raw: &RawSocket, datagram: &mut Vec<u8>, what: &'static str) -> Result<(), NetlinkError> {
+    #[allow(clippy::cast_possible_wrap, reason = "a flag, far from the sign bit")]
+    let whole_length = RecvFlags::TRUNC.bits() as i32;
+    loop {
+        datagram.clear();
+        datagram.reserve(DATAGRAM);
+        match raw.recv_from(datagram, whole_length) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(NetlinkError::from_io(what, error)),
+            // Other processes can send as well; only the kernel has port 0.
+            Ok((_, sender)) if sender.port_number() != 0 => {}
+            Ok((length, _)) if length > datagram.len() => {
+                return Err(NetlinkError::Malformed { what: "long datagram" });
+            }
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
+impl Socket {
+    pub(super) fn open(timeout: Duration) -> Result<Self, NetlinkError> {
+        let raw = open()?;
+        set_timeout(&raw, timeout)?;
+        // Old kernels know neither; both only make answers shorter or clearer.
+        let _ = raw.set_ext_ack(true);
+        let _ = raw.set_cap_ack(true);
+        let _ = raw.set_netlink_get_strict_chk(true);
+        Ok(Self { raw, sequence: 0, datagram: Vec::new() })
+    }
+
+    fn send(&mut self, request: Request, flags: u16) -> Result<(), NetlinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = request.encode(flags, self.sequence);
+        self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        Ok(())
+    }
+
+    /// Sends a request and waits for what becomes of it.
+    pub(super) fn request(&mut self, request: Request, what: &'static str) -> Result<(), NetlinkError> {
+        self.send(request, NLM_F_REQUEST | NLM_F_ACK)?;
+        loop {
+            receive(&self.raw, &mut self.datagram, what)?;
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                if frame.sequence == self.sequence && frame.kind == NLMSG_ERROR {
+                    return wire::parse_ack(what, &frame);
+                }
+            }
+        }
+    }
+
+    /// Lists what `parse` makes of the answers; tries again if it changes meanwhile.
+    pub(super) fn dump<T>(
+        &mut self,
+        request: Request,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        let message = request.message;
+        let mut attempt = 1;
+        loop {
+            let request = Request { message: message.clone(), flags: request.flags };
+            match self.dump_once(request, what, &parse) {
+                Err(error) if error.is_worth_another_dump() && attempt < DUMP_ATTEMPTS => attempt += 1,
+                result => return result,
+            }
+        }
+    }
+
+    fn dump_once<T>(
+        &mut self,
+        request: Request,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
+        let mut found = Vec::new();
+        let mut is_consistent = true;
+        loop {
+            receive(&self.raw, &mut self.datagram, what)?;
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                if frame.sequence != self.sequence {
+                    continue;
+                }
+                is_consistent &= frame.flags & NLM_F_DUMP_INTR == 0;
+                match frame.kind {
+                    NLMSG_DONE => {
+                        wire::parse_done(what, &frame)?;
+                        return if is_consistent { Ok(found) } else { Err(NetlinkError::Interrupted { what }) };
+                    }
+                    NLMSG_ERROR => {
+                        wire::parse_ack(what, &frame)?;
+                        return Err(NetlinkError::Malformed { what: "end of a listing" });
+                    }
+                    NLMSG_OVERRUN => return Err(NetlinkError::Overflow),
+                    kind => found.extend(parse(kind, frame.payload)?),
+                }
+            }
+        }
+    }
+}
+
+/// A socket that hears of changes of links and local addresses, in the order in which the kernel makes them.
+pub struct Subscription {
+    raw: RawSocket,
+    datagram: Vec<u8>,
+    timeout: Option<Duration>,
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl Subscription {
+    /// Subscribes to links and to the routes of both families.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let raw = open()?;
+        for group in [RTNLGRP_LINK, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE] {
+            raw.add_membership(group).map_err(socket_error("subscribe"))?;
+        }
+        Ok(Self { raw, datagram: Vec::new(), timeout: None })
+    }
+
+    /// Waits for changes; none if there are none within `timeout`.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Overflow`] if changes were lost. After any error everything is to be read afresh.
+    pub(crate) fn receive(&mut self, timeout: Duration) -> Result<Vec<Notice>, NetlinkError> {
+        if self.timeout != Some(timeout) {
+            set_timeout(&self.raw, timeout)?;
+            self.timeout = Some(timeout);
+        }
+        match receive(&self.raw, &mut self.datagram, "changes of links") {
+            Ok(()) => wire::frames(&self.datagram)
+                .filter_map(|frame| frame.and_then(|frame: Frame<'_>| Notice::parse(&frame)).transpose())
+                .collect(),
+            Err(NetlinkError::Timeout { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
