@@ -6,6 +6,8 @@
 
 #[path = "policy_semantics/chains.rs"]
 mod chains;
+#[path = "policy_semantics/kernel.rs"]
+mod kernel;
 #[path = "policy_semantics/scenario.rs"]
 mod scenario;
 

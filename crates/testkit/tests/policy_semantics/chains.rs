@@ -75,6 +75,14 @@ impl Chains {
         Self { families: Family::ALL.map(|family| FamilyTables::render(&renderer, state, family, &spoil)) }
     }
 
+    /// Every table of every family.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (Family, Table, &Tables)> {
+        Family::ALL.into_iter().zip(&self.families).flat_map(|(family, tables)| {
+            [(Table::Filter, &tables.filter), (Table::Mangle, &tables.mangle), (Table::Raw, &tables.raw)]
+                .map(|(table, tables)| (family, table, tables))
+        })
+    }
+
     /// The table and the chain that answer a question.
     pub(crate) fn enter(&self, question: Question, ipv4: bool) -> (&Tables, ChainName) {
         use Direction::{Egress, Ingress};
