@@ -73,6 +73,7 @@ impl Rules {
     }
 
     /// The rules in order of evaluation.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = RuleView<'_>> + Clone {
         self.rules.iter().zip(self.sets.iter()).map(|(rule, sets)| RuleView { rule, sets })
     }
