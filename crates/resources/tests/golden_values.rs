@@ -18,8 +18,8 @@ struct Line {
 fn lines() -> Vec<Line> {
     let mut text = String::new();
     let packed: &[u8] = include_bytes!("../testdata/values.jsonl.gz");
-    flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    flate2::read::GzDecoder::new(packed).read_to_string(&mut text).expect("gzip");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect()
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn accepted_values_decode() {
         match v1::decode(&line.key, Some(&line.value), &mut labels) {
             Ok(Decoded::Update(update)) => {
                 assert!(update.value.is_some(), "{}", line.key);
-                let written = path::to_path(&update.key).unwrap();
+                let written = path::to_path(&update.key).expect("a path");
                 assert_eq!(path::parse(&written), Some(Parsed::Key(update.key)), "{}", line.key);
             }
             Ok(Decoded::Ignored) => {

@@ -12,7 +12,7 @@ use super::{label_selector, ports};
 use crate::manifest::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
-use crate::v3::selectors::{Words, namespaced_policy, side_selector};
+use crate::v3::selectors::{Words, check_combined, namespaced_policy, side_selector};
 use crate::v3::{Staged, policy_key, staged_action};
 
 /// The place of Kubernetes policies in the default tier.
@@ -123,8 +123,10 @@ fn read_peer(cursor: Cursor<'_, '_>, namespace: &str, sink: &mut Sink) -> Option
     let selector = label_selector::of_pods(pods, sink);
     let namespace_selector = namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default();
     let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
+    let combined = side_selector(namespace, &words);
+    check_combined(combined.as_deref().unwrap_or_default(), |what| map.error(sink, what));
     Some(EntityMatch {
-        selector: side_selector(namespace, &words).map(SelectorText::new),
+        selector: combined.map(SelectorText::new),
         original: Some(Box::new(OriginalMatch {
             selector: selector.as_str().into(),
             namespace_selector: namespace_selector.as_str().into(),

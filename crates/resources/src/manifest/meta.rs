@@ -47,14 +47,18 @@ impl<'n> Meta<'n> {
             return None;
         };
         let text = name.text(sink)?;
-        check_name(kind, text, name, sink);
+        let named = check_name(kind, text, name, sink);
         let labels = metadata.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default();
         if let Some(field) = metadata.field("labels") {
             check_labels(&labels, field, sink);
         }
+        let namespace = namespace(kind, &metadata, sink);
+        if !named {
+            return None;
+        }
         Some(Self {
             name: text,
-            namespace: namespace(kind, &metadata, sink)?,
+            namespace: namespace?,
             labels,
             annotations: metadata.field("annotations").map(|field| field.text_map(sink)).unwrap_or_default(),
             deleting: metadata.field("deletionTimestamp").is_some(),
@@ -85,20 +89,26 @@ fn namespace<'n>(kind: Kind, metadata: &Map<'n, '_>, sink: &mut Sink) -> Option<
         return Some("default");
     }
     if !is_dns_label(text) {
+        // The name becomes part of selectors, so nothing else may pass for one.
         field.error(sink, format!("`{text}` is not the name of a namespace"));
+        return None;
     }
     Some(text)
 }
 
 /// Names are those that the API server accepts: labels with dots between them, at most 253 characters.
-fn check_name(kind: Kind, name: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) {
-    if name.is_empty() {
-        cursor.error(sink, "must not be empty");
+fn check_name(kind: Kind, name: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) -> bool {
+    let what = if name.is_empty() {
+        "must not be empty".to_owned()
     } else if !is_dns_subdomain(name) {
-        cursor.error(sink, format!("`{name}` is not a name: letters in lower case, digits, `-` and `.`, at most 253"));
+        format!("`{name}` is not a name: letters in lower case, digits, `-` and `.`, at most 253")
     } else if matches!(kind, Kind::Tier | Kind::Namespace) && !is_dns_label(name) {
-        cursor.error(sink, format!("`{name}` must not have a `.` and be at most 63 characters long"));
-    }
+        format!("`{name}` must not have a `.` and be at most 63 characters long")
+    } else {
+        return true;
+    };
+    cursor.error(sink, what);
+    false
 }
 
 pub(crate) fn is_dns_label(text: &str) -> bool {

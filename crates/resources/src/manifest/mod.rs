@@ -56,7 +56,7 @@ pub enum Outcome {
 /// One resource of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
-    /// Which object it defines; `None` if kind or name are unknown.
+    /// Which object it defines; `None` if kind, namespace or name are unknown or not valid.
     pub id: Option<ObjectId>,
     /// Kind, namespace and name for messages, as far as they are known.
     pub subject: String,
@@ -151,7 +151,12 @@ fn convert(
         }
         return (None, kind_name.to_owned(), Outcome::Unknown);
     };
-    let Some(meta) = Meta::read(kind, map, sink) else { return (None, kind_name.to_owned(), INVALID) };
+    let Some(meta) = Meta::read(kind, map, sink) else {
+        let quiet = &mut Sink::default();
+        let name = map.field("metadata").and_then(|metadata| metadata.map(quiet)?.text("name", quiet));
+        let subject = name.map_or_else(|| kind_name.to_owned(), |name| format!("{kind_name}/{name}"));
+        return (None, subject, INVALID);
+    };
     let name: Arc<str> = if kind.is_policy() { v3::stored_policy_name(&meta, map) } else { meta.name.into() };
     let id = ObjectId { name, namespace: meta.namespace.into(), kind };
     let object = Object { id, root, map, meta, options };

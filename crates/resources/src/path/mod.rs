@@ -90,7 +90,7 @@ pub fn to_path(key: &Key) -> Result<String, PathError> {
             part("host", k.host.as_str())?,
             part("name", k.name.as_str())?
         )),
-        Key::Policy(id) => policy_path(id, part("name", &id.name)?),
+        Key::Policy(id) => policy_path(id, &part("name", &id.name)?),
         Key::Tier(name) => Ok(format!("/calico/v1/policy/tier/{}/metadata", part("name", name.as_str())?)),
         Key::ProfileRules(name) => Ok(format!("/calico/v1/policy/profile/{}/rules", part("name", name.as_str())?)),
         Key::Profile(name) => resource("profiles", name.as_str()),
@@ -115,7 +115,7 @@ pub fn to_path(key: &Key) -> Result<String, PathError> {
 
 const RESOURCES: &str = "/calico/resources/v3/projectcalico.org";
 
-fn policy_path(id: &PolicyId, name: String) -> Result<String, PathError> {
+fn policy_path(id: &PolicyId, name: &str) -> Result<String, PathError> {
     let needs_namespace = matches!(
         id.kind,
         PolicyKind::NetworkPolicy | PolicyKind::StagedNetworkPolicy | PolicyKind::StagedKubernetesNetworkPolicy
@@ -154,15 +154,14 @@ pub fn parse(path: &str) -> Option<Parsed> {
             });
         }
         ["calico", "v1", "policy", "profile", name, "rules", ..] => Key::ProfileRules(ProfileName::new(unescape(name))),
-        ["calico", "v1", "policy", "profile", _, "labels", ..] => return Some(Parsed::NotModelled),
-        ["calico", "v1", "policy", "tier" | "profile", ..] => return None,
-        ["calico", "v1", "policy", kind, namespace, name] => {
+        ["calico", "v1", "policy", kind, namespace, name] if !matches!(kind, "tier" | "profile") => {
             Key::Policy(PolicyId::new(PolicyKind::from_name(&unescape(kind)), unescape(namespace), unescape(name)))
         }
         ["calico", "resources", "v3", "projectcalico.org", ref rest @ ..] if absolute => return parse_resource(rest),
-        ["calico", "ipam", "v2", "assignment" | "handle" | "host", _, ..] => return Some(Parsed::NotModelled),
-        ["calico", "bgp", "v1", "global" | "host", _, ..] => return Some(Parsed::NotModelled),
-        ["calico", "felix", "v1" | "v2", _, _, ..] => return Some(Parsed::NotModelled),
+        ["calico", "v1", "policy", "profile", _, "labels", ..]
+        | ["calico", "ipam", "v2", "assignment" | "handle" | "host", _, ..]
+        | ["calico", "bgp", "v1", "global" | "host", _, ..]
+        | ["calico", "felix", "v1" | "v2", _, _, ..] => return Some(Parsed::NotModelled),
         _ => return None,
     };
     Some(Parsed::Key(key))

@@ -207,7 +207,8 @@ impl<'n> Map<'n, '_> {
     /// The field of this name; one that is null is absent.
     pub(crate) fn field<'c>(&'c self, name: &'c str) -> Option<Cursor<'n, 'c>> {
         let entry = self.entries.iter().rev().find(|entry| entry.key == name)?;
-        (entry.node.content != Content::Null).then(|| Cursor { node: &entry.node, path: Path::Field(&self.path, name) })
+        (entry.node.content != Content::Null)
+            .then_some(Cursor { node: &entry.node, path: Path::Field(&self.path, name) })
     }
 
     /// All fields in the order of the text.

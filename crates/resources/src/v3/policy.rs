@@ -8,7 +8,7 @@ use tortie_model::{
 };
 
 use super::rule::{Place, rules, selector};
-use super::selectors::{global_policy, namespaced_policy};
+use super::selectors::{check_combined, global_policy, namespaced_policy};
 use crate::manifest::{Contributions, Kind, Meta, Object};
 use crate::tree::{Cursor, Map, Sink};
 
@@ -111,11 +111,13 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
 fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mut Sink) -> String {
     let own = selector(spec, "selector", false, sink);
     let accounts = selector(spec, "serviceAccountSelector", false, sink);
-    if global {
+    let combined = if global {
         global_policy(own, selector(spec, "namespaceSelector", false, sink), accounts)
     } else {
         namespaced_policy(namespace, own, accounts)
-    }
+    };
+    check_combined(&combined, |what| spec.error(sink, what));
+    combined
 }
 
 pub(crate) fn tier_name(spec: Map<'_, '_>, sink: &mut Sink) -> TierName {

@@ -6,7 +6,7 @@ use tortie_model::{
 };
 use tortie_selector::{Expr, Selector};
 
-use super::selectors::{Words, side_selector};
+use super::selectors::{Words, check_combined, side_selector};
 use crate::scalar::{self, Spelling};
 use crate::tree::{Cursor, Map, Sink};
 
@@ -134,6 +134,8 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
         account_selector,
         account_names,
     };
+    let combined = side_selector(place.namespace, &words);
+    check_combined(combined.as_deref().unwrap_or_default(), |what| side.error(sink, what));
     let original = OriginalMatch {
         selector: words.selector.into(),
         namespace_selector: words.namespace_selector.into(),
@@ -146,7 +148,7 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
     EntityMatch {
         nets: nets(side, "nets", sink),
         not_nets: nets(side, "notNets", sink),
-        selector: side_selector(place.namespace, &words).map(SelectorText::new),
+        selector: combined.map(SelectorText::new),
         not_selector: (!words.not_selector.is_empty()).then(|| SelectorText::new(words.not_selector)),
         ports: side.list("ports", sink, scalar::port_spec).into(),
         not_ports: side.list("notPorts", sink, scalar::port_spec).into(),

@@ -40,6 +40,13 @@ pub(crate) fn side_selector(namespace: &str, words: &Words<'_>) -> Option<String
     (!selector.is_empty()).then_some(selector)
 }
 
+/// Reports a combination that is too much for the language, such as a label whose name is too long with its prefix.
+pub(crate) fn check_combined(combined: &str, report: impl FnOnce(String)) {
+    if let Err(error) = Selector::validate(combined) {
+        report(format!("the selectors do not combine to a selector: {error}"));
+    }
+}
+
 /// `(a) && (b)`, or the one that is not empty.
 fn join(a: &str, b: &str) -> String {
     match (a.is_empty(), b.is_empty()) {
