@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tortie_ipsets::{Report, Resync};
-use tortie_iptables::{ChainName, Problem as TableProblem, Table};
+use tortie_iptables::{ChainName, Problem as TableProblem, Table, TableError};
 use tortie_model::Family;
 
 use crate::dataplane::Dataplane;
@@ -202,8 +202,8 @@ impl Dataplane {
 /// Chains that something else stands in for.
 fn refused_chains(problems: &[Problem]) -> BTreeSet<ChainName> {
     let refused = problems.iter().filter_map(|problem| match problem {
-        Problem::Chain { problem: TableProblem::Refused { chain, .. }, .. } => Some(*chain),
-        Problem::Table(tortie_iptables::TableError::Refused { chain, .. }) => Some(*chain),
+        Problem::Chain { problem: TableProblem::Refused { chain, .. }, .. }
+        | Problem::Table(TableError::Refused { chain, .. }) => Some(*chain),
         _ => None,
     });
     refused.collect()

@@ -151,7 +151,8 @@ impl FamilyOutput {
 
 /// Goes through to the end even if something failed.
 fn first_error<E>(results: impl Iterator<Item = Result<(), E>>) -> Result<(), E> {
-    results.fold(Ok(()), |first, result| first.and(result))
+    let results: Vec<Result<(), E>> = results.collect();
+    results.into_iter().collect()
 }
 
 fn reconciler(config: &IptablesConfig, table: Table, family: Family) -> Reconciler {

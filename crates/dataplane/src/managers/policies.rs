@@ -29,10 +29,10 @@ pub(crate) struct Policies {
 
 impl Policies {
     pub(crate) fn on_policy(&mut self, id: PolicyId, policy: Arc<Policy>) {
-        let old = self.policies.insert(id.clone(), Arc::clone(&policy));
-        if old.as_ref().is_none_or(|old| old.selector != policy.selector) {
+        if self.selector(&id) != Some(&policy.selector) {
             self.regrouped.insert(id.clone());
         }
+        self.policies.insert(id.clone(), policy);
         self.dirty_policies.insert(id);
     }
 

@@ -1,0 +1,344 @@
+//! Random histories: however a state came about, and whatever was interrupted on the way, the kernel ends up the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tortie_dataplane::fake::{FakeKernel, Writes};
+use tortie_dataplane::{
+    CommandOutcome, Dataplane, Kernel, KernelCommand, KernelError, LinkEvent, Neighbour, Problem, Route, RouteChange,
+    SysctlPath,
+};
+use tortie_iptables::Backend;
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{AdminState, EncapMode, Family, IpPool, WorkloadExtras};
+
+use crate::common::{
+    addresses, cidr, config, host, host_endpoint, kernel, pod, policy, policy_id, profile, set, settle, up, workload,
+    workload_id,
+};
+use crate::walk::assert_unknown_workloads_are_denied;
+
+const WORKLOADS: [&str; 4] = ["w0", "w1", "w2", "w3"];
+const IFACES: [&str; 3] = ["cali1", "cali2", "cali3"];
+const POLICIES: [&str; 4] = ["p0", "p1", "p2", "p3"];
+const SETS: [&str; 2] = ["s:0", "s:1"];
+const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
+
+/// A state, as small numbers.
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// Interface, last byte of the address, policies as bits, kind.
+    workloads: BTreeMap<usize, (usize, u8, u8, u8)>,
+    /// Selector, set.
+    policies: BTreeMap<usize, (u8, Option<usize>)>,
+    /// Members as bits.
+    sets: BTreeMap<usize, u8>,
+    /// Kind, policies as bits.
+    hosts: BTreeMap<usize, (u8, u8)>,
+    masquerade: Option<bool>,
+    /// Interfaces that are up, as bits.
+    up: u8,
+}
+
+fn state() -> impl Strategy<Value = State> {
+    let workloads = prop::collection::btree_map(0..4usize, (0..3usize, 1..5u8, 0..16u8, 0..4u8), 0..4);
+    let policies = prop::collection::btree_map(0..4usize, (0..2u8, prop::option::of(0..2usize)), 0..4);
+    let sets = prop::collection::btree_map(0..2usize, 0..8u8, 0..3);
+    let hosts = prop::collection::btree_map(0..3usize, (0..4u8, 0..16u8), 0..3);
+    (workloads, policies, sets, hosts, prop::option::of(any::<bool>()), 0..8u8).prop_map(
+        |(workloads, policies, sets, hosts, masquerade, up)| {
+            State { workloads, policies, sets, hosts, masquerade, up }.closed()
+        },
+    )
+}
+
+impl State {
+    /// With everything that is referred to, as the calculation guarantees it.
+    fn closed(mut self) -> Self {
+        let bits = self.workloads.values().map(|w| w.2).chain(self.hosts.values().map(|h| h.1));
+        let used: BTreeSet<usize> = bits.flat_map(|bits| (0..4).filter(move |i| bits >> i & 1 == 1)).collect();
+        for policy in used {
+            self.policies.entry(policy).or_insert((0, None));
+        }
+        for set in self.policies.values().filter_map(|policy| policy.1).collect::<Vec<_>>() {
+            self.sets.entry(set).or_insert(0);
+        }
+        self
+    }
+
+    fn policy_names(bits: u8) -> Vec<&'static str> {
+        (0..4).filter(|i| bits >> i & 1 == 1).map(|i| POLICIES[i]).collect()
+    }
+
+    /// All objects by kind and name; kinds sort in the order in which they may refer to each other.
+    fn objects(&self) -> BTreeMap<(u8, &'static str), DesiredUpdate> {
+        let mut objects = BTreeMap::new();
+        for (set_index, bits) in &self.sets {
+            let all = ["10.1.0.0/16", "10.2.0.1/32", "fd00:1::/64"];
+            let members: Vec<&str> = (0..3).filter(|i| bits >> i & 1 == 1).map(|i| all[i]).collect();
+            objects.insert((0, SETS[*set_index]), set(SETS[*set_index], &members));
+        }
+        for (index, (selector, of_set)) in &self.policies {
+            let selector = ["all()", "has(a)"][usize::from(*selector)];
+            objects.insert((1, POLICIES[*index]), policy(POLICIES[*index], selector, of_set.map(|s| SETS[s])));
+        }
+        if !self.workloads.is_empty() {
+            objects.insert((1, "kns.default"), profile("kns.default"));
+        }
+        for (index, (iface, number, policies, kind)) in &self.workloads {
+            let mut endpoint = pod(IFACES[*iface], *number);
+            match kind {
+                1 => endpoint.state = AdminState::Inactive,
+                2 => {
+                    let prefixes = [cidr("192.168.0.0/24"), cidr("fd99::/64")];
+                    endpoint.extras = Some(Box::new(WorkloadExtras {
+                        allowed_source_prefixes: prefixes.into(),
+                        ..Default::default()
+                    }));
+                }
+                _ => {}
+            }
+            let update = workload(WORKLOADS[*index], endpoint, &Self::policy_names(*policies));
+            objects.insert((2, WORKLOADS[*index]), update);
+        }
+        for (index, (kind, policies)) in &self.hosts {
+            let endpoint = match kind {
+                0 => host_endpoint(Some("eth0"), &[]),
+                1 => host_endpoint(Some("*"), &[]),
+                2 => host_endpoint(None, &["172.16.0.1"]),
+                _ => host_endpoint(Some("eth9"), &["172.16.0.1"]),
+            };
+            objects.insert((2, HOSTS[*index]), host(HOSTS[*index], endpoint, &Self::policy_names(*policies)));
+        }
+        if let Some(masquerade) = self.masquerade {
+            let pool = IpPool {
+                cidr: cidr("10.65.0.0/16"),
+                ipip_mode: EncapMode::Never,
+                vxlan_mode: EncapMode::Never,
+                masquerade,
+                allowed_uses: Box::default(),
+            };
+            objects.insert((3, "pool"), DesiredUpdate::IpPool(pool.into()));
+        }
+        objects
+    }
+
+    fn links(&self) -> Vec<LinkEvent> {
+        let mut events = vec![up("eth0", 1), addresses("eth0", &["172.16.0.1", "fe80::1"])];
+        for (bit, iface) in IFACES.into_iter().enumerate() {
+            let index = u32::try_from(bit).expect("small") + 10;
+            let name = iface.into();
+            let is_up = self.up >> bit & 1 == 1;
+            events.push(if is_up { LinkEvent::Up { name, index } } else { LinkEvent::Down { name, index } });
+        }
+        events
+    }
+
+    /// The kernel forgets the routes of interfaces that are down.
+    fn drop_routes(&self, kernel: &mut FakeKernel) {
+        let is_down = |index: u32| (10..13).contains(&index) && self.up >> (index - 10) & 1 == 0;
+        kernel.routes.retain(|route| !route.target.interface.is_some_and(is_down));
+    }
+}
+
+fn removal(kind: u8, name: &str) -> DesiredUpdate {
+    match (kind, name) {
+        (0, id) => DesiredUpdate::IpSetRemove(id.into()),
+        (1, "kns.default") => DesiredUpdate::ProfileRemove(name.into()),
+        (1, name) => DesiredUpdate::PolicyRemove(policy_id(name)),
+        (2, name) if name.starts_with('w') => DesiredUpdate::WorkloadEndpointRemove(workload_id(name)),
+        (2, name) => DesiredUpdate::HostEndpointRemove(name.into()),
+        _ => DesiredUpdate::IpPoolRemove(cidr("10.65.0.0/16")),
+    }
+}
+
+/// From one state to another: what is referred to comes first and goes last.
+fn transition(from: &State, to: &State) -> Vec<DesiredUpdate> {
+    let (old, new) = (from.objects(), to.objects());
+    let added = new.iter().filter(|(key, update)| old.get(*key) != Some(update)).map(|(_, update)| update.clone());
+    let removed = old.keys().rev().filter(|key| !new.contains_key(*key)).map(|(kind, name)| removal(*kind, name));
+    added.chain(removed).collect()
+}
+
+fn fresh(backend: Backend) -> Dataplane {
+    let mut dataplane = Dataplane::new(config(backend));
+    dataplane.on_update(DesiredUpdate::InSync);
+    dataplane.on_links_in_sync();
+    dataplane
+}
+
+fn of_state(backend: Backend, state: &State) -> Dataplane {
+    let mut dataplane = fresh(backend);
+    transition(&State::default(), state).into_iter().for_each(|update| dataplane.on_update(update));
+    state.links().into_iter().for_each(|event| dataplane.on_link(event));
+    dataplane
+}
+
+/// What must not depend on history: sysctls and ARP entries stay with an interface until it goes.
+fn comparable(mut kernel: FakeKernel) -> String {
+    kernel.neighbours.clear();
+    kernel.sysctls.clear();
+    kernel.state()
+}
+
+fn assert_as_wanted(problems: &[Problem]) {
+    let unexpected: Vec<_> = problems.iter().filter(|p| !matches!(p, Problem::Endpoint { .. })).collect();
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+}
+
+/// Remembers what the kernel was like after every write.
+struct Recorder {
+    kernel: FakeKernel,
+    moments: Vec<FakeKernel>,
+}
+
+impl Recorder {
+    fn new(kernel: FakeKernel) -> Self {
+        Self { moments: vec![kernel.clone()], kernel }
+    }
+
+    fn note(&mut self) {
+        assert_unknown_workloads_are_denied(&self.kernel);
+        self.moments.push(self.kernel.clone());
+    }
+}
+
+impl Kernel for Recorder {
+    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+        let run = |command: KernelCommand| {
+            if command.program.ends_with("-restore") {
+                // Killed between two transactions of one input.
+                let mut cut = self.kernel.clone();
+                match command.program.starts_with("ip6") {
+                    true => cut.tables_v6.crash_after(1),
+                    false => cut.tables_v4.crash_after(1),
+                }
+                cut.run_one(&command);
+                assert_unknown_workloads_are_denied(&cut);
+                self.moments.push(cut);
+            }
+            let outcome = self.kernel.run_one(&command);
+            if !command.args.iter().any(|arg| arg == "list" || arg == "-t") {
+                self.note();
+            }
+            outcome
+        };
+        commands.into_iter().map(run).collect()
+    }
+
+    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
+        Kernel::routes(&mut self.kernel, family)
+    }
+
+    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
+        let result = self.kernel.change_route(change);
+        self.note();
+        result
+    }
+
+    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
+        Kernel::neighbours(&mut self.kernel)
+    }
+
+    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
+        self.kernel.set_neighbour(neighbour)
+    }
+
+    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
+        self.kernel.read_sysctl(path)
+    }
+
+    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
+        self.kernel.write_sysctl(path, value)
+    }
+
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        self.kernel.flush_conntrack(address)
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        self.kernel.sleep(duration);
+    }
+
+    fn now(&mut self) -> Duration {
+        self.kernel.now()
+    }
+}
+
+fn backend() -> impl Strategy<Value = Backend> {
+    prop_oneof![Just(Backend::Legacy), Just(Backend::Nft)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// A long life, a new start, and any order of messages end at the same kernel, and then nothing is left to write.
+    #[test]
+    fn history_leaves_no_trace(
+        backend in backend(),
+        states in prop::collection::vec((state(), any::<bool>()), 1..5),
+        order in any::<prop::sample::Index>(),
+    ) {
+        let mut kernel = kernel(backend);
+        let mut lived = fresh(backend);
+        let mut before = State::default();
+        for (state, applied) in &states {
+            transition(&before, state).into_iter().for_each(|update| lived.on_update(update));
+            state.drop_routes(&mut kernel);
+            state.links().into_iter().for_each(|event| lived.on_link(event));
+            if *applied {
+                assert_as_wanted(&lived.apply(&mut kernel).problems);
+            }
+            before = state.clone();
+        }
+        assert_as_wanted(&settle(&mut lived, &mut kernel).problems);
+        assert_unknown_workloads_are_denied(&kernel);
+
+        let mut other = crate::common::kernel(backend);
+        let mut shuffled = transition(&State::default(), &before);
+        if !shuffled.is_empty() {
+            let middle = order.index(shuffled.len());
+            shuffled.rotate_left(middle);
+            shuffled.reverse();
+        }
+        let mut born = fresh(backend);
+        before.links().into_iter().for_each(|event| born.on_link(event));
+        shuffled.into_iter().for_each(|update| born.on_update(update));
+        assert_as_wanted(&settle(&mut born, &mut other).problems);
+        prop_assert_eq!(comparable(kernel.clone()), comparable(other));
+
+        // Sysctls and ARP entries included: what is there is right.
+        kernel.reset_writes();
+        assert_as_wanted(&settle(&mut lived, &mut kernel).problems);
+        prop_assert_eq!(kernel.writes(), Writes::default());
+        assert_as_wanted(&settle(&mut of_state(backend, &before), &mut kernel).problems);
+        prop_assert_eq!(kernel.writes(), Writes::default());
+        prop_assert_eq!(lived.workload_statuses().collect::<Vec<_>>(), born.workload_statuses().collect::<Vec<_>>());
+    }
+
+    /// Killed between any two writes, the next start gets to the same kernel, and at no moment is a workload open.
+    #[test]
+    fn a_kill_at_any_moment_is_made_good(
+        backend in backend(),
+        first in state(),
+        second in state(),
+        moment in any::<prop::sample::Index>(),
+    ) {
+        let mut recorder = Recorder::new(kernel(backend));
+        let mut dataplane = of_state(backend, &first);
+        settle(&mut dataplane, &mut recorder);
+        transition(&first, &second).into_iter().for_each(|update| dataplane.on_update(update));
+        second.drop_routes(&mut recorder.kernel);
+        second.links().into_iter().for_each(|event| dataplane.on_link(event));
+        settle(&mut dataplane, &mut recorder);
+
+        let mut killed = recorder.moments[moment.index(recorder.moments.len())].clone();
+        second.drop_routes(&mut killed);
+        let mut recorder_of_next = Recorder::new(killed);
+        let mut next = of_state(backend, &second);
+        assert_as_wanted(&settle(&mut next, &mut recorder_of_next).problems);
+        prop_assert_eq!(comparable(recorder_of_next.kernel), comparable(recorder.kernel));
+    }
+}
