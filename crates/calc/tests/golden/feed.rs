@@ -22,7 +22,7 @@ pub(crate) enum Fate {
 pub(crate) struct Feed {
     graph: Graph,
     labels: LabelInterner,
-    dataplane: MockDataplane,
+    pub(crate) dataplane: MockDataplane,
     pub(crate) state: State,
     /// Whether the last flush said that the datastore may not be used.
     pub(crate) not_ready: bool,
@@ -54,15 +54,18 @@ impl Feed {
         if decoded && self.graph.take_new_problems().is_empty() { Fate::Accepted } else { Fate::Rejected }
     }
 
+    /// Whether the graph holds nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.graph.is_empty()
+    }
+
     pub(crate) fn in_sync(&mut self) {
         self.graph.on_status(SyncStatus::InSync);
     }
 
     /// Flushes, checks the messages, and replays them.
     pub(crate) fn flush(&mut self) {
-        let mut batch = Vec::new();
-        self.graph.flush(&mut batch);
-        self.not_ready = batch.contains(&DesiredUpdate::DatastoreNotReady);
+        let batch = self.flush_batch();
         for update in &batch {
             let Some(Json::Object(envelope)) = to_json(update, 0) else { continue };
             for (kind, message) in &envelope {
@@ -70,5 +73,18 @@ impl Feed {
             }
         }
         self.dataplane.apply_batch(batch);
+    }
+
+    /// Flushes and checks the messages, but keeps no state in the form of the recordings.
+    pub(crate) fn flush_quickly(&mut self) {
+        let batch = self.flush_batch();
+        self.dataplane.apply_batch(batch);
+    }
+
+    fn flush_batch(&mut self) -> Vec<DesiredUpdate> {
+        let mut batch = Vec::new();
+        self.graph.flush(&mut batch);
+        self.not_ready = batch.contains(&DesiredUpdate::DatastoreNotReady);
+        batch
     }
 }

@@ -1,6 +1,7 @@
 //! Comparison with what the original emitted for the same input.
 #![allow(clippy::disallowed_methods, reason = "tests read their data from files")]
 
+mod expand;
 mod feed;
 mod random;
 mod replay;

@@ -102,7 +102,7 @@ fn rules_mut(policy_update: &mut Json) -> impl Iterator<Item = &mut Json> {
 /// The entries of a state: values by path.
 type Entries = BTreeMap<String, Json>;
 
-fn entries(state: &Json) -> Vec<(String, Json)> {
+pub(crate) fn entries(state: &Json) -> Vec<(String, Json)> {
     let entries = state["kvs"].as_array().unwrap().iter();
     entries
         .map(|entry| {

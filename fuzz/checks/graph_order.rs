@@ -1,0 +1,148 @@
+//! Whatever the history, the graph ends up where a fresh one does that is only told of what exists.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use tortie_calc::{Graph, GraphConfig, Overlap};
+use tortie_model::{
+    EndpointPort, HostEndpoint, HostEndpointKey, Hostname, Key, Labels, NamedProtocol, NetworkSet, NetworkSetName,
+    Order, Policy, PolicyId, PolicyKind, PortSpec, Profile, ProfileName, ProfileRules, Protocol, Rule, RuleAction,
+    SelectorText, SyncStatus, Tier, TierDefaultAction, TierName, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+};
+use tortie_testkit::mock::MockDataplane;
+
+const FLUSH: u8 = 255;
+const IN_SYNC: u8 = 254;
+
+/// The objects of a small world, each with its possible values.
+static OBJECTS: LazyLock<Vec<(Key, Vec<Value>)>> = LazyLock::new(|| {
+    let mut objects = Vec::new();
+    for (host, pod, net) in [("here", "a", "10.0.0.1"), ("here", "b", "10.0.0.2"), ("there", "c", "10.0.0.1")] {
+        let key = WorkloadEndpointKey::new(host, "k8s", pod, "eth0");
+        let values = [("x", "p"), ("y", "p"), ("y", "q")].map(|(a, profile)| {
+            let endpoint = WorkloadEndpoint {
+                iface: Some("cali0".into()),
+                labels: labels(&[("a", a)]),
+                profiles: [ProfileName::new(profile)].into(),
+                ipv4_nets: [net.parse().unwrap()].into_iter().collect(),
+                ports: [EndpointPort { name: "http".into(), protocol: tcp(), port: 80 }].into(),
+                ..WorkloadEndpoint::default()
+            };
+            Value::WorkloadEndpoint(endpoint.into())
+        });
+        objects.push((Key::WorkloadEndpoint(key), values.to_vec()));
+    }
+    let key = HostEndpointKey { host: "here".into(), name: "hep".into() };
+    let host = |a| Value::HostEndpoint(HostEndpoint { labels: labels(&[("a", a)]), ..Default::default() }.into());
+    objects.push((Key::HostEndpoint(key), vec![host("x"), host("z")]));
+    let nets = |nets: &[&str]| {
+        let nets = nets.iter().map(|net| net.parse().unwrap()).collect();
+        Value::NetworkSet(NetworkSet { nets, labels: labels(&[("a", "x")]), profiles: [].into() }.into())
+    };
+    for name in ["s", "t"] {
+        let values = vec![nets(&["0.0.0.0/0"]), nets(&["10.0.0.0/8", "10.0.0.1/32"]), nets(&["10.0.0.0/30"])];
+        objects.push((Key::NetworkSet(NetworkSetName::new(name)), values));
+    }
+    for name in ["p", "q"] {
+        let rules = |selector| ProfileRules { inbound: [from(selector, false)].into(), outbound: Arc::default() };
+        let values = ["a == 'x'", "has(b)"].map(|s| Value::ProfileRules(rules(s).into()));
+        objects.push((Key::ProfileRules(ProfileName::new(name)), values.to_vec()));
+        let values = ["x", "y"].map(|b| Value::Profile(Profile { labels: labels(&[("b", b), ("a", b)]) }));
+        objects.push((Key::Profile(ProfileName::new(name)), values.to_vec()));
+    }
+    for name in ["a", "a-b", "z"] {
+        let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name);
+        let policy = |tier, order, selector, rule| {
+            Value::Policy(Arc::new(Policy {
+                tier: TierName::new(tier),
+                order: Order::new(order),
+                selector: SelectorText::new(selector),
+                inbound: [rule].into(),
+                ..Policy::default()
+            }))
+        };
+        let values = vec![
+            policy("default", 1.0, "a == 'x'", from("a == 'y'", true)),
+            policy("default", 2.0, "b == 'x'", from("a == 'y'", false)),
+            policy("other", 1.0, "all()", from("has(a) && b != 'x'", false)),
+            policy("other", 1.0, "a ==", from("", false)),
+        ];
+        objects.push((Key::Policy(id), values));
+    }
+    for name in ["default", "other"] {
+        let tier = |order, action| Value::Tier(Tier { order: Order::new(order), default_action: action });
+        let values = vec![tier(1.0, Some(TierDefaultAction::Pass)), tier(2.0, None)];
+        objects.push((Key::Tier(TierName::new(name)), values));
+    }
+    objects
+});
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    Labels::from_pairs(pairs.iter().copied()).unwrap()
+}
+
+fn tcp() -> Protocol {
+    Protocol::Named(NamedProtocol::Tcp)
+}
+
+fn from(selector: &str, by_port_name: bool) -> Rule {
+    let mut rule = Rule { action: RuleAction::Allow, protocol: Some(tcp()), ..Rule::default() };
+    rule.source.selector = Some(SelectorText::new(selector));
+    if by_port_name {
+        rule.source.ports = [PortSpec::Named("http".into())].into();
+    }
+    rule
+}
+
+fn graph(overlap: Overlap) -> Graph {
+    Graph::new(&GraphConfig { overlap, ..GraphConfig::new(Hostname::new("here")) })
+}
+
+fn flush(graph: &mut Graph, dataplane: &mut MockDataplane) {
+    let mut out = Vec::new();
+    graph.flush(&mut out);
+    dataplane.apply_batch(out);
+}
+
+/// The first byte chooses the configuration; each of the others is a flush, the end of the first reading of the
+/// datastore, or a new value (or none) for an object.
+pub fn check(data: &[u8]) {
+    let Some((config, history)) = data.split_first() else { return };
+    let overlap = if config & 1 == 0 { Overlap::Keep } else { Overlap::Suppress };
+    let mut walked = (graph(overlap), MockDataplane::default());
+    let mut datastore: BTreeMap<&Key, &Value> = BTreeMap::new();
+    for &byte in history {
+        match byte {
+            FLUSH => flush(&mut walked.0, &mut walked.1),
+            IN_SYNC => walked.0.on_status(SyncStatus::InSync),
+            byte => {
+                let (key, values) = &OBJECTS[usize::from(byte) % OBJECTS.len()];
+                let value = values.get(usize::from(byte) / OBJECTS.len() % (values.len() + 1));
+                match value {
+                    Some(value) => datastore.insert(key, value),
+                    None => datastore.remove(key),
+                };
+                walked.0.on_update(Update { key: key.clone(), value: value.cloned() });
+            }
+        }
+    }
+    walked.0.on_status(SyncStatus::InSync);
+    flush(&mut walked.0, &mut walked.1);
+
+    let mut fresh = (graph(overlap), MockDataplane::default());
+    fresh.0.on_status(SyncStatus::InSync);
+    for (key, value) in &datastore {
+        fresh.0.on_update(Update::set((*key).clone(), (*value).clone()));
+    }
+    flush(&mut fresh.0, &mut fresh.1);
+    assert_eq!(walked.1, fresh.1);
+
+    for key in datastore.into_keys() {
+        walked.0.on_update(Update::delete(key.clone()));
+        if config & 2 == 0 {
+            flush(&mut walked.0, &mut walked.1);
+        }
+    }
+    flush(&mut walked.0, &mut walked.1);
+    assert!(walked.0.is_empty(), "something is left");
+}
