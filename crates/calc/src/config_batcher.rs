@@ -37,24 +37,24 @@ impl ConfigBatcher {
     }
 
     /// A parameter for all nodes.
-    pub(crate) fn on_global(&mut self, name: &ConfigName, value: Option<Arc<str>>) {
+    pub(crate) fn on_global(&mut self, name: &ConfigName, value: Option<&Arc<str>>) {
         self.dirty |= set(&mut self.global, name, value);
     }
 
     /// A parameter for one node, perhaps this one.
-    pub(crate) fn on_host(&mut self, key: &HostConfigKey, value: Option<Arc<str>>) {
+    pub(crate) fn on_host(&mut self, key: &HostConfigKey, value: Option<&Arc<str>>) {
         if key.host == self.hostname {
             self.dirty |= set(&mut self.host, &key.name, value);
         }
     }
 
     /// Parameters for the nodes that a selector picks.
-    pub(crate) fn on_scoped(&mut self, name: &ConfigName, value: Option<Arc<ScopedConfig>>) {
-        let was = match &value {
+    pub(crate) fn on_scoped(&mut self, name: &ConfigName, value: Option<&Arc<ScopedConfig>>) {
+        let was = match value {
             Some(value) => self.scoped.insert(name.clone(), Arc::clone(value)),
             None => self.scoped.remove(name),
         };
-        self.dirty |= was != value;
+        self.dirty |= was.as_ref() != value;
     }
 
     /// A node, perhaps this one.
@@ -100,12 +100,12 @@ impl ConfigBatcher {
 }
 
 /// Whether that made a difference.
-fn set(config: &mut RawConfig, name: &ConfigName, value: Option<Arc<str>>) -> bool {
-    let was = match &value {
+fn set(config: &mut RawConfig, name: &ConfigName, value: Option<&Arc<str>>) -> bool {
+    let was = match value {
         Some(value) => config.insert(name.as_str().into(), Arc::clone(value)),
         None => config.remove(name.as_str()),
     };
-    was != value
+    was.as_ref() != value
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ impl Graph {
     fn on_unchecked(&mut self, key: &Key, value: Option<Value>) {
         self.filter.forget(key);
         match key {
-            Key::Tier(name) => self.order.on_tier(name, fitting!(self, key, value, Tier)),
+            Key::Tier(name) => self.order.on_tier(name, fitting!(self, key, value, Tier).as_ref()),
             Key::IpPool(cidr) => {
                 let pool = fitting!(self, key, value, IpPool);
                 self.encapsulation.on_pool(*cidr, pool.as_deref());
@@ -180,9 +180,9 @@ impl Graph {
                     None => self.sequencer.ip_pools.remove(*cidr),
                 }
             }
-            Key::GlobalConfig(name) => self.config.on_global(name, fitting!(self, key, value, Config)),
-            Key::HostConfig(host_key) => self.config.on_host(host_key, fitting!(self, key, value, Config)),
-            Key::ScopedConfig(name) => self.config.on_scoped(name, fitting!(self, key, value, ScopedConfig)),
+            Key::GlobalConfig(name) => self.config.on_global(name, fitting!(self, key, value, Config).as_ref()),
+            Key::HostConfig(host_key) => self.config.on_host(host_key, fitting!(self, key, value, Config).as_ref()),
+            Key::ScopedConfig(name) => self.config.on_scoped(name, fitting!(self, key, value, ScopedConfig).as_ref()),
             Key::Ready => self.config.on_ready(fitting!(self, key, value, Ready)),
             Key::Wireguard(name) => {
                 let wireguard = fitting!(self, key, value, Wireguard);

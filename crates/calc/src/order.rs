@@ -18,12 +18,12 @@ pub(crate) struct PolicyOrder {
 
 impl PolicyOrder {
     /// The tier has this value, or does not exist.
-    pub(crate) fn on_tier(&mut self, name: &TierName, tier: Option<Tier>) {
-        let was = match &tier {
+    pub(crate) fn on_tier(&mut self, name: &TierName, tier: Option<&Tier>) {
+        let was = match tier {
             Some(tier) => self.tiers.insert(name.clone(), tier.clone()),
             None => self.tiers.remove(name),
         };
-        self.tiers_changed |= was != tier;
+        self.tiers_changed |= was.as_ref() != tier;
     }
 
     /// Whether a tier has changed since the last time this was asked.

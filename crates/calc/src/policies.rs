@@ -80,22 +80,8 @@ impl Policies {
         selector: Selector,
         matches: &mut PolicyMatches,
     ) {
-        let slot = match self.slots.get(id) {
-            Some(&slot) => slot,
-            None => {
-                let slot = self.free.pop().unwrap_or_else(|| {
-                    self.entries.push(None);
-                    PolicySlot(u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX))
-                });
-                matches.set_selector(&slot, &selector);
-                self.application_layer += usize::from(is_application_layer(&policy));
-                if policy.needed_on_every_node {
-                    self.dirty.push(slot);
-                }
-                self.entries[slot.index()] = Some(PolicyEntry { id: id.clone(), policy, selector, active: None });
-                self.slots.insert(id.clone(), slot);
-                return;
-            }
+        let Some(&slot) = self.slots.get(id) else {
+            return self.insert(id, policy, selector, matches);
         };
         let Some(entry) = self.entries[slot.index()].as_mut() else { return };
         if entry.policy == policy {
@@ -111,6 +97,20 @@ impl Policies {
         if entry.active.is_some() || entry.policy.needed_on_every_node {
             self.dirty.push(slot);
         }
+    }
+
+    fn insert(&mut self, id: &PolicyId, policy: Arc<Policy>, selector: Selector, matches: &mut PolicyMatches) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            PolicySlot(u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX))
+        });
+        matches.set_selector(&slot, &selector);
+        self.application_layer += usize::from(is_application_layer(&policy));
+        if policy.needed_on_every_node {
+            self.dirty.push(slot);
+        }
+        self.entries[slot.index()] = Some(PolicyEntry { id: id.clone(), policy, selector, active: None });
+        self.slots.insert(id.clone(), slot);
     }
 
     /// The policy does not exist.

@@ -1,5 +1,6 @@
 //! Comparison with what the original emitted for the same input.
 #![allow(clippy::disallowed_methods, reason = "tests read their data from files")]
+#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
 
 mod expand;
 mod feed;

@@ -173,7 +173,7 @@ impl World<'_> {
         let entry = |name: &TierName| {
             let mut of_tier: Vec<_> = policies.iter().filter(|(_, policy)| policy.tier == *name).collect();
             of_tier.sort_by(|(a, p), (b, q)| {
-                let order = |policy: &Policy| policy.order.map_or(f64::INFINITY, |o| o.get());
+                let order = |policy: &Policy| policy.order.map_or(f64::INFINITY, tortie_model::Order::get);
                 let text = |id: &PolicyId| format!("{}/{}/{}", id.name, id.namespace, id.kind);
                 order(p).total_cmp(&order(q)).then_with(|| text(a).cmp(&text(b)))
             });
