@@ -120,11 +120,14 @@ fn read_peer(cursor: Cursor<'_, '_>, namespace: &str, sink: &mut Sink) -> Option
         map.error(sink, "must give podSelector, namespaceSelector or ipBlock");
         return None;
     }
+    let sound = sink.problems.len();
     let selector = label_selector::of_pods(pods, sink);
     let namespace_selector = namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default();
     let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
     let combined = side_selector(namespace, &words);
-    check_combined(combined.as_deref().unwrap_or_default(), |what| map.error(sink, what));
+    if sink.problems.len() == sound {
+        check_combined(combined.as_deref().unwrap_or_default(), |what| map.error(sink, what));
+    }
     Some(EntityMatch {
         selector: combined.map(SelectorText::new),
         original: Some(Box::new(OriginalMatch {

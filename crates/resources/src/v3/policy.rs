@@ -109,6 +109,7 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
 }
 
 fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mut Sink) -> String {
+    let sound = sink.problems.len();
     let own = selector(spec, "selector", false, sink);
     let accounts = selector(spec, "serviceAccountSelector", false, sink);
     let combined = if global {
@@ -116,7 +117,9 @@ fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mu
     } else {
         namespaced_policy(namespace, own, accounts)
     };
-    check_combined(&combined, |what| spec.error(sink, what));
+    if sink.problems.len() == sound {
+        check_combined(&combined, |what| spec.error(sink, what));
+    }
     combined
 }
 

@@ -118,6 +118,7 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
     let Some(field) = map.field(name) else { return EntityMatch::default() };
     let Some(side) = field.map(sink) else { return EntityMatch::default() };
     side.only(&SIDE_FIELDS, sink);
+    let sound = sink.problems.len();
     let accounts = side.field("serviceAccounts").and_then(|accounts| accounts.map(sink));
     let (account_names, account_selector) = match &accounts {
         Some(accounts) => {
@@ -135,7 +136,9 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
         account_names,
     };
     let combined = side_selector(place.namespace, &words);
-    check_combined(combined.as_deref().unwrap_or_default(), |what| side.error(sink, what));
+    if sink.problems.len() == sound {
+        check_combined(combined.as_deref().unwrap_or_default(), |what| side.error(sink, what));
+    }
     let original = OriginalMatch {
         selector: words.selector.into(),
         namespace_selector: words.namespace_selector.into(),
