@@ -53,6 +53,8 @@ struct File {
 struct Object {
     definitions: BTreeMap<Arc<Path>, Definition>,
     last_good: Option<Contributions>,
+    /// The stand-in of the last version that could have one.
+    substitute: Option<Contributions>,
     /// The keys claimed now.
     claimed: Vec<Key>,
 }
@@ -148,7 +150,10 @@ impl DirState {
         let before = self.files.remove(path).map(|file| file.objects).unwrap_or_default();
         let mut file = File { fingerprint, ..File::default() };
         let mut doubles = Vec::new();
+        // A document whose kind or name cannot be made out defines something all the same.
+        let mut obscure = !unreadable.is_empty();
         for resource in manifest.resources {
+            obscure |= resource.id.is_none() && matches!(resource.outcome, Outcome::Invalid { .. });
             match resource.id.clone() {
                 Some(id) if file.objects.contains(&id) => doubles.push((resource.position, resource.subject)),
                 Some(id) => {
@@ -165,16 +170,19 @@ impl DirState {
         let missing = before.difference(&file.objects).cloned().collect::<Vec<_>>();
         self.touched.extend(before);
         self.touched.extend(file.objects.iter().cloned());
-        if unreadable.is_empty() {
-            for id in &missing {
-                self.forget_definition(id, path);
-            }
-        } else {
-            // An unreadable document may well be the one that defines what is missing now.
+        if obscure {
+            // An obscure document may well be the one that defines what is missing now.
             let cover = if missing.is_empty() { Cover::Nothing } else { Cover::LastGood };
             file.objects.extend(missing);
+            for problem in file.problems.iter_mut().filter(|problem| problem.cover == Cover::Nothing) {
+                problem.cover = cover;
+            }
             for (position, what) in unreadable.drain(..) {
                 file.problems.push(FileProblem::of_file(path.to_path_buf(), position, what, cover));
+            }
+        } else {
+            for id in &missing {
+                self.forget_definition(id, path);
             }
         }
         self.files.insert(Arc::clone(path), file);
@@ -242,7 +250,11 @@ impl Object {
                 contributions.clone()
             }
             Outcome::Invalid { substitute } => {
-                self.last_good.clone().or_else(|| substitute.clone()).unwrap_or_default()
+                // A denial must not end because the next version is even less readable.
+                if substitute.is_some() {
+                    self.substitute.clone_from(substitute);
+                }
+                self.last_good.clone().or_else(|| self.substitute.clone()).unwrap_or_default()
             }
             Outcome::Unknown => Contributions::new(),
         }
@@ -258,8 +270,8 @@ impl Object {
         let cover = match &definition.outcome {
             Outcome::Valid(_) | Outcome::Unknown => Cover::NotNeeded,
             Outcome::Invalid { .. } if self.last_good.is_some() => Cover::LastGood,
-            Outcome::Invalid { substitute: Some(_) } => Cover::Denied,
-            Outcome::Invalid { substitute: None } => Cover::Nothing,
+            Outcome::Invalid { .. } if self.substitute.is_some() => Cover::Denied,
+            Outcome::Invalid { .. } => Cover::Nothing,
         };
         problems.extend(definition.problems.iter().map(|problem| FileProblem {
             file: first.to_path_buf(),

@@ -113,3 +113,24 @@ fn of_two_objects_that_claim_a_key_the_first_counts() {
     assert_eq!(dir.change(&[("b.yaml", None)]).len(), 0);
     assert_eq!(dir.change(&[("a.yaml", None)]).len(), 1);
 }
+
+#[test]
+fn a_document_that_lost_its_name_keeps_what_it_defined() {
+    let mut dir = Directory::default();
+    dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]);
+    for broken in ["apiVersion", "kind", "metadata"] {
+        let text = policy("p", "has(a)").replace(&format!("{broken}:"), "oops:");
+        assert_eq!(dir.change(&[("a.yaml", Some(&text))]), [""; 0], "{broken}");
+        assert!(dir.problems().iter().all(|(_, cover)| *cover != Cover::Nothing), "{broken}");
+    }
+    assert_eq!(dir.change(&[("a.yaml", Some(NAMESPACE))]).len(), 3);
+}
+
+#[test]
+fn a_denial_outlives_a_version_that_is_worse() {
+    let mut dir = Directory::default();
+    let bad = policy("p", "has(a)").replace("Ingress", "Inwards");
+    assert_eq!(dir.change(&[("a.yaml", Some(&bad))]).len(), 1);
+    assert_eq!(dir.change(&[("a.yaml", Some(&policy("p", "has(a")))]), [""; 0]);
+    assert!(dir.problems().iter().all(|(_, cover)| *cover == Cover::Denied));
+}
