@@ -2,5 +2,6 @@
 
 mod basics;
 mod common;
+mod endpoints;
 mod random;
 mod walk;
