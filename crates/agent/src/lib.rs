@@ -5,10 +5,12 @@
 
 pub mod cli;
 pub mod config;
+pub mod engine;
 pub mod exec;
 pub mod health;
 pub mod http;
 pub mod kernel;
+pub mod logging;
 pub mod metrics;
 pub mod monitor;
 pub mod netlink;

@@ -1,9 +1,30 @@
 //! From configuration parameters to the settings of the engine's parts.
 
-use tortie_calc::{GraphConfig, Overlap, SourceSpoofing};
-use tortie_model::Hostname;
+use std::fmt::Display;
+use std::time::Duration;
 
-use crate::config::{Config, NftablesMode, WorkloadSourceSpoofing};
+use tortie_calc::{GraphConfig, Overlap, SourceSpoofing};
+use tortie_dataplane::{DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProtocol, RoutesConfig};
+use tortie_iptables::{Backend, InsertMode, PortRange, Protocol};
+use tortie_model::{Family, Hostname};
+use tortie_rules::{LogConfig, NatConfig, RulesConfig};
+
+use crate::config::{
+    AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, NatOutgoingExclusions,
+    NftablesMode, ServiceLoopPrevention, Switch, WorkloadSourceSpoofing,
+};
+
+/// Parameters that parse but do not fit the machine or each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{parameter}: {why}")]
+pub struct SettingsError {
+    parameter: &'static str,
+    why: String,
+}
+
+fn unfit<E: Display>(parameter: &'static str) -> impl FnOnce(E) -> SettingsError {
+    move |why| SettingsError { parameter, why: why.to_string() }
+}
 
 /// The calculation's settings.
 #[must_use]
@@ -21,3 +42,123 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
         ..GraphConfig::new(hostname)
     }
 }
+
+/// The dataplane's settings, for a machine whose iptables is `backend`; what the machine can do is left at its default.
+///
+/// # Errors
+/// If parameters do not fit each other.
+pub fn dataplane(config: &Config, hostname: Hostname, backend: Backend) -> Result<DataplaneConfig, SettingsError> {
+    let mut families = vec![Family::V4];
+    if config.ipv6_support {
+        families.push(Family::V6);
+    }
+    Ok(DataplaneConfig {
+        families,
+        iptables: IptablesConfig {
+            insert_mode: match config.chain_insert_mode {
+                ChainInsertMode::Insert => InsertMode::Insert,
+                ChainInsertMode::Append => InsertMode::Append,
+            },
+            refresh_interval: unless_zero(config.iptables_refresh_interval),
+            post_write_interval: config.iptables_post_write_check_interval,
+            lock_probe_interval: config.iptables_lock_probe_interval,
+            ..IptablesConfig::new(backend)
+        },
+        ip_sets: IpSetsConfig {
+            refresh_interval: unless_zero(config.ipsets_refresh_interval),
+            max_size: config.max_ipset_size,
+        },
+        routes: RoutesConfig {
+            enabled: !config.route_sync_disabled,
+            refresh_interval: unless_zero(config.route_refresh_interval),
+            protocol: RouteProtocol(config.device_route_protocol),
+            metric_v4: config.ipv4_normal_route_priority,
+            metric_v6: config.ipv6_normal_route_priority,
+            source_v4: config.device_route_source_address.map(Into::into),
+            source_v6: config.device_route_source_address_v6.map(Into::into),
+            remove_external: config.remove_external_routes,
+            ..RoutesConfig::default()
+        },
+        ip_forwarding: config.ip_forwarding == Switch::Enabled,
+        ..DataplaneConfig::new(hostname, rules(config)?, backend)
+    })
+}
+
+fn unless_zero(interval: Duration) -> Option<Duration> {
+    (!interval.is_zero()).then_some(interval)
+}
+
+fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
+    let defaults = RulesConfig::with_mark_mask(config.iptables_mark_mask).map_err(unfit("IptablesMarkMask"))?;
+    let prefixes = config.interface_prefix.iter().map(|prefix| prefix.parse().map_err(unfit("InterfacePrefix")));
+    let failsafes = |ports: &[FailsafePort]| ports.iter().map(failsafe).collect::<Vec<_>>();
+    Ok(RulesConfig {
+        workload_prefixes: prefixes.collect::<Result<_, _>>()?,
+        deny: match config.iptables_filter_deny_action {
+            DenyAction::Drop => tortie_rules::DenyAction::Drop,
+            DenyAction::Reject => tortie_rules::DenyAction::Reject,
+        },
+        filter_allow: allow(config.iptables_filter_allow_action),
+        mangle_allow: allow(config.iptables_mangle_allow_action),
+        endpoint_to_host: match config.default_endpoint_to_host_action {
+            EndpointToHostAction::Drop => tortie_rules::EndpointToHostAction::Drop,
+            EndpointToHostAction::Return => tortie_rules::EndpointToHostAction::Return,
+            EndpointToHostAction::Accept => tortie_rules::EndpointToHostAction::Accept,
+        },
+        service_loop: match config.service_loop_prevention {
+            ServiceLoopPrevention::Drop => Some(tortie_rules::DenyAction::Drop),
+            ServiceLoopPrevention::Reject => Some(tortie_rules::DenyAction::Reject),
+            ServiceLoopPrevention::Disabled => None,
+        },
+        failsafe_inbound: failsafes(&config.failsafe_inbound_host_ports),
+        failsafe_outbound: failsafes(&config.failsafe_outbound_host_ports),
+        deny_invalid_conntrack: !config.disable_conntrack_invalid_check,
+        vxlan_port: config.vxlan_port,
+        vxlan_from_workloads: config.allow_vxlan_packets_from_workloads,
+        ipip_from_workloads: config.allow_ipip_packets_from_workloads,
+        log: log(config)?,
+        nat: nat(config)?,
+        ..defaults
+    })
+}
+
+fn allow(action: AllowAction) -> tortie_rules::AllowAction {
+    match action {
+        AllowAction::Accept => tortie_rules::AllowAction::Accept,
+        AllowAction::Return => tortie_rules::AllowAction::Return,
+    }
+}
+
+fn failsafe(port: &FailsafePort) -> tortie_rules::FailsafePort {
+    tortie_rules::FailsafePort {
+        protocol: if port.tcp { Protocol::Tcp } else { Protocol::Udp },
+        port: port.port,
+        net: port.net.and_then(|net| tortie_iptables::Net::new(net.address(), net.prefix_len())),
+    }
+}
+
+fn log(config: &Config) -> Result<LogConfig, SettingsError> {
+    let limit = match &config.log_action_rate_limit {
+        None => None,
+        Some(rate) => {
+            let rate = rate.as_str().parse().map_err(unfit("LogActionRateLimit"))?;
+            // iptables takes a burst of 0 for its own default.
+            let burst = config.log_action_rate_limit_burst;
+            Some((rate, (burst != 0).then_some(burst)))
+        }
+    };
+    Ok(LogConfig { prefix: config.log_prefix.clone(), limit })
+}
+
+fn nat(config: &Config) -> Result<NatConfig, SettingsError> {
+    let out_interface = config.iptables_nat_outgoing_interface_filter.as_deref().map(str::parse).transpose();
+    Ok(NatConfig {
+        ports: config.nat_port_range.and_then(|(first, last)| PortRange::new(first, last)),
+        address: config.nat_outgoing_address.map(Into::into),
+        exclude_hosts: config.nat_outgoing_exclusions == NatOutgoingExclusions::IpPoolsAndHostIps,
+        out_interface: out_interface.map_err(unfit("IptablesNATOutgoingInterfaceFilter"))?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -113,11 +115,14 @@ impl DirSource {
     /// If the thread cannot be started.
     pub fn watch(self, interval: Duration) -> io::Result<Watching> {
         let (sender, events) = sync_channel(QUEUE);
+        let (hint, hints) = sync_channel(1);
+        let resend = Resend { wanted: Arc::default(), hint: hint.clone() };
+        let wanted = Arc::clone(&resend.wanted);
         thread::Builder::new().name("datastore".into()).spawn(move || {
             // The only error is that nobody listens any more.
-            let _ = Watch { source: self, sender, interval }.run();
+            let _ = Watch { source: self, sender, interval, resend: wanted }.run(hint, &hints);
         })?;
-        Ok(Watching { events })
+        Ok(Watching { events, resend })
     }
 }
 
@@ -134,6 +139,25 @@ fn stage(state: &mut DirState, path: &Path) -> bool {
 pub struct Watching {
     /// What it tells.
     pub events: Receiver<Event>,
+    /// Asks for all of it again.
+    pub resend: Resend,
+}
+
+/// Asks a source to tell everything from the beginning, for a consumer that begins anew.
+#[derive(Clone, Debug)]
+pub struct Resend {
+    wanted: Arc<AtomicBool>,
+    hint: SyncSender<()>,
+}
+
+impl Resend {
+    /// Asks. The answer begins with the status [`SyncStatus::Resync`] and ends with [`SyncStatus::InSync`]; what the
+    /// source keeps for lack of anything better, such as last good versions, is part of it.
+    pub fn ask(&self) {
+        self.wanted.store(true, Ordering::Release);
+        // A hint that waits already will do.
+        let _ = self.hint.try_send(());
+    }
 }
 
 struct NobodyListens;
@@ -142,11 +166,11 @@ struct Watch {
     source: DirSource,
     sender: SyncSender<Event>,
     interval: Duration,
+    resend: Arc<AtomicBool>,
 }
 
 impl Watch {
-    fn run(mut self) -> Result<(), NobodyListens> {
-        let (hint, hints) = sync_channel(1);
+    fn run(mut self, hint: SyncSender<()>, hints: &Receiver<()>) -> Result<(), NobodyListens> {
         // Watching begins before reading, so that no change falls between. A hint that finds one waiting adds nothing.
         let watcher = notify::recommended_watcher(move |_| {
             let _ = hint.try_send(());
@@ -176,15 +200,29 @@ impl Watch {
                     available = false;
                 }
             }
-            self.wait(&hints);
+            self.wait(hints);
+            if in_sync && self.resend.swap(false, Ordering::AcqRel) {
+                self.tell_all()?;
+            }
         }
     }
 
     fn tell(&self, scanned: Scanned, noticed: Instant, always: bool) -> Result<(), NobodyListens> {
-        let Scanned { mut updates, touched } = scanned;
+        let Scanned { updates, touched } = scanned;
         if touched || always {
             self.send(Event::Problems(self.source.problems().collect()))?;
         }
+        self.tell_updates(updates, noticed)
+    }
+
+    fn tell_all(&self) -> Result<(), NobodyListens> {
+        self.send(Event::Status(SyncStatus::Resync))?;
+        self.send(Event::Problems(self.source.problems().collect()))?;
+        self.tell_updates(self.source.state.snapshot(), Instant::now())?;
+        self.send(Event::Status(SyncStatus::InSync))
+    }
+
+    fn tell_updates(&self, mut updates: Vec<Update>, noticed: Instant) -> Result<(), NobodyListens> {
         while !updates.is_empty() {
             let rest = updates.split_off(updates.len().min(BATCH));
             self.send(Event::Updates { updates, noticed })?;

@@ -123,6 +123,18 @@ impl DirState {
         true
     }
 
+    /// Everything that is in force, in the order of keys.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Update> {
+        let mut updates: Vec<Update> = self
+            .claims
+            .iter()
+            .filter_map(|(key, claims)| claims.values().next().map(|value| Update::set(key.clone(), value.clone())))
+            .collect();
+        updates.sort_by(|a, b| a.key.cmp(&b.key));
+        updates
+    }
+
     /// Everything that is wrong now, in the order of files and positions.
     pub fn problems(&self) -> impl Iterator<Item = FileProblem> {
         let mut problems: Vec<FileProblem> =

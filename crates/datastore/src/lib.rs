@@ -24,6 +24,6 @@ mod problem;
 pub mod recording;
 mod scan;
 
-pub use dir_source::{DirSource, Event, Watching};
+pub use dir_source::{DirSource, Event, Resend, Watching};
 pub use dir_state::{DirState, FileContent};
 pub use problem::{Cover, FileProblem};

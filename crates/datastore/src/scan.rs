@@ -44,12 +44,17 @@ impl Stamp {
 }
 
 /// The manifests below `root`: files ending in `.yaml`, `.yml` or `.json`, links followed, hidden entries left out (a
-/// mounted `ConfigMap` keeps its versions in hidden directories and links to them).
+/// mounted `ConfigMap` keeps its versions in hidden directories and links to them). `root` may be a single file.
 ///
 /// # Errors
 /// If a directory cannot be listed: then nothing is known, least of all that files are gone.
 pub(crate) fn scan(root: &Path) -> io::Result<BTreeMap<PathBuf, Stamp>> {
     let mut found = BTreeMap::new();
+    let metadata = fs::metadata(root).map_err(|error| naming(root, &error))?;
+    if metadata.is_file() {
+        found.insert(root.to_path_buf(), Stamp::of(&metadata));
+        return Ok(found);
+    }
     let mut folders = vec![root.to_path_buf()];
     // Links may lead in circles.
     let mut visited = BTreeSet::new();

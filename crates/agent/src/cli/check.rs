@@ -1,10 +1,50 @@
 //! `tortie check`.
+
+use std::path::PathBuf;
+
+use tortie_datastore::{DirSource, FileProblem};
+use tortie_resources::Severity;
+use tortie_resources::manifest::Options;
+
 use super::Failure;
 
-/// x
+/// Validate manifests.
+///
+/// Reads every .yaml, .yml and .json file below the given paths as `run` would, and prints each problem on standard
+/// error as `file:line:column: kind/name: field.path: what`. Ends with exit code 1 if there are errors; warnings, such as
+/// kinds that have no effect, leave it at 0.
+///
+/// Example: tortie check examples/demo
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
-
-pub(super) fn run(_args: &Args) -> Result<(), Failure> {
-    Ok(())
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Directories and files.
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Treat warnings as errors.
+    #[arg(long)]
+    strict: bool,
 }
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let mut problems = Vec::new();
+    for path in &args.paths {
+        let mut source = DirSource::new(path, Options::default());
+        source.read().map_err(Failure::io(path.display().to_string()))?;
+        problems.extend(source.problems());
+    }
+    let mut errors = 0;
+    for problem in &problems {
+        let warning = problem.problem.severity == Severity::Warning && !args.strict;
+        errors += usize::from(!warning);
+        eprintln!("{}", line(problem, warning));
+    }
+    if errors == 0 { Ok(()) } else { Err(Failure::Reported(1)) }
+}
+
+fn line(problem: &FileProblem, warning: bool) -> String {
+    if warning { format!("{problem} (warning)") } else { problem.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,61 @@
 //! `tortie cleanup`.
+
+use tortie_dataplane::{CleanupConfig, cleanup};
+use tortie_iptables::{Backend, Programs};
+use tortie_model::Family;
+
 use super::Failure;
+use crate::exec::is_installed;
+use crate::kernel::LinuxKernel;
+use crate::netlink::Netlink;
 
-/// x
+/// Remove everything that Tortie, or Felix, programmed in this network namespace.
+///
+/// Rules and chains go first, then IP sets, then routes to workloads; what other programs made is left alone. After this
+/// nothing is enforced any more. Stop `tortie run` (or Felix) before, or it puts everything back.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// A configuration file in Felix's format, for InterfacePrefix.
+    #[arg(long, value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
+}
 
-pub(super) fn run(_args: &Args) -> Result<(), Failure> {
-    Ok(())
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let config = super::local_sources(args.config.as_deref())?
+        .resolve()
+        .map_err(|error| Failure::Failed(error.to_string()))?
+        .config;
+    let links = Netlink::open(config.netlink_timeout)
+        .and_then(|mut netlink| netlink.links())
+        .map_err(|error| Failure::Failed(format!("network interfaces cannot be listed: {error}")))?;
+    let what = CleanupConfig {
+        tables: installed_tables(),
+        interfaces: links.into_iter().map(|link| (link.name, link.index)).collect(),
+        workload_prefixes: config.interface_prefix,
+    };
+    let report = cleanup(&mut LinuxKernel::new(config.netlink_timeout), &what);
+    println!(
+        "{} tables changed, {} IP sets destroyed, {} routes removed",
+        report.tables_changed, report.ip_sets_destroyed, report.routes_removed
+    );
+    for problem in &report.problems {
+        eprintln!("{problem}");
+    }
+    if report.problems.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+}
+
+/// The implementations of iptables that are installed.
+fn installed_tables() -> Vec<(Family, Backend, Programs)> {
+    let pairs = Family::ALL.into_iter().flat_map(|family| [(family, Backend::Nft), (family, Backend::Legacy)]);
+    pairs
+        .filter_map(|(family, backend)| {
+            let iptables_family = match family {
+                Family::V4 => tortie_iptables::Family::V4,
+                Family::V6 => tortie_iptables::Family::V6,
+            };
+            let programs = Programs::specific(backend, iptables_family);
+            (is_installed(&programs.save) && is_installed(&programs.restore)).then_some((family, backend, programs))
+        })
+        .collect()
 }

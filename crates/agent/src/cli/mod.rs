@@ -2,6 +2,7 @@
 
 mod check;
 mod cleanup;
+mod datastore_url;
 mod demo;
 mod exit;
 mod render;
@@ -9,9 +10,13 @@ mod replay;
 mod run;
 mod selector;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tortie_model::desired::ConfigSource;
+
+use crate::config::{Sources, from_environment, from_file_text};
 
 pub use exit::Failure;
 
@@ -19,8 +24,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    success; for `check`: nothing is wrong
   1    failure; for `check`: problems were found; for `run`: the input is unusable (see --lenient)
-  2    wrong usage, or a selector that does not parse
-  129  `run` ended because a parameter changed that needs a restart: start it again";
+  2    wrong usage, or a selector that does not parse";
 
 /// A network-policy engine for Linux: what the cluster says becomes what this node's kernel enforces.
 #[derive(Debug, Parser)]
@@ -39,6 +43,18 @@ enum Command {
     Replay(replay::Args),
     Cleanup(cleanup::Args),
     Demo(demo::Args),
+}
+
+/// The configuration of this machine: environment variables and the configuration file.
+fn local_sources(file: Option<&Path>) -> Result<Sources, Failure> {
+    let mut sources = Sources::default();
+    if let Some(file) = file {
+        let text = std::fs::read_to_string(file).map_err(Failure::io(file.display().to_string()))?;
+        let raw = from_file_text(&text).map_err(|why| Failure::Failed(format!("{}: {why}", file.display())))?;
+        sources.set(ConfigSource::ConfigFile, raw);
+    }
+    sources.set(ConfigSource::Environment, from_environment(std::env::vars()));
+    Ok(sources)
 }
 
 /// Parses the command line and does what it says.

@@ -1,10 +1,114 @@
 //! `tortie render`.
+
+use std::io::{self, Write};
+
+use tortie_calc::Graph;
+use tortie_dataplane::{Dataplane, Rendered};
+use tortie_datastore::DirSource;
+use tortie_iptables::{Backend, Table};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Family, Hostname, Key, SyncStatus, Update, Value};
+use tortie_resources::manifest::Options;
+
 use super::Failure;
+use super::datastore_url::DatastoreUrl;
+use crate::config::{Config, Sources};
+use crate::settings;
 
-/// x
+/// Print exactly what would be handed to `ipset restore` and `iptables-restore` on a clean node.
+///
+/// Needs no privileges and touches nothing. Parameters come from FELIX_* variables, --config and the datastore.
+///
+/// Example: tortie render --datastore file:examples/demo --node demo-node --ip-version 4 --table filter
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Where the cluster is described: file:DIR.
+    #[arg(long, value_name = "URL")]
+    datastore: DatastoreUrl,
+    /// The node to render for.
+    #[arg(long, value_name = "NAME")]
+    node: String,
+    /// A configuration file in Felix's format.
+    #[arg(long, value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
+    /// Only this IP version: 4 or 6.
+    #[arg(long, value_name = "VERSION", value_parser = ["4", "6"])]
+    ip_version: Option<String>,
+    /// Only this table: filter, nat, mangle or raw.
+    #[arg(long, conflicts_with = "ipsets", value_parser = ["filter", "nat", "mangle", "raw"])]
+    table: Option<String>,
+    /// Only the IP sets.
+    #[arg(long)]
+    ipsets: bool,
+}
 
-pub(super) fn run(_args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let DatastoreUrl::Directory(directory) = &args.datastore;
+    let mut sources = super::local_sources(args.config.as_deref())?;
+    let mut source = DirSource::new(directory, Options::default());
+    let updates = source.read().map_err(Failure::io(directory.display().to_string()))?;
+    for problem in source.problems() {
+        eprintln!("{problem}");
+    }
+    let hostname = Hostname::new(args.node.as_str());
+    let config = resolve(&mut sources, &hostname, &updates)?;
+    let desired = calculate(&config, &hostname, updates);
+    let settings = settings::dataplane(&config, hostname, Backend::Nft).map_err(|e| Failure::Failed(e.to_string()))?;
+    let mut dataplane = Dataplane::new(settings);
+    desired.into_iter().for_each(|update| dataplane.on_update(update));
+    print(&dataplane.render(), args, io::stdout().lock()).map_err(Failure::io("standard output"))
+}
+
+/// The configuration in force, the datastore's included.
+fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Result<Config, Failure> {
+    let config = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
+    for update in calculate(&config, hostname, updates.to_vec()) {
+        if let DesiredUpdate::Config(datastore) = update {
+            sources.set_datastore(&datastore);
+        }
+    }
+    let resolved = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?;
+    for notice in &resolved.notices {
+        eprintln!("{notice}");
+    }
+    Ok(resolved.config)
+}
+
+fn calculate(config: &Config, hostname: &Hostname, updates: Vec<Update>) -> Vec<DesiredUpdate> {
+    let mut graph = Graph::new(&settings::graph(config, hostname.clone()));
+    graph.on_update(Update::set(Key::Ready, Value::Ready(true)));
+    updates.into_iter().for_each(|update| graph.on_update(update));
+    graph.on_status(SyncStatus::InSync);
+    let mut desired = Vec::new();
+    graph.flush(&mut desired);
+    desired
+}
+
+fn print(rendered: &Rendered, args: &Args, mut out: impl Write) -> io::Result<()> {
+    let wanted = |family: Family| args.ip_version.as_ref().is_none_or(|v| *v == family.number().to_string());
+    // A single text is printed bare, so that it can be piped on.
+    let single = args.ip_version.is_some() && (args.table.is_some() || args.ipsets);
+    if args.table.is_none() {
+        for (family, text) in rendered.ip_sets.iter().filter(|(family, _)| wanted(*family)) {
+            if !single {
+                writeln!(out, "# ipset restore, IPv{}", family.number())?;
+            }
+            out.write_all(text.as_bytes())?;
+        }
+    }
+    if args.ipsets {
+        return Ok(());
+    }
+    let tables = rendered.tables.iter().filter(|(family, table, _)| {
+        wanted(*family) && args.table.as_ref().is_none_or(|name| name == Table::as_str(*table))
+    });
+    for (family, table, text) in tables {
+        if !single {
+            let program = if *family == Family::V4 { "iptables-restore" } else { "ip6tables-restore" };
+            writeln!(out, "# {program}, {}", table.as_str())?;
+        }
+        out.write_all(text.as_bytes())?;
+    }
     Ok(())
 }

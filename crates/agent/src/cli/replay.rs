@@ -3,17 +3,15 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 
-use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use tortie_calc::{Graph, GraphConfig};
-use tortie_model::desired::{DesiredUpdate, proto};
-use tortie_model::{Hostname, LabelInterner, SyncStatus};
-use tortie_resources::v1::{self, Decoded};
+use tortie_datastore::recording::{self, Line};
+use tortie_model::desired::{ConfigSource, DesiredUpdate, proto};
+use tortie_model::{Hostname, LabelInterner};
 
 use super::Failure;
 use crate::config::{Raw, Sources, canonical_name, from_environment, source_name};
 use crate::settings;
-use tortie_model::desired::ConfigSource;
 
 /// Feed a recording through the calculation and print what the dataplane would be told.
 ///
@@ -30,22 +28,6 @@ pub(super) struct Args {
     /// The node to calculate for.
     #[arg(long, value_name = "NAME")]
     node: String,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, deny_unknown_fields)]
-enum Line {
-    Update { key: String, value: Option<Json> },
-    Status { status: Status },
-    Flush { flush: bool },
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Status {
-    WaitForDatastore,
-    Resync,
-    InSync,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -73,9 +55,7 @@ fn replay(input: impl BufRead, out: impl Write, node: &str, environment: Raw) ->
     };
     for (number, line) in input.lines().enumerate() {
         let line = line.map_err(Failure::io("the recording"))?;
-        if !line.trim().is_empty() {
-            replay.line(&line, number + 1)?;
-        }
+        replay.line(&line, number + 1)?;
     }
     replay.flush()?;
     replay.out.flush().map_err(Failure::io("standard output"))
@@ -92,26 +72,17 @@ struct Replay<W> {
 
 impl<W: Write> Replay<W> {
     fn line(&mut self, line: &str, number: usize) -> Result<(), Failure> {
-        let line = serde_json::from_str(line).map_err(|_| {
-            let forms = r#"{"key", "value"}, {"status"} or {"flush"}"#;
-            Failure::Failed(format!("line {number} of the recording is none of {forms}"))
-        })?;
+        let line = recording::read_line(line, &mut self.labels)
+            .map_err(|error| Failure::Failed(format!("line {number} of the recording is {error}")))?;
         match line {
-            Line::Update { key, value } => match v1::decode(&key, value.as_ref(), &mut self.labels) {
-                Ok(Decoded::Update(update)) => self.graph.on_update(update),
-                Ok(Decoded::Ignored) => {}
-                Err(error) => {
-                    eprintln!("line {number}: {error}; treated as a deletion");
-                    self.graph.on_update(error.deletion());
-                }
-            },
-            Line::Status { status } => self.graph.on_status(match status {
-                Status::WaitForDatastore => SyncStatus::WaitForDatastore,
-                Status::Resync => SyncStatus::Resync,
-                Status::InSync => SyncStatus::InSync,
-            }),
-            Line::Flush { flush: true } => self.flush()?,
-            Line::Flush { flush: false } => {}
+            Line::Update(update) => self.graph.on_update(update),
+            Line::Invalid(error) => {
+                eprintln!("line {number}: {error}; treated as a deletion");
+                self.graph.on_update(error.deletion());
+            }
+            Line::Status(status) => self.graph.on_status(status),
+            Line::Flush => self.flush()?,
+            Line::Nothing => {}
         }
         Ok(())
     }

@@ -272,8 +272,8 @@ params! {
         "AllowIPIPPacketsFromWorkloads", parse::boolean, false, false, PLAIN;
     vxlan_port: u16 = "VXLANPort", parse::port, 4789, 0, PLAIN;
     nftables_mode: NftablesMode = "NFTablesMode", parse::one_of, NftablesMode::Auto, NftablesMode::Disabled, PLAIN;
-    feature_detect_override: BTreeMap<String, String> =
-        "FeatureDetectOverride", parse::pairs, BTreeMap::new(), BTreeMap::new(), PLAIN;
+    feature_detect_override: String =
+        "FeatureDetectOverride", parse::text, String::new(), String::new(), PLAIN;
     dataplane_watchdog_timeout: Duration = "DataplaneWatchdogTimeout", parse::seconds, secs(90), secs(0), PLAIN;
     netlink_timeout: Duration = "NetlinkTimeoutSecs", parse::seconds, secs(10), secs(0), PLAIN;
     health_enabled: bool = "HealthEnabled", parse::boolean, false, false, PLAIN;

@@ -100,6 +100,16 @@ pub(crate) fn canonical_name(written: &str) -> &str {
     ours.or_else(|| not_used(written)).unwrap_or(written)
 }
 
+impl Resolved {
+    /// The raw values of the parameters that have an effect, but for those that change while the program runs. Equal
+    /// values make equal programs.
+    #[must_use]
+    pub fn effective(&self) -> BTreeMap<&str, &str> {
+        let used = |name: &str| PARAMS.iter().any(|param| param.name == name);
+        self.raw.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| used(name)).collect()
+    }
+}
+
 /// A source's name in messages (`felix/config/config_params.go`).
 pub(crate) fn source_name(source: ConfigSource) -> &'static str {
     match source {

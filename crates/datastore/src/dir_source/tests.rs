@@ -126,3 +126,16 @@ fn links_in_circles_end() {
     let mut source = DirSource::new(dir.path(), Options::default());
     assert_eq!(source.read().unwrap().len(), 1);
 }
+
+#[test]
+fn everything_can_be_told_again_last_good_versions_included() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("a.yaml"), tier("a", 1)).unwrap();
+    let mut watched = Watched::new(&dir);
+    fs::write(dir.path().join("a.yaml"), tier("a", 1).replace("order: 1", "order: first")).unwrap();
+    while !matches!(watched.next(), Event::Problems(problems) if !problems.is_empty()) {}
+    watched.tiers.clear();
+    watched.watching.resend.ask();
+    while !matches!(watched.next(), Event::Status(SyncStatus::InSync)) {}
+    watched.until(&[("a", 1.0)]);
+}

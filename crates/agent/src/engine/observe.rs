@@ -1,0 +1,143 @@
+//! What the loop tells of its work: counts and log lines.
+
+use tortie_calc::GraphStats;
+use tortie_dataplane::{DataplaneStats, StatusChange};
+use tortie_datastore::{Cover, FileProblem};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Family, Key, Update};
+use tortie_resources::Severity;
+
+use crate::metrics::{ActiveLocal, Metrics, TableCounts};
+
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+pub(super) fn count_update(update: &Update, metrics: &mut Metrics) {
+    let kind = match update.key {
+        Key::WorkloadEndpoint(_) => "model.WorkloadEndpointKey",
+        Key::HostEndpoint(_) => "model.HostEndpointKey",
+        Key::Policy(_) => "model.PolicyKey",
+        Key::Tier(_) => "model.TierKey",
+        Key::ProfileRules(_) => "model.ProfileRulesKey",
+        Key::NetworkSet(_) => "model.NetworkSetKey",
+        Key::IpPool(_) => "model.IPPoolKey",
+        Key::GlobalConfig(_) => "model.GlobalConfigKey",
+        Key::HostConfig(_) => "model.HostConfigKey",
+        Key::Ready => "model.ReadyFlagKey",
+        Key::Wireguard(_) => "model.WireguardKey",
+        Key::Profile(_)
+        | Key::ScopedConfig(_)
+        | Key::Node(_)
+        | Key::Service(_)
+        | Key::EndpointSlice(_)
+        | Key::BgpConfiguration(_) => "model.ResourceKey",
+    };
+    *metrics.updates_processed.entry(kind).or_default() += 1;
+}
+
+pub(super) fn count_message(update: &DesiredUpdate, metrics: &mut Metrics) {
+    let kind = match update {
+        DesiredUpdate::DatastoreNotReady => "DatastoreNotReady",
+        DesiredUpdate::Config(_) => "ConfigUpdate",
+        DesiredUpdate::InSync => "InSync",
+        DesiredUpdate::IpSet(_) => "IPSetUpdate",
+        DesiredUpdate::IpSetDelta(_) => "IPSetDeltaUpdate",
+        DesiredUpdate::IpSetRemove(_) => "IPSetRemove",
+        DesiredUpdate::Policy(..) => "ActivePolicyUpdate",
+        DesiredUpdate::PolicyRemove(_) => "ActivePolicyRemove",
+        DesiredUpdate::Profile(..) => "ActiveProfileUpdate",
+        DesiredUpdate::ProfileRemove(_) => "ActiveProfileRemove",
+        DesiredUpdate::WorkloadEndpoint(..) => "WorkloadEndpointUpdate",
+        DesiredUpdate::WorkloadEndpointRemove(_) => "WorkloadEndpointRemove",
+        DesiredUpdate::HostEndpoint(..) => "HostEndpointUpdate",
+        DesiredUpdate::HostEndpointRemove(_) => "HostEndpointRemove",
+        DesiredUpdate::ServiceAccount(..) => "ServiceAccountUpdate",
+        DesiredUpdate::ServiceAccountRemove(_) => "ServiceAccountRemove",
+        DesiredUpdate::Namespace(..) => "NamespaceUpdate",
+        DesiredUpdate::NamespaceRemove(_) => "NamespaceRemove",
+        DesiredUpdate::Wireguard(..) => "WireguardEndpointUpdate",
+        DesiredUpdate::WireguardRemove(_) => "WireguardEndpointRemove",
+        DesiredUpdate::WireguardV6(..) => "WireguardEndpointV6Update",
+        DesiredUpdate::WireguardV6Remove(_) => "WireguardEndpointV6Remove",
+        DesiredUpdate::Host(..) => "HostMetadataUpdate",
+        DesiredUpdate::HostRemove(_) => "HostMetadataRemove",
+        DesiredUpdate::IpPool(_) => "IPAMPoolUpdate",
+        DesiredUpdate::IpPoolRemove(_) => "IPAMPoolRemove",
+        DesiredUpdate::Encapsulation(_) => "Encapsulation",
+        DesiredUpdate::BgpConfiguration(_) => "GlobalBGPConfigUpdate",
+        DesiredUpdate::Service(..) => "ServiceUpdate",
+        DesiredUpdate::ServiceRemove(_) => "ServiceRemove",
+    };
+    *metrics.dataplane_messages.entry(kind).or_default() += 1;
+    metrics.output_events += 1;
+}
+
+pub(super) fn graph(stats: &GraphStats, metrics: &mut Metrics) {
+    metrics.active_local = ActiveLocal {
+        endpoints: count(stats.local_endpoints),
+        policies: count(stats.active_policies),
+        selectors: count(stats.ip_sets),
+    };
+    metrics.cluster.workload_endpoints = count(stats.workload_endpoints);
+    metrics.cluster.host_endpoints = count(stats.host_endpoints);
+    metrics.cluster.policies = count(stats.policies);
+    metrics.cluster.profiles = count(stats.profiles);
+    metrics.cluster.tiers = count(stats.tiers);
+}
+
+pub(super) fn dataplane(stats: &DataplaneStats, metrics: &mut Metrics) {
+    metrics.apply_failures = stats.failed_applies;
+    metrics.iptables = crate::metrics::IptablesCounts::default();
+    metrics.tables.clear();
+    for (family, table, stats) in &stats.tables {
+        metrics.iptables.save_calls += stats.save_calls;
+        metrics.iptables.save_errors += stats.save_errors;
+        metrics.iptables.restore_calls += stats.restore_calls;
+        metrics.iptables.restore_errors += stats.restore_errors;
+        metrics.tables.push(TableCounts {
+            ip_version: family.number(),
+            table: table.as_str(),
+            chains: count(stats.chains),
+            rules: count(stats.rules),
+            lines_executed: stats.lines_executed,
+        });
+    }
+    metrics.ipset.calls = stats.ipset_calls;
+    metrics.ipset.errors = stats.ipset_errors;
+    metrics.ipset.lines_executed = stats.ipset_lines;
+    let word = |family: &Family| match family {
+        Family::V4 => "inet",
+        Family::V6 => "inet6",
+    };
+    metrics.ipsets = stats.ip_sets.iter().map(|(family, n)| (word(family), count(*n))).collect();
+    // 254 is the number of the kernel's main table.
+    let table = |family: &Family| format!("IPv{}:254", family.number());
+    metrics.routes = stats.routes.iter().map(|(family, n)| (table(family), count(*n))).collect();
+}
+
+pub(super) fn log_input_problem(problem: &FileProblem) {
+    let cover = match problem.cover {
+        Cover::NotNeeded => "it has no effect",
+        Cover::LastGood => "the last good version stays in force",
+        Cover::Denied => "what it selects is denied",
+        Cover::Nothing => "nothing can stand in for it",
+    };
+    match problem.problem.severity {
+        Severity::Warning => tracing::warn!("{problem}"),
+        Severity::Error => tracing::error!(cover, "{problem}"),
+    }
+}
+
+pub(super) fn log_status(change: &StatusChange) {
+    match change {
+        StatusChange::Workload(id, Some(status)) => {
+            tracing::info!(endpoint = %id, status = status.as_str(), "workload endpoint");
+        }
+        StatusChange::Workload(id, None) => tracing::info!(endpoint = %id, "workload endpoint is gone"),
+        StatusChange::Host(name, Some(status)) => {
+            tracing::info!(endpoint = %name, status = status.as_str(), "host endpoint");
+        }
+        StatusChange::Host(name, None) => tracing::info!(endpoint = %name, "host endpoint is gone"),
+    }
+}

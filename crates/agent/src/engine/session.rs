@@ -1,0 +1,390 @@
+//! From the start of the engine under one configuration to its end.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tortie_calc::Graph;
+use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, Problem};
+use tortie_datastore::{Cover, Event as DatastoreEvent, FileProblem};
+use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
+use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
+
+use super::latency::Latency;
+use super::observe;
+use super::throttle::Throttle;
+use crate::config::{ConfigError, Resolved, Sources};
+use crate::health::{Condition, Health, Reporter};
+use crate::metrics::SharedMetrics;
+use crate::monitor::MonitorEvent;
+use crate::settings::{self, SettingsError};
+
+/// How long the loop rests at the most before it reports that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How many events are taken before the kernel is looked after again.
+const MAX_EVENTS: usize = 100;
+
+/// Something that the loop reacts to.
+#[derive(Debug)]
+pub enum Input {
+    /// From the datastore.
+    Datastore(DatastoreEvent),
+    /// From the network interfaces.
+    Links {
+        /// The session that the report is meant for; an older one's monitor may linger.
+        session: u64,
+        /// The report.
+        event: MonitorEvent,
+    },
+    /// The program should end.
+    Stop,
+}
+
+/// Where events come from.
+pub type Inputs = Receiver<Input>;
+
+/// How a session ends when nothing is wrong.
+#[derive(Debug)]
+pub enum End {
+    /// The program should end; what is in the kernel stays in force.
+    Stopped,
+    /// The datastore's configuration differs from the one that the session began with.
+    Reconfigured(ConfigUpdate),
+}
+
+/// Why a session cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Some input cannot be used, and what it was meant to protect is unknown.
+    #[error("{} of the input cannot be used and what it selects is unknown; mend it, or start with --lenient:\n{}", parts(.0.len()), list(.0))]
+    UnusableInput(Vec<FileProblem>),
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The threads that report events are gone.
+    #[error("no more events can arrive: the threads that report them have ended")]
+    Deaf,
+}
+
+fn parts(count: usize) -> String {
+    if count == 1 { "1 part".into() } else { format!("{count} parts") }
+}
+
+fn list(problems: &[FileProblem]) -> String {
+    problems.iter().map(|problem| format!("  {problem}")).collect::<Vec<_>>().join("\n")
+}
+
+/// The state of the engine under one configuration.
+#[derive(Debug)]
+pub struct Session<K> {
+    pub(super) graph: Graph,
+    pub(super) dataplane: Dataplane,
+    pub(super) metrics: SharedMetrics,
+    number: u64,
+    kernel: K,
+    health: Health,
+    sources: Sources,
+    resolved: Resolved,
+    lenient: bool,
+    started: Instant,
+    throttle: Throttle,
+    latency: Latency,
+    in_sync: bool,
+    /// The datastore says that it may be used.
+    ready: bool,
+    /// What is wrong with the input, as far as it has been logged.
+    problems: BTreeSet<String>,
+    /// What is wrong with the kernel, as far as it has been logged.
+    kernel_problems: BTreeSet<String>,
+    applied_once: bool,
+    pending: Vec<DesiredUpdate>,
+}
+
+/// What a session is made from.
+#[derive(Debug)]
+pub struct Setup<K> {
+    /// Counts the sessions of this process.
+    pub number: u64,
+    /// The node.
+    pub hostname: Hostname,
+    /// Raw configuration of all sources, the datastore's as far as it is known.
+    pub sources: Sources,
+    /// The same, parsed.
+    pub resolved: Resolved,
+    /// The dataplane's settings, fitted to the machine.
+    pub dataplane: DataplaneConfig,
+    /// Start although some input cannot be used.
+    pub lenient: bool,
+    /// The kernel.
+    pub kernel: K,
+    /// Where to report how things are.
+    pub health: Health,
+    /// Where to count.
+    pub metrics: SharedMetrics,
+}
+
+impl<K: Kernel> Session<K> {
+    /// A session that has not heard of anything yet.
+    pub fn new(setup: Setup<K>) -> Self {
+        let Setup { number, hostname, sources, resolved, dataplane, lenient, mut kernel, health, metrics } = setup;
+        let mut graph = Graph::new(&settings::graph(&resolved.config, hostname));
+        // A datastore without a word on it is ready.
+        graph.on_update(Update::set(Key::Ready, Value::Ready(true)));
+        let throttle = Throttle::new(kernel.now());
+        Self {
+            graph,
+            dataplane: Dataplane::new(dataplane),
+            metrics,
+            number,
+            kernel,
+            health,
+            sources,
+            resolved,
+            lenient,
+            started: Instant::now(),
+            throttle,
+            latency: Latency::default(),
+            in_sync: false,
+            ready: true,
+            problems: BTreeSet::new(),
+            kernel_problems: BTreeSet::new(),
+            applied_once: false,
+            pending: Vec::new(),
+        }
+    }
+
+    /// Reacts to events until there is a reason to end.
+    ///
+    /// # Errors
+    /// [`SessionError`] if the session cannot go on. What is in the kernel stays in force.
+    pub fn run(&mut self, inputs: &Inputs) -> Result<End, SessionError> {
+        let mut wait = HEARTBEAT;
+        loop {
+            let mut stop = false;
+            match inputs.recv_timeout(wait) {
+                Ok(input) => {
+                    stop |= self.take(input)?;
+                    for input in inputs.try_iter().take(MAX_EVENTS) {
+                        stop |= self.take(input)?;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(SessionError::Deaf),
+            }
+            if stop {
+                return Ok(End::Stopped);
+            }
+            if let Some(reconfigured) = self.calculate()? {
+                return Ok(End::Reconfigured(reconfigured));
+            }
+            wait = self.apply();
+            self.health.still_alive(Reporter::CalculationGraph);
+            self.health.still_alive(Reporter::Dataplane);
+        }
+    }
+
+    /// Takes an event; says whether the program should end.
+    fn take(&mut self, input: Input) -> Result<bool, SessionError> {
+        match input {
+            Input::Stop => return Ok(true),
+            Input::Links { session, event } if session == self.number => self.take_from_monitor(event),
+            Input::Links { .. } => {}
+            Input::Datastore(event) => self.take_from_datastore(event)?,
+        }
+        Ok(false)
+    }
+
+    fn take_from_monitor(&mut self, event: MonitorEvent) {
+        match event {
+            MonitorEvent::Link(event) => self.dataplane.on_link(event),
+            MonitorEvent::InSync => self.dataplane.on_links_in_sync(),
+            MonitorEvent::Failed(error) => {
+                tracing::error!(%error, "network interfaces cannot be watched; trying again");
+            }
+        }
+    }
+
+    fn take_from_datastore(&mut self, event: DatastoreEvent) -> Result<(), SessionError> {
+        match event {
+            DatastoreEvent::Updates { updates, noticed } => {
+                self.latency.event(noticed, updates.len());
+                let begin = Instant::now();
+                let count = u32::try_from(updates.len()).unwrap_or(u32::MAX);
+                for mut update in updates {
+                    observe::count_update(&update, &mut self.metrics.lock());
+                    if update.key == Key::Ready && update.value.is_none() {
+                        update.value = Some(Value::Ready(true));
+                    }
+                    self.graph.on_update(update);
+                }
+                if count > 0 {
+                    let each = begin.elapsed() / count;
+                    self.metrics.lock().update_time.observe_many(each, u64::from(count));
+                }
+            }
+            DatastoreEvent::Problems(problems) => self.take_problems(problems)?,
+            DatastoreEvent::Status(status) => self.take_status(status),
+            DatastoreEvent::Unavailable(why) => {
+                tracing::error!(%why, "the datastore cannot be read; what is in force stays in force");
+                self.health.report(Reporter::CalculationGraph, Condition { detail: why, ..self.condition() });
+            }
+        }
+        Ok(())
+    }
+
+    fn take_status(&mut self, status: SyncStatus) {
+        self.graph.on_status(status);
+        let mut metrics = self.metrics.lock();
+        match status {
+            SyncStatus::WaitForDatastore => metrics.resync_state = 1,
+            SyncStatus::Resync => {
+                metrics.resync_state = 2;
+                metrics.resyncs_started += 1;
+            }
+            SyncStatus::InSync => {
+                metrics.resync_state = 3;
+                self.in_sync = true;
+            }
+        }
+        drop(metrics);
+        self.health.report(Reporter::CalculationGraph, self.condition());
+    }
+
+    /// Problems of the input, all that there are now.
+    fn take_problems(&mut self, problems: Vec<FileProblem>) -> Result<(), SessionError> {
+        self.metrics.lock().input_problems = u64::try_from(problems.len()).unwrap_or(u64::MAX);
+        if !self.in_sync && !self.lenient {
+            let unusable: Vec<_> = problems.iter().filter(|p| p.cover == Cover::Nothing).cloned().collect();
+            if !unusable.is_empty() {
+                return Err(SessionError::UnusableInput(unusable));
+            }
+        }
+        let mut now = BTreeSet::new();
+        for problem in &problems {
+            let text = problem.to_string();
+            if !self.problems.contains(&text) {
+                observe::log_input_problem(problem);
+            }
+            now.insert(text);
+        }
+        for mended in self.problems.difference(&now) {
+            tracing::info!("mended: {mended}");
+        }
+        self.problems = now;
+        self.health.report(Reporter::CalculationGraph, self.condition());
+        Ok(())
+    }
+
+    fn condition(&self) -> Condition {
+        if !self.in_sync {
+            return Condition::waiting("the datastore has not been read completely");
+        }
+        let mut condition = Condition::good();
+        if let Some(first) = self.problems.first() {
+            let more = self.problems.len() - 1;
+            condition.detail = if more == 0 { first.clone() } else { format!("{first} (and {more} more problems)") };
+        }
+        condition
+    }
+
+    /// Lets the calculation answer. Returns the datastore's configuration if it asks for a new session.
+    fn calculate(&mut self) -> Result<Option<ConfigUpdate>, SessionError> {
+        if !self.in_sync {
+            return Ok(None);
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        self.graph.flush(&mut pending);
+        let not_ready = pending.contains(&DesiredUpdate::DatastoreNotReady);
+        for update in pending.drain(..) {
+            match update {
+                DesiredUpdate::Config(config) => {
+                    if self.ready == not_ready {
+                        tracing::warn!(ready = !not_ready, "the datastore's ready flag changed");
+                    }
+                    self.ready = !not_ready;
+                    if self.reconfigures(&config)? {
+                        return Ok(Some(config));
+                    }
+                }
+                DesiredUpdate::DatastoreNotReady => {}
+                update => {
+                    observe::count_message(&update, &mut self.metrics.lock());
+                    self.dataplane.on_update(update);
+                }
+            }
+        }
+        self.pending = pending;
+        observe::graph(&self.graph.stats(), &mut self.metrics.lock());
+        Ok(None)
+    }
+
+    /// Whether the datastore's configuration changes any parameter that takes effect.
+    fn reconfigures(&mut self, update: &ConfigUpdate) -> Result<bool, SessionError> {
+        let mut sources = self.sources.clone();
+        sources.set_datastore(update);
+        let resolved = sources.resolve()?;
+        Ok(resolved.effective() != self.resolved.effective())
+    }
+
+    /// Brings the kernel up to date if there is a need; says how long there will be none.
+    fn apply(&mut self) -> Duration {
+        let now = self.kernel.now();
+        if !self.ready || !self.dataplane.wants_apply(now) {
+            let next = self.dataplane.next_wakeup(now).filter(|_| self.ready);
+            return next.unwrap_or(HEARTBEAT).min(HEARTBEAT);
+        }
+        if let Err(wait) = self.throttle.admit(now) {
+            return wait;
+        }
+        let begin = Instant::now();
+        let report = self.dataplane.apply(&mut self.kernel);
+        let took = begin.elapsed();
+        self.note(&report, took);
+        report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT)
+    }
+
+    fn note(&mut self, report: &ApplyReport, took: Duration) {
+        observe::dataplane(&self.dataplane.stats(), &mut self.metrics.lock());
+        let mut now = BTreeSet::new();
+        for problem in &report.problems {
+            let text = problem.to_string();
+            if !self.kernel_problems.contains(&text) {
+                tracing::error!(problem = %text, "not as it should be in the kernel");
+            }
+            now.insert(text);
+        }
+        for mended in self.kernel_problems.difference(&now) {
+            tracing::info!(problem = %mended, "as it should be again");
+        }
+        self.kernel_problems = now;
+        for change in &report.statuses {
+            observe::log_status(change);
+        }
+        if !report.applied {
+            return;
+        }
+        let mut metrics = self.metrics.lock();
+        metrics.apply_time.observe(took);
+        metrics.dataplane_problems = u64::try_from(report.problems.len()).unwrap_or(u64::MAX);
+        let latency = self.latency.applied(Instant::now(), &mut metrics.event_to_kernel);
+        // What cannot be read or written as a whole may be as open as it was; single objects have been closed instead.
+        let whole = !report.problems.iter().any(|p| matches!(p, Problem::Table(_) | Problem::IpSetNames { .. }));
+        if whole && !self.applied_once {
+            self.applied_once = true;
+            metrics.initial_resync = Some(self.started.elapsed());
+            tracing::info!(took = ?self.started.elapsed(), "policy is in force");
+        } else if let Some(latency) = latency {
+            tracing::debug!(?took, ?latency, "applied");
+        }
+        drop(metrics);
+        let detail = self.kernel_problems.first().cloned().unwrap_or_default();
+        let condition = Condition { live: true, ready: self.applied_once, detail };
+        self.health.report(Reporter::Dataplane, condition);
+    }
+}
+
+#[cfg(test)]
+mod tests;

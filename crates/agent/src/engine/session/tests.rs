@@ -1,0 +1,192 @@
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+
+use tortie_dataplane::LinkEvent;
+use tortie_dataplane::fake::FakeKernel;
+use tortie_datastore::{DirState, FileContent};
+use tortie_iptables::Backend;
+use tortie_model::desired::ConfigSource;
+use tortie_resources::manifest::Options;
+
+use super::*;
+use crate::config::Raw;
+
+const CLUSTER: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+spec: {nodeName: n1, containers: [{name: c, image: i}]}
+status: {phase: Running, podIPs: [{ip: 10.0.0.1}]}
+";
+const POLICY: &str = "
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: deny, namespace: shop}
+spec: {podSelector: {}, policyTypes: [Ingress]}
+";
+
+struct Bench {
+    directory: DirState,
+    sender: SyncSender<Input>,
+    inputs: Option<Inputs>,
+    health: Health,
+    metrics: SharedMetrics,
+    session: Option<Session<FakeKernel>>,
+}
+
+impl Bench {
+    fn new(parameters: &[(&str, &str)], lenient: bool) -> Self {
+        let mut sources = Sources::default();
+        let raw: Raw = parameters.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        sources.set(ConfigSource::Environment, raw);
+        let resolved = sources.resolve().unwrap();
+        let hostname = Hostname::new("n1");
+        let health = Health::default();
+        health.expect(Reporter::CalculationGraph, Duration::ZERO);
+        health.expect(Reporter::Dataplane, Duration::ZERO);
+        let metrics = SharedMetrics::default();
+        let setup = Setup {
+            number: 1,
+            dataplane: settings::dataplane(&resolved.config, hostname.clone(), Backend::Nft).unwrap(),
+            hostname,
+            sources,
+            resolved,
+            lenient,
+            kernel: FakeKernel::new(Backend::Nft, []),
+            health: health.clone(),
+            metrics: metrics.clone(),
+        };
+        let (sender, inputs) = sync_channel(100);
+        let session = Some(Session::new(setup));
+        let directory = DirState::new(Options::default());
+        Self { directory, sender, inputs: Some(inputs), health, metrics, session }
+    }
+
+    fn file(&mut self, path: &str, text: &str) {
+        let updates = self.directory.set_file(path.as_ref(), Some(FileContent::Text(text)));
+        self.send(Input::Datastore(DatastoreEvent::Problems(self.directory.problems().collect())));
+        self.send(Input::Datastore(DatastoreEvent::Updates { updates, noticed: Instant::now() }));
+    }
+
+    fn send(&self, input: Input) {
+        self.sender.send(input).unwrap();
+    }
+
+    fn links(&self, event: MonitorEvent) {
+        self.send(Input::Links { session: 1, event });
+    }
+
+    fn in_sync(&self) {
+        self.send(Input::Datastore(DatastoreEvent::Status(SyncStatus::InSync)));
+        self.links(MonitorEvent::InSync);
+    }
+
+    /// Runs the session on a thread until `done`, then stops it.
+    fn run_until(&mut self, done: impl Fn(&Self) -> bool) -> (Result<End, SessionError>, FakeKernel) {
+        let (mut session, inputs) = (self.session.take().unwrap(), self.inputs.take().unwrap());
+        let running = thread::spawn(move || {
+            let end = session.run(&inputs);
+            (end, session.kernel)
+        });
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !running.is_finished() && !done(self) {
+            assert!(Instant::now() < patience, "{}", self.health.answer("/readiness").body);
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.sender.send(Input::Stop);
+        running.join().unwrap()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.health.answer("/readiness").status == 200
+    }
+}
+
+#[test]
+fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
+    let mut bench = Bench::new(&[], false);
+    bench.file("a.yaml", CLUSTER);
+    bench.file("b.yaml", POLICY);
+    bench.in_sync();
+    let (end, kernel) = bench.run_until(Bench::is_ready);
+    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(kernel.state().contains("cali-tw-"), "{}", kernel.state());
+    let metrics = bench.metrics.lock();
+    assert_eq!((metrics.resync_state, metrics.active_local.endpoints), (3, 1));
+    assert!(metrics.event_to_kernel.count() > 0 && metrics.initial_resync.is_some());
+    drop(metrics);
+
+    let mut bench = Bench::new(&[], false);
+    bench.file("a.yaml", CLUSTER);
+    bench.send(Input::Datastore(DatastoreEvent::Status(SyncStatus::InSync)));
+    let (_, kernel) = bench.run_until(|bench| bench.metrics.lock().resync_state == 3);
+    assert!(!kernel.state().contains("cali-"), "{}", kernel.state());
+    assert!(!bench.is_ready());
+}
+
+#[test]
+fn reports_of_an_older_sessions_monitor_are_ignored() {
+    let mut bench = Bench::new(&[], false);
+    bench.send(Input::Datastore(DatastoreEvent::Status(SyncStatus::InSync)));
+    bench.send(Input::Links { session: 0, event: MonitorEvent::InSync });
+    let up = LinkEvent::Up { name: "eth0".into(), index: 2 };
+    bench.send(Input::Links { session: 0, event: MonitorEvent::Link(up) });
+    bench.run_until(|bench| bench.metrics.lock().resync_state == 3).0.unwrap();
+    assert!(!bench.is_ready());
+}
+
+#[test]
+fn unusable_input_stops_the_start_unless_lenient() {
+    let broken = POLICY.replace("podSelector: {}", "podSelector: {matchLabels: 7}");
+    let mut bench = Bench::new(&[], false);
+    bench.file("b.yaml", &broken);
+    let (end, kernel) = bench.run_until(|_| false);
+    let Err(SessionError::UnusableInput(problems)) = end else { panic!("{end:?}") };
+    assert!(problems[0].to_string().starts_with("b.yaml:5:"), "{problems:?}");
+    assert!(!kernel.state().contains("cali-"));
+
+    let mut bench = Bench::new(&[], true);
+    bench.file("a.yaml", CLUSTER);
+    bench.file("b.yaml", &broken);
+    bench.in_sync();
+    let (end, _) = bench.run_until(Bench::is_ready);
+    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(bench.health.answer("/readiness").body.contains("b.yaml:5:"), "{}", bench.health.answer("/readiness").body);
+    assert_eq!(bench.metrics.lock().input_problems, 1);
+}
+
+#[test]
+fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
+    let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
+                 {defaultEndpointToHostAction: Accept}\n";
+    let mut bench = Bench::new(&[], false);
+    bench.file("felix.yaml", felix);
+    bench.in_sync();
+    let (end, kernel) = bench.run_until(|_| false);
+    let Ok(End::Reconfigured(update)) = end else { panic!("{end:?}") };
+    assert_eq!(&*update.global["DefaultEndpointToHostAction"], "Accept");
+    assert!(!kernel.state().contains("cali-"));
+
+    // The environment has the last word, so there is nothing to reconfigure.
+    let mut bench = Bench::new(&[("DefaultEndpointToHostAction", "DROP")], false);
+    bench.file("felix.yaml", felix);
+    bench.in_sync();
+    let (end, _) = bench.run_until(Bench::is_ready);
+    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+}
+
+#[test]
+fn a_datastore_that_is_not_ready_changes_nothing() {
+    let not_ready = "apiVersion: projectcalico.org/v3\nkind: ClusterInformation\nmetadata: {name: default}\nspec: \
+                     {datastoreReady: false}\n";
+    let mut bench = Bench::new(&[], false);
+    bench.file("a.yaml", CLUSTER);
+    bench.file("c.yaml", not_ready);
+    bench.in_sync();
+    let (_, kernel) = bench.run_until(|bench| bench.metrics.lock().output_events > 0);
+    assert!(!kernel.state().contains("cali-"));
+}

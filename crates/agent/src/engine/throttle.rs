@@ -1,0 +1,41 @@
+//! How often the kernel is written to.
+
+use std::time::Duration;
+
+/// A bucket of tokens: some applies may follow each other at once, many are spread out
+/// (`felix/dataplane/linux/int_dataplane.go`).
+#[derive(Debug)]
+pub(super) struct Throttle {
+    tokens: u32,
+    refilled: Duration,
+}
+
+const CAPACITY: u32 = 10;
+const REFILL: Duration = Duration::from_millis(100);
+
+impl Throttle {
+    pub(super) fn new(now: Duration) -> Self {
+        Self { tokens: 1, refilled: now }
+    }
+
+    /// Takes a token; if there is none, says how long to wait for one.
+    pub(super) fn admit(&mut self, now: Duration) -> Result<(), Duration> {
+        let ticks = now.saturating_sub(self.refilled).as_millis() / REFILL.as_millis();
+        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
+        if self.tokens.saturating_add(ticks) >= CAPACITY {
+            self.tokens = CAPACITY;
+            self.refilled = now;
+        } else {
+            self.tokens += ticks;
+            self.refilled += REFILL * ticks;
+        }
+        if self.tokens == 0 {
+            return Err((self.refilled + REFILL).saturating_sub(now));
+        }
+        self.tokens -= 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Log lines on standard error, as text or JSON.
+
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::Registry;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt, reload};
+
+use crate::config::LogSeverity;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+static ERRORS: AtomicU64 = AtomicU64::new(0);
+
+/// Begins to log; further calls only change the severity.
+pub fn init(format: LogFormat, severity: LogSeverity) {
+    let (level, handle) = reload::Layer::new(filter(severity));
+    if LEVEL.set(handle).is_err() {
+        set_severity(severity);
+        return;
+    }
+    let registry = tracing_subscriber::registry().with(level).with(CountErrors);
+    let lines = fmt::layer().with_writer(io::stderr).with_ansi(false);
+    // Whoever embeds this may have set up a subscriber already; theirs stays.
+    let _ = match format {
+        LogFormat::Text => registry.with(lines.with_target(false)).try_init(),
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+    };
+}
+
+/// Changes which lines are logged.
+pub fn set_severity(severity: LogSeverity) {
+    if let Some(handle) = LEVEL.get() {
+        // The subscriber lives as long as the program.
+        let _ = handle.modify(|level| *level = filter(severity));
+    }
+}
+
+/// How many errors have been logged.
+pub fn errors() -> u64 {
+    ERRORS.load(Ordering::Relaxed)
+}
+
+fn filter(severity: LogSeverity) -> LevelFilter {
+    match severity {
+        LogSeverity::Trace => LevelFilter::TRACE,
+        LogSeverity::Debug => LevelFilter::DEBUG,
+        LogSeverity::Info => LevelFilter::INFO,
+        LogSeverity::Warning => LevelFilter::WARN,
+        LogSeverity::Error | LogSeverity::Fatal => LevelFilter::ERROR,
+    }
+}
+
+struct CountErrors;
+
+impl<S: tracing::Subscriber> Layer<S> for CountErrors {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() == Level::ERROR {
+            ERRORS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
