@@ -115,26 +115,29 @@ impl Graph {
     /// harmless; an invalid value counts as a deletion.
     pub fn on_update(&mut self, update: Update) {
         let Update { key, value } = update;
+        if value.is_none() {
+            self.filter.forget(&key);
+        }
         match &key {
             Key::WorkloadEndpoint(id) => {
                 let value = fitting!(self, &key, value, WorkloadEndpoint);
-                let value = self.checked(&key, value, |filter, value| filter.workload_endpoint(&key, value));
+                let value = self.checked(value, |filter, value| filter.workload_endpoint(&key, value));
                 self.on_workload_endpoint(id, value);
             }
             Key::HostEndpoint(id) => {
                 let value = fitting!(self, &key, value, HostEndpoint);
-                let value = self.checked(&key, value, |filter, value| filter.host_endpoint(&key, value));
+                let value = self.checked(value, |filter, value| filter.host_endpoint(&key, value));
                 self.on_host_endpoint(id, value);
             }
             Key::NetworkSet(name) => {
                 let value = fitting!(self, &key, value, NetworkSet);
-                let value = self.checked(&key, value, |filter, value| filter.network_set(&key, value));
+                let value = self.checked(value, |filter, value| filter.network_set(&key, value));
                 self.on_network_set(name, value.as_deref());
             }
             Key::Policy(id) => {
                 let mut selector = None;
                 let value = fitting!(self, &key, value, Policy);
-                let value = self.checked(&key, value, |filter, value| {
+                let value = self.checked(value, |filter, value| {
                     selector = filter.policy(&key, value);
                     selector.as_ref().map(|_| ())
                 });
@@ -145,17 +148,17 @@ impl Graph {
             }
             Key::ProfileRules(name) => {
                 let value = fitting!(self, &key, value, ProfileRules);
-                let value = self.checked(&key, value, |filter, value| filter.profile_rules(&key, value));
+                let value = self.checked(value, |filter, value| filter.profile_rules(&key, value));
                 self.profiles.on_rules(name, value);
             }
             Key::Profile(name) => {
                 let value = fitting!(self, &key, value, Profile);
-                let value = self.checked(&key, value, |filter, value| filter.profile(&key, value));
+                let value = self.checked(value, |filter, value| filter.profile(&key, value));
                 self.on_profile(name, value.as_ref().map(|profile| &profile.labels));
             }
             Key::Node(name) => {
                 let value = fitting!(self, &key, value, Node);
-                let value = self.checked(&key, value, |filter, value| filter.node(&key, value));
+                let value = self.checked(value, |filter, value| filter.node(&key, value));
                 self.config.on_node(name, value.as_deref());
                 self.hosts.on_node(name, value.as_deref(), &mut self.sequencer);
             }
@@ -212,17 +215,10 @@ impl Graph {
     /// The value if it exists and passes.
     fn checked<T>(
         &mut self,
-        key: &Key,
         value: Option<T>,
         check: impl FnOnce(&mut ValidationFilter, &T) -> Option<()>,
     ) -> Option<T> {
-        match value {
-            Some(value) => check(&mut self.filter, &value).map(|()| value),
-            None => {
-                self.filter.forget(key);
-                None
-            }
-        }
+        value.filter(|value| check(&mut self.filter, value).is_some())
     }
 
     fn on_workload_endpoint(&mut self, key: &WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
