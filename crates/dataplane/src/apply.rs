@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use tortie_ipsets::{Report, Resync};
 use tortie_iptables::{ChainName, Problem as TableProblem, Table, TableError};
-use tortie_model::Family;
+use tortie_model::{Direction, Family};
+use tortie_rules::names::{policy_chain, profile_chain};
 
 use crate::dataplane::Dataplane;
 use crate::drive::{self, TableOutcome};
 use crate::kernel::Kernel;
+use crate::managers::hosts::all_tiers;
 use crate::report::{ApplyReport, Owner, Problem};
 
 /// How soon sets are destroyed after others; each takes the kernel its time.
@@ -160,8 +162,34 @@ impl Dataplane {
             .policies
             .chain_owner(chain)
             .or_else(|| managers.workloads.chain_owner(chain))
-            .or_else(|| managers.hosts.chain_owner(chain));
+            .or_else(|| managers.hosts.chain_owner(chain))
+            .or_else(|| self.missing_owner(chain));
         group.into_iter().chain(single).collect()
+    }
+
+    /// The policy or profile that endpoints refer to by this chain, though it was never sent.
+    fn missing_owner(&self, chain: ChainName) -> Option<Owner> {
+        let workloads = self.managers.workloads.iter().map(|standing| {
+            let state = standing.state;
+            (vec![&state.tiers], &state.endpoint.profiles)
+        });
+        let hosts = self.managers.hosts.states().map(|state| (all_tiers(state).to_vec(), &state.endpoint.profiles));
+        for (tiers, profiles) in workloads.chain(hosts) {
+            for tier in tiers.into_iter().flat_map(|tiers| tiers.iter()) {
+                let sides = [(Direction::Ingress, &tier.ingress), (Direction::Egress, &tier.egress)];
+                for (direction, ids) in sides {
+                    if let Some(id) = ids.iter().find(|id| policy_chain(direction, id) == chain) {
+                        return Some(Owner::Policy(id.clone()));
+                    }
+                }
+            }
+            for direction in [Direction::Ingress, Direction::Egress] {
+                if let Some(name) = profiles.iter().find(|name| profile_chain(direction, name) == chain) {
+                    return Some(Owner::Profile(name.clone()));
+                }
+            }
+        }
+        None
     }
 
     /// Destroys a set of each family. Returns whether more are waiting.

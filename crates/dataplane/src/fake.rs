@@ -164,7 +164,7 @@ impl FakeKernel {
         let family = if command.program.starts_with("ip6tables") { Family::V6 } else { Family::V4 };
         if command.program.ends_with("-save") {
             let result = self.tables_mut(family).save(&table_command(command));
-            return result.map_or_else(|error| table_failure(&error), CommandOutcome::success);
+            return result.map_or_else(table_failure, CommandOutcome::success);
         }
         if !command.program.ends_with("-restore") {
             return CommandOutcome::not_run(format!("{}: not found", command.program));
@@ -175,7 +175,7 @@ impl FakeKernel {
         tables.set_ip_sets(sets);
         let result = tables.restore(&table_command(command), &command.input);
         self.note_sets_in_use();
-        result.map_or_else(|error| table_failure(&error), |()| CommandOutcome::success(""))
+        result.map_or_else(table_failure, |()| CommandOutcome::success(""))
     }
 
     fn tables_mut(&mut self, family: Family) -> &mut FakeTables {
@@ -236,12 +236,12 @@ fn table_command(command: &KernelCommand) -> Command {
     Command { program: command.program.clone(), args: command.args.clone() }
 }
 
-fn table_failure(error: &CommandError) -> CommandOutcome {
-    let code = match error {
-        CommandError::Exit { code: Some(code), .. } => *code,
-        _ => 1,
+fn table_failure(error: CommandError) -> CommandOutcome {
+    let (code, stderr) = match error {
+        CommandError::Exit { code, stderr } => (code.unwrap_or(1), stderr),
+        other => (1, other.to_string()),
     };
-    CommandOutcome { status: CommandStatus::Code(code), stdout: Vec::new(), stderr: error.to_string() }
+    CommandOutcome { status: CommandStatus::Code(code), stdout: Vec::new(), stderr }
 }
 
 impl Kernel for FakeKernel {

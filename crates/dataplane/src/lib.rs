@@ -17,6 +17,7 @@ mod render;
 mod report;
 mod route;
 mod routes;
+mod stand_ins;
 mod status;
 mod sysctls;
 

@@ -12,6 +12,7 @@ use tortie_model::{Cidr, Family};
 use tortie_rules::Renderer;
 
 use crate::config::{DataplaneConfig, IptablesConfig};
+use crate::stand_ins::HostStandIns;
 
 /// What is wanted of the kernel besides routes and sysctls.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct FamilyOutput {
     pub(crate) family: Family,
     pub(crate) tables: Vec<Reconciler>,
     pub(crate) ip_sets: IpSets,
+    host_stand_ins: HostStandIns,
 }
 
 impl Output {
@@ -36,6 +38,7 @@ impl Output {
             family: *family,
             tables: Table::ALL.map(|table| reconciler(&config.iptables, table, *family)).into(),
             ip_sets: IpSets::new(set_family(*family), tortie_ipsets::Config::default()),
+            host_stand_ins: HostStandIns::default(),
         };
         let mut families = config.families.clone();
         families.sort_unstable();
@@ -71,6 +74,16 @@ impl Output {
         for output in &mut self.families {
             for table in output.tables(tables) {
                 table.set_stand_in(chain, stand_in.clone());
+            }
+        }
+    }
+
+    /// The same for a chain in the path of the host's own packets, in the direction of a failsafe chain.
+    pub(crate) fn set_host_stand_in(&mut self, table: Table, chain: ChainName, failsafe: ChainName) {
+        for output in &mut self.families {
+            let stand_in = output.host_stand_ins.get(table, failsafe);
+            for reconciler in output.tables(&[table]) {
+                reconciler.set_stand_in(chain, stand_in.clone());
             }
         }
     }
@@ -129,11 +142,11 @@ impl FamilyOutput {
     pub(crate) fn define_fixed(&mut self, renderer: &Renderer) {
         let hooks = renderer.hooks();
         let family = self.family;
+        self.host_stand_ins = HostStandIns::new(renderer, family);
         for reconciler in &mut self.tables {
             let table = reconciler.config().table;
             for chain in renderer.fixed_chains(table, family) {
-                // To drop everything in one of these would cut off the host.
-                reconciler.set_stand_in(chain.name, StandIn::Never);
+                reconciler.set_stand_in(chain.name, self.host_stand_ins.of_fixed(table, &chain));
                 reconciler.update_chain(chain);
             }
             let mut by_place: BTreeMap<(ChainName, bool), Vec<_>> = BTreeMap::new();

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tortie_iptables::{Action, Chain, ChainName, InterfaceName, Rule, StandIn, Table};
-use tortie_model::desired::HostEndpointState;
+use tortie_iptables::{Chain, ChainName, InterfaceName, Table};
+use tortie_model::desired::{HostEndpointState, TierList};
 use tortie_model::{HostEndpointName, IfaceName, PolicyId};
 use tortie_rules::HostDispatch;
 use tortie_rules::names::{EndpointChain, any_interface, chain, endpoint_chain};
@@ -15,6 +15,7 @@ use crate::managers::chain_set::ChainSet;
 use crate::managers::groups::{GroupUse, group_tiers, uses_any};
 use crate::managers::workloads::is_workload;
 use crate::report::{EndpointProblem, Owner, Problem};
+use crate::stand_ins::is_failsafe;
 
 /// The interface name that stands for all interfaces of the host.
 const ALL_INTERFACES: &str = "*";
@@ -75,11 +76,12 @@ impl Hosts {
     }
 
     pub(crate) fn on_regrouped(&mut self, policies: &BTreeSet<PolicyId>) {
-        self.dirty |= self.endpoints.values().any(|state| {
-            [&state.tiers, &state.untracked_tiers, &state.pre_dnat_tiers, &state.forward_tiers]
-                .into_iter()
-                .any(|tiers| uses_any(tiers, policies))
-        });
+        self.dirty |=
+            self.endpoints.values().any(|state| all_tiers(state).into_iter().any(|tiers| uses_any(tiers, policies)));
+    }
+
+    pub(crate) fn states(&self) -> impl Iterator<Item = &HostEndpointState> {
+        self.endpoints.values()
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &HostEndpointName> {
@@ -171,8 +173,10 @@ impl Hosts {
                 untracked.push(interface);
             }
         }
-        for (table, chain) in &chains {
-            with.output.set_stand_in(&[*table], chain.name, &stand_in(*table, chain));
+        for (table, rendered) in &chains {
+            if let Some(failsafe) = rendered.targets().find(|target| is_failsafe(*target)) {
+                with.output.set_host_stand_in(*table, rendered.name, failsafe);
+            }
         }
         let before = std::mem::take(&mut self.groups);
         self.groups = with.groups.exchange(before, &all_groups, with.renderer, with.output);
@@ -186,9 +190,10 @@ impl Hosts {
         add(Table::Mangle, renderer.host_dispatch(HostDispatch::MangleIngress, pre_dnat, any_pre_dnat));
         add(Table::Mangle, renderer.host_dispatch(HostDispatch::MangleEgress, interfaces(), any));
         add(Table::Raw, renderer.host_dispatch(HostDispatch::Raw, untracked, false));
-        for (table, chain) in &dispatch {
-            // To drop everything here would cut off the host.
-            with.output.set_stand_in(&[*table], chain.name, &StandIn::Never);
+        for (table, rendered) in &dispatch {
+            if let Some(failsafe) = dispatch_failsafe(rendered.name) {
+                with.output.set_host_stand_in(*table, rendered.name, failsafe);
+            }
         }
         chains.extend(dispatch);
         self.chains.replace(chains, with.output);
@@ -214,13 +219,14 @@ impl Hosts {
 const HOST_CHAINS: [EndpointChain; 4] =
     [EndpointChain::ToHost, EndpointChain::FromHost, EndpointChain::ToHostForward, EndpointChain::FromHostForward];
 
-/// What takes the place of a chain that the kernel refuses: only what no policy can cut still passes.
-fn stand_in(table: Table, refused: &Chain) -> StandIn {
-    let failsafe = refused.targets().find(|target| [chain::FAILSAFE_IN, chain::FAILSAFE_OUT].contains(target));
-    match failsafe {
-        Some(failsafe) if table != Table::Nat => {
-            StandIn::Rules(vec![Rule::new(Action::Jump(failsafe)), Rule::new(Action::Drop)])
-        }
-        _ => StandIn::Drop,
-    }
+/// The tiers of all kinds of policy.
+pub(crate) fn all_tiers(state: &HostEndpointState) -> [&TierList; 4] {
+    [&state.tiers, &state.untracked_tiers, &state.pre_dnat_tiers, &state.forward_tiers]
+}
+
+/// The failsafe chain of the direction that a dispatch chain is for; `None` if only forwarded packets pass it.
+fn dispatch_failsafe(name: ChainName) -> Option<ChainName> {
+    [(chain::FROM_HOST_ENDPOINT, chain::FAILSAFE_IN), (chain::TO_HOST_ENDPOINT, chain::FAILSAFE_OUT)]
+        .into_iter()
+        .find_map(|(root, failsafe)| name.as_str().starts_with(root.as_str()).then_some(failsafe))
 }

@@ -13,7 +13,6 @@ use tortie_rules::names::{EndpointChain, endpoint_chain};
 use crate::managers::Completion;
 use crate::managers::chain_set::ChainSet;
 use crate::managers::groups::{GroupUse, group_tiers, uses_any};
-use crate::output::Output;
 use crate::report::{EndpointProblem, Owner, Problem};
 
 const CHAINS: [EndpointChain; 2] = [EndpointChain::ToWorkload, EndpointChain::FromWorkload];
@@ -102,7 +101,6 @@ impl Workloads {
         if dispatch_changed {
             self.has_dispatch = true;
             let chains = with.renderer.workload_dispatch(self.programmed.keys().copied());
-            set_stand_ins(&chains, with.output);
             self.dispatch.replace(chains.into_iter().map(|chain| (Table::Filter, chain)), with.output);
         }
         changed
@@ -190,13 +188,6 @@ fn render(
     let endpoint = &state.endpoint;
     let qos = endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref());
     renderer.workload_endpoint(&IfaceName::from(interface.as_str()), endpoint.state, tiers, &endpoint.profiles, qos)
-}
-
-/// Dispatch that cannot be written stays as it is: endpoints that it does not know are denied by it.
-fn set_stand_ins(chains: &[tortie_iptables::Chain], output: &mut Output) {
-    for chain in chains {
-        output.set_stand_in(&[Table::Filter], chain.name, &tortie_iptables::StandIn::Never);
-    }
 }
 
 fn interface_of(name: Option<&IfaceName>) -> Result<InterfaceName, EndpointProblem> {

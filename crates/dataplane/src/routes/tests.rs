@@ -1,1 +1,285 @@
 //! Routes are made, kept and left alone as told.
+
+use std::time::Duration;
+
+use tortie_iptables::{Backend, InterfaceName};
+use tortie_model::{Cidr, Family};
+
+use super::{Ownership, RouteTable};
+use crate::config::RoutesConfig;
+use crate::fake::FakeKernel;
+use crate::kernel::Kernel;
+use crate::links::{LinkChange, LinkEvent, Links};
+use crate::report::Problem;
+use crate::route::{Route, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
+
+const PREFIXES: [InterfaceName; 1] = [InterfaceName::from_static("cali")];
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A table with its kernel and interfaces.
+struct Node {
+    kernel: FakeKernel,
+    links: Links,
+    table: RouteTable,
+    config: RoutesConfig,
+    bgp_peers: [bool; 2],
+}
+
+impl Node {
+    fn new(family: Family, config: RoutesConfig) -> Self {
+        let table = RouteTable::new(family, config.clone());
+        let kernel = FakeKernel::new(Backend::Nft, []);
+        Self { kernel, links: Links::default(), table, config, bgp_peers: [false; 2] }
+    }
+
+    fn v4() -> Self {
+        Self::new(Family::V4, RoutesConfig::default())
+    }
+
+    fn link(&mut self, event: LinkEvent) {
+        for change in self.links.apply(event) {
+            if let LinkChange::State(name) = change {
+                self.table.on_link(&name);
+            }
+        }
+    }
+
+    fn up(&mut self, name: &str, index: u32) {
+        self.link(LinkEvent::Up { name: name.into(), index });
+    }
+
+    fn set(&mut self, name: &str, destinations: &[&str]) {
+        let destinations: Vec<Cidr> = destinations.iter().map(|text| cidr(text)).collect();
+        self.table.set(&name.into(), destinations);
+    }
+
+    fn apply(&mut self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let ownership = Ownership {
+            links: &self.links,
+            workload_prefixes: &PREFIXES,
+            config: &self.config,
+            bgp_peers: self.bgp_peers,
+        };
+        self.table.apply(&mut self.kernel, &self.links, &ownership, &mut problems);
+        problems
+    }
+
+    fn next(&mut self) -> Option<Duration> {
+        let ownership = Ownership {
+            links: &self.links,
+            workload_prefixes: &PREFIXES,
+            config: &self.config,
+            bgp_peers: self.bgp_peers,
+        };
+        self.table.next(self.kernel.now(), Duration::from_secs(10), &ownership)
+    }
+
+    /// Destination and interface of each route.
+    fn routes(&self) -> Vec<String> {
+        let text = |route: &Route| format!("{} {}", route.key.destination, route.target.interface.unwrap_or_default());
+        let mut routes: Vec<String> = self.kernel.routes.iter().map(text).collect();
+        routes.sort();
+        routes
+    }
+}
+
+fn cidr(text: &str) -> Cidr {
+    text.parse().expect(text)
+}
+
+fn foreign(destination: &str, interface: u32, protocol: RouteProtocol) -> Route {
+    Route {
+        key: RouteKey { destination: cidr(destination), tos: 0, metric: 0 },
+        target: RouteTarget {
+            kind: RouteKind::Unicast,
+            interface: Some(interface),
+            scope: RouteScope::UNIVERSE,
+            protocol,
+            gateway: None,
+            source: None,
+        },
+    }
+}
+
+#[test]
+fn a_route_is_made_once_its_interface_is_up() {
+    let mut node = Node::v4();
+    node.set("cali1", &["10.65.0.1/32", "fd00::1/128"]);
+    assert_eq!(node.apply(), []);
+    assert_eq!(node.routes(), [] as [&str; 0]);
+
+    node.link(LinkEvent::Down { name: "cali1".into(), index: 7 });
+    node.apply();
+    assert_eq!(node.routes(), [] as [&str; 0]);
+
+    node.up("cali1", 7);
+    node.apply();
+    let expected = Route {
+        key: RouteKey { destination: cidr("10.65.0.1/32"), tos: 0, metric: 1024 },
+        target: RouteTarget { scope: RouteScope::LINK, ..foreign("10.65.0.1/32", 7, RouteProtocol::BOOT).target },
+    };
+    assert_eq!(node.kernel.routes, [expected]);
+
+    // The kernel forgets the routes of an interface that goes down and up.
+    node.kernel.routes.clear();
+    node.link(LinkEvent::Down { name: "cali1".into(), index: 7 });
+    node.up("cali1", 7);
+    node.apply();
+    assert_eq!(node.routes(), ["10.65.0.1/32 7"]);
+}
+
+#[test]
+fn strange_routes_on_workload_interfaces_go_after_a_grace() {
+    let mut node = Node::v4();
+    node.up("eth0", 1);
+    node.up("cali1", 7);
+    node.kernel.routes = vec![
+        foreign("10.65.0.9/32", 7, RouteProtocol::BOOT),
+        foreign("10.65.0.8/32", 7, RouteProtocol(99)),
+        foreign("10.9.0.0/24", 1, RouteProtocol::CALICO),
+        foreign("0.0.0.0/0", 1, RouteProtocol::BOOT),
+    ];
+    node.apply();
+    assert_eq!(node.kernel.routes.len(), 4);
+    let wait = node.next().expect("it waits for the grace to end");
+    assert!(wait <= GRACE);
+
+    node.kernel.sleep(wait);
+    assert_eq!(node.apply(), []);
+    assert_eq!(node.routes(), ["0.0.0.0/0 1", "10.9.0.0/24 1"], "those of others stay");
+    assert_eq!(node.kernel.flushed.len(), 2);
+}
+
+#[test]
+fn the_grace_ends_when_the_endpoint_is_known() {
+    let mut node = Node::v4();
+    node.up("cali1", 7);
+    node.kernel.routes = vec![foreign("10.65.0.9/32", 7, RouteProtocol::BOOT)];
+    node.set("cali1", &["10.65.0.1/32"]);
+    node.apply();
+    assert_eq!(node.routes(), ["10.65.0.1/32 7"]);
+}
+
+#[test]
+fn routes_of_others_stay_where_they_are_welcome() {
+    let mut keep = RoutesConfig { remove_external: false, grace_period: Duration::ZERO, ..RoutesConfig::default() };
+    let mut node = Node::new(Family::V4, keep.clone());
+    node.up("cali1", 7);
+    node.kernel.routes =
+        vec![foreign("10.1.0.0/24", 7, RouteProtocol::BIRD), foreign("10.65.0.9/32", 7, RouteProtocol::BOOT)];
+    node.apply();
+    assert_eq!(node.routes(), ["10.1.0.0/24 7"]);
+
+    keep.remove_external = true;
+    for (is_peer, left) in [(true, 1), (false, 0)] {
+        let mut node = Node::new(Family::V4, keep.clone());
+        node.bgp_peers = [is_peer, false];
+        node.up("cali1", 7);
+        node.kernel.routes = vec![foreign("10.1.0.0/24", 7, RouteProtocol::BIRD)];
+        node.apply();
+        assert_eq!(node.kernel.routes.len(), left);
+    }
+
+    let mut node = Node::new(Family::V6, keep);
+    node.up("cali1", 7);
+    node.kernel.routes =
+        vec![foreign("fe80::/64", 7, RouteProtocol::KERNEL), foreign("fd00::9/128", 7, RouteProtocol::BOOT)];
+    node.apply();
+    assert_eq!(node.routes(), ["fe80::/64 7"]);
+}
+
+#[test]
+fn an_address_that_moves_loses_its_connections() {
+    let mut node = Node::v4();
+    node.up("cali1", 7);
+    node.up("cali2", 8);
+    node.set("cali1", &["10.65.0.1/32", "10.65.1.0/24"]);
+    node.apply();
+    assert!(node.kernel.flushed.is_empty());
+
+    // Both want it for a moment: the younger interface has it.
+    node.set("cali2", &["10.65.0.1/32", "10.65.1.0/24"]);
+    node.apply();
+    assert_eq!(node.routes(), ["10.65.0.1/32 8", "10.65.1.0/24 8"]);
+    assert_eq!(node.kernel.flushed, ["10.65.0.1".parse::<std::net::IpAddr>().expect("address")]);
+
+    node.set("cali1", &[]);
+    node.apply();
+    assert_eq!(node.kernel.flushed.len(), 1);
+
+    // Gone with its interface, whose routes the kernel dropped.
+    node.link(LinkEvent::Gone { name: "cali2".into() });
+    node.kernel.routes.clear();
+    node.apply();
+    assert_eq!(node.kernel.flushed.len(), 1, "the interface may come back");
+    node.set("cali2", &[]);
+    node.apply();
+    assert_eq!(node.kernel.flushed.len(), 2);
+}
+
+#[test]
+fn a_restart_finds_what_it_left() {
+    let mut node = Node::v4();
+    node.up("cali1", 7);
+    node.set("cali1", &["10.65.0.1/32"]);
+    node.apply();
+    node.kernel.reset_writes();
+    node.table = RouteTable::new(Family::V4, RoutesConfig::default());
+    node.set("cali1", &["10.65.0.1/32"]);
+    node.apply();
+    assert_eq!(node.kernel.writes(), crate::fake::Writes::default());
+
+    // While it was away, the address moved.
+    node.up("cali2", 8);
+    node.table = RouteTable::new(Family::V4, RoutesConfig::default());
+    node.set("cali2", &["10.65.0.1/32"]);
+    node.apply();
+    assert_eq!(node.routes(), ["10.65.0.1/32 8"]);
+    assert_eq!(node.kernel.flushed.len(), 1);
+}
+
+#[test]
+fn one_route_that_fails_does_not_stop_the_others() {
+    let mut node = Node::v4();
+    node.up("cali1", 7);
+    node.up("cali2", 8);
+    node.set("cali1", &["10.65.0.1/32"]);
+    node.set("cali2", &["10.65.0.2/32"]);
+    node.kernel.broken_interfaces.insert(7);
+    let problems = node.apply();
+    assert!(matches!(&problems[..], [Problem::Route { .. }]), "{problems:?}");
+    assert_eq!(node.routes(), ["10.65.0.2/32 8"]);
+    assert!(node.next().is_some_and(|pause| pause <= Duration::from_secs(10)));
+
+    node.kernel.broken_interfaces.clear();
+    assert_eq!(node.apply(), []);
+    assert_eq!(node.routes(), ["10.65.0.1/32 7", "10.65.0.2/32 8"]);
+}
+
+#[test]
+fn a_route_that_somebody_removed_comes_back_with_the_next_refresh() {
+    let mut node = Node::v4();
+    node.up("cali1", 7);
+    node.set("cali1", &["10.65.0.1/32"]);
+    node.apply();
+    node.kernel.routes.clear();
+    node.apply();
+    assert_eq!(node.routes(), [] as [&str; 0]);
+    let wait = node.next().expect("it looks again");
+    node.kernel.sleep(wait);
+    node.apply();
+    assert_eq!(node.routes(), ["10.65.0.1/32 7"]);
+}
+
+#[test]
+fn nothing_is_done_if_routes_are_switched_off() {
+    let mut node = Node::new(Family::V4, RoutesConfig { enabled: false, ..RoutesConfig::default() });
+    node.up("cali1", 7);
+    node.set("cali1", &["10.65.0.1/32"]);
+    node.kernel.routes = vec![foreign("10.65.0.9/32", 7, RouteProtocol::BOOT)];
+    node.kernel.sleep(GRACE * 2);
+    node.apply();
+    assert_eq!(node.routes(), ["10.65.0.9/32 7"]);
+    assert_eq!(node.next(), None);
+}

@@ -3,5 +3,7 @@
 mod basics;
 mod common;
 mod endpoints;
+mod faults;
 mod random;
 mod walk;
+mod whole;

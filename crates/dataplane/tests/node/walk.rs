@@ -65,3 +65,13 @@ pub(crate) fn assert_unknown_workloads_are_denied(kernel: &FakeKernel) {
         assert_eq!(ends, Ends::default(), "{chain} from {from:?} to {to:?}\n{}", kernel.state());
     }
 }
+
+#[test]
+#[should_panic(expected = "FORWARD from")]
+fn a_way_through_is_noticed() {
+    let mut kernel = crate::common::kernel(tortie_iptables::Backend::Nft);
+    for line in [":cali-FORWARD - -", "-A FORWARD -j cali-FORWARD", "-A cali-FORWARD -p tcp -j DROP"] {
+        kernel.tables_v4.run(Table::Filter, line).expect("possible");
+    }
+    assert_unknown_workloads_are_denied(&kernel);
+}

@@ -1,0 +1,70 @@
+//! What takes the place of a chain that the kernel refuses, or that is not there yet while a refused one is searched
+//! for.
+//!
+//! A stand-in must be closed, and must not lead to other chains, since these may not be there either. A chain that
+//! sees the host's own packets cannot just drop them: what no policy can cut passes there, too.
+
+use std::collections::BTreeMap;
+
+use tortie_iptables::{Action, Chain, ChainName, ConntrackStates, Matches, Rule, StandIn, Table};
+use tortie_model::Family;
+use tortie_rules::Renderer;
+use tortie_rules::names::chain;
+
+/// Stand-ins for chains that see the host's own packets, by table and by the failsafe chain of their direction.
+#[derive(Debug, Default)]
+pub(crate) struct HostStandIns {
+    by_failsafe: BTreeMap<(Table, ChainName), StandIn>,
+}
+
+impl HostStandIns {
+    pub(crate) fn new(renderer: &Renderer, family: Family) -> Self {
+        let mut by_failsafe = BTreeMap::new();
+        for table in [Table::Raw, Table::Mangle, Table::Filter] {
+            for fixed in renderer.fixed_chains(table, family) {
+                if is_failsafe(fixed.name) {
+                    by_failsafe.insert((table, fixed.name), all_but_failsafe(table, fixed.rules));
+                }
+            }
+        }
+        Self { by_failsafe }
+    }
+
+    /// The stand-in of a chain in the path of the host's own packets, in the direction of a failsafe chain.
+    pub(crate) fn get(&self, table: Table, failsafe: ChainName) -> StandIn {
+        self.by_failsafe.get(&(table, failsafe)).cloned().unwrap_or_default()
+    }
+
+    /// The stand-in of a chain that depends on the configuration only.
+    pub(crate) fn of_fixed(&self, table: Table, fixed: &Chain) -> StandIn {
+        match fixed.name {
+            // All packets to the host pass here.
+            chain::FORWARD_CHECK => self.get(table, chain::FAILSAFE_IN),
+            // Where only workloads' packets pass.
+            chain::WORKLOAD_TO_HOST | chain::FORWARD_ENDPOINT_MARK => StandIn::Drop,
+            // Plain chains stand in for themselves.
+            _ if fixed.targets().next().is_none_or(|target| !tortie_iptables::is_own_chain(target.as_str())) => {
+                StandIn::Rules(fixed.rules.clone())
+            }
+            // Hooks lead to the others.
+            _ => StandIn::Never,
+        }
+    }
+}
+
+pub(crate) fn is_failsafe(name: ChainName) -> bool {
+    [chain::FAILSAFE_IN, chain::FAILSAFE_OUT].contains(&name)
+}
+
+/// What is known already, what no policy can cut, and nothing else.
+fn all_but_failsafe(table: Table, failsafe: Vec<Rule>) -> StandIn {
+    let mut rules = Vec::new();
+    if table != Table::Raw {
+        // `raw` comes before connection tracking; its failsafes let replies pass by themselves.
+        let known = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);
+        rules.push(Rule::when(known, Action::Accept));
+    }
+    rules.extend(failsafe);
+    rules.push(Rule::new(Action::Drop).comment("Stands in for a chain that could not be programmed"));
+    StandIn::Rules(rules)
+}

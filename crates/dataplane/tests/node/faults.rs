@@ -1,0 +1,201 @@
+//! One thing that fails does not stop the others, and what takes its place denies.
+
+use tortie_dataplane::{EndpointStatus, Owner, Problem};
+use tortie_iptables::{Backend, Table};
+use tortie_model::desired::RuleSets;
+use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members};
+use tortie_model::{Family, NamedProtocol, PortSpec, Protocol, Rule, RuleAction};
+
+use crate::common::{
+    cidr, dataplane, host, host_endpoint, kernel, pod, policy, policy_id, policy_of, profile, set, settle, up,
+    workload, workload_id,
+};
+use crate::walk::assert_unknown_workloads_are_denied;
+
+const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
+
+#[test]
+fn a_policy_that_the_kernel_refuses_is_named_and_denies_while_the_rest_is_enforced() {
+    for backend in BACKENDS {
+        let updates = [
+            profile("kns.default"),
+            policy("good", "all()", None),
+            policy("bad", "has(bad)", None),
+            workload("one", pod("cali1", 1), &["good"]),
+            workload("two", pod("cali2", 2), &["bad"]),
+        ];
+        let mut kernel = kernel(backend);
+        kernel.tables_v4.refuse("GlobalNetworkPolicy bad ingress");
+        let mut dataplane = dataplane(backend, updates, [up("cali1", 1), up("cali2", 2)]);
+        let report = dataplane.apply(&mut kernel);
+        let named: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
+        assert!(named.len() == 1 && named[0].contains("policy GlobalNetworkPolicy/bad"), "{backend}: {named:?}");
+        assert!(matches!(
+            &report.problems[0],
+            Problem::Chain { family: Family::V4, table: Table::Filter, owners, .. }
+                if *owners == [Owner::Policy(policy_id("bad"))]
+        ));
+        let rules = |chain| kernel.tables_v4.rules(Table::Filter, chain).expect(chain);
+        assert!(rules("cali-pi-gnp/bad").iter().all(|rule| rule.ends_with("-j DROP")));
+        assert!(rules("cali-pi-gnp/good").concat().contains("--set-xmark"));
+        assert!(rules("cali-tw-cali1").concat().contains("cali-pi-gnp/good"));
+        assert_eq!(kernel.routes.len(), 4);
+        assert_unknown_workloads_are_denied(&kernel);
+
+        kernel.tables_v4.behave();
+        let report = settle(&mut dataplane, &mut kernel);
+        assert!(report.is_complete(), "{backend}: {:?}", report.problems);
+        let rules = kernel.tables_v4.rules(Table::Filter, "cali-pi-gnp/bad").expect("it is there now");
+        assert!(rules.concat().contains("--set-xmark"));
+    }
+}
+
+#[test]
+fn a_host_endpoint_that_the_kernel_refuses_keeps_its_failsafes() {
+    for backend in BACKENDS {
+        let updates = [policy("p", "all()", None), host("h", host_endpoint(Some("eth0"), &[]), &["p"])];
+        let mut kernel = kernel(backend);
+        kernel.tables_v4.refuse("Start of tier");
+        let mut dataplane = dataplane(backend, updates, [up("eth0", 1)]);
+        let report = dataplane.apply(&mut kernel);
+        assert!(!report.is_complete());
+        assert!(report.problems.iter().all(|problem| problem.to_string().contains("host endpoint h")), "{report:?}");
+        let rules = kernel.tables_v4.rules(Table::Filter, "cali-fh-eth0").expect("a stand-in is there");
+        let (last, others) = rules.split_last().expect("it is not empty");
+        assert!(last.ends_with("-j DROP") && others.iter().all(|rule| rule.ends_with("-j ACCEPT")), "{rules:?}");
+        assert!(others.iter().any(|rule| rule.contains("--dports 22 ")), "{backend}: {rules:?}");
+        assert_eq!(dataplane.host_statuses().map(|(_, status)| status).collect::<Vec<_>>(), [EndpointStatus::Error]);
+    }
+}
+
+#[test]
+fn a_rule_that_cannot_be_expressed_is_reported_with_its_policy() {
+    // Ports without a protocol: iptables-restore would refuse the table.
+    let mut rule = Rule { action: RuleAction::Allow, ..Rule::default() };
+    rule.destination.ports = [PortSpec::Range { first: 80, last: 80 }].into();
+    let bad = policy_of("all()", vec![rule.clone()], vec![RuleSets::default()]);
+    rule.protocol = Some(Protocol::Named(NamedProtocol::Tcp));
+    let good = policy_of("all()", vec![rule], vec![RuleSets::default()]);
+    let mut kernel = kernel(Backend::Nft);
+    let updates = [
+        profile("kns.default"),
+        DesiredUpdate::Policy(policy_id("p"), bad.into()),
+        workload("w", pod("cali1", 1), &["p"]),
+    ];
+    let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 1)]);
+    let report = dataplane.apply(&mut kernel);
+    assert_eq!(report.problems.len(), 2, "one in each family");
+    assert!(report.problems[0].to_string().contains("GlobalNetworkPolicy/p: ingress rule 0"), "{}", report.problems[0]);
+    assert!(!kernel.tables_v4.rules(Table::Filter, "cali-pi-gnp/p").expect("programmed").concat().contains("80"));
+
+    dataplane.on_update(DesiredUpdate::Policy(policy_id("p"), good.into()));
+    assert!(dataplane.apply(&mut kernel).is_complete());
+}
+
+#[test]
+fn a_set_that_cannot_be_made_denies_by_the_policies_that_use_it() {
+    let updates = [
+        profile("kns.default"),
+        set("s:x", &["10.0.0.1/32"]),
+        policy("uses", "all()", Some("s:x")),
+        policy("other", "has(o)", None),
+        workload("one", pod("cali1", 1), &["uses"]),
+        workload("two", pod("cali2", 2), &["other"]),
+    ];
+    let mut kernel = kernel(Backend::Nft);
+    kernel.sets.poison("cali40s:x", true);
+    let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 1), up("cali2", 2)]);
+    let report = dataplane.apply(&mut kernel);
+    let users: Vec<_> = report
+        .problems
+        .iter()
+        .map(|problem| match problem {
+            Problem::IpSet { family: Family::V4, users, .. }
+            | Problem::Chain { family: Family::V4, owners: users, .. } => users.clone(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(users, vec![vec![Owner::Policy(policy_id("uses"))]; 2]);
+    let rules = |chain| kernel.tables_v4.rules(Table::Filter, chain).expect(chain);
+    assert!(rules("cali-pi-gnp/uses").iter().all(|rule| rule.ends_with("-j DROP")));
+    assert!(rules("cali-tw-cali2").concat().contains("cali-pi-gnp/other"));
+    assert!(kernel.tables_v6.rules(Table::Filter, "cali-pi-gnp/uses").expect("IPv6").concat().contains("cali60s:x"));
+
+    kernel.sets.poison("cali40s:x", false);
+    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(kernel.tables_v4.rules(Table::Filter, "cali-pi-gnp/uses").expect("again").concat().contains("cali40s:x"));
+}
+
+#[test]
+fn a_table_that_cannot_be_read_does_not_stop_the_others() {
+    let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[])];
+    let mut kernel = kernel(Backend::Nft);
+    kernel.tables_v4.set_incompatible(Table::Filter, true);
+    let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 1)]);
+    let report = dataplane.apply(&mut kernel);
+    assert!(matches!(report.problems[..], [Problem::Table(_)]), "{:?}", report.problems);
+    assert!(kernel.tables_v6.rules(Table::Filter, "cali-tw-cali1").is_some());
+    assert!(kernel.tables_v4.rules(Table::Raw, "cali-PREROUTING").is_some());
+    let id = workload_id("w");
+    let status = |dataplane: &tortie_dataplane::Dataplane| {
+        dataplane.workload_statuses().find(|(other, _)| **other == id).map(|(_, status)| status)
+    };
+    assert_eq!(status(&dataplane), Some(EndpointStatus::Down), "its policy is not in force");
+
+    kernel.tables_v4.set_incompatible(Table::Filter, false);
+    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert_eq!(status(&dataplane), Some(EndpointStatus::Up));
+}
+
+#[test]
+fn policies_and_profiles_that_are_missing_deny() {
+    let mut kernel = kernel(Backend::Legacy);
+    let mut dataplane = dataplane(Backend::Legacy, [workload("w", pod("cali1", 1), &["missing"])], [up("cali1", 1)]);
+    let report = dataplane.apply(&mut kernel);
+    let named = |problem: &Problem| matches!(problem, Problem::Chain { owners, .. } if owners.len() == 1);
+    assert!(report.problems.iter().all(named), "{report:?}");
+    let mut texts: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    texts.retain(|text| {
+        text.starts_with("policy GlobalNetworkPolicy/missing: ") || text.starts_with("profile kns.default: ")
+    });
+    assert_eq!(texts.len(), report.problems.len());
+    for chain in ["cali-pi-gnp/missing", "cali-po-gnp/missing"] {
+        let rules = kernel.tables_v4.rules(Table::Filter, chain).expect(chain);
+        assert!(rules.iter().all(|rule| rule.ends_with("-j DROP")));
+    }
+}
+
+#[test]
+fn members_that_no_set_can_hold_are_left_out_and_reported() {
+    let mut kernel = kernel(Backend::Nft);
+    let mut dataplane = dataplane(Backend::Nft, [set("s:x", &["10.0.0.0/8"]), set("bad id", &[])], []);
+    let unknown = Members::Nets(vec![cidr("10.0.0.1/32")]);
+    let delta = IpSetDelta { id: "s:unknown".into(), added: unknown, removed: Members::Nets(Vec::new()) };
+    dataplane.on_update(DesiredUpdate::IpSetDelta(delta));
+    let report = dataplane.apply(&mut kernel);
+    let text: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    assert!(text.len() == 2 && text[0].contains("bad id") && text[1].contains("s:unknown"), "{text:?}");
+    assert_eq!(kernel.sets.members("cali40s:x"), ["10.0.0.0/8"]);
+}
+
+#[test]
+fn what_others_break_is_mended() {
+    for backend in BACKENDS {
+        let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[])];
+        let mut kernel = kernel(backend);
+        let mut dataplane = dataplane(backend, updates, [up("cali1", 1)]);
+        settle(&mut dataplane, &mut kernel);
+        let before = kernel.state();
+        kernel.tables_v4.wipe(Table::Filter);
+        kernel.tables_v4.run(Table::Raw, "-F cali-PREROUTING").expect("possible");
+        kernel.sets.edit("add cali40this-host 10.9.9.9").expect("possible");
+        kernel.routes.clear();
+        // Some check comes within minutes.
+        for _ in 0..200 {
+            let report = dataplane.apply(&mut kernel);
+            let pause = report.next.expect("checks never end");
+            tortie_dataplane::Kernel::sleep(&mut kernel, pause.min(std::time::Duration::from_secs(10)));
+        }
+        assert_eq!(kernel.state(), before, "{backend}");
+    }
+}

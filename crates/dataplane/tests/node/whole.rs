@@ -1,0 +1,174 @@
+//! Rendering for a clean node, removing everything, and what the fixed chains need.
+
+use tortie_dataplane::fake::FakeKernel;
+use tortie_dataplane::{CleanupConfig, Dataplane, cleanup};
+use tortie_iptables::{Backend, Programs, Table};
+use tortie_model::desired::{DesiredUpdate, HostMetadata};
+use tortie_model::{BgpConfiguration, EncapMode, Family, IpPool, NatMapping, QosControls, WorkloadExtras};
+use tortie_rules::{IpvsConfig, Marks, RulesConfig, TunnelConfig};
+
+use crate::common::{
+    addresses, cidr, config, dataplane, host, host_endpoint, ip, kernel, pod, policy, profile, set, settle, up,
+    workload,
+};
+
+const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
+
+fn updates() -> Vec<DesiredUpdate> {
+    vec![
+        set("s:clients", &["10.1.0.0/16", "fd01::/64"]),
+        policy("a", "all()", Some("s:clients")),
+        profile("kns.default"),
+        workload("one", pod("cali1", 1), &["a"]),
+        host("h", host_endpoint(Some("eth0"), &[]), &["a"]),
+    ]
+}
+
+/// What is rendered for a clean node is what makes a clean node as wanted.
+#[test]
+fn what_is_rendered_is_what_would_be_written() {
+    for backend in BACKENDS {
+        let mut applied = kernel(backend);
+        settle(&mut dataplane(backend, updates(), [up("eth0", 1)]), &mut applied);
+
+        let mut by_hand = kernel(backend);
+        let mut untold = Dataplane::new(config(backend));
+        updates().into_iter().for_each(|update| untold.on_update(update));
+        let rendered = untold.render();
+        let mut run = |program: String, input: &str| {
+            let args = if program == "ipset" { vec!["restore".to_owned()] } else { vec!["--noflush".to_owned()] };
+            let command = tortie_dataplane::KernelCommand { program, args, input: input.to_owned() };
+            let outcome = by_hand.run_one(&command);
+            assert!(outcome.is_success(), "{}", outcome.stderr);
+        };
+        for (_, text) in &rendered.ip_sets {
+            run("ipset".to_owned(), text);
+        }
+        assert_eq!(rendered.tables.len(), 8);
+        for (family, _, text) in &rendered.tables {
+            let name = if *family == Family::V4 { "iptables-restore" } else { "ip6tables-restore" };
+            run(name.to_owned(), text);
+        }
+        let enforced = |kernel: &FakeKernel| {
+            let state = kernel.state();
+            let lines = state
+                .lines()
+                .filter(|line| line.starts_with("V4") || line.starts_with("V6") || line.starts_with("set"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(enforced(&by_hand), enforced(&applied), "{backend}");
+    }
+}
+
+#[test]
+fn cleanup_removes_all_that_is_ours_and_nothing_else() {
+    for backend in BACKENDS {
+        let mut kernel = kernel(backend);
+        kernel.tables_v4.run(Table::Filter, "-A FORWARD -s 1.2.3.4 -j ACCEPT").expect("possible");
+        kernel.sets.edit("create docker hash:ip").expect("possible");
+        settle(&mut dataplane(backend, updates(), [up("eth0", 1), up("cali1", 7)]), &mut kernel);
+        let families = [(Family::V4, tortie_iptables::Family::V4), (Family::V6, tortie_iptables::Family::V6)];
+        let tables = families.map(|(family, name)| (family, backend, Programs::specific(backend, name)));
+        let wanted = CleanupConfig {
+            tables: tables.into(),
+            interfaces: vec![("eth0".into(), 1), ("cali1".into(), 7)],
+            workload_prefixes: vec!["cali".to_owned()],
+        };
+        let report = cleanup(&mut kernel, &wanted);
+        assert_eq!(report.problems, []);
+        assert_eq!((report.tables_changed, report.routes_removed, report.ip_sets_left), (8, 2, 0));
+        assert_eq!(kernel.sets.names(), ["docker"]);
+        assert_eq!(kernel.routes, []);
+        for family in Family::ALL {
+            for table in Table::ALL {
+                assert!(!kernel.tables(family).saved(table).contains("cali"), "{}", kernel.tables(family).saved(table));
+            }
+        }
+        assert!(kernel.tables_v4.saved(Table::Filter).contains("1.2.3.4"));
+    }
+}
+
+/// Every set that a fixed chain may mention exists from the first write on, whatever is configured.
+#[test]
+fn all_options_together_find_their_sets_and_chains() {
+    for backend in BACKENDS {
+        let mut rules = RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).expect("large enough");
+        rules.marks = Marks::allocate(Marks::DEFAULT_MASK, true, true).expect("large enough");
+        let on = TunnelConfig { enabled: true, has_address: true };
+        (rules.ipip, rules.vxlan_v4, rules.vxlan_v6) = (on, on, on);
+        rules.ipvs = Some(IpvsConfig { node_ports: Vec::new() });
+        rules.nat.exclude_hosts = true;
+        rules.istio_dscp = Some(23);
+        rules.wireguard.v4.enabled = true;
+        rules.wireguard.encrypt_host_traffic = true;
+        let mut options = config(backend);
+        options.rules = rules;
+        options.floating_ips = true;
+        options.external_nodes = vec![cidr("203.0.113.0/24")];
+
+        let mut endpoint = pod("cali1", 1);
+        endpoint.extras = Some(Box::new(WorkloadExtras {
+            ipv4_nat: [NatMapping { internal: ip("10.65.0.1"), external: ip("198.51.100.1") }].into(),
+            qos: Some(QosControls { dscp: Some(10), ..QosControls::default() }),
+            ..WorkloadExtras::default()
+        }));
+        let pool = IpPool {
+            cidr: cidr("10.65.0.0/16"),
+            ipip_mode: EncapMode::Always,
+            vxlan_mode: EncapMode::Never,
+            masquerade: true,
+            allowed_uses: Box::default(),
+        };
+        let node = |address: &str| HostMetadata { ipv4_addr: address.into(), ..HostMetadata::default() };
+        let services = BgpConfiguration { service_cluster_cidrs: ["10.96.0.0/12".into()].into(), ..Default::default() };
+
+        let mut kernel = kernel(backend);
+        let mut dataplane = Dataplane::new(options);
+        dataplane.on_update(DesiredUpdate::InSync);
+        dataplane.on_links_in_sync();
+        assert!(dataplane.apply(&mut kernel).is_complete(), "{backend}: {:?}", dataplane.problems());
+        for update in [
+            profile("kns.default"),
+            workload("one", endpoint, &[]),
+            host("h", host_endpoint(Some("eth0"), &[]), &[]),
+            DesiredUpdate::IpPool(pool.into()),
+            DesiredUpdate::Host("node-1".into(), node("172.16.0.1/24")),
+            DesiredUpdate::Host("node-2".into(), node("172.16.0.2/24")),
+            DesiredUpdate::BgpConfiguration(services.into()),
+        ] {
+            dataplane.on_update(update);
+        }
+        for event in [up("eth0", 1), addresses("eth0", &["172.16.0.1"]), up("cali1", 7)] {
+            dataplane.on_link(event);
+        }
+        assert!(settle(&mut dataplane, &mut kernel).is_complete(), "{backend}: {:?}", dataplane.problems());
+        assert_eq!(kernel.sets.members("cali40all-hosts-net"), ["172.16.0.1", "172.16.0.2", "203.0.113.0/24"]);
+        assert_eq!(kernel.sets.members("cali40all-vxlan-net"), ["172.16.0.2", "203.0.113.0/24"]);
+        assert_eq!(kernel.sets.members("cali40masq-ipam-pools"), ["10.65.0.0/16"]);
+        assert_eq!(kernel.sets.members("cali40dscp-src-net"), ["10.65.0.1"]);
+        let nat = kernel.tables_v4.saved(Table::Nat);
+        assert!(nat.contains("198.51.100.1") && nat.contains("MASQUERADE"), "{nat}");
+        assert!(kernel.tables_v4.saved(Table::Filter).contains("cali-sm-cali1"));
+        assert!(kernel.tables_v4.saved(Table::Filter).contains("10.96.0.0/12"));
+        assert!(kernel.tables_v4.saved(Table::Mangle).contains("DSCP"));
+        let destinations: Vec<String> = kernel.routes.iter().map(|route| route.key.destination.to_string()).collect();
+        assert_eq!(destinations, ["10.65.0.1/32", "198.51.100.1/32", "fd00::1/128"]);
+    }
+}
+
+#[test]
+fn sets_that_are_not_needed_go_one_at_a_time() {
+    let sets: Vec<DesiredUpdate> = ["s:1", "s:2", "s:3"].map(|id| set(id, &["10.0.0.1/32"])).into();
+    let mut kernel = kernel(Backend::Nft);
+    let mut dataplane = dataplane(Backend::Nft, sets, []);
+    dataplane.apply(&mut kernel);
+    let with = kernel.sets.names().len();
+    for id in ["s:1", "s:2", "s:3"] {
+        dataplane.on_update(DesiredUpdate::IpSetRemove(id.into()));
+    }
+    let report = dataplane.apply(&mut kernel);
+    assert_eq!(kernel.sets.names().len(), with - 2, "one in each family");
+    assert!(report.next.is_some_and(|pause| pause <= std::time::Duration::from_millis(100)));
+    settle(&mut dataplane, &mut kernel);
+    assert_eq!(kernel.sets.names().len(), with - 6);
+}
