@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::tree::closest;
+
 /// A kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are those of the resources")]
@@ -45,6 +47,18 @@ enum Api {
     Discovery,
 }
 
+impl Api {
+    fn find(api_version: &str) -> Option<Self> {
+        match api_version {
+            "projectcalico.org/v3" | "crd.projectcalico.org/v1" => Some(Self::Calico),
+            "v1" => Some(Self::Core),
+            "networking.k8s.io/v1" => Some(Self::Networking),
+            "discovery.k8s.io/v1" => Some(Self::Discovery),
+            _ => None,
+        }
+    }
+}
+
 /// Kind, API, name, and whether objects belong to a namespace.
 const KINDS: [(Kind, Api, &str, bool); 23] = [
     (Kind::NetworkPolicy, Api::Calico, "NetworkPolicy", true),
@@ -76,14 +90,16 @@ impl Kind {
     /// The kind of this `apiVersion` and `kind`.
     #[must_use]
     pub fn find(api_version: &str, kind: &str) -> Option<Self> {
-        let api = match api_version {
-            "projectcalico.org/v3" | "crd.projectcalico.org/v1" => Api::Calico,
-            "v1" => Api::Core,
-            "networking.k8s.io/v1" => Api::Networking,
-            "discovery.k8s.io/v1" => Api::Discovery,
-            _ => return None,
-        };
+        let api = Api::find(api_version)?;
         KINDS.into_iter().find(|(_, of, name, _)| *of == api && *name == kind).map(|(kind, ..)| kind)
+    }
+
+    /// The kind of policy whose name is nearly this, in the same API.
+    pub(super) fn policy_like(api_version: &str, name: &str) -> Option<&'static str> {
+        let api = Api::find(api_version)?;
+        let policies = KINDS.into_iter().filter(|(kind, of, ..)| *of == api && kind.is_policy());
+        let names: Vec<&'static str> = policies.map(|(_, _, name, _)| name).collect();
+        closest(name, &names)
     }
 
     fn row(self) -> (&'static str, bool) {

@@ -146,10 +146,8 @@ fn convert(
         return (None, map.text("kind", &mut Sink::default()).unwrap_or("document").to_owned(), INVALID);
     };
     let Some(kind) = Kind::find(api_version, kind_name) else {
-        if let Some(field) = map.field("kind") {
-            field.warn(sink, format!("kind {kind_name} of {api_version} is not known here and has no effect"));
-        }
-        return (None, kind_name.to_owned(), Outcome::Unknown);
+        let outcome = unknown_kind(api_version, kind_name, map, sink);
+        return (None, kind_name.to_owned(), outcome);
     };
     let Some(meta) = Meta::read(kind, map, sink) else {
         let quiet = &mut Sink::default();
@@ -167,6 +165,18 @@ fn convert(
         _ => Outcome::Invalid { substitute: substitute(&object) },
     };
     (Some(object.id), subject, outcome)
+}
+
+/// A kind that means nothing here is no mistake, unless it looks like the misspelt name of a policy.
+fn unknown_kind(api_version: &str, kind: &str, map: Map<'_, '_>, sink: &mut Sink) -> Outcome {
+    let Some(field) = map.field("kind") else { return Outcome::Unknown };
+    match Kind::policy_like(api_version, kind) {
+        Some(near) => field.error(sink, format!("kind {kind} of {api_version} is not known; is {near} meant?")),
+        None => {
+            field.warn(sink, format!("kind {kind} of {api_version} is not known here and has no effect"));
+        }
+    }
+    if sink.has_errors() { Outcome::Invalid { substitute: None } } else { Outcome::Unknown }
 }
 
 fn contributions(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {

@@ -110,6 +110,20 @@ fn an_unknown_kind_is_a_warning() {
 }
 
 #[test]
+fn a_kind_that_looks_like_a_policy_is_an_error() {
+    let text = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolcy, metadata: {name: a}}";
+    assert_eq!(
+        problems(text),
+        "1:42: error: NetworkPolcy: kind: kind NetworkPolcy of networking.k8s.io/v1 is not known; is NetworkPolicy meant?\n"
+    );
+    assert_eq!(manifest(text).resources[0].outcome, Outcome::Invalid { substitute: None });
+    for (api, kind) in [("networking.k8s.io/v1", "Ingress"), ("projectcalico.org/v3", "IPReservation")] {
+        let text = format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}}}");
+        assert_eq!(manifest(&text).resources[0].outcome, Outcome::Unknown);
+    }
+}
+
+#[test]
 fn aliases_are_read_but_not_endlessly() {
     let text = "
 apiVersion: v1

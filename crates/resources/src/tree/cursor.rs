@@ -67,7 +67,11 @@ impl Sink {
     }
 
     fn report(&mut self, severity: Severity, position: Position, path: Path<'_>, what: String) {
-        self.problems.push(Problem { severity, position, field: path.to_string(), what });
+        let problem = Problem { severity, position, field: path.to_string(), what };
+        // A field may be read for two purposes.
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
     }
 }
 
@@ -294,7 +298,7 @@ impl<'n> Map<'n, '_> {
 }
 
 /// The candidate that a misspelt name most likely stands for.
-fn closest<'c>(name: &str, candidates: &[&'c str]) -> Option<&'c str> {
+pub(crate) fn closest<'c>(name: &str, candidates: &[&'c str]) -> Option<&'c str> {
     if name.len() > 40 {
         return None;
     }

@@ -1,0 +1,118 @@
+//! What converted objects mean, found by looking at all of them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tortie_model::{
+    EntityMatch, Key, LabelInterner, Policy, PortSpec, Profile, ProfileName, Protocol, Value, WorkloadEndpoint,
+};
+use tortie_resources::manifest::{self, Format, Options, Outcome};
+use tortie_selector::Selector;
+
+type Labels = BTreeMap<String, String>;
+
+#[derive(Default)]
+pub(crate) struct Model {
+    endpoints: Vec<Arc<WorkloadEndpoint>>,
+    policies: Vec<Arc<Policy>>,
+    /// For each selector in use, which of the endpoints it picks.
+    selected: HashMap<String, Vec<bool>>,
+}
+
+impl Model {
+    pub(crate) fn read(text: &str) -> Self {
+        let mut model = Self::default();
+        let mut profiles: BTreeMap<ProfileName, Profile> = BTreeMap::new();
+        let manifest = manifest::read(text, Format::Json, &Options::default(), &mut LabelInterner::new());
+        for resource in manifest.resources {
+            let Outcome::Valid(contributions) = resource.outcome else { panic!("{:?}", resource.problems) };
+            for (key, value) in contributions {
+                match (key, value) {
+                    (_, Value::WorkloadEndpoint(endpoint)) => model.endpoints.push(endpoint),
+                    (Key::Profile(name), Value::Profile(profile)) => {
+                        profiles.insert(name, profile);
+                    }
+                    (_, Value::Policy(policy)) => model.policies.push(policy),
+                    _ => {}
+                }
+            }
+        }
+        let labels: Vec<Labels> = model.endpoints.iter().map(|endpoint| inherited(endpoint, &profiles)).collect();
+        for policy in &model.policies {
+            let rules = policy.inbound.iter().chain(&*policy.outbound);
+            let sides =
+                rules.flat_map(|rule| [&rule.source, &rule.destination]).filter_map(|side| side.selector.as_ref());
+            for text in sides.chain([&policy.selector]).map(|selector| selector.as_str()) {
+                let selector = Selector::parse(text).expect("a selector");
+                model.selected.insert(text.into(), labels.iter().map(|labels| selector.matches(labels)).collect());
+            }
+        }
+        model
+    }
+
+    fn endpoint(&self, address: IpAddr) -> Option<usize> {
+        self.endpoints.iter().position(|endpoint| endpoint.nets().any(|net| net.contains(address)))
+    }
+
+    fn side_matches(
+        &self,
+        side: &EntityMatch,
+        (address, endpoint): (IpAddr, Option<usize>),
+        protocol: Protocol,
+        port: u16,
+    ) -> bool {
+        let selected = side
+            .selector
+            .as_ref()
+            .is_none_or(|selector| endpoint.is_some_and(|endpoint| self.selected[selector.as_str()][endpoint]));
+        let port_matches = |spec: &PortSpec| match spec {
+            PortSpec::Range { first, last } => (*first..=*last).contains(&port),
+            PortSpec::Named(name) => endpoint.is_some_and(|endpoint| {
+                let ports = &self.endpoints[endpoint].ports;
+                ports.iter().any(|p| p.name == *name && p.protocol == protocol && p.port == port)
+            }),
+        };
+        selected
+            && (side.nets.is_empty() || side.nets.iter().any(|net| net.contains(address)))
+            && !side.not_nets.iter().any(|net| net.contains(address))
+            && (side.ports.is_empty() || side.ports.iter().any(port_matches))
+    }
+
+    /// Whether a connection is let out of its source, and into its destination.
+    pub(crate) fn allows(&self, from: IpAddr, to: IpAddr, protocol: Protocol, port: u16) -> (bool, bool) {
+        let (from, to) = ((from, self.endpoint(from)), (to, self.endpoint(to)));
+        let direction = |own: Option<usize>, ingress: bool| {
+            let Some(endpoint) = own else { return true };
+            let mut isolated = false;
+            for policy in &self.policies {
+                let governs = if ingress { policy.types.ingress } else { policy.types.egress };
+                if !governs || !self.selected[policy.selector.as_str()][endpoint] {
+                    continue;
+                }
+                isolated = true;
+                let rules = if ingress { &policy.inbound } else { &policy.outbound };
+                if rules.iter().any(|rule| {
+                    rule.protocol.is_none_or(|of| of == protocol)
+                        && self.side_matches(&rule.source, from, protocol, 40_000)
+                        && self.side_matches(&rule.destination, to, protocol, port)
+                }) {
+                    return true;
+                }
+            }
+            !isolated
+        };
+        (direction(from.1, false), direction(to.1, true))
+    }
+}
+
+/// An endpoint's labels over those of its profiles.
+fn inherited(endpoint: &WorkloadEndpoint, profiles: &BTreeMap<ProfileName, Profile>) -> Labels {
+    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let mut labels: Labels = BTreeMap::new();
+    for profile in endpoint.profiles.iter().filter_map(|name| profiles.get(name)) {
+        labels.extend(profile.labels.iter().map(owned));
+    }
+    labels.extend(endpoint.labels.iter().map(owned));
+    labels
+}
