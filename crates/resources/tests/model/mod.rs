@@ -43,7 +43,7 @@ impl Model {
             let rules = policy.inbound.iter().chain(&*policy.outbound);
             let sides =
                 rules.flat_map(|rule| [&rule.source, &rule.destination]).filter_map(|side| side.selector.as_ref());
-            for text in sides.chain([&policy.selector]).map(|selector| selector.as_str()) {
+            for text in sides.chain([&policy.selector]).map(tortie_model::SelectorText::as_str) {
                 let selector = Selector::parse(text).expect("a selector");
                 model.selected.insert(text.into(), labels.iter().map(|labels| selector.matches(labels)).collect());
             }
