@@ -125,7 +125,7 @@ fn run(steps: &[Step], in_sync_at: usize, overlap: Overlap) -> (Node, Datastore)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     /// Any history ends where the oracle and a fresh graph say, duplicates change nothing, and deleting everything
     /// leaves nothing.
