@@ -66,6 +66,8 @@
 //! are deliberate, and each is counted in the tests that compare with recorded output:
 //!
 //! * From the third match block of alternatives on, the result of the second no longer counts for the later ones.
+//! * A profile that passes begins by clearing the pass mark, which a tier or another profile may have left set: it would
+//!   skip the rest of the profile, denials included.
 //! * A rule that iptables cannot express ([`RuleProblem`]) fails closed and alone, and not with the whole table. One that
 //!   wants one protocol and excludes another asks for the wanted one only; one about the other family's ICMP is skipped.
 //! * One DSCP rule for each address; an IPv4 `NATOutgoingAddress` stays out of IPv6 tables; no chain that sets a mark of

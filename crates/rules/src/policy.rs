@@ -152,7 +152,24 @@ impl Renderer {
         while rendered.last().is_some_and(|rule| rule.action == Some(Action::Return)) {
             rendered.pop();
         }
+        if matches!(context.owner, Owner::Profile(_)) {
+            self.forget_earlier_pass(context, &mut rendered);
+        }
         rendered
+    }
+
+    /// Lets the pass mark mean "a rule of this profile passed".
+    ///
+    /// Policies are only asked while the mark is clear. Profiles are asked after tiers, and other profiles, that may
+    /// have passed the packet; a pass rule of this one would then return without having matched, past all denials
+    /// behind it. What passes here only goes on to the next profile, so nobody misses the mark.
+    fn forget_earlier_pass(&self, context: &Context<'_>, rendered: &mut Vec<Rule>) {
+        let passed = Matches::new().mark_set(self.marks().pass);
+        if rendered.iter().any(|rule| rule.matches == passed) {
+            let mut clear = Rule::new(Action::ClearMark(self.marks().pass));
+            clear.origin = Some(Origin { owner: Arc::clone(&context.origin), part: None });
+            rendered.insert(0, clear);
+        }
     }
 
     pub(crate) fn rule(

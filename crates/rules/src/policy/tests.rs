@@ -491,3 +491,28 @@ fn match_blocks() {
         ]
     );
 }
+
+/// A tier passed the packet; the profile must still be read to its end.
+#[test]
+fn a_profile_forgets_an_earlier_pass() {
+    let render = |actions: &[RuleAction]| {
+        let rules = actions.iter().map(|action| (tcp_rule(*action), RuleSets::default())).collect();
+        let profile = desired::Profile { inbound: policy(rules).inbound, outbound: Rules::default() };
+        renderer().profile(&"p".into(), &profile, Family::V4).inbound
+    };
+    let clear = Action::ClearMark(renderer().marks().pass);
+    let begins_by_clearing = |chain: &tortie_iptables::Chain| {
+        let first = &chain.rules[0];
+        first.matches.is_empty() && first.action.as_ref() == Some(&clear)
+    };
+    use RuleAction::{Allow, Deny, NextTier};
+    let passes = render(&[Allow, NextTier, Deny]);
+    assert!(begins_by_clearing(&passes));
+    assert_eq!(passes.rules[0].comments[0].as_str(), "Profile p ingress");
+    assert_eq!(passes.rules[0].origin.as_ref().unwrap().owner.as_ref(), "Profile/p");
+    assert_eq!(passes.rules.len(), 7);
+    // Nothing of these asks for the mark.
+    assert!(!begins_by_clearing(&render(&[Allow, Deny])));
+    assert!(!begins_by_clearing(&render(&[Deny, NextTier])));
+    assert!(!begins_by_clearing(&render(&[])));
+}

@@ -233,7 +233,22 @@ fn tiers() -> impl Strategy<Value = DraftTier> {
     let ends = prop_oneof![
         2 => Just(Some(TierDefaultAction::Deny)), 2 => Just(Some(TierDefaultAction::Pass)), 1 => Just(None)
     ];
-    (ends, vec((policies(), proptest::bool::weighted(0.8), proptest::bool::weighted(0.8)), 0..8))
+    let governs = || proptest::bool::weighted(0.8);
+    (ends, vec((policies(), governs(), governs()), 0..8))
+}
+
+/// Some tiers; in one of four states the profiles decide everything.
+fn tier_lists() -> impl Strategy<Value = Vec<DraftTier>> {
+    prop_oneof![3 => vec(tiers(), 0..4), 1 => Just(vec![passing_tier()])]
+}
+
+/// A tier whose only policy passes everything.
+fn passing_tier() -> DraftTier {
+    let pass = Rule { action: RuleAction::NextTier, ..Rule::default() };
+    let all = || rules(vec![(pass.clone(), RuleSets::default())]);
+    let policy =
+        Policy { source: Arc::default(), selector: SelectorText::new("all()"), inbound: all(), outbound: all() };
+    (None, vec![((PolicyKind::GlobalNetworkPolicy, policy), true, true)])
 }
 
 fn packets() -> impl Strategy<Value = Packet> {
@@ -266,21 +281,22 @@ fn members() -> impl Strategy<Value = (Vec<Members>, Vec<Members>)> {
     )
 }
 
-/// Rules of profiles. None of them passes: behind profiles there is nothing to pass to, and the original's chains, which
-/// ours equal, then take a pass mark that an earlier tier has left for one of the profile's own.
 fn profile_rules() -> impl Strategy<Value = Rules> {
-    let deny_instead = |mut rule: (Rule, RuleSets)| {
-        if rule.0.action == RuleAction::NextTier {
-            rule.0.action = RuleAction::Deny;
-        }
-        rule
-    };
-    vec(any_rules().prop_map(deny_instead), 0..3).prop_map(rules)
+    vec(prop_oneof![2 => any_rules(), 1 => plain_rules()], 0..5).prop_map(rules)
+}
+
+/// Rules that ask for an address only, so that many packets match and many do not.
+fn plain_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
+    let actions = select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::NextTier]);
+    (actions, vec(cidrs(), 0..2)).prop_map(|(action, nets)| {
+        let source = EntityMatch { nets: nets.into(), ..EntityMatch::default() };
+        (Rule { action, source, ..Rule::default() }, RuleSets::default())
+    })
 }
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let profiles = vec((profile_rules(), profile_rules()), 0..3);
-    (members(), vec(tiers(), 0..4), profiles, vec(packets(), 12..13)).prop_map(|(members, tiers, profiles, packets)| {
+    (members(), tier_lists(), profiles, vec(packets(), 12..13)).prop_map(|(members, tiers, profiles, packets)| {
         let mut state = DesiredState::default();
         let named = NET_SETS.into_iter().zip(members.0).chain(PORT_SETS.into_iter().zip(members.1));
         state.ip_sets = named.map(|(id, members)| (id.into(), members)).collect();
