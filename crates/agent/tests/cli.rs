@@ -1,0 +1,145 @@
+//! The command line as its users meet it.
+#![allow(clippy::disallowed_methods, reason = "runs the program")]
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+fn tortie(args: &[&str]) -> Output {
+    tortie_reading(args, "")
+}
+
+fn tortie_reading(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn directory(files: &[(&str, &str)]) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    for (name, text) in files {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn help_teaches_every_command_and_the_exit_codes() {
+    let help = stdout(&tortie(&["--help"]));
+    for word in ["run", "render", "check", "selector", "replay", "cleanup", "demo", "Exit codes:"] {
+        assert!(help.contains(word), "{word} is missing in\n{help}");
+    }
+    for command in ["run", "render", "check", "selector", "replay", "cleanup", "demo"] {
+        let output = tortie(&[command, "--help"]);
+        assert!(output.status.success() && stdout(&output).len() > 200, "{command}: {}", stdout(&output));
+    }
+}
+
+#[test]
+fn selector_answers_with_one_json_object() {
+    let output = tortie(&["selector", "a=='b'", "--labels", r#"{"a": "b"}"#]);
+    assert!(output.status.success());
+    assert_eq!(
+        stdout(&output).trim_end(),
+        r#"{"canonical":"a == \"b\"","id":"s:flMh0m0X_BowkAK_W3j3MgH8oQOsj3WxGDoXCQ","matches":true}"#
+    );
+}
+
+#[test]
+fn a_selector_that_does_not_parse_is_underlined() {
+    let output = tortie(&["selector", "a == 'b' &&"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty() && stderr(&output).contains("a == 'b' &&"), "{}", stderr(&output));
+    assert!(stderr(&output).contains('^'), "{}", stderr(&output));
+}
+
+#[test]
+fn check_names_file_line_column_kind_and_field() {
+    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata:\n  name: web\n  namespace: shop\nspec:\n  \
+                  podSelector: {}\n  ingress:\n    - ports: [{port: 99999}]\n";
+    let dir = directory(&[("web.yaml", policy)]);
+    let output = tortie(&["check", dir.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let place = format!(
+        "{}:9:22: NetworkPolicy/shop/web: spec.ingress[0].ports[0].port: ",
+        dir.path().join("web.yaml").display()
+    );
+    assert!(stderr(&output).starts_with(&place), "{}", stderr(&output));
+    assert!(stdout(&output).is_empty());
+}
+
+#[test]
+fn replay_prints_messages_and_survives_a_closed_pipe() {
+    let recording = concat!(
+        r#"{"key": "/calico/v1/host/n1/workload/k8s/ns%2fpod/endpoint/eth0", "value": {"state": "active", "name": "cali1", "#,
+        r#""profile_ids": ["p"], "ipv4_nets": ["10.0.0.1/32"], "ipv6_nets": [], "labels": {"a": "b"}}}"#,
+        "\n{\"status\": \"in-sync\"}\n{\"flush\": true}\n"
+    );
+    let output = tortie_reading(&["replay", "-", "--node", "n1"], recording);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let kinds: Vec<String> = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|m| m.as_object().unwrap().keys().find(|key| *key != "sequence_number").cloned().unwrap_or_default())
+        .collect();
+    let position = |kind: &str| kinds.iter().position(|k| k == kind).unwrap_or_else(|| panic!("{kind}: {kinds:?}"));
+    assert!(position("active_profile_update") < position("workload_endpoint_update"));
+    assert_eq!(kinds.last().map(String::as_str), Some("in_sync"));
+}
+
+#[test]
+fn render_prints_what_restore_would_read_for_the_node() {
+    let cluster = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\napiVersion: v1\nkind: Pod\nmetadata: \
+                   {name: web, namespace: shop}\nspec: {nodeName: n1, containers: [{name: c, image: i}]}\nstatus: {phase: \
+                   Running, podIPs: [{ip: 10.0.0.1}]}\n";
+    let dir = directory(&[("c.yaml", cluster)]);
+    let url = format!("file:{}", dir.path().display());
+    let filter = |node: &str| {
+        let output = tortie(&["render", "--datastore", &url, "--node", node, "--ip-version", "4", "--table", "filter"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let ours = filter("n1");
+    assert!(ours.starts_with("*filter\n") && ours.ends_with("COMMIT\n"), "{ours}");
+    assert!(ours.contains(":cali-tw-cali") && ours.contains("-A cali-from-wl-dispatch"), "{ours}");
+    assert!(!filter("n2").contains("cali-tw-cali"));
+    let sets = tortie(&["render", "--datastore", &url, "--node", "n1", "--ip-version", "6", "--ipsets"]);
+    assert!(stdout(&sets).contains("create cali60this-host"), "{}", stdout(&sets));
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_what_would_be_right() {
+    let output = tortie(&["run", "--datastore", "etcd://localhost:2379", "--node", "n1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("file:DIR"), "{}", stderr(&output));
+    assert_eq!(tortie(&["frobnicate"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_vital_parameter_that_is_wrong_ends_the_start() {
+    let dir = directory(&[]);
+    let url = format!("file:{}", dir.path().display());
+    let output = Command::new(env!("CARGO_BIN_EXE_tortie"))
+        .args(["render", "--datastore", &url, "--node", "n1"])
+        .env("FELIX_CHAININSERTMODE", "prepend")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("ChainInsertMode"), "{}", stderr(&output));
+}

@@ -1,0 +1,140 @@
+//! The agent on a real kernel, in namespaces of its own.
+#![allow(clippy::disallowed_methods, reason = "runs the program on the kernel")]
+
+mod node {
+    pub(super) mod agent;
+}
+
+use std::fs;
+use std::time::Duration;
+
+use node::agent::Node;
+use rustix::process::Signal;
+
+const CLUSTER: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+spec: {nodeName: n1, containers: [{name: c, image: i, ports: [{name: http, containerPort: 80}]}]}
+status: {phase: Running, podIPs: [{ip: 10.65.0.2}, {ip: 'fd00:65::2'}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: from-friends, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  ingress: [{from: [{podSelector: {matchLabels: {friend: 'yes'}}}], ports: [{port: http}]}]
+";
+
+const FRIEND: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: friend, namespace: shop, labels: {friend: 'yes'}}
+spec: {nodeName: elsewhere, containers: [{name: c, image: i}]}
+status: {phase: Running, podIPs: [{ip: 10.65.9.9}]}
+";
+
+tortie_testkit::kernel_test! {
+    fn a_restart_writes_nothing_and_foreign_rules_survive() {
+        for backend in ["nft", "legacy"] {
+            let mut node = Node::new(backend, CLUSTER);
+            node.shell(&format!("iptables-{backend} -A FORWARD -s 192.0.2.1 -j DROP"));
+            node.shell(&format!("iptables-{backend} -N KUBE-SOMETHING"));
+            node.shell("ipset create mine hash:ip");
+            node.start();
+            let before = node.kernel_state();
+            assert!(before.contains("-A FORWARD -s 192.0.2.1") && before.contains("KUBE-SOMETHING"), "{before}");
+            assert!(before.contains("cali-pi-"), "{before}");
+            node.stop(Signal::TERM);
+            assert_eq!(node.kernel_state(), before, "stopping must leave everything in force");
+            node.start();
+            assert_eq!(node.kernel_state(), before);
+            for counter in ["felix_iptables_restore_calls", "felix_ipset_lines_executed"] {
+                assert_eq!(node.metric(counter), 0.0, "{backend}: {counter} after a restart");
+            }
+            node.stop(Signal::TERM);
+            node.cleanup();
+            let after = node.kernel_state();
+            assert!(!after.contains("cali") && after.contains("-A FORWARD -s 192.0.2.1"), "{after}");
+            assert!(after.contains("mine"), "{after}");
+        }
+    }
+
+    fn clobbered_rules_are_repaired() {
+        for backend in ["nft", "legacy"] {
+            let mut node = Node::new(backend, CLUSTER);
+            node.start();
+            let good = node.kernel_state();
+            node.shell(&format!("iptables-{backend} -F FORWARD"));
+            node.shell(&format!("iptables-{backend} -F cali-from-wl-dispatch"));
+            node.shell(&format!("ip6tables-{backend} -t raw -D PREROUTING 1"));
+            // Any change makes the agent read before it writes; without one the periodic checks would find it as well.
+            node.write("friend.yaml", FRIEND);
+            node.until("the friend is let in and the damage is mended", |state| {
+                state.contains("10.65.9.9") && good.lines().filter(|line| line.starts_with("-A")).all(|l| state.contains(l))
+            });
+        }
+    }
+
+    fn damage_is_found_without_any_change() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        let good = node.kernel_state();
+        node.shell("iptables-nft -F cali-from-wl-dispatch");
+        assert_ne!(node.kernel_state(), good);
+        node.until("the damage is mended", |state| state == good);
+    }
+
+    fn killed_at_any_time_the_next_start_converges() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        let good = node.kernel_state();
+        node.stop(Signal::TERM);
+        node.cleanup();
+        for delay in [5, 15, 30, 45, 60, 80, 100, 130] {
+            node.spawn();
+            std::thread::sleep(Duration::from_millis(delay));
+            node.stop(Signal::KILL);
+        }
+        node.start();
+        assert_eq!(node.kernel_state(), good);
+    }
+
+    fn an_edit_is_enforced_and_a_broken_one_keeps_what_was_good() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        assert!(!node.kernel_state().contains("10.65.9.9"));
+        node.write("friend.yaml", FRIEND);
+        node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+        let good = node.kernel_state();
+        node.write("cluster.yaml", &CLUSTER.replace("friend: 'yes'}}}]", "friend: ['yes']}}}]"));
+        node.until_ready("cluster.yaml:17:");
+        assert_eq!(node.kernel_state(), good);
+        fs::remove_file(node.manifests().join("friend.yaml")).unwrap();
+        node.until("the friend is gone", |state| !state.contains("10.65.9.9"));
+    }
+
+    fn a_parameter_of_the_datastore_takes_effect_while_running() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
+                     {iptablesFilterDenyAction: Reject}\n";
+        node.write("felix.yaml", felix);
+        node.until("denied packets are rejected", |state| state.contains("Unknown interface\" -j REJECT"));
+        node.until_ready("");
+        fs::remove_file(node.manifests().join("felix.yaml")).unwrap();
+        node.until("denied packets are dropped again", |state| state.contains("Unknown interface\" -j DROP"));
+    }
+
+    fn input_that_cannot_be_used_stops_the_start() {
+        let mut node = Node::new("nft", &CLUSTER.replace("matchLabels: {app: web}", "matchLabels: 7"));
+        node.spawn();
+        assert_eq!(node.wait().code(), Some(1));
+        assert!(node.log().contains("NetworkPolicy/shop/from-friends"), "{}", node.log());
+        assert!(!node.kernel_state().contains("cali"));
+    }
+}

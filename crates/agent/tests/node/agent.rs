@@ -1,0 +1,172 @@
+//! A node in a namespace with the agent on it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tortie_testkit::netns::Namespace;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Node {
+    namespace: Namespace,
+    folder: TempDir,
+    backend: &'static str,
+    agent: Option<Child>,
+}
+
+impl Node {
+    pub(crate) fn new(backend: &'static str, cluster: &str) -> Self {
+        let namespace = Namespace::new().unwrap();
+        namespace.ip(["link set lo up"]).unwrap();
+        let folder = TempDir::new().unwrap();
+        let node = Self { namespace, folder, backend, agent: None };
+        fs::create_dir(node.manifests()).unwrap();
+        node.write("cluster.yaml", cluster);
+        node
+    }
+
+    pub(crate) fn manifests(&self) -> PathBuf {
+        self.folder.path().join("manifests")
+    }
+
+    /// Replaces a manifest as an editor does.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let new = self.folder.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.manifests().join(name)).unwrap();
+    }
+
+    pub(crate) fn shell(&self, line: &str) -> String {
+        self.namespace.shell(line).unwrap()
+    }
+
+    fn tortie(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        command.env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"));
+        command
+    }
+
+    pub(crate) fn spawn(&mut self) {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).unwrap();
+        let mut command = self.tortie();
+        command
+            .args(["run", "--node", "n1", "--datastore"])
+            .arg(format!("file:{}", self.manifests().display()))
+            .envs([
+                ("FELIX_IPTABLESBACKEND", self.backend),
+                ("FELIX_IPTABLESPOSTWRITECHECKINTERVALSECS", "0.5"),
+                ("FELIX_HEALTHENABLED", "true"),
+                ("FELIX_PROMETHEUSMETRICSENABLED", "true"),
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        self.agent = Some(self.namespace.spawn(&mut command).unwrap());
+    }
+
+    /// Starts the agent and waits until it is ready.
+    pub(crate) fn start(&mut self) {
+        self.spawn();
+        self.until_ready("");
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.agent.take().unwrap().wait().unwrap()
+    }
+
+    pub(crate) fn stop(&mut self, signal: Signal) {
+        let agent = self.agent.as_ref().unwrap();
+        let pid = Pid::from_raw(i32::try_from(agent.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let status = self.wait();
+        assert!(signal == Signal::KILL || status.success(), "{status}\n{}", self.log());
+    }
+
+    pub(crate) fn cleanup(&self) {
+        let output = self.namespace.output(self.tortie().arg("cleanup"), "").unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// All tables and sets, without counters and other things that change by themselves.
+    pub(crate) fn kernel_state(&self) -> String {
+        let mut state = String::new();
+        for family in ["iptables", "ip6tables"] {
+            for table in ["raw", "mangle", "nat", "filter"] {
+                state += &self.shell(&format!("{family}-{}-save -t {table}", self.backend));
+            }
+        }
+        let sets = self.shell("ipset save -sorted");
+        let stable = |line: &&str| !line.starts_with('#');
+        state
+            .lines()
+            .filter(stable)
+            .map(|line| line.split(" [").next().unwrap_or(line))
+            .chain(sets.lines().map(|line| line.split(" hashsize").next().unwrap_or(line)))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    pub(crate) fn until(&self, what: &str, done: impl Fn(&str) -> bool) {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let state = self.kernel_state();
+            if done(&state) {
+                return;
+            }
+            assert!(Instant::now() < patience, "waiting until {what}\n{state}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the agent is ready and says so in these words.
+    pub(crate) fn until_ready(&mut self, words: &str) {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.get(9099, "/readiness");
+            if answer.starts_with("HTTP/1.1 200") && answer.contains(words) {
+                return;
+            }
+            let status = self.agent.as_mut().unwrap().try_wait().unwrap();
+            assert!(status.is_none() && Instant::now() < patience, "{answer}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let metrics = self.get(9091, "/metrics");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{metrics}"));
+        line.trim().parse().unwrap()
+    }
+
+    /// Asks the agent over HTTP; empty if it does not answer.
+    fn get(&self, port: u16, path: &str) -> String {
+        use std::io::{Read, Write};
+        self.namespace
+            .run(|| {
+                let mut answer = String::new();
+                if let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) {
+                    let _ = write!(stream, "GET {path} HTTP/1.1\r\n\r\n");
+                    let _ = stream.read_to_string(&mut answer);
+                }
+                answer
+            })
+            .unwrap()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(agent) = &mut self.agent {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+    }
+}
