@@ -78,10 +78,28 @@ fn readdress_cluster(cluster: &Cluster, addressing: Addressing) -> Cluster {
     cluster
 }
 
+/// An IPv6 block of the original holds no pod, as all have IPv4 addresses; neither does this one any pod with IPv6.
+const NOWHERE: &str = "2001:db8:ffff::1/128";
+
+fn is_ipv6(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.parse::<Ipv6Net>().is_ok())
+}
+
+fn move_ipv6_away(item: &mut Value) {
+    if is_ipv6(item) {
+        *item = NOWHERE.into();
+    } else if let Some(block) = item.get_mut("ipBlock")
+        && block.get("cidr").is_some_and(is_ipv6)
+    {
+        *block = serde_json::json!({ "cidr": NOWHERE });
+    }
+}
+
 /// Rewrites `ipBlock` peers and `networks` lists, wherever they stand.
 fn readdress_policy(value: &mut Value, addressing: Addressing) {
     match value {
         Value::Array(items) => {
+            items.iter_mut().for_each(move_ipv6_away);
             items.iter_mut().for_each(|item| readdress_policy(item, addressing));
             if items.iter().any(|item| item.get("ipBlock").is_some() || is_cidr(item)) {
                 let mapped: Vec<Value> = items
@@ -128,5 +146,5 @@ fn map_cidrs(mut value: Value) -> Value {
 }
 
 fn map(address: Ipv4Addr) -> Ipv6Addr {
-    Ipv6Addr::from(u128::from(Ipv6Addr::new(0xfd00, 0x64, 0, 0, 0, 0, 0, 0)) | u128::from(u32::from(address)))
+    Ipv6Addr::from(u128::from(Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 0)) | u128::from(u32::from(address)))
 }

@@ -28,7 +28,7 @@ fn readdressing_keeps_containment_and_doubles_rows() {
         .unwrap();
     let v6 = case.readdressed(Addressing::V6);
     let text = v6.steps[0].policies.iter().map(ToString::to_string).collect::<String>();
-    assert!(text.contains("fd00:64::c0a8:"), "{text}");
+    assert!(text.contains("2001:db8:64::c0a8:"), "{text}");
     assert!(!text.contains("192.168."), "{text}");
     assert!(v6.steps[0].expected.iter().all(|(flow, _)| flow.family == Family::V6));
     let dual = case.readdressed(Addressing::Dual);
