@@ -1,1 +1,85 @@
+use std::time::Duration;
 
+use tortie_dataplane::{CommandStatus, Kernel, KernelCommand, KernelError, SysctlPath};
+use tortie_model::Family;
+use tortie_testkit::kernel_test;
+use tortie_testkit::netns::Namespace;
+
+use super::{LinuxKernel, detect};
+use crate::exec;
+
+fn kernel() -> LinuxKernel {
+    LinuxKernel::new(Duration::from_secs(10))
+}
+
+fn shell(script: &str, input: &str) -> KernelCommand {
+    KernelCommand { program: "sh".to_owned(), args: vec!["-c".to_owned(), script.to_owned()], input: input.to_owned() }
+}
+
+#[test]
+fn commands_run_side_by_side_and_answer_in_order() {
+    let commands = vec![
+        shell("sleep 0.2; cat", "slow"),
+        shell("echo oops >&2; exit 3", ""),
+        shell("kill -9 $$", ""),
+        KernelCommand { program: "tortie-no-such-program".to_owned(), args: Vec::new(), input: String::new() },
+    ];
+    let outcomes = kernel().run(commands);
+    assert_eq!(outcomes[0].stdout, b"slow");
+    assert!(outcomes[0].is_success());
+    assert_eq!((&outcomes[1].status, outcomes[1].stderr.as_str()), (&CommandStatus::Code(3), "oops\n"));
+    assert_eq!(outcomes[2].status, CommandStatus::Signal);
+    assert!(matches!(outcomes[3].status, CommandStatus::NotRun(_)));
+}
+
+#[test]
+fn time_passes_while_asleep() {
+    let mut kernel = kernel();
+    let before = kernel.now();
+    kernel.sleep(Duration::from_millis(5));
+    assert!(kernel.now() >= before + Duration::from_millis(5));
+}
+
+kernel_test! {
+    fn sysctls_of_an_interface_go_with_it() {
+        let namespace = Namespace::new().unwrap();
+        namespace.ip(["link add w0 type veth peer name w1"]).unwrap();
+        let path = SysctlPath::new("net/ipv4/conf/w0/proxy_arp").unwrap();
+        let mut kernel = kernel();
+        namespace
+            .run(|| {
+                kernel.write_sysctl(&path, "1").unwrap();
+                assert_eq!(kernel.read_sysctl(&path), Ok("1".to_owned()));
+                namespace.ip(["link del w0"]).unwrap();
+                assert_eq!(kernel.read_sysctl(&path), Err(KernelError::NotFound));
+                assert_eq!(kernel.write_sysctl(&path, "1"), Err(KernelError::NotFound));
+            })
+            .unwrap();
+    }
+
+    fn connections_are_forgotten_even_if_there_are_none() {
+        if !exec::is_installed("conntrack") {
+            return;
+        }
+        let namespace = Namespace::new().unwrap();
+        namespace
+            .run(|| {
+                assert_eq!(kernel().flush_conntrack("10.0.0.1".parse().unwrap()), Ok(()));
+                assert_eq!(kernel().flush_conntrack("fd00::1".parse().unwrap()), Ok(()));
+            })
+            .unwrap();
+    }
+
+    fn the_iptables_in_use_is_found() {
+        let namespace = Namespace::new().unwrap();
+        namespace
+            .run(|| {
+                let setup = detect(None, &Family::ALL, "NFLogSize=false,Nonsense").unwrap();
+                assert_eq!(setup.backend, setup.detected);
+                assert!(exec::is_installed(&setup.programs_v4.save) && exec::is_installed(&setup.programs_v6.restore));
+                assert!(setup.features.restore_supports_lock && !setup.features.nflog_size);
+                assert_eq!(setup.unused_overrides, ["Nonsense"]);
+            })
+            .unwrap();
+    }
+}

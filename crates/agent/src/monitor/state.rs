@@ -98,8 +98,8 @@ impl Monitor {
         self.damper = Damper::default();
     }
 
-    /// The links whose addresses must be read again, as of now. The kernel does not tell of all that vanish when a link
-    /// goes down.
+    /// The links whose addresses must be read again, as of now. What comes and goes with
+    /// the state of a link must not depend on being told of each.
     #[must_use]
     pub fn take_stale(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.stale)

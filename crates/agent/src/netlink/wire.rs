@@ -88,7 +88,7 @@ pub(super) fn parse_ack(what: &'static str, frame: &Frame<'_>) -> Result<(), Net
     if code == 0 {
         return Ok(());
     }
-    let errno = Errno::from_raw_os_error(code.saturating_neg());
+    let errno = errno(code).ok_or(NetlinkError::Malformed { what: "acknowledgement" })?;
     let detail = if frame.flags & NLM_F_ACK_TLVS == 0 {
         String::new()
     } else {
@@ -106,7 +106,14 @@ pub(super) fn parse_done(what: &'static str, frame: &Frame<'_>) -> Result<(), Ne
         return Ok(());
     }
     let detail = detail_of(frame.payload.get(4..).unwrap_or_default());
-    Err(NetlinkError::Refused { what, errno: Errno::from_raw_os_error(code.saturating_neg()), detail })
+    let errno = errno(code).ok_or(NetlinkError::Malformed { what: "end of a listing" })?;
+    Err(NetlinkError::Refused { what, errno, detail })
+}
+
+/// The error that a negative code stands for.
+fn errno(code: i32) -> Option<Errno> {
+    // `Errno` panics on others.
+    (-4095..0).contains(&code).then(|| Errno::from_raw_os_error(-code))
 }
 
 fn detail_of(attributes: &[u8]) -> String {

@@ -1,1 +1,351 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
 
+use proptest::prelude::*;
+use regex::Regex;
+use tortie_dataplane::LinkEvent;
+use tortie_model::IfaceName;
+
+use super::Monitor;
+use crate::netlink::{LinkState, Notice};
+
+/// A monitor, the addresses that it reads, and a clock.
+#[derive(Default)]
+struct Rig {
+    monitor: Monitor,
+    now: Duration,
+    addresses: BTreeMap<u32, BTreeSet<IpAddr>>,
+}
+
+impl Rig {
+    fn notice(&mut self, notice: Notice) {
+        self.monitor.on_notice(notice, self.now);
+        self.read();
+    }
+
+    fn link(&mut self, index: u32, name: &str, is_running: bool) -> &mut Self {
+        self.notice(Notice::Link(LinkState { index, name: name.into(), is_running }));
+        self
+    }
+
+    fn gone(&mut self, index: u32) -> &mut Self {
+        self.notice(Notice::LinkGone { index });
+        self
+    }
+
+    fn address(&mut self, interface: u32, address: &str, is_present: bool) -> &mut Self {
+        let address: IpAddr = address.parse().unwrap();
+        let addresses = self.addresses.entry(interface).or_default();
+        if is_present {
+            addresses.insert(address)
+        } else {
+            addresses.remove(&address)
+        };
+        self.notice(Notice::Address { interface, address, is_present });
+        self
+    }
+
+    fn wait(&mut self, milliseconds: u64) -> &mut Self {
+        self.now += Duration::from_millis(milliseconds);
+        self.monitor.advance(self.now);
+        self.read();
+        self
+    }
+
+    fn resync(&mut self, links: &[(u32, &str, bool)]) -> &mut Self {
+        let state = |&(index, name, is_running): &(u32, &str, bool)| LinkState { index, name: name.into(), is_running };
+        self.monitor.resync(links.iter().map(state).collect(), self.addresses.clone());
+        self
+    }
+
+    fn read(&mut self) {
+        for index in self.monitor.take_stale() {
+            self.monitor.on_addresses(index, self.addresses.get(&index).cloned().unwrap_or_default());
+        }
+    }
+
+    #[track_caller]
+    fn reports(&mut self, expected: &[&str]) -> &mut Self {
+        let events: Vec<String> = self.monitor.take_events().iter().map(text).collect();
+        assert_eq!(events, expected);
+        self
+    }
+}
+
+fn text(event: &LinkEvent) -> String {
+    match event {
+        LinkEvent::Up { name, index } => format!("{name} up {index}"),
+        LinkEvent::Down { name, index } => format!("{name} down {index}"),
+        LinkEvent::Gone { name } => format!("{name} gone"),
+        LinkEvent::Addresses { name, addresses } => {
+            let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+            format!("{name} has {}", addresses.join(" ")).trim_end().to_owned()
+        }
+    }
+}
+
+#[test]
+fn a_link_that_comes_up_is_reported_at_once_and_only_once() {
+    let mut rig = Rig::default();
+    rig.link(5, "cali1", true).reports(&["cali1 up 5", "cali1 has"]);
+    rig.link(5, "cali1", true).reports(&[]);
+    assert_eq!(rig.monitor.next_deadline(), None);
+}
+
+#[test]
+fn going_down_is_held_back_and_what_follows_waits_behind() {
+    let mut rig = Rig::default();
+    rig.link(5, "cali1", true).reports(&["cali1 up 5", "cali1 has"]);
+    rig.link(5, "cali1", false).wait(50).link(5, "cali1", true).reports(&[]);
+    assert_eq!(rig.monitor.next_deadline(), Some(Duration::from_millis(100)));
+    rig.wait(49).reports(&[]);
+    rig.wait(1).reports(&["cali1 down 5", "cali1 up 5"]);
+}
+
+#[test]
+fn other_links_do_not_wait() {
+    let mut rig = Rig::default();
+    rig.link(5, "cali1", true).link(5, "cali1", false).reports(&["cali1 up 5", "cali1 has"]);
+    rig.link(6, "cali2", true).reports(&["cali2 up 6", "cali2 has"]);
+}
+
+#[test]
+fn an_address_that_comes_back_soon_was_never_away() {
+    let mut rig = Rig::default();
+    rig.link(2, "eth0", true).address(2, "10.0.0.1", true).reports(&["eth0 up 2", "eth0 has", "eth0 has 10.0.0.1"]);
+    rig.address(2, "10.0.0.1", false).wait(60).address(2, "10.0.0.1", true).reports(&[]);
+    rig.wait(1000).reports(&[]);
+}
+
+#[test]
+fn an_address_that_stays_away_is_gone_after_a_while() {
+    let mut rig = Rig::default();
+    rig.address(2, "10.0.0.1", true).link(2, "eth0", true).reports(&["eth0 up 2", "eth0 has 10.0.0.1"]);
+    rig.address(2, "10.0.0.1", false).wait(99).reports(&[]);
+    rig.wait(1).reports(&["eth0 has"]);
+}
+
+#[test]
+fn another_address_waits_behind_one_that_goes() {
+    let mut rig = Rig::default();
+    rig.link(2, "eth0", true).address(2, "10.0.0.1", true).reports(&["eth0 up 2", "eth0 has", "eth0 has 10.0.0.1"]);
+    rig.address(2, "10.0.0.1", false).address(2, "10.0.0.2", true).reports(&[]);
+    rig.wait(100).reports(&["eth0 has", "eth0 has 10.0.0.2"]);
+}
+
+#[test]
+fn addresses_of_a_link_that_is_down_are_known() {
+    let mut rig = Rig::default();
+    rig.address(2, "10.0.0.1", true).link(2, "eth0", false).wait(100).reports(&["eth0 down 2", "eth0 has 10.0.0.1"]);
+}
+
+#[test]
+fn addresses_that_vanish_without_a_word_are_noticed_with_the_link() {
+    let mut rig = Rig::default();
+    rig.address(2, "10.0.0.1", true).link(2, "eth0", true).reports(&["eth0 up 2", "eth0 has 10.0.0.1"]);
+    rig.addresses.clear();
+    rig.link(2, "eth0", false).wait(100).reports(&["eth0 down 2", "eth0 has"]);
+}
+
+#[test]
+fn a_rename_is_one_that_goes_and_one_that_comes() {
+    let mut rig = Rig::default();
+    rig.address(5, "10.0.0.1", true).link(5, "veth1", true).reports(&["veth1 up 5", "veth1 has 10.0.0.1"]);
+    rig.link(5, "cali1", true).reports(&["veth1 gone", "cali1 up 5", "cali1 has 10.0.0.1"]);
+}
+
+#[test]
+fn a_successor_of_the_same_name_is_reported_when_the_old_one_is_gone() {
+    let mut rig = Rig::default();
+    rig.link(5, "cali1", true).reports(&["cali1 up 5", "cali1 has"]);
+    // The new one is heard of first.
+    rig.link(6, "cali1", true).address(6, "10.0.0.1", true).reports(&[]);
+    rig.gone(5).reports(&[]);
+    rig.wait(100).reports(&["cali1 up 6", "cali1 has 10.0.0.1"]);
+}
+
+#[test]
+fn a_successor_that_does_not_last_leaves_the_old_one_as_it_is() {
+    let mut rig = Rig::default();
+    rig.link(5, "cali1", true).reports(&["cali1 up 5", "cali1 has"]);
+    rig.link(6, "cali1", true).gone(6).wait(100).reports(&[]);
+}
+
+#[test]
+fn a_link_that_is_gone_is_reported_after_a_while() {
+    let mut rig = Rig::default();
+    rig.link(5, "cali1", true).reports(&["cali1 up 5", "cali1 has"]);
+    rig.gone(5).reports(&[]);
+    rig.wait(100).reports(&["cali1 gone"]);
+    rig.gone(5).wait(100).reports(&[]);
+}
+
+#[test]
+fn addresses_of_excluded_interfaces_are_not_reported() {
+    let mut rig = Rig { monitor: Monitor::new(vec![Regex::new("^kube-ipvs0$").unwrap()]), ..Rig::default() };
+    rig.address(3, "10.0.0.1", true).link(3, "kube-ipvs0", true).reports(&["kube-ipvs0 up 3"]);
+    rig.address(3, "10.0.0.2", true).reports(&[]);
+    rig.link(3, "other0", true).reports(&["kube-ipvs0 gone", "other0 up 3", "other0 has 10.0.0.1 10.0.0.2"]);
+}
+
+#[test]
+fn a_resync_finds_what_was_missed() {
+    let mut rig = Rig::default();
+    rig.resync(&[(1, "lo", true), (5, "cali1", false)]);
+    rig.reports(&["lo up 1", "lo has", "cali1 down 5", "cali1 has"]);
+    rig.addresses.insert(1, ["127.0.0.1".parse().unwrap()].into());
+    rig.resync(&[(1, "lo", true), (6, "cali1", true), (7, "cali2", true)]);
+    rig.reports(&["cali1 gone", "lo has 127.0.0.1", "cali1 up 6", "cali1 has", "cali2 up 7", "cali2 has"]);
+    rig.resync(&[(1, "lo", true), (6, "cali1", true), (7, "cali2", true)]).reports(&[]);
+}
+
+#[test]
+fn a_resync_finds_names_that_were_swapped() {
+    let mut rig = Rig::default();
+    rig.resync(&[(1, "a", true), (2, "b", true)]).reports(&["a up 1", "a has", "b up 2", "b has"]);
+    rig.resync(&[(1, "b", true), (2, "a", true)]);
+    rig.reports(&["a gone", "b up 1", "a up 2", "a has"]);
+}
+
+#[test]
+fn a_resync_does_not_overtake_what_is_held_back() {
+    let mut rig = Rig::default();
+    rig.link(2, "eth0", true).address(2, "10.0.0.1", true).reports(&["eth0 up 2", "eth0 has", "eth0 has 10.0.0.1"]);
+    rig.address(2, "10.0.0.1", false).resync(&[(2, "eth0", true)]).reports(&[]);
+    rig.wait(100).reports(&["eth0 has"]);
+}
+
+#[test]
+fn after_lost_changes_a_resync_counts_alone() {
+    let mut rig = Rig::default();
+    rig.link(2, "eth0", true).reports(&["eth0 up 2", "eth0 has"]);
+    rig.link(2, "eth0", false);
+    rig.monitor.forget_held();
+    rig.resync(&[(2, "eth0", true)]).wait(1000).reports(&[]);
+}
+
+/// One thing that happens to a link of the kernel, chosen by number.
+#[derive(Clone, Debug)]
+enum Step {
+    Create { name: usize, is_running: bool },
+    Delete(usize),
+    Rename { link: usize, name: usize },
+    Set { link: usize, is_running: bool },
+    Address { link: usize, address: u8, is_present: bool },
+    Wait(u64),
+    Resync,
+    Lost,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..4_usize, any::<bool>()).prop_map(|(name, is_running)| Step::Create { name, is_running }),
+        2 => any::<usize>().prop_map(Step::Delete),
+        2 => (any::<usize>(), 0..4_usize).prop_map(|(link, name)| Step::Rename { link, name }),
+        4 => (any::<usize>(), any::<bool>()).prop_map(|(link, is_running)| Step::Set { link, is_running }),
+        4 => (any::<usize>(), 0..3_u8, any::<bool>())
+            .prop_map(|(link, address, is_present)| Step::Address { link, address, is_present }),
+        4 => (1..150_u64).prop_map(Step::Wait),
+        1 => Just(Step::Resync),
+        1 => Just(Step::Lost),
+    ]
+}
+
+/// What the events amount to: index, state and addresses by name.
+type View = BTreeMap<IfaceName, (u32, bool, BTreeSet<IpAddr>)>;
+
+/// Follows an event; every one must say something new, and addresses are of an interface that exists.
+fn follow(view: &mut View, event: LinkEvent) {
+    let before = view.clone();
+    match event {
+        LinkEvent::Up { name, index } => {
+            let entry = view.entry(name).or_default();
+            (entry.0, entry.1) = (index, true);
+        }
+        LinkEvent::Down { name, index } => {
+            let entry = view.entry(name).or_default();
+            (entry.0, entry.1) = (index, false);
+        }
+        LinkEvent::Gone { name } => assert!(view.remove(&name).is_some()),
+        LinkEvent::Addresses { name, addresses } => {
+            let entry = view.get_mut(&name).unwrap();
+            // The first report of a name may say that there are none.
+            if addresses.is_empty() && entry.2.is_empty() {
+                return;
+            }
+            entry.2 = addresses;
+        }
+    }
+    assert_ne!(*view, before, "says nothing new");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever happens, in the end the reports amount to what there is.
+    #[test]
+    fn reports_amount_to_what_there_is(steps in proptest::collection::vec(step(), 0..60)) {
+        let mut rig = Rig::default();
+        let mut links: BTreeMap<u32, (String, bool)> = BTreeMap::new();
+        let mut next_index = 1;
+        let mut view = View::new();
+        let pick = |links: &BTreeMap<u32, (String, bool)>, number: usize| {
+            links.keys().nth(number.checked_rem(links.len())?).copied()
+        };
+        for step in steps {
+            let is_free = |name: &str| links.values().all(|(taken, _)| taken != name);
+            match step {
+                Step::Create { name, is_running } if is_free(&format!("if{name}")) => {
+                    links.insert(next_index, (format!("if{name}"), is_running));
+                    rig.link(next_index, &format!("if{name}"), is_running);
+                    next_index += 1;
+                }
+                Step::Delete(link) => if let Some(index) = pick(&links, link) {
+                    links.remove(&index);
+                    rig.addresses.remove(&index);
+                    rig.gone(index);
+                },
+                Step::Rename { link, name } if is_free(&format!("if{name}")) => {
+                    if let Some(index) = pick(&links, link) {
+                        let link = links.get_mut(&index).unwrap();
+                        link.0 = format!("if{name}");
+                        let is_running = link.1;
+                        rig.link(index, &format!("if{name}"), is_running);
+                    }
+                }
+                Step::Set { link, is_running } => if let Some(index) = pick(&links, link) {
+                    links.get_mut(&index).unwrap().1 = is_running;
+                    let name = links[&index].0.clone();
+                    if !is_running {
+                        rig.addresses.remove(&index);
+                    }
+                    rig.link(index, &name, is_running);
+                },
+                Step::Address { link, address, is_present } => if let Some(index) = pick(&links, link) {
+                    rig.address(index, &format!("10.0.0.{address}"), is_present);
+                },
+                Step::Wait(milliseconds) => { rig.wait(milliseconds); }
+                Step::Resync | Step::Lost => {
+                    if matches!(step, Step::Lost) {
+                        rig.monitor.forget_held();
+                    }
+                    let list: Vec<_> = links.iter().map(|(i, (name, up))| (*i, name.as_str(), *up)).collect();
+                    rig.resync(&list);
+                }
+                Step::Create { .. } | Step::Rename { .. } => {}
+            }
+            rig.monitor.take_events().into_iter().for_each(|event| follow(&mut view, event));
+        }
+        rig.wait(1000);
+        rig.monitor.take_events().into_iter().for_each(|event| follow(&mut view, event));
+        let expected: View = links
+            .into_iter()
+            .map(|(index, (name, up))| {
+                (name.as_str().into(), (index, up, rig.addresses.get(&index).cloned().unwrap_or_default()))
+            })
+            .collect();
+        prop_assert_eq!(view, expected);
+        prop_assert_eq!(rig.monitor.next_deadline(), None);
+    }
+}
