@@ -225,7 +225,7 @@ kernel_test! {
                 assert_eq!(found(netlink), [first]);
                 let moved = route_to(destination, via(w1, scope));
                 netlink.change_route(&RouteChange::Replace(moved.clone())).unwrap();
-                assert_eq!(found(netlink), [moved.clone()]);
+                assert_eq!(found(netlink), std::slice::from_ref(&moved));
                 netlink.change_route(&RouteChange::Delete(moved.clone())).unwrap();
                 assert_eq!(found(netlink), []);
                 assert!(netlink.change_route(&RouteChange::Delete(moved)).unwrap_err().is_not_found());
