@@ -184,14 +184,17 @@ fn serve(resolved: &Resolved, health: &Health, metrics: &SharedMetrics) -> Resul
     Ok(())
 }
 
-/// Sends [`Input::Stop`] at the first SIGTERM or SIGINT, and tells so by the flag as well.
+/// Sends [`Input::Stop`] at the first SIGTERM or SIGINT, and tells so by the flag as well. Whoever sends a second one
+/// does not want to wait.
 fn stop_on_signals(sender: SyncSender<Input>) -> Result<Arc<AtomicBool>, Failure> {
     let stopping = Arc::new(AtomicBool::new(false));
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("signals"))?;
     let flag = Arc::clone(&stopping);
     let wait = move || {
-        if signals.forever().next().is_some() {
-            flag.store(true, Ordering::Release);
+        for _ in signals.forever() {
+            if flag.swap(true, Ordering::AcqRel) {
+                std::process::exit(1);
+            }
             // If nobody listens, the program is ending anyway.
             let _ = sender.send(Input::Stop);
         }

@@ -79,6 +79,7 @@ pub(super) fn graph(stats: &GraphStats, metrics: &mut Metrics) {
         policies: count(stats.active_policies),
         selectors: count(stats.ip_sets),
     };
+    metrics.selector_evaluations = stats.evaluations;
     metrics.cluster.workload_endpoints = count(stats.workload_endpoints);
     metrics.cluster.host_endpoints = count(stats.host_endpoints);
     metrics.cluster.policies = count(stats.policies);

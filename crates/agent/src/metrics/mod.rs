@@ -31,6 +31,8 @@ pub struct Metrics {
     pub active_local: ActiveLocal,
     /// What there is in the cluster.
     pub cluster: ClusterCounts,
+    /// How often a selector was evaluated.
+    pub selector_evaluations: u64,
     /// Messages to the dataplane, by kind.
     pub dataplane_messages: BTreeMap<&'static str, u64>,
     /// Applies that left something undone.
@@ -150,6 +152,11 @@ impl Metrics {
         e.level("felix_active_local_endpoints", "Number of active endpoints on this host.", local.endpoints);
         e.level("felix_active_local_policies", "Number of active policies on this host.", local.policies);
         e.level("felix_active_local_selectors", "Number of active selectors on this host.", local.selectors);
+        let evaluations = self.selector_evaluations;
+        e.count("felix_label_index_selector_evals", "Number of selector evaluations.", evaluations);
+        let endpoints = self.cluster.workload_endpoints + self.cluster.host_endpoints;
+        e.level("felix_label_index_num_endpoints", "Number of endpoints that selectors may pick.", endpoints);
+        e.level("felix_label_index_num_active_selectors", "Number of selectors in use.", local.selectors);
         let cluster = &self.cluster;
         e.level("felix_cluster_num_hosts", "Number of hosts in the cluster.", cluster.hosts);
         e.level(
