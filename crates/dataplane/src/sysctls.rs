@@ -57,8 +57,9 @@ impl Sysctls {
     pub(crate) fn on_owner(&mut self, interface: InterfaceName, may_spoof: Option<bool>) {
         match may_spoof {
             Some(may_spoof) => {
-                self.interfaces.insert(interface, may_spoof);
-                self.dirty.insert(interface);
+                if self.interfaces.insert(interface, may_spoof) != Some(may_spoof) {
+                    self.dirty.insert(interface);
+                }
             }
             None => {
                 self.interfaces.remove(&interface);

@@ -126,7 +126,7 @@ impl RouteTable {
         let before = problems.len();
         self.note_links(now, links, ownership);
         self.settle(links);
-        if (self.must_read || self.is_refresh_due(now)) && !self.read(now, kernel, problems) {
+        if (self.must_read || self.is_refresh_due(now)) && !self.read(now, kernel, ownership, problems) {
             self.retry_at = Some(now);
             return;
         }
@@ -204,7 +204,13 @@ impl RouteTable {
         refresh.is_some_and(|(interval, last)| now >= last + interval)
     }
 
-    fn read(&mut self, now: Duration, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) -> bool {
+    fn read(
+        &mut self,
+        now: Duration,
+        kernel: &mut dyn Kernel,
+        ownership: &Ownership<'_>,
+        problems: &mut Vec<Problem>,
+    ) -> bool {
         let family = self.family;
         let listed = match kernel.routes(family) {
             Ok(listed) => listed,
@@ -216,6 +222,10 @@ impl RouteTable {
         };
         let mut observed: BTreeMap<RouteKey, RouteTarget> = BTreeMap::new();
         self.duplicates.clear();
+        // Tables may be large, and most of it is none of our business.
+        let matters =
+            |route: &Route| self.routes.desired(&route.key).is_some() || ownership.leads_to_workload(&route.target);
+        let listed: Vec<Route> = listed.into_iter().filter(matters).collect();
         for Route { key, target } in listed {
             let wanted = self.routes.desired(&key) == Some(&target);
             match observed.get_mut(&key) {

@@ -8,7 +8,7 @@ use tortie_model::{Family, IfaceName};
 use crate::config::RoutesConfig;
 use crate::links::Links;
 use crate::managers::workloads::is_workload;
-use crate::route::{Route, RouteProtocol};
+use crate::route::{Route, RouteProtocol, RouteTarget};
 use crate::routes::exclusive_protocol;
 
 /// Tells our routes from those of others. Routes that do not lead to a workload interface are never ours: this
@@ -27,10 +27,15 @@ impl Ownership<'_> {
         is_workload(self.workload_prefixes, interface.as_str())
     }
 
+    /// Whether packets leave by a workload interface.
+    pub(crate) fn leads_to_workload(&self, target: &RouteTarget) -> bool {
+        let interface = target.interface.and_then(|index| self.links.name(index));
+        interface.is_some_and(|name| self.is_workload(name))
+    }
+
     /// Whether the route may be removed if it is not wanted.
     pub(crate) fn is_ours(&self, route: &Route) -> bool {
-        let interface = route.target.interface.and_then(|index| self.links.name(index));
-        if !interface.is_some_and(|name| self.is_workload(name)) || is_link_local(route) {
+        if !self.leads_to_workload(&route.target) || is_link_local(route) {
             return false;
         }
         let protocol = route.target.protocol;
