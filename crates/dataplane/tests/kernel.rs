@@ -1,0 +1,189 @@
+//! The dataplane against real kernels, in private network namespaces: tables and IP sets are real, the rest is in
+//! memory.
+#![allow(clippy::disallowed_methods, reason = "runs the real programs, in private network namespaces")]
+
+use std::net::IpAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tortie_dataplane::fake::FakeKernel;
+use tortie_dataplane::{
+    CleanupConfig, CommandOutcome, CommandStatus, Dataplane, DataplaneConfig, Kernel, KernelCommand, KernelError,
+    LinkEvent, Neighbour, Route, RouteChange, SysctlPath, cleanup,
+};
+use tortie_iptables::{Backend, Programs};
+use tortie_model::desired::{
+    DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
+};
+use tortie_model::{
+    Family, IfaceName, IpPool, PolicyId, PolicyKind, Rule, RuleAction, SelectorText, WorkloadEndpoint,
+    WorkloadEndpointId,
+};
+use tortie_rules::{Marks, RulesConfig};
+use tortie_testkit::kernel_test;
+use tortie_testkit::netns::{Namespace, NetnsError};
+
+/// Runs commands in a namespace.
+struct RealKernel {
+    namespace: Namespace,
+    rest: FakeKernel,
+    /// Programs that were given something to write.
+    writes: Vec<String>,
+}
+
+impl RealKernel {
+    fn new(backend: Backend) -> Self {
+        let rest = FakeKernel::new(backend, ["cali1", "cali2"]);
+        Self { namespace: Namespace::new().expect("a namespace"), rest, writes: Vec::new() }
+    }
+
+    fn output(&self, program: &str, args: &[&str]) -> String {
+        let output = self.namespace.output(Command::new(program).args(args), "").expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+impl Kernel for RealKernel {
+    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+        let run = |command: KernelCommand| {
+            if command.program.ends_with("-restore") || command.args.iter().any(|a| a == "restore" || a == "destroy") {
+                self.writes.push(format!("{command}\n{}", command.input));
+            }
+            match self.namespace.output(Command::new(&command.program).args(&command.args), &command.input) {
+                Ok(output) => CommandOutcome::success(output.stdout),
+                Err(NetnsError::Command { stderr, .. }) => {
+                    CommandOutcome { status: CommandStatus::Code(1), stdout: Vec::new(), stderr }
+                }
+                Err(error) => CommandOutcome::not_run(error.to_string()),
+            }
+        };
+        commands.into_iter().map(run).collect()
+    }
+
+    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
+        Kernel::routes(&mut self.rest, family)
+    }
+
+    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
+        self.rest.change_route(change)
+    }
+
+    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
+        Kernel::neighbours(&mut self.rest)
+    }
+
+    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
+        self.rest.set_neighbour(neighbour)
+    }
+
+    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
+        self.rest.read_sysctl(path)
+    }
+
+    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
+        self.rest.write_sysctl(path, value)
+    }
+
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        self.rest.flush_conntrack(address)
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        self.rest.sleep(duration);
+    }
+
+    fn now(&mut self) -> Duration {
+        self.rest.now()
+    }
+}
+
+fn updates() -> Vec<DesiredUpdate> {
+    let clients = vec!["10.1.0.0/16".parse().expect("CIDR"), "fd01::/64".parse().expect("CIDR")];
+    let set = IpSetUpdate { id: "s:clients".into(), set_type: IpSetType::Net, members: Members::Nets(clients) };
+    let mut updates = vec![DesiredUpdate::IpSet(set)];
+    let allow = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let sets = RuleSets { src: ["s:clients".into()].into_iter().collect(), ..RuleSets::default() };
+    let ids: Arc<[PolicyId]> = ["a", "b"].map(|name| PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)).into();
+    for id in ids.iter() {
+        let policy = Policy {
+            source: Arc::default(),
+            selector: SelectorText::new("all()"),
+            inbound: Rules::new([allow.clone()].into(), [sets.clone()].into()).expect("one each"),
+            outbound: Rules::default(),
+        };
+        updates.push(DesiredUpdate::Policy(id.clone(), policy.into()));
+    }
+    let tier = TierPolicies { name: "default".into(), default_action: None, ingress: Arc::clone(&ids), egress: ids };
+    for name in ["cali1", "cali2"] {
+        let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() };
+        let endpoint = WorkloadEndpoint { iface: Some(IfaceName::from(name)), ..WorkloadEndpoint::default() };
+        let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier.clone()].into() };
+        updates.push(DesiredUpdate::WorkloadEndpoint(id, state));
+    }
+    let pool = IpPool {
+        cidr: "10.65.0.0/16".parse().expect("CIDR"),
+        ipip_mode: Default::default(),
+        vxlan_mode: Default::default(),
+        masquerade: true,
+        allowed_uses: Box::default(),
+    };
+    updates.push(DesiredUpdate::IpPool(pool.into()));
+    updates
+}
+
+fn dataplane(backend: Backend) -> Dataplane {
+    let rules = RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).expect("large enough");
+    let mut dataplane = Dataplane::new(DataplaneConfig::new("node-1".into(), rules, backend));
+    updates().into_iter().for_each(|update| dataplane.on_update(update));
+    dataplane.on_link(LinkEvent::Up { name: "cali1".into(), index: 7 });
+    dataplane.on_update(DesiredUpdate::InSync);
+    dataplane.on_links_in_sync();
+    dataplane
+}
+
+kernel_test! {
+    fn a_life_on_a_real_kernel() {
+        for backend in [Backend::Legacy, Backend::Nft] {
+            let mut kernel = RealKernel::new(backend);
+            let report = dataplane(backend).apply(&mut kernel);
+            assert!(report.is_complete(), "{backend}: {:?}", report.problems);
+            let save = format!("iptables-{backend}-save");
+            assert!(kernel.output(&save, &["-t", "filter"]).contains("-i cali1 -"), "{backend}");
+
+            // Started anew, it finds everything as it should be.
+            kernel.writes.clear();
+            let mut again = dataplane(backend);
+            assert!(again.apply(&mut kernel).is_complete());
+            assert_eq!(kernel.writes, [] as [&str; 0], "{backend}");
+
+            // A policy less: the other is now reached directly, and nothing is left of the first.
+            let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "a");
+            for update in updates() {
+                if let DesiredUpdate::WorkloadEndpoint(id, mut state) = update {
+                    state.tiers = Arc::new([]);
+                    again.on_update(DesiredUpdate::WorkloadEndpoint(id, state));
+                }
+            }
+            again.on_update(DesiredUpdate::PolicyRemove(id));
+            assert!(again.apply(&mut kernel).is_complete());
+            assert!(!kernel.output(&save, &["-t", "filter"]).contains("gnp/a"), "{backend}");
+
+            let programs = |family| Programs::specific(backend, family);
+            let wanted = CleanupConfig {
+                tables: vec![
+                    (Family::V4, backend, programs(tortie_iptables::Family::V4)),
+                    (Family::V6, backend, programs(tortie_iptables::Family::V6)),
+                ],
+                interfaces: vec![("cali1".into(), 7)],
+                workload_prefixes: vec!["cali".to_owned()],
+            };
+            let report = cleanup(&mut kernel, &wanted);
+            assert_eq!((report.problems, report.ip_sets_left), (vec![], 0), "{backend}");
+            for program in [save.clone(), format!("ip6tables-{backend}-save")] {
+                assert!(!kernel.output(&program, &[]).contains("cali"), "{backend}");
+            }
+            assert_eq!(kernel.output("ipset", &["list", "-name"]), "", "{backend}");
+        }
+    }
+}
