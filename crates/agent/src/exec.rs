@@ -52,6 +52,7 @@ pub fn run(job: &Job) -> io::Result<Finished> {
 }
 
 /// Runs programs side by side; results in the order of the jobs.
+#[must_use]
 pub fn run_all(jobs: &[Job]) -> Vec<io::Result<Finished>> {
     match jobs {
         [job] => vec![run(job)],

@@ -1,5 +1,5 @@
 //! The command line as its users meet it.
-#![allow(clippy::disallowed_methods, reason = "runs the program")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
 
 use std::fs;
 use std::io::Write;

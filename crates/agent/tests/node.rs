@@ -1,5 +1,5 @@
 //! The agent on a real kernel, in namespaces of its own.
-#![allow(clippy::disallowed_methods, reason = "runs the program on the kernel")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program on the kernel")]
 
 mod node {
     pub(super) mod agent;

@@ -1,4 +1,5 @@
 //! The command line.
+#![allow(clippy::doc_markdown, reason = "these comments are help texts, read on a terminal")]
 
 mod check;
 mod cleanup;

@@ -32,6 +32,7 @@ impl Sources {
     }
 
     /// What each source says, the weakest first.
+    #[must_use]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ConfigSource, &Raw)> {
         self.by_source.iter().map(|(source, raw)| (*source, raw))
     }

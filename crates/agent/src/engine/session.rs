@@ -225,7 +225,7 @@ impl<K: Kernel> Session<K> {
                     self.metrics.lock().update_time.observe_many(each, u64::from(count));
                 }
             }
-            DatastoreEvent::Problems(problems) => self.take_problems(problems)?,
+            DatastoreEvent::Problems(problems) => self.take_problems(&problems)?,
             DatastoreEvent::Status(status) => self.take_status(status),
             DatastoreEvent::Unavailable(why) => {
                 tracing::error!(%why, "the datastore cannot be read; what is in force stays in force");
@@ -254,7 +254,7 @@ impl<K: Kernel> Session<K> {
     }
 
     /// Problems of the input, all that there are now.
-    fn take_problems(&mut self, problems: Vec<FileProblem>) -> Result<(), SessionError> {
+    fn take_problems(&mut self, problems: &[FileProblem]) -> Result<(), SessionError> {
         self.metrics.lock().input_problems = u64::try_from(problems.len()).unwrap_or(u64::MAX);
         if !self.in_sync && !self.lenient {
             let unusable: Vec<_> = problems.iter().filter(|p| p.cover == Cover::Nothing).cloned().collect();
@@ -263,7 +263,7 @@ impl<K: Kernel> Session<K> {
             }
         }
         let mut now = BTreeSet::new();
-        for problem in &problems {
+        for problem in problems {
             let text = problem.to_string();
             if !self.problems.contains(&text) {
                 observe::log_input_problem(problem);

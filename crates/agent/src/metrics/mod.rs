@@ -1,6 +1,6 @@
 //! Prometheus metrics under Felix's names, plus the time from an event to its enforcement in the kernel.
 //!
-//! Felix's counters lack the `_total` that OpenMetrics libraries append, so the classic text format is written here.
+//! Felix's counters lack the `_total` that `OpenMetrics` libraries append, so the classic text format is written here.
 
 mod exposition;
 
