@@ -55,10 +55,9 @@ fn main() {
         "| benchmark | min ms | median ms | original min ms | ratio | evaluations | groups | parts of the fastest run, ms |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    for scenario in scenarios() {
-        let scenario = scenario();
-        if names.is_empty() || names.iter().any(|name| scenario.name.contains(&**name)) {
-            println!("{}", measure(&scenario, runs));
+    for (name, build) in scenarios() {
+        if names.is_empty() || names.iter().any(|part| name.contains(&**part)) {
+            println!("{}", measure(&build(name), runs));
         }
     }
 }

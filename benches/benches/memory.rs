@@ -27,19 +27,19 @@ fn main() {
     if let [flag, name] = &args[..]
         && flag == "--exactly"
     {
-        let only = scenarios().into_iter().map(|scenario| scenario()).find(|scenario| scenario.name == *name);
-        only.into_iter().for_each(|scenario| println!("{}", measure(scenario)));
+        let only = scenarios().into_iter().find(|scenario| scenario.0 == name);
+        only.into_iter().for_each(|(name, build)| println!("{}", measure(build(name))));
         return;
     }
     println!(
         "| benchmark | graph alone MiB | with the values it keeps MiB | peak MiB | allocations | original MiB | share |"
     );
     println!("|---|---|---|---|---|---|---|");
-    let names = scenarios().into_iter().map(|scenario| scenario().name);
+    let names = scenarios().into_iter().map(|(name, _)| name);
     for name in names.filter(|name| args.is_empty() || args.iter().any(|arg| name.contains(&**arg))) {
         // The peak is that of the whole process.
         let this = std::env::current_exe().expect("the path of this program");
-        std::process::Command::new(this).args(["--exactly", &name]).status().expect("this program runs");
+        std::process::Command::new(this).args(["--exactly", name]).status().expect("this program runs");
     }
 }
 

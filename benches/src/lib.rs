@@ -124,42 +124,23 @@ pub(crate) fn address(n: u32) -> Cidr {
     Cidr::host(std::net::Ipv6Addr::from_bits(bits).into())
 }
 
-/// Every benchmark of the original, and a larger one.
+/// Every benchmark of the original, and a larger one: names, and what builds them.
 #[must_use]
-pub fn scenarios() -> Vec<fn() -> Scenario> {
+pub fn scenarios() -> Vec<(&'static str, fn(&str) -> Scenario)> {
     vec![
-        || tags("Snapshot200Local250kTotal10000TagPols", 0, Original { millis: 6_576.0, heap_mib: 283.2 }),
-        || netsets("Snapshot200Local10kTotal1000NetsetPols", 1_000, 0, Original { millis: 1_072.0, heap_mib: 98.5 }),
-        || {
-            netsets(
-                "Snapshot200Local10kTotal10000NetsetPols",
-                10_000,
-                0,
-                Original { millis: 13_599.0, heap_mib: 791.7 },
-            )
-        },
-        || {
-            tags(
-                "SnapshotThenDeleteLocal200Local250kTotal10000TagPols",
-                200,
-                Original { millis: 9_047.0, heap_mib: 200.5 },
-            )
-        },
-        || {
-            let original = Original { millis: 1_323.0, heap_mib: 19.8 };
-            netsets("SnapshotThenDeleteLocal200Local10kTotal1000NetsetPols", 1_000, 200, original)
-        },
-        || {
-            let original = Original { millis: 23_585.0, heap_mib: 78.1 };
-            netsets("SnapshotThenDeleteLocal200Local10kTotal10000NetsetPols", 10_000, 200, original)
-        },
-        || isolated("IsolatedCustomers1k", 1_000, Original { millis: 46.384, heap_mib: 9.4 }),
-        || isolated("IsolatedCustomers10k", 10_000, Original { millis: 566.924, heap_mib: 39.0 }),
-        || isolated("IsolatedCustomers100k", 100_000, Original { millis: 13_729.0, heap_mib: 314.2 }),
-        || {
+        ("Snapshot200Local250kTotal10000TagPols", |name| tags(name, 0, [6_576.0, 283.2])),
+        ("Snapshot200Local10kTotal1000NetsetPols", |name| netsets(name, 1_000, 0, [1_072.0, 98.5])),
+        ("Snapshot200Local10kTotal10000NetsetPols", |name| netsets(name, 10_000, 0, [13_599.0, 791.7])),
+        ("SnapshotThenDeleteLocal200Local250kTotal10000TagPols", |name| tags(name, 200, [9_047.0, 200.5])),
+        ("SnapshotThenDeleteLocal200Local10kTotal1000NetsetPols", |name| netsets(name, 1_000, 200, [1_323.0, 19.8])),
+        ("SnapshotThenDeleteLocal200Local10kTotal10000NetsetPols", |name| netsets(name, 10_000, 200, [23_585.0, 78.1])),
+        ("IsolatedCustomers1k", |name| isolated(name, 1_000, [46.384, 9.4])),
+        ("IsolatedCustomers10k", |name| isolated(name, 10_000, [566.924, 39.0])),
+        ("IsolatedCustomers100k", |name| isolated(name, 100_000, [13_729.0, 314.2])),
+        ("Snapshot200Local1MTotal20000TagPols", |name| {
             let size = Snapshot { remote: 1_000_000, local: 200, tag_policies: 20_000, ..Snapshot::default() };
-            Scenario { name: "Snapshot200Local1MTotal20000TagPols".into(), ..snapshot(&size) }
-        },
+            Scenario { name: name.into(), ..snapshot(&size) }
+        }),
     ]
 }
 
@@ -177,19 +158,19 @@ pub fn small_scenarios() -> Vec<Scenario> {
     ]
 }
 
-fn tags(name: &str, local_deletions: u32, original: Original) -> Scenario {
+fn tags(name: &str, local_deletions: u32, [millis, heap_mib]: [f64; 2]) -> Scenario {
     let size = Snapshot { remote: 250_000, local: 200, local_deletions, tag_policies: 10_000, netsets: 0 };
     let effort = Some((2_900 + 200, 2_900));
-    Scenario { name: name.into(), original: Some(original), effort, ..snapshot(&size) }
+    Scenario { name: name.into(), original: Some(Original { millis, heap_mib }), effort, ..snapshot(&size) }
 }
 
-fn netsets(name: &str, netsets: u32, local_deletions: u32, original: Original) -> Scenario {
+fn netsets(name: &str, netsets: u32, local_deletions: u32, [millis, heap_mib]: [f64; 2]) -> Scenario {
     let size = Snapshot { remote: 10_000, local: 200, local_deletions, tag_policies: 0, netsets };
     let effort = Some((u64::from(netsets) + 200, 2_900 + netsets as usize));
-    Scenario { name: name.into(), original: Some(original), effort, ..snapshot(&size) }
+    Scenario { name: name.into(), original: Some(Original { millis, heap_mib }), effort, ..snapshot(&size) }
 }
 
-fn isolated(name: &str, number: u32, original: Original) -> Scenario {
+fn isolated(name: &str, number: u32, [millis, heap_mib]: [f64; 2]) -> Scenario {
     let effort = Some((100 + 100, number as usize));
-    Scenario { name: name.into(), original: Some(original), effort, ..customers(number, 100) }
+    Scenario { name: name.into(), original: Some(Original { millis, heap_mib }), effort, ..customers(number, 100) }
 }

@@ -56,24 +56,72 @@ slot_ids! {
     SetId
 }
 
+/// A list that grows in pieces, so that it never has to be copied and little of it is spare.
+#[derive(Clone, Debug)]
+struct Chunks<T> {
+    full: Vec<Vec<T>>,
+}
+
+impl<T> Default for Chunks<T> {
+    fn default() -> Self {
+        Self { full: Vec::new() }
+    }
+}
+
+impl<T> Chunks<T> {
+    const BITS: u32 = 10;
+    const SIZE: usize = 1 << Self::BITS;
+
+    fn len(&self) -> usize {
+        self.full.last().map_or(0, |last| (self.full.len() - 1) * Self::SIZE + last.len())
+    }
+
+    fn push(&mut self, value: T) {
+        match self.full.last_mut() {
+            Some(last) if last.len() < Self::SIZE => last.push(value),
+            Some(_) => {
+                let mut next = Vec::with_capacity(Self::SIZE);
+                next.push(value);
+                self.full.push(next);
+            }
+            // The first one may well stay small.
+            None => self.full.push(vec![value]),
+        }
+    }
+
+    fn get(&self, index: usize) -> Option<&T> {
+        self.full.get(index >> Self::BITS)?.get(index & (Self::SIZE - 1))
+    }
+
+    fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.full.get_mut(index >> Self::BITS)?.get_mut(index & (Self::SIZE - 1))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &T> + Clone {
+        self.full.iter().flatten()
+    }
+}
+
 /// Values by id; ids of removed values are used again.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<K, T> {
-    slots: Vec<Option<T>>,
+    slots: Chunks<Option<T>>,
     free: Vec<u32>,
     id: PhantomData<K>,
 }
 
 impl<K, T> Default for Slab<K, T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), id: PhantomData }
+        Self { slots: Chunks::default(), free: Vec::new(), id: PhantomData }
     }
 }
 
 impl<K: SlotId, T> Slab<K, T> {
     pub(crate) fn insert(&mut self, value: T) -> K {
         if let Some(raw) = self.free.pop() {
-            self.slots[raw as usize] = Some(value);
+            if let Some(slot) = self.slots.get_mut(raw as usize) {
+                *slot = Some(value);
+            }
             return K::from_u32(raw);
         }
         let raw = u32::try_from(self.slots.len()).expect("fewer than 2^32 objects fit into memory");
@@ -105,7 +153,7 @@ impl<K: SlotId, T> Slab<K, T> {
     }
 
     /// Every id in use, ascending.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = K> + '_ {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = K> + Clone + '_ {
         self.slots.iter().zip(0..).filter(|(slot, _)| slot.is_some()).map(|(_, raw)| K::from_u32(raw))
     }
 }
@@ -113,13 +161,13 @@ impl<K: SlotId, T> Slab<K, T> {
 impl<K: SlotId, T> Index<K> for Slab<K, T> {
     type Output = T;
     fn index(&self, id: K) -> &T {
-        self.slots[id.index()].as_ref().expect("ids are dropped together with what they name")
+        self.get(id).expect("ids are dropped together with what they name")
     }
 }
 
 impl<K: SlotId, T> IndexMut<K> for Slab<K, T> {
     fn index_mut(&mut self, id: K) -> &mut T {
-        self.slots[id.index()].as_mut().expect("ids are dropped together with what they name")
+        self.slots.get_mut(id.index()).and_then(Option::as_mut).expect("ids are dropped together with what they name")
     }
 }
 
@@ -150,6 +198,11 @@ impl IdTable {
     /// Every id with this hash.
     pub(crate) fn find_all(&self, hash: u32) -> impl Iterator<Item = u32> + '_ {
         self.entries.iter_hash(Self::spread(hash)).filter(move |&&(h, _)| h == hash).map(|&(_, id)| id)
+    }
+
+    /// Makes room for so many more ids.
+    pub(crate) fn reserve(&mut self, additional: usize) {
+        self.entries.reserve(additional, |&(h, _)| Self::spread(h));
     }
 
     /// Adds an id without looking for an equal one.
@@ -212,6 +265,11 @@ impl<T: Clone + Eq + Hash, K: SlotId> KeyTable<T, K> {
         }
     }
 
+    /// Every id in use, ascending.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = K> + Clone + '_ {
+        self.keys.ids()
+    }
+
     pub(crate) fn key(&self, id: K) -> &T {
         &self.keys[id]
     }
@@ -236,22 +294,22 @@ pub(crate) fn position(len: usize) -> u32 {
 /// Values by the id of something that lives in another slab; missing ones read as the default.
 #[derive(Clone, Debug)]
 pub(crate) struct SideTable<K, T> {
-    values: Vec<T>,
+    values: Chunks<T>,
     id: PhantomData<K>,
 }
 
 impl<K, T> Default for SideTable<K, T> {
     fn default() -> Self {
-        Self { values: Vec::new(), id: PhantomData }
+        Self { values: Chunks::default(), id: PhantomData }
     }
 }
 
 impl<K: SlotId, T: Default> SideTable<K, T> {
     pub(crate) fn entry(&mut self, id: K) -> &mut T {
-        if self.values.len() <= id.index() {
-            self.values.resize_with(id.index() + 1, T::default);
+        for _ in self.values.len()..=id.index() {
+            self.values.push(T::default());
         }
-        &mut self.values[id.index()]
+        self.values.get_mut(id.index()).expect("there is room now")
     }
 
     pub(crate) fn get(&self, id: K) -> Option<&T> {
@@ -269,6 +327,6 @@ impl<K: SlotId, T: Default> SideTable<K, T> {
 
     /// Gives the memory back; for when the other slab is empty.
     pub(crate) fn clear(&mut self) {
-        self.values = Vec::new();
+        self.values = Chunks::default();
     }
 }

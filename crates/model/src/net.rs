@@ -183,7 +183,7 @@ impl PartialOrd for Cidr {
 
 impl Ord for Cidr {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.family(), self.octets, self.tag).cmp(&(other.family(), other.octets, other.tag))
+        (self.family(), self.bits(), self.tag).cmp(&(other.family(), other.bits(), other.tag))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Who holds an address.
 //!
 //! Items are entered under the hash of each address of theirs, nothing else is stored: eight bytes for an address, and
-//! the holders found by hash are asked whether they really have it.
+//! the holders found by hash are asked whether they really have it. The table is made when a live set changes for the
+//! first time: while a snapshot is read there is no live set, and nobody asks.
 
 use ahash::RandomState;
 use tortie_model::Cidr;
@@ -13,18 +14,38 @@ use crate::slab::{IdTable, ItemId};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Addresses {
     table: IdTable,
+    is_made: bool,
     hasher: RandomState,
 }
 
 impl Addresses {
-    /// Enters an item under all its addresses.
+    /// Makes the table, if it is not there, of these items, which are all.
+    pub(super) fn make<'a>(&mut self, items: impl Iterator<Item = (ItemId, &'a Holdings)> + Clone) {
+        if self.is_made {
+            return;
+        }
+        self.is_made = true;
+        self.table.reserve(items.clone().map(|(_, holdings)| holdings.nets().len()).sum());
+        items.for_each(|(item, holdings)| self.add(item, holdings));
+    }
+
+    /// Forgets the table.
+    pub(super) fn clear(&mut self) {
+        *self = Self { hasher: self.hasher.clone(), ..Self::default() };
+    }
+
+    /// Enters an item under all its addresses, if there is a table.
     pub(super) fn add(&mut self, item: ItemId, holdings: &Holdings) {
-        hashes(&self.hasher, holdings).for_each(|hash| self.table.insert(hash, item.0));
+        if self.is_made {
+            hashes(&self.hasher, holdings).for_each(|hash| self.table.insert(hash, item.0));
+        }
     }
 
     /// The opposite of [`Addresses::add`].
     pub(super) fn remove(&mut self, item: ItemId, holdings: &Holdings) {
-        hashes(&self.hasher, holdings).for_each(|hash| self.table.remove(hash, item.0));
+        if self.is_made {
+            hashes(&self.hasher, holdings).for_each(|hash| self.table.remove(hash, item.0));
+        }
     }
 
     /// The items that may hold an address.

@@ -26,22 +26,33 @@ impl Default for Nets {
     }
 }
 
-impl Holdings {
-    pub(super) fn new(nets: impl IntoIterator<Item = Cidr>, ports: &[EndpointPort]) -> Self {
-        let mut nets = nets.into_iter().flat_map(|net| net.masked().split_default_route());
-        let nets = match (nets.next(), nets.next()) {
-            (None, _) => Nets::default(),
-            (Some(net), None) => Nets::One(net),
+impl Nets {
+    fn new(mut nets: impl Iterator<Item = Cidr>) -> Self {
+        let mut list = match (nets.next(), nets.next()) {
+            (None, _) => return Self::default(),
+            (Some(net), None) if net.is_host() => return Self::One(net),
+            (Some(net), None) => vec![net],
             (Some(first), Some(second)) => {
-                let mut list: Vec<Cidr> = [first, second].into_iter().chain(nets).collect();
-                if !list.is_sorted() {
-                    list.sort_unstable();
-                }
-                list.dedup();
-                if let [net] = list[..] { Nets::One(net) } else { Nets::Many(list.into()) }
+                let mut list = Vec::with_capacity(2 + nets.size_hint().0);
+                list.extend([first, second]);
+                list.extend(nets);
+                list
             }
         };
-        Self { nets, ports: ports.into() }
+        if !list.iter().all(|net| net.is_host()) {
+            list = list.into_iter().flat_map(|net| net.masked().split_default_route()).collect();
+        }
+        if !list.is_sorted() {
+            list.sort_unstable();
+        }
+        list.dedup();
+        if let [net] = list[..] { Self::One(net) } else { Self::Many(list.into()) }
+    }
+}
+
+impl Holdings {
+    pub(super) fn new(nets: impl IntoIterator<Item = Cidr>, ports: &[EndpointPort]) -> Self {
+        Self { nets: Nets::new(nets.into_iter()), ports: ports.into() }
     }
 
     /// The networks, sorted.

@@ -242,6 +242,11 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         let mut booked = std::mem::take(&mut self.booked);
         booked.sort_unstable();
         booked.dedup();
+        booked.retain(|&id| matches!(self.sets.get(id), Some(Some(set)) if !set.ledger.is_empty()));
+        if !booked.is_empty() {
+            let holdings = |item| Some((item, self.holdings.get(item)?));
+            self.addresses.make(self.items.ids().filter_map(holdings));
+        }
         for id in booked {
             out.extend(self.delta(id).map(SetChange::Delta));
         }
@@ -258,6 +263,9 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         let start = out.len();
         out.extend(std::mem::take(&mut self.dying).into_iter().map(SetChange::Remove));
         out[start..].sort_unstable_by(|a, b| a.id().cmp(b.id()));
+        if self.live == 0 {
+            self.addresses.clear();
+        }
         if self.ids.is_empty() {
             self.sets.clear();
             self.sets_of.clear();
