@@ -49,12 +49,10 @@ fn main() {
 fn measure(scenario: Scenario) -> String {
     let empty = ALLOCATOR.allocated();
     let (feeds, deletions) = scenario.feeds();
-    // The copies of the inputs are consumed by the run, and freed.
-    let copies = ALLOCATOR.allocated() - empty;
     let allocations = INSTRUMENTED_SYSTEM.stats().allocations;
     let outcome = run(feeds, deletions, &mut Silent);
     let allocations = INSTRUMENTED_SYSTEM.stats().allocations - allocations;
-    let (alone, peak) = (ALLOCATOR.allocated() - empty, ALLOCATOR.max_allocated() - empty - copies);
+    let (alone, peak) = (ALLOCATOR.allocated() - empty, ALLOCATOR.max_allocated() - empty);
     scenario.check(&outcome);
     let (name, original) = (scenario.name.clone(), scenario.original);
     drop(scenario);

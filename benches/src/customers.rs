@@ -57,7 +57,8 @@ fn profile(n: u32) -> ProfileName {
 
 fn policy(n: u32) -> Update {
     let customer: Arc<str> = format!("customer-{n}").into();
-    let peers = || EntityMatch { selector: Some(selector(n)), ..EntityMatch::default() };
+    let selector = selector(n);
+    let peers = || EntityMatch { selector: Some(selector.clone()), ..EntityMatch::default() };
     let allow = || Rule { action: RuleAction::Allow, ..Rule::default() };
     let dns = EntityMatch {
         nets: ["10.96.0.10/32".parse().expect("a network")].into(),
@@ -67,7 +68,7 @@ fn policy(n: u32) -> Update {
     let udp = Some(Protocol::Named(NamedProtocol::Udp));
     let policy = Policy {
         namespace: Some(Arc::clone(&customer)),
-        selector: selector(n),
+        selector: selector.clone(),
         inbound: [Rule { source: peers(), ..allow() }].into(),
         outbound: [Rule { destination: peers(), ..allow() }, Rule { destination: dns, protocol: udp, ..allow() }]
             .into(),

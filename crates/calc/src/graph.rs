@@ -17,13 +17,14 @@ use crate::local::{Endpoint, EndpointId};
 use crate::order::PolicyOrder;
 use crate::policies::{Policies, PoliciesOut, PolicyMatches};
 use crate::problem::Problem;
+use crate::profile_decoder::ProfileDecoder;
 use crate::profiles::{Profiles, ProfilesOut};
 use crate::resolver::PolicyResolver;
 use crate::scanner::{RuleScanner, ScannerOut, SetSource};
 use crate::sequencer::Sequencer;
 use crate::services::ServiceIndex;
 use crate::validate::ValidationFilter;
-use crate::{GraphConfig, GraphStats, profile_decoder};
+use crate::{GraphConfig, GraphStats};
 
 /// Whatever may be a member of IP sets, on any node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,6 +47,7 @@ pub struct Graph {
     members: MemberIndex<ItemId>,
     policies: Policies,
     profiles: Profiles,
+    profile_decoder: ProfileDecoder,
     scanner: RuleScanner,
     services: ServiceIndex,
     order: PolicyOrder,
@@ -89,6 +91,7 @@ impl Graph {
             members: MemberIndex::new(config.overlap),
             policies: Policies::default(),
             profiles: Profiles::default(),
+            profile_decoder: ProfileDecoder::default(),
             scanner: RuleScanner::default(),
             services: ServiceIndex::default(),
             order: PolicyOrder::default(),
@@ -292,7 +295,7 @@ impl Graph {
     fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         self.members.set_parent(name, labels);
         self.matches.set_parent(name, labels);
-        profile_decoder::on_profile(name, labels, &mut self.sequencer);
+        self.profile_decoder.on_profile(name, labels, &mut self.sequencer);
     }
 
     /// Does the work that has waited, and appends what the dataplane is to change, in an order in which nothing ever

@@ -54,12 +54,11 @@ fn metadata(node: &Node) -> Option<HostMetadata> {
     if bgp.is_some_and(|bgp| *bgp == NodeBgp::default()) {
         return None;
     }
-    let labels = node.labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
     Some(HostMetadata {
         ipv4_addr: address(node, Family::V4),
         ipv6_addr: address(node, Family::V6),
         as_number: bgp.and_then(|bgp| bgp.as_number.clone()).unwrap_or_default(),
-        labels: Arc::new(labels),
+        labels: node.labels.clone(),
     })
 }
 

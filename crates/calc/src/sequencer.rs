@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use tortie_labelindex::SetChange;
 use tortie_model::desired::{
-    ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, LabelMap, Policy, Profile,
-    WireguardPeer, WorkloadEndpointState,
+    ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, Policy, Profile, WireguardPeer,
+    WorkloadEndpointState,
 };
 use tortie_model::{
-    BgpConfiguration, Cidr, HostEndpointName, Hostname, IpPool, NamespacedName, PolicyId, ProfileName, Service,
+    BgpConfiguration, Cidr, HostEndpointName, Hostname, IpPool, Labels, NamespacedName, PolicyId, ProfileName, Service,
     WorkloadEndpointId,
 };
 
@@ -28,8 +28,8 @@ pub(crate) struct Sequencer {
     pub(crate) profiles: Outbox<ProfileName, Arc<Profile>>,
     pub(crate) workload_endpoints: Outbox<WorkloadEndpointId, WorkloadEndpointState>,
     pub(crate) host_endpoints: Outbox<HostEndpointName, HostEndpointState>,
-    pub(crate) service_accounts: Outbox<NamespacedName, LabelMap>,
-    pub(crate) namespaces: Outbox<Arc<str>, LabelMap>,
+    pub(crate) service_accounts: Outbox<NamespacedName, Labels>,
+    pub(crate) namespaces: Outbox<Arc<str>, Labels>,
     pub(crate) wireguard: Outbox<Hostname, WireguardPeer>,
     pub(crate) wireguard_v6: Outbox<Hostname, WireguardPeer>,
     pub(crate) hosts: Outbox<Hostname, HostMetadata>,

@@ -9,7 +9,7 @@ mod rule;
 
 use std::collections::BTreeMap;
 
-use ahash::AHashSet;
+use ahash::AHashMap;
 use tortie_model::{
     HostEndpoint, Key, NetworkSet, Node, Policy, Profile, ProfileName, ProfileRules, SelectorText, WorkloadEndpoint,
 };
@@ -20,14 +20,14 @@ use crate::{GraphConfig, SourceSpoofing};
 
 type Checked<T = ()> = Result<T, (FieldPath, Reason)>;
 
-/// How many rule selectors are remembered as valid; the memory is thrown away when it is full.
+/// How many selectors are remembered; the memory is thrown away when it is full.
 const REMEMBERED_SELECTORS: usize = 8192;
 
 /// Checks values and keeps the problems of those that fail.
 #[derive(Debug)]
 pub(crate) struct ValidationFilter {
     source_spoofing: SourceSpoofing,
-    selectors: ValidSelectors,
+    selectors: ParsedSelectors,
     problems: BTreeMap<Key, (FieldPath, Reason)>,
     new_problems: Vec<Problem>,
 }
@@ -36,7 +36,7 @@ impl ValidationFilter {
     pub(crate) fn new(config: &GraphConfig) -> Self {
         Self {
             source_spoofing: config.source_spoofing,
-            selectors: ValidSelectors::default(),
+            selectors: ParsedSelectors::default(),
             problems: BTreeMap::new(),
             new_problems: Vec::new(),
         }
@@ -124,21 +124,26 @@ impl ValidationFilter {
     }
 }
 
-/// Texts that are known to parse. A cluster's rules repeat few selectors many times.
+/// Selectors that were parsed before. A cluster's policies repeat few selectors many times, and the rules of a policy
+/// often repeat its own.
 #[derive(Debug, Default)]
-struct ValidSelectors(AHashSet<SelectorText>);
+struct ParsedSelectors(AHashMap<SelectorText, Selector>);
 
-impl ValidSelectors {
-    fn check(&mut self, text: &SelectorText) -> Result<(), ParseError> {
-        if self.0.contains(text) {
-            return Ok(());
+impl ParsedSelectors {
+    fn parse(&mut self, text: &SelectorText) -> Result<Selector, ParseError> {
+        if let Some(selector) = self.0.get(text) {
+            return Ok(selector.clone());
         }
-        Selector::validate(text.as_str())?;
+        let selector = Selector::parse(text.as_str())?;
         if self.0.len() >= REMEMBERED_SELECTORS {
             self.0.clear();
         }
-        self.0.insert(text.clone());
-        Ok(())
+        self.0.insert(text.clone(), selector.clone());
+        Ok(selector)
+    }
+
+    fn check(&mut self, text: &SelectorText) -> Result<(), ParseError> {
+        if self.0.contains_key(text) { Ok(()) } else { self.parse(text).map(drop) }
     }
 }
 

@@ -225,10 +225,12 @@ impl Matcher {
     /// Sets or removes the labels of a parent. Groups wait for being matched again if a selector mentions a label that
     /// changed.
     pub(crate) fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
-        let id = match (self.parents.find(name), labels) {
-            (Some(id), _) => id,
-            (None, Some(_)) => self.parents.find_or_insert(name),
-            (None, None) => return,
+        let id = match labels {
+            Some(_) => self.parents.find_or_insert(name),
+            None => match self.parents.find(name) {
+                Some(id) => id,
+                None => return,
+            },
         };
         let parent = self.parents.get_mut(id);
         if parent.labels.as_ref() == labels {

@@ -1,11 +1,15 @@
 //! Labels as one shared blob.
 
+mod prefix;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_selector::LabelSource;
+
+pub use prefix::PrefixStripper;
 
 /// The label names of an item, sorted. A cluster has few distinct ones, so items share them.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -73,7 +77,7 @@ impl Labels {
         if map.is_empty() {
             return Ok(Self::default());
         }
-        let blob = encode(map.values().map(AsRef::as_ref))?;
+        let blob = encode(map.values().map(|value| value.as_ref().as_bytes()))?;
         let shape = Arc::new(Shape { keys: map.into_keys().collect() });
         Ok(Self { inner: Some(Inner { shape, blob }) })
     }
@@ -137,8 +141,8 @@ impl Inner {
     }
 }
 
-fn encode<'a>(values: impl ExactSizeIterator<Item = &'a str> + Clone) -> Result<Arc<[u8]>, LabelsError> {
-    let bytes: usize = values.clone().map(str::len).sum();
+fn encode<'a>(values: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Result<Arc<[u8]>, LabelsError> {
+    let bytes: usize = values.clone().map(<[u8]>::len).sum();
     let mut blob = Vec::with_capacity(2 * values.len() + bytes);
     let mut end = 0;
     for value in values.clone() {
@@ -147,7 +151,7 @@ fn encode<'a>(values: impl ExactSizeIterator<Item = &'a str> + Clone) -> Result<
         blob.extend_from_slice(&end.to_le_bytes());
     }
     for value in values {
-        blob.extend_from_slice(value.as_bytes());
+        blob.extend_from_slice(value);
     }
     Ok(blob.into())
 }
@@ -209,7 +213,7 @@ impl LabelInterner {
         if map.is_empty() {
             return Ok(Labels::default());
         }
-        let blob = encode(map.values().map(AsRef::as_ref))?;
+        let blob = encode(map.values().map(|value| value.as_ref().as_bytes()))?;
         let keys: Box<[Arc<str>]> = map.into_keys().collect();
         let shape = match self.shapes.get(&keys) {
             Some(shape) => Arc::clone(shape),

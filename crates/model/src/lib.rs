@@ -39,7 +39,7 @@ pub use ids::{
     ProfileName, TierName, WorkloadEndpointId, WorkloadEndpointKey,
 };
 pub use key::{HostConfigKey, HostEndpointKey, Key};
-pub use labels::{LabelInterner, Labels, LabelsError, Shape};
+pub use labels::{LabelInterner, Labels, LabelsError, PrefixStripper, Shape};
 pub use net::{Cidr, CidrParseError, Family};
 pub use policy::{
     Direction, EntityMatch, HttpMatch, HttpPath, Order, OriginalMatch, Policy, PolicyTypes, ProfileRules, Rule,

@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 use tortie_model::desired::{
     ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpPortMember, IpSetDelta, IpSetType,
-    IpSetUpdate, LabelMap, Members, Policy, Profile, Rules, TierPolicies, WireguardPeer, WorkloadEndpointState,
+    IpSetUpdate, Members, Policy, Profile, Rules, TierPolicies, WireguardPeer, WorkloadEndpointState,
 };
 use tortie_model::{
-    BgpConfiguration, Cidr, HostEndpointName, Hostname, IpPool, IpSetId, NamespacedName, PolicyId, ProfileName,
+    BgpConfiguration, Cidr, HostEndpointName, Hostname, IpPool, IpSetId, Labels, NamespacedName, PolicyId, ProfileName,
     Service, WorkloadEndpointId,
 };
 
@@ -72,8 +72,8 @@ pub struct MockDataplane {
     pub profiles: BTreeMap<ProfileName, Arc<Profile>>,
     pub workload_endpoints: BTreeMap<WorkloadEndpointId, WorkloadEndpointState>,
     pub host_endpoints: BTreeMap<HostEndpointName, HostEndpointState>,
-    pub service_accounts: BTreeMap<NamespacedName, LabelMap>,
-    pub namespaces: BTreeMap<Arc<str>, LabelMap>,
+    pub service_accounts: BTreeMap<NamespacedName, Labels>,
+    pub namespaces: BTreeMap<Arc<str>, Labels>,
     pub wireguard: BTreeMap<Hostname, WireguardPeer>,
     pub wireguard_v6: BTreeMap<Hostname, WireguardPeer>,
     pub hosts: BTreeMap<Hostname, HostMetadata>,

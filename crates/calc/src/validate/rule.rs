@@ -3,31 +3,31 @@
 use tortie_model::{EntityMatch, OriginalMatch, Policy, PortSpec, ProfileRules, Protocol, Rule};
 use tortie_selector::Selector;
 
-use super::{Checked, ValidSelectors, is_name};
+use super::{Checked, ParsedSelectors, is_name};
 use crate::problem::{FieldPath, Reason};
 
 /// The policy's own selector.
-pub(super) fn policy(policy: &Policy, selectors: &mut ValidSelectors) -> Checked<Selector> {
-    let selector = Selector::parse(policy.selector.as_str())
-        .map_err(|error| (FieldPath::of("selector"), Reason::Selector(error)))?;
+pub(super) fn policy(policy: &Policy, selectors: &mut ParsedSelectors) -> Checked<Selector> {
+    let selector =
+        selectors.parse(&policy.selector).map_err(|error| (FieldPath::of("selector"), Reason::Selector(error)))?;
     rules("inbound_rules", &policy.inbound, selectors)?;
     rules("outbound_rules", &policy.outbound, selectors)?;
     Ok(selector)
 }
 
-pub(super) fn profile(profile: &ProfileRules, selectors: &mut ValidSelectors) -> Checked {
+pub(super) fn profile(profile: &ProfileRules, selectors: &mut ParsedSelectors) -> Checked {
     rules("inbound_rules", &profile.inbound, selectors)?;
     rules("outbound_rules", &profile.outbound, selectors)
 }
 
-fn rules(field: &str, rules: &[Rule], selectors: &mut ValidSelectors) -> Checked {
+fn rules(field: &str, rules: &[Rule], selectors: &mut ParsedSelectors) -> Checked {
     for (i, rule) in rules.iter().enumerate() {
         check(rule, selectors).map_err(|(path, reason)| (path.within(format_args!("{field}[{i}]")), reason))?;
     }
     Ok(())
 }
 
-fn check(rule: &Rule, selectors: &mut ValidSelectors) -> Checked {
+fn check(rule: &Rule, selectors: &mut ParsedSelectors) -> Checked {
     for (field, protocol) in [("protocol", rule.protocol), ("!protocol", rule.not_protocol)] {
         if protocol == Some(Protocol::Number(0)) {
             return Err((FieldPath::of(field), Reason::ProtocolZero));
@@ -42,7 +42,7 @@ fn check(rule: &Rule, selectors: &mut ValidSelectors) -> Checked {
     side("dst", &rule.destination, rule.protocol, selectors)
 }
 
-fn side(name: &str, entity: &EntityMatch, protocol: Option<Protocol>, selectors: &mut ValidSelectors) -> Checked {
+fn side(name: &str, entity: &EntityMatch, protocol: Option<Protocol>, selectors: &mut ParsedSelectors) -> Checked {
     ports(format_args!("{name}_ports"), &entity.ports, protocol)?;
     ports(format_args!("!{name}_ports"), &entity.not_ports, protocol)?;
     for (prefix, selector) in [("", &entity.selector), ("!", &entity.not_selector)] {

@@ -16,8 +16,9 @@ use std::sync::Arc;
 pub use rules::{RuleSets, RuleView, Rules, SetIds};
 
 use crate::{
-    BgpConfiguration, Cidr, HostEndpoint, HostEndpointName, Hostname, IpPool, IpSetId, NamedProtocol, NamespacedName,
-    PolicyId, ProfileName, SelectorText, Service, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
+    BgpConfiguration, Cidr, HostEndpoint, HostEndpointName, Hostname, IpPool, IpSetId, Labels, NamedProtocol,
+    NamespacedName, PolicyId, ProfileName, SelectorText, Service, TierDefaultAction, TierName, WorkloadEndpoint,
+    WorkloadEndpointId,
 };
 
 /// One change of what the node must enforce. Deliberately exhaustive: a dataplane must know them all.
@@ -52,11 +53,11 @@ pub enum DesiredUpdate {
     /// A host endpoint that is gone.
     HostEndpointRemove(HostEndpointName),
     /// A service account.
-    ServiceAccount(NamespacedName, LabelMap),
+    ServiceAccount(NamespacedName, Labels),
     /// A service account that is gone.
     ServiceAccountRemove(NamespacedName),
     /// A namespace.
-    Namespace(Arc<str>, LabelMap),
+    Namespace(Arc<str>, Labels),
     /// A namespace that is gone.
     NamespaceRemove(Arc<str>),
     /// The `WireGuard` identity of a node, IPv4.
@@ -84,9 +85,6 @@ pub enum DesiredUpdate {
     /// A service that is gone.
     ServiceRemove(NamespacedName),
 }
-
-/// Labels as a message carries them.
-pub type LabelMap = Arc<BTreeMap<Arc<str>, Arc<str>>>;
 
 /// Where a configuration value comes from, by rising precedence; the number is the one in messages
 /// (`felix/config/config_params.go`).
@@ -338,7 +336,7 @@ pub struct HostMetadata {
     /// The AS number as text; empty if none.
     pub as_number: Arc<str>,
     /// Its labels.
-    pub labels: LabelMap,
+    pub labels: Labels,
 }
 
 /// One family's part of a node's `WireGuard` identity.

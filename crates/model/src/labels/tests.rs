@@ -37,3 +37,29 @@ proptest! {
         prop_assert_eq!(plain.len(), map.len());
     }
 }
+
+#[test]
+fn only_the_prefix_is_stripped() {
+    let mut stripper = PrefixStripper::new("pcns.");
+    let mut check = |pairs: &[(&str, &str)], expected: &[(&str, &str)]| {
+        let labels = Labels::from_pairs(pairs.iter().copied()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(stripper.strip(&labels).iter().collect::<Vec<_>>(), expected);
+        }
+    };
+    check(&[], &[]);
+    check(&[("a", "1"), ("xpcns.b", "2")], &[("a", "1"), ("xpcns.b", "2")]);
+    check(&[("pcns.a", "1"), ("pcns.b", "2")], &[("a", "1"), ("b", "2")]);
+    check(&[("b", "1"), ("pcns.a", "2"), ("pcns.z", "3")], &[("a", "2"), ("b", "1"), ("z", "3")]);
+    check(&[("a", "plain"), ("b", "2"), ("pcns.a", "prefixed")], &[("a", "prefixed"), ("b", "2")]);
+    check(&[("pcns.", "empty")], &[("", "empty")]);
+}
+
+#[test]
+fn many_unshared_shapes_are_stripped_alike() {
+    let mut stripper = PrefixStripper::new("p.");
+    for n in 0..1_000 {
+        let labels = Labels::from_pairs([(format!("p.key-{n}"), n.to_string())]).unwrap();
+        assert_eq!(stripper.strip(&labels).get(&format!("key-{n}")), Some(&*n.to_string()));
+    }
+}

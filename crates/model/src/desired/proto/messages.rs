@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::{Message, RuleIdSeed, rule::rule, rule_ids};
 use crate::desired::{
-    ConfigSource, ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpSetType, LabelMap,
-    Members, Policy, Profile, Rules, TierPolicies, WireguardPeer, WorkloadEndpointState,
+    ConfigSource, ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpSetType, Members,
+    Policy, Profile, Rules, TierPolicies, WireguardPeer, WorkloadEndpointState,
 };
 use crate::{
-    AdminState, BgpConfiguration, Cidr, Direction, Hostname, IpPool, NamespacedName, NatMapping, PolicyId, ProfileName,
-    QosControls, Service, WorkloadEndpoint, WorkloadEndpointId,
+    AdminState, BgpConfiguration, Cidr, Direction, Hostname, IpPool, Labels, NamespacedName, NatMapping, PolicyId,
+    ProfileName, QosControls, Service, WorkloadEndpoint, WorkloadEndpointId,
 };
 
 /// Fills in the envelope; `false` if the protocol has no message for `update`.
@@ -279,8 +279,8 @@ fn config<M: Message>(m: &mut M, update: &ConfigUpdate) {
     });
 }
 
-fn label_map<M: Message>(m: &mut M, number: u32, labels: &LabelMap) {
-    m.map(number, "labels", labels.iter().map(|(key, value)| (&**key, &**value)));
+fn label_map<M: Message>(m: &mut M, number: u32, labels: &Labels) {
+    m.map(number, "labels", labels.iter());
 }
 
 fn host_metadata<M: Message>(m: &mut M, name: &Hostname, host: &HostMetadata) {

@@ -1,0 +1,88 @@
+//! Labels without the prefix that profiles put before the names of a namespace's or service account's labels.
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+
+use super::{Inner, Labels, Shape, encode};
+
+/// Takes a prefix off label names. The work on names is done once for each shape.
+///
+/// ```
+/// use tortie_model::{Labels, PrefixStripper};
+/// let labels = Labels::from_pairs([("pcns.team", "a"), ("zone", "b")]).unwrap();
+/// let stripped = PrefixStripper::new("pcns.").strip(&labels);
+/// assert_eq!(stripped, Labels::from_pairs([("team", "a"), ("zone", "b")]).unwrap());
+/// ```
+#[derive(Clone, Debug)]
+pub struct PrefixStripper {
+    prefix: &'static str,
+    /// By the address of the shape, which is held.
+    shapes: AHashMap<usize, Stripped>,
+}
+
+#[derive(Clone, Debug)]
+struct Stripped {
+    #[expect(dead_code, reason = "keeps the address taken")]
+    from: Arc<Shape>,
+    to: Arc<Shape>,
+    /// Where each value was.
+    places: Box<[usize]>,
+}
+
+/// So many shapes are remembered before all are forgotten.
+const REMEMBERED: usize = 256;
+
+impl PrefixStripper {
+    /// A stripper of this prefix.
+    #[must_use]
+    pub fn new(prefix: &'static str) -> Self {
+        Self { prefix, shapes: AHashMap::new() }
+    }
+
+    /// The labels, those whose names begin with the prefix without it. If a name exists with and without the prefix,
+    /// the value of the one that has it is taken.
+    pub fn strip(&mut self, labels: &Labels) -> Labels {
+        let Some(Inner { shape, blob }) = &labels.inner else { return Labels::default() };
+        if !shape.keys.iter().any(|key| key.starts_with(self.prefix)) {
+            return labels.clone();
+        }
+        let address = Arc::as_ptr(shape) as usize;
+        if !self.shapes.contains_key(&address) && self.shapes.len() >= REMEMBERED {
+            self.shapes = AHashMap::new();
+        }
+        let Stripped { to, places, .. } =
+            self.shapes.entry(address).or_insert_with(|| Stripped::of(shape, self.prefix));
+        let is_in_order = places.len() == shape.keys.len() && places.is_sorted();
+        let blob = if is_in_order {
+            Arc::clone(blob)
+        } else {
+            let values = places.iter().map(|&place| labels.value_bytes_at(place).unwrap_or_default());
+            // Some of the values take no more room than all of them.
+            encode(values).unwrap_or_else(|_| Arc::clone(blob))
+        };
+        Labels { inner: Some(Inner { shape: Arc::clone(to), blob }) }
+    }
+}
+
+impl Stripped {
+    fn of(shape: &Arc<Shape>, prefix: &str) -> Self {
+        let mut names: Vec<(&str, bool, usize)> = shape
+            .keys
+            .iter()
+            .enumerate()
+            .map(|(place, key)| {
+                let stripped = key.strip_prefix(prefix);
+                (stripped.unwrap_or(key), stripped.is_none(), place)
+            })
+            .collect();
+        names.sort_unstable();
+        names.dedup_by_key(|(name, ..)| *name);
+        let keys = names.iter().map(|&(name, ..)| name.into()).collect();
+        Self {
+            from: Arc::clone(shape),
+            to: Arc::new(Shape { keys }),
+            places: names.iter().map(|&(.., place)| place).collect(),
+        }
+    }
+}
