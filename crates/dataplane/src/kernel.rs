@@ -11,7 +11,7 @@ use crate::route::{Route, RouteChange};
 /// The outside: programs, routes, neighbours, sysctls, connection tracking and the clock of one network namespace.
 ///
 /// All calls block; what goes wrong is a value. Nothing else in this crate has effects, and all of them happen within
-/// [`Dataplane::apply`](crate::Dataplane::apply) and [`cleanup`](crate::cleanup).
+/// [`Dataplane::apply`](crate::Dataplane::apply) and [`cleanup`](fn@crate::cleanup).
 pub trait Kernel {
     /// Runs all commands, side by side if possible, and tells how each ended, in the same order. An outcome that is
     /// missing counts as a program that could not be run.

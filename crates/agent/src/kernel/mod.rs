@@ -1,4 +1,4 @@
-//! The Linux kernel as the dataplane sees it: [`LinuxKernel`], and what [`detect`] finds out about iptables before a
+//! The Linux kernel as the dataplane sees it: [`LinuxKernel`], and what [`detect`](fn@detect) finds out about iptables before a
 //! dataplane is set up.
 
 mod conntrack;
