@@ -80,6 +80,8 @@ pub fn dataplane(config: &Config, hostname: Hostname, backend: Backend) -> Resul
             ..RoutesConfig::default()
         },
         ip_forwarding: config.ip_forwarding == Switch::Enabled,
+        floating_ips: config.floating_ips == Switch::Enabled,
+        external_nodes: config.external_nodes.clone(),
         ..DataplaneConfig::new(hostname, rules(config)?, backend)
     })
 }

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use regex::Regex;
+use tortie_model::Cidr;
 
 use super::parse::{self, FailsafePort, LogRate, Parsed, choices};
 
@@ -271,6 +272,8 @@ params! {
     allow_ipip_packets_from_workloads: bool =
         "AllowIPIPPacketsFromWorkloads", parse::boolean, false, false, PLAIN;
     vxlan_port: u16 = "VXLANPort", parse::port, 4789, 0, PLAIN;
+    floating_ips: Switch = "FloatingIPs", parse::one_of, Switch::Disabled, Switch::Disabled, PLAIN;
+    external_nodes: Vec<Cidr> = "ExternalNodesCIDRList", parse::cidrs, vec![], vec![], FATAL;
     nftables_mode: NftablesMode = "NFTablesMode", parse::one_of, NftablesMode::Auto, NftablesMode::Disabled, PLAIN;
     feature_detect_override: String =
         "FeatureDetectOverride", parse::text, String::new(), String::new(), PLAIN;

@@ -148,6 +148,15 @@ pub(crate) fn iface_filter(raw: &str) -> Parsed<Option<String>> {
     }
 }
 
+/// Addresses and networks, comma-separated.
+pub(crate) fn cidrs(raw: &str) -> Parsed<Vec<Cidr>> {
+    raw.split(',')
+        .map(str::trim)
+        .filter(|net| !net.is_empty())
+        .map(|net| net.parse::<Cidr>().map(Cidr::masked).map_err(|error| error.to_string()))
+        .collect()
+}
+
 pub(crate) fn ipv4(raw: &str) -> Parsed<Option<Ipv4Addr>> {
     raw.parse().map(Some).map_err(|_| "must be an IPv4 address".into())
 }

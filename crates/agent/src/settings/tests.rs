@@ -30,6 +30,8 @@ fn parameters_reach_their_place() {
         ("IptablesNATOutgoingInterfaceFilter", "eth+"),
         ("LogActionRateLimit", "10/minute"),
         ("InterfacePrefix", "cali,tap"),
+        ("FloatingIPs", "Enabled"),
+        ("ExternalNodesCIDRList", "192.0.2.1, 198.51.100.0/24"),
     ])
     .unwrap();
     assert_eq!(settings.families, [Family::V4]);
@@ -39,6 +41,8 @@ fn parameters_reach_their_place() {
     assert!(settings.rules.nat.exclude_hosts && settings.rules.nat.out_interface.is_some());
     assert!(settings.rules.log.limit.is_some_and(|(_, burst)| burst == Some(5)));
     assert_eq!(settings.rules.workload_prefixes.len(), 2);
+    assert!(settings.floating_ips);
+    assert_eq!(settings.external_nodes.len(), 2);
 }
 
 #[test]
