@@ -5,15 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use notify::{RecursiveMode, Watcher};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tortie_model::{SyncStatus, Update};
 use tortie_resources::manifest::Options;
 
-use crate::scan::{self, Stamp};
+use crate::scan::{self, Found, Stamp};
 use crate::{DirState, FileContent, FileProblem};
 
 /// How many events wait for the consumer; beyond that the source waits.
@@ -26,6 +26,12 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// How soon files are looked at again whose time stamps do not prove anything yet.
 const RACY_RESCAN: Duration = Duration::from_millis(120);
+/// How soon files are looked at again that seem to be half-written …
+const SECOND_LOOK: Duration = Duration::from_millis(50);
+/// … and how many times before they are read for better or worse.
+const PATIENCE: u8 = 8;
+/// How soon a directory is looked for again that cannot be listed.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// What a source tells.
 #[derive(Debug)]
@@ -50,8 +56,34 @@ pub enum Event {
 pub struct DirSource {
     root: PathBuf,
     state: DirState,
-    /// The files as they were when last read, and whether that was so soon after a change that another may look alike.
-    stamps: BTreeMap<PathBuf, (Stamp, bool)>,
+    looks: BTreeMap<PathBuf, Look>,
+}
+
+/// What is known of a file without reading it again.
+#[derive(Debug)]
+struct Look {
+    /// The file as it was when last read.
+    read: Stamp,
+    /// Whether that was so soon after a change that another may look alike.
+    racy: bool,
+    /// Whether it could not be read.
+    failed: bool,
+    /// The file as it was when last looked at.
+    seen: Stamp,
+    /// How many looks have found it half-written since it was read.
+    waited: u8,
+}
+
+impl Look {
+    fn is_up_to_date(&self, now: &Stamp) -> bool {
+        self.read == *now && !self.racy && !self.failed
+    }
+
+    /// Writers that do not rename begin by emptying the file: what has shrunk may be half of it, unless it has stayed
+    /// so since the look before.
+    fn may_be_half_written(&self, now: &Stamp) -> bool {
+        self.read.has_shrunk_to(now) && self.seen != *now
+    }
 }
 
 /// What a scan found.
@@ -66,10 +98,11 @@ impl DirSource {
     /// The manifests below `root`. Nothing is read yet.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>, options: Options) -> Self {
-        Self { root: root.into(), state: DirState::new(options), stamps: BTreeMap::new() }
+        Self { root: root.into(), state: DirState::new(options), looks: BTreeMap::new() }
     }
 
-    /// Reads everything that has changed since the last time; the first time that is everything.
+    /// Reads everything that has changed since the last time; the first time that is everything. A file that was read
+    /// before and is being written now is left for the next time.
     ///
     /// # Errors
     /// If the directory cannot be listed; nothing has changed then.
@@ -84,26 +117,56 @@ impl DirSource {
 
     fn rescan(&mut self) -> io::Result<Scanned> {
         let now = SystemTime::now();
-        let found = scan::scan(&self.root)?;
+        let Found { files, closed } = scan::scan(&self.root)?;
+        let is_hidden = |path: &Path| path.ancestors().skip(1).any(|folder| closed.contains_key(folder));
+        let is_gone = |path: &Path| !files.contains_key(path) && !closed.contains_key(path) && !is_hidden(path);
+        let gone: Vec<PathBuf> = self.state.files().filter(|path| is_gone(path)).map(Path::to_path_buf).collect();
         let mut touched = false;
-        for path in self.stamps.keys().filter(|path| !found.contains_key(*path)) {
-            touched |= self.state.stage_file(path, None);
+        for path in gone {
+            touched |= self.state.stage_file(&path, None);
         }
-        let mut stamps = BTreeMap::new();
-        for (path, stamp) in found {
-            let settled = self.stamps.get(&path).is_some_and(|(before, racy)| *before == stamp && !racy);
-            if !settled {
-                touched |= stage(&mut self.state, &path);
-            }
-            let racy = stamp.is_racy(now);
-            stamps.insert(path, (stamp, racy));
+        for (path, why) in &closed {
+            touched |= self.state.stage_file(path, Some(FileContent::Unreadable(why)));
         }
-        self.stamps = stamps;
+        let mut before = std::mem::take(&mut self.looks);
+        for (path, stamp) in files {
+            let look = match before.remove(&path) {
+                Some(look) if look.is_up_to_date(&stamp) => look,
+                look => self.look(&path, stamp, look, now, &mut touched),
+            };
+            self.looks.insert(path, look);
+        }
         Ok(Scanned { updates: self.state.settle(), touched })
     }
 
-    fn is_racy(&self) -> bool {
-        self.stamps.values().any(|(_, racy)| *racy)
+    /// Reads a file, unless it is being written.
+    fn look(&mut self, path: &Path, now: Stamp, before: Option<Look>, time: SystemTime, touched: &mut bool) -> Look {
+        let patient = before.filter(|look| look.waited < PATIENCE);
+        let wait = |look: Look, seen| Look { seen, waited: look.waited + 1, ..look };
+        let patient = match patient {
+            Some(look) if look.may_be_half_written(&now) => return wait(look, now),
+            patient => patient,
+        };
+        let content = scan::read(path);
+        match patient {
+            Some(look) if Stamp::at(path).is_none_or(|after| after != now) => return wait(look, now),
+            _ => {}
+        }
+        *touched |= match &content {
+            Ok(Some(text)) => self.state.stage_file(path, Some(FileContent::Text(text))),
+            Ok(None) => self.state.stage_file(path, None),
+            Err(why) => self.state.stage_file(path, Some(FileContent::Unreadable(why))),
+        };
+        Look { racy: now.is_racy(time), failed: content.is_err(), seen: now.clone(), read: now, waited: 0 }
+    }
+
+    /// How soon to look again at the latest; `None` if nothing is in doubt.
+    fn next_look(&self) -> Option<Duration> {
+        if self.looks.values().any(|look| look.waited > 0) {
+            Some(SECOND_LOOK)
+        } else {
+            self.looks.values().any(|look| look.racy).then_some(RACY_RESCAN)
+        }
     }
 
     /// Reads the directory and then watches it on a thread of its own. File events are hints; the truth is a scan after
@@ -120,17 +183,9 @@ impl DirSource {
         let wanted = Arc::clone(&resend.wanted);
         thread::Builder::new().name("datastore".into()).spawn(move || {
             // The only error is that nobody listens any more.
-            let _ = Watch { source: self, sender, interval, resend: wanted }.run(hint, &hints);
+            let _ = Watch { source: self, sender, interval, resend: wanted, hint, watched: None }.run(&hints);
         })?;
         Ok(Watching { events, resend })
-    }
-}
-
-fn stage(state: &mut DirState, path: &Path) -> bool {
-    match scan::read(path) {
-        Ok(Some(text)) => state.stage_file(path, Some(FileContent::Text(&text))),
-        Ok(None) => state.stage_file(path, None),
-        Err(why) => state.stage_file(path, Some(FileContent::Unreadable(&why))),
     }
 }
 
@@ -167,25 +222,25 @@ struct Watch {
     sender: SyncSender<Event>,
     interval: Duration,
     resend: Arc<AtomicBool>,
+    hint: SyncSender<()>,
+    /// What is being watched for events; another directory of the same name is not.
+    watched: Option<((u64, u64), Option<RecommendedWatcher>)>,
 }
 
 impl Watch {
-    fn run(mut self, hint: SyncSender<()>, hints: &Receiver<()>) -> Result<(), NobodyListens> {
-        // Watching begins before reading, so that no change falls between. A hint that finds one waiting adds nothing.
-        let watcher = notify::recommended_watcher(move |_| {
-            let _ = hint.try_send(());
-        })
-        .and_then(|mut watcher| watcher.watch(&self.source.root, RecursiveMode::Recursive).map(|()| watcher));
-        if let Err(error) = &watcher {
-            tracing::warn!(%error, "file events are not to be had; relying on periodic scans");
-        }
+    fn run(mut self, hints: &Receiver<()>) -> Result<(), NobodyListens> {
         self.send(Event::Status(SyncStatus::Resync))?;
         let mut in_sync = false;
         let mut available = true;
         loop {
             let noticed = Instant::now();
+            // Watching begins before reading, so that no change falls between.
+            self.keep_watching();
             match self.source.rescan() {
                 Ok(scanned) => {
+                    if !available {
+                        tracing::info!(directory = %self.source.root.display(), "the directory can be read again");
+                    }
                     self.tell(scanned, noticed, !in_sync || !available)?;
                     available = true;
                     if !in_sync {
@@ -200,11 +255,32 @@ impl Watch {
                     available = false;
                 }
             }
-            self.wait(hints);
+            self.wait(hints, available);
             if in_sync && self.resend.swap(false, Ordering::AcqRel) {
                 self.tell_all()?;
             }
         }
+    }
+
+    /// Sees to it that events come from the directory that is there now.
+    fn keep_watching(&mut self) {
+        let root = &self.source.root;
+        let there = scan::identity(root);
+        if self.watched.as_ref().map(|(identity, _)| *identity) == there {
+            return;
+        }
+        let hint = self.hint.clone();
+        self.watched = there.map(|identity| {
+            let watcher = notify::recommended_watcher(move |_| {
+                // A hint that finds one waiting adds nothing.
+                let _ = hint.try_send(());
+            })
+            .and_then(|mut watcher| watcher.watch(root, RecursiveMode::Recursive).map(|()| watcher));
+            if let Err(error) = &watcher {
+                tracing::warn!(%error, "file events are not to be had; relying on periodic scans");
+            }
+            (identity, watcher.ok())
+        });
     }
 
     fn tell(&self, scanned: Scanned, noticed: Instant, always: bool) -> Result<(), NobodyListens> {
@@ -232,16 +308,12 @@ impl Watch {
     }
 
     /// Waits until there may be something to read.
-    fn wait(&self, hints: &Receiver<()>) {
-        let timeout = if self.source.is_racy() { RACY_RESCAN } else { self.interval };
-        match hints.recv_timeout(timeout) {
-            Ok(()) => {
-                let begin = Instant::now();
-                while begin.elapsed() < MAX_PAUSE && hints.recv_timeout(PAUSE).is_ok() {}
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            // The watcher could not be set up.
-            Err(RecvTimeoutError::Disconnected) => thread::sleep(timeout),
+    fn wait(&self, hints: &Receiver<()>, available: bool) {
+        let soonest = if available { self.source.next_look() } else { Some(RETRY) };
+        let timeout = soonest.map_or(self.interval, |soonest| soonest.min(self.interval));
+        if hints.recv_timeout(timeout).is_ok() {
+            let begin = Instant::now();
+            while begin.elapsed() < MAX_PAUSE && hints.recv_timeout(PAUSE).is_ok() {}
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{Cover, FileProblem};
 type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// What a file holds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileContent<'a> {
     /// This text.
     Text(&'a str),
@@ -25,7 +25,7 @@ pub enum FileContent<'a> {
 /// The state of a directory. Pure: whoever watches the directory tells what its files hold.
 ///
 /// An object that becomes invalid keeps what was last good for it. If two files define one object, the file that sorts
-/// first counts; if two objects claim one key, the object that sorts first.
+/// first counts; if two objects claim one key, the object that sorts first. Either way the other one is a problem.
 #[derive(Debug)]
 pub struct DirState {
     options: Options,
@@ -33,6 +33,8 @@ pub struct DirState {
     files: BTreeMap<Arc<Path>, File>,
     objects: Map<ObjectId, Object>,
     claims: Map<Key, BTreeMap<ObjectId, Value>>,
+    /// The keys that more than one object claims.
+    contested: BTreeSet<Key>,
     /// The objects that have anything to report.
     troubled: BTreeSet<ObjectId>,
     /// The objects whose definitions have changed since they were last settled.
@@ -61,6 +63,8 @@ struct Object {
 
 #[derive(Debug)]
 struct Definition {
+    /// Whether it was there before part of the file became unreadable, and may be there still.
+    stale: bool,
     subject: String,
     position: Position,
     outcome: Outcome,
@@ -70,6 +74,7 @@ struct Definition {
 impl From<Resource> for Definition {
     fn from(resource: Resource) -> Self {
         Self {
+            stale: false,
             subject: resource.subject,
             position: resource.position,
             outcome: resource.outcome,
@@ -88,6 +93,7 @@ impl DirState {
             files: BTreeMap::new(),
             objects: Map::default(),
             claims: Map::default(),
+            contested: BTreeSet::new(),
             troubled: BTreeSet::new(),
             touched: BTreeSet::new(),
         }
@@ -109,10 +115,7 @@ impl DirState {
     /// different or gone.
     pub fn stage_file(&mut self, path: &Path, content: Option<FileContent<'_>>) -> bool {
         let path: Arc<Path> = self.files.get_key_value(path).map_or_else(|| path.into(), |(path, _)| Arc::clone(path));
-        let fingerprint = match content {
-            Some(FileContent::Text(text)) => Some(fingerprint(text)),
-            _ => None,
-        };
+        let fingerprint = content.map(fingerprint);
         if fingerprint.is_some() && self.files.get(&path).is_some_and(|file| file.fingerprint == fingerprint) {
             return false;
         }
@@ -142,6 +145,7 @@ impl DirState {
         for object in self.troubled.iter().filter_map(|id| self.objects.get(id)) {
             object.report(&mut problems);
         }
+        self.report_contests(&mut problems);
         problems
             .sort_by(|a, b| (&a.file, a.problem.position, &a.subject).cmp(&(&b.file, b.problem.position, &b.subject)));
         problems.into_iter()
@@ -185,6 +189,11 @@ impl DirState {
         if obscure {
             // An obscure document may well be the one that defines what is missing now.
             let cover = if missing.is_empty() { Cover::Nothing } else { Cover::LastGood };
+            for id in &missing {
+                if let Some(definition) = self.objects.get_mut(id).and_then(|o| o.definitions.get_mut(path)) {
+                    definition.stale = true;
+                }
+            }
             file.objects.extend(missing);
             for problem in file.problems.iter_mut().filter(|problem| problem.cover == Cover::Nothing) {
                 problem.cover = cover;
@@ -232,16 +241,22 @@ impl DirState {
             }
             for key in claimed {
                 before.entry(key.clone()).or_insert_with(|| winner(&self.claims, &key));
-                if let Some(claims) = self.claims.get_mut(&key) {
-                    claims.remove(&id);
-                    if claims.is_empty() {
-                        self.claims.remove(&key);
-                    }
+                let Some(claims) = self.claims.get_mut(&key) else { continue };
+                claims.remove(&id);
+                if claims.len() < 2 {
+                    self.contested.remove(&key);
+                }
+                if claims.is_empty() {
+                    self.claims.remove(&key);
                 }
             }
             for (key, value) in contributions {
                 before.entry(key.clone()).or_insert_with(|| winner(&self.claims, &key));
-                self.claims.entry(key).or_default().insert(id.clone(), value);
+                let claims = self.claims.entry(key.clone()).or_default();
+                claims.insert(id.clone(), value);
+                if claims.len() > 1 {
+                    self.contested.insert(key);
+                }
             }
         }
         let changed = before.into_iter().filter_map(|(key, old)| {
@@ -250,12 +265,54 @@ impl DirState {
         });
         changed.collect()
     }
+
+    /// The problems of objects that claim a key which another one has. One that wants the same value loses nothing.
+    fn report_contests(&self, problems: &mut Vec<FileProblem>) {
+        let mut contests: BTreeMap<(&ObjectId, &ObjectId), Severity> = BTreeMap::new();
+        for claims in self.contested.iter().filter_map(|key| self.claims.get(key)) {
+            let mut claims = claims.iter();
+            let Some((winner, value)) = claims.next() else { continue };
+            for (loser, claimed) in claims {
+                let severity = if claimed == value { Severity::Warning } else { Severity::Error };
+                let worst = contests.entry((winner, loser)).or_insert(severity);
+                if severity == Severity::Error {
+                    *worst = severity;
+                }
+            }
+        }
+        let definition = |id| self.objects.get(id).and_then(|object| foremost(&object.definitions));
+        for ((winner, loser), severity) in contests {
+            let (Some((winners_file, winner)), Some((file, loser))) = (definition(winner), definition(loser)) else {
+                continue;
+            };
+            let what =
+                format!("stands for the same as {}, {}, which counts", winner.subject, winner.place(winners_file));
+            problems.push(FileProblem {
+                file: file.to_path_buf(),
+                subject: loser.subject.clone(),
+                problem: Problem { severity, position: loser.position, field: String::new(), what },
+                cover: Cover::NotNeeded,
+            });
+        }
+    }
+}
+
+impl Definition {
+    /// `file:line:column`.
+    fn place(&self, file: &Path) -> String {
+        format!("{}:{}", file.display(), self.position)
+    }
+}
+
+/// The definition that counts, and its file: the first of those that can be read, or else the first.
+fn foremost(definitions: &BTreeMap<Arc<Path>, Definition>) -> Option<(&Arc<Path>, &Definition)> {
+    definitions.iter().find(|(_, definition)| !definition.stale).or_else(|| definitions.first_key_value())
 }
 
 impl Object {
     /// What the object contributes now. A good definition becomes the last good one.
     fn settle(&mut self) -> Contributions {
-        let Some(definition) = self.definitions.values().next() else { return Contributions::new() };
+        let Some((_, definition)) = foremost(&self.definitions) else { return Contributions::new() };
         match &definition.outcome {
             Outcome::Valid(contributions) => {
                 self.last_good = Some(contributions.clone());
@@ -273,11 +330,13 @@ impl Object {
     }
 
     fn is_troubled(&self) -> bool {
-        self.definitions.len() > 1 || self.definitions.values().any(|d| !d.problems.is_empty())
+        let mut readable = self.definitions.values().filter(|definition| !definition.stale);
+        readable.next().is_some_and(|first| !first.problems.is_empty()) || readable.next().is_some()
     }
 
+    /// The problems of what can be read; of what cannot, the file has its own.
     fn report(&self, problems: &mut Vec<FileProblem>) {
-        let mut definitions = self.definitions.iter();
+        let mut definitions = self.definitions.iter().filter(|(_, definition)| !definition.stale);
         let Some((first, definition)) = definitions.next() else { return };
         let cover = match &definition.outcome {
             Outcome::Valid(_) | Outcome::Unknown => Cover::NotNeeded,
@@ -299,7 +358,7 @@ impl Object {
                     severity: Severity::Error,
                     position: double.position,
                     field: String::new(),
-                    what: format!("is defined in {} already, which counts", first.display()),
+                    what: format!("is defined at {} already, which counts", definition.place(first)),
                 },
                 cover: Cover::NotNeeded,
             });
@@ -330,10 +389,10 @@ fn format_of(path: &Path) -> Format {
     if path.extension().is_some_and(|extension| extension == "json") { Format::Json } else { Format::Yaml }
 }
 
-fn fingerprint(text: &str) -> u64 {
+fn fingerprint(content: FileContent<'_>) -> u64 {
     // Fixed keys would let a file be crafted that looks unchanged; these are drawn once per process.
     static STATE: std::sync::OnceLock<RandomState> = std::sync::OnceLock::new();
-    STATE.get_or_init(RandomState::new).hash_one(text)
+    STATE.get_or_init(RandomState::new).hash_one(content)
 }
 
 #[cfg(test)]

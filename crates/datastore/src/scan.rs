@@ -1,8 +1,8 @@
 //! The manifests below a directory, and whether they have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Metadata};
-use std::io;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 /// File systems tell times apart only so finely; a file changed more recently than this may change again and look the
 /// same.
 const RACY: Duration = Duration::from_millis(100);
+/// A file of more bytes is taken for a mistake rather than read.
+const MAX_SIZE: u64 = 1 << 30;
 
 /// What tells one content of a file from another without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,45 +41,100 @@ impl Stamp {
             u64::try_from(self.changed.0).unwrap_or(0),
             u32::try_from(self.changed.1).unwrap_or(0).min(999_999_999),
         );
-        since_epoch < changed + RACY
+        // A time far in the future tells of a clock that was set back, not of a recent change.
+        since_epoch.abs_diff(changed) < RACY
     }
+
+    /// Whether this is the same file, with less in it.
+    pub(crate) fn has_shrunk_to(&self, now: &Self) -> bool {
+        (self.device, self.inode) == (now.device, now.inode) && now.size < self.size
+    }
+
+    /// The stamp of a file; `None` if it cannot be had.
+    pub(crate) fn at(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().map(|metadata| Self::of(&metadata))
+    }
+}
+
+/// Tells one file or directory from another of the same name; `None` if there is none.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// What is below a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The manifests.
+    pub(crate) files: BTreeMap<PathBuf, Stamp>,
+    /// What cannot be looked into, and why: manifests, or directories that may hold some.
+    pub(crate) closed: BTreeMap<PathBuf, String>,
 }
 
 /// The manifests below `root`: files ending in `.yaml`, `.yml` or `.json`, links followed, hidden entries left out (a
 /// mounted `ConfigMap` keeps its versions in hidden directories and links to them). `root` may be a single file.
 ///
 /// # Errors
-/// If a directory cannot be listed: then nothing is known, least of all that files are gone.
-pub(crate) fn scan(root: &Path) -> io::Result<BTreeMap<PathBuf, Stamp>> {
-    let mut found = BTreeMap::new();
+/// If `root` cannot be listed: then nothing is known, least of all that files are gone.
+pub(crate) fn scan(root: &Path) -> io::Result<Found> {
+    let mut found = Found::default();
     let metadata = fs::metadata(root).map_err(|error| naming(root, &error))?;
     if metadata.is_file() {
-        found.insert(root.to_path_buf(), Stamp::of(&metadata));
+        found.files.insert(root.to_path_buf(), Stamp::of(&metadata));
         return Ok(found);
     }
     let mut folders = vec![root.to_path_buf()];
     // Links may lead in circles.
     let mut visited = BTreeSet::new();
     while let Some(folder) = folders.pop() {
-        let metadata = fs::metadata(&folder).map_err(|error| naming(&folder, &error))?;
-        if !visited.insert((metadata.dev(), metadata.ino())) {
-            continue;
-        }
-        for entry in fs::read_dir(&folder).map_err(|error| naming(&folder, &error))? {
-            let path = entry.map_err(|error| naming(&folder, &error))?.path();
-            if path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b".")) {
-                continue;
-            }
-            // A dangling link is a file that is gone, and so is one removed since the listing.
-            let Ok(metadata) = fs::metadata(&path) else { continue };
-            if metadata.is_dir() {
-                folders.push(path);
-            } else if metadata.is_file() && is_manifest(&path) {
-                found.insert(path, Stamp::of(&metadata));
+        match list(&folder, &mut visited, &mut folders, &mut found) {
+            Ok(()) => {}
+            Err(error) if folder == root => return Err(naming(root, &error)),
+            // Gone since it was seen.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                found.closed.insert(folder, format!("cannot be read: {error}"));
             }
         }
     }
     Ok(found)
+}
+
+fn list(
+    folder: &Path,
+    visited: &mut BTreeSet<(u64, u64)>,
+    folders: &mut Vec<PathBuf>,
+    found: &mut Found,
+) -> io::Result<()> {
+    let metadata = fs::metadata(folder)?;
+    if !visited.insert((metadata.dev(), metadata.ino())) {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b".")) {
+            continue;
+        }
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => folders.push(path),
+            Ok(_) if !is_manifest(&path) => {}
+            Ok(metadata) if metadata.is_file() => {
+                found.files.insert(path, Stamp::of(&metadata));
+            }
+            Ok(_) => {
+                found.closed.insert(path, "is neither a file nor a directory".to_owned());
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // What was removed since the listing is gone; what a link promises is missing.
+                if is_manifest(&path) && fs::symlink_metadata(&path).is_ok() {
+                    found.closed.insert(path, "is a link to nothing".to_owned());
+                }
+            }
+            Err(error) => {
+                found.closed.insert(path, format!("cannot be read: {error}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn is_manifest(path: &Path) -> bool {
@@ -90,9 +147,23 @@ fn naming(path: &Path, error: &io::Error) -> io::Error {
 
 /// The text of a file; `Ok(None)` if it is gone by now.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, String> {
-    match fs::read(path) {
-        Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| "is not UTF-8 text".to_owned()),
+    match read_bytes(path) {
+        Ok(Some(bytes)) => String::from_utf8(bytes).map(Some).map_err(|_| "is not UTF-8 text".to_owned()),
+        Ok(None) => Err(format!("is larger than {} MiB", MAX_SIZE >> 20)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(format!("cannot be read: {error}")),
     }
+}
+
+/// What a file holds; `None` if that is too much.
+fn read_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = File::open(path)?;
+    let size = file.metadata()?.len();
+    if size > MAX_SIZE {
+        return Ok(None);
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+    // It may grow meanwhile.
+    file.take(MAX_SIZE + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= MAX_SIZE).then_some(bytes))
 }

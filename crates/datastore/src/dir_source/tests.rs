@@ -1,10 +1,12 @@
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::sync::mpsc::RecvTimeoutError;
 
 use tempfile::TempDir;
 use tortie_model::Key;
 
 use super::*;
+use crate::Cover;
 
 const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -138,4 +140,175 @@ fn everything_can_be_told_again_last_good_versions_included() {
     watched.watching.resend.ask();
     while !matches!(watched.next(), Event::Status(SyncStatus::InSync)) {}
     watched.until(&[("a", 1.0)]);
+}
+
+/// Problems as text, of a directory that is read step by step.
+fn told(source: &DirSource) -> Vec<String> {
+    source.problems().map(|problem| problem.to_string()).collect()
+}
+
+fn keys(updates: &[Update]) -> Vec<(String, bool)> {
+    updates.iter().map(|update| (format!("{:?}", update.key), update.value.is_some())).collect()
+}
+
+#[test]
+fn a_file_that_shrinks_in_place_waits_for_a_second_look() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a.yaml");
+    let both = format!("{}---\n{}", tier("a", 1), tier("b", 2));
+    fs::write(&path, &both).unwrap();
+    let mut source = DirSource::new(dir.path(), Options::default());
+    assert_eq!(source.read().unwrap().len(), 2);
+    // A writer begins, goes on and ends.
+    fs::write(&path, "").unwrap();
+    assert_eq!(source.read().unwrap(), []);
+    assert_eq!(source.next_look(), Some(SECOND_LOOK));
+    fs::write(&path, tier("a", 1)).unwrap();
+    assert_eq!(source.read().unwrap(), []);
+    fs::write(&path, both.replace("order: 2", "order: 3")).unwrap();
+    assert_eq!(source.read().unwrap().len(), 1);
+    // What stays short was meant.
+    fs::write(&path, tier("a", 1)).unwrap();
+    assert_eq!(source.read().unwrap(), []);
+    assert_eq!(source.read().unwrap().len(), 1);
+    assert_ne!(source.next_look(), Some(SECOND_LOOK));
+}
+
+#[test]
+fn a_file_that_never_settles_is_read_at_last() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a.yaml");
+    fs::write(&path, format!("{}{}", tier("a", 1), "# more\n".repeat(100))).unwrap();
+    let mut source = DirSource::new(dir.path(), Options::default());
+    source.read().unwrap();
+    let mut looks = 0..;
+    let updates = looks.find_map(|look| {
+        assert!(look <= 2 * u32::from(PATIENCE), "never read");
+        fs::write(&path, format!("{}{}", tier("a", 2), "#".repeat(look as usize))).unwrap();
+        Some(source.read().unwrap()).filter(|updates| !updates.is_empty())
+    });
+    assert_eq!(updates.unwrap().len(), 1);
+    assert_eq!(looks.start, u32::from(PATIENCE) + 1);
+}
+
+#[test]
+fn a_renamed_file_that_is_shorter_does_not_wait() {
+    let dir = TempDir::new().unwrap();
+    let (path, new) = (dir.path().join("a.yaml"), dir.path().join(".a.yaml"));
+    fs::write(&path, format!("{}---\n{}", tier("a", 1), tier("b", 2))).unwrap();
+    let mut source = DirSource::new(dir.path(), Options::default());
+    source.read().unwrap();
+    fs::write(&new, tier("a", 1)).unwrap();
+    fs::rename(&new, &path).unwrap();
+    assert_eq!(keys(&source.read().unwrap()), [(r#"Tier("b")"#.to_owned(), false)]);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_waited_for() {
+    let parent = TempDir::new().unwrap();
+    let dir = parent.path().join("dir");
+    let watching = DirSource::new(&dir, Options::default()).watch(INTERVAL).unwrap();
+    let mut watched = Watched { watching, tiers: BTreeMap::new() };
+    assert!(matches!(watched.next(), Event::Status(SyncStatus::Resync)));
+    let Event::Unavailable(why) = watched.next() else { panic!("the directory cannot be there") };
+    assert!(why.starts_with(&format!("{}: No such file or directory", dir.display())), "{why}");
+    // Nothing is said, least of all that everything has been read.
+    let silence = watched.watching.events.recv_timeout(INTERVAL * 2);
+    assert!(matches!(silence, Err(RecvTimeoutError::Timeout)), "{silence:?}");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("a.yaml"), tier("a", 1)).unwrap();
+    while !matches!(watched.next(), Event::Status(SyncStatus::InSync)) {}
+    watched.until(&[("a", 1.0)]);
+}
+
+#[test]
+fn events_come_from_the_directory_that_is_there_now() {
+    let parent = TempDir::new().unwrap();
+    let (dir, other) = (parent.path().join("dir"), parent.path().join("other"));
+    for (path, order) in [(&dir, 1), (&other, 2)] {
+        fs::create_dir(path).unwrap();
+        fs::write(path.join("a.yaml"), tier("a", order)).unwrap();
+    }
+    // Whatever is noticed in time is noticed by events.
+    let interval = Duration::from_secs(3600);
+    let watching = DirSource::new(&dir, Options::default()).watch(interval).unwrap();
+    let mut watched = Watched { watching, tiers: BTreeMap::new() };
+    watched.until(&[("a", 1.0)]);
+    fs::rename(&dir, parent.path().join("away")).unwrap();
+    while !matches!(watched.next(), Event::Unavailable(_)) {}
+    fs::rename(&other, &dir).unwrap();
+    watched.until(&[("a", 2.0)]);
+    fs::write(dir.join("a.yaml"), tier("a", 3)).unwrap();
+    watched.until(&[("a", 3.0)]);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("sub")).unwrap();
+    for (number, name) in (1..).zip(["text.yaml", "huge.yaml", "link.yaml", "loop.yaml", "sub/deep.yaml"]) {
+        fs::write(at(name), tier(&format!("t{number}"), number)).unwrap();
+    }
+    let mut source = DirSource::new(dir.path(), Options::default());
+    assert_eq!(source.read().unwrap().len(), 5);
+    fs::write(at("text.yaml"), [0xff; 200]).unwrap();
+    // All of it is a hole; nothing is written.
+    fs::OpenOptions::new().write(true).open(at("huge.yaml")).unwrap().set_len((1 << 30) + 1).unwrap();
+    for (name, target) in [("link.yaml", "nowhere"), ("loop.yaml", "loop.yaml"), ("sub", "sub")] {
+        fs::rename(at(name), at(&format!(".{name}"))).unwrap();
+        symlink(target, at(name)).unwrap();
+    }
+    assert_eq!(source.read().unwrap(), []);
+    let looped = "cannot be read: Too many levels of symbolic links (os error 40)";
+    let expected = [
+        ("huge.yaml", "is larger than 1024 MiB"),
+        ("link.yaml", "is a link to nothing"),
+        ("loop.yaml", looped),
+        ("sub", looped),
+        ("text.yaml", "is not UTF-8 text"),
+    ];
+    assert_eq!(told(&source), expected.map(|(name, what)| format!("{}: {what}", at(name).display())));
+    let covers: Vec<Cover> = source.problems().map(|problem| problem.cover).collect();
+    assert_eq!(covers, [Cover::LastGood, Cover::LastGood, Cover::LastGood, Cover::Nothing, Cover::LastGood]);
+    // Looking again finds nothing new.
+    assert!(!source.rescan().unwrap().touched);
+    for name in ["text.yaml", "huge.yaml", "link.yaml", "loop.yaml"] {
+        fs::remove_file(at(name)).unwrap();
+    }
+    assert_eq!(source.read().unwrap().len(), 4);
+    fs::remove_file(at("sub")).unwrap();
+    fs::rename(at(".sub"), at("sub")).unwrap();
+    assert_eq!(source.read().unwrap(), []);
+    assert_eq!(told(&source), [""; 0]);
+}
+
+#[test]
+fn what_was_never_read_is_covered_by_nothing() {
+    let dir = TempDir::new().unwrap();
+    symlink("nowhere", dir.path().join("a.yaml")).unwrap();
+    symlink("nowhere", dir.path().join("README")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("b.json")).unwrap();
+    let mut source = DirSource::new(dir.path(), Options::default());
+    assert_eq!(source.read().unwrap(), []);
+    let problems: Vec<_> = source.problems().map(|problem| (problem.problem.what, problem.cover)).collect();
+    let expected = ["is a link to nothing", "is neither a file nor a directory"];
+    assert_eq!(problems, expected.map(|what| (what.to_owned(), Cover::Nothing)));
+}
+
+#[test]
+fn a_file_may_become_a_directory_and_a_file_again() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a.yaml");
+    fs::write(&path, tier("a", 1)).unwrap();
+    let mut source = DirSource::new(dir.path(), Options::default());
+    source.read().unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("b.yaml"), tier("a", 2)).unwrap();
+    assert_eq!(keys(&source.read().unwrap()), [(r#"Tier("a")"#.to_owned(), true)]);
+    fs::remove_dir_all(&path).unwrap();
+    fs::write(&path, tier("a", 2)).unwrap();
+    assert_eq!(source.read().unwrap(), []);
+    assert_eq!(told(&source), [""; 0]);
 }

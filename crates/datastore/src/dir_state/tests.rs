@@ -1,3 +1,5 @@
+mod history;
+
 use super::*;
 
 const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: a}}\n";
@@ -33,6 +35,13 @@ impl Directory {
     }
 }
 
+/// Whether nothing is left of what was.
+fn is_empty(state: &DirState) -> bool {
+    let DirState { files, objects, claims, contested, troubled, touched, options: _, labels: _ } = state;
+    let sets_are_empty = contested.is_empty() && troubled.is_empty() && touched.is_empty();
+    files.is_empty() && objects.is_empty() && claims.is_empty() && sets_are_empty
+}
+
 #[test]
 fn unchanged_files_and_values_make_no_updates() {
     let mut dir = Directory::default();
@@ -48,8 +57,8 @@ fn an_object_that_moves_between_files_does_not_vanish() {
     assert!(dir.change(&[("b.yaml", None), ("a.yaml", Some(NAMESPACE))]).is_empty());
     assert!(dir.change(&[("a.yaml", Some("")), ("c.yaml", Some(NAMESPACE))]).is_empty());
     assert!(dir.problems().is_empty());
-    assert!(dir.change(&[("c.yaml", None)]).iter().all(|update| update.starts_with('-')));
-    assert!(dir.state().objects.is_empty() && dir.state().claims.is_empty() && dir.state().troubled.is_empty());
+    assert!(dir.change(&[("a.yaml", None), ("c.yaml", None)]).iter().all(|update| update.starts_with('-')));
+    assert!(is_empty(dir.state()));
 }
 
 #[test]
@@ -108,10 +117,30 @@ fn of_two_objects_that_claim_a_key_the_first_counts() {
         )
     };
     let mut dir = Directory::default();
-    assert_eq!(dir.change(&[("b.yaml", Some(&pool("b", true)))]).len(), 1);
-    assert_eq!(dir.change(&[("a.yaml", Some(&pool("a", false)))]).len(), 1);
-    assert_eq!(dir.change(&[("b.yaml", None)]).len(), 0);
-    assert_eq!(dir.change(&[("a.yaml", None)]).len(), 1);
+    assert_eq!(dir.change(&[("1.yaml", Some(&pool("b", true)))]).len(), 1);
+    assert_eq!(dir.change(&[("2.yaml", Some(&pool("a", false)))]).len(), 1);
+    let text = "1.yaml:1:1: IPPool/b: stands for the same as IPPool/a, 2.yaml:1:1, which counts";
+    assert_eq!(dir.problems(), [(text.to_owned(), Cover::NotNeeded)]);
+    let severity = |dir: &mut Directory| dir.state().problems().map(|p| p.problem.severity).collect::<Vec<_>>();
+    assert_eq!(severity(&mut dir), [Severity::Error]);
+    // Nothing is lost if both say the same.
+    assert_eq!(dir.change(&[("1.yaml", Some(&pool("b", false)))]).len(), 0);
+    assert_eq!(severity(&mut dir), [Severity::Warning]);
+    assert_eq!(dir.change(&[("1.yaml", None)]).len(), 0);
+    assert!(dir.problems().is_empty());
+    assert_eq!(dir.change(&[("2.yaml", None)]).len(), 1);
+}
+
+#[test]
+fn what_can_be_read_counts_before_what_could_be_once() {
+    let mut dir = Directory::default();
+    dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]);
+    assert!(dir.change(&[("a.yaml", Some("{]"))]).is_empty());
+    assert_eq!(dir.change(&[("b.yaml", Some(&policy("p", "has(b)")))]).len(), 1);
+    let problems = dir.problems();
+    assert!(matches!(&problems[..], [(text, Cover::LastGood)] if text.starts_with("a.yaml:1:")), "{problems:?}");
+    assert_eq!(dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]).len(), 1);
+    assert!(dir.problems()[0].0.ends_with("is defined at a.yaml:1:1 already, which counts"), "{:?}", dir.problems());
 }
 
 #[test]

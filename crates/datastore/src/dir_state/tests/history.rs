@@ -1,0 +1,315 @@
+//! Random histories of a directory against a model, and against a directory that is read afresh.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+
+/// What a document says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Document {
+    /// Version `version` of an object.
+    Good { object: usize, version: usize },
+    /// An object that is not valid.
+    Bad { object: usize },
+    /// Something invalid without a name.
+    Nameless,
+    /// No document at all.
+    Garbage,
+}
+
+use Document::{Bad, Garbage, Good, Nameless};
+
+const POLICY: usize = 0;
+const OBJECTS: usize = 6;
+const VERSIONS: usize = 2;
+
+/// The object's manifest. Three are pools, two of which claim one key; the third changes its own.
+fn manifest(object: usize, version: usize) -> String {
+    let pool = |name: &str, cidr: &str| {
+        format!(
+            "{{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {{name: {name}}}, spec: {{cidr: {cidr}, \
+             natOutgoing: {}}}}}",
+            version == 1
+        )
+    };
+    match object {
+        POLICY => policy("p", ["has(a)", "has(b)"][version]),
+        1 => pool("x", "10.0.0.0/16"),
+        2 => pool("y", "10.0.0.0/16"),
+        3 => pool("z", ["10.0.0.0/16", "10.1.0.0/16"][version]),
+        4 => format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: shop, labels: {{v: v{version}}}}}}}"),
+        // A warning in each version.
+        _ => format!(
+            "{{apiVersion: projectcalico.org/v3, kind: Tier, metadata: {{name: t, oops: 1}}, spec: {{order: {version}}}}}"
+        ),
+    }
+}
+
+impl Document {
+    fn text(self) -> String {
+        match self {
+            Good { object, version } => manifest(object, version),
+            Bad { object: POLICY } => policy("p", "has(a)").replace("Ingress", "Sideways"),
+            Bad { object } => manifest(object, 0).replace("metadata: {", "metadata: {labels: 1, "),
+            Nameless => "{apiVersion: v1, kind: Namespace, metadata: {}}".to_owned(),
+            Garbage => "{]".to_owned(),
+        }
+    }
+
+    fn object(self) -> Option<usize> {
+        match self {
+            Good { object, .. } | Bad { object } => Some(object),
+            Nameless | Garbage => None,
+        }
+    }
+}
+
+/// What becomes of a file.
+#[derive(Clone, Debug)]
+enum Edit {
+    Write(usize, Vec<Document>),
+    Remove(usize),
+    Deny(usize),
+    /// A document moves from the first file to the second.
+    Move(usize, usize, Index),
+}
+
+const FILES: usize = 4;
+
+fn path(file: usize) -> String {
+    format!("{file}.yaml")
+}
+
+/// What a file holds; `None` if it cannot be read.
+type Contents = Option<Vec<Document>>;
+
+/// The rules of [`DirState`] as its documentation gives them, without thought of speed or change.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    files: BTreeMap<usize, Contents>,
+    /// What files that cannot be read completely defined before.
+    stale: BTreeMap<usize, BTreeMap<usize, Document>>,
+    last_good: BTreeMap<usize, Document>,
+    denied: BTreeSet<usize>,
+}
+
+impl Model {
+    /// The first definition of each object in a file, readable or stale.
+    fn defined(&self, file: usize) -> BTreeMap<usize, Document> {
+        let mut defined = self.stale.get(&file).cloned().unwrap_or_default();
+        for document in self.files.get(&file).into_iter().flatten().flatten().rev() {
+            defined.extend(document.object().map(|object| (object, *document)));
+        }
+        defined
+    }
+
+    fn set(&mut self, file: usize, contents: Option<Contents>) {
+        let mut before = self.defined(file);
+        self.stale.remove(&file);
+        let Some(contents) = contents else {
+            self.files.remove(&file);
+            return;
+        };
+        let documents = contents.as_deref();
+        if documents.is_none_or(|all| all.iter().any(|document| document.object().is_none())) {
+            before.retain(|object, _| documents.is_none_or(|all| all.iter().all(|d| d.object() != Some(*object))));
+            self.stale.insert(file, before);
+        }
+        self.files.insert(file, contents);
+    }
+
+    /// What counts for an object: what is readable before what is not, then the first file.
+    fn definition(&self, object: usize) -> Option<Document> {
+        let stale = |file: &usize| self.stale.get(file).is_some_and(|stale| stale.contains_key(&object));
+        let files = || (0..FILES).filter_map(|file| Some((file, *self.defined(file).get(&object)?)));
+        files().find(|(file, _)| !stale(file)).or_else(|| files().next()).map(|(_, document)| document)
+    }
+
+    fn settle(&mut self) {
+        for object in 0..OBJECTS {
+            match self.definition(object) {
+                None => {
+                    self.last_good.remove(&object);
+                    self.denied.remove(&object);
+                }
+                Some(good @ Good { .. }) => {
+                    self.last_good.insert(object, good);
+                }
+                Some(_) if object == POLICY => {
+                    self.denied.insert(object);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// What is in force: the objects' last good versions, and denials of what was never good.
+    fn snapshot(&self) -> Vec<Update> {
+        let mut state = DirState::new(Options::default());
+        for object in 0..OBJECTS {
+            let denied = self.denied.contains(&object).then_some(Bad { object });
+            if let Some(document) = self.last_good.get(&object).copied().or(denied) {
+                state.stage_file(path(object).as_ref(), Some(FileContent::Text(&document.text())));
+            }
+        }
+        state.settle();
+        state.snapshot()
+    }
+}
+
+fn stage(state: &mut DirState, file: usize, contents: Option<&Contents>) {
+    let text = contents.and_then(Option::as_ref).map(|documents| {
+        let texts: Vec<String> = documents.iter().map(|document| document.text()).collect();
+        texts.join("\n---\n")
+    });
+    let content = match (contents, &text) {
+        (None, _) => None,
+        (Some(_), Some(text)) => Some(FileContent::Text(text)),
+        (Some(_), None) => Some(FileContent::Unreadable("denied")),
+    };
+    state.stage_file(path(file).as_ref(), content);
+}
+
+impl Edit {
+    /// The files that change, and what they hold then.
+    fn contents(&self, files: &BTreeMap<usize, Contents>) -> Vec<(usize, Option<Contents>)> {
+        match self {
+            Self::Write(file, documents) => vec![(*file, Some(Some(documents.clone())))],
+            Self::Remove(file) => vec![(*file, None)],
+            Self::Deny(file) => vec![(*file, Some(None))],
+            Self::Move(from, to, which) => {
+                let documents = |file: &usize| files.get(file).cloned().flatten().unwrap_or_default();
+                let (mut source, mut target) = (documents(from), documents(to));
+                if from == to || source.is_empty() {
+                    return Vec::new();
+                }
+                target.push(source.remove(which.index(source.len())));
+                vec![(*from, Some(Some(source))), (*to, Some(Some(target)))]
+            }
+        }
+    }
+}
+
+fn good() -> impl Strategy<Value = Document> {
+    (0..OBJECTS, 0..VERSIONS).prop_map(|(object, version)| Good { object, version })
+}
+
+fn document() -> impl Strategy<Value = Document> {
+    prop_oneof![
+        8 => good(),
+        2 => (0..OBJECTS).prop_map(|object| Bad { object }),
+        1 => Just(Bad { object: POLICY }),
+        1 => Just(Nameless),
+        1 => Just(Garbage),
+    ]
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let documents = prop::collection::vec(document(), 0..4);
+    prop_oneof![
+        6 => (0..FILES, documents).prop_map(|(file, documents)| Edit::Write(file, documents)),
+        2 => (0..FILES).prop_map(Edit::Remove),
+        1 => (0..FILES).prop_map(Edit::Deny),
+        3 => (0..FILES, 0..FILES, any::<Index>()).prop_map(|(from, to, which)| Edit::Move(from, to, which)),
+    ]
+}
+
+/// Applies updates to what a consumer knows; none may change nothing.
+fn take(updates: Vec<Update>, known: &mut BTreeMap<Key, Value>) {
+    for Update { key, value } in updates {
+        let shown = format!("{key:?}");
+        let old = match value.clone() {
+            Some(value) => known.insert(key, value),
+            None => known.remove(&key),
+        };
+        assert_ne!(old, value, "an update of {shown} that changes nothing");
+    }
+}
+
+fn snapshot_of(known: BTreeMap<Key, Value>) -> Vec<Update> {
+    known.into_iter().map(|(key, value)| Update::set(key, value)).collect()
+}
+
+/// The problems as far as they do not depend on what was before: what covers for them does, and so does which objects
+/// contend for a key.
+fn timeless(state: &DirState) -> Vec<FileProblem> {
+    let timeless = state.problems().filter(|problem| !problem.problem.what.starts_with("stands for the same as"));
+    timeless.map(|problem| FileProblem { cover: Cover::NotNeeded, ..problem }).collect()
+}
+
+fn read_afresh(files: &BTreeMap<usize, Contents>) -> DirState {
+    let mut fresh = DirState::new(Options::default());
+    for (file, contents) in files {
+        stage(&mut fresh, *file, Some(contents));
+    }
+    fresh.settle();
+    fresh
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+
+    #[test]
+    fn any_history_ends_as_the_model_and_a_fresh_reading_say(
+        batches in prop::collection::vec(prop::collection::vec(edit(), 1..4), 1..10),
+        last in prop::collection::vec(prop::option::of(prop::collection::vec(good(), 0..4)), FILES),
+    ) {
+        let mut model = Model::default();
+        let mut state = DirState::new(Options::default());
+        let mut known = BTreeMap::new();
+        for batch in &batches {
+            for edit in batch {
+                for (file, contents) in edit.contents(&model.files) {
+                    stage(&mut state, file, contents.as_ref());
+                    model.set(file, contents);
+                }
+            }
+            model.settle();
+            take(state.settle(), &mut known);
+            prop_assert_eq!(state.snapshot(), model.snapshot());
+            prop_assert_eq!(state.snapshot(), snapshot_of(known.clone()));
+            prop_assert_eq!(timeless(&state), timeless(&read_afresh(&model.files)));
+        }
+        // Once everything is good, nothing is left of what was before.
+        let mut files = BTreeMap::new();
+        for (file, documents) in last.into_iter().enumerate() {
+            let contents = documents.map(Some);
+            stage(&mut state, file, contents.as_ref());
+            files.extend(contents.map(|contents| (file, contents)));
+        }
+        take(state.settle(), &mut known);
+        let fresh = read_afresh(&files);
+        prop_assert_eq!(state.snapshot(), fresh.snapshot());
+        prop_assert_eq!(state.snapshot(), snapshot_of(known.clone()));
+        prop_assert_eq!(state.problems().collect::<Vec<_>>(), fresh.problems().collect::<Vec<_>>());
+        for file in 0..FILES {
+            stage(&mut state, file, None);
+        }
+        take(state.settle(), &mut known);
+        prop_assert!(known.is_empty() && is_empty(&state));
+    }
+}
+
+/// The documents are what the model takes them for.
+#[test]
+fn documents_are_good_or_bad_as_meant() {
+    let read = |document: Document| {
+        let mut state = DirState::new(Options::default());
+        let updates = state.set_file("0.yaml".as_ref(), Some(FileContent::Text(&document.text())));
+        (updates.len(), state.problems().map(|problem| problem.cover).collect::<Vec<_>>())
+    };
+    for object in 0..OBJECTS {
+        for version in 0..VERSIONS {
+            let (updates, covers) = read(Good { object, version });
+            assert!(updates > 0 && covers.iter().all(|cover| *cover == Cover::NotNeeded), "{object} {version}");
+            assert_ne!(manifest(object, version), manifest(object, 1 - version));
+        }
+        let (updates, covers) = read(Bad { object });
+        let cover = if object == POLICY { Cover::Denied } else { Cover::Nothing };
+        assert!(covers.contains(&cover) && (updates > 0) == (object == POLICY), "{object}: {covers:?}");
+    }
+    for document in [Nameless, Garbage] {
+        assert_eq!(read(document), (0, vec![Cover::Nothing]));
+    }
+}
