@@ -1,0 +1,213 @@
+//! What the demo takes from the manifests: the pods, which files hold policies, and the change to make.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use tortie_model::{Key, LabelInterner, NamedProtocol, Protocol, Value, WorkloadEndpoint};
+use tortie_resources::manifest::{self, Format, Kind, Options, Outcome, Resource};
+
+use crate::cli::Failure;
+
+/// The node that the demo builds.
+pub(super) const NODE: &str = "demo-node";
+
+/// The change that is made while the agent runs: file, old text, new text.
+const EDIT: (&str, &str, &str) = ("policy-db.yaml", "role == 'api'", "role in {'api', 'web'}");
+
+/// A pod of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pod {
+    /// Its namespace and name.
+    pub(super) name: String,
+    /// The node's side of its interface.
+    pub(super) interface: String,
+    /// Its addresses, IPv4 first.
+    pub(super) addresses: Vec<IpAddr>,
+    /// What it serves.
+    pub(super) ports: Vec<Port>,
+}
+
+/// A port that a pod serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Port {
+    /// Its name.
+    pub(super) name: String,
+    /// Its number.
+    pub(super) number: u16,
+    /// Its protocol.
+    pub(super) transport: Transport,
+}
+
+/// The protocols that the demo speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Transport {
+    /// As in `80/tcp`.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// A manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    /// Its name in the directory.
+    pub(super) name: String,
+    /// Its text.
+    pub(super) text: String,
+}
+
+/// A change of one manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Edit {
+    /// The manifest as it will be.
+    pub(super) file: File,
+    /// The line that goes.
+    pub(super) old_line: String,
+    /// The line that comes.
+    pub(super) new_line: String,
+}
+
+/// A directory of manifests, as the demo uses it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Manifests {
+    /// The pods of [`NODE`], in the order of the files.
+    pub(super) pods: Vec<Pod>,
+    /// The files without policies.
+    pub(super) cluster: Vec<File>,
+    /// The files with policies.
+    pub(super) policies: Vec<File>,
+    /// The change to make, if the directory has the file and the text for it.
+    pub(super) edit: Option<Edit>,
+    /// What is wrong with the manifests, a line each.
+    pub(super) problems: Vec<String>,
+}
+
+impl Manifests {
+    /// Reads the manifests in `directory`, not in folders below it.
+    pub(super) fn read(directory: &Path) -> Result<Self, Failure> {
+        let shown = directory.display();
+        let failed = |error| Failure::io(format!("{shown} (see --manifests)"))(error);
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.is_file() && format_of(&path).is_some() {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        let mut manifests = Self::default();
+        let mut labels = LabelInterner::new();
+        for path in &paths {
+            manifests.add(path, &mut labels)?;
+        }
+        if manifests.pods.is_empty() {
+            return Err(Failure::Failed(format!("{shown} has no pod with an address and `nodeName: {NODE}`")));
+        }
+        manifests.edit = manifests.policies.iter().find_map(planned_edit);
+        Ok(manifests)
+    }
+
+    fn add(&mut self, path: &PathBuf, labels: &mut LabelInterner) -> Result<(), Failure> {
+        let text = fs::read_to_string(path).map_err(Failure::io(path.display().to_string()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let format = format_of(path).unwrap_or(Format::Yaml);
+        let read = manifest::read(&text, format, &Options::default(), labels);
+        self.problems.extend(read.unreadable.iter().map(|error| format!("{name}:{}: {}", error.position, error.what)));
+        let (mut policies, mut others) = (0, 0);
+        for resource in &read.resources {
+            self.problems.extend(
+                resource
+                    .problems
+                    .iter()
+                    .map(|problem| format!("{name}:{}: {}: {problem}", problem.position, resource.subject)),
+            );
+            if is_policy(resource) {
+                policies += 1;
+            } else {
+                others += 1;
+            }
+            if let Outcome::Valid(contributions) = &resource.outcome {
+                self.pods.extend(contributions.iter().filter_map(pod));
+            }
+        }
+        match (policies, others) {
+            (0, _) => self.cluster.push(File { name, text }),
+            (_, 0) => self.policies.push(File { name, text }),
+            (_, _) => {
+                return Err(Failure::Failed(format!(
+                    "{name} holds policies and other things: the demo needs them in files of their own"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn format_of(path: &Path) -> Option<Format> {
+    match path.extension()?.to_str()? {
+        "yaml" | "yml" => Some(Format::Yaml),
+        "json" => Some(Format::Json),
+        _ => None,
+    }
+}
+
+fn is_policy(resource: &Resource) -> bool {
+    resource.id.as_ref().is_some_and(|id| {
+        matches!(id.kind, Kind::NetworkPolicy | Kind::GlobalNetworkPolicy | Kind::KubernetesNetworkPolicy | Kind::Tier)
+    })
+}
+
+fn pod((key, value): &(Key, Value)) -> Option<Pod> {
+    let (Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint)) = (key, value) else { return None };
+    if key.host() != NODE {
+        return None;
+    }
+    Some(Pod {
+        name: key.workload().to_owned(),
+        interface: endpoint.iface.as_ref()?.as_str().to_owned(),
+        addresses: endpoint.nets().map(|net| net.address()).collect(),
+        ports: ports(endpoint),
+    })
+}
+
+fn ports(endpoint: &WorkloadEndpoint) -> Vec<Port> {
+    let transport = |protocol| match protocol {
+        Protocol::Named(NamedProtocol::Tcp) => Some(Transport::Tcp),
+        Protocol::Named(NamedProtocol::Udp) => Some(Transport::Udp),
+        _ => None,
+    };
+    let port = |port: &tortie_model::EndpointPort| {
+        Some(Port { name: port.name.to_string(), number: port.port, transport: transport(port.protocol)? })
+    };
+    endpoint.ports.iter().filter_map(port).collect()
+}
+
+fn planned_edit(file: &File) -> Option<Edit> {
+    let (name, old, new) = EDIT;
+    // A comment may quote the text; the line that counts is not one.
+    let old_line = file.text.lines().find(|line| line.contains(old) && !line.trim_start().starts_with('#'))?;
+    if file.name != name {
+        return None;
+    }
+    let new_line = old_line.replace(old, new);
+    let text = file.text.lines().map(|line| if line == old_line { &new_line } else { line }).flat_map(|l| [l, "\n"]);
+    Some(Edit {
+        file: File { name: file.name.clone(), text: text.collect() },
+        old_line: old_line.trim().to_owned(),
+        new_line: new_line.trim().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Who can talk to whom, as a table.
+
+use std::fmt::Write;
+
+use tortie_model::Family;
+
+/// What became of an attempt to talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The right pod answered.
+    Answered,
+    /// Nobody answered.
+    Silent,
+    /// It was refused: by a reset, or an ICMP error.
+    Refused,
+}
+
+/// What became of the attempts over both families; `None` where one of the two pods has no address of the family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cell {
+    /// Over IPv4.
+    pub(super) v4: Option<Reach>,
+    /// Over IPv6.
+    pub(super) v6: Option<Reach>,
+}
+
+impl Cell {
+    /// The attempt over one family.
+    pub(super) fn of(&mut self, family: Family) -> &mut Option<Reach> {
+        match family {
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
+        }
+    }
+
+    fn text(self) -> String {
+        let symbol = |reach, answered| match reach {
+            None => ' ',
+            Some(Reach::Answered) => answered,
+            Some(Reach::Silent) => '-',
+            Some(Reach::Refused) => 'x',
+        };
+        format!("{} {}", symbol(self.v4, '4'), symbol(self.v6, '6'))
+    }
+
+    fn attempts(self) -> impl Iterator<Item = Reach> {
+        [self.v4, self.v6].into_iter().flatten()
+    }
+}
+
+/// A served port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Column {
+    /// The pod that serves it.
+    pub(super) pod: String,
+    /// Number and protocol.
+    pub(super) port: String,
+}
+
+/// What became of the attempts from each pod to each served port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Matrix {
+    /// The pods that try, each with a cell per column; `None` for its own ports.
+    pub(super) rows: Vec<(String, Vec<Option<Cell>>)>,
+    /// The ports that are tried.
+    pub(super) columns: Vec<Column>,
+}
+
+/// What the symbols mean.
+const LEGEND: &str = "4 answers over IPv4   6 answers over IPv6   - no answer";
+const REFUSED: &str = "   x refused";
+const CHANGED: &str = "   [ ] changed";
+
+/// Escape sequences of a terminal, or nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Colors {
+    /// Plain text.
+    Off,
+    /// Green for what is open, red for what is not.
+    On,
+}
+
+impl Colors {
+    /// `text` in bold.
+    pub(super) fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        match self {
+            Self::Off => text.to_owned(),
+            Self::On => format!("\x1b[{code}m{text}\x1b[0m"),
+        }
+    }
+}
+
+impl Matrix {
+    /// The table and its legend. Cells that differ from those of `before` are in brackets.
+    pub(super) fn render(&self, before: Option<&Self>, colors: Colors) -> String {
+        let first = self.rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max("from \\ to".len());
+        let widths: Vec<usize> =
+            self.columns.iter().map(|c| (1 + c.pod.len().max(c.port.len())).max("[4 6]".len())).collect();
+        let mut text = String::new();
+        let mut line = |head: &str, cells: Vec<String>, shown: Option<Vec<String>>| {
+            let mut line = format!("   {head:<first$}");
+            for (at, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+                let shown = shown.as_ref().and_then(|shown| shown.get(at)).unwrap_or(cell);
+                let _ = write!(line, "  {shown}{}", " ".repeat(width.saturating_sub(cell.len())));
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        };
+        line("from \\ to", self.columns.iter().map(|column| format!(" {}", column.pod)).collect(), None);
+        line("", self.columns.iter().map(|column| format!(" {}", column.port)).collect(), None);
+        for (row, (name, cells)) in self.rows.iter().enumerate() {
+            let texts: Vec<(String, String)> = cells
+                .iter()
+                .enumerate()
+                .map(|(column, cell)| cell_text(*cell, before.and_then(|before| before.cell(row, column)), colors))
+                .collect();
+            let (plain, shown) = texts.into_iter().unzip();
+            line(name, plain, Some(shown));
+        }
+        text.push_str("\n   ");
+        text.push_str(LEGEND);
+        if self.rows.iter().flat_map(|(_, cells)| cells).flatten().any(|c| c.attempts().any(|r| r == Reach::Refused)) {
+            text.push_str(REFUSED);
+        }
+        if before.is_some_and(|before| before != self) {
+            text.push_str(CHANGED);
+        }
+        text.push('\n');
+        text
+    }
+
+    /// The cells that differ from those of `before`, a line each: who, whom, and what now.
+    pub(super) fn changes(&self, before: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        for (row, (name, cells)) in self.rows.iter().enumerate() {
+            for (column, (cell, target)) in cells.iter().zip(&self.columns).enumerate() {
+                if let (Some(now), Some(then)) = (cell, before.cell(row, column))
+                    && *now != then
+                {
+                    changes.push(format!("{name} -> {} {}: {}", target.pod, target.port, difference(then, *now)));
+                }
+            }
+        }
+        changes
+    }
+
+    fn cell(&self, row: usize, column: usize) -> Option<Cell> {
+        *self.rows.get(row)?.1.get(column)?
+    }
+}
+
+/// A cell as plain text, for its width, and as it is shown.
+fn cell_text(cell: Option<Cell>, before: Option<Cell>, colors: Colors) -> (String, String) {
+    let Some(cell) = cell else { return (" self".into(), colors.paint("2", " self")) };
+    let (left, right) = if before.is_some_and(|before| before != cell) { ('[', ']') } else { (' ', ' ') };
+    let text = cell.text();
+    let code = if cell.attempts().any(|reach| reach == Reach::Answered) { "32" } else { "31" };
+    (format!("{left}{text}{right}"), format!("{left}{}{right}", colors.paint(code, &text)))
+}
+
+fn difference(then: Cell, now: Cell) -> String {
+    let word = |reach| match reach {
+        Reach::Answered => "open",
+        Reach::Silent => "dropped",
+        Reach::Refused => "refused",
+    };
+    let words: Vec<String> = [("IPv4", then.v4, now.v4), ("IPv6", then.v6, now.v6)]
+        .into_iter()
+        .filter(|(_, then, now)| then != now)
+        .filter_map(|(family, _, now)| Some(format!("{} over {family}", word(now?))))
+        .collect();
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests;
