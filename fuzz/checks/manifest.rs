@@ -12,7 +12,8 @@ pub(crate) fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(text);
     let format = if first & 1 == 0 { Format::Yaml } else { Format::Json };
     let manifest = manifest::read(&text, format, &Options::default(), &mut LabelInterner::new());
-    let lines = text.split('\n').count() + 1;
+    // In YAML, a carriage return alone ends a line too.
+    let lines = text.split(['\n', '\r']).count() + 1;
     for error in &manifest.unreadable {
         assert!(error.position.line as usize <= lines, "{error}");
     }

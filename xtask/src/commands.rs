@@ -75,10 +75,10 @@ pub(crate) fn fuzz_smoke(args: &[String]) -> Result<(), String> {
         let corpus = root().join("fuzz/regressions").join(target);
         let limit = format!("-max_total_time={seconds}");
         let mut fuzz = cargo(&["run", "--quiet", manifest, "--locked", "--bin", target, "--", &limit, "-verbosity=0"]);
-        // What the fuzzer finds goes into the first directory.
+        // What the fuzzer finds, and what fails, is left here.
         let found = std::env::temp_dir().join(format!("tortie-fuzz-{target}-{}", std::process::id()));
         std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
-        fuzz.arg(&found);
+        fuzz.arg(format!("-artifact_prefix={}/", found.display())).arg(&found);
         if corpus.is_dir() {
             fuzz.arg(corpus);
         }

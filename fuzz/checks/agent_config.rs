@@ -1,0 +1,72 @@
+//! Any configuration is taken or refused with a reason, and the values that won give the same configuration again.
+
+use tortie_agent::config::{Notice, Raw, Resolved, Sources, from_environment, from_file_text};
+use tortie_model::desired::ConfigSource;
+
+/// Parameters whose values have a structure of their own.
+const STRUCTURED: [&str; 16] = [
+    "ChainInsertMode",
+    "DeviceRouteProtocol",
+    "DeviceRouteSourceAddressIPv6",
+    "FailsafeInboundHostPorts",
+    "HealthHost",
+    "HealthTimeoutOverrides",
+    "InterfaceExclude",
+    "InterfacePrefix",
+    "IptablesLockProbeIntervalMillis",
+    "IptablesMarkMask",
+    "IptablesNATOutgoingInterfaceFilter",
+    "IptablesRefreshInterval",
+    "LogActionRateLimit",
+    "MaxIpsetSize",
+    "NATOutgoingAddress",
+    "NATPortRange",
+];
+
+/// The first byte chooses a structured parameter, of which the rest is the value, or none: the rest is a file.
+pub(crate) fn check(data: &[u8]) {
+    let (&first, rest) = data.split_first().unwrap_or((&u8::MAX, &[]));
+    let text = String::from_utf8_lossy(rest);
+    let raw = match STRUCTURED.get(usize::from(first)) {
+        Some(name) => Raw::from([((*name).to_owned(), text.into_owned())]),
+        None => match from_file_text(&text) {
+            Ok(raw) => raw,
+            Err(why) => return assert!(!why.is_empty()),
+        },
+    };
+    let as_variables = from_environment(raw.iter().map(|(name, value)| (format!("FELIX_{name}"), value.clone())));
+    let from_environment = resolve(as_variables.clone(), ConfigSource::Environment);
+    let from_file = resolve(raw.clone(), ConfigSource::ConfigFile);
+    // In files, names that differ in case only are different ones, of which the last counts.
+    if let (Ok(file), Ok(environment)) = (&from_file, &from_environment)
+        && as_variables.len() == raw.len()
+    {
+        assert_eq!(shown(file), shown(environment));
+    }
+    // What only the node itself may set is not taken from elsewhere, so that less can be wrong.
+    let from_datastore = resolve(raw, ConfigSource::DatastoreGlobal);
+    assert!(from_datastore.is_ok() || from_file.is_err());
+
+    if let Ok(resolved) = from_file {
+        for notice in &resolved.notices {
+            if let Notice::Bad { why, .. } = notice {
+                assert!(!why.is_empty());
+            }
+            assert!(!notice.to_string().is_empty());
+        }
+        let again = resolve(resolved.raw.clone(), ConfigSource::ConfigFile).expect("the values that won are no worse");
+        assert_eq!(shown(&again), shown(&resolved));
+        assert_eq!(again.effective(), resolved.effective());
+    }
+}
+
+fn resolve(raw: Raw, source: ConfigSource) -> Result<Resolved, String> {
+    let mut sources = Sources::default();
+    sources.set(source, raw);
+    sources.resolve().map_err(|error| error.to_string())
+}
+
+/// The configuration has patterns, which cannot be compared otherwise.
+fn shown(resolved: &Resolved) -> String {
+    format!("{:?}", resolved.config)
+}

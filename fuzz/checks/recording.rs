@@ -1,0 +1,27 @@
+//! Any line of a recording is read or refused with a reason, and what it says can be said again.
+
+use tortie_datastore::recording::{Line, read_line};
+use tortie_model::LabelInterner;
+use tortie_resources::path::{self, Parsed};
+
+pub(crate) fn check(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut labels = LabelInterner::new();
+    for line in text.lines() {
+        let read = read_line(line, &mut labels);
+        match &read {
+            Ok(Line::Update(update)) => {
+                let written = path::to_path(&update.key).expect("a key that identifies an object");
+                assert_eq!(path::parse(&written), Some(Parsed::Key(update.key.clone())));
+            }
+            Ok(Line::Invalid(error)) => {
+                assert!(!error.reason.is_empty());
+                assert!(error.deletion().value.is_none());
+            }
+            Ok(Line::Nothing | Line::Status(_) | Line::Flush) => {}
+            Err(error) => assert!(!error.to_string().contains('\n')),
+        }
+        // Neither what was read before nor blanks around a line change what it says.
+        assert_eq!(read_line(&format!("\t{line} "), &mut LabelInterner::new()).ok(), read.ok());
+    }
+}
