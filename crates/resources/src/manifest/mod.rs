@@ -81,16 +81,14 @@ pub struct Manifest {
 #[must_use]
 pub fn read(text: &str, format: Format, options: &Options, labels: &mut LabelInterner) -> Manifest {
     let mut manifest = Manifest::default();
-    let documents = match format {
-        Format::Yaml => parse_yaml(text),
-        Format::Json if text.trim().is_empty() => Vec::new(),
-        Format::Json => vec![parse_json(text)],
+    let mut take = |document: Result<Node<'_>, SyntaxError>| match document {
+        Ok(node) => read_document(&node, options, labels, &mut manifest),
+        Err(error) => manifest.unreadable.push(error),
     };
-    for document in documents {
-        match document {
-            Ok(node) => read_document(&node, options, labels, &mut manifest),
-            Err(error) => manifest.unreadable.push(error),
-        }
+    match format {
+        Format::Yaml => parse_yaml(text).for_each(take),
+        Format::Json if text.trim().is_empty() => {}
+        Format::Json => take(parse_json(text)),
     }
     manifest
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput, Tag};
 
 use super::{Content, Entry, Node, Position, SyntaxError};
 
@@ -12,29 +12,54 @@ const MAX_DEPTH: usize = 128;
 /// How many nodes aliases may add to one document, so that no small input can become a huge tree.
 const MAX_ALIASED_NODES: usize = 10_000;
 
-/// Reads every document of a text. One that cannot be read does not keep those after it from being read; empty ones are
-/// left out.
-pub(crate) fn parse(text: &str) -> Vec<Result<Node<'_>, SyntaxError>> {
+/// Reads every document of a text, one at a time. One that cannot be read does not keep those after it from being read;
+/// empty ones are left out.
+pub(crate) fn parse(text: &str) -> impl Iterator<Item = Result<Node<'_>, SyntaxError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), aliased: 0 };
-    let mut documents = Vec::new();
-    loop {
-        match reader.document() {
-            Ok(None) => return documents,
-            Ok(Some(Node { content: Content::Null, .. })) => {}
-            Ok(Some(node)) => documents.push(Ok(node)),
-            Err(error) => {
-                documents.push(Err(error));
-                match reader.parser.proceed_next_document() {
-                    Ok(true) => {}
-                    Ok(false) => return documents,
-                    Err(error) => {
-                        documents.push(Err(syntax_error(&error)));
-                        return documents;
-                    }
+    Documents {
+        reader: Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), aliased: 0 },
+        state: State::Reading,
+    }
+}
+
+struct Documents<'t> {
+    reader: Reader<'t>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Reading,
+    /// The last document could not be read.
+    Failed,
+    Ended,
+}
+
+impl<'t> Iterator for Documents<'t> {
+    type Item = Result<Node<'t>, SyntaxError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.state == State::Failed {
+            match self.reader.parser.proceed_next_document() {
+                Ok(more) => self.state = if more { State::Reading } else { State::Ended },
+                Err(error) => {
+                    self.state = State::Ended;
+                    return Some(Err(syntax_error(&error)));
                 }
             }
         }
+        while self.state == State::Reading {
+            match self.reader.document() {
+                Ok(None) => self.state = State::Ended,
+                Ok(Some(Node { content: Content::Null, .. })) => {}
+                Ok(Some(node)) => return Some(Ok(node)),
+                Err(error) => {
+                    self.state = State::Failed;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
     }
 }
 
@@ -44,23 +69,26 @@ struct Reader<'t> {
     aliased: usize,
 }
 
-fn position(span: &Span) -> Position {
+fn position(marker: &Marker) -> Position {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    Position { line: number(span.start.line()), column: number(span.start.col()).saturating_add(1) }
+    Position { line: number(marker.line()), column: number(marker.col()).saturating_add(1) }
 }
 
 fn syntax_error(error: &ScanError) -> SyntaxError {
-    let marker = *error.marker();
-    SyntaxError { position: position(&Span::new(marker, marker)), what: error.info() }
+    SyntaxError { position: position(error.marker()), what: error.info() }
 }
 
-fn fail<T>(span: &Span, what: &str) -> Result<T, SyntaxError> {
-    Err(SyntaxError { position: position(span), what: what.into() })
+fn fail<T>(position: Position, what: &str) -> Result<T, SyntaxError> {
+    Err(SyntaxError { position, what: what.into() })
 }
 
 impl<'t> Reader<'t> {
-    fn next(&mut self) -> Result<Option<(Event<'t>, Span)>, SyntaxError> {
-        self.parser.next_event().transpose().map_err(|error| syntax_error(&error))
+    fn next(&mut self) -> Result<Option<(Event<'t>, Position)>, SyntaxError> {
+        match self.parser.next_event() {
+            Some(Ok((event, span))) => Ok(Some((event, position(&span.start)))),
+            Some(Err(error)) => Err(syntax_error(&error)),
+            None => Ok(None),
+        }
     }
 
     fn document(&mut self) -> Result<Option<Node<'t>>, SyntaxError> {
@@ -72,80 +100,80 @@ impl<'t> Reader<'t> {
                 None | Some((Event::StreamEnd, _)) => return Ok(None),
                 Some((Event::DocumentEnd, _)) if root.is_some() => return Ok(root),
                 Some((Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd, _)) => {}
-                Some((event, span)) => root = self.node(event, &span, 0)?,
+                Some((event, position)) => root = self.node(event, position, 0)?,
             }
         }
     }
 
     /// The node that begins with `event`; `None` for an event that is no node.
-    fn node(&mut self, event: Event<'t>, span: &Span, depth: usize) -> Result<Option<Node<'t>>, SyntaxError> {
+    fn node(&mut self, event: Event<'t>, position: Position, depth: usize) -> Result<Option<Node<'t>>, SyntaxError> {
         if depth > MAX_DEPTH {
-            return fail(span, "nested too deep");
+            return fail(position, "nested too deep");
         }
         let (content, anchor) = match event {
-            Event::Scalar(text, style, anchor, tag) => (scalar(text, style, tag.as_deref(), span)?, anchor),
+            Event::Scalar(text, style, anchor, tag) => (scalar(text, style, tag.as_deref(), position)?, anchor),
             Event::SequenceStart(_, anchor, tag) => {
-                no_tag(tag.as_deref(), "seq", span)?;
+                no_tag(tag.as_deref(), "seq", position)?;
                 (Content::List(self.list(depth)?), anchor)
             }
             Event::MappingStart(_, anchor, tag) => {
-                no_tag(tag.as_deref(), "map", span)?;
+                no_tag(tag.as_deref(), "map", position)?;
                 (Content::Map(self.map(depth)?), anchor)
             }
-            Event::Alias(id) => return self.alias(id, span).map(Some),
-            Event::UnresolvedAlias(_) => return fail(span, "an alias refers to nothing"),
+            Event::Alias(id) => return self.alias(id, position).map(Some),
+            Event::UnresolvedAlias(_) => return fail(position, "an alias refers to nothing"),
             _ => return Ok(None),
         };
-        let node = Node { position: position(span), content };
+        let node = Node { position, content };
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
         }
         Ok(Some(node))
     }
 
-    fn alias(&mut self, id: usize, span: &Span) -> Result<Node<'t>, SyntaxError> {
+    fn alias(&mut self, id: usize, position: Position) -> Result<Node<'t>, SyntaxError> {
         let Some(node) = self.anchors.get(&id) else {
-            return fail(span, "an alias refers to nothing that is complete");
+            return fail(position, "an alias refers to nothing that is complete");
         };
         self.aliased += size(node);
         if self.aliased > MAX_ALIASED_NODES {
-            return fail(span, "aliases make the document too large");
+            return fail(position, "aliases make the document too large");
         }
-        Ok(Node { position: position(span), content: node.content.clone() })
+        Ok(Node { position, content: node.content.clone() })
     }
 
     fn list(&mut self, depth: usize) -> Result<Vec<Node<'t>>, SyntaxError> {
         let mut items = Vec::new();
-        while let Some((event, span)) = self.next()? {
+        while let Some((event, position)) = self.next()? {
             if matches!(event, Event::SequenceEnd) {
                 break;
             }
-            items.extend(self.node(event, &span, depth + 1)?);
+            items.extend(self.node(event, position, depth + 1)?);
         }
         Ok(items)
     }
 
     fn map(&mut self, depth: usize) -> Result<Vec<Entry<'t>>, SyntaxError> {
         let mut entries = Vec::new();
-        while let Some((event, span)) = self.next()? {
+        while let Some((event, position)) = self.next()? {
             let key = match event {
                 Event::MappingEnd => break,
                 Event::Scalar(text, ..) if text == "<<" => {
-                    return fail(&span, "merge keys are not supported; write the fields out");
+                    return fail(position, "merge keys are not supported; write the fields out");
                 }
                 Event::Scalar(text, ..) => text,
                 Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) | Event::UnresolvedAlias(_) => {
-                    return fail(&span, "the name of a field must be text");
+                    return fail(position, "the name of a field must be text");
                 }
                 _ => continue,
             };
             let node = loop {
-                let Some((event, span)) = self.next()? else { return fail(&span, "the document ends early") };
-                if let Some(node) = self.node(event, &span, depth + 1)? {
+                let Some((event, position)) = self.next()? else { return fail(position, "the document ends early") };
+                if let Some(node) = self.node(event, position, depth + 1)? {
                     break node;
                 }
             };
-            entries.push(Entry { key, position: position(&span), node });
+            entries.push(Entry { key, position, node });
         }
         Ok(entries)
     }
@@ -159,9 +187,9 @@ fn size(node: &Node<'_>) -> usize {
     }
 }
 
-fn no_tag(tag: Option<&Tag>, allowed: &str, span: &Span) -> Result<(), SyntaxError> {
+fn no_tag(tag: Option<&Tag>, allowed: &str, position: Position) -> Result<(), SyntaxError> {
     match tag {
-        Some(tag) if !tag.is_yaml_core_schema_tag(allowed) => fail(span, "tags are not supported here"),
+        Some(tag) if !tag.is_yaml_core_schema_tag(allowed) => fail(position, "tags are not supported here"),
         _ => Ok(()),
     }
 }
@@ -170,11 +198,11 @@ fn scalar<'t>(
     text: Cow<'t, str>,
     style: ScalarStyle,
     tag: Option<&Tag>,
-    span: &Span,
+    position: Position,
 ) -> Result<Content<'t>, SyntaxError> {
     match tag {
         Some(tag) if tag.is_yaml_core_schema_tag("str") => return Ok(Content::Text(text)),
-        Some(tag) if !tag.is_yaml_core_schema() => return fail(span, "tags are not supported here"),
+        Some(tag) if !tag.is_yaml_core_schema() => return fail(position, "tags are not supported here"),
         _ => {}
     }
     Ok(if style == ScalarStyle::Plain { plain(text) } else { Content::Text(text) })
