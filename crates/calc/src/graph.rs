@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ahash::AHashSet;
 use tortie_labelindex::{MatchIndex, MemberIndex};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{
@@ -10,6 +9,7 @@ use tortie_model::{
     SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
+use crate::census::Census;
 use crate::config_batcher::ConfigBatcher;
 use crate::encapsulation::EncapsulationResolver;
 use crate::hosts::{self, Hosts};
@@ -56,9 +56,7 @@ pub struct Graph {
     encapsulation: EncapsulationResolver,
     config: ConfigBatcher,
     sequencer: Sequencer,
-    /// For the counts; workloads, of which there are many, are counted as the rest of the member index.
-    host_endpoints: AHashSet<HostEndpointKey>,
-    network_sets: AHashSet<NetworkSetName>,
+    census: Census,
     /// Whether the ranks of policies are out of date.
     reordered: bool,
     /// Whether the datastore has been read completely at least once.
@@ -100,8 +98,7 @@ impl Graph {
             encapsulation: EncapsulationResolver::new(config),
             config: ConfigBatcher::new(config.hostname.clone()),
             sequencer: Sequencer::default(),
-            host_endpoints: AHashSet::new(),
-            network_sets: AHashSet::new(),
+            census: Census::default(),
             reordered: false,
             has_been_in_sync: false,
             in_sync_sent: false,
@@ -162,6 +159,7 @@ impl Graph {
             Key::Node(name) => {
                 let value = fitting!(self, &key, value, Node);
                 let value = self.checked(value, |filter, value| filter.node(&key, value));
+                self.census.node(name, value.is_some());
                 self.config.on_node(name, value.as_deref());
                 self.hosts.on_node(name, value.as_deref(), &mut self.sequencer);
             }
@@ -229,9 +227,15 @@ impl Graph {
         match &value {
             Some(v) => {
                 let nets = v.nets().map(Cidr::to_host);
-                self.members.set_item(&item, &v.labels, &v.profiles, nets, &v.ports);
+                if self.members.set_item(&item, &v.labels, &v.profiles, nets, &v.ports) {
+                    self.census.workload_came(key.host());
+                }
             }
-            None => self.members.remove_item(&item),
+            None => {
+                if self.members.remove_item(&item) {
+                    self.census.workload_went(key.host());
+                }
+            }
         }
         if key.host() == self.hostname.as_str() {
             if value.is_none() {
@@ -245,13 +249,15 @@ impl Graph {
         let item = ItemId::Host(key.clone());
         match &value {
             Some(v) => {
-                self.host_endpoints.insert(key.clone());
                 let nets = v.expected_ipv4.iter().chain(&v.expected_ipv6).copied().map(Cidr::host);
-                self.members.set_item(&item, &v.labels, &v.profiles, nets, &v.ports);
+                if self.members.set_item(&item, &v.labels, &v.profiles, nets, &v.ports) {
+                    self.census.host_endpoint_came(key.host.as_str());
+                }
             }
             None => {
-                self.host_endpoints.remove(key);
-                self.members.remove_item(&item);
+                if self.members.remove_item(&item) {
+                    self.census.host_endpoint_went(key.host.as_str());
+                }
             }
         }
         if key.host == self.hostname {
@@ -281,15 +287,9 @@ impl Graph {
     fn on_network_set(&mut self, name: &NetworkSetName, value: Option<&NetworkSet>) {
         let item = ItemId::NetworkSet(name.clone());
         match value {
-            Some(v) => {
-                self.network_sets.insert(name.clone());
-                self.members.set_item(&item, &v.labels, &v.profiles, v.nets.iter().copied(), &[]);
-            }
-            None => {
-                self.network_sets.remove(name);
-                self.members.remove_item(&item);
-            }
-        }
+            Some(v) => self.members.set_item(&item, &v.labels, &v.profiles, v.nets.iter().copied(), &[]),
+            None => self.members.remove_item(&item),
+        };
     }
 
     fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>) {
@@ -387,8 +387,9 @@ impl Graph {
     pub fn stats(&self) -> GraphStats {
         let members = self.members.stats();
         GraphStats {
-            host_endpoints: self.host_endpoints.len(),
-            workload_endpoints: members.items.saturating_sub(self.host_endpoints.len() + self.network_sets.len()),
+            hosts: self.census.hosts(),
+            host_endpoints: self.census.host_endpoints,
+            workload_endpoints: self.census.workload_endpoints,
             tiers: self.order.tiers_len(),
             policies: self.policies.len(),
             application_layer_policies: self.policies.application_layer_len(),
@@ -418,7 +419,6 @@ impl Graph {
             && self.encapsulation.is_empty()
             && self.config.is_empty()
             && self.sequencer.is_empty()
-            && self.host_endpoints.is_empty()
-            && self.network_sets.is_empty()
+            && self.census.is_empty()
     }
 }

@@ -48,6 +48,7 @@
 //! [`Graph::problems`]; what refers to something absent is denied, never let through.
 #![forbid(unsafe_code)]
 
+mod census;
 mod config;
 mod config_batcher;
 mod encapsulation;

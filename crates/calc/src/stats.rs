@@ -3,6 +3,8 @@
 /// What the graph knows of; the numbers behind Felix's `felix_cluster_num_*` and `felix_active_local_*`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GraphStats {
+    /// Hosts that a node or a valid endpoint names.
+    pub hosts: usize,
     /// Valid host endpoints of all nodes.
     pub host_endpoints: usize,
     /// Valid workload endpoints of all nodes.

@@ -76,6 +76,27 @@ fn policies_that_match_nothing_are_not_evaluated_again() {
 }
 
 #[test]
+fn hosts_are_counted_once_however_they_are_mentioned() {
+    let mut graph = graph();
+    for (host, workload) in [("n1", "a"), ("n1", "b"), ("n2", "c")] {
+        let key = Key::WorkloadEndpoint(WorkloadEndpointKey::new(host, "k8s", workload, "eth0"));
+        let value = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
+        let update = Update::set(key, Value::WorkloadEndpoint(value.into()));
+        graph.on_update(update.clone());
+        graph.on_update(update);
+    }
+    let counts = |graph: &Graph| (graph.stats().hosts, graph.stats().workload_endpoints);
+    assert_eq!(counts(&graph), (2, 3));
+    let key = |workload: &str| Key::WorkloadEndpoint(WorkloadEndpointKey::new("n1", "k8s", workload, "eth0"));
+    for workload in ["a", "a", "unknown"] {
+        graph.on_update(Update::delete(key(workload)));
+    }
+    assert_eq!(counts(&graph), (2, 2));
+    graph.on_update(Update::delete(key("b")));
+    assert_eq!(counts(&graph), (1, 1));
+}
+
+#[test]
 fn a_policy_made_anew_in_one_batch_is_updated_not_removed() {
     let mut graph = graph();
     graph.on_update(endpoint("pod", "x"));

@@ -106,7 +106,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
 
     /// Adds or replaces an item: its own labels, its parents from the most to the least specific, the networks and the
     /// named ports that it contributes. Host bits are cleared and a zero-length prefix becomes its two halves; an
-    /// endpoint, whose prefix lengths do not count, must be given with single addresses ([`Cidr::to_host`]).
+    /// endpoint, whose prefix lengths do not count, must be given with single addresses ([`Cidr::to_host`]). Returns
+    /// whether the item is new.
     pub fn set_item(
         &mut self,
         key: &I,
@@ -114,8 +115,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         parents: &Arc<[ProfileName]>,
         nets: impl IntoIterator<Item = Cidr>,
         ports: &[EndpointPort],
-    ) {
-        let (item, _) = self.items.find_or_insert(key);
+    ) -> bool {
+        let (item, is_new) = self.items.find_or_insert(key);
         let target = self.matcher.target(labels, parents);
         let holdings = Holdings::new(nets, ports);
         let stays = self.matcher.group_of(item) == Some(target);
@@ -130,11 +131,12 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         } else {
             self.matcher.move_item(item, labels, target);
         }
+        is_new
     }
 
-    /// Removes an item; does nothing if it is unknown.
-    pub fn remove_item(&mut self, key: &I) {
-        let Some(item) = self.items.find(key) else { return };
+    /// Removes an item; returns whether there was one.
+    pub fn remove_item(&mut self, key: &I) -> bool {
+        let Some(item) = self.items.find(key) else { return false };
         self.book_item(item, -1);
         let holdings = self.holdings.take(item);
         self.addresses.remove(item, &holdings);
@@ -143,6 +145,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         if self.items.is_empty() {
             self.holdings.clear();
         }
+        true
     }
 
     /// Says which labels a parent hands down; `None` if the parent is gone.
