@@ -124,9 +124,12 @@ pub(crate) fn address(n: u32) -> Cidr {
     Cidr::host(std::net::Ipv6Addr::from_bits(bits).into())
 }
 
-/// Every benchmark of the original, and a larger one: names, and what builds them.
+/// A scenario's name, and what builds it when given that.
+pub type Named = (&'static str, fn(&str) -> Scenario);
+
+/// Every benchmark of the original, and a larger one.
 #[must_use]
-pub fn scenarios() -> Vec<(&'static str, fn(&str) -> Scenario)> {
+pub fn scenarios() -> Vec<Named> {
     vec![
         ("Snapshot200Local250kTotal10000TagPols", |name| tags(name, 0, [6_576.0, 283.2])),
         ("Snapshot200Local10kTotal1000NetsetPols", |name| netsets(name, 1_000, 0, [1_072.0, 98.5])),

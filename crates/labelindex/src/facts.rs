@@ -152,7 +152,7 @@ pub(crate) fn unlink_vec<T: Copy>(list: &mut Vec<T>, at: u32) -> Option<T> {
     list.get(at as usize).copied()
 }
 
-/// The index of an id in side tables of the same size.
+/// Whether a link is to this id.
 pub(crate) fn same<K: SlotId + PartialEq>(id: K) -> impl Fn(&(K, u32)) -> bool {
     move |&(other, _)| other == id
 }
