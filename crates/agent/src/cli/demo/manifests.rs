@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use tortie_model::{Key, LabelInterner, NamedProtocol, Protocol, Value, WorkloadEndpoint};
+use tortie_model::{Cidr, Key, LabelInterner, NamedProtocol, Protocol, Value, WorkloadEndpoint};
 use tortie_resources::manifest::{self, Format, Kind, Options, Outcome, Resource};
 
 use crate::cli::Failure;
@@ -176,7 +176,7 @@ fn pod((key, value): &(Key, Value)) -> Option<Pod> {
     Some(Pod {
         name: key.workload().to_owned(),
         interface: endpoint.iface.as_ref()?.as_str().to_owned(),
-        addresses: endpoint.nets().map(|net| net.address()).collect(),
+        addresses: endpoint.nets().map(Cidr::address).collect(),
         ports: ports(endpoint),
     })
 }
