@@ -1,9 +1,13 @@
 //! Reading a tree field by field, collecting every problem with its field path.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use super::{Content, Entry, Node, Position};
 use crate::{Problem, Severity};
+
+/// Mappings of more fields are searched for repeated ones by hashing.
+const FEW_FIELDS: usize = 64;
 
 /// A node with the way that led to it.
 #[derive(Clone, Copy)]
@@ -175,8 +179,15 @@ impl<'n, 'p> Cursor<'n, 'p> {
             return None;
         };
         let map = Map { entries, position: self.node.position, path: self.path };
+        let mut earlier = HashSet::new();
         for (i, entry) in entries.iter().enumerate() {
-            if entries.len() <= 64 && entries[..i].iter().any(|earlier| earlier.key == entry.key) {
+            // Comparing with each is quicker as long as there are few.
+            let repeated = if entries.len() <= FEW_FIELDS {
+                entries[..i].iter().any(|earlier| earlier.key == entry.key)
+            } else {
+                !earlier.insert(&*entry.key)
+            };
+            if repeated {
                 map.cursor_of(entry).error(sink, "is given twice");
             }
         }

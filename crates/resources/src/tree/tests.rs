@@ -57,6 +57,25 @@ fn problems_carry_their_path() {
 }
 
 #[test]
+fn a_field_that_is_given_twice_is_found_among_few_and_many() {
+    for count in [2, 64, 65, 1000] {
+        let mut fields: Vec<String> = (0..count).map(|i| format!("\"f{i}\": 0")).collect();
+        let mut problems = Vec::new();
+        for repeated in [false, true] {
+            if repeated {
+                fields.push("\"f1\": 0".to_owned());
+            }
+            let text = format!("{{{}}}", fields.join(","));
+            let node = parse_json(&text).unwrap();
+            let mut sink = Sink::default();
+            Cursor::root(&node).map(&mut sink).unwrap();
+            problems.push(sink.problems.iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
+        assert_eq!(problems, [vec![], vec!["f1: is given twice".to_owned()]], "{count}");
+    }
+}
+
+#[test]
 fn reading_agrees_with_serde_json() {
     for text in [r#"{"a":[1,-2.5e3,true,null,"x\u00e9"],"b":{}}"#, "[]", " 0 ", "1e400", "18446744073709551615"] {
         let Ok(value) = serde_json::from_str::<serde_json::Value>(text) else { continue };
