@@ -43,11 +43,7 @@ pub struct Write<V, O> {
 
 impl<K, V> Default for Delta<K, V> {
     fn default() -> Self {
-        Self {
-            settled: BTreeMap::new(),
-            writes: BTreeMap::new(),
-            removals: BTreeMap::new(),
-        }
+        Self { settled: BTreeMap::new(), writes: BTreeMap::new(), removals: BTreeMap::new() }
     }
 }
 
@@ -122,17 +118,12 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        self.settled
-            .get(key)
-            .or_else(|| self.writes.get(key).map(|write| &write.desired))
+        self.settled.get(key).or_else(|| self.writes.get(key).map(|write| &write.desired))
     }
 
     /// Everything wanted, in key order.
     pub fn iter_desired(&self) -> impl Iterator<Item = (&K, &V)> {
-        merge(
-            self.settled.iter(),
-            self.writes.iter().map(|(key, write)| (key, &write.desired)),
-        )
+        merge(self.settled.iter(), self.writes.iter().map(|(key, write)| (key, &write.desired)))
     }
 
     /// How many keys are wanted.
@@ -145,11 +136,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
     pub fn replace_observed(&mut self, observed: impl IntoIterator<Item = (K, V)>) {
         self.removals.clear();
         let mut desired = std::mem::take(&mut self.settled);
-        desired.extend(
-            std::mem::take(&mut self.writes)
-                .into_iter()
-                .map(|(key, write)| (key, write.desired)),
-        );
+        desired.extend(std::mem::take(&mut self.writes).into_iter().map(|(key, write)| (key, write.desired)));
         self.rebuild(desired, observed.into_iter().collect());
     }
 
@@ -185,39 +172,26 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         self.settled
             .get(key)
             .or_else(|| self.removals.get(key))
-            .or_else(|| {
-                self.writes
-                    .get(key)
-                    .and_then(|write| write.observed.as_ref())
-            })
+            .or_else(|| self.writes.get(key).and_then(|write| write.observed.as_ref()))
     }
 
     /// Everything believed to be outside, in key order.
     pub fn iter_observed(&self) -> impl Iterator<Item = (&K, &V)> {
-        let replaced = self
-            .writes
-            .iter()
-            .filter_map(|(key, write)| Some((key, write.observed.as_ref()?)));
+        let replaced = self.writes.iter().filter_map(|(key, write)| Some((key, write.observed.as_ref()?)));
         merge(merge(self.settled.iter(), self.removals.iter()), replaced)
     }
 
     /// How many keys are believed to be outside.
     #[must_use]
     pub fn observed_len(&self) -> usize {
-        let replaced = self
-            .writes
-            .values()
-            .filter(|write| write.observed.is_some());
+        let replaced = self.writes.values().filter(|write| write.observed.is_some());
         self.settled.len() + self.removals.len() + replaced.count()
     }
 
     /// What is still to be written, in key order.
     pub fn pending_writes(&self) -> impl Iterator<Item = (&K, Write<&V, Option<&V>>)> {
         self.writes.iter().map(|(key, write)| {
-            let write = Write {
-                desired: &write.desired,
-                observed: write.observed.as_ref(),
-            };
+            let write = Write { desired: &write.desired, observed: write.observed.as_ref() };
             (key, write)
         })
     }
@@ -268,11 +242,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
     /// Everything pending was carried out.
     pub fn confirm_all(&mut self) {
         self.removals.clear();
-        self.settled.extend(
-            std::mem::take(&mut self.writes)
-                .into_iter()
-                .map(|(key, write)| (key, write.desired)),
-        );
+        self.settled.extend(std::mem::take(&mut self.writes).into_iter().map(|(key, write)| (key, write.desired)));
     }
 
     fn take_desired<Q>(&mut self, key: &Q) -> Option<(K, V)>

@@ -50,11 +50,7 @@ impl Model {
     }
 
     fn removals(&self) -> Vec<(u8, u8)> {
-        self.observed
-            .iter()
-            .map(|(k, v)| (*k, *v))
-            .filter(|(k, _)| !self.desired.contains_key(k))
-            .collect()
+        self.observed.iter().map(|(k, v)| (*k, *v)).filter(|(k, _)| !self.desired.contains_key(k)).collect()
     }
 
     fn apply(&mut self, op: Op, delta: &mut Delta<u8, u8>) {
@@ -105,19 +101,13 @@ impl Model {
         let copied = |(k, v): (&u8, &u8)| (*k, *v);
         assert!(delta.iter_desired().map(copied).eq(self.desired.clone()));
         assert!(delta.iter_observed().map(copied).eq(self.observed.clone()));
-        let writes: Vec<_> = delta
-            .pending_writes()
-            .map(|(k, w)| (*k, *w.desired, w.observed.copied()))
-            .collect();
+        let writes: Vec<_> = delta.pending_writes().map(|(k, w)| (*k, *w.desired, w.observed.copied())).collect();
         let removals: Vec<_> = delta.pending_removals().map(copied).collect();
         assert_eq!(writes, self.writes());
         assert_eq!(removals, self.removals());
         assert_eq!(delta.pending_len(), (writes.len(), removals.len()));
         assert_eq!(delta.is_settled(), self.desired == self.observed);
-        assert_eq!(
-            delta.is_empty(),
-            self.desired.is_empty() && self.observed.is_empty()
-        );
+        assert_eq!(delta.is_empty(), self.desired.is_empty() && self.observed.is_empty());
         assert_eq!(delta.desired_len(), self.desired.len());
         assert_eq!(delta.observed_len(), self.observed.len());
         for k in 0..6 {
