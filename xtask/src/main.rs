@@ -14,7 +14,7 @@ cargo xtask COMMAND
 
   demo [ARGS]         build a node of network namespaces on this machine, enforce examples/demo, show the effect
   test [ARGS]         all tests, and a third of the conformance cases on both iptables back ends; ARGS go to cargo test
-  conformance [ARGS]  all conformance cases; `-- --help` tells what can be chosen
+  conformance [ARGS]  all conformance cases; --help tells what can be chosen
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   fuzz-smoke [SECS]   every fuzz target for a few seconds
   bench-smoke         every benchmark once, small

@@ -71,3 +71,8 @@ pub use config::{GraphConfig, Overlap, SourceSpoofing};
 pub use graph::Graph;
 pub use problem::{FieldPath, Problem, Reason};
 pub use stats::GraphStats;
+
+/// Keeps the example of the front page true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FrontPage;

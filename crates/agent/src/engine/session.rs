@@ -305,8 +305,13 @@ impl<K: Kernel> Session<K> {
                         tracing::warn!(ready = !not_ready, "the datastore's ready flag changed");
                     }
                     self.ready = !not_ready;
-                    if self.reconfigures(&config)? {
-                        return Ok(Some(config));
+                    match self.reconfigures(&config) {
+                        Ok(true) => return Ok(Some(config)),
+                        Ok(false) => {}
+                        Err(error) if self.applied_once => {
+                            tracing::error!(%error, "the configuration in force stays in force");
+                        }
+                        Err(error) => return Err(error.into()),
                     }
                 }
                 DesiredUpdate::DatastoreNotReady => {}
@@ -322,7 +327,7 @@ impl<K: Kernel> Session<K> {
     }
 
     /// Whether the datastore's configuration changes any parameter that takes effect.
-    fn reconfigures(&mut self, update: &ConfigUpdate) -> Result<bool, SessionError> {
+    fn reconfigures(&self, update: &ConfigUpdate) -> Result<bool, ConfigError> {
         let mut sources = self.sources.clone();
         sources.set_datastore(update);
         let resolved = sources.resolve()?;

@@ -103,15 +103,13 @@ impl Node {
                 state += &self.shell(&format!("{family}-{}-save -t {table}", self.backend));
             }
         }
-        let sets = self.shell("ipset save -sorted");
-        let stable = |line: &&str| !line.starts_with('#');
-        state
-            .lines()
-            .filter(stable)
-            .map(|line| line.split(" [").next().unwrap_or(line))
-            .chain(sets.lines().map(|line| line.split(" hashsize").next().unwrap_or(line)))
-            .collect::<Vec<_>>()
-            .join("\n")
+        let rules =
+            state.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(" [").next().unwrap_or(line));
+        // Sets are listed in the order of their creation, which does not matter.
+        let sets = self.shell("ipset save");
+        let mut sets: Vec<&str> = sets.lines().map(|line| line.split(" hashsize").next().unwrap_or(line)).collect();
+        sets.sort_unstable();
+        rules.chain(sets).collect::<Vec<_>>().join("\n")
     }
 
     pub(crate) fn until(&self, what: &str, done: impl Fn(&str) -> bool) {

@@ -1,4 +1,4 @@
-//! Runs the policy cases against `tortie run` on a real kernel: `cargo xtask conformance -- --help`.
+//! Runs the policy cases against `tortie run` on a real kernel: `cargo xtask conformance --help`.
 #![allow(clippy::disallowed_methods, reason = "a program for the machine's kernel")]
 
 use std::path::PathBuf;

@@ -180,6 +180,25 @@ fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
 }
 
 #[test]
+fn a_vital_parameter_that_goes_bad_does_not_end_what_is_in_force() {
+    let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
+                 {interfacePrefix: 'not an interface'}\n";
+    let mut bench = Bench::new(&[], false);
+    bench.file("a.yaml", CLUSTER);
+    bench.in_sync();
+    let updates = bench.directory.set_file("felix.yaml".as_ref(), Some(FileContent::Text(felix)));
+    assert!(!updates.is_empty());
+    let sent = std::cell::Cell::new(false);
+    let (end, _) = bench.run_until(|bench| {
+        if bench.is_ready() && !sent.replace(true) {
+            bench.send(Input::Datastore(DatastoreEvent::Updates { updates: updates.clone(), noticed: Instant::now() }));
+        }
+        bench.metrics.lock().updates_processed.contains_key("model.GlobalConfigKey")
+    });
+    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+}
+
+#[test]
 fn a_datastore_that_is_not_ready_changes_nothing() {
     let not_ready = "apiVersion: projectcalico.org/v3\nkind: ClusterInformation\nmetadata: {name: default}\nspec: \
                      {datastoreReady: false}\n";
