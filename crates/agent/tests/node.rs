@@ -130,6 +130,36 @@ tortie_testkit::kernel_test! {
         node.until("denied packets are dropped again", |state| state.contains("Unknown interface\" -j DROP"));
     }
 
+    fn pools_with_outgoing_nat_are_masqueraded_while_they_exist() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        assert!(!node.kernel_state().contains("MASQUERADE"));
+        let pool = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.65.0.0/16, \
+                    natOutgoing: true}\n";
+        node.write("pool.yaml", pool);
+        node.until("what leaves the pool is masqueraded", |state| {
+            state.contains("-m set --match-set cali40masq-ipam-pools src -m set ! --match-set cali40network-ip-pools dst")
+                && state.contains("-j MASQUERADE")
+                && state.contains("add cali40masq-ipam-pools 10.65.0.0/16")
+        });
+        node.write("pool.yaml", &pool.replace("natOutgoing: true", "natOutgoing: false"));
+        node.until("nothing is masqueraded", |state| {
+            !state.contains("MASQUERADE") && state.contains("add cali40network-ip-pools 10.65.0.0/16")
+        });
+    }
+
+    fn log_lines_are_json_if_wanted() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        node.stop(Signal::TERM);
+        let log = node.log();
+        assert!(log.lines().count() > 2, "{log}");
+        for line in log.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(line["timestamp"].is_string() && line["level"].is_string() && line["message"].is_string(), "{line}");
+        }
+    }
+
     fn input_that_cannot_be_used_stops_the_start() {
         let mut node = Node::new("nft", &CLUSTER.replace("matchLabels: {app: web}", "matchLabels: 7"));
         node.spawn();

@@ -54,7 +54,7 @@ impl Node {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut command = self.tortie();
         command
-            .args(["run", "--node", "n1", "--datastore"])
+            .args(["run", "--node", "n1", "--log-format", "json", "--datastore"])
             .arg(format!("file:{}", self.manifests().display()))
             .envs([
                 ("FELIX_IPTABLESBACKEND", self.backend),
