@@ -25,7 +25,9 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
         // Somebody is after particular tests.
         return Ok(());
     }
-    run_conformance(&["--shard".into(), "0/3".into()])
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    run_conformance(&words("--shard 0/3"))?;
+    run_conformance(&words("--shard 1/6 --family dual --backend nft"))
 }
 
 /// The conformance cases on a real kernel.

@@ -13,7 +13,8 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   demo [ARGS]         build a node of network namespaces on this machine, enforce examples/demo, show the effect
-  test [ARGS]         all tests, and a third of the conformance cases on both iptables back ends; ARGS go to cargo test
+  test [ARGS]         all tests, a third of the conformance cases on both iptables back ends, and some more of them with
+                      IPv4 and IPv6 at once; ARGS go to cargo test, and leave it at that
   conformance [ARGS]  all conformance cases; --help tells what can be chosen
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   fuzz-smoke [SECS]   every fuzz target for a few seconds
