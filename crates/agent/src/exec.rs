@@ -2,7 +2,19 @@
 
 use std::io::{self, Write};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Instant;
+
+use crate::metrics::Summary;
+
+static STARTED: AtomicU64 = AtomicU64::new(0);
+static START_MICROS: AtomicU64 = AtomicU64::new(0);
+
+/// How many programs this process has started, and how many microseconds that took.
+pub fn starts() -> Summary {
+    Summary { count: STARTED.load(Ordering::Relaxed), sum: START_MICROS.load(Ordering::Relaxed) }
+}
 
 /// A program to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +43,15 @@ pub struct Finished {
 /// # Errors
 /// If it cannot be started, or its pipes break in an unexpected way.
 pub fn run(job: &Job) -> io::Result<Finished> {
+    let begin = Instant::now();
     let mut child = Command::new(&job.program)
         .args(&job.args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
+    STARTED.fetch_add(1, Ordering::Relaxed);
+    START_MICROS.fetch_add(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     let stdin = child.stdin.take();
     // Fed from a thread of its own: a program that answers while it still reads would block us for ever otherwise.
     let output = thread::scope(|scope| {

@@ -70,11 +70,12 @@ pub struct Health {
 }
 
 impl Health {
-    /// Expects reports of `reporter`, none of which may be older than `timeout`; zero lets them grow old.
+    /// Expects reports of `reporter`, none of which may be older than `timeout`; zero lets them grow old. What it has
+    /// reported already stands.
     pub fn expect(&self, reporter: Reporter, timeout: Duration) {
         let entry =
-            Entry { condition: Condition { live: true, ..Condition::default() }, reported: Instant::now(), timeout };
-        self.lock().insert(reporter, entry);
+            || Entry { condition: Condition { live: true, ..Condition::default() }, reported: Instant::now(), timeout };
+        self.lock().entry(reporter).or_insert_with(entry).timeout = timeout;
     }
 
     /// Takes a report.

@@ -1,14 +1,20 @@
 //! A listener that answers `GET` with short texts: all that health checks and metrics need.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown};
 
 /// The longest request head that is read, in bytes.
 const MAX_REQUEST: u64 = 8 * 1024;
 /// How long a client may take to send its request or to take the answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait after a connection could not be taken, for instance for want of file descriptors.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +35,31 @@ impl Response {
     }
 }
 
-/// Answers requests for ever on a thread of its own; `answer` is given the path.
+/// A listener at work. It ends, and its address is free again, when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    listener: Arc<TcpListener>,
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // This ends the wait for a connection, and gives the address back at once even if a client is being answered.
+        let _ = shutdown(&*self.listener, Shutdown::Both);
+    }
+}
+
+/// Answers requests on a thread of its own until the result is dropped; `answer` is given the path.
 ///
 /// # Errors
 /// If the address cannot be listened on.
@@ -37,19 +67,28 @@ pub fn serve(
     address: impl ToSocketAddrs,
     name: &str,
     answer: impl Fn(&str) -> Response + Send + 'static,
-) -> io::Result<std::net::SocketAddr> {
-    let listener = TcpListener::bind(address)?;
-    let local = listener.local_addr()?;
+) -> io::Result<Server> {
+    let listener = Arc::new(TcpListener::bind(address)?);
+    let stop = Arc::new(AtomicBool::new(false));
+    let server = Server { address: listener.local_addr()?, listener: Arc::clone(&listener), stop: Arc::clone(&stop) };
     thread::Builder::new().name(name.into()).spawn(move || {
-        for stream in listener.incoming() {
-            // One client's trouble must not end the service; it sees its connection closed.
-            let result = stream.and_then(|stream| handle(stream, &answer));
-            if let Err(error) = result {
-                tracing::debug!(%error, "a request failed");
+        while !stop.load(Ordering::Acquire) {
+            match listener.accept() {
+                // One client's trouble must not end the service; it sees its connection closed.
+                Ok((stream, _)) => {
+                    if let Err(error) = handle(stream, &answer) {
+                        tracing::debug!(%error, "a request failed");
+                    }
+                }
+                Err(_) if stop.load(Ordering::Acquire) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "a connection could not be taken");
+                    thread::sleep(RETRY_DELAY);
+                }
             }
         }
     })?;
-    Ok(local)
+    Ok(server)
 }
 
 fn handle(mut stream: TcpStream, answer: impl Fn(&str) -> Response) -> io::Result<()> {

@@ -7,6 +7,7 @@ use tortie_calc::{GraphConfig, Overlap, SourceSpoofing};
 use tortie_dataplane::{DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProtocol, RoutesConfig};
 use tortie_iptables::{Backend, InsertMode, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
+use tortie_resources::manifest::Options;
 use tortie_rules::{LogConfig, NatConfig, RulesConfig};
 
 use crate::config::{
@@ -24,6 +25,12 @@ pub struct SettingsError {
 
 fn unfit<E: Display>(parameter: &'static str) -> impl FnOnce(E) -> SettingsError {
     move |why| SettingsError { parameter, why: why.to_string() }
+}
+
+/// How manifests are read. The datastore's own configuration is not known by then, so this heeds the machine's only.
+#[must_use]
+pub fn manifests(local: &Config) -> Options {
+    local.interface_prefix.first().map_or_else(Options::default, |prefix| Options { interface_prefix: prefix.clone() })
 }
 
 /// The calculation's settings.

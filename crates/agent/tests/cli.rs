@@ -124,6 +124,21 @@ fn render_prints_what_restore_would_read_for_the_node() {
 }
 
 #[test]
+fn the_prefix_of_interfaces_names_them_in_render_as_in_run() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {nodeName: n1, containers: \
+               [{name: c, image: i}]}\nstatus: {phase: Running, podIPs: [{ip: 10.0.0.1}]}\n";
+    let dir = directory(&[("c.yaml", pod), ("felix.cfg", "[global]\nInterfacePrefix = tap\nColour = blue\n")]);
+    let url = format!("file:{}", dir.path().display());
+    let file = dir.path().join("felix.cfg");
+    let output = tortie(&["render", "--datastore", &url, "--node", "n1", "--config", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("--in-interface tap+ ") && text.contains("-A cali-fw-tap"), "{text}");
+    assert!(!text.contains("--in-interface cali"), "{text}");
+    assert_eq!(stderr(&output), "config file: there is no parameter `Colour`; ignored\n");
+}
+
+#[test]
 fn wrong_usage_ends_with_2_and_says_what_would_be_right() {
     let output = tortie(&["run", "--datastore", "etcd://localhost:2379", "--node", "n1"]);
     assert_eq!(output.status.code(), Some(2));

@@ -130,6 +130,18 @@ tortie_testkit::kernel_test! {
         node.until("denied packets are dropped again", |state| state.contains("Unknown interface\" -j DROP"));
     }
 
+    fn the_datastore_can_move_the_metrics() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
+                     {prometheusMetricsPort: 9191}\n";
+        node.write("felix.yaml", felix);
+        node.until("metrics are at the new place only", |_| {
+            node.get(9191, "/metrics").contains("felix_host{host=\"n1\"} 1") && node.get(9091, "/metrics").is_empty()
+        });
+        node.until_ready("");
+    }
+
     fn pools_with_outgoing_nat_are_masqueraded_while_they_exist() {
         let mut node = Node::new("nft", CLUSTER);
         node.start();

@@ -6,6 +6,7 @@ mod cleanup;
 mod datastore_url;
 mod demo;
 mod exit;
+mod listeners;
 mod render;
 mod replay;
 mod run;

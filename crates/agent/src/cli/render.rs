@@ -8,7 +8,6 @@ use tortie_datastore::DirSource;
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Hostname, Key, SyncStatus, Update, Value};
-use tortie_resources::manifest::Options;
 
 use super::Failure;
 use super::datastore_url::DatastoreUrl;
@@ -46,7 +45,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let DatastoreUrl::Directory(directory) = &args.datastore;
     let mut sources = super::local_sources(args.config.as_deref())?;
-    let mut source = DirSource::new(directory, Options::default());
+    let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
+    let mut source = DirSource::new(directory, settings::manifests(&local));
     let updates = source.read().map_err(Failure::io(directory.display().to_string()))?;
     for problem in source.problems() {
         eprintln!("{problem}");

@@ -13,18 +13,18 @@ use tortie_dataplane::DataplaneConfig;
 use tortie_datastore::{DirSource, Resend};
 use tortie_iptables::Backend;
 use tortie_model::Hostname;
-use tortie_resources::manifest::Options;
 
 use super::Failure;
 use super::datastore_url::DatastoreUrl;
+use super::listeners::Listeners;
 use crate::config::{IptablesBackend, Resolved, Sources};
 use crate::engine::{End, Input, Session, Setup};
-use crate::health::{Condition, Health, Reporter};
+use crate::health::Health;
 use crate::kernel::{self, LinuxKernel};
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 use crate::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
-use crate::{http, settings};
+use crate::settings;
 
 /// How many events wait for the engine; beyond that their sources wait.
 const QUEUE: usize = 64;
@@ -67,7 +67,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let health = Health::default();
     let metrics = SharedMetrics::default();
     metrics.lock().host = hostname.to_string();
-    serve(&resolved, &health, &metrics)?;
+    let mut listeners = Listeners::new(health.clone(), metrics.clone());
+    listeners.follow(&resolved.config)?;
     let (sender, inputs) = sync_channel(QUEUE);
     let stopping = stop_on_signals(sender.clone())?;
     let resend = watch(args, &resolved, sender.clone())?;
@@ -102,6 +103,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 tracing::info!("the datastore's configuration changed; beginning anew");
                 sources.set_datastore(&update);
                 resolved = resolve(&sources, args.log_format)?;
+                if let Err(failure) = listeners.follow(&resolved.config) {
+                    // Not worth the end of enforcement.
+                    tracing::error!("{failure}");
+                }
             }
             Err(error) => return Err(failed(error)),
         }
@@ -155,35 +160,6 @@ fn hostname(args: &Args, resolved: &Resolved) -> Hostname {
     }
 }
 
-fn serve(resolved: &Resolved, health: &Health, metrics: &SharedMetrics) -> Result<(), Failure> {
-    let config = &resolved.config;
-    let timeout = |reporter: Reporter, default: Duration| {
-        config.health_timeout_overrides.get(reporter.name()).copied().unwrap_or(default)
-    };
-    health.expect(Reporter::Startup, Duration::ZERO);
-    health.report(Reporter::Startup, Condition::good());
-    health.expect(Reporter::CalculationGraph, timeout(Reporter::CalculationGraph, Duration::from_secs(30)));
-    let watchdog = config.dataplane_watchdog_timeout.max(Duration::from_secs(20));
-    health.expect(Reporter::Dataplane, timeout(Reporter::Dataplane, watchdog));
-    if config.health_enabled {
-        let health = health.clone();
-        let address = (config.health_host.as_str(), config.health_port);
-        http::serve(address, "health", move |path| health.answer(path))
-            .map_err(Failure::io(format!("health on {}:{}", address.0, address.1)))?;
-    }
-    if config.prometheus_metrics_enabled {
-        let metrics = metrics.clone();
-        let host = if config.prometheus_metrics_host.is_empty() { "0.0.0.0" } else { &config.prometheus_metrics_host };
-        let address = (host, config.prometheus_metrics_port);
-        http::serve(address, "metrics", move |path| {
-            metrics.lock().log_errors = logging::errors();
-            metrics.answer(path)
-        })
-        .map_err(Failure::io(format!("metrics on {}:{}", address.0, address.1)))?;
-    }
-    Ok(())
-}
-
 /// Sends [`Input::Stop`] at the first SIGTERM or SIGINT, and tells so by the flag as well. Whoever sends a second one
 /// does not want to wait.
 fn stop_on_signals(sender: SyncSender<Input>) -> Result<Arc<AtomicBool>, Failure> {
@@ -206,8 +182,7 @@ fn stop_on_signals(sender: SyncSender<Input>) -> Result<Arc<AtomicBool>, Failure
 /// Watches the datastore for the rest of the program's life.
 fn watch(args: &Args, resolved: &Resolved, sender: SyncSender<Input>) -> Result<Resend, Failure> {
     let DatastoreUrl::Directory(directory) = &args.datastore;
-    let prefix = resolved.config.interface_prefix.first().cloned();
-    let options = Options { interface_prefix: prefix.unwrap_or_else(|| "cali".into()) };
+    let options = settings::manifests(&resolved.config);
     let interval = Duration::from_secs(args.rescan_interval);
     let watching = DirSource::new(directory, options).watch(interval).map_err(Failure::io("the datastore's thread"))?;
     let events: Receiver<_> = watching.events;

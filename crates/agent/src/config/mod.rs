@@ -10,6 +10,8 @@ mod parse;
 mod resolve;
 mod sources;
 
+#[cfg(test)]
+pub(crate) use params::PARAMS;
 pub use params::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, IptablesBackend, LogSeverity,
     NatOutgoingExclusions, NftablesMode, ServiceLoopPrevention, Switch, WorkloadSourceSpoofing,

@@ -1,7 +1,7 @@
 //! What the loop tells of its work: counts and log lines.
 
 use tortie_calc::GraphStats;
-use tortie_dataplane::{DataplaneStats, StatusChange};
+use tortie_dataplane::{DataplaneStats, LinkEvent, StatusChange};
 use tortie_datastore::{Cover, FileProblem};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Key, Update};
@@ -71,6 +71,29 @@ pub(super) fn count_message(update: &DesiredUpdate, metrics: &mut Metrics) {
     };
     *metrics.dataplane_messages.entry(kind).or_default() += 1;
     metrics.output_events += 1;
+}
+
+/// What was heard of interfaces since the loop last looked after the kernel.
+#[derive(Debug, Default)]
+pub(super) struct LinkBatches {
+    states: usize,
+    addresses: usize,
+}
+
+impl LinkBatches {
+    pub(super) fn count(&mut self, event: &LinkEvent) {
+        match event {
+            LinkEvent::Up { .. } | LinkEvent::Down { .. } | LinkEvent::Gone { .. } => self.states += 1,
+            LinkEvent::Addresses { .. } => self.addresses += 1,
+        }
+    }
+
+    /// Ends the batch.
+    pub(super) fn note(&mut self, metrics: &mut Metrics) {
+        let Self { states, addresses } = std::mem::take(self);
+        metrics.interface_batches.observe(states);
+        metrics.address_batches.observe(addresses);
+    }
 }
 
 pub(super) fn graph(stats: &GraphStats, metrics: &mut Metrics) {

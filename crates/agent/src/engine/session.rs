@@ -101,6 +101,7 @@ pub struct Session<K> {
     kernel_problems: BTreeSet<String>,
     applied_once: bool,
     pending: Vec<DesiredUpdate>,
+    batches: observe::LinkBatches,
 }
 
 /// What a session is made from.
@@ -153,6 +154,7 @@ impl<K: Kernel> Session<K> {
             kernel_problems: BTreeSet::new(),
             applied_once: false,
             pending: Vec::new(),
+            batches: observe::LinkBatches::default(),
         }
     }
 
@@ -174,6 +176,7 @@ impl<K: Kernel> Session<K> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(SessionError::Deaf),
             }
+            self.batches.note(&mut self.metrics.lock());
             if stop {
                 return Ok(End::Stopped);
             }
@@ -199,7 +202,10 @@ impl<K: Kernel> Session<K> {
 
     fn take_from_monitor(&mut self, event: MonitorEvent) {
         match event {
-            MonitorEvent::Link(event) => self.dataplane.on_link(event),
+            MonitorEvent::Link(event) => {
+                self.batches.count(&event);
+                self.dataplane.on_link(event);
+            }
             MonitorEvent::InSync => self.dataplane.on_links_in_sync(),
             MonitorEvent::Failed(error) => {
                 tracing::error!(%error, "network interfaces cannot be watched; trying again");
@@ -297,6 +303,7 @@ impl<K: Kernel> Session<K> {
         }
         let mut pending = std::mem::take(&mut self.pending);
         self.graph.flush(&mut pending);
+        self.metrics.lock().message_batches.observe(pending.len());
         let not_ready = pending.contains(&DesiredUpdate::DatastoreNotReady);
         for update in pending.drain(..) {
             match update {

@@ -28,3 +28,13 @@ fn silence_is_neither_live_nor_ready() {
     health.still_alive(Reporter::Dataplane);
     assert_eq!(health.answer("/liveness").status, 200);
 }
+
+#[test]
+fn another_timeout_changes_nothing_but_the_timeout() {
+    let health = Health::default();
+    health.expect(Reporter::Dataplane, Duration::ZERO);
+    health.report(Reporter::Dataplane, Condition::good());
+    health.expect(Reporter::Dataplane, Duration::from_secs(7));
+    let answer = health.answer("/readiness");
+    assert!(answer.status == 200 && answer.body.contains("7s"), "{}", answer.body);
+}

@@ -42,6 +42,25 @@ impl Histogram {
     }
 }
 
+/// Sizes, counted and added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// How many there were.
+    pub count: u64,
+    /// Their sum.
+    pub sum: u64,
+}
+
+impl Summary {
+    /// Counts a size; nothing is no size.
+    pub fn observe(&mut self, size: usize) {
+        if size > 0 {
+            self.count += 1;
+            self.sum += u64::try_from(size).unwrap_or(u64::MAX);
+        }
+    }
+}
+
 /// A text under construction.
 #[derive(Debug, Default)]
 pub struct Exposition {
@@ -56,6 +75,19 @@ impl Exposition {
     pub fn count(&mut self, name: &str, help: &str, value: u64) {
         self.header(name, help, "counter");
         self.sample(name, &[], as_f64(value));
+    }
+
+    /// An amount that only grows.
+    pub fn amount(&mut self, name: &str, help: &str, value: f64) {
+        self.header(name, help, "counter");
+        self.sample(name, &[], value);
+    }
+
+    /// Sizes, without quantiles.
+    pub fn summary(&mut self, name: &str, help: &str, summary: &Summary) {
+        self.header(name, help, "summary");
+        self.sample(&format!("{name}_sum"), &[], as_f64(summary.sum));
+        self.sample(&format!("{name}_count"), &[], as_f64(summary.count));
     }
 
     /// Values that only grow, one for each value of a label.

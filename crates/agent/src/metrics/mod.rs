@@ -3,12 +3,13 @@
 //! Felix's counters lack the `_total` that `OpenMetrics` libraries append, so the classic text format is written here.
 
 mod exposition;
+pub mod process;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use exposition::{Exposition, Histogram};
+pub use exposition::{Exposition, Histogram, Summary};
 
 use crate::http::Response;
 
@@ -35,6 +36,12 @@ pub struct Metrics {
     pub selector_evaluations: u64,
     /// Messages to the dataplane, by kind.
     pub dataplane_messages: BTreeMap<&'static str, u64>,
+    /// How many messages to the dataplane were taken at once.
+    pub message_batches: Summary,
+    /// How many states of interfaces were taken at once.
+    pub interface_batches: Summary,
+    /// How many lists of an interface's addresses were taken at once.
+    pub address_batches: Summary,
     /// Applies that left something undone.
     pub apply_failures: u64,
     /// Time per apply.
@@ -59,6 +66,8 @@ pub struct Metrics {
     pub dataplane_problems: u64,
     /// Error messages logged.
     pub log_errors: u64,
+    /// Time that it took to start each child process, in microseconds.
+    pub process_starts: Summary,
 }
 
 /// What concerns this node.
@@ -174,6 +183,25 @@ impl Metrics {
             "type",
             &self.dataplane_messages,
         );
+        for (name, help, batches) in [
+            (
+                "felix_int_dataplane_msg_batch_size",
+                "Number of messages to the dataplane in each batch.",
+                &self.message_batches,
+            ),
+            (
+                "felix_int_dataplane_iface_msg_batch_size",
+                "Number of interface states in each batch.",
+                &self.interface_batches,
+            ),
+            (
+                "felix_int_dataplane_addr_msg_batch_size",
+                "Number of interface address lists in each batch.",
+                &self.address_batches,
+            ),
+        ] {
+            e.summary(name, help, batches);
+        }
         e.count("felix_int_dataplane_failures", "Number of applies that left something undone.", self.apply_failures);
         e.histogram("felix_int_dataplane_apply_time_seconds", "Seconds that each apply took.", &self.apply_time);
         if let Some(initial) = self.initial_resync {
@@ -216,6 +244,8 @@ impl Metrics {
             "counter",
             &per_table(|t| t.lines_executed),
         );
+        let name = "felix_exec_time_micros";
+        e.summary(name, "Microseconds that it took to start child processes.", &self.process_starts);
         e.count("felix_ipset_calls", "Number of ipset calls.", self.ipset.calls);
         e.count("felix_ipset_errors", "Number of ipset errors.", self.ipset.errors);
         e.count("felix_ipset_lines_executed", "Number of ipset lines executed.", self.ipset.lines_executed);

@@ -7,6 +7,7 @@ fn felix_names_keep_their_form() {
         resync_state: 3,
         iptables: IptablesCounts { save_calls: 7, ..IptablesCounts::default() },
         tables: vec![TableCounts { ip_version: 4, table: "filter", chains: 12, rules: 34, lines_executed: 56 }],
+        message_batches: Summary { count: 2, sum: 9 },
         ipsets: [("inet", 2), ("inet6", 3)].into(),
         ..Metrics::default()
     };
@@ -19,6 +20,12 @@ fn felix_names_keep_their_form() {
         "felix_iptables_rules{ip_version=\"4\",table=\"filter\"} 34",
         "felix_ipsets_calico{ip_version=\"inet6\"} 3",
         "felix_ipsets_total 5",
+        "# TYPE felix_int_dataplane_msg_batch_size summary",
+        "felix_int_dataplane_msg_batch_size_sum 9",
+        "felix_int_dataplane_msg_batch_size_count 2",
+        "felix_int_dataplane_iface_msg_batch_size_count 0",
+        "felix_int_dataplane_addr_msg_batch_size_count 0",
+        "felix_exec_time_micros_count 0",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
     }
@@ -39,4 +46,20 @@ fn buckets_add_up() {
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
     }
+}
+
+#[test]
+fn the_process_tells_what_it_takes() {
+    let text = process::expose();
+    let value = |name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} is missing in\n{text}")).parse().unwrap()
+    };
+    assert!(value("process_cpu_seconds_total") >= 0.0);
+    assert!(value("process_resident_memory_bytes") > 1e6);
+    assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
+    assert!(value("process_open_fds") >= 3.0 && value("process_open_fds") <= value("process_max_fds"));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let age = now - value("process_start_time_seconds");
+    assert!((-2.0..24.0 * 3600.0).contains(&age), "{age}");
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{Raw, Sources};
+use crate::config::{PARAMS, Raw, Sources};
 use tortie_model::desired::ConfigSource;
 
 fn config(pairs: &[(&str, &str)]) -> Config {
@@ -49,4 +49,88 @@ fn parameters_reach_their_place() {
 fn a_mask_with_too_few_bits_is_named() {
     let error = settings(&[("IptablesMarkMask", "0x30000")]).unwrap_err();
     assert!(error.to_string().starts_with("IptablesMarkMask: "), "{error}");
+}
+
+/// Everything that the engine is made from.
+fn engine(pairs: &[(&str, &str)]) -> String {
+    let config = config(pairs);
+    let dataplane = dataplane(&config, Hostname::new("n"), Backend::Nft).unwrap();
+    format!("{:?} {:?} {:?}", graph(&config, Hostname::new("n")), dataplane, manifests(&config))
+}
+
+#[test]
+fn every_parameter_changes_something() {
+    let of_the_engine = [
+        ("Ipv6Support", "false"),
+        ("InterfacePrefix", "tap"),
+        ("ChainInsertMode", "append"),
+        ("DefaultEndpointToHostAction", "ACCEPT"),
+        ("IptablesFilterAllowAction", "RETURN"),
+        ("IptablesMangleAllowAction", "RETURN"),
+        ("IptablesFilterDenyAction", "REJECT"),
+        ("IptablesMarkMask", "0xff000000"),
+        ("IptablesRefreshInterval", "7"),
+        ("IptablesPostWriteCheckIntervalSecs", "7"),
+        ("IptablesLockProbeIntervalMillis", "7"),
+        ("IptablesNATOutgoingInterfaceFilter", "eth0"),
+        ("NATPortRange", "1000:2000"),
+        ("NATOutgoingAddress", "192.0.2.1"),
+        ("NATOutgoingExclusions", "IPPoolsAndHostIPs"),
+        ("IpsetsRefreshInterval", "7"),
+        ("MaxIpsetSize", "7"),
+        ("RouteRefreshInterval", "7"),
+        ("RouteSyncDisabled", "true"),
+        ("RemoveExternalRoutes", "false"),
+        ("DeviceRouteProtocol", "80"),
+        ("DeviceRouteSourceAddress", "192.0.2.1"),
+        ("DeviceRouteSourceAddressIPv6", "2001:db8::1"),
+        ("IPv4NormalRoutePriority", "7"),
+        ("IPv6NormalRoutePriority", "7"),
+        ("IPForwarding", "Disabled"),
+        ("FailsafeInboundHostPorts", "tcp:7"),
+        ("FailsafeOutboundHostPorts", "tcp:7"),
+        ("DisableConntrackInvalidCheck", "true"),
+        ("LogPrefix", "dropped"),
+        ("LogActionRateLimit", "7/minute"),
+        ("ServiceLoopPrevention", "Reject"),
+        ("WorkloadSourceSpoofing", "Any"),
+        ("AllowVXLANPacketsFromWorkloads", "true"),
+        ("AllowIPIPPacketsFromWorkloads", "true"),
+        ("VXLANPort", "7"),
+        ("FloatingIPs", "Enabled"),
+        ("ExternalNodesCIDRList", "192.0.2.0/24"),
+        ("NFTablesMode", "Disabled"),
+    ];
+    let defaults = engine(&[]);
+    for (name, value) in of_the_engine {
+        assert_ne!(engine(&[(name, value)]), defaults, "{name} has no effect");
+    }
+    let limit = ("LogActionRateLimit", "7/minute");
+    assert_ne!(engine(&[limit, ("LogActionRateLimitBurst", "9")]), engine(&[limit]));
+
+    // What `run` and its listeners, log, kernel and interface monitor read.
+    let of_the_program = [
+        "FelixHostname",
+        "InterfaceExclude",
+        "InterfaceRefreshInterval",
+        "IptablesBackend",
+        "FeatureDetectOverride",
+        "DataplaneWatchdogTimeout",
+        "NetlinkTimeoutSecs",
+        "HealthEnabled",
+        "HealthHost",
+        "HealthPort",
+        "HealthTimeoutOverrides",
+        "PrometheusMetricsEnabled",
+        "PrometheusMetricsHost",
+        "PrometheusMetricsPort",
+        "PrometheusProcessMetricsEnabled",
+        "LogSeverityScreen",
+    ];
+    let mut known: Vec<_> = of_the_engine.iter().map(|(name, _)| *name).chain(of_the_program).collect();
+    known.push("LogActionRateLimitBurst");
+    known.sort_unstable();
+    let mut all: Vec<_> = PARAMS.iter().map(|param| param.name).collect();
+    all.sort_unstable();
+    assert_eq!(all, known, "a parameter that is read must also do something");
 }

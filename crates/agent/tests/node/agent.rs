@@ -145,7 +145,7 @@ impl Node {
     }
 
     /// Asks the agent over HTTP; empty if it does not answer.
-    fn get(&self, port: u16, path: &str) -> String {
+    pub(crate) fn get(&self, port: u16, path: &str) -> String {
         use std::io::{Read, Write};
         self.namespace
             .run(|| {

@@ -1,0 +1,95 @@
+//! Health and metrics over HTTP, where the configuration wants them.
+
+use std::time::Duration;
+
+use super::Failure;
+use crate::config::Config;
+use crate::health::{Condition, Health, Reporter};
+use crate::http::{self, Response, Server};
+use crate::metrics::{SharedMetrics, process};
+use crate::{exec, logging};
+
+/// Whom the listeners speak for, and where they listen now.
+pub(super) struct Listeners {
+    health: Health,
+    metrics: SharedMetrics,
+    health_at: Option<Listener>,
+    metrics_at: Option<Listener>,
+}
+
+struct Listener {
+    /// Host and port as configured, and whatever else the answers depend on.
+    wanted: (String, u16, bool),
+    #[cfg_attr(not(test), expect(dead_code, reason = "held for its end"))]
+    server: Server,
+}
+
+impl Listeners {
+    pub(super) fn new(health: Health, metrics: SharedMetrics) -> Self {
+        health.expect(Reporter::Startup, Duration::ZERO);
+        health.report(Reporter::Startup, Condition::good());
+        Self { health, metrics, health_at: None, metrics_at: None }
+    }
+
+    /// Listens where the configuration says, and nowhere else. One that fails does not keep the other from its place.
+    pub(super) fn follow(&mut self, config: &Config) -> Result<(), Failure> {
+        let timeout = |reporter: Reporter, default: Duration| {
+            config.health_timeout_overrides.get(reporter.name()).copied().unwrap_or(default)
+        };
+        let watchdog = config.dataplane_watchdog_timeout.max(Duration::from_secs(20));
+        for (reporter, default) in
+            [(Reporter::CalculationGraph, Duration::from_secs(30)), (Reporter::Dataplane, watchdog)]
+        {
+            self.health.expect(reporter, timeout(reporter, default));
+        }
+
+        let wanted = config.health_enabled.then(|| (config.health_host.clone(), config.health_port, false));
+        let health = self.health.clone();
+        let for_health = place(&mut self.health_at, "health", wanted, move |path| health.answer(path));
+
+        let host = match config.prometheus_metrics_host.as_str() {
+            "" => "0.0.0.0",
+            host => host,
+        };
+        let process = config.prometheus_process_metrics_enabled;
+        let wanted =
+            config.prometheus_metrics_enabled.then(|| (host.to_owned(), config.prometheus_metrics_port, process));
+        let metrics = self.metrics.clone();
+        let for_metrics = place(&mut self.metrics_at, "metrics", wanted, move |path| {
+            {
+                let mut metrics = metrics.lock();
+                metrics.log_errors = logging::errors();
+                metrics.process_starts = exec::starts();
+            }
+            let mut answer = metrics.answer(path);
+            if process && answer.status == 200 {
+                answer.body += &process::expose();
+            }
+            answer
+        });
+        for_health.and(for_metrics)
+    }
+}
+
+fn place(
+    listener: &mut Option<Listener>,
+    name: &str,
+    wanted: Option<(String, u16, bool)>,
+    answer: impl Fn(&str) -> Response + Send + 'static,
+) -> Result<(), Failure> {
+    if listener.as_ref().map(|listener| &listener.wanted) == wanted.as_ref() {
+        return Ok(());
+    }
+    // The old place may be the new one's.
+    *listener = None;
+    if let Some(wanted) = wanted {
+        let address = (wanted.0.as_str(), wanted.1);
+        let server = http::serve(address, name, answer)
+            .map_err(Failure::io(format!("{name} on {}:{}", address.0, address.1)))?;
+        *listener = Some(Listener { wanted, server });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

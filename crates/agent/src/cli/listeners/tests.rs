@@ -1,0 +1,67 @@
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use super::*;
+
+impl Listeners {
+    fn addresses(&self) -> [Option<SocketAddr>; 2] {
+        [&self.health_at, &self.metrics_at].map(|at| at.as_ref().map(|listener| listener.server.address()))
+    }
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn config() -> Config {
+    Config {
+        health_host: "127.0.0.1".into(),
+        health_port: 0,
+        prometheus_metrics_host: "127.0.0.1".into(),
+        prometheus_metrics_port: 0,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn they_come_go_and_stay_as_the_configuration_says() {
+    let mut listeners = Listeners::new(Health::default(), SharedMetrics::default());
+    listeners.follow(&config()).unwrap();
+    assert_eq!(listeners.addresses(), [None, None]);
+
+    let both = Config { health_enabled: true, prometheus_metrics_enabled: true, ..config() };
+    listeners.follow(&both).unwrap();
+    let [Some(health), Some(metrics)] = listeners.addresses() else { panic!("both must listen") };
+    assert!(get(health, "/liveness").starts_with("HTTP/1.1 200"));
+    assert!(get(health, "/readiness").starts_with("HTTP/1.1 503"));
+    assert!(get(metrics, "/metrics").contains("\nprocess_resident_memory_bytes "));
+    listeners.follow(&both).unwrap();
+    assert_eq!(listeners.addresses(), [Some(health), Some(metrics)]);
+
+    listeners.follow(&Config { prometheus_process_metrics_enabled: false, ..both.clone() }).unwrap();
+    let [Some(same), Some(metrics)] = listeners.addresses() else { panic!("both must listen") };
+    assert_eq!(same, health);
+    let answer = get(metrics, "/metrics");
+    assert!(answer.contains("felix_log_errors") && !answer.contains("process_"), "{answer}");
+
+    listeners.follow(&config()).unwrap();
+    assert!(TcpStream::connect(health).is_err() && TcpStream::connect(metrics).is_err());
+}
+
+#[test]
+fn one_that_cannot_listen_is_named_and_does_not_stop_the_other() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let mut listeners = Listeners::new(Health::default(), SharedMetrics::default());
+    let config = Config { health_enabled: true, health_port: port, prometheus_metrics_enabled: true, ..config() };
+    let failure = listeners.follow(&config).unwrap_err();
+    assert!(failure.to_string().starts_with(&format!("health on 127.0.0.1:{port}: ")), "{failure}");
+    assert!(matches!(listeners.addresses(), [None, Some(_)]));
+    drop(taken);
+    listeners.follow(&config).unwrap();
+    assert!(matches!(listeners.addresses(), [Some(_), Some(_)]));
+}
