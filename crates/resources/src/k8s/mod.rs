@@ -7,6 +7,7 @@ mod node;
 mod pod;
 mod ports;
 mod qos;
+mod quantity;
 mod service;
 
 pub(crate) use namespace::{namespace, service_account};

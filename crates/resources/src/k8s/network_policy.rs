@@ -33,10 +33,8 @@ pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option
     if action == Some(Staged::Delete) {
         return Some(Vec::new());
     }
-    if spec.field("podSelector").is_none() && !staged {
-        spec.missing("podSelector", sink);
-    }
     let namespace = &*object.id.namespace;
+    // The API server reads a selector that is absent as an empty one.
     let selector = label_selector::of_pods(spec.field("podSelector"), sink);
     let policy = Policy {
         namespace: Some(Arc::clone(&object.id.namespace)),

@@ -172,7 +172,7 @@ fn extras(object: &Object<'_, '_>, nets: &[Cidr], sink: &mut Sink) -> WorkloadEx
 
 /// An annotation that holds a JSON list of text.
 fn list(object: &Object<'_, '_>, annotation: &str, sink: &mut Sink) -> Vec<String> {
-    let Some(text) = object.meta.annotation(annotation) else { return Vec::new() };
+    let Some(text) = object.meta.annotation(annotation).filter(|text| !text.is_empty()) else { return Vec::new() };
     serde_json::from_str(text).unwrap_or_else(|_| {
         object.root.error(sink, format!("annotation {annotation}: must be a JSON list of text"));
         Vec::new()

@@ -2,59 +2,49 @@
 
 use tortie_model::QosControls;
 
+use super::quantity;
 use crate::manifest::Object;
 use crate::scalar;
 use crate::tree::Sink;
 
 const PREFIX: &str = "qos.projectcalico.org/";
 
-/// The limits that the annotations give; a bad one is reported and left out, because the pod must not lose its policy
-/// over it.
+/// The least and the most that a limit can be.
+#[derive(Clone, Copy)]
+struct Bounds(i64, i64);
+
+const RATE: Bounds = Bounds(1_000, 1_000_000_000_000_000);
+const BURST: Bounds = Bounds(1_000, 34_359_738_360);
+const PEAK: Bounds = Bounds(1_010, 1_010_000_000_000_000);
+const MIN_BURST: Bounds = Bounds(1_000, 100_000_000);
+const PACKETS: Bounds = Bounds(1, 10_000);
+const CONNECTIONS: Bounds = Bounds(1, 4_294_967_295);
+const DEFAULT_BURST: i64 = 4 << 30;
+const DEFAULT_PACKET_BURST: i64 = 5;
+
+/// The limits that the annotations give. A limit out of bounds is brought back into them, and one that cannot be read
+/// is left out; both are reported, but the pod must not lose its policy over them.
 pub(super) fn controls(object: &Object<'_, '_>, sink: &mut Sink) -> Option<QosControls> {
     let relevant =
         |name: &str| name.starts_with(PREFIX) || name.starts_with("kubernetes.io/") && name.ends_with("-bandwidth");
     if !object.meta.annotations.iter().any(|(name, _)| relevant(name)) {
         return None;
     }
-    let mut limit = |names: &[&str], min: i64, max: i64| {
-        let (name, text) = names.iter().find_map(|name| Some((*name, object.meta.annotation(name)?)))?;
-        let value = quantity(text).filter(|value| (min..=max).contains(value));
-        if value.is_none() {
-            object.root.warn(sink, format!("annotation {name}: `{text}` is not a quantity between {min} and {max}"));
-        }
-        value
-    };
-    let mut number =
-        |name: &str, min: i64, max: i64| limit(&[&format!("{PREFIX}{name}")], min, max).unwrap_or_default();
-    const RATE: (i64, i64) = (1_000, 1_000_000_000_000_000);
-    const PEAK: (i64, i64) = (1_010, 1_010_000_000_000_000);
-    const BURST: (i64, i64) = (1_000, 34_359_738_360);
-    const PACKETS: (i64, i64) = (1, 10_000);
     let mut controls = QosControls {
-        ingress_burst: number("ingressBurst", BURST.0, BURST.1),
-        egress_burst: number("egressBurst", BURST.0, BURST.1),
-        ingress_packet_rate: number("ingressPacketRate", PACKETS.0, PACKETS.1),
-        egress_packet_rate: number("egressPacketRate", PACKETS.0, PACKETS.1),
-        ingress_packet_burst: number("ingressPacketBurst", PACKETS.0, PACKETS.1),
-        egress_packet_burst: number("egressPacketBurst", PACKETS.0, PACKETS.1),
-        ingress_max_connections: number("ingressMaxConnections", 1, 4_294_967_295),
-        egress_max_connections: number("egressMaxConnections", 1, 4_294_967_295),
-        ingress_peakrate: number("ingressPeakrate", PEAK.0, PEAK.1),
-        egress_peakrate: number("egressPeakrate", PEAK.0, PEAK.1),
-        ingress_minburst: number("ingressMinburst", 1_000, 100_000_000),
-        egress_minburst: number("egressMinburst", 1_000, 100_000_000),
-        ingress_bandwidth: limit(
-            &["qos.projectcalico.org/ingressBandwidth", "kubernetes.io/ingress-bandwidth"],
-            RATE.0,
-            RATE.1,
-        )
-        .unwrap_or_default(),
-        egress_bandwidth: limit(
-            &["qos.projectcalico.org/egressBandwidth", "kubernetes.io/egress-bandwidth"],
-            RATE.0,
-            RATE.1,
-        )
-        .unwrap_or_default(),
+        ingress_bandwidth: bandwidth(object, "ingressBandwidth", "kubernetes.io/ingress-bandwidth", sink),
+        egress_bandwidth: bandwidth(object, "egressBandwidth", "kubernetes.io/egress-bandwidth", sink),
+        ingress_burst: limit(object, "ingressBurst", BURST, sink),
+        egress_burst: limit(object, "egressBurst", BURST, sink),
+        ingress_peakrate: limit(object, "ingressPeakrate", PEAK, sink),
+        egress_peakrate: limit(object, "egressPeakrate", PEAK, sink),
+        ingress_minburst: limit(object, "ingressMinburst", MIN_BURST, sink),
+        egress_minburst: limit(object, "egressMinburst", MIN_BURST, sink),
+        ingress_packet_rate: limit(object, "ingressPacketRate", PACKETS, sink),
+        egress_packet_rate: limit(object, "egressPacketRate", PACKETS, sink),
+        ingress_packet_burst: limit(object, "ingressPacketBurst", PACKETS, sink),
+        egress_packet_burst: limit(object, "egressPacketBurst", PACKETS, sink),
+        ingress_max_connections: limit(object, "ingressMaxConnections", CONNECTIONS, sink),
+        egress_max_connections: limit(object, "egressMaxConnections", CONNECTIONS, sink),
         dscp: object.meta.annotation("qos.projectcalico.org/dscp").and_then(|text| {
             let value = scalar::parse_dscp(text);
             if value.is_none() {
@@ -63,34 +53,63 @@ pub(super) fn controls(object: &Object<'_, '_>, sink: &mut Sink) -> Option<QosCo
             value
         }),
     };
+    complete(object, &mut controls, sink);
+    (controls != QosControls::default()).then_some(controls)
+}
+
+/// The annotation of Calico counts before that of Kubernetes, even if it cannot be read.
+fn bandwidth(object: &Object<'_, '_>, own: &str, kubernetes: &str, sink: &mut Sink) -> i64 {
+    let own = format!("{PREFIX}{own}");
+    let name = if object.meta.annotation(&own).is_some() { &own } else { kubernetes };
+    bounded(object, name, RATE, sink)
+}
+
+fn limit(object: &Object<'_, '_>, name: &str, bounds: Bounds, sink: &mut Sink) -> i64 {
+    bounded(object, &format!("{PREFIX}{name}"), bounds, sink)
+}
+
+fn bounded(object: &Object<'_, '_>, name: &str, Bounds(min, max): Bounds, sink: &mut Sink) -> i64 {
+    let Some(text) = object.meta.annotation(name) else { return 0 };
+    let Some(value) = quantity::parse(text) else {
+        object.root.warn(sink, format!("annotation {name}: `{text}` is not a quantity; it is not used"));
+        return 0;
+    };
+    let bounded = value.clamp(min, max);
+    if bounded != value {
+        let what = format!("annotation {name}: `{text}` is not between {min} and {max}; {bounded} is used");
+        object.root.warn(sink, what);
+    }
+    bounded
+}
+
+/// Takes away limits that mean nothing without others, and adds the bursts that rates need.
+fn complete(object: &Object<'_, '_>, controls: &mut QosControls, sink: &mut Sink) {
+    let mut needs = |fits: bool, limit: &mut i64, what: &str| {
+        if *limit != 0 && !fits {
+            *limit = 0;
+            object.root.warn(sink, format!("annotation {PREFIX}{what}; it is not used"));
+        }
+    };
+    let c = controls;
+    needs(c.ingress_bandwidth != 0, &mut c.ingress_burst, "ingressBurst needs ingressBandwidth");
+    needs(c.egress_bandwidth != 0, &mut c.egress_burst, "egressBurst needs egressBandwidth");
+    let above = |rate: i64, peak: i64| rate != 0 && rate < peak;
+    let fits = above(c.ingress_bandwidth, c.ingress_peakrate);
+    needs(fits, &mut c.ingress_peakrate, "ingressPeakrate needs a lower ingressBandwidth");
+    let fits = above(c.egress_bandwidth, c.egress_peakrate);
+    needs(fits, &mut c.egress_peakrate, "egressPeakrate needs a lower egressBandwidth");
+    needs(c.ingress_peakrate != 0, &mut c.ingress_minburst, "ingressMinburst needs ingressPeakrate");
+    needs(c.egress_peakrate != 0, &mut c.egress_minburst, "egressMinburst needs egressPeakrate");
+    needs(c.ingress_packet_rate != 0, &mut c.ingress_packet_burst, "ingressPacketBurst needs ingressPacketRate");
+    needs(c.egress_packet_rate != 0, &mut c.egress_packet_burst, "egressPacketBurst needs egressPacketRate");
     for (rate, burst, default) in [
-        (controls.ingress_bandwidth, &mut controls.ingress_burst, 4 << 30),
-        (controls.egress_bandwidth, &mut controls.egress_burst, 4 << 30),
-        (controls.ingress_packet_rate, &mut controls.ingress_packet_burst, 5),
-        (controls.egress_packet_rate, &mut controls.egress_packet_burst, 5),
+        (c.ingress_bandwidth, &mut c.ingress_burst, DEFAULT_BURST),
+        (c.egress_bandwidth, &mut c.egress_burst, DEFAULT_BURST),
+        (c.ingress_packet_rate, &mut c.ingress_packet_burst, DEFAULT_PACKET_BURST),
+        (c.egress_packet_rate, &mut c.egress_packet_burst, DEFAULT_PACKET_BURST),
     ] {
         if rate != 0 && *burst == 0 {
             *burst = default;
         }
     }
-    (controls != QosControls::default()).then_some(controls)
-}
-
-/// A quantity as Kubernetes writes it: a whole number with an optional suffix.
-fn quantity(text: &str) -> Option<i64> {
-    const SUFFIXES: [(&str, i64); 11] = [
-        ("Ki", 1 << 10),
-        ("Mi", 1 << 20),
-        ("Gi", 1 << 30),
-        ("Ti", 1 << 40),
-        ("Pi", 1 << 50),
-        ("k", 1_000),
-        ("M", 1_000_000),
-        ("G", 1_000_000_000),
-        ("T", 1_000_000_000_000),
-        ("P", 1_000_000_000_000_000),
-        ("", 1),
-    ];
-    let (digits, factor) = SUFFIXES.iter().find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, factor)))?;
-    digits.parse::<i64>().ok()?.checked_mul(*factor)
 }

@@ -149,7 +149,7 @@ pub(crate) fn is_label_value(text: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
-fn check_labels(labels: &[(&str, &str)], cursor: Cursor<'_, '_>, sink: &mut Sink) {
+pub(crate) fn check_labels(labels: &[(&str, &str)], cursor: Cursor<'_, '_>, sink: &mut Sink) {
     for (name, value) in labels {
         if !is_label_name(name) {
             cursor.error(sink, format!("`{name}` is not the name of a label"));

@@ -11,7 +11,7 @@ use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json, parse_yaml};
 use crate::{Position, Problem, SyntaxError, k8s, v3};
 
 pub use kind::{Kind, ObjectId};
-pub(crate) use meta::{Meta, is_label_name, is_label_value};
+pub(crate) use meta::{Meta, check_labels, is_label_name, is_label_value};
 
 /// How a manifest is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -113,7 +113,7 @@ impl<'n, 'p> Cursor<'n, 'p> {
         }
         match self.node.content {
             Content::Int(_) | Content::Float(_) | Content::Bool(_) => {
-                self.wrong(sink, "text; put it in quotes: it");
+                self.wrong(sink, "text (put it in quotes)");
             }
             _ => self.wrong(sink, "text"),
         }
@@ -245,6 +245,11 @@ impl<'n> Map<'n, '_> {
     /// Reports that the mapping as a whole makes the object invalid.
     pub(crate) fn error(&self, sink: &mut Sink, what: impl Into<String>) {
         sink.report(Severity::Error, self.position, self.path, what.into());
+    }
+
+    /// As [`Cursor::warn`].
+    pub(crate) fn warn(&self, sink: &mut Sink, what: impl Into<String>) {
+        sink.report(Severity::Warning, self.position, self.path, what.into());
     }
 
     /// Reports that a field is missing, under its own path.

@@ -49,9 +49,9 @@ fn problems_carry_their_path() {
     assert_eq!(
         found,
         [
-            "1:25: spec.nets[1]: must be text; put it in quotes: it, is a number",
+            "1:25: spec.nets[1]: must be text (put it in quotes), is a number",
             "1:29: spec.selektor: is not a known field; is `selector` meant?",
-            "1:57: spec[\"a/b\"].c: must be text; put it in quotes: it, is true or false",
+            "1:57: spec[\"a/b\"].c: must be text (put it in quotes), is true or false",
         ]
     );
 }

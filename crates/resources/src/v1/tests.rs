@@ -77,7 +77,7 @@ fn bad_values_name_key_field_and_reason() {
         ),
         (WORKLOAD, json!({"mac": "aa:bb"}), "mac: `aa:bb` is not an Ethernet address"),
         (WORKLOAD, json!({"ipv4_nets": ["::1"]}), "ipv4_nets[0]: `::1/128` is not an IPv4 network"),
-        (WORKLOAD, json!({"labels": {"a": 1}}), "labels.a: must be text; put it in quotes: it, is a number"),
+        (WORKLOAD, json!({"labels": {"a": 1}}), "labels.a: must be text (put it in quotes), is a number"),
     ] {
         assert_eq!(error(path, &json), format!("{path}: {expected}"));
     }

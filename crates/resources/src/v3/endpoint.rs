@@ -80,6 +80,26 @@ fn is_interface_name(name: &str) -> bool {
     (1..=15).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
+fn interface(spec: Map<'_, '_>, sink: &mut Sink) -> Option<IfaceName> {
+    let name = required(spec, "interfaceName", sink)?;
+    if !name.is_empty()
+        && !is_interface_name(name)
+        && let Some(field) = spec.field("interfaceName")
+    {
+        field.error(sink, format!("`{name}` is not the name of an interface"));
+    }
+    Some(IfaceName::from(name))
+}
+
+/// A workload has addresses, not networks.
+fn single_address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
+    let net = scalar::cidr(cursor, sink)?.masked();
+    if net != Cidr::host(net.address()) {
+        cursor.error(sink, format!("{net} is more than one address"));
+    }
+    Some(net)
+}
+
 /// A port with a name; one without has another purpose and is left out.
 fn named_port(cursor: Cursor<'_, '_>, fields: &[&str], sink: &mut Sink) -> Option<EndpointPort> {
     let map = cursor.map(sink)?;
@@ -103,7 +123,13 @@ fn named_port(cursor: Cursor<'_, '_>, fields: &[&str], sink: &mut Sink) -> Optio
         return None;
     };
     let port = port.int(1, 65535, sink)?;
+    if let Some(address) = map.field("hostIP").filter(|ip| ip.text(sink).is_some_and(|text| !text.is_empty())) {
+        scalar::address(address, sink);
+    }
     if name.is_empty() {
+        if map.field("hostPort").is_none() {
+            map.warn(sink, "has no effect without a name");
+        }
         return None;
     }
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
@@ -166,9 +192,15 @@ pub(crate) fn workload_endpoint(
             scalar::address_of(family, field, sink);
         }
     }
-    let iface = required(spec, "interfaceName", sink).map(IfaceName::from);
-    let nets: Vec<Cidr> = spec.list("ipNetworks", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked));
-    let nats = spec.list("ipNATs", sink, nat);
+    let iface = interface(spec, sink);
+    let nets: Vec<Cidr> = spec.list("ipNetworks", sink, single_address);
+    let nats = spec.list("ipNATs", sink, |field, sink| {
+        let nat = nat(field, sink)?;
+        if !nets.iter().any(|net| net.contains(nat.internal)) {
+            field.error(sink, format!("{} is no address of the endpoint", nat.internal));
+        }
+        Some(nat)
+    });
     let account = spec.text_or_empty("serviceAccountName", sink);
     let mut pairs: Vec<(&str, &str)> = object.meta.labels.iter().copied().filter(not_inherited).collect();
     pairs.extend([(NAMESPACE_LABEL, namespace), (ORCHESTRATOR_LABEL, &*orchestrator)]);

@@ -116,13 +116,21 @@ pub(crate) fn node_contributions(
     let wireguard = Wireguard {
         public_key: key(facts.wireguard_key),
         public_key_v6: key(facts.wireguard_key_v6),
-        ipv4_address: facts.wireguard_address.parse().ok(),
-        ipv6_address: facts.wireguard_address_v6.parse().ok(),
+        ipv4_address: tunnel_address(object, facts.wireguard_address, sink),
+        ipv6_address: tunnel_address(object, facts.wireguard_address_v6, sink),
     };
     if wireguard != Wireguard::default() {
         contributions.push((Key::Wireguard(host), Value::Wireguard(wireguard.into())));
     }
     contributions
+}
+
+fn tunnel_address<T: std::str::FromStr>(object: &Object<'_, '_>, text: &str, sink: &mut Sink) -> Option<T> {
+    let address = text.parse().ok();
+    if address.is_none() && !text.is_empty() {
+        object.root.warn(sink, format!("`{text}` is not an address for WireGuard; it is not used"));
+    }
+    address
 }
 
 /// 32 bytes in base64.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tortie_model::{Key, LabelInterner, Profile, ProfileName, ProfileRules, Value};
 
 use super::rule::{Place, rules};
-use crate::manifest::{Contributions, Object};
+use crate::manifest::{Contributions, Object, check_labels};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 
@@ -17,10 +17,11 @@ pub(crate) fn profile_labels(
     sink: &mut Sink,
 ) -> Profile {
     let spec = map.field("spec").and_then(|spec| spec.map(sink));
-    let pairs = match &spec {
-        Some(spec) => spec.field("labelsToApply").map(|labels| labels.text_map(sink)).unwrap_or_default(),
-        None => Vec::new(),
-    };
+    let field = spec.as_ref().and_then(|spec| spec.field("labelsToApply"));
+    let pairs = field.map(|labels| labels.text_map(sink)).unwrap_or_default();
+    if let Some(field) = field {
+        check_labels(&pairs, field, sink);
+    }
     Profile { labels: scalar::interned(root, pairs, labels, sink) }
 }
 

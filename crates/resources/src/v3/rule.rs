@@ -1,5 +1,7 @@
 //! The rules of policies and profiles of `projectcalico.org/v3`.
 
+use std::sync::Arc;
+
 use tortie_model::{
     Cidr, EntityMatch, Family, HttpMatch, HttpPath, NamedProtocol, NamespacedName, OriginalMatch, PortSpec, Protocol,
     Rule, RuleAction, SelectorText, ServiceAccountMatch,
@@ -7,6 +9,7 @@ use tortie_model::{
 use tortie_selector::{Expr, Selector};
 
 use super::selectors::{Words, check_combined, side_selector};
+use crate::manifest::is_label_name;
 use crate::scalar::{self, Spelling};
 use crate::tree::{Cursor, Map, Sink};
 
@@ -68,7 +71,13 @@ fn rule(cursor: Cursor<'_, '_>, place: Place<'_>, sink: &mut Sink) -> Option<Rul
             .and_then(|metadata| metadata.map(sink))
             .map(|metadata| {
                 metadata.only(&["annotations"], sink);
-                scalar::sorted_pairs(metadata, "annotations", sink)
+                let annotations = scalar::sorted_pairs(metadata, "annotations", sink);
+                for (name, _) in &annotations {
+                    if !is_label_name(&name.to_ascii_lowercase()) {
+                        metadata.error(sink, format!("`{name}` is not the name of an annotation"));
+                    }
+                }
+                annotations
             })
             .unwrap_or_default(),
     };
@@ -226,12 +235,18 @@ fn http(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<HttpMatch> {
     let map = cursor.map(sink)?;
     map.only(&["methods", "paths"], sink);
     Some(HttpMatch {
-        methods: scalar::shared_texts(map, "methods", sink),
+        methods: methods(map, sink),
         paths: map
             .list("paths", sink, |path, sink| {
                 let map = path.map(sink)?;
                 map.only(&["exact", "prefix"], sink);
-                match (map.text("exact", sink), map.text("prefix", sink)) {
+                let (exact, prefix) = (map.text("exact", sink), map.text("prefix", sink));
+                for path in exact.iter().chain(&prefix) {
+                    if !path.starts_with('/') || path.contains(['?', ' ', '#']) {
+                        map.error(sink, format!("`{path}` is not a path: `/` first, without `?`, `#` and spaces"));
+                    }
+                }
+                match (exact, prefix) {
                     (Some(exact), None) => Some(HttpPath::Exact(exact.into())),
                     (None, Some(prefix)) => Some(HttpPath::Prefix(prefix.into())),
                     _ => {
@@ -242,6 +257,19 @@ fn http(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<HttpMatch> {
             })
             .into(),
     })
+}
+
+fn methods(http: Map<'_, '_>, sink: &mut Sink) -> Box<[Arc<str>]> {
+    let mut methods: Vec<Arc<str>> = Vec::new();
+    http.list("methods", sink, |method, sink| {
+        let text = method.text(sink)?;
+        if methods.iter().any(|earlier| **earlier == *text) {
+            method.error(sink, "is given twice");
+        }
+        methods.push(text.into());
+        Some(())
+    });
+    methods.into()
 }
 
 /// The rules about several fields at once (`libcalico-go/lib/validator/v3/validator.go`).

@@ -153,3 +153,63 @@ fn substitutes() {
     ];
     assert_snapshot!(found.map(|s| s.unwrap_or_else(|| "none".into())).join("\n"));
 }
+
+/// Cases of `libcalico-go/lib/validator/v3/validator_test.go`.
+#[test]
+fn workload_endpoints() {
+    let endpoint = |spec: &str| {
+        problems(&format!(
+            "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata: {{name: n-k8s-p-eth0}}\nspec: {spec}\n"
+        ))
+    };
+    assert_eq!(endpoint("{interfaceName: Valid_Iface.0-9, ipNetworks: [1.2.3.4/32, 'fd00::1']}"), "");
+    assert_eq!(
+        endpoint(
+            "{interfaceName: e, ipNetworks: [1.2.3.4], ipNATs: [{internalIP: 1.2.3.4, externalIP: 5.6.7.8}], \
+             ports: [{protocol: TCP, port: 1, hostPort: 2, hostIP: 1.2.3.4}]}"
+        ),
+        ""
+    );
+    assert_snapshot!(endpoint(
+        "
+  interfaceName: interfaceTooLong
+  ipNetworks: [1.2.3.4, 1.2.3.0/26, 'fd00::/122']
+  ipNATs:
+  - {internalIP: 9.9.9.9, externalIP: 1.2.3.4}
+  ports:
+  - {protocol: TCP, port: 1234}
+  - {protocol: TCP, port: 1234, hostPort: 2345, hostIP: 999.999.999.999}
+"
+    ));
+}
+
+/// Cases of `libcalico-go/lib/validator/v3/validator_test.go`.
+#[test]
+fn http_matches_and_annotations() {
+    let rule = |rule: &str| {
+        problems(&calico("GlobalNetworkPolicy", &format!("{{selector: all(), ingress: [{{action: Allow, {rule}}}]}}")))
+    };
+    assert_eq!(rule("http: {methods: [GET, Foo], paths: [{exact: /foo}, {prefix: /bar}]}"), "");
+    assert_eq!(rule("metadata: {annotations: {example.com/Why: because}}"), "");
+    for bad in [
+        "http: {methods: [GET, GET]}",
+        "http: {paths: [{exact: foo}]}",
+        "http: {paths: [{exact: /fo?o}]}",
+        "http: {paths: [{exact: '/fo o'}]}",
+        "http: {paths: [{prefix: '/f#oo'}]}",
+        "http: {paths: [{prefix: /a, exact: /b}]}",
+        "metadata: {annotations: {...: because}}",
+    ] {
+        assert!(rule(bad).contains("error"), "{bad}");
+    }
+}
+
+/// Cases of `libcalico-go/lib/validator/v3/validator_test.go`.
+#[test]
+fn labels_of_profiles() {
+    let profile = |label: &str| problems(&calico("Profile", &format!("{{labelsToApply: {{{label}: v}}}}")));
+    assert_eq!(profile("project.calico.org/my-valid-label"), "");
+    for bad in [".mylabel", "my!nvalid-label", "my-invalid-label$"] {
+        assert!(profile(bad).contains("is not the name of a label"), "{bad}");
+    }
+}

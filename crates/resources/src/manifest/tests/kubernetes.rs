@@ -1,7 +1,7 @@
 use insta::assert_debug_snapshot;
-use tortie_model::{Key, PolicyTypes, PortSpec, Value};
+use tortie_model::{Key, PolicyTypes, PortSpec, QosControls, Value};
 
-use super::{contributions, problems, value};
+use super::{Outcome, contributions, manifest, problems, value};
 
 fn policy(spec: &str) -> std::sync::Arc<tortie_model::Policy> {
     let text = format!(
@@ -210,4 +210,87 @@ fn identity() {
         "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p}, spec: {podSelector: {}}}",
     );
     assert!(matches!(&contributions[0].0, Key::Policy(id) if id.to_string() == "KubernetesNetworkPolicy/default/p"));
+}
+
+fn qos(annotations: &[(&str, &str)]) -> Option<QosControls> {
+    let lines: String = annotations.iter().map(|(name, value)| format!("    {name}: '{value}'\n")).collect();
+    let text = POD.replace("    qos.projectcalico.org/ingressBandwidth: 1M\n", &lines);
+    let Outcome::Valid(contributions) = manifest(&text).resources.remove(0).outcome else { panic!("{text}") };
+    match &contributions[0].1 {
+        Value::WorkloadEndpoint(endpoint) => endpoint.extras.as_ref()?.qos.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The cases of `libcalico-go/lib/backend/k8s/conversion/conversion_test.go`.
+#[test]
+fn limits_out_of_bounds_are_brought_back() {
+    let low = qos(&[
+        ("qos.projectcalico.org/ingressBandwidth", "1"),
+        ("qos.projectcalico.org/ingressBurst", "3"),
+        ("qos.projectcalico.org/ingressPeakrate", "5"),
+        ("qos.projectcalico.org/ingressMinburst", "7"),
+        ("qos.projectcalico.org/ingressPacketRate", "0"),
+        ("qos.projectcalico.org/ingressPacketBurst", "0"),
+        ("qos.projectcalico.org/ingressMaxConnections", "0"),
+        ("qos.projectcalico.org/egressBandwidth", "20P"),
+        ("qos.projectcalico.org/egressBurst", "40P"),
+        ("qos.projectcalico.org/egressPeakrate", "50P"),
+        ("qos.projectcalico.org/egressMinburst", "8Gi"),
+        ("qos.projectcalico.org/egressPacketRate", "60P"),
+        ("qos.projectcalico.org/egressPacketBurst", "70P"),
+        ("qos.projectcalico.org/egressMaxConnections", "80P"),
+    ]);
+    let expected = QosControls {
+        ingress_bandwidth: 1000,
+        ingress_burst: 1000,
+        ingress_peakrate: 1010,
+        ingress_minburst: 1000,
+        ingress_packet_rate: 1,
+        ingress_packet_burst: 1,
+        ingress_max_connections: 1,
+        egress_bandwidth: 1_000_000_000_000_000,
+        egress_burst: 34_359_738_360,
+        egress_peakrate: 1_010_000_000_000_000,
+        egress_minburst: 100_000_000,
+        egress_packet_rate: 10_000,
+        egress_packet_burst: 10_000,
+        egress_max_connections: 4_294_967_295,
+        dscp: None,
+    };
+    assert_eq!(low, Some(expected));
+}
+
+#[test]
+fn limits_that_need_others() {
+    for name in ["Burst", "Peakrate", "Minburst", "PacketBurst"] {
+        let (ingress, egress) =
+            (format!("qos.projectcalico.org/ingress{name}"), format!("qos.projectcalico.org/egress{name}"));
+        assert_eq!(qos(&[(&ingress, "3M"), (&egress, "4M")]), None, "{name}");
+    }
+    let peak_below_rate =
+        qos(&[("kubernetes.io/egress-bandwidth", "2M"), ("qos.projectcalico.org/egressPeakrate", "1M")]);
+    let expected = QosControls { egress_bandwidth: 2_000_000, egress_burst: 4 << 30, ..QosControls::default() };
+    assert_eq!(peak_below_rate, Some(expected));
+    // An annotation of Calico that cannot be read does not bring back that of Kubernetes.
+    let unreadable =
+        qos(&[("kubernetes.io/egress-bandwidth", "2M"), ("qos.projectcalico.org/egressBandwidth", "much")]);
+    assert_eq!(unreadable, None);
+}
+
+#[test]
+fn a_policy_without_pod_selector_selects_every_pod() {
+    assert_eq!(policy("{}").selector, policy("{podSelector: {}}").selector);
+    assert_eq!(policy("{}").types, PolicyTypes { ingress: true, egress: false });
+}
+
+#[test]
+fn an_empty_annotation_allows_no_source_prefixes() {
+    let text = POD.replace("'[\"8.8.8.0/24\"]'", "''");
+    assert!(matches!(value(&text), Value::WorkloadEndpoint(endpoint)
+        if endpoint.extras.as_ref().is_some_and(|extras| extras.allowed_source_prefixes.is_empty())));
+    for bad in ["'[\"\"]'", "'[\"gumbo\"]'", "'8.8.8.0/24'"] {
+        let text = POD.replace("'[\"8.8.8.0/24\"]'", bad);
+        assert!(problems(&text).contains("error"), "{bad}");
+    }
 }
