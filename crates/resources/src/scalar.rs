@@ -47,7 +47,7 @@ pub(crate) fn mac(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Mac> {
     mac
 }
 
-fn parse_mac(text: &str) -> Option<Mac> {
+pub(crate) fn parse_mac(text: &str) -> Option<Mac> {
     let mut octets = [0; 6];
     let mut parts = text.split([':', '-']);
     for octet in &mut octets {

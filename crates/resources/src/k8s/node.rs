@@ -7,7 +7,7 @@ use tortie_model::{Cidr, Family, LabelInterner, Node, NodeAddress, NodeAddressKi
 use crate::manifest::{Contributions, Object};
 use crate::scalar;
 use crate::tree::Sink;
-use crate::v3::{NodeFacts, node_contributions};
+use crate::v3::{NodeFacts, node_contributions, parse_as_number};
 
 /// Converts a `Node` of Kubernetes, whose annotations hold what Calico knows of it
 /// (`libcalico-go/lib/backend/k8s/resources/node.go`).
@@ -24,7 +24,7 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &m
     let bgp = NodeBgp {
         ipv4_address: network("IPv4Address", Family::V4),
         ipv6_address: network("IPv6Address", Family::V6),
-        as_number: Some(annotation("ASNumber")).filter(|n| n.parse::<u32>().is_ok()).map(Arc::from),
+        as_number: parse_as_number(annotation("ASNumber")).map(|number| number.to_string().into()),
         has_other_fields: !annotation("IPv4IPIPTunnelAddr").is_empty()
             || !annotation("RouteReflectorClusterID").is_empty(),
     };

@@ -20,8 +20,6 @@ const AWS_POD_IPS: &str = "vpc.amazonaws.com/pod-ips";
 const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";
 const SOURCE_PREFIXES: &str = "cni.projectcalico.org/allowedSourcePrefixes";
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
-/// A longer account name is no legal value for a label (`libcalico-go/lib/backend/k8s/conversion`).
-const LONGEST_ACCOUNT: usize = 63;
 
 /// Converts a `Pod`. One that is not scheduled, uses the host's network, has finished, or has no address yet,
 /// contributes nothing.
@@ -47,9 +45,9 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mu
     pairs.extend([(NAMESPACE_LABEL, namespace), (ORCHESTRATOR_LABEL, "k8s")]);
     if !account.is_empty() {
         profiles.push(ProfileName::new(format!("ksa.{namespace}.{account}")));
-        if account.len() < LONGEST_ACCOUNT {
-            pairs.push((SERVICE_ACCOUNT_LABEL, account));
-        }
+        // Also if the name is too long for a label of Kubernetes, or rules about the account would not match
+        // (`libcalico-go/lib/backend/syncersv1/updateprocessors/workloadendpointprocessor.go`).
+        pairs.push((SERVICE_ACCOUNT_LABEL, account));
     }
     let of =
         |family: Family| -> SmallVec<[Cidr; 1]> { nets.iter().copied().filter(|net| net.family() == family).collect() };

@@ -15,7 +15,7 @@ pub(crate) use config::{
     bgp_configuration, bgp_configuration_resource, cluster_information, felix_configuration, scoped_config,
 };
 pub(crate) use endpoint::{host_endpoint, not_inherited, workload_endpoint};
-pub(crate) use node::{NodeFacts, calico_node, node, node_contributions};
+pub(crate) use node::{NodeFacts, calico_node, node, node_contributions, parse_as_number};
 pub(crate) use policy::{Staged, policy, policy_key, staged_action, stored_policy_name, substitute_policy, tier};
 pub(crate) use pool::ip_pool;
 pub(crate) use profile::{profile, profile_labels};

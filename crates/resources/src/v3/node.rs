@@ -1,5 +1,6 @@
 //! Nodes.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
@@ -45,17 +46,17 @@ fn as_number(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Arc<str>> {
     let Content::Text(text) = cursor.content() else {
         return cursor.int::<u32>(0, i64::from(u32::MAX), sink).map(|n| n.to_string().into());
     };
-    let number = match text.split_once('.') {
-        None => text.parse::<u32>().ok(),
-        Some((high, low)) => match (high.parse::<u16>(), low.parse::<u16>()) {
-            (Ok(high), Ok(low)) => Some(u32::from(high) << 16 | u32::from(low)),
-            _ => None,
-        },
-    };
+    let number = parse_as_number(text);
     if number.is_none() {
         cursor.error(sink, format!("`{text}` is not an AS number"));
     }
     number.map(|n| n.to_string().into())
+}
+
+pub(crate) fn parse_as_number(text: &str) -> Option<u32> {
+    let Some((high, low)) = text.split_once('.') else { return text.parse().ok() };
+    let (high, low) = (high.parse::<u16>().ok()?, low.parse::<u16>().ok()?);
+    Some(u32::from(high) << 16 | u32::from(low))
 }
 
 fn address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<NodeAddress> {
@@ -94,16 +95,27 @@ pub(crate) fn node_contributions(
 ) -> Contributions {
     let host = Hostname::new(Arc::clone(&object.id.name));
     let mut contributions = vec![(Key::Node(host.clone()), Value::Node(node.into()))];
-    for (name, value) in [
-        ("IpInIpTunnelAddr", facts.ipip_address),
-        ("IPv4VXLANTunnelAddr", facts.vxlan_address),
-        ("VXLANTunnelMACAddr", facts.vxlan_mac),
-        ("IPv6VXLANTunnelAddr", facts.vxlan_address_v6),
-        ("VXLANTunnelMACAddrV6", facts.vxlan_mac_v6),
+    for (name, text, is_address) in [
+        ("IpInIpTunnelAddr", facts.ipip_address, true),
+        ("IPv4VXLANTunnelAddr", facts.vxlan_address, true),
+        ("VXLANTunnelMACAddr", facts.vxlan_mac, false),
+        ("IPv6VXLANTunnelAddr", facts.vxlan_address_v6, true),
+        ("VXLANTunnelMACAddrV6", facts.vxlan_mac_v6, false),
     ] {
-        if !value.is_empty() {
+        if text.is_empty() {
+            continue;
+        }
+        let value: Option<Arc<str>> = if is_address {
+            text.parse::<IpAddr>().ok().map(|address| address.to_string().into())
+        } else {
+            scalar::parse_mac(text).map(|_| text.into())
+        };
+        if let Some(value) = value {
             let key = HostConfigKey { host: host.clone(), name: ConfigName::from(name) };
-            contributions.push((Key::HostConfig(key), Value::Config(value.into())));
+            contributions.push((Key::HostConfig(key), Value::Config(value)));
+        } else {
+            let what = if is_address { "an IP address" } else { "an Ethernet address" };
+            object.root.warn(sink, format!("`{text}` is not {what} for a tunnel; it is not used"));
         }
     }
     let mut key = |text: &str| {

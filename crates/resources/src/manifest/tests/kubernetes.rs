@@ -294,3 +294,35 @@ fn an_empty_annotation_allows_no_source_prefixes() {
         assert!(problems(&text).contains("error"), "{bad}");
     }
 }
+
+#[test]
+fn a_long_account_name_still_identifies_the_pod() {
+    let account = "a".repeat(90);
+    let mut text = POD.replace("serviceAccountName: default", &format!("serviceAccountName: {account}"));
+    // A pod must not pass for one of another account.
+    text = text.replace("pcns.forged", "projectcalico.org/serviceaccount: admin, pcns.forged");
+    let mut interner = tortie_model::LabelInterner::new();
+    let manifest = crate::manifest::read(&text, crate::manifest::Format::Yaml, &Default::default(), &mut interner);
+    let Outcome::Valid(contributions) = &manifest.resources[0].outcome else { panic!("{manifest:?}") };
+    let Value::WorkloadEndpoint(endpoint) = &contributions[0].1 else { panic!("{contributions:?}") };
+    let printed = format!("{:?}", endpoint.labels);
+    assert!(printed.contains(&account) && !printed.contains("admin"), "{printed}");
+}
+
+#[test]
+fn what_a_node_says_of_its_tunnels_must_be_addresses() {
+    let node = |annotations: &str| {
+        let text =
+            format!("apiVersion: v1\nkind: Node\nmetadata: {{name: n, annotations: {{{annotations}}}}}\nspec: {{}}");
+        let resource = manifest(&text).resources.remove(0);
+        let Outcome::Valid(contributions) = resource.outcome else { panic!("{text}") };
+        (contributions.len(), resource.problems.len())
+    };
+    // The node itself is always there.
+    assert_eq!(node("projectcalico.org/IPv4VXLANTunnelAddr: 10.0.0.1"), (2, 0));
+    assert_eq!(node("projectcalico.org/VXLANTunnelMACAddr: '66:00:00:00:00:01'"), (2, 0));
+    for bad in ["IPv4VXLANTunnelAddr", "IPv6VXLANTunnelAddr", "IPv4IPIPTunnelAddr", "VXLANTunnelMACAddr"] {
+        assert_eq!(node(&format!("projectcalico.org/{bad}: 10.0.0.1/24")), (1, 1), "{bad}");
+    }
+    assert_eq!(node("projectcalico.org/IPv4WireguardInterfaceAddr: foo.bar"), (1, 1));
+}
