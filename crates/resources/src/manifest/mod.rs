@@ -141,17 +141,14 @@ fn convert(
                 map.missing(name, sink);
             }
         }
-        return (None, map.text("kind", &mut Sink::default()).unwrap_or("document").to_owned(), INVALID);
+        return (None, subject(map), INVALID);
     };
     let Some(kind) = Kind::find(api_version, kind_name) else {
         let outcome = unknown_kind(api_version, kind_name, map, sink);
-        return (None, kind_name.to_owned(), outcome);
+        return (None, subject(map), outcome);
     };
     let Some(meta) = Meta::read(kind, map, sink) else {
-        let quiet = &mut Sink::default();
-        let name = map.field("metadata").and_then(|metadata| metadata.map(quiet)?.text("name", quiet));
-        let subject = name.map_or_else(|| kind_name.to_owned(), |name| format!("{kind_name}/{name}"));
-        return (None, subject, INVALID);
+        return (None, subject(map), INVALID);
     };
     let name: Arc<str> = if kind.is_policy() { v3::stored_policy_name(&meta, map) } else { meta.name.into() };
     let id = ObjectId { name, namespace: meta.namespace.into(), kind };
@@ -163,6 +160,15 @@ fn convert(
         _ => Outcome::Invalid { substitute: substitute(&object) },
     };
     (Some(object.id), subject, outcome)
+}
+
+/// What to call an object that has no usable identity: as much of kind, namespace and name as can be read.
+fn subject(map: Map<'_, '_>) -> String {
+    let quiet = &mut Sink::default();
+    let Some(kind) = map.text("kind", quiet) else { return "document".to_owned() };
+    let meta = map.field("metadata").and_then(|metadata| metadata.map(quiet));
+    let [namespace, name] = ["namespace", "name"].map(|field| meta.and_then(|meta| meta.text(field, quiet)));
+    [Some(kind), namespace, name].into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
 /// A kind that means nothing here is no mistake, unless it looks like the misspelt name of a policy.

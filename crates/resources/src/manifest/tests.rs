@@ -104,7 +104,7 @@ fn an_unknown_kind_is_a_warning() {
     let text = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}";
     assert_eq!(
         problems(text),
-        "1:29: warning: Deployment: kind: kind Deployment of apps/v1 is not known here and has no effect\n"
+        "1:29: warning: Deployment/a: kind: kind Deployment of apps/v1 is not known here and has no effect\n"
     );
     assert_eq!(manifest(text).resources[0].outcome, Outcome::Unknown);
 }
@@ -114,7 +114,7 @@ fn a_kind_that_looks_like_a_policy_is_an_error() {
     let text = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolcy, metadata: {name: a}}";
     assert_eq!(
         problems(text),
-        "1:42: error: NetworkPolcy: kind: kind NetworkPolcy of networking.k8s.io/v1 is not known; is NetworkPolicy meant?\n"
+        "1:42: error: NetworkPolcy/a: kind: kind NetworkPolcy of networking.k8s.io/v1 is not known; is NetworkPolicy meant?\n"
     );
     assert_eq!(manifest(text).resources[0].outcome, Outcome::Invalid { substitute: None });
     for (api, kind) in [("networking.k8s.io/v1", "Ingress"), ("projectcalico.org/v3", "IPReservation")] {
