@@ -68,6 +68,7 @@ fn dependencies(wrong: &mut Vec<String>) -> Result<(), String> {
     let allowed: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default();
+        published(package, wrong);
         let Some(short) = name.strip_prefix("tortie-") else { continue };
         let ours = package["dependencies"].as_array().into_iter().flatten().filter(|d| d["kind"] != "dev");
         let uses: BTreeSet<&str> =
@@ -83,6 +84,21 @@ fn dependencies(wrong: &mut Vec<String>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Checks what a package tells of itself.
+fn published(package: &serde_json::Value, wrong: &mut Vec<String>) {
+    let name = package["name"].as_str().unwrap_or_default();
+    if package["license"] != "Apache-2.0" {
+        wrong.push(format!("{name} does not say that its licence is Apache-2.0"));
+    }
+    let unpublished = package["publish"].as_array().is_some_and(Vec::is_empty);
+    if unpublished != matches!(name, "tortie-testkit" | "tortie-benches" | "xtask") {
+        wrong.push(format!("{name}: `publish` is not what it should be"));
+    }
+    if !unpublished && ["description", "readme", "rust_version"].iter().any(|field| package[field].is_null()) {
+        wrong.push(format!("{name} lacks a description, a readme or a rust-version"));
+    }
 }
 
 fn crate_count(wrong: &mut Vec<String>) -> Result<(), String> {
@@ -111,8 +127,10 @@ fn crates_on_disk(wrong: &mut Vec<String>) -> Result<(), String> {
         if name == "testkit" {
             continue;
         }
-        if !folder.join("README.md").is_file() {
-            wrong.push(format!("crates/{name} has no README.md"));
+        for file in ["README.md", "LICENSE"] {
+            if !folder.join(file).is_file() {
+                wrong.push(format!("crates/{name} has no {file}"));
+            }
         }
         let lib = read(&folder.join("src/lib.rs"))?;
         if !lib.contains("#![forbid(unsafe_code)]") {
