@@ -82,7 +82,7 @@ pub struct Manifest {
 pub fn read(text: &str, format: Format, options: &Options, labels: &mut LabelInterner) -> Manifest {
     let mut manifest = Manifest::default();
     let mut take = |document: Result<Node<'_>, SyntaxError>| match document {
-        Ok(node) => read_document(&node, options, labels, &mut manifest),
+        Ok(node) => read_document(&node, None, options, labels, &mut manifest),
         Err(error) => manifest.unreadable.push(error),
     };
     match format {
@@ -93,19 +93,43 @@ pub fn read(text: &str, format: Format, options: &Options, labels: &mut LabelInt
     manifest
 }
 
-fn read_document(node: &Node<'_>, options: &Options, labels: &mut LabelInterner, manifest: &mut Manifest) {
-    let root = Cursor::root(node);
-    if let Content::Map(entries) = root.content()
-        && entries.iter().any(|e| e.key == "kind" && matches!(&e.node.content, Content::Text(k) if k.ends_with("List")))
-        && let Some(items) = entries.iter().find(|e| e.key == "items")
-        && let Content::List(items) = &items.node.content
-    {
+/// The `apiVersion` and the `kind` of an object.
+type TypeMeta<'n> = (&'n str, &'n str);
+
+/// Reads an object, or each of a list. The API server leaves out of the items of a list what follows from the list:
+/// that is `implied`.
+fn read_document(
+    node: &Node<'_>,
+    implied: Option<TypeMeta<'_>>,
+    options: &Options,
+    labels: &mut LabelInterner,
+    manifest: &mut Manifest,
+) {
+    if let Some((implied, items)) = list(node) {
         for item in items {
-            read_document(item, options, labels, manifest);
+            read_document(item, implied, options, labels, manifest);
         }
         return;
     }
-    manifest.resources.push(read_resource(root, options, labels));
+    let root = Cursor::root(node);
+    manifest.resources.push(read_resource(root, implied, options, labels));
+}
+
+/// The items of a list, and what it says of their kind.
+fn list<'n>(node: &'n Node<'n>) -> Option<(Option<TypeMeta<'n>>, &'n [Node<'n>])> {
+    let Content::Map(entries) = &node.content else { return None };
+    let field = |name: &str| entries.iter().find(|entry| entry.key == name).map(|entry| &entry.node.content);
+    let Some(Content::Text(kind)) = field("kind") else { return None };
+    let of = kind.strip_suffix("List")?;
+    let items = match field("items")? {
+        Content::List(items) => &**items,
+        Content::Null => &[],
+        _ => return None,
+    };
+    match field("apiVersion") {
+        Some(Content::Text(api_version)) if !of.is_empty() => Some((Some((api_version, of)), items)),
+        _ => Some((None, items)),
+    }
 }
 
 /// A resource on its way to the model.
@@ -117,12 +141,17 @@ pub(crate) struct Object<'n, 'p> {
     pub(crate) options: &'p Options,
 }
 
-fn read_resource(root: Cursor<'_, '_>, options: &Options, labels: &mut LabelInterner) -> Resource {
+fn read_resource(
+    root: Cursor<'_, '_>,
+    implied: Option<TypeMeta<'_>>,
+    options: &Options,
+    labels: &mut LabelInterner,
+) -> Resource {
     let mut sink = Sink::default();
     let position = root.position();
     let (id, subject, outcome) = match root.map(&mut sink) {
         None => (None, "document".to_owned(), Outcome::Invalid { substitute: None }),
-        Some(map) => convert(root, map, options, labels, &mut sink),
+        Some(map) => convert(root, map, implied, options, labels, &mut sink),
     };
     Resource { id, subject, position, outcome, problems: sink.problems }
 }
@@ -130,12 +159,18 @@ fn read_resource(root: Cursor<'_, '_>, options: &Options, labels: &mut LabelInte
 fn convert(
     root: Cursor<'_, '_>,
     map: Map<'_, '_>,
+    implied: Option<TypeMeta<'_>>,
     options: &Options,
     labels: &mut LabelInterner,
     sink: &mut Sink,
 ) -> (Option<ObjectId>, String, Outcome) {
     const INVALID: Outcome = Outcome::Invalid { substitute: None };
-    let (Some(api_version), Some(kind_name)) = (map.text("apiVersion", sink), map.text("kind", sink)) else {
+    let absent = map.field("apiVersion").is_none() && map.field("kind").is_none();
+    let written = match implied.filter(|_| absent) {
+        Some((api_version, kind)) => (Some(api_version), Some(kind)),
+        None => (map.text("apiVersion", sink), map.text("kind", sink)),
+    };
+    let (Some(api_version), Some(kind_name)) = written else {
         for name in ["apiVersion", "kind"] {
             if map.field(name).is_none() {
                 map.missing(name, sink);
@@ -173,12 +208,19 @@ fn subject(map: Map<'_, '_>) -> String {
 
 /// A kind that means nothing here is no mistake, unless it looks like the misspelt name of a policy.
 fn unknown_kind(api_version: &str, kind: &str, map: Map<'_, '_>, sink: &mut Sink) -> Outcome {
-    let Some(field) = map.field("kind") else { return Outcome::Unknown };
-    match Kind::policy_like(api_version, kind) {
-        Some(near) => field.error(sink, format!("kind {kind} of {api_version} is not known; is {near} meant?")),
-        None => {
-            field.warn(sink, format!("kind {kind} of {api_version} is not known here and has no effect"));
+    let (what, is_policy) = match Kind::policy_like(api_version, kind) {
+        Some(near) => (format!("kind {kind} of {api_version} is not known; is {near} meant?"), true),
+        None if Kind::is_foreign_policy(api_version, kind) => {
+            (format!("{kind} of {api_version} is not supported: nothing enforces it"), true)
         }
+        None => (format!("kind {kind} of {api_version} is not known here and has no effect"), false),
+    };
+    match (map.field("kind"), is_policy) {
+        (Some(field), true) => field.error(sink, what),
+        (Some(field), false) => field.warn(sink, what),
+        // An item of a list.
+        (None, true) => map.error(sink, what),
+        (None, false) => map.warn(sink, what),
     }
     if sink.has_errors() { Outcome::Invalid { substitute: None } } else { Outcome::Unknown }
 }

@@ -124,6 +124,57 @@ fn a_kind_that_looks_like_a_policy_is_an_error() {
 }
 
 #[test]
+fn a_policy_of_another_api_is_an_error() {
+    for (api, kind) in [
+        ("policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
+        ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
+        ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy"),
+        ("extensions/v1beta1", "NetworkPolicy"),
+        ("v1", "NetworkPolicy"),
+        ("projectcalico.org/v2", "GlobalNetworkPolicy"),
+    ] {
+        let text = format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}}}");
+        assert!(problems(&text).ends_with(&format!("{kind} of {api} is not supported: nothing enforces it\n")));
+        assert_eq!(manifest(&text).resources[0].outcome, Outcome::Invalid { substitute: None });
+        let text = format!("{{apiVersion: {api}, kind: {kind}List, items: [{{metadata: {{name: a}}}}]}}");
+        assert_eq!(manifest(&text).resources[0].outcome, Outcome::Invalid { substitute: None });
+    }
+    // What is not Calico's to enforce.
+    let text = "{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: a}}";
+    assert_eq!(manifest(text).resources[0].outcome, Outcome::Unknown);
+}
+
+#[test]
+fn items_of_a_list_are_of_its_kind() {
+    let text = "
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicyList
+metadata: {resourceVersion: '1'}
+items:
+- {metadata: {name: a}, spec: {podSelector: {}}}
+- {apiVersion: v1, kind: Namespace, metadata: {name: b}}
+- {kind: NetworkPolicy, metadata: {name: c}, spec: {podSelector: {}}}
+---
+{apiVersion: v1, kind: PodList, items: null}
+---
+{apiVersion: apps/v1, kind: DeploymentList, items: [{metadata: {name: d}}]}
+---
+{apiVersion: v1, kind: List, items: [{metadata: {name: e}}]}
+";
+    let resources = manifest(text).resources;
+    let subjects: Vec<_> = resources.iter().map(|r| (&*r.subject, matches!(r.outcome, Outcome::Valid(_)))).collect();
+    let expected = [
+        ("NetworkPolicy/default/a", true),
+        ("Namespace/b", true),
+        ("NetworkPolicy", false),
+        ("Deployment", false),
+        ("document", false),
+    ];
+    assert_eq!(subjects, expected);
+    assert_eq!(resources[3].outcome, Outcome::Unknown);
+}
+
+#[test]
 fn aliases_are_read_but_not_endlessly() {
     let text = "
 apiVersion: v1

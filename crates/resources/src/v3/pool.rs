@@ -28,7 +28,8 @@ pub(crate) fn ip_pool(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contri
         return None;
     };
     let spec = spec.map(sink)?;
-    spec.only(&FIELDS, sink);
+    // Other releases have other fields; none of them could restrict anything.
+    spec.expect_only(&FIELDS, sink);
     let Some(cidr_field) = spec.field("cidr") else {
         spec.missing("cidr", sink);
         return None;
