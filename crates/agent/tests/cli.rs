@@ -104,6 +104,33 @@ fn replay_prints_messages_and_survives_a_closed_pipe() {
 }
 
 #[test]
+fn replay_reports_values_that_do_not_count_and_passes_over_unknown_keys() {
+    let endpoint = |field: &str| {
+        format!("{{\"key\": \"/calico/v1/host/n1/workload/k8s/ns%2fpod/endpoint/eth0\", \"value\": {{{field}}}}}\n")
+    };
+    let recording = [
+        "{\"status\": \"wait-for-datastore\"}\n{\"status\": \"resync\"}\n".to_owned(),
+        "{\"key\": \"/calico/v1/of/another/time\", \"value\": {\"a\": 1}}\n".to_owned(),
+        endpoint("\"state\": 3"),
+        endpoint("\"state\": \"active\", \"name\": \"\""),
+        "{\"status\": \"in-sync\"}\n".to_owned(),
+    ]
+    .concat();
+    let output = tortie_reading(&["replay", "-", "--node", "n1"], &recording);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let path = "/calico/v1/host/n1/workload/k8s/ns%2fpod/endpoint/eth0";
+    let told: Vec<_> = stderr(&output).lines().map(str::to_owned).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].starts_with(&format!("line 4: {path}: state: ")), "{told:?}");
+    assert_eq!(told[1], format!("line 5: {path}: name: a workload endpoint needs an interface; treated as a deletion"));
+    assert!(stdout(&output).contains("in_sync") && !stdout(&output).contains("workload_endpoint"));
+
+    let output = tortie_reading(&["replay", "-", "--node", "n1"], "{\"status\": \"tired\"}\n");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("line 1 ") && stderr(&output).contains("no such status"), "{}", stderr(&output));
+}
+
+#[test]
 fn render_prints_what_restore_would_read_for_the_node() {
     let cluster = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\napiVersion: v1\nkind: Pod\nmetadata: \
                    {name: web, namespace: shop}\nspec: {nodeName: n1, containers: [{name: c, image: i}]}\nstatus: {phase: \

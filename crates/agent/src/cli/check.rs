@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut problems = Vec::new();
     for path in &args.paths {
         let mut source = DirSource::new(path, Options::default());
-        source.read().map_err(Failure::io(path.display().to_string()))?;
+        source.read().map_err(|error| Failure::Failed(error.to_string()))?;
         problems.extend(source.problems());
     }
     let mut errors = 0;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tortie_calc::Graph;
+use tortie_calc::{Graph, Problem};
 use tortie_dataplane::{Dataplane, Rendered};
 use tortie_datastore::DirSource;
 use tortie_iptables::{Backend, Table};
@@ -12,6 +12,7 @@ use tortie_model::{Family, Hostname, Key, SyncStatus, Update, Value};
 use super::Failure;
 use super::datastore_url::DatastoreUrl;
 use crate::config::{Config, Sources};
+use crate::engine::describe_ignored;
 use crate::settings;
 
 /// Print exactly what would be handed to `ipset restore` and `iptables-restore` on a clean node.
@@ -47,13 +48,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut sources = super::local_sources(args.config.as_deref())?;
     let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
     let mut source = DirSource::new(directory, settings::manifests(&local));
-    let updates = source.read().map_err(Failure::io(directory.display().to_string()))?;
+    let updates = source.read().map_err(|error| Failure::Failed(error.to_string()))?;
     for problem in source.problems() {
         eprintln!("{problem}");
     }
     let hostname = Hostname::new(args.node.as_str());
     let config = resolve(&mut sources, &hostname, &updates)?;
-    let desired = calculate(&config, &hostname, updates);
+    let (desired, ignored) = calculate(&config, &hostname, updates);
+    for problem in &ignored {
+        eprintln!("{}; ignored", describe_ignored(problem));
+    }
     let settings = settings::dataplane(&config, hostname, Backend::Nft).map_err(|e| Failure::Failed(e.to_string()))?;
     let mut dataplane = Dataplane::new(settings);
     desired.into_iter().for_each(|update| dataplane.on_update(update));
@@ -63,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// The configuration in force, the datastore's included.
 fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Result<Config, Failure> {
     let config = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
-    for update in calculate(&config, hostname, updates.to_vec()) {
+    for update in calculate(&config, hostname, updates.to_vec()).0 {
         if let DesiredUpdate::Config(datastore) = update {
             sources.set_datastore(&datastore);
         }
@@ -75,14 +79,14 @@ fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Re
     Ok(resolved.config)
 }
 
-fn calculate(config: &Config, hostname: &Hostname, updates: Vec<Update>) -> Vec<DesiredUpdate> {
+fn calculate(config: &Config, hostname: &Hostname, updates: Vec<Update>) -> (Vec<DesiredUpdate>, Vec<Problem>) {
     let mut graph = Graph::new(&settings::graph(config, hostname.clone()));
     graph.on_update(Update::set(Key::Ready, Value::Ready(true)));
     updates.into_iter().for_each(|update| graph.on_update(update));
     graph.on_status(SyncStatus::InSync);
     let mut desired = Vec::new();
     graph.flush(&mut desired);
-    desired
+    (desired, graph.take_new_problems())
 }
 
 fn print(rendered: &Rendered, args: &Args, mut out: impl Write) -> io::Result<()> {

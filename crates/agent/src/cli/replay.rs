@@ -11,6 +11,7 @@ use tortie_model::{Hostname, LabelInterner};
 
 use super::Failure;
 use crate::config::{Raw, Sources, canonical_name, from_environment, source_name};
+use crate::engine::describe_ignored;
 use crate::settings;
 
 /// Feed a recording through the calculation and print what the dataplane would be told.
@@ -83,6 +84,9 @@ impl<W: Write> Replay<W> {
             Line::Status(status) => self.graph.on_status(status),
             Line::Flush => self.flush()?,
             Line::Nothing => {}
+        }
+        for problem in self.graph.take_new_problems() {
+            eprintln!("line {number}: {}; treated as a deletion", describe_ignored(&problem));
         }
         Ok(())
     }

@@ -10,3 +10,10 @@ mod session;
 mod throttle;
 
 pub use session::{End, Input, Inputs, Session, SessionError, Setup};
+
+/// An object that the calculation ignores: its path in a datastore, the field, and what is wrong.
+pub(crate) fn describe_ignored(problem: &tortie_calc::Problem) -> String {
+    let tortie_calc::Problem { key, field, reason } = problem;
+    let path = tortie_resources::path::to_path(key).unwrap_or_else(|_| format!("{key:?}"));
+    format!("{path}: {field}: {reason}")
+}

@@ -102,6 +102,10 @@ pub struct Session<K> {
     applied_once: bool,
     pending: Vec<DesiredUpdate>,
     batches: observe::LinkBatches,
+    /// How many problems the input has by itself.
+    input_problems: usize,
+    /// Objects that the calculation ignores: how many, and one of them.
+    ignored: (usize, Option<String>),
 }
 
 /// What a session is made from.
@@ -155,6 +159,8 @@ impl<K: Kernel> Session<K> {
             applied_once: false,
             pending: Vec::new(),
             batches: observe::LinkBatches::default(),
+            input_problems: 0,
+            ignored: (0, None),
         }
     }
 
@@ -261,7 +267,8 @@ impl<K: Kernel> Session<K> {
 
     /// Problems of the input, all that there are now.
     fn take_problems(&mut self, problems: &[FileProblem]) -> Result<(), SessionError> {
-        self.metrics.lock().input_problems = u64::try_from(problems.len()).unwrap_or(u64::MAX);
+        self.input_problems = problems.len();
+        self.count_problems();
         if !self.in_sync && !self.lenient {
             let unusable: Vec<_> = problems.iter().filter(|p| p.cover == Cover::Nothing).cloned().collect();
             if !unusable.is_empty() {
@@ -284,13 +291,31 @@ impl<K: Kernel> Session<K> {
         Ok(())
     }
 
+    /// Notes what the calculation ignores because it is invalid under the configuration in force; the calculation has
+    /// logged it.
+    fn note_ignored(&mut self) {
+        drop(self.graph.take_new_problems());
+        let first = self.graph.problems().next().map(|problem| super::describe_ignored(&problem));
+        let ignored = (self.graph.problems().count(), first);
+        if ignored != self.ignored {
+            self.ignored = ignored;
+            self.count_problems();
+            self.health.report(Reporter::CalculationGraph, self.condition());
+        }
+    }
+
+    fn count_problems(&self) {
+        let count = self.input_problems + self.ignored.0;
+        self.metrics.lock().input_problems = u64::try_from(count).unwrap_or(u64::MAX);
+    }
+
     fn condition(&self) -> Condition {
         if !self.in_sync {
             return Condition::waiting("the datastore has not been read completely");
         }
         let mut condition = Condition::good();
-        if let Some(first) = self.problems.first() {
-            let more = self.problems.len() - 1;
+        if let Some(first) = self.problems.first().or(self.ignored.1.as_ref()) {
+            let more = self.problems.len() + self.ignored.0 - 1;
             condition.detail = if more == 0 { first.clone() } else { format!("{first} (and {more} more problems)") };
         }
         condition
@@ -303,6 +328,7 @@ impl<K: Kernel> Session<K> {
         }
         let mut pending = std::mem::take(&mut self.pending);
         self.graph.flush(&mut pending);
+        self.note_ignored();
         self.metrics.lock().message_batches.observe(pending.len());
         let not_ready = pending.contains(&DesiredUpdate::DatastoreNotReady);
         for update in pending.drain(..) {

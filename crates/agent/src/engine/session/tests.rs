@@ -1,3 +1,4 @@
+use std::cell::{Cell, RefCell};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
@@ -157,6 +158,27 @@ fn unusable_input_stops_the_start_unless_lenient() {
     assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
     assert!(bench.health.answer("/readiness").body.contains("b.yaml:5:"), "{}", bench.health.answer("/readiness").body);
     assert_eq!(bench.metrics.lock().input_problems, 1);
+}
+
+#[test]
+fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
+    let mut bench = Bench::new(&[], false);
+    let spoofing = "metadata: {annotations: {cni.projectcalico.org/allowedSourcePrefixes: '[\"192.0.2.0/24\"]'}, ";
+    bench.file("a.yaml", &CLUSTER.replace("metadata: {name: web", &format!("{spoofing}name: web")));
+    bench.in_sync();
+    let told = |bench: &Bench| bench.health.answer("/readiness").body.contains("which WorkloadSourceSpoofing forbids");
+    let mended = Cell::new(false);
+    let directory = RefCell::new(std::mem::replace(&mut bench.directory, DirState::new(Options::default())));
+    let (end, _) = bench.run_until(|bench| {
+        if !mended.get() && bench.is_ready() && told(bench) {
+            assert_eq!(bench.metrics.lock().input_problems, 1);
+            let updates = directory.borrow_mut().set_file("a.yaml".as_ref(), Some(FileContent::Text(CLUSTER)));
+            bench.send(Input::Datastore(DatastoreEvent::Updates { updates, noticed: Instant::now() }));
+            mended.set(true);
+        }
+        mended.get() && !told(bench) && bench.metrics.lock().input_problems == 0
+    });
+    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
 }
 
 #[test]
