@@ -210,7 +210,7 @@ fn a_vital_parameter_that_goes_bad_does_not_end_what_is_in_force() {
     bench.in_sync();
     let updates = bench.directory.set_file("felix.yaml".as_ref(), Some(FileContent::Text(felix)));
     assert!(!updates.is_empty());
-    let sent = std::cell::Cell::new(false);
+    let sent = Cell::new(false);
     let (end, _) = bench.run_until(|bench| {
         if bench.is_ready() && !sent.replace(true) {
             bench.send(Input::Datastore(DatastoreEvent::Updates { updates: updates.clone(), noticed: Instant::now() }));
