@@ -176,14 +176,14 @@ fn convert(
                 map.missing(name, sink);
             }
         }
-        return (None, subject(map), INVALID);
+        return (None, subject(written.1, map), INVALID);
     };
     let Some(kind) = Kind::find(api_version, kind_name) else {
         let outcome = unknown_kind(api_version, kind_name, map, sink);
-        return (None, subject(map), outcome);
+        return (None, subject(Some(kind_name), map), outcome);
     };
     let Some(meta) = Meta::read(kind, map, sink) else {
-        return (None, subject(map), INVALID);
+        return (None, subject(Some(kind_name), map), INVALID);
     };
     let name: Arc<str> = if kind.is_policy() { v3::stored_policy_name(&meta, map) } else { meta.name.into() };
     let id = ObjectId { name, namespace: meta.namespace.into(), kind };
@@ -198,9 +198,9 @@ fn convert(
 }
 
 /// What to call an object that has no usable identity: as much of kind, namespace and name as can be read.
-fn subject(map: Map<'_, '_>) -> String {
+fn subject(kind: Option<&str>, map: Map<'_, '_>) -> String {
     let quiet = &mut Sink::default();
-    let Some(kind) = map.text("kind", quiet) else { return "document".to_owned() };
+    let Some(kind) = kind else { return "document".to_owned() };
     let meta = map.field("metadata").and_then(|metadata| metadata.map(quiet));
     let [namespace, name] = ["namespace", "name"].map(|field| meta.and_then(|meta| meta.text(field, quiet)));
     [Some(kind), namespace, name].into_iter().flatten().collect::<Vec<_>>().join("/")

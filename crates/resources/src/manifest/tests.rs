@@ -166,8 +166,8 @@ items:
     let expected = [
         ("NetworkPolicy/default/a", true),
         ("Namespace/b", true),
-        ("NetworkPolicy", false),
-        ("Deployment", false),
+        ("NetworkPolicy/c", false),
+        ("Deployment/d", false),
         ("document", false),
     ];
     assert_eq!(subjects, expected);

@@ -232,7 +232,14 @@ fn stringify(kind: FieldKind, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option
 
 fn proto_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
     let map = cursor.map(sink)?;
-    let protocol = map.text_or_empty("protocol", sink).to_ascii_lowercase();
+    let Some(field) = map.field("protocol") else {
+        map.missing("protocol", sink);
+        return None;
+    };
+    let protocol = field.text(sink)?.to_ascii_lowercase();
+    if !matches!(&*protocol, "tcp" | "udp" | "sctp") {
+        field.error(sink, format!("`{protocol}` is none of TCP, UDP, SCTP"));
+    }
     let Some(port) = map.field("port") else {
         map.missing("port", sink);
         return None;

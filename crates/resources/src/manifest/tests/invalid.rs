@@ -213,3 +213,12 @@ fn labels_of_profiles() {
         assert!(profile(bad).contains("is not the name of a label"), "{bad}");
     }
 }
+
+#[test]
+fn failsafe_ports_have_a_protocol_with_ports() {
+    let ports =
+        |port: &str| problems(&calico("FelixConfiguration", &format!("{{failsafeInboundHostPorts: [{port}]}}")));
+    assert_eq!(ports("{protocol: SCTP, port: 20}"), "");
+    assert!(ports("{protocol: jolly-UDP, port: 20}").contains("none of TCP, UDP, SCTP"));
+    assert!(ports("{port: 20}").contains("protocol: is required"));
+}
