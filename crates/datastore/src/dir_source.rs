@@ -14,7 +14,7 @@ use tortie_model::{SyncStatus, Update};
 use tortie_resources::manifest::Options;
 
 use crate::scan::{self, Found, Stamp};
-use crate::{DirState, FileContent, FileProblem};
+use crate::{DirState, FileContent, FileProblem, built_in};
 
 /// How many events wait for the consumer; beyond that the source waits.
 const QUEUE: usize = 16;
@@ -57,6 +57,8 @@ pub struct DirSource {
     root: PathBuf,
     state: DirState,
     looks: BTreeMap<PathBuf, Look>,
+    /// Whether the directory has been read once.
+    begun: bool,
 }
 
 /// What is known of a file without reading it again.
@@ -98,11 +100,12 @@ impl DirSource {
     /// The manifests below `root`. Nothing is read yet.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>, options: Options) -> Self {
-        Self { root: root.into(), state: DirState::new(options), looks: BTreeMap::new() }
+        Self { root: root.into(), state: DirState::new(options), looks: BTreeMap::new(), begun: false }
     }
 
     /// Reads everything that has changed since the last time; the first time that is everything. A file that was read
-    /// before and is being written now is left for the next time.
+    /// before and is being written now is left for the next time. The first time, Calico's built-in profile
+    /// `projectcalico-default-allow` is among it, unless a file defines one of that name.
     ///
     /// # Errors
     /// If the directory cannot be listed; nothing has changed then.
@@ -136,7 +139,13 @@ impl DirSource {
             };
             self.looks.insert(path, look);
         }
-        Ok(Scanned { updates: self.state.settle(), touched })
+        let mut updates = self.state.settle();
+        if std::mem::replace(&mut self.begun, true) {
+            built_in::restore(&mut updates);
+        } else {
+            built_in::begin(&mut updates);
+        }
+        Ok(Scanned { updates, touched })
     }
 
     /// Reads a file, unless it is being written.
@@ -294,7 +303,9 @@ impl Watch {
     fn tell_all(&self) -> Result<(), NobodyListens> {
         self.send(Event::Status(SyncStatus::Resync))?;
         self.send(Event::Problems(self.source.problems().collect()))?;
-        self.tell_updates(self.source.state.snapshot(), Instant::now())?;
+        let mut everything = self.source.state.snapshot();
+        built_in::begin(&mut everything);
+        self.tell_updates(everything, Instant::now())?;
         self.send(Event::Status(SyncStatus::InSync))
     }
 

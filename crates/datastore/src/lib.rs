@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "sources read files and wait on threads of their own")]
 
+mod built_in;
 mod dir_source;
 mod dir_state;
 mod problem;

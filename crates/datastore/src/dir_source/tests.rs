@@ -8,6 +8,8 @@ use tortie_model::Key;
 use super::*;
 use crate::Cover;
 
+/// How many keys there are without any file.
+const BUILT_IN: usize = 2;
 const INTERVAL: Duration = Duration::from_millis(500);
 
 fn tier(name: &str, order: u32) -> String {
@@ -126,7 +128,7 @@ fn links_in_circles_end() {
     symlink(".", dir.path().join("loop")).unwrap();
     fs::write(dir.path().join("a.yaml"), tier("a", 1)).unwrap();
     let mut source = DirSource::new(dir.path(), Options::default());
-    assert_eq!(source.read().unwrap().len(), 1);
+    assert_eq!(source.read().unwrap().len(), BUILT_IN + 1);
 }
 
 #[test]
@@ -158,7 +160,7 @@ fn a_file_that_shrinks_in_place_waits_for_a_second_look() {
     let both = format!("{}---\n{}", tier("a", 1), tier("b", 2));
     fs::write(&path, &both).unwrap();
     let mut source = DirSource::new(dir.path(), Options::default());
-    assert_eq!(source.read().unwrap().len(), 2);
+    assert_eq!(source.read().unwrap().len(), BUILT_IN + 2);
     // A writer begins, goes on and ends.
     fs::write(&path, "").unwrap();
     assert_eq!(source.read().unwrap(), []);
@@ -251,7 +253,7 @@ fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
         fs::write(at(name), tier(&format!("t{number}"), number)).unwrap();
     }
     let mut source = DirSource::new(dir.path(), Options::default());
-    assert_eq!(source.read().unwrap().len(), 5);
+    assert_eq!(source.read().unwrap().len(), BUILT_IN + 5);
     fs::write(at("text.yaml"), [0xff; 200]).unwrap();
     // All of it is a hole; nothing is written.
     fs::OpenOptions::new().write(true).open(at("huge.yaml")).unwrap().set_len((1 << 30) + 1).unwrap();
@@ -290,7 +292,7 @@ fn what_was_never_read_is_covered_by_nothing() {
     symlink("nowhere", dir.path().join("README")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("b.json")).unwrap();
     let mut source = DirSource::new(dir.path(), Options::default());
-    assert_eq!(source.read().unwrap(), []);
+    assert_eq!(source.read().unwrap().len(), BUILT_IN);
     let problems: Vec<_> = source.problems().map(|problem| (problem.problem.what, problem.cover)).collect();
     let expected = ["is a link to nothing", "is neither a file nor a directory"];
     assert_eq!(problems, expected.map(|what| (what.to_owned(), Cover::Nothing)));
@@ -311,4 +313,53 @@ fn a_file_may_become_a_directory_and_a_file_again() {
     fs::write(&path, tier("a", 2)).unwrap();
     assert_eq!(source.read().unwrap(), []);
     assert_eq!(told(&source), [""; 0]);
+}
+
+#[test]
+fn the_default_allow_profile_is_there_unless_somebody_defines_another() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a.yaml");
+    let mut source = DirSource::new(dir.path(), Options::default());
+    let built_in = source.read().unwrap();
+    assert_eq!(keys(&built_in).len(), BUILT_IN);
+    let inbound = |updates: &[Update]| {
+        updates.iter().find_map(|update| match (&update.key, &update.value) {
+            (Key::ProfileRules(name), Some(tortie_model::Value::ProfileRules(rules))) => {
+                assert_eq!(name.as_str(), "projectcalico-default-allow");
+                Some(rules.inbound.to_vec())
+            }
+            _ => None,
+        })
+    };
+    assert_eq!(
+        inbound(&built_in).unwrap(),
+        [tortie_model::Rule { action: tortie_model::RuleAction::Allow, ..tortie_model::Rule::default() }]
+    );
+    let own = "apiVersion: projectcalico.org/v3\nkind: Profile\nmetadata: {name: projectcalico-default-allow}\nspec: \
+               {ingress: [{action: Deny}]}\n";
+    fs::write(&path, own).unwrap();
+    assert_eq!(inbound(&source.read().unwrap()).unwrap()[0].action, tortie_model::RuleAction::Deny);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(inbound(&source.read().unwrap()), inbound(&built_in));
+    // Defined from the beginning, and told again from the beginning.
+    fs::write(&path, own).unwrap();
+    let watching = DirSource::new(dir.path(), Options::default()).watch(INTERVAL).unwrap();
+    for expected in [tortie_model::RuleAction::Deny, tortie_model::RuleAction::Allow] {
+        loop {
+            let Event::Updates { updates, .. } = watching.events.recv_timeout(Duration::from_secs(20)).unwrap() else {
+                continue;
+            };
+            assert_eq!(inbound(&updates).unwrap()[0].action, expected);
+            break;
+        }
+        let _ = fs::remove_file(&path);
+    }
+    watching.resend.ask();
+    loop {
+        let Event::Updates { updates, .. } = watching.events.recv_timeout(Duration::from_secs(20)).unwrap() else {
+            continue;
+        };
+        assert_eq!(updates, built_in);
+        break;
+    }
 }
