@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tortie_model::{SyncStatus, Update};
 use tortie_resources::manifest::Options;
 
@@ -280,7 +281,11 @@ impl Watch {
         }
         let hint = self.hint.clone();
         self.watched = there.map(|identity| {
-            let watcher = notify::recommended_watcher(move |_| {
+            let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+                // What the source itself opens and reads would have it read again for ever.
+                if event.is_ok_and(|event| event.kind.is_access() && !is_end_of_writing(event.kind)) {
+                    return;
+                }
                 // A hint that finds one waiting adds nothing.
                 let _ = hint.try_send(());
             })
@@ -331,6 +336,10 @@ impl Watch {
     fn send(&self, event: Event) -> Result<(), NobodyListens> {
         self.sender.send(event).map_err(|_| NobodyListens)
     }
+}
+
+fn is_end_of_writing(kind: EventKind) -> bool {
+    kind == EventKind::Access(AccessKind::Close(AccessMode::Write))
 }
 
 #[cfg(test)]

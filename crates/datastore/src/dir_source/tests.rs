@@ -363,3 +363,18 @@ fn the_default_allow_profile_is_there_unless_somebody_defines_another() {
         break;
     }
 }
+
+#[test]
+fn reading_is_no_reason_to_read_again() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("a.yaml"), tier("a", 1)).unwrap();
+    let (sender, _events) = sync_channel(QUEUE);
+    let (hint, hints) = sync_channel(1);
+    let source = DirSource::new(dir.path(), Options::default());
+    let mut watch = Watch { source, sender, interval: INTERVAL, resend: Arc::default(), hint, watched: None };
+    watch.keep_watching();
+    assert!(watch.source.rescan().is_ok_and(|scanned| scanned.touched));
+    assert_eq!(hints.recv_timeout(INTERVAL), Err(RecvTimeoutError::Timeout));
+    fs::write(dir.path().join("a.yaml"), tier("a", 2)).unwrap();
+    assert_eq!(hints.recv_timeout(Duration::from_secs(20)), Ok(()));
+}
