@@ -338,6 +338,8 @@ impl Dataplane {
         managers.pools.complete(renderer, &mut managers.ip_sets, output);
         managers.nodes.complete(renderer.config(), &self.links, &mut managers.ip_sets, output);
         managers.service_loop.complete(renderer, output);
+        managers.policies.on_overfull_sets(output.overfull_sets());
+        managers.policies.complete(renderer, output);
         self.unconfirmed.extend(changed);
         self.hosts_unconfirmed |= hosts_changed;
     }

@@ -1,6 +1,6 @@
 //! The tables and IP sets of all families, as managers edit them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tortie_ipsets::{IpSets, Member, Protocol, SetId, SetSpec, SetType, UpdateError};
@@ -86,6 +86,15 @@ impl Output {
                 reconciler.set_stand_in(chain, stand_in.clone());
             }
         }
+    }
+
+    /// The sets of which the kernel holds only as many members as fit in.
+    pub(crate) fn overfull_sets(&self) -> BTreeSet<(Family, SetId)> {
+        let of_family = |output: &FamilyOutput| {
+            let family = output.family;
+            output.ip_sets.overfull().map(move |id| (family, id.clone())).collect::<Vec<_>>()
+        };
+        self.families.iter().flat_map(of_family).collect()
     }
 
     pub(crate) fn set_spec(&self, set_type: SetType) -> SetSpec {

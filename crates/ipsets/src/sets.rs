@@ -257,6 +257,12 @@ impl IpSets {
         self.wanted
     }
 
+    /// The wanted sets with more members than fit in, of which the kernel holds only some.
+    pub fn overfull(&self) -> impl Iterator<Item = &SetId> {
+        // Not by `self.overfull`, which leaves out what is being read.
+        self.sets.values().filter(|state| state.is_overfull()).map(|state| &state.id)
+    }
+
     /// Whether no sets are wanted.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

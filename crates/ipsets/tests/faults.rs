@@ -425,6 +425,7 @@ fn full_set_takes_what_fits_and_is_named() {
     world.add("a", "10.0.0.3");
     let report = world.apply();
     assert_eq!(report.failures[0].error, SetError::TooManyMembers { members: 3, max_elements: 2 });
+    assert_eq!(world.sets.overfull().collect::<Vec<_>>(), [&id("full")]);
     assert_eq!(
         report.failures[0].to_string(),
         "IP set cali40full (full): 3 members, but no more than 2 fit in (MaxIpsetSize)"

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tortie_iptables::{ChainName, Table};
-use tortie_model::desired::{Policy, Profile};
-use tortie_model::{Direction, Family, IpSetId, PolicyId, ProfileName, SelectorText};
+use tortie_ipsets::SetId;
+use tortie_iptables::{Action, Chain, ChainName, Rule, Table};
+use tortie_model::desired::{Policy, Profile, RuleSets, Rules, SetIds};
+use tortie_model::{Direction, Family, IpSetId, PolicyId, ProfileName, RuleAction, SelectorText};
 use tortie_rules::names::{policy_chain, profile_chain};
 use tortie_rules::{PolicyChains, Renderer, RuleProblem};
 
@@ -25,6 +26,8 @@ pub(crate) struct Policies {
     /// Policies whose selector changed, or was not known before; their endpoints' policies are grouped anew.
     regrouped: BTreeSet<PolicyId>,
     problems: BTreeMap<Owner, Vec<(Family, RuleProblem)>>,
+    /// IP sets that lack members in the kernel.
+    overfull: BTreeSet<(Family, SetId)>,
 }
 
 impl Policies {
@@ -51,6 +54,33 @@ impl Policies {
     pub(crate) fn on_profile_remove(&mut self, name: ProfileName) {
         self.profiles.remove(&name);
         self.dirty_profiles.insert(name);
+    }
+
+    /// Tells which IP sets lack members for want of room.
+    pub(crate) fn on_overfull_sets(&mut self, overfull: BTreeSet<(Family, SetId)>) {
+        let before = std::mem::replace(&mut self.overfull, overfull);
+        let changed: BTreeSet<&SetId> = before.symmetric_difference(&self.overfull).map(|(_, id)| id).collect();
+        let users: Vec<Owner> = changed.into_iter().flat_map(|id| self.users_of_set(id.as_str())).collect();
+        for user in users {
+            match user {
+                Owner::Policy(id) => self.dirty_policies.insert(id),
+                Owner::Profile(name) => self.dirty_profiles.insert(name),
+                _ => false,
+            };
+        }
+    }
+
+    /// The chain; or one that drops, if members that its sets lack would let more through.
+    fn closed(&self, chain: Chain, rules: &Rules, family: Family) -> Arc<Chain> {
+        let lacks = |ids: &SetIds| {
+            ids.iter().any(|id| self.overfull.iter().any(|(of, set)| *of == family && set.as_str() == id.as_str()))
+        };
+        let open = !self.overfull.is_empty() && rules.iter().any(|rule| opens(rule.action(), rule.sets, lacks));
+        if !open {
+            return Arc::new(chain);
+        }
+        let drop = Rule::new(Action::Drop).comment("An IP set lacks members that do not fit in");
+        Arc::new(Chain::new(chain.name, vec![drop]))
     }
 
     /// The policies for which endpoints must be looked at again, since the last call.
@@ -82,8 +112,9 @@ impl Policies {
             let pinned = needed && chains.is_some();
             match chains {
                 Some(PolicyChains { inbound, outbound, problems }) => {
-                    for chain in [inbound, outbound] {
-                        family_output.update_chain(&POLICY_TABLES, &Arc::new(chain));
+                    let rules = policy.map(|policy| [&policy.inbound, &policy.outbound]).into_iter().flatten();
+                    for (chain, rules) in [inbound, outbound].into_iter().zip(rules) {
+                        family_output.update_chain(&POLICY_TABLES, &self.closed(chain, rules, family));
                     }
                     note(&mut self.problems, &owner, family, problems);
                 }
@@ -114,8 +145,8 @@ impl Policies {
             };
             let family = family_output.family;
             let PolicyChains { inbound, outbound, problems } = renderer.profile(name, profile, family);
-            family_output.update_chain(&INBOUND, &Arc::new(inbound));
-            family_output.update_chain(&OUTBOUND, &Arc::new(outbound));
+            family_output.update_chain(&INBOUND, &self.closed(inbound, &profile.inbound, family));
+            family_output.update_chain(&OUTBOUND, &self.closed(outbound, &profile.outbound, family));
             note(&mut self.problems, &owner, family, problems);
         }
     }
@@ -149,6 +180,24 @@ impl Policies {
         });
         let policies = policies.map(|(id, _)| Owner::Policy(id.clone()));
         policies.chain(profiles.map(|(name, _)| Owner::Profile(name.clone()))).collect()
+    }
+}
+
+/// Whether a rule may let more through if some of its sets lack members.
+fn opens(action: RuleAction, sets: &RuleSets, lacks: impl Fn(&SetIds) -> bool) -> bool {
+    let excluding =
+        || [&sets.not_src, &sets.not_src_named_ports, &sets.not_dst, &sets.not_dst_named_ports].into_iter().any(&lacks);
+    let requiring = || {
+        let source = [&sets.src, &sets.src_named_ports];
+        let destination = [&sets.dst, &sets.dst_named_ports, &sets.dst_ip_ports];
+        source.into_iter().chain(destination).any(&lacks)
+    };
+    match action {
+        RuleAction::Log => false,
+        RuleAction::Allow | RuleAction::Unspecified => excluding(),
+        RuleAction::Deny => requiring(),
+        // The next tier, or the next rule: either may be the one that allows.
+        RuleAction::NextTier => excluding() || requiring(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One thing that fails does not stop the others, and what takes its place denies.
 
+use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{EndpointStatus, Owner, Problem};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::RuleSets;
@@ -7,7 +8,7 @@ use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members};
 use tortie_model::{Family, NamedProtocol, PortSpec, Protocol, Rule, RuleAction};
 
 use crate::common::{
-    cidr, dataplane, host, host_endpoint, kernel, pod, policy, policy_id, policy_of, profile, set, settle, up,
+    cidr, config, dataplane, host, host_endpoint, kernel, pod, policy, policy_id, policy_of, profile, set, settle, up,
     workload, workload_id,
 };
 use crate::walk::assert_unknown_workloads_are_denied;
@@ -124,6 +125,64 @@ fn a_set_that_cannot_be_made_denies_by_the_policies_that_use_it() {
     kernel.sets.poison("cali40s:x", false);
     assert!(settle(&mut dataplane, &mut kernel).is_complete());
     assert!(kernel.tables_v4.rules(Table::Filter, "cali-pi-gnp/uses").expect("again").concat().contains("cali40s:x"));
+}
+
+#[test]
+fn a_policy_denies_if_members_that_do_not_fit_would_open_it() {
+    use RuleAction::{Allow, Deny, Log, NextTier};
+    let x = RuleSets { src: ["s:x".into()].into_iter().collect(), ..RuleSets::default() };
+    let not_x = RuleSets { not_src: ["s:x".into()].into_iter().collect(), ..RuleSets::default() };
+    // Whether a set that lacks members may let more through.
+    let cases = [
+        ("deny", Deny, &x, true),
+        ("deny-not", Deny, &not_x, false),
+        ("allow", Allow, &x, false),
+        ("allow-not", Allow, &not_x, true),
+        ("pass", NextTier, &x, true),
+        ("pass-not", NextTier, &not_x, true),
+        ("log", Log, &x, false),
+    ];
+    let fits = ["10.0.0.1/32", "10.0.0.2/32"];
+    let names: Vec<&str> = cases.iter().map(|(name, ..)| *name).collect();
+    let mut updates = vec![profile("kns.default"), set("s:x", &fits), workload("w", pod("cali1", 1), &names)];
+    for (name, action, sets, _) in &cases {
+        let rule = |action| Rule { action, ..Rule::default() };
+        let rules = vec![rule(*action), rule(Allow)];
+        let policy = policy_of("all()", rules, vec![(*sets).clone(), RuleSets::default()]);
+        updates.push(DesiredUpdate::Policy(policy_id(name), policy.into()));
+    }
+    let mut config = config(Backend::Nft);
+    config.ip_sets.max_size = 2;
+    let mut dataplane = tortie_dataplane::Dataplane::new(config);
+    updates.into_iter().for_each(|update| dataplane.on_update(update));
+    dataplane.on_update(DesiredUpdate::InSync);
+    dataplane.on_link(up("cali1", 1));
+    dataplane.on_links_in_sync();
+    let mut kernel = kernel(Backend::Nft);
+    let closed = |kernel: &FakeKernel, name: &str| {
+        let rules = kernel.tables_v4.rules(Table::Filter, &format!("cali-pi-gnp/{name}")).expect(name);
+        let other = kernel.tables_v6.rules(Table::Filter, &format!("cali-pi-gnp/{name}")).expect(name);
+        assert!(other.concat().contains("cali60s:x"), "the other family's set is complete");
+        rules.iter().all(|rule| rule.ends_with("-j DROP"))
+    };
+    let change = |added: &[&str], removed: &[&str]| {
+        let nets = |nets: &[&str]| Members::Nets(nets.iter().map(|net| cidr(net)).collect());
+        DesiredUpdate::IpSetDelta(IpSetDelta { id: "s:x".into(), added: nets(added), removed: nets(removed) })
+    };
+    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(names.iter().all(|name| !closed(&kernel, name)));
+
+    dataplane.on_update(change(&["10.0.0.3/32"], &[]));
+    for _ in 0..3 {
+        assert!(!dataplane.apply(&mut kernel).is_complete());
+        for (name, _, _, opens) in &cases {
+            assert_eq!(closed(&kernel, name), *opens, "{name}");
+        }
+    }
+
+    dataplane.on_update(change(&[], &["10.0.0.1/32"]));
+    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(names.iter().all(|name| !closed(&kernel, name)));
 }
 
 #[test]
