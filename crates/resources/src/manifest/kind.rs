@@ -102,17 +102,12 @@ impl Kind {
         closest(name, &names)
     }
 
-    /// Whether this is the name of a policy that some version of Kubernetes or of the original enforces, but which is
-    /// not understood here: to pass over it would leave open what it closes.
-    pub(super) fn is_foreign_policy(api_version: &str, name: &str) -> bool {
+    /// Whether this is a kind of policy that is understood, but in an API or version of it that is not: to pass over it
+    /// would leave open what it closes.
+    pub(super) fn is_policy_of_other_version(api_version: &str, name: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        match group {
-            "policy.networking.k8s.io" => name.ends_with("NetworkPolicy"),
-            "" | "extensions" | "networking.k8s.io" | "projectcalico.org" | "crd.projectcalico.org" => {
-                KINDS.into_iter().any(|(kind, _, policy, _)| kind.is_policy() && policy == name)
-            }
-            _ => false,
-        }
+        matches!(group, "" | "extensions" | "networking.k8s.io" | "projectcalico.org" | "crd.projectcalico.org")
+            && KINDS.into_iter().any(|(kind, _, policy, _)| kind.is_policy() && policy == name)
     }
 
     fn row(self) -> (&'static str, bool) {

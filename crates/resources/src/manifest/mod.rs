@@ -210,7 +210,7 @@ fn subject(kind: Option<&str>, map: Map<'_, '_>) -> String {
 fn unknown_kind(api_version: &str, kind: &str, map: Map<'_, '_>, sink: &mut Sink) -> Outcome {
     let (what, is_policy) = match Kind::policy_like(api_version, kind) {
         Some(near) => (format!("kind {kind} of {api_version} is not known; is {near} meant?"), true),
-        None if Kind::is_foreign_policy(api_version, kind) => {
+        None if Kind::is_policy_of_other_version(api_version, kind) => {
             (format!("{kind} of {api_version} is not supported: nothing enforces it"), true)
         }
         None => (format!("kind {kind} of {api_version} is not known here and has no effect"), false),

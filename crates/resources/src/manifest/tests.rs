@@ -124,11 +124,8 @@ fn a_kind_that_looks_like_a_policy_is_an_error() {
 }
 
 #[test]
-fn a_policy_of_another_api_is_an_error() {
+fn a_policy_of_another_version_is_an_error() {
     for (api, kind) in [
-        ("policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
-        ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
-        ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy"),
         ("extensions/v1beta1", "NetworkPolicy"),
         ("v1", "NetworkPolicy"),
         ("projectcalico.org/v2", "GlobalNetworkPolicy"),
@@ -139,9 +136,16 @@ fn a_policy_of_another_api_is_an_error() {
         let text = format!("{{apiVersion: {api}, kind: {kind}List, items: [{{metadata: {{name: a}}}}]}}");
         assert_eq!(manifest(&text).resources[0].outcome, Outcome::Invalid { substitute: None });
     }
-    // What is not Calico's to enforce.
-    let text = "{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: a}}";
-    assert_eq!(manifest(text).resources[0].outcome, Outcome::Unknown);
+    // Kinds that are not known are warned of, whatever they are.
+    for (api, kind) in [
+        ("policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
+        ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
+        ("cilium.io/v2", "CiliumNetworkPolicy"),
+    ] {
+        let text = format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}}}");
+        assert!(problems(&text).contains(": warning: "), "{}", problems(&text));
+        assert_eq!(manifest(&text).resources[0].outcome, Outcome::Unknown);
+    }
 }
 
 #[test]
