@@ -125,6 +125,11 @@ tortie_testkit::kernel_test! {
                      {iptablesFilterDenyAction: Reject}\n";
         node.write("felix.yaml", felix);
         node.until("denied packets are rejected", |state| state.contains("Unknown interface\" -j REJECT"));
+        // The kernel has no REJECT outside of the filter table.
+        node.until("spoofed packets are dropped all the same", |state| {
+            state.contains("--validmark --invert -j DROP")
+        });
+        assert_eq!(node.metric("tortie_dataplane_problems"), 0.0, "{}", node.log());
         node.until_ready("");
         fs::remove_file(node.manifests().join("felix.yaml")).unwrap();
         node.until("denied packets are dropped again", |state| state.contains("Unknown interface\" -j DROP"));

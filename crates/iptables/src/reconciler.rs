@@ -53,6 +53,16 @@ pub struct ReconcilerConfig {
     pub lock_probe_interval: Duration,
 }
 
+fn rejects(rule: &Rule) -> bool {
+    matches!(rule.action, Some(Action::Reject(_)))
+}
+
+fn drop_instead(rules: &mut [Rule]) {
+    for rule in rules.iter_mut().filter(|rule| rejects(rule)) {
+        rule.action = Some(Action::Drop);
+    }
+}
+
 impl ReconcilerConfig {
     /// Felix's defaults.
     #[must_use]
@@ -203,9 +213,13 @@ impl Reconciler {
 
     /// Defines a chain, in place of its earlier definition if there is one.
     ///
-    /// A chain whose name is not ours is reported as a [`Problem`] and not programmed.
+    /// A chain whose name is not ours is reported as a [`Problem`] and not programmed. The kernel has the target REJECT in
+    /// the filter table only; in the others a rule that rejects drops.
     pub fn update_chain(&mut self, chain: impl Into<Arc<Chain>>) {
-        let chain = chain.into();
+        let mut chain = chain.into();
+        if self.config.table != Table::Filter && chain.rules.iter().any(rejects) {
+            drop_instead(&mut Arc::make_mut(&mut chain).rules);
+        }
         if is_own_chain(chain.name.as_str()) {
             self.graph.define(chain);
         } else {
@@ -244,7 +258,10 @@ impl Reconciler {
     /// With [`InsertMode::Append`], what is to be inserted is appended instead, before what is to
     /// be appended anyway. In a chain of ours there are no hooks: such a call is reported as a
     /// [`Problem`] and does nothing else.
-    pub fn set_hook(&mut self, chain: ChainName, position: HookPosition, rules: Vec<Rule>) {
+    pub fn set_hook(&mut self, chain: ChainName, position: HookPosition, mut rules: Vec<Rule>) {
+        if self.config.table != Table::Filter {
+            drop_instead(&mut rules);
+        }
         if is_own_chain(chain.as_str()) {
             self.refused.insert(chain);
             return;

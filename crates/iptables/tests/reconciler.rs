@@ -367,3 +367,20 @@ fn one_more_endpoint_among_very_many_is_a_small_change() {
     // Two chains declared and four rules in them; two rules of the dispatch chain; and the transaction.
     assert_eq!(lab.reconciler.stats().lines_executed - before, 2 + 4 + 2 + 2);
 }
+
+#[test]
+fn what_rejects_drops_outside_the_filter_table() {
+    use tortie_iptables::{Action, Family, Reconciler, ReconcilerConfig, RejectWith, Rule};
+    let name = "cali-a".parse().unwrap();
+    let rule = Rule::new(Action::Reject(RejectWith::PortUnreachable));
+    for (table, expected) in [
+        (Table::Filter, Action::Reject(RejectWith::PortUnreachable)),
+        (Table::Raw, Action::Drop),
+        (Table::Mangle, Action::Drop),
+        (Table::Nat, Action::Drop),
+    ] {
+        let mut reconciler = Reconciler::new(ReconcilerConfig::new(table, Family::V4, Backend::Nft), Features::ALL);
+        reconciler.update_chain(tortie_iptables::Chain::new(name, vec![rule.clone()]));
+        assert_eq!(reconciler.chain(name).unwrap().rules[0].action, Some(expected), "{table:?}");
+    }
+}
