@@ -19,7 +19,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rules", &["model", "iptables", "ipsets"]),
     ("dataplane", &["model", "rules", "iptables", "ipsets", "delta"]),
     ("datastore", &["model", "resources"]),
-    ("fanout", &["model", "datastore"]),
+    ("protocol", &["model"]),
+    ("fanout", &["model", "resources", "datastore"]),
     ("agent", ALL),
 ];
 
@@ -36,6 +37,7 @@ const ALL: &[&str] = &[
     "rules",
     "dataplane",
     "datastore",
+    "protocol",
     "fanout",
 ];
 
@@ -109,7 +111,7 @@ fn crate_count(wrong: &mut Vec<String>) -> Result<(), String> {
     if crates.len() >= MAX_CRATES {
         wrong.push(format!("a default build has {} crates; the limit is {MAX_CRATES}", crates.len()));
     }
-    for heavy in ["tokio", "kube", "k8s-openapi"] {
+    for heavy in ["tokio", "kube", "k8s-openapi", "etcd-client", "rustls"] {
         if crates.contains(heavy) {
             wrong.push(format!("a default build contains {heavy}"));
         }

@@ -1,26 +1,20 @@
 //! A directory of manifests on disk, read once or watched.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use tortie_model::{SyncStatus, Update};
+use tortie_model::Update;
 use tortie_resources::manifest::Options;
 
 use crate::scan::{self, Found, Stamp};
-use crate::{DirState, FileContent, FileProblem, built_in};
+use crate::{Closed, DirState, Feed, FileContent, InputProblem, Source, built_in};
 
-/// How many events wait for the consumer; beyond that the source waits.
-const QUEUE: usize = 16;
-/// How many updates one event holds at the most.
-const BATCH: usize = 1024;
 /// Writers change several files, or one in several steps: reading waits until they pause that long …
 const PAUSE: Duration = Duration::from_millis(10);
 /// … but no longer than this.
@@ -33,24 +27,8 @@ const SECOND_LOOK: Duration = Duration::from_millis(50);
 const PATIENCE: u8 = 8;
 /// How soon a directory is looked for again that cannot be listed.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// What a source tells.
-#[derive(Debug)]
-pub enum Event {
-    /// How far the datastore has been read.
-    Status(SyncStatus),
-    /// Objects have changed.
-    Updates {
-        /// The objects, each once.
-        updates: Vec<Update>,
-        /// When the source noticed the change.
-        noticed: Instant,
-    },
-    /// Everything that is wrong now, replacing what was told before.
-    Problems(Vec<FileProblem>),
-    /// The datastore cannot be read now, and why; what was told stays true until it can.
-    Unavailable(String),
-}
+/// How often the directory is scanned without a reason.
+const RESCAN: Duration = Duration::from_secs(10);
 
 /// A directory of manifests.
 #[derive(Debug)]
@@ -60,6 +38,7 @@ pub struct DirSource {
     looks: BTreeMap<PathBuf, Look>,
     /// Whether the directory has been read once.
     begun: bool,
+    interval: Duration,
 }
 
 /// What is known of a file without reading it again.
@@ -101,7 +80,13 @@ impl DirSource {
     /// The manifests below `root`. Nothing is read yet.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>, options: Options) -> Self {
-        Self { root: root.into(), state: DirState::new(options), looks: BTreeMap::new(), begun: false }
+        Self {
+            root: root.into(),
+            state: DirState::new(options),
+            looks: BTreeMap::new(),
+            begun: false,
+            interval: RESCAN,
+        }
     }
 
     /// Reads everything that has changed since the last time; the first time that is everything. A file that was read
@@ -115,7 +100,7 @@ impl DirSource {
     }
 
     /// Everything that is wrong now.
-    pub fn problems(&self) -> impl Iterator<Item = FileProblem> {
+    pub fn problems(&self) -> impl Iterator<Item = InputProblem> {
         self.state.problems()
     }
 
@@ -179,67 +164,45 @@ impl DirSource {
         }
     }
 
-    /// Reads the directory and then watches it on a thread of its own. File events are hints; the truth is a scan after
-    /// each, and every `interval`.
-    ///
-    /// The thread ends when the events' receiver is dropped.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
-    pub fn watch(self, interval: Duration) -> io::Result<Watching> {
-        let (sender, events) = sync_channel(QUEUE);
+    /// How often the directory is scanned without a file event to hint at a change; 10 s if not set.
+    #[must_use]
+    pub fn rescan_every(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+}
+
+/// File events are hints; the truth is a scan after each, and every now and then.
+impl Source for DirSource {
+    fn name(&self) -> &'static str {
+        "directory"
+    }
+
+    fn run(self: Box<Self>, feed: &Feed) -> Closed {
         let (hint, hints) = sync_channel(1);
-        let resend = Resend { wanted: Arc::default(), hint: hint.clone() };
-        let wanted = Arc::clone(&resend.wanted);
-        thread::Builder::new().name("datastore".into()).spawn(move || {
-            // The only error is that nobody listens any more.
-            let _ = Watch { source: self, sender, interval, resend: wanted, hint, watched: None }.run(&hints);
-        })?;
-        Ok(Watching { events, resend })
-    }
-}
-
-/// A directory that is being watched.
-#[derive(Debug)]
-pub struct Watching {
-    /// What it tells.
-    pub events: Receiver<Event>,
-    /// Asks for all of it again.
-    pub resend: Resend,
-}
-
-/// Asks a source to tell everything from the beginning, for a consumer that begins anew.
-#[derive(Clone, Debug)]
-pub struct Resend {
-    wanted: Arc<AtomicBool>,
-    hint: SyncSender<()>,
-}
-
-impl Resend {
-    /// Asks. The answer begins with the status [`SyncStatus::Resync`] and ends with [`SyncStatus::InSync`]; what the
-    /// source keeps for lack of anything better, such as last good versions, is part of it.
-    pub fn ask(&self) {
-        self.wanted.store(true, Ordering::Release);
+        let wake = hint.clone();
         // A hint that waits already will do.
-        let _ = self.hint.try_send(());
+        feed.wake_with(move || {
+            let _ = wake.try_send(());
+        });
+        match (Watch { source: *self, feed, hint, watched: None }).run(&hints) {
+            Ok(never) => match never {},
+            Err(closed) => closed,
+        }
     }
 }
 
-struct NobodyListens;
-
-struct Watch {
+struct Watch<'f> {
     source: DirSource,
-    sender: SyncSender<Event>,
-    interval: Duration,
-    resend: Arc<AtomicBool>,
+    feed: &'f Feed,
     hint: SyncSender<()>,
     /// What is being watched for events; another directory of the same name is not.
     watched: Option<((u64, u64), Option<RecommendedWatcher>)>,
 }
 
-impl Watch {
-    fn run(mut self, hints: &Receiver<()>) -> Result<(), NobodyListens> {
-        self.send(Event::Status(SyncStatus::Resync))?;
+impl Watch<'_> {
+    fn run(mut self, hints: &Receiver<()>) -> Result<Infallible, Closed> {
+        self.feed.begin_resync()?;
         let mut in_sync = false;
         let mut available = true;
         loop {
@@ -255,19 +218,19 @@ impl Watch {
                     available = true;
                     if !in_sync {
                         in_sync = true;
-                        self.send(Event::Status(SyncStatus::InSync))?;
+                        self.feed.end_resync()?;
                     }
                 }
                 Err(error) => {
                     if available {
-                        self.send(Event::Unavailable(error.to_string()))?;
+                        self.feed.unavailable(error.to_string())?;
                     }
                     available = false;
                 }
             }
             self.wait(hints, available);
-            if in_sync && self.resend.swap(false, Ordering::AcqRel) {
-                self.tell_all()?;
+            if self.feed.take_resend()? {
+                if in_sync { self.tell_all()? } else { self.feed.begin_resync()? }
             }
         }
     }
@@ -297,44 +260,31 @@ impl Watch {
         });
     }
 
-    fn tell(&self, scanned: Scanned, noticed: Instant, always: bool) -> Result<(), NobodyListens> {
+    fn tell(&self, scanned: Scanned, noticed: Instant, always: bool) -> Result<(), Closed> {
         let Scanned { updates, touched } = scanned;
         if touched || always {
-            self.send(Event::Problems(self.source.problems().collect()))?;
+            self.feed.problems(self.source.problems().collect())?;
         }
-        self.tell_updates(updates, noticed)
+        self.feed.tell(updates, noticed)
     }
 
-    fn tell_all(&self) -> Result<(), NobodyListens> {
-        self.send(Event::Status(SyncStatus::Resync))?;
-        self.send(Event::Problems(self.source.problems().collect()))?;
+    fn tell_all(&self) -> Result<(), Closed> {
+        self.feed.begin_resync()?;
+        self.feed.problems(self.source.problems().collect())?;
         let mut everything = self.source.state.snapshot();
         built_in::begin(&mut everything);
-        self.tell_updates(everything, Instant::now())?;
-        self.send(Event::Status(SyncStatus::InSync))
-    }
-
-    fn tell_updates(&self, mut updates: Vec<Update>, noticed: Instant) -> Result<(), NobodyListens> {
-        while !updates.is_empty() {
-            let rest = updates.split_off(updates.len().min(BATCH));
-            self.send(Event::Updates { updates, noticed })?;
-            updates = rest;
-        }
-        Ok(())
+        self.feed.tell(everything, Instant::now())?;
+        self.feed.end_resync()
     }
 
     /// Waits until there may be something to read.
     fn wait(&self, hints: &Receiver<()>, available: bool) {
         let soonest = if available { self.source.next_look() } else { Some(RETRY) };
-        let timeout = soonest.map_or(self.interval, |soonest| soonest.min(self.interval));
+        let timeout = soonest.map_or(self.source.interval, |soonest| soonest.min(self.source.interval));
         if hints.recv_timeout(timeout).is_ok() {
             let begin = Instant::now();
             while begin.elapsed() < MAX_PAUSE && hints.recv_timeout(PAUSE).is_ok() {}
         }
-    }
-
-    fn send(&self, event: Event) -> Result<(), NobodyListens> {
-        self.sender.send(event).map_err(|_| NobodyListens)
     }
 }
 

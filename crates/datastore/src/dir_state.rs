@@ -9,7 +9,7 @@ use tortie_model::{Key, LabelInterner, Update, Value};
 use tortie_resources::manifest::{self, Contributions, Format, ObjectId, Options, Outcome, Resource};
 use tortie_resources::{Position, Problem, Severity};
 
-use crate::{Cover, FileProblem};
+use crate::{Cover, InputProblem};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -48,7 +48,7 @@ struct File {
     /// What is defined here, by a readable document or, while there are unreadable ones, formerly.
     objects: BTreeSet<ObjectId>,
     /// Documents that define no object that is known, and files that cannot be read.
-    problems: Vec<FileProblem>,
+    problems: Vec<InputProblem>,
 }
 
 #[derive(Debug, Default)]
@@ -139,8 +139,8 @@ impl DirState {
     }
 
     /// Everything that is wrong now, in the order of files and positions.
-    pub fn problems(&self) -> impl Iterator<Item = FileProblem> {
-        let mut problems: Vec<FileProblem> =
+    pub fn problems(&self) -> impl Iterator<Item = InputProblem> {
+        let mut problems: Vec<InputProblem> =
             self.files.values().flat_map(|file| file.problems.iter().cloned()).collect();
         for object in self.troubled.iter().filter_map(|id| self.objects.get(id)) {
             object.report(&mut problems);
@@ -181,7 +181,7 @@ impl DirState {
         }
         for (position, subject) in doubles {
             let what = format!("{subject} is defined twice in this file; the first definition counts");
-            file.problems.push(FileProblem::of_file(path.to_path_buf(), position, what, Cover::NotNeeded));
+            file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, Cover::NotNeeded));
         }
         let missing = before.difference(&file.objects).cloned().collect::<Vec<_>>();
         self.touched.extend(before);
@@ -199,7 +199,7 @@ impl DirState {
                 problem.cover = cover;
             }
             for (position, what) in unreadable.drain(..) {
-                file.problems.push(FileProblem::of_file(path.to_path_buf(), position, what, cover));
+                file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, cover));
             }
         } else {
             for id in &missing {
@@ -267,7 +267,7 @@ impl DirState {
     }
 
     /// The problems of objects that claim a key which another one has. One that wants the same value loses nothing.
-    fn report_contests(&self, problems: &mut Vec<FileProblem>) {
+    fn report_contests(&self, problems: &mut Vec<InputProblem>) {
         let mut contests: BTreeMap<(&ObjectId, &ObjectId), Severity> = BTreeMap::new();
         for claims in self.contested.iter().filter_map(|key| self.claims.get(key)) {
             let mut claims = claims.iter();
@@ -287,8 +287,8 @@ impl DirState {
             };
             let what =
                 format!("stands for the same as {}, {}, which counts", winner.subject, winner.place(winners_file));
-            problems.push(FileProblem {
-                file: file.to_path_buf(),
+            problems.push(InputProblem {
+                file: Some(file.to_path_buf()),
                 subject: loser.subject.clone(),
                 problem: Problem { severity, position: loser.position, field: String::new(), what },
                 cover: Cover::NotNeeded,
@@ -335,7 +335,7 @@ impl Object {
     }
 
     /// The problems of what can be read; of what cannot, the file has its own.
-    fn report(&self, problems: &mut Vec<FileProblem>) {
+    fn report(&self, problems: &mut Vec<InputProblem>) {
         let mut definitions = self.definitions.iter().filter(|(_, definition)| !definition.stale);
         let Some((first, definition)) = definitions.next() else { return };
         let cover = match &definition.outcome {
@@ -344,15 +344,15 @@ impl Object {
             Outcome::Invalid { .. } if self.substitute.is_some() => Cover::Denied,
             Outcome::Invalid { .. } => Cover::Nothing,
         };
-        problems.extend(definition.problems.iter().map(|problem| FileProblem {
-            file: first.to_path_buf(),
+        problems.extend(definition.problems.iter().map(|problem| InputProblem {
+            file: Some(first.to_path_buf()),
             subject: definition.subject.clone(),
             problem: problem.clone(),
             cover: if problem.severity == Severity::Error { cover } else { Cover::NotNeeded },
         }));
         for (path, double) in definitions {
-            problems.push(FileProblem {
-                file: path.to_path_buf(),
+            problems.push(InputProblem {
+                file: Some(path.to_path_buf()),
                 subject: double.subject.clone(),
                 problem: Problem {
                     severity: Severity::Error,
@@ -367,14 +367,14 @@ impl Object {
 }
 
 /// The problems of a document that defines no object that is known.
-fn nameless(path: &Path, resource: Resource) -> impl Iterator<Item = FileProblem> {
+fn nameless(path: &Path, resource: Resource) -> impl Iterator<Item = InputProblem> {
     let cover = match resource.outcome {
         Outcome::Invalid { .. } => Cover::Nothing,
         Outcome::Valid(_) | Outcome::Unknown => Cover::NotNeeded,
     };
     let (file, subject) = (path.to_path_buf(), resource.subject);
-    resource.problems.into_iter().map(move |problem| FileProblem {
-        file: file.clone(),
+    resource.problems.into_iter().map(move |problem| InputProblem {
+        file: Some(file.clone()),
         subject: subject.clone(),
         cover: if problem.severity == Severity::Error { cover } else { Cover::NotNeeded },
         problem,

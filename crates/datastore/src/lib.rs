@@ -18,13 +18,17 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "sources read files and wait on threads of their own")]
 
+mod buffer;
 mod built_in;
 mod dir_source;
 mod dir_state;
 mod problem;
 pub mod recording;
 mod scan;
+mod source;
 
-pub use dir_source::{DirSource, Event, Resend, Watching};
+pub use buffer::{DedupeBuffer, Next};
+pub use dir_source::DirSource;
 pub use dir_state::{DirState, FileContent};
-pub use problem::{Cover, FileProblem};
+pub use problem::{Cover, InputProblem};
+pub use source::{Closed, Event, Events, Feed, Resend, Source, Watching, channel, watch};

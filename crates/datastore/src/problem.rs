@@ -1,4 +1,4 @@
-//! Problems with their place in the directory.
+//! Problems with their place in the datastore.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,11 +18,11 @@ pub enum Cover {
     Nothing,
 }
 
-/// Something wrong in a file.
+/// Something wrong with what a source reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileProblem {
-    /// The file, below the directory's path as given.
-    pub file: PathBuf,
+pub struct InputProblem {
+    /// The file, below the directory's path as given; `None` if the source has no files.
+    pub file: Option<PathBuf>,
     /// The resource: kind, namespace and name as far as they are known; empty for the file as a whole.
     pub subject: String,
     /// What is wrong, and where in the file.
@@ -31,23 +31,26 @@ pub struct FileProblem {
     pub cover: Cover,
 }
 
-impl FileProblem {
+impl InputProblem {
     pub(crate) fn of_file(file: PathBuf, position: Position, what: String, cover: Cover) -> Self {
         let problem = Problem { severity: Severity::Error, position, field: String::new(), what };
-        Self { file, subject: String::new(), problem, cover }
+        Self { file: Some(file), subject: String::new(), problem, cover }
     }
 }
 
-impl fmt::Display for FileProblem {
+impl fmt::Display for InputProblem {
     /// `file:line:column: kind/name: field.path: what`; parts that are unknown are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.file.display())?;
-        if self.problem.position != Position::default() {
-            write!(f, "{}:", self.problem.position)?;
+        if let Some(file) = &self.file {
+            write!(f, "{}:", file.display())?;
+            if self.problem.position != Position::default() {
+                write!(f, "{}:", self.problem.position)?;
+            }
+            f.write_str(" ")?;
         }
         if !self.subject.is_empty() {
-            write!(f, " {}:", self.subject)?;
+            write!(f, "{}: ", self.subject)?;
         }
-        write!(f, " {}", self.problem)
+        write!(f, "{}", self.problem)
     }
 }

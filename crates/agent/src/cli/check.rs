@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tortie_datastore::{DirSource, FileProblem};
+use tortie_datastore::{DirSource, InputProblem};
 use tortie_resources::Severity;
 use tortie_resources::manifest::Options;
 
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if errors == 0 { Ok(()) } else { Err(Failure::Reported(1)) }
 }
 
-fn line(problem: &FileProblem, warning: bool) -> String {
+fn line(problem: &InputProblem, warning: bool) -> String {
     if warning { format!("{problem} (warning)") } else { problem.to_string() }
 }
 

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tortie_dataplane::DataplaneConfig;
-use tortie_datastore::{DirSource, Resend};
+use tortie_datastore::{DirSource, Resend, Watching, watch};
 use tortie_iptables::Backend;
 use tortie_model::Hostname;
 
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     listeners.follow(&resolved.config)?;
     let (sender, inputs) = sync_channel(QUEUE);
     let stopping = stop_on_signals(sender.clone())?;
-    let resend = watch(args, &resolved, sender.clone())?;
+    let resend = watch_datastore(args, &resolved, sender.clone())?;
     for number in 1.. {
         let dataplane = dataplane_settings(&resolved, &hostname)?;
         if number > 1 {
@@ -180,12 +180,12 @@ fn stop_on_signals(sender: SyncSender<Input>) -> Result<Arc<AtomicBool>, Failure
 }
 
 /// Watches the datastore for the rest of the program's life.
-fn watch(args: &Args, resolved: &Resolved, sender: SyncSender<Input>) -> Result<Resend, Failure> {
+fn watch_datastore(args: &Args, resolved: &Resolved, sender: SyncSender<Input>) -> Result<Resend, Failure> {
     let DatastoreUrl::Directory(directory) = &args.datastore;
     let options = settings::manifests(&resolved.config);
     let interval = Duration::from_secs(args.rescan_interval);
-    let watching = DirSource::new(directory, options).watch(interval).map_err(Failure::io("the datastore's thread"))?;
-    let events: Receiver<_> = watching.events;
+    let source = DirSource::new(directory, options).rescan_every(interval);
+    let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
     let forward = move || {
         for event in events {
             if sender.send(Input::Datastore(event)).is_err() {
@@ -194,7 +194,7 @@ fn watch(args: &Args, resolved: &Resolved, sender: SyncSender<Input>) -> Result<
         }
     };
     thread::Builder::new().name("events".into()).spawn(forward).map_err(Failure::io("the thread for events"))?;
-    Ok(watching.resend)
+    Ok(resend)
 }
 
 /// Watches the network interfaces for as long as the result lives.

@@ -2,7 +2,7 @@
 
 use tortie_calc::GraphStats;
 use tortie_dataplane::{DataplaneStats, LinkEvent, StatusChange};
-use tortie_datastore::{Cover, FileProblem};
+use tortie_datastore::{Cover, InputProblem};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Key, Update};
 use tortie_resources::Severity;
@@ -141,7 +141,7 @@ pub(super) fn dataplane(stats: &DataplaneStats, metrics: &mut Metrics) {
     metrics.routes = stats.routes.iter().map(|(family, n)| (table(family), count(*n))).collect();
 }
 
-pub(super) fn log_input_problem(problem: &FileProblem) {
+pub(super) fn log_input_problem(problem: &InputProblem) {
     let cover = match problem.cover {
         Cover::NotNeeded => "it has no effect",
         Cover::LastGood => "the last good version stays in force",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tortie_calc::Graph;
 use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, Problem};
-use tortie_datastore::{Cover, Event as DatastoreEvent, FileProblem};
+use tortie_datastore::{Cover, Event as DatastoreEvent, InputProblem};
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
 
@@ -57,7 +57,7 @@ pub enum End {
 pub enum SessionError {
     /// Some input cannot be used, and what it was meant to protect is unknown.
     #[error("{} of the input cannot be used and what it selects is unknown; mend it, or start with --lenient:\n{}", parts(.0.len()), list(.0))]
-    UnusableInput(Vec<FileProblem>),
+    UnusableInput(Vec<InputProblem>),
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -73,7 +73,7 @@ fn parts(count: usize) -> String {
     if count == 1 { "1 part".into() } else { format!("{count} parts") }
 }
 
-fn list(problems: &[FileProblem]) -> String {
+fn list(problems: &[InputProblem]) -> String {
     problems.iter().map(|problem| format!("  {problem}")).collect::<Vec<_>>().join("\n")
 }
 
@@ -266,7 +266,7 @@ impl<K: Kernel> Session<K> {
     }
 
     /// Problems of the input, all that there are now.
-    fn take_problems(&mut self, problems: &[FileProblem]) -> Result<(), SessionError> {
+    fn take_problems(&mut self, problems: &[InputProblem]) -> Result<(), SessionError> {
         self.input_problems = problems.len();
         self.count_problems();
         if !self.in_sync && !self.lenient {

@@ -233,9 +233,9 @@ fn snapshot_of(known: BTreeMap<Key, Value>) -> Vec<Update> {
 
 /// The problems as far as they do not depend on what was before: what covers for them does, and so does which objects
 /// contend for a key.
-fn timeless(state: &DirState) -> Vec<FileProblem> {
+fn timeless(state: &DirState) -> Vec<InputProblem> {
     let timeless = state.problems().filter(|problem| !problem.problem.what.starts_with("stands for the same as"));
-    timeless.map(|problem| FileProblem { cover: Cover::NotNeeded, ..problem }).collect()
+    timeless.map(|problem| InputProblem { cover: Cover::NotNeeded, ..problem }).collect()
 }
 
 fn read_afresh(files: &BTreeMap<usize, Contents>) -> DirState {

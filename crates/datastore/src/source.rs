@@ -1,0 +1,336 @@
+//! What every source of updates has in common.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tortie_model::{SyncStatus, Update};
+
+use crate::InputProblem;
+use crate::buffer::{DedupeBuffer, Next};
+
+/// How many keys wait for the consumer at the most; beyond that the source waits.
+const PENDING: usize = 16 * 1024;
+/// How many updates one event holds at the most.
+const BATCH: usize = 1024;
+
+/// Where updates come from: a directory, a datastore, another process.
+///
+/// A source runs on a thread of its own for as long as somebody listens. What it cannot reach it tries again, with
+/// growing pauses, and says so by [`Feed::unavailable`]; what it told before stays true until it knows better.
+pub trait Source: Send + 'static {
+    /// What to call it in logs and thread names, such as `etcd`.
+    fn name(&self) -> &'static str;
+
+    /// Tells everything, and then what changes:
+    ///
+    /// * [`Feed::begin_resync`], [`Feed::tell`] any number of times, [`Feed::end_resync`];
+    /// * then [`Feed::tell`] whenever something changes, and the whole sequence again when it has lost track of changes,
+    ///   or when [`Feed::take_resend`] says so.
+    ///
+    /// Returns when a method of `feed` says that nobody listens any more.
+    fn run(self: Box<Self>, feed: &Feed) -> Closed;
+}
+
+/// Nobody listens any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nobody listens any more")]
+pub struct Closed;
+
+/// What a source tells.
+#[derive(Debug)]
+pub enum Event {
+    /// How far the datastore has been read.
+    Status(SyncStatus),
+    /// Objects have changed.
+    Updates {
+        /// The objects, each once.
+        updates: Vec<Update>,
+        /// When the source noticed the change; of several, the first.
+        noticed: Instant,
+    },
+    /// Everything that is wrong now, replacing what was told before.
+    Problems(Vec<InputProblem>),
+    /// The datastore cannot be read now, and why; what was told stays true until it can.
+    Unavailable(String),
+}
+
+/// Starts a source on a thread of its own.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn watch(source: impl Source) -> io::Result<Watching> {
+    let (feed, watching) = channel();
+    let source = Box::new(source);
+    thread::Builder::new().name(source.name().into()).spawn(move || {
+        let Closed = source.run(&feed);
+    })?;
+    Ok(watching)
+}
+
+/// The two ends of a [`DedupeBuffer`], for who runs a source by other means than [`watch`].
+#[must_use]
+pub fn channel() -> (Feed, Watching) {
+    let shared = Arc::new(Shared::default());
+    let watching =
+        Watching { events: Events { shared: Arc::clone(&shared) }, resend: Resend { shared: Arc::clone(&shared) } };
+    (Feed { shared }, watching)
+}
+
+/// A source that runs.
+#[derive(Debug)]
+pub struct Watching {
+    /// What it tells.
+    pub events: Events,
+    /// Asks for all of it again.
+    pub resend: Resend,
+}
+
+type Wake = Box<dyn Fn() + Send>;
+
+#[derive(Default)]
+struct State {
+    buffer: DedupeBuffer,
+    problems: Option<Vec<InputProblem>>,
+    unavailable: Option<String>,
+    /// The consumer is gone.
+    closed: bool,
+    /// The source is gone.
+    ended: bool,
+    /// The consumer begins anew: what the source tells means nothing until it begins anew, too.
+    resend: bool,
+    wake: Option<Wake>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    filled: Condvar,
+    drained: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each holder leaves the state as it should be at any point at which it could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        if let Some(wake) = &state.wake {
+            wake();
+        }
+        drop(state);
+        self.drained.notify_all();
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        f.debug_struct("Shared").field("pending", &state.buffer.len()).field("closed", &state.closed).finish()
+    }
+}
+
+/// The source's end of a [`DedupeBuffer`].
+///
+/// All methods are synchronous. Where a source has an async runtime, the task that tells must be one that may block.
+#[derive(Debug)]
+pub struct Feed {
+    shared: Arc<Shared>,
+}
+
+impl Feed {
+    /// Everything will be told, or told again.
+    ///
+    /// # Errors
+    /// [`Closed`] if nobody listens, as from all methods.
+    pub fn begin_resync(&self) -> Result<(), Closed> {
+        self.put(|state| state.buffer.begin_resync())
+    }
+
+    /// Everything has been told. What was told before the resync and not during it is deleted.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn end_resync(&self) -> Result<(), Closed> {
+        self.put(|state| state.buffer.end_resync(Instant::now()))
+    }
+
+    /// The connection to the datastore is made for the first time, or anew with nothing known of what was missed.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn waiting(&self) -> Result<(), Closed> {
+        self.put(|state| state.buffer.status(SyncStatus::WaitForDatastore))
+    }
+
+    /// Objects have changed, as was noticed at this time. Waits while too much waits for the consumer.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn tell(&self, updates: impl IntoIterator<Item = Update>, noticed: Instant) -> Result<(), Closed> {
+        let mut state = self.shared.lock();
+        for update in updates {
+            while state.buffer.len() >= PENDING && !state.buffer.holds(&update.key) && !state.closed && !state.resend {
+                self.shared.filled.notify_one();
+                state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.closed {
+                return Err(Closed);
+            }
+            if state.resend {
+                return Ok(());
+            }
+            state.buffer.update(update, noticed);
+        }
+        drop(state);
+        self.shared.filled.notify_one();
+        Ok(())
+    }
+
+    /// Everything that is wrong with the objects now, replacing what was told before.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn problems(&self, problems: Vec<InputProblem>) -> Result<(), Closed> {
+        self.put(|state| state.problems = Some(problems))
+    }
+
+    /// The datastore cannot be read now, and why.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn unavailable(&self, why: impl Into<String>) -> Result<(), Closed> {
+        let why = why.into();
+        self.put(|state| state.unavailable = Some(why))
+    }
+
+    /// Whether everything is wanted from the beginning, for a consumer that begins anew. If so, the source must begin
+    /// with [`Feed::begin_resync`]; last good versions that it keeps are part of what it tells. Problems too.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn take_resend(&self) -> Result<bool, Closed> {
+        let mut state = self.shared.lock();
+        if state.closed { Err(Closed) } else { Ok(std::mem::take(&mut state.resend)) }
+    }
+
+    /// What to call when [`Feed::take_resend`] has something new to say. It must not block.
+    pub fn wake_with(&self, wake: impl Fn() + Send + 'static) {
+        self.shared.lock().wake = Some(Box::new(wake));
+    }
+
+    fn put(&self, put: impl FnOnce(&mut State)) -> Result<(), Closed> {
+        let mut state = self.shared.lock();
+        if state.closed {
+            return Err(Closed);
+        }
+        if !state.resend {
+            put(&mut state);
+        }
+        drop(state);
+        self.shared.filled.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.shared.lock().ended = true;
+        self.shared.filled.notify_all();
+    }
+}
+
+/// The consumer's end. Dropping it ends the source.
+#[derive(Debug)]
+pub struct Events {
+    shared: Arc<Shared>,
+}
+
+impl Events {
+    /// Waits for the next event; `None` if the source has ended.
+    #[must_use]
+    pub fn recv(&self) -> Option<Event> {
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(event) = self.take(&mut state) {
+                return Some(event);
+            }
+            if state.ended {
+                return None;
+            }
+            state = self.shared.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for the next event, but no longer than this.
+    #[must_use]
+    pub fn recv_timeout(&self, timeout: Duration) -> Option<Event> {
+        let until = Instant::now() + timeout;
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(event) = self.take(&mut state) {
+                return Some(event);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if state.ended || left.is_zero() {
+                return None;
+            }
+            (state, _) = self.shared.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Problems come before the updates that they are about, so that a consumer can refuse to begin.
+    fn take(&self, state: &mut State) -> Option<Event> {
+        if let Some(problems) = state.problems.take() {
+            return Some(Event::Problems(problems));
+        }
+        if let Some(why) = state.unavailable.take() {
+            return Some(Event::Unavailable(why));
+        }
+        let event = match state.buffer.take(BATCH)? {
+            Next::Updates(updates, noticed) => Event::Updates { updates, noticed },
+            Next::Status(status) => Event::Status(status),
+        };
+        self.shared.drained.notify_all();
+        Some(event)
+    }
+}
+
+impl Iterator for Events {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.recv()
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.shared.change(|state| state.closed = true);
+    }
+}
+
+/// Asks a source to tell everything from the beginning, for a consumer that begins anew.
+#[derive(Clone, Debug)]
+pub struct Resend {
+    shared: Arc<Shared>,
+}
+
+impl Resend {
+    /// Asks. Whatever waits is dropped. The answer begins with the status [`SyncStatus::Resync`] and ends with
+    /// [`SyncStatus::InSync`]; what the source keeps for lack of anything better, such as last good versions, is part of
+    /// it.
+    pub fn ask(&self) {
+        self.shared.change(|state| {
+            state.buffer.clear();
+            state.problems = None;
+            state.unavailable = None;
+            state.resend = true;
+        });
+    }
+}
