@@ -15,8 +15,8 @@ pub(crate) fn demo(args: &[String]) -> Result<(), String> {
 
 /// All tests, and a part of the conformance cases.
 pub(crate) fn test(args: &[String]) -> Result<(), String> {
-    needs::to_run()?;
-    run(cargo(&["test", "--workspace", "--locked"]).args(args))?;
+    needs::to_test()?;
+    run(cargo(&["test", "--workspace", "--all-features", "--locked"]).args(args))?;
     if std::env::var("TORTIE_SKIP_KERNEL_TESTS").is_ok_and(|skip| skip == "1") {
         println!("conformance cases skipped: TORTIE_SKIP_KERNEL_TESTS=1");
         return Ok(());
@@ -45,8 +45,14 @@ fn run_conformance(args: &[String]) -> Result<(), String> {
 
 /// Builds the agent and tells where it is.
 fn build_agent() -> Result<PathBuf, String> {
-    let mut build =
-        cargo(&["build", "--locked", "--package", "tortie-agent", "--message-format=json-render-diagnostics"]);
+    let mut build = cargo(&[
+        "build",
+        "--locked",
+        "--package",
+        "tortie-agent",
+        "--features=full",
+        "--message-format=json-render-diagnostics",
+    ]);
     output(&mut build)?
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())

@@ -16,11 +16,12 @@ cargo xtask COMMAND
   test [ARGS]         all tests, a third of the conformance cases on both iptables back ends, and some more of them with
                       IPv4 and IPv6 at once; ARGS go to cargo test, and leave it at that
   conformance [ARGS]  all conformance cases; --help tells what can be chosen
+  prepare             install what is missing for building and testing
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   fuzz-smoke [SECS]   every fuzz target for a few seconds
   bench-smoke         every benchmark once, small
 
-`demo`, `test` and `conformance` first install what they need (iptables, ipset, iproute2, …) where that is missing.";
+`demo`, `test` and `conformance` first install what they need (iptables, ipset, protoc, etcd, …) where that is missing.";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         "demo" => commands::demo(&rest),
         "test" => commands::test(&rest),
         "conformance" => commands::conformance(&rest),
+        "prepare" => needs::to_test(),
         "tidy" => tidy::run(),
         "fuzz-smoke" => commands::fuzz_smoke(&rest),
         "bench-smoke" => commands::bench_smoke(),

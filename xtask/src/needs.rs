@@ -19,18 +19,27 @@ const KERNEL_TOOLS: &[Need] = &[
     Need { program: "unshare", package: "util-linux" },
 ];
 
-const C_COMPILERS: &[Need] = &[Need { program: "cc", package: "gcc" }];
+const SERVERS: &[Need] = &[Need { program: "etcd", package: "etcd-server" }];
+
+const BUILD_TOOLS: &[Need] =
+    &[Need { program: "cc", package: "gcc" }, Need { program: "protoc", package: "protobuf-compiler" }];
 const CXX_COMPILERS: &[Need] = &[Need { program: "c++", package: "g++" }];
 
 /// Installs what is missing for building.
 pub(crate) fn to_build() -> Result<(), String> {
-    install(C_COMPILERS)
+    install(BUILD_TOOLS)
 }
 
 /// Installs what is missing for running on the kernel.
 pub(crate) fn to_run() -> Result<(), String> {
     to_build()?;
     install(KERNEL_TOOLS)
+}
+
+/// Installs what is missing for the tests.
+pub(crate) fn to_test() -> Result<(), String> {
+    to_run()?;
+    install(SERVERS)
 }
 
 /// Installs what is missing for the fuzz targets.
