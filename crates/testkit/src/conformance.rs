@@ -16,7 +16,9 @@
 
 mod agent;
 mod canary;
+mod process;
 mod report;
+mod supply;
 mod worker;
 
 use std::{
@@ -30,6 +32,7 @@ use std::{
 
 pub use agent::{Agent, AgentError, CommandAgent, NodeUnderTest, RunningAgent, State};
 pub use report::{Mismatch, Report, StepReport};
+pub use supply::{NotASource, Source};
 
 use crate::{
     cases::{self, Addressing, Case, CaseError},

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use tortie_testkit::cases::Addressing;
-use tortie_testkit::conformance::{CommandAgent, ConformanceError, Options, Shard, run};
+use tortie_testkit::conformance::{CommandAgent, ConformanceError, Options, Shard, Source, run};
 use tortie_testkit::kernel::{Unavailable, in_user_namespace};
 
 /// Enforces every policy case in namespaces of this machine's kernel and compares the whole reachability.
@@ -16,6 +16,9 @@ struct Args {
     /// The agent's program.
     #[arg(long)]
     agent: PathBuf,
+    /// Where the agent reads: file, fanout, typha.
+    #[arg(long, default_value = "file")]
+    source: Source,
     /// The iptables back ends to go through.
     #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy"])]
     backend: Vec<String>,
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let mut passed = true;
     for backend in &args.backend {
-        let agent = CommandAgent::tortie(&args.agent).environment("FELIX_IPTABLESBACKEND", backend);
+        let agent = CommandAgent::tortie(&args.agent).environment("FELIX_IPTABLESBACKEND", backend).source(args.source);
         let mut options = Options::new(agent);
         if !args.cases.is_empty() {
             options.cases.clone_from(&args.cases);
@@ -66,7 +69,7 @@ fn main() -> ExitCode {
         };
         match run(&options) {
             Ok(report) => {
-                println!("backend {backend}, family {}:\n{report}", args.family);
+                println!("source {}, backend {backend}, family {}:\n{report}", args.source, args.family);
                 passed &= report.passed();
             }
             // Once more with everything, as root of a user namespace.

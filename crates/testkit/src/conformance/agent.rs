@@ -2,19 +2,20 @@
 
 use std::{
     fmt,
-    fs::File,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    process::Command,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::{
+    process::Process,
+    supply::{Source, Supply, absolute},
+};
 use crate::{
     cases::{Cluster, Verdict},
     lab::{Flow, NodeSide},
-    manifests::{ManifestDir, ManifestError, cluster_objects},
+    manifests::{ManifestError, cluster_objects},
     netns::{Namespace, NetnsError},
 };
 
@@ -36,9 +37,11 @@ pub enum AgentError {
         /// The reason.
         source: std::io::Error,
     },
-    /// The agent ended on its own.
-    #[error("the agent ended ({status}); the end of its log:\n{log}")]
+    /// A program ended on its own.
+    #[error("the {program} ended ({status}); the end of its log:\n{log}")]
     Died {
+        /// Which program.
+        program: &'static str,
         /// Exit status in words.
         status: String,
         /// The last lines of its log.
@@ -95,36 +98,45 @@ pub trait RunningAgent {
     fn check(&mut self) -> Result<(), AgentError>;
 }
 
-/// A program that reads manifests from a directory. In its arguments `{manifests}` stands for the directory, `{node}`
+/// A program that enforces what a datastore says. In its arguments `{datastore}` stands for the datastore's URL, `{node}`
 /// for the node's name.
 #[derive(Debug, Clone)]
 pub struct CommandAgent {
     program: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    source: Source,
 }
 
 impl CommandAgent {
-    /// A program with its arguments.
+    /// A program with its arguments, and a directory of manifests.
     #[must_use]
     pub fn new<S: Into<String>>(program: impl Into<PathBuf>, arguments: impl IntoIterator<Item = S>) -> Self {
         Self {
             program: program.into(),
             arguments: arguments.into_iter().map(Into::into).collect(),
             environment: Vec::new(),
+            source: Source::File,
         }
     }
 
-    /// `tortie run` with a file datastore.
+    /// `tortie run`.
     #[must_use]
     pub fn tortie(program: impl Into<PathBuf>) -> Self {
-        Self::new(program, ["run", "--datastore", "file:{manifests}", "--node", "{node}"])
+        Self::new(program, ["run", "--datastore", "{datastore}", "--node", "{node}"])
     }
 
     /// Adds a variable to its environment.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Lets it read from another kind of datastore. What must be served is served by the program itself.
+    #[must_use]
+    pub fn source(mut self, source: Source) -> Self {
+        self.source = source;
         self
     }
 }
@@ -135,72 +147,36 @@ impl Agent for CommandAgent {
     }
 
     fn start(&self, node: &NodeUnderTest<'_>) -> Result<Box<dyn RunningAgent>, AgentError> {
-        let manifests = ManifestDir::create(&node.folder.join("manifests"))?;
-        let log = node.folder.join("agent.log");
-        let failed = |source| AgentError::Log { path: log.clone(), source };
-        let output = File::create(&log).map_err(failed)?;
-        let errors = output.try_clone().map_err(failed)?;
-        let folder = manifests.path().display().to_string();
-        let arguments =
-            self.arguments.iter().map(|text| text.replace("{manifests}", &folder).replace("{node}", node.name));
-        // A relative path is relative to where this process is, not to the agent's folder; a bare name is looked up.
-        let program = std::fs::canonicalize(&self.program).unwrap_or_else(|_| self.program.clone());
+        let program = absolute(&self.program);
+        let supply = Supply::start(self.source, &program, node)?;
+        let words = |text: &String| text.replace("{datastore}", &supply.url).replace("{node}", node.name);
         let mut command = Command::new(program);
         command
-            .args(arguments)
+            .args(self.arguments.iter().map(words))
             // One lock for all nodes of this machine would make them wait for each other.
             .env("XTABLES_LOCKFILE", node.folder.join("xtables.lock"))
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(node.folder)
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors);
-        let child = node.namespace.spawn(&mut command)?;
-        Ok(Box::new(RunningCommand { child, manifests, log }))
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let process = Process::start("agent", node, &mut command)?;
+        Ok(Box::new(RunningCommand { process, supply }))
     }
 }
 
+/// The agent stops before what serves it.
 #[derive(Debug)]
 struct RunningCommand {
-    child: Child,
-    manifests: ManifestDir,
-    log: PathBuf,
+    process: Process,
+    supply: Supply,
 }
 
 impl RunningAgent for RunningCommand {
     fn apply(&mut self, node: &NodeUnderTest<'_>, state: &State<'_>) -> Result<(), AgentError> {
         let mut objects = cluster_objects(state.cluster, node.name);
         objects.extend(state.policies.iter().cloned());
-        self.manifests.replace(&objects)?;
-        Ok(())
+        self.supply.tell(&objects)
     }
 
     fn check(&mut self) -> Result<(), AgentError> {
-        match self.child.try_wait() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(AgentError::Died { status: status.to_string(), log: tail(&self.log) }),
-            Err(source) => Err(AgentError::Log { path: self.log.clone(), source }),
-        }
+        self.supply.check()?;
+        self.process.check()
     }
-}
-
-impl Drop for RunningCommand {
-    fn drop(&mut self) {
-        let patience = Instant::now() + Duration::from_secs(3);
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < patience {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The last lines of a log, for an error message.
-fn tail(path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(30)..].join("\n")
 }

@@ -84,7 +84,11 @@ impl RunningAgent for RunningDouble {
 
     fn check(&mut self) -> Result<(), AgentError> {
         if self.fault == Fault::Dies && self.steps > 2 {
-            return Err(AgentError::Died { status: "exit status: 9".to_owned(), log: "last words".to_owned() });
+            return Err(AgentError::Died {
+                program: "double",
+                status: "exit status: 9".to_owned(),
+                log: "last words".to_owned(),
+            });
         }
         Ok(())
     }
@@ -152,7 +156,7 @@ kernel_test! {
     }
 
     fn a_command_that_ends_is_reported_with_its_log() {
-        let agent = CommandAgent::new("sh", ["-c", "echo $GREETING for {node} at {manifests}; exit 3"])
+        let agent = CommandAgent::new("sh", ["-c", "echo $GREETING for {node} at {datastore}; exit 3"])
             .environment("GREETING", "bye");
         let mut options = Options::new(agent);
         options.shard = "13/60".parse().unwrap();
@@ -161,7 +165,7 @@ kernel_test! {
         let report = run(&options).unwrap();
         assert_eq!(std::fs::read_dir(kept.path().join("logs")).unwrap().count(), 3);
         let errors: Vec<&str> = report.steps.iter().filter_map(|step| step.error.as_deref()).collect();
-        assert!(errors[0].contains("exit status: 3") && errors[0].contains("bye for node1 at /"), "{errors:?}");
+        assert!(errors[0].contains("exit status: 3") && errors[0].contains("bye for node1 at file:/"), "{errors:?}");
         assert!(errors.len() > 3 && errors[3..].iter().all(|error| error.starts_with("given up")), "{errors:?}");
     }
 

@@ -1,0 +1,97 @@
+//! How an agent under test learns what its cluster says.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    process::Command,
+    str::FromStr,
+};
+
+use serde_json::Value;
+
+use super::{
+    agent::{AgentError, NodeUnderTest},
+    process::Process,
+};
+use crate::manifests::ManifestDir;
+
+/// A kind of datastore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A directory of manifests.
+    File,
+    /// A directory that another process watches; the agent is behind its fan-out.
+    Fanout,
+    /// The same, in Typha's protocol.
+    Typha,
+}
+
+impl Source {
+    const ALL: [(&'static str, Self); 3] = [("file", Self::File), ("fanout", Self::Fanout), ("typha", Self::Typha)];
+}
+
+/// A word that is no [`Source`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is not one of {all}", all = Source::ALL.map(|(name, _)| name).join(", "))]
+pub struct NotASource(String);
+
+impl FromStr for Source {
+    type Err = NotASource;
+
+    fn from_str(text: &str) -> Result<Self, NotASource> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, source)| *source).ok_or_else(|| NotASource(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::ALL.iter().find(|(_, source)| source == self).map_or("", |(name, _)| name))
+    }
+}
+
+/// A datastore that runs for one node. Servers run in the node's namespace, where no other node's are in their way.
+#[derive(Debug)]
+pub(super) struct Supply {
+    /// What the agent is given as its datastore.
+    pub(super) url: String,
+    manifests: ManifestDir,
+    server: Option<Process>,
+}
+
+impl Supply {
+    /// Starts it. `tortie` is the program that serves, where one is needed.
+    pub(super) fn start(source: Source, tortie: &Path, node: &NodeUnderTest<'_>) -> Result<Self, AgentError> {
+        let manifests = ManifestDir::create(&node.folder.join("manifests"))?;
+        let directory = format!("file:{}", manifests.path().display());
+        match source {
+            Source::File => Ok(Self { url: directory, manifests, server: None }),
+            Source::Fanout | Source::Typha => {
+                let listen = if source == Source::Fanout { "127.0.0.1:5472" } else { "127.0.0.1:5473" };
+                let mut command = Command::new(tortie);
+                command.args(["fanout", "--datastore", &directory, "--listen", "127.0.0.1:5472"]);
+                if source == Source::Typha {
+                    command.args(["--listen-typha", listen]);
+                }
+                let server = Process::start("fanout", node, &mut command)?;
+                Ok(Self { url: format!("{source}://{listen}"), manifests, server: Some(server) })
+            }
+        }
+    }
+
+    /// Makes the datastore hold exactly these objects.
+    pub(super) fn tell(&mut self, objects: &[Value]) -> Result<(), AgentError> {
+        self.manifests.replace(objects)?;
+        Ok(())
+    }
+
+    /// Whether what serves still runs.
+    pub(super) fn check(&mut self) -> Result<(), AgentError> {
+        self.server.as_mut().map_or(Ok(()), Process::check)
+    }
+}
+
+/// A relative path is relative to where this process is, not to the agent's folder; a bare name is looked up.
+pub(super) fn absolute(program: &Path) -> PathBuf {
+    std::fs::canonicalize(program).unwrap_or_else(|_| program.to_owned())
+}
