@@ -110,6 +110,23 @@ impl Kind {
             && KINDS.into_iter().any(|(kind, _, policy, _)| kind.is_policy() && policy == name)
     }
 
+    /// The `apiVersion` that objects of this kind have when it is written; `projectcalico.org/v3` for Calico's own.
+    #[must_use]
+    pub fn api_version(self) -> &'static str {
+        let api = KINDS.into_iter().find(|(kind, ..)| *kind == self).map_or(Api::Core, |(_, api, ..)| api);
+        match api {
+            Api::Calico => "projectcalico.org/v3",
+            Api::Core => "v1",
+            Api::Networking => "networking.k8s.io/v1",
+            Api::Discovery => "discovery.k8s.io/v1",
+        }
+    }
+
+    /// Whether this is a kind of Calico's own API.
+    pub(super) fn is_calico(self) -> bool {
+        KINDS.into_iter().any(|(kind, api, ..)| kind == self && api == Api::Calico)
+    }
+
     fn row(self) -> (&'static str, bool) {
         KINDS.into_iter().find(|(kind, ..)| *kind == self).map_or(("", false), |(_, _, name, ns)| (name, ns))
     }

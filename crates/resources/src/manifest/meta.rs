@@ -1,7 +1,7 @@
 //! The metadata of a resource.
 
 use crate::manifest::Kind;
-use crate::tree::{Cursor, Map, Sink};
+use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
 
 /// The parts of `metadata` that matter.
 pub(crate) struct Meta<'n> {
@@ -12,6 +12,37 @@ pub(crate) struct Meta<'n> {
     pub(crate) annotations: Vec<(&'n str, &'n str)>,
     /// Whether the object is being deleted.
     pub(crate) deleting: bool,
+}
+
+const STORED_METADATA: &str = "projectcalico.org/metadata";
+
+/// The metadata of a resource of Calico that is kept in an annotation, because the metadata of a
+/// `crd.projectcalico.org/v1` object is the API server's (`libcalico-go/lib/backend/k8s/resources/resources.go`).
+pub(crate) struct StoredMeta<'n>(Node<'n>);
+
+impl<'n> StoredMeta<'n> {
+    /// `None` if the object has no such annotation.
+    pub(crate) fn find(map: Map<'n, '_>, sink: &mut Sink) -> Option<Self> {
+        let mut quiet = Sink::default();
+        let metadata = map.field("metadata")?.map(&mut quiet)?;
+        let annotations = metadata.field("annotations")?.map(&mut quiet)?;
+        let field = annotations.field(STORED_METADATA)?;
+        match parse_json(field.text(&mut quiet)?) {
+            Ok(node) if matches!(node.content, Content::Map(_)) => Some(Self(node)),
+            // Labels, and the name of a policy, are not known then.
+            _ => {
+                field.error(sink, "is not JSON of metadata");
+                None
+            }
+        }
+    }
+
+    /// The name of a policy; `None` where the API server's name is the resource's.
+    pub(crate) fn name(&self) -> Option<&str> {
+        let mut quiet = Sink::default();
+        let name = Cursor::root(&self.0).map(&mut quiet)?.text("name", &mut quiet)?;
+        (!name.is_empty()).then_some(name)
+    }
 }
 
 const FIELDS: [&str; 16] = [
@@ -34,8 +65,13 @@ const FIELDS: [&str; 16] = [
 ];
 
 impl<'n> Meta<'n> {
-    /// `None` if the object cannot be identified.
-    pub(crate) fn read(kind: Kind, map: Map<'n, '_>, sink: &mut Sink) -> Option<Self> {
+    /// `None` if the object cannot be identified. `stored` is what [`StoredMeta`] found.
+    pub(crate) fn read(
+        kind: Kind,
+        map: Map<'n, '_>,
+        stored: Option<&'n StoredMeta<'n>>,
+        sink: &mut Sink,
+    ) -> Option<Self> {
         let Some(field) = map.field("metadata") else {
             map.missing("metadata", sink);
             return None;
@@ -48,9 +84,17 @@ impl<'n> Meta<'n> {
         };
         let text = name.text(sink)?;
         let named = check_name(kind, text, name, sink);
-        let labels = metadata.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default();
-        if let Some(field) = metadata.field("labels") {
-            check_labels(&labels, field, sink);
+        let mut labels = metadata.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default();
+        let mut annotations = metadata.field("annotations").map(|field| field.text_map(sink)).unwrap_or_default();
+        if let Some(stored) = stored.and_then(|stored| Cursor::root(&stored.0).map(sink)) {
+            for (name, into) in [("labels", &mut labels), ("annotations", &mut annotations)] {
+                let pairs = stored.field(name).map(|field| field.text_map(sink)).unwrap_or_default();
+                into.retain(|(name, _)| pairs.iter().all(|(stored, _)| stored != name));
+                into.extend(pairs);
+            }
+        }
+        if !labels.is_empty() {
+            check_labels(&labels, metadata.field("labels").or_else(|| metadata.field("annotations"))?, sink);
         }
         let namespace = namespace(kind, &metadata, sink);
         if !named {
@@ -60,7 +104,7 @@ impl<'n> Meta<'n> {
             name: text,
             namespace: namespace?,
             labels,
-            annotations: metadata.field("annotations").map(|field| field.text_map(sink)).unwrap_or_default(),
+            annotations,
             deleting: metadata.field("deletionTimestamp").is_some(),
         })
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use tortie_model::{Key, LabelInterner, Value};
 
-use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json, parse_yaml};
-use crate::{Position, Problem, SyntaxError, k8s, v3};
+use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
+use crate::{Position, Problem, Severity, SyntaxError, k8s, v3};
 
 pub use kind::{Kind, ObjectId};
-pub(crate) use meta::{Meta, check_labels, is_label_name, is_label_value};
+pub(crate) use meta::{Meta, StoredMeta, check_labels, is_label_name, is_label_value};
 
 /// How a manifest is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,11 +27,29 @@ pub enum Format {
 pub struct Options {
     /// What the names of workload interfaces begin with: the first entry of Felix's `InterfacePrefix`.
     pub interface_prefix: String,
+    /// What becomes of fields that are not known.
+    pub unknown_fields: UnknownFields,
+}
+
+/// What becomes of fields that are not known.
+///
+/// Whoever writes a file wants to hear of a misspelt field before anything else happens. A datastore or API server has
+/// accepted what it holds, and a newer version of it may have more fields than are known here: it must not take the whole
+/// object out of force that it has one more. There is one exception, whatever the source: what a rule matches, its peers,
+/// ports and selectors included, or what a label selector selects. A field that is not known there may narrow the match,
+/// so to ignore it may allow more than was meant; the policy is invalid then, and fails closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum UnknownFields {
+    /// For files: the object is invalid.
+    #[default]
+    Refuse,
+    /// For datastores: a warning if the object is a policy, nothing otherwise.
+    Ignore,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { interface_prefix: "cali".into() }
+        Self { interface_prefix: "cali".into(), unknown_fields: UnknownFields::Refuse }
     }
 }
 
@@ -93,14 +111,72 @@ pub fn read(text: &str, format: Format, options: &Options, labels: &mut LabelInt
     manifest
 }
 
-/// The `apiVersion` and the `kind` of an object.
-type TypeMeta<'n> = (&'n str, &'n str);
+/// Reads one object as a datastore or API server holds it: a JSON document of a kind that follows from where it was
+/// found. `apiVersion` and `kind` may be absent, as in the items of an API server's list; an object of another kind is
+/// invalid. [`Options::unknown_fields`] should be [`UnknownFields::Ignore`].
+///
+/// ```
+/// use tortie_model::LabelInterner;
+/// use tortie_resources::manifest::{Kind, Options, Outcome, UnknownFields, read_object};
+///
+/// let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
+/// let item = r#"{"metadata": {"name": "shop", "uid": "7"}, "spec": {"finalizers": ["kubernetes"]}}"#;
+/// let namespace = read_object(item, Kind::Namespace, &options, &mut LabelInterner::new())?;
+/// assert!(matches!(namespace.outcome, Outcome::Valid(_)));
+/// # Ok::<(), tortie_resources::SyntaxError>(())
+/// ```
+///
+/// # Errors
+/// [`SyntaxError`] if the text is not JSON. [`Resource::unreadable`] makes of that what can be filed under the object
+/// that should be there.
+pub fn read_object(
+    json: &str,
+    kind: Kind,
+    options: &Options,
+    labels: &mut LabelInterner,
+) -> Result<Resource, SyntaxError> {
+    let node = parse_json(json)?;
+    let mut resource = read_resource(Cursor::root(&node), Some(Implied::Kind(kind)), options, labels);
+    if let Some(id) = resource.id.take_if(|id| id.kind != kind) {
+        let what = format!("is of kind {}, found among those of kind {}", id.kind.as_str(), kind.as_str());
+        let position = resource.position;
+        resource.problems.push(Problem { severity: Severity::Error, position, field: "kind".into(), what });
+        resource.outcome = Outcome::Invalid { substitute: None };
+    } else if resource.outcome == Outcome::Unknown {
+        resource.outcome = Outcome::Invalid { substitute: None };
+    }
+    Ok(resource)
+}
+
+impl Resource {
+    /// What stands for an object that cannot be read at all.
+    #[must_use]
+    pub fn unreadable(subject: impl Into<String>, error: SyntaxError) -> Self {
+        let SyntaxError { position, what } = error;
+        Self {
+            id: None,
+            subject: subject.into(),
+            position,
+            outcome: Outcome::Invalid { substitute: None },
+            problems: vec![Problem { severity: Severity::Error, position, field: String::new(), what }],
+        }
+    }
+}
+
+/// What is known of an object's kind without reading it.
+#[derive(Clone, Copy)]
+enum Implied<'n> {
+    /// The `apiVersion` and the `kind` of the items of a list.
+    Text(&'n str, &'n str),
+    /// It was found where there are only such.
+    Kind(Kind),
+}
 
 /// Reads an object, or each of a list. The API server leaves out of the items of a list what follows from the list:
 /// that is `implied`.
 fn read_document(
     node: &Node<'_>,
-    implied: Option<TypeMeta<'_>>,
+    implied: Option<Implied<'_>>,
     options: &Options,
     labels: &mut LabelInterner,
     manifest: &mut Manifest,
@@ -116,7 +192,7 @@ fn read_document(
 }
 
 /// The items of a list, and what it says of their kind.
-fn list<'n>(node: &'n Node<'n>) -> Option<(Option<TypeMeta<'n>>, &'n [Node<'n>])> {
+fn list<'n>(node: &'n Node<'n>) -> Option<(Option<Implied<'n>>, &'n [Node<'n>])> {
     let Content::Map(entries) = &node.content else { return None };
     let field = |name: &str| entries.iter().find(|entry| entry.key == name).map(|entry| &entry.node.content);
     let Some(Content::Text(kind)) = field("kind") else { return None };
@@ -127,7 +203,7 @@ fn list<'n>(node: &'n Node<'n>) -> Option<(Option<TypeMeta<'n>>, &'n [Node<'n>])
         _ => return None,
     };
     match field("apiVersion") {
-        Some(Content::Text(api_version)) if !of.is_empty() => Some((Some((api_version, of)), items)),
+        Some(Content::Text(api_version)) if !of.is_empty() => Some((Some(Implied::Text(api_version, of)), items)),
         _ => Some((None, items)),
     }
 }
@@ -143,11 +219,14 @@ pub(crate) struct Object<'n, 'p> {
 
 fn read_resource(
     root: Cursor<'_, '_>,
-    implied: Option<TypeMeta<'_>>,
+    implied: Option<Implied<'_>>,
     options: &Options,
     labels: &mut LabelInterner,
 ) -> Resource {
     let mut sink = Sink::default();
+    if options.unknown_fields == UnknownFields::Ignore {
+        sink.unknown_fields = UnknownField::Ignored;
+    }
     let position = root.position();
     let (id, subject, outcome) = match root.map(&mut sink) {
         None => (None, "document".to_owned(), Outcome::Invalid { substitute: None }),
@@ -159,7 +238,7 @@ fn read_resource(
 fn convert(
     root: Cursor<'_, '_>,
     map: Map<'_, '_>,
-    implied: Option<TypeMeta<'_>>,
+    implied: Option<Implied<'_>>,
     options: &Options,
     labels: &mut LabelInterner,
     sink: &mut Sink,
@@ -167,7 +246,8 @@ fn convert(
     const INVALID: Outcome = Outcome::Invalid { substitute: None };
     let absent = map.field("apiVersion").is_none() && map.field("kind").is_none();
     let written = match implied.filter(|_| absent) {
-        Some((api_version, kind)) => (Some(api_version), Some(kind)),
+        Some(Implied::Text(api_version, kind)) => (Some(api_version), Some(kind)),
+        Some(Implied::Kind(kind)) => (Some(kind.api_version()), Some(kind.as_str())),
         None => (map.text("apiVersion", sink), map.text("kind", sink)),
     };
     let (Some(api_version), Some(kind_name)) = written else {
@@ -182,10 +262,15 @@ fn convert(
         let outcome = unknown_kind(api_version, kind_name, map, sink);
         return (None, subject(Some(kind_name), map), outcome);
     };
-    let Some(meta) = Meta::read(kind, map, sink) else {
+    if sink.unknown_fields == UnknownField::Ignored && kind.is_policy() {
+        sink.unknown_fields = UnknownField::Warning;
+    }
+    let stored = if kind.is_calico() { StoredMeta::find(map, sink) } else { None };
+    let Some(meta) = Meta::read(kind, map, stored.as_ref(), sink) else {
         return (None, subject(Some(kind_name), map), INVALID);
     };
-    let name: Arc<str> = if kind.is_policy() { v3::stored_policy_name(&meta, map) } else { meta.name.into() };
+    let name: Arc<str> =
+        if kind.is_policy() { v3::stored_policy_name(&meta, stored.as_ref(), map) } else { meta.name.into() };
     let id = ObjectId { name, namespace: meta.namespace.into(), kind };
     let object = Object { id, root, map, meta, options };
     let subject = object.id.to_string();

@@ -5,6 +5,7 @@ use tortie_model::{Key, LabelInterner, Value};
 use super::{Format, Manifest, Options, Outcome, read};
 
 mod calico;
+mod datastore;
 mod invalid;
 mod kubernetes;
 

@@ -58,10 +58,23 @@ fn write_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     if plain(name) { f.write_str(name) } else { write!(f, "[{name:?}]") }
 }
 
+/// What becomes of a field that is not known and restricts no match.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum UnknownField {
+    /// It makes the object invalid.
+    #[default]
+    Error,
+    /// It deserves attention.
+    Warning,
+    /// A newer writer knows what it is for.
+    Ignored,
+}
+
 /// Collects problems while a tree is read.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     pub(crate) problems: Vec<Problem>,
+    pub(crate) unknown_fields: UnknownField,
 }
 
 impl Sink {
@@ -257,14 +270,26 @@ impl<'n> Map<'n, '_> {
         sink.report(Severity::Error, self.position, Path::Field(&self.path, name), "is required".into());
     }
 
-    /// Reports every field that is none of `names`. What is not understood could be what restricts a policy.
+    /// Reports every field that is none of `names`, whoever wrote it: this mapping is part of what a rule or a selector
+    /// matches, and what is not understood could be what narrows it.
     pub(crate) fn only(&self, names: &[&str], sink: &mut Sink) {
         self.unknown(names, Severity::Error, sink);
     }
 
-    /// As [`Map::only`], as warnings.
+    /// Reports every field that is none of `names` as the source's unknown fields are to be taken.
+    pub(crate) fn known(&self, names: &[&str], sink: &mut Sink) {
+        match sink.unknown_fields {
+            UnknownField::Error => self.unknown(names, Severity::Error, sink),
+            UnknownField::Warning => self.unknown(names, Severity::Warning, sink),
+            UnknownField::Ignored => {}
+        }
+    }
+
+    /// As [`Map::known`], as warnings at the worst.
     pub(crate) fn expect_only(&self, names: &[&str], sink: &mut Sink) {
-        self.unknown(names, Severity::Warning, sink);
+        if sink.unknown_fields != UnknownField::Ignored {
+            self.unknown(names, Severity::Warning, sink);
+        }
     }
 
     fn unknown(&self, names: &[&str], severity: Severity, sink: &mut Sink) {

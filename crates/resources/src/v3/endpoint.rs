@@ -22,13 +22,13 @@ pub(crate) fn host_endpoint(
     labels: &mut LabelInterner,
     sink: &mut Sink,
 ) -> Option<Contributions> {
-    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
     let Some(spec) = object.map.field("spec") else {
         object.map.missing("spec", sink);
         return None;
     };
     let spec = spec.map(sink)?;
-    spec.only(&["node", "interfaceName", "expectedIPs", "profiles", "ports"], sink);
+    spec.known(&["node", "interfaceName", "expectedIPs", "profiles", "ports"], sink);
     let node = required(spec, "node", sink)?;
     let addresses: Vec<IpAddr> = spec.list("expectedIPs", sink, scalar::address);
     let iface = spec.field("interfaceName").and_then(|field| {
@@ -103,7 +103,7 @@ fn single_address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
 /// A port with a name; one without has another purpose and is left out.
 fn named_port(cursor: Cursor<'_, '_>, fields: &[&str], sink: &mut Sink) -> Option<EndpointPort> {
     let map = cursor.map(sink)?;
-    map.only(fields, sink);
+    map.known(fields, sink);
     let name = map.text_or_empty("name", sink);
     let protocol = match map.field("protocol") {
         Some(field) => {
@@ -165,13 +165,13 @@ pub(crate) fn workload_endpoint(
     labels: &mut LabelInterner,
     sink: &mut Sink,
 ) -> Option<Contributions> {
-    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
     let Some(spec) = object.map.field("spec") else {
         object.map.missing("spec", sink);
         return None;
     };
     let spec = spec.map(sink)?;
-    spec.only(&WORKLOAD_FIELDS, sink);
+    spec.known(&WORKLOAD_FIELDS, sink);
     let namespace = &*object.id.namespace;
     let Some([node, orchestrator, workload, endpoint]) = name_parts(&object.id.name) else {
         object
@@ -261,7 +261,7 @@ fn name_parts(name: &str) -> Option<[String; 4]> {
 
 fn nat(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<NatMapping> {
     let map = cursor.map(sink)?;
-    map.only(&["internalIP", "externalIP"], sink);
+    map.known(&["internalIP", "externalIP"], sink);
     let mut address = |name: &str| match map.field(name) {
         Some(field) => scalar::address(field, sink),
         None => {

@@ -9,20 +9,14 @@ use tortie_model::{
 
 use super::rule::{Place, rules, selector};
 use super::selectors::{check_combined, global_policy, namespaced_policy};
-use crate::manifest::{Contributions, Kind, Meta, Object};
+use crate::manifest::{Contributions, Kind, Meta, Object, StoredMeta};
 use crate::tree::{Cursor, Map, Sink};
 
-const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
-
-/// The name of a policy: that of the metadata which older releases kept in an annotation, or without the prefix that
-/// they put before the names of the default tier (`libcalico-go/lib/backend/model/keys.go`).
-pub(crate) fn stored_policy_name(meta: &Meta<'_>, map: Map<'_, '_>) -> Arc<str> {
-    if let Some(text) = meta.annotation(METADATA_ANNOTATION)
-        && let Ok(serde_json::Value::Object(stored)) = serde_json::from_str(text)
-        && let Some(serde_json::Value::String(name)) = stored.get("name")
-        && !name.is_empty()
-    {
-        return name.as_str().into();
+/// The name of a policy: that of the metadata which is kept in an annotation, or without the prefix that older releases
+/// put before the names of the default tier (`libcalico-go/lib/backend/model/keys.go`).
+pub(crate) fn stored_policy_name(meta: &Meta<'_>, stored: Option<&StoredMeta<'_>>, map: Map<'_, '_>) -> Arc<str> {
+    if let Some(name) = stored.and_then(StoredMeta::name) {
+        return name.into();
     }
     let mut quiet = Sink::default();
     let tier = map.field("spec").and_then(|spec| spec.map(&mut quiet)?.text("tier", &mut quiet)).unwrap_or_default();
@@ -66,7 +60,7 @@ const GLOBAL_FIELDS: [&str; 4] = ["doNotTrack", "preDNAT", "applyOnForward", "na
 pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let global = matches!(object.id.kind, Kind::GlobalNetworkPolicy | Kind::StagedGlobalNetworkPolicy);
     let staged = matches!(object.id.kind, Kind::StagedGlobalNetworkPolicy | Kind::StagedNetworkPolicy);
-    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
     let Some(spec) = object.map.field("spec") else {
         object.map.missing("spec", sink);
         return None;
@@ -74,7 +68,7 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
     let spec = spec.map(sink)?;
     let known = FIELDS.iter().filter(|name| staged || **name != "stagedAction");
     let known: Vec<&str> = known.chain(if global { &GLOBAL_FIELDS[..] } else { &[] }).copied().collect();
-    spec.only(&known, sink);
+    spec.known(&known, sink);
 
     let staged_action = staged_action(spec, sink);
     if staged_action == Some(Staged::Delete) {
@@ -270,11 +264,11 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
 /// Reads a `Tier`.
 pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     use tortie_model::{Tier, TierDefaultAction};
-    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
     let spec = object.map.field("spec").and_then(|spec| spec.map(sink));
     let mut tier = Tier { order: None, default_action: Some(TierDefaultAction::Deny) };
     if let Some(spec) = spec {
-        spec.only(&["order", "defaultAction"], sink);
+        spec.known(&["order", "defaultAction"], sink);
         tier.order = order(spec, sink);
         if let Some(field) = spec.field("defaultAction") {
             match field.text(sink) {

@@ -22,7 +22,7 @@ const FIELDS: [&str; 11] = [
 
 /// Converts an `IPPool`.
 pub(crate) fn ip_pool(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
-    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
     let Some(spec) = object.map.field("spec") else {
         object.map.missing("spec", sink);
         return None;

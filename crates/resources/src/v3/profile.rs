@@ -27,11 +27,11 @@ pub(crate) fn profile_labels(
 
 /// Converts a `Profile` to its rules and its labels.
 pub(crate) fn profile(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
-    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
     let profile = profile_labels(&object.root, object.map, labels, sink);
     let mut profile_rules = ProfileRules::default();
     if let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) {
-        spec.only(&["ingress", "egress", "labelsToApply"], sink);
+        spec.known(&["ingress", "egress", "labelsToApply"], sink);
         profile_rules.inbound = rules(spec, "ingress", Place { namespace: "", ingress: true }, sink).into();
         profile_rules.outbound = rules(spec, "egress", Place { namespace: "", ingress: false }, sink).into();
     }

@@ -70,7 +70,7 @@ fn rule(cursor: Cursor<'_, '_>, place: Place<'_>, sink: &mut Sink) -> Option<Rul
             .field("metadata")
             .and_then(|metadata| metadata.map(sink))
             .map(|metadata| {
-                metadata.only(&["annotations"], sink);
+                metadata.known(&["annotations"], sink);
                 let annotations = scalar::sorted_pairs(metadata, "annotations", sink);
                 for (name, _) in &annotations {
                     if !is_label_name(&name.to_ascii_lowercase()) {

@@ -13,10 +13,10 @@ pub(crate) fn network_set(
     labels: &mut LabelInterner,
     sink: &mut Sink,
 ) -> Option<Contributions> {
-    object.map.only(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
     let mut nets = Vec::new();
     if let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) {
-        spec.only(&["nets"], sink);
+        spec.known(&["nets"], sink);
         nets = spec.list("nets", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked));
     }
     let mut pairs = object.meta.labels.clone();
