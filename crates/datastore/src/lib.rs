@@ -22,13 +22,18 @@ mod buffer;
 mod built_in;
 mod dir_source;
 mod dir_state;
+mod memory_store;
 mod problem;
 pub mod recording;
 mod scan;
 mod source;
+mod stamp;
+mod store;
 
 pub use buffer::{DedupeBuffer, Next};
 pub use dir_source::DirSource;
 pub use dir_state::{DirState, FileContent};
+pub use memory_store::{Fault, MemoryStore};
 pub use problem::{Cover, InputProblem};
 pub use source::{Closed, Event, Events, Feed, Resend, Source, Watching, channel, watch};
+pub use store::{Listing, ResourceStore, StoreError, StoredResource};

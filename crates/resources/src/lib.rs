@@ -43,6 +43,7 @@ pub mod manifest;
 pub mod path;
 mod problem;
 mod scalar;
+pub mod stored;
 mod tree;
 pub mod v1;
 mod v3;

@@ -1,0 +1,88 @@
+//! What a resource is given when it is created.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value};
+
+/// Gives an object `metadata.uid` and `metadata.creationTimestamp` if it has none.
+pub(crate) fn stamp(object: &mut Value, now: SystemTime, random: u128) {
+    let Some(whole) = object.as_object_mut() else { return };
+    let metadata = whole.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    let Some(metadata) = metadata.as_object_mut() else { return };
+    let is_missing =
+        |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.as_str().is_some_and(str::is_empty));
+    if is_missing(metadata.get("uid")) {
+        metadata.insert("uid".into(), uuid(random).into());
+    }
+    if is_missing(metadata.get("creationTimestamp")) {
+        metadata.insert("creationTimestamp".into(), timestamp(now).into());
+    }
+}
+
+/// A random UUID of version 4 (RFC 9562).
+pub(crate) fn uuid(random: u128) -> String {
+    let bits = random & !(0xf << 76) & !(0b11 << 62) | (0x4 << 76) | (0b10 << 62);
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// A time as RFC 3339 writes it, in UTC and whole seconds.
+pub(crate) fn timestamp(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // Howard Hinnant's `civil_from_days`, for days after 1970: years begin in March, so that leap days come last.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Bits that nobody can guess, from the keys that the standard library draws for its hash maps.
+pub(crate) fn random() -> u128 {
+    use std::hash::{BuildHasher, RandomState};
+    let half = || u128::from(RandomState::new().hash_one(SystemTime::now()));
+    half() << 64 | half()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(timestamp(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn uuids() {
+        assert_eq!(uuid(0), "00000000-0000-4000-8000-000000000000");
+        assert_eq!(uuid(u128::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_ne!(random(), random());
+    }
+
+    #[test]
+    fn what_is_there_stays() {
+        let mut object = json!({"metadata": {"uid": "mine", "creationTimestamp": null}});
+        stamp(&mut object, UNIX_EPOCH, 0);
+        assert_eq!(object, json!({"metadata": {"uid": "mine", "creationTimestamp": "1970-01-01T00:00:00Z"}}));
+    }
+}

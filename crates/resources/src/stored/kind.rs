@@ -1,0 +1,182 @@
+//! The kinds of resources that a datastore keeps.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::manifest::Kind;
+
+/// A kind of `projectcalico.org/v3` that is kept in etcd (`libcalico-go/lib/backend/model/resource.go`): those that the
+/// model is made from, and those that only other components read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are those of the resources")]
+pub enum ResourceKind {
+    BgpConfiguration,
+    BgpFilter,
+    BgpPeer,
+    BlockAffinity,
+    CalicoNodeStatus,
+    ClusterInformation,
+    FelixConfiguration,
+    GlobalNetworkPolicy,
+    GlobalNetworkSet,
+    HostEndpoint,
+    IpamConfig,
+    IpamConfiguration,
+    IpPool,
+    IpReservation,
+    KubeControllersConfiguration,
+    LiveMigration,
+    NetworkPolicy,
+    NetworkSet,
+    Node,
+    Profile,
+    StagedGlobalNetworkPolicy,
+    StagedKubernetesNetworkPolicy,
+    StagedNetworkPolicy,
+    Tier,
+    WorkloadEndpoint,
+}
+
+/// What is known of a kind.
+struct Row {
+    kind: ResourceKind,
+    name: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+    /// What calicoctl accepts besides the name and the plural (`calicoctl/calicoctl/resourcemgr`).
+    short: &'static [&'static str],
+    /// The kind of a manifest, if it is understood here.
+    understood: Option<Kind>,
+}
+
+macro_rules! rows {
+    ($($kind:ident, $name:literal, $plural:literal, $namespaced:literal, [$($short:literal),*], $understood:expr;)*) => {
+        [$(Row {
+            kind: ResourceKind::$kind,
+            name: $name,
+            plural: $plural,
+            namespaced: $namespaced,
+            short: &[$($short),*],
+            understood: $understood,
+        }),*]
+    };
+}
+
+static ROWS: [Row; 25] = rows![
+    BgpConfiguration, "BGPConfiguration", "bgpconfigurations", false, ["bgpconfig", "bgpconfigs"], Some(Kind::BgpConfiguration);
+    BgpFilter, "BGPFilter", "bgpfilters", false, ["bgpf", "bgpfs", "bf", "bfs"], None;
+    BgpPeer, "BGPPeer", "bgppeers", false, ["bgpp", "bgpps", "bp", "bps"], None;
+    BlockAffinity, "BlockAffinity", "blockaffinities", false, [], None;
+    CalicoNodeStatus, "CalicoNodeStatus", "caliconodestatuses", false, ["nodestatus", "nodestatuses"], None;
+    ClusterInformation, "ClusterInformation", "clusterinformations", false, ["clusterinfo", "clusterinfos"], Some(Kind::ClusterInformation);
+    FelixConfiguration, "FelixConfiguration", "felixconfigurations", false, ["felixconfig", "felixconfigs"], Some(Kind::FelixConfiguration);
+    GlobalNetworkPolicy, "GlobalNetworkPolicy", "globalnetworkpolicies", false, ["gnp", "gnps"], Some(Kind::GlobalNetworkPolicy);
+    GlobalNetworkSet, "GlobalNetworkSet", "globalnetworksets", false, ["gnetsets"], Some(Kind::GlobalNetworkSet);
+    HostEndpoint, "HostEndpoint", "hostendpoints", false, ["hep", "heps"], Some(Kind::HostEndpoint);
+    IpamConfig, "IPAMConfig", "ipamconfigs", false, [], None;
+    IpamConfiguration, "IPAMConfiguration", "ipamconfigurations", false, [], None;
+    IpPool, "IPPool", "ippools", false, ["ipp", "ipps", "pool", "pools"], Some(Kind::IpPool);
+    IpReservation, "IPReservation", "ipreservations", false, ["reservation", "reservations"], None;
+    KubeControllersConfiguration, "KubeControllersConfiguration", "kubecontrollersconfigurations", false, ["kubecontrollersconfig", "kubecontrollersconfigs"], None;
+    LiveMigration, "LiveMigration", "livemigrations", true, [], None;
+    NetworkPolicy, "NetworkPolicy", "networkpolicies", true, ["policy", "np", "policies", "pol", "pols"], Some(Kind::NetworkPolicy);
+    NetworkSet, "NetworkSet", "networksets", true, ["netsets"], Some(Kind::NetworkSet);
+    Node, "Node", "nodes", false, ["no", "nos"], Some(Kind::Node);
+    Profile, "Profile", "profiles", false, ["pro", "pros"], Some(Kind::Profile);
+    StagedGlobalNetworkPolicy, "StagedGlobalNetworkPolicy", "stagedglobalnetworkpolicies", false, ["sgnp", "sgnps"], Some(Kind::StagedGlobalNetworkPolicy);
+    StagedKubernetesNetworkPolicy, "StagedKubernetesNetworkPolicy", "stagedkubernetesnetworkpolicies", true, ["stagedkubernetespolicy", "sknp", "stagedkubernetespolicies", "skpol", "skpols"], Some(Kind::StagedKubernetesNetworkPolicy);
+    StagedNetworkPolicy, "StagedNetworkPolicy", "stagednetworkpolicies", true, ["stagedpolicy", "snp", "stagedpolicies", "spol", "spols"], Some(Kind::StagedNetworkPolicy);
+    Tier, "Tier", "tiers", false, [], Some(Kind::Tier);
+    WorkloadEndpoint, "WorkloadEndpoint", "workloadendpoints", true, ["wep", "weps"], Some(Kind::WorkloadEndpoint);
+];
+
+impl ResourceKind {
+    /// Every kind, in the order of names.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ROWS.iter().map(|row| row.kind)
+    }
+
+    /// The kind with this name, as written in `kind`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        ROWS.iter().find(|row| row.name == name).map(|row| row.kind)
+    }
+
+    /// The kind with this plural, as it stands in paths.
+    #[must_use]
+    pub fn from_plural(plural: &str) -> Option<Self> {
+        ROWS.iter().find(|row| row.plural == plural).map(|row| row.kind)
+    }
+
+    fn row(self) -> &'static Row {
+        // The rows are in the order of the enum.
+        &ROWS[self as usize]
+    }
+
+    /// The name as written in `kind`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The plural as it stands in paths.
+    #[must_use]
+    pub fn plural(self) -> &'static str {
+        self.row().plural
+    }
+
+    /// Whether resources of this kind belong to a namespace.
+    #[must_use]
+    pub fn is_namespaced(self) -> bool {
+        self.row().namespaced
+    }
+
+    /// The kind of a manifest; `None` if it means nothing to the model.
+    #[must_use]
+    pub fn understood(self) -> Option<Kind> {
+        self.row().understood
+    }
+
+    /// The kind that a manifest's kind is kept as; `None` for kinds of other APIs than Calico's.
+    #[must_use]
+    pub fn of(kind: Kind) -> Option<Self> {
+        ROWS.iter().find(|row| row.understood == Some(kind)).map(|row| row.kind)
+    }
+
+    /// Whether the name of such a policy is kept in an annotation besides its path, because releases up to 3.29 put
+    /// the tier before it (`defaultPolicyName` of `libcalico-go/lib/backend/etcdv3/etcdv3.go`).
+    #[must_use]
+    pub fn has_tier(self) -> bool {
+        matches!(
+            self,
+            Self::NetworkPolicy
+                | Self::GlobalNetworkPolicy
+                | Self::StagedNetworkPolicy
+                | Self::StagedGlobalNetworkPolicy
+        )
+    }
+}
+
+impl fmt::Display for ResourceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A word that names no kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a kind of resource that the datastore keeps")]
+pub struct UnknownKind(pub String);
+
+impl FromStr for ResourceKind {
+    type Err = UnknownKind;
+
+    /// Reads what people write on a command line: the name in any case, the plural, or one of calicoctl's short names.
+    fn from_str(word: &str) -> Result<Self, UnknownKind> {
+        let lower = word.to_ascii_lowercase();
+        let named = |row: &&Row| {
+            row.name.eq_ignore_ascii_case(&lower) || row.plural == lower || row.short.contains(&lower.as_str())
+        };
+        ROWS.iter().find(named).map(|row| row.kind).ok_or_else(|| UnknownKind(word.to_owned()))
+    }
+}

@@ -1,0 +1,223 @@
+//! Resources as objects in JSON, on their way into the datastore and out of it.
+
+use serde_json::{Map, Value, json};
+
+use super::{API_VERSION, KeyError, ResourceKey, ResourceKind, Revision, tier_of};
+
+const TIER_LABEL: &str = "projectcalico.org/tier";
+const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
+
+/// Why an object is no resource that can be kept, or is none that was kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectError {
+    /// A part of it is something else than it must be.
+    #[error("{field}: must be {expected}")]
+    Shape {
+        /// The part; `object` for all of it.
+        field: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// Its kind is none that is kept.
+    #[error("kind: {kind} of {api_version} is not kept in this datastore")]
+    Kind {
+        /// The `apiVersion`.
+        api_version: String,
+        /// The `kind`.
+        kind: String,
+    },
+    /// It cannot be identified.
+    #[error("metadata: {0}")]
+    Key(#[from] KeyError),
+    /// The version is no number.
+    #[error("metadata.resourceVersion: `{0}` is not a version of this datastore")]
+    Revision(String),
+}
+
+fn shape(field: &'static str, expected: &'static str) -> ObjectError {
+    ObjectError::Shape { field, expected }
+}
+
+const A_MAPPING: &str = "a mapping";
+const A_TEXT: &str = "text";
+
+fn text<'v>(of: &'v Value, name: &str, field: &'static str) -> Result<&'v str, ObjectError> {
+    match of.get(name) {
+        None | Some(Value::Null) => Ok(""),
+        Some(value) => value.as_str().ok_or_else(|| shape(field, A_TEXT)),
+    }
+}
+
+/// Which resource an object is. A kind that belongs to a namespace is taken to be in `namespace` where it does not say.
+///
+/// # Errors
+/// [`ObjectError`] if kind, namespace and name cannot be made out, or the kind is of another API than Calico's.
+pub fn key_of(object: &Value, namespace: &str) -> Result<ResourceKey, ObjectError> {
+    if !object.is_object() {
+        return Err(shape("object", A_MAPPING));
+    }
+    let (api_version, kind) = (text(object, "apiVersion", "apiVersion")?, text(object, "kind", "kind")?);
+    let calico = matches!(api_version, API_VERSION | "crd.projectcalico.org/v1");
+    let kind = ResourceKind::from_name(kind)
+        .filter(|_| calico)
+        .ok_or_else(|| ObjectError::Kind { api_version: api_version.to_owned(), kind: kind.to_owned() })?;
+    let metadata = object.get("metadata").unwrap_or(&Value::Null);
+    let own = text(metadata, "namespace", "metadata.namespace")?;
+    let namespace = match (kind.is_namespaced(), own) {
+        (true, "") => namespace,
+        (true, own) => own,
+        (false, _) => "",
+    };
+    Ok(ResourceKey::new(kind, namespace, text(metadata, "name", "metadata.name")?)?)
+}
+
+/// The version of the resource that an object is based on; `None` if it does not say.
+///
+/// # Errors
+/// [`ObjectError::Revision`] if it says something else.
+pub fn revision_of(object: &Value) -> Result<Option<Revision>, ObjectError> {
+    let metadata = object.get("metadata").unwrap_or(&Value::Null);
+    match text(metadata, "resourceVersion", "metadata.resourceVersion")? {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| ObjectError::Revision(text.to_owned())),
+    }
+}
+
+/// The field `name` as a mapping, made if it is missing.
+fn part<'v>(
+    of: &'v mut Map<String, Value>,
+    name: &str,
+    field: &'static str,
+) -> Result<&'v mut Map<String, Value>, ObjectError> {
+    let value = of.entry(name).or_insert(Value::Null);
+    if value.is_null() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut().ok_or_else(|| shape(field, A_MAPPING))
+}
+
+/// Makes of an object what is kept of it under this key:
+///
+/// * `apiVersion`, `kind`, name and namespace are those of the key; what only a reader is told is left out;
+/// * the defaults of `api/pkg/defaults` and `libcalico-go/lib/resources/tier.go` are filled in: types and tier label of
+///   a policy, order and action of a tier;
+/// * the name of a policy is also put where older releases look for it.
+///
+/// Everything else stays as it is, known or not.
+///
+/// # Errors
+/// [`ObjectError::Shape`] if a part is not what it must be.
+pub fn to_stored(key: &ResourceKey, object: &mut Value) -> Result<(), ObjectError> {
+    let object = object.as_object_mut().ok_or_else(|| shape("object", A_MAPPING))?;
+    // The order in which people and API servers write them.
+    let mut whole = Map::new();
+    whole.insert("apiVersion".into(), API_VERSION.into());
+    whole.insert("kind".into(), key.kind().as_str().into());
+    object.shift_remove("apiVersion");
+    object.shift_remove("kind");
+    whole.append(object);
+    *object = whole;
+
+    let metadata = part(object, "metadata", "metadata")?;
+    metadata.insert("name".into(), key.name().into());
+    if key.namespace().is_empty() {
+        metadata.shift_remove("namespace");
+    } else {
+        metadata.insert("namespace".into(), key.namespace().into());
+    }
+    for told in ["resourceVersion", "selfLink"] {
+        metadata.shift_remove(told);
+    }
+    if metadata.get("creationTimestamp").is_some_and(Value::is_null) {
+        metadata.shift_remove("creationTimestamp");
+    }
+    if key.kind().has_tier() {
+        let stored_name = json!({"name": key.name()}).to_string();
+        part(metadata, "annotations", "metadata.annotations")?.insert(METADATA_ANNOTATION.into(), stored_name.into());
+        default_policy(object)?;
+    }
+    if key.kind() == ResourceKind::Tier {
+        default_tier(part(object, "spec", "spec")?);
+    }
+    Ok(())
+}
+
+fn default_policy(object: &mut Map<String, Value>) -> Result<(), ObjectError> {
+    let spec = part(object, "spec", "spec")?;
+    let is_empty = |name: &str| {
+        spec.get(name).is_none_or(|value| match value {
+            Value::Array(items) => items.is_empty(),
+            other => other.is_null(),
+        })
+    };
+    if is_empty("types") {
+        let types = match (is_empty("ingress"), is_empty("egress")) {
+            (_, true) => json!(["Ingress"]),
+            (true, false) => json!(["Egress"]),
+            (false, false) => json!(["Ingress", "Egress"]),
+        };
+        spec.insert("types".into(), types);
+    }
+    let tier = tier_of(spec).to_owned();
+    let metadata = part(object, "metadata", "metadata")?;
+    part(metadata, "labels", "metadata.labels")?.insert(TIER_LABEL.into(), tier.into());
+    Ok(())
+}
+
+fn default_tier(spec: &mut Map<String, Value>) {
+    let defaults = [("order", json!(super::tiers::DEFAULT_ORDER)), ("defaultAction", json!("Deny"))];
+    for (name, default) in defaults {
+        let value = spec.entry(name).or_insert(Value::Null);
+        if value.is_null() {
+            *value = default;
+        }
+    }
+}
+
+/// Makes of what is kept under a key what a reader is told: with its version, and with the name that a policy has for
+/// people.
+///
+/// # Errors
+/// [`ObjectError`] if it is no resource of this kind.
+pub fn from_stored(key: &ResourceKey, mut object: Value, revision: Revision) -> Result<Value, ObjectError> {
+    let whole = object.as_object_mut().ok_or_else(|| shape("object", A_MAPPING))?;
+    let metadata = part(whole, "metadata", "metadata")?;
+    if key.kind().has_tier() {
+        let name = policy_name(key, metadata);
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            annotations.shift_remove(METADATA_ANNOTATION);
+            if annotations.is_empty() {
+                metadata.shift_remove("annotations");
+            }
+        }
+        metadata.insert("name".into(), name.into());
+    }
+    metadata.shift_remove("selfLink");
+    metadata.insert("resourceVersion".into(), revision.to_string().into());
+    Ok(object)
+}
+
+/// The name that a policy goes by. That of the path finds it again, so it is left as it is unless the annotation knows
+/// better.
+fn policy_name(key: &ResourceKey, metadata: &Map<String, Value>) -> String {
+    let annotation = metadata.get("annotations").and_then(|annotations| annotations.get(METADATA_ANNOTATION));
+    let stored: Option<Value> = annotation.and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
+    match stored.as_ref().and_then(|stored| stored.get("name")).and_then(Value::as_str) {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => key.name().to_owned(),
+    }
+}
+
+/// Adds the label of the default tier to a policy that was written before policies had the label, as the original does
+/// for readers (`defaultTierLabelIfMissing`).
+pub fn labelled(kind: ResourceKind, object: &mut Value) {
+    if !kind.has_tier() {
+        return;
+    }
+    if let Some(whole) = object.as_object_mut()
+        && let Ok(metadata) = part(whole, "metadata", "metadata")
+        && let Ok(labels) = part(metadata, "labels", "metadata.labels")
+    {
+        labels.entry(TIER_LABEL).or_insert_with(|| "default".into());
+    }
+}

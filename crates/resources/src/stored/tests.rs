@@ -1,0 +1,187 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::manifest::Kind;
+
+fn key(kind: ResourceKind, namespace: &str, name: &str) -> ResourceKey {
+    ResourceKey::new(kind, namespace, name).expect("a key")
+}
+
+#[test]
+fn rows_are_in_the_order_of_the_enum() {
+    let kinds: Vec<ResourceKind> = ResourceKind::all().collect();
+    assert!(kinds.is_sorted());
+    for kind in kinds {
+        assert_eq!(ResourceKind::from_name(kind.as_str()), Some(kind));
+        assert_eq!(ResourceKind::from_plural(kind.plural()), Some(kind));
+        assert_eq!(kind.as_str().parse(), Ok(kind));
+        assert_eq!(kind.plural().parse(), Ok(kind));
+        if let Some(understood) = kind.understood() {
+            assert_eq!(understood.as_str(), kind.as_str());
+            assert_eq!(understood.is_namespaced(), kind.is_namespaced());
+            assert_eq!(ResourceKind::of(understood), Some(kind));
+        }
+    }
+    assert_eq!(ResourceKind::of(Kind::Pod), None);
+    assert_eq!(ResourceKind::of(Kind::KubernetesNetworkPolicy), None);
+}
+
+#[test]
+fn kinds_have_the_short_names_of_calicoctl() {
+    for (word, kind) in [
+        ("np", ResourceKind::NetworkPolicy),
+        ("Policies", ResourceKind::NetworkPolicy),
+        ("GNP", ResourceKind::GlobalNetworkPolicy),
+        ("hep", ResourceKind::HostEndpoint),
+        ("weps", ResourceKind::WorkloadEndpoint),
+        ("pool", ResourceKind::IpPool),
+        ("clusterinfo", ResourceKind::ClusterInformation),
+    ] {
+        assert_eq!(word.parse(), Ok(kind));
+    }
+    assert_eq!("pod".parse::<ResourceKind>(), Err(UnknownKind("pod".into())));
+}
+
+#[test]
+fn paths_round_trip() {
+    for (key, path) in [
+        (key(ResourceKind::Tier, "", "default"), "tiers/default"),
+        (key(ResourceKind::NetworkPolicy, "shop", "knp.default.web"), "networkpolicies/shop/knp.default.web"),
+    ] {
+        assert_eq!(key.path(), format!("{PREFIX}{path}"));
+        assert_eq!(ResourceKey::from_path(&key.path()), Some(key));
+    }
+    for other in [
+        "/calico/v1/Ready",
+        "/calico/resources/v3/projectcalico.org/tiers",
+        "/calico/resources/v3/projectcalico.org/tiers/",
+        "/calico/resources/v3/projectcalico.org/tiers/a/b",
+        "/calico/resources/v3/projectcalico.org/networkpolicies/web",
+        "/calico/resources/v3/projectcalico.org/networkpolicies//web",
+        "/calico/resources/v3/projectcalico.org/gadgets/a",
+        "",
+    ] {
+        assert_eq!(ResourceKey::from_path(other), None, "{other}");
+    }
+    assert!(ResourceKey::new(ResourceKind::Tier, "shop", "a").is_err());
+    assert!(ResourceKey::new(ResourceKind::NetworkSet, "", "a").is_err());
+}
+
+#[test]
+fn keys_of_objects() {
+    let policy = json!({"apiVersion": API_VERSION, "kind": "NetworkPolicy", "metadata": {"name": "web"}});
+    assert_eq!(key_of(&policy, "shop"), Ok(key(ResourceKind::NetworkPolicy, "shop", "web")));
+    let tier = json!({"apiVersion": API_VERSION, "kind": "Tier", "metadata": {"name": "web", "namespace": "x"}});
+    assert_eq!(key_of(&tier, "shop"), Ok(key(ResourceKind::Tier, "", "web")));
+    for (object, error) in [
+        (json!([]), "object: must be a mapping"),
+        (json!({"apiVersion": "v1", "kind": "Pod"}), "kind: Pod of v1 is not kept in this datastore"),
+        (json!({"apiVersion": "v1", "kind": "Node"}), "kind: Node of v1 is not kept in this datastore"),
+        (json!({"apiVersion": API_VERSION, "kind": 1}), "kind: must be text"),
+        (json!({"apiVersion": API_VERSION, "kind": "Tier"}), "metadata: Tier: `` is not a name"),
+    ] {
+        assert_eq!(key_of(&object, "shop").map_err(|e| e.to_string()), Err(error.into()));
+    }
+}
+
+fn stored(kind: ResourceKind, namespace: &str, spec: Value) -> Value {
+    let mut object = json!({"metadata": {"name": "ignored", "resourceVersion": "3", "custom": 1}, "spec": spec});
+    to_stored(&key(kind, namespace, "a"), &mut object).expect("to be stored");
+    object
+}
+
+#[test]
+fn policies_get_types_and_a_label() {
+    let rule = || json!([{"action": "Allow"}]);
+    for (spec, types) in [
+        (json!({}), json!(["Ingress"])),
+        (json!({"ingress": rule()}), json!(["Ingress"])),
+        (json!({"egress": rule(), "ingress": []}), json!(["Egress"])),
+        (json!({"egress": rule(), "ingress": rule(), "types": null}), json!(["Ingress", "Egress"])),
+        (json!({"egress": rule(), "types": ["Ingress"]}), json!(["Ingress"])),
+    ] {
+        assert_eq!(stored(ResourceKind::GlobalNetworkPolicy, "", spec)["spec"]["types"], types);
+    }
+    let policy = stored(ResourceKind::NetworkPolicy, "shop", json!({"tier": "platform", "unknown": {"x": [1]}}));
+    assert_eq!(
+        policy,
+        json!({
+            "apiVersion": API_VERSION,
+            "kind": "NetworkPolicy",
+            "metadata": {
+                "name": "a",
+                "namespace": "shop",
+                "custom": 1,
+                "annotations": {"projectcalico.org/metadata": "{\"name\":\"a\"}"},
+                "labels": {"projectcalico.org/tier": "platform"},
+            },
+            "spec": {"tier": "platform", "unknown": {"x": [1]}, "types": ["Ingress"]},
+        })
+    );
+    // Staged Kubernetes policies have neither.
+    let policy = stored(ResourceKind::StagedKubernetesNetworkPolicy, "shop", json!({}));
+    assert_eq!(policy["metadata"].get("labels"), None);
+}
+
+#[test]
+fn tiers_get_an_order_and_an_action() {
+    let tier = stored(ResourceKind::Tier, "", json!({}));
+    assert_eq!(tier["spec"], json!({"order": 1_000_000.0, "defaultAction": "Deny"}));
+    let tier = stored(ResourceKind::Tier, "", json!({"order": 5, "defaultAction": "Pass"}));
+    assert_eq!(tier["spec"], json!({"order": 5, "defaultAction": "Pass"}));
+}
+
+#[test]
+fn built_in_tiers_stay_what_they_are() {
+    for tier in built_in_tiers() {
+        let object = tier.object();
+        assert_eq!(check_tier(tier.name, object["spec"].as_object().expect("a spec")), Ok(()));
+    }
+    let spec = |value: Value| value.as_object().expect("a spec").clone();
+    assert_eq!(check_tier("default", &spec(json!({}))), Ok(()));
+    assert_eq!(check_tier("custom", &spec(json!({"order": 3}))), Ok(()));
+    for (name, value, field) in [
+        ("default", json!({"order": 3}), "spec.order"),
+        ("default", json!({"defaultAction": "Pass"}), "spec.defaultAction"),
+        ("kube-admin", json!({}), "spec.order"),
+        ("kube-baseline", json!({"order": 10_000_000, "defaultAction": "Deny"}), "spec.defaultAction"),
+    ] {
+        assert_eq!(check_tier(name, &spec(value)).expect_err(name).0, field);
+    }
+}
+
+#[test]
+fn what_was_kept_is_read_again() {
+    let key = key(ResourceKind::NetworkPolicy, "shop", "default.a");
+    let mut object = json!({"metadata": {"annotations": {"mine": "x"}}, "spec": {}});
+    to_stored(&key, &mut object).expect("to be stored");
+    let read = from_stored(&key, object, Revision(12)).expect("to be read");
+    assert_eq!(read["metadata"]["annotations"], json!({"mine": "x"}));
+    assert_eq!(read["metadata"]["name"], "default.a");
+    assert_eq!(revision_of(&read), Ok(Some(Revision(12))));
+    assert_eq!(revision_of(&json!({"metadata": {"resourceVersion": "x"}})), Err(ObjectError::Revision("x".into())));
+    assert_eq!(revision_of(&json!({})), Ok(None));
+    assert!(from_stored(&key, json!([1]), Revision(1)).is_err());
+}
+
+#[test]
+fn shapes_that_cannot_be_kept() {
+    let key = key(ResourceKind::NetworkPolicy, "shop", "a");
+    for mut object in [
+        json!(1),
+        json!({"metadata": []}),
+        json!({"metadata": {"labels": 1}}),
+        json!({"metadata": {"annotations": "x"}}),
+        json!({"spec": true}),
+    ] {
+        assert!(matches!(to_stored(&key, &mut object), Err(ObjectError::Shape { .. })), "{object}");
+    }
+}
+
+#[test]
+fn policies_of_old_show_their_tier() {
+    let mut object = json!({"metadata": {"name": "a"}});
+    labelled(ResourceKind::GlobalNetworkPolicy, &mut object);
+    assert_eq!(object["metadata"]["labels"], json!({"projectcalico.org/tier": "default"}));
+    labelled(ResourceKind::NetworkSet, &mut object);
+}

@@ -1,0 +1,75 @@
+//! What every datastore has from its beginning, and nobody may take away.
+
+use serde_json::{Map, Value, json};
+
+/// The profile that allows everything. It is there without being kept, and cannot be written.
+pub const DEFAULT_ALLOW_PROFILE: &str = "projectcalico-default-allow";
+
+/// The order of a tier that has none.
+pub(super) const DEFAULT_ORDER: f64 = 1_000_000.0;
+
+/// A tier that is always there (`libcalico-go/lib/clientv3/client.go`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BuiltIn {
+    /// The name.
+    pub name: &'static str,
+    /// The order.
+    pub order: f64,
+    /// What happens to what no policy of the tier decides on.
+    pub default_action: &'static str,
+}
+
+impl BuiltIn {
+    /// The tier as a resource.
+    #[must_use]
+    pub fn object(&self) -> Value {
+        json!({
+            "apiVersion": super::API_VERSION,
+            "kind": "Tier",
+            "metadata": {"name": self.name},
+            "spec": {"order": self.order, "defaultAction": self.default_action},
+        })
+    }
+}
+
+const BUILT_IN: [BuiltIn; 3] = [
+    BuiltIn { name: "default", order: DEFAULT_ORDER, default_action: "Deny" },
+    BuiltIn { name: "kube-admin", order: 1_000.0, default_action: "Pass" },
+    BuiltIn { name: "kube-baseline", order: 10_000_000.0, default_action: "Pass" },
+];
+
+/// The tiers that are always there.
+pub fn built_in_tiers() -> impl Iterator<Item = BuiltIn> {
+    BUILT_IN.into_iter()
+}
+
+/// The built-in tier of this name.
+#[must_use]
+pub fn built_in_tier(name: &str) -> Option<BuiltIn> {
+    BUILT_IN.into_iter().find(|tier| tier.name == name)
+}
+
+/// The tier that a policy of this `spec` is in.
+#[must_use]
+pub fn tier_of(spec: &Map<String, Value>) -> &str {
+    spec.get("tier").and_then(Value::as_str).filter(|tier| !tier.is_empty()).unwrap_or("default")
+}
+
+/// Whether a tier may be what it is written as: order and default action of the built-in ones are fixed
+/// (`libcalico-go/lib/validator/v3/validator.go`). `Err` names the field and what it must be.
+///
+/// # Errors
+/// The field, and what is wrong with it.
+pub fn check_tier(name: &str, spec: &Map<String, Value>) -> Result<(), (&'static str, String)> {
+    let Some(tier) = built_in_tier(name) else { return Ok(()) };
+    // What is missing is filled in as for any tier.
+    let order = spec.get("order").filter(|order| !order.is_null()).map_or(Some(DEFAULT_ORDER), Value::as_f64);
+    if order != Some(tier.order) {
+        return Err(("spec.order", format!("must be {} for the tier {name}", tier.order)));
+    }
+    let action = spec.get("defaultAction").filter(|action| !action.is_null()).map_or(Some("Deny"), Value::as_str);
+    if action != Some(tier.default_action) {
+        return Err(("spec.defaultAction", format!("must be {} for the tier {name}", tier.default_action)));
+    }
+    Ok(())
+}
