@@ -284,6 +284,13 @@ impl Events {
         }
     }
 
+    /// Whether the source has ended and nothing waits any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let state = self.shared.lock();
+        state.ended && state.problems.is_none() && state.unavailable.is_none() && state.buffer.is_empty()
+    }
+
     /// Problems come before the updates that they are about, so that a consumer can refuse to begin.
     fn take(&self, state: &mut State) -> Option<Event> {
         if let Some(problems) = state.problems.take() {

@@ -1,0 +1,117 @@
+//! Objects as they travel.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tortie_model::{Hostname, Key, Value, WorkloadEndpoint};
+use tortie_resources::path;
+
+/// An object: where the datastore has it, and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The path of its key ([`tortie_resources::path`]).
+    pub path: Arc<str>,
+    /// Its value as [`tortie_resources::v1`] writes it.
+    pub value: Bytes,
+    /// What other nodes need of it.
+    pub elsewhere: Elsewhere,
+}
+
+/// What the nodes need of an object that is not their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// All of it.
+    Same,
+    /// Less: labels, profiles, addresses and named ports of a workload endpoint, but not its interface and the like.
+    Reduced(Bytes),
+    /// Nothing: the configuration of one node.
+    Nothing,
+}
+
+impl Entry {
+    /// Writes an object down; `None` for a key that has no path.
+    #[must_use]
+    pub fn new(key: &Key, value: &Value) -> Option<Self> {
+        let path = path::to_path(key).ok()?.into();
+        let text = Bytes::from(encode(key, value));
+        let elsewhere = match (key, value) {
+            (Key::HostConfig(_), _) => Elsewhere::Nothing,
+            (_, Value::WorkloadEndpoint(endpoint)) => {
+                let reduced = encode(key, &Value::WorkloadEndpoint(reduced(endpoint).into()));
+                if reduced == text { Elsewhere::Same } else { Elsewhere::Reduced(reduced.into()) }
+            }
+            _ => Elsewhere::Same,
+        };
+        Some(Self { path, value: text, elsewhere })
+    }
+
+    /// The value for nodes that it does not belong to.
+    #[must_use]
+    pub fn for_others(&self) -> Option<&Bytes> {
+        match &self.elsewhere {
+            Elsewhere::Same => Some(&self.value),
+            Elsewhere::Reduced(value) => Some(value),
+            Elsewhere::Nothing => None,
+        }
+    }
+
+    /// How many bytes its path and its values have.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let reduced = if let Elsewhere::Reduced(value) = &self.elsewhere { value.len() } else { 0 };
+        self.path.len() + self.value.len() + reduced
+    }
+}
+
+/// Where everything is that belongs to one node alone: its workload and host endpoints, its configuration.
+///
+/// ```
+/// use tortie_fanout::cache::OwnPrefix;
+///
+/// let own = OwnPrefix::new(&"node-1".into()).unwrap();
+/// assert!(own.covers("/calico/v1/host/node-1/config/LogSeverityScreen"));
+/// assert!(!own.covers("/calico/v1/host/node-11/config/LogSeverityScreen"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnPrefix(String);
+
+impl OwnPrefix {
+    /// The prefix of a node; `None` if its name is empty.
+    #[must_use]
+    pub fn new(node: &Hostname) -> Option<Self> {
+        let mut path = path::to_path(&Key::Wireguard(node.clone())).ok()?;
+        path.truncate(path.rfind('/')? + 1);
+        Some(Self(path))
+    }
+
+    /// The prefix as text, with the slash at its end.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a path is the node's own.
+    #[must_use]
+    pub fn covers(&self, path: &str) -> bool {
+        path.starts_with(&self.0)
+    }
+}
+
+/// What other nodes use of a workload endpoint.
+fn reduced(endpoint: &WorkloadEndpoint) -> WorkloadEndpoint {
+    WorkloadEndpoint {
+        profiles: Arc::clone(&endpoint.profiles),
+        ipv4_nets: endpoint.ipv4_nets.clone(),
+        ipv6_nets: endpoint.ipv6_nets.clone(),
+        labels: endpoint.labels.clone(),
+        ports: endpoint.ports.clone(),
+        ..WorkloadEndpoint::default()
+    }
+}
+
+fn encode(_key: &Key, value: &Value) -> Vec<u8> {
+    match value {
+        Value::Config(text) => text.as_bytes().to_vec(),
+        value => format!("{value:?}").into_bytes(),
+    }
+}

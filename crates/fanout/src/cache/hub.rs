@@ -1,0 +1,263 @@
+//! A cache between the thread that fills it and the clients that follow it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tortie_datastore::{Event, Events};
+
+use super::{Cache, CacheStats, Crumb, Form, Instance, Snapshot};
+
+/// For how long a snapshot that has been written is given to more clients, which then follow from where it was made.
+const SHARE: Duration = Duration::from_secs(5);
+
+/// A cache that is shared; clones are the same one.
+#[derive(Clone)]
+pub struct Hub {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    cache: Mutex<Cache>,
+    upstream: Mutex<Upstream>,
+    newest: watch::Sender<u64>,
+    written: [AsyncMutex<Option<Arc<WireSnapshot>>>; Form::COUNT],
+    snapshots_written: AtomicU64,
+    snapshots_shared: AtomicU64,
+}
+
+/// How the source is that fills the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Upstream {
+    /// Why it cannot be read now; `None` if it can.
+    pub unavailable: Option<String>,
+    /// How many of its objects are not usable as they are.
+    pub problems: usize,
+    /// It has ended; nothing new will come.
+    pub ended: bool,
+}
+
+/// A snapshot, written.
+#[derive(Debug)]
+pub struct WireSnapshot {
+    /// What was written, and from where to follow.
+    pub base: Snapshot,
+    /// The bytes, in pieces to be sent one after the other.
+    pub pieces: Vec<Bytes>,
+    /// How many bytes it would have uncompressed.
+    pub raw_bytes: u64,
+    made: Instant,
+}
+
+impl WireSnapshot {
+    /// A snapshot in pieces that is `raw_bytes` long without compression.
+    #[must_use]
+    pub fn new(base: Snapshot, pieces: Vec<Bytes>, raw_bytes: u64) -> Self {
+        Self { base, pieces, raw_bytes, made: Instant::now() }
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
+}
+
+/// A client's view: tells when there is more.
+#[derive(Debug)]
+pub struct Followers {
+    newest: watch::Receiver<u64>,
+}
+
+impl Followers {
+    /// The crumb after this one; waits until there is one. `None` if the hub is gone.
+    pub async fn next(&mut self, crumb: &Crumb) -> Option<Arc<Crumb>> {
+        loop {
+            // Marked as seen before looking, so that what comes in between wakes us.
+            self.newest.borrow_and_update();
+            if let Some(next) = crumb.next() {
+                return Some(Arc::clone(next));
+            }
+            self.newest.changed().await.ok()?;
+        }
+    }
+}
+
+impl Hub {
+    /// Shares a cache.
+    #[must_use]
+    pub fn new(cache: Cache) -> Self {
+        let (newest, _) = watch::channel(cache.head().sequence);
+        let shared = Shared {
+            cache: Mutex::new(cache),
+            upstream: Mutex::default(),
+            newest,
+            written: Default::default(),
+            snapshots_written: AtomicU64::new(0),
+            snapshots_shared: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Fills the cache with what a source tells until the source ends or `go_on` says no, which is asked at least once a
+    /// second. A change goes out at once; others that come within `pace` after it go out together.
+    pub fn fill(&self, events: &Events, pace: Duration, go_on: impl Fn() -> bool) {
+        let mut published = None::<Instant>;
+        let mut waiting = false;
+        while go_on() {
+            let now = Instant::now();
+            let due = published.map_or(Duration::ZERO, |at| (at + pace).saturating_duration_since(now));
+            if waiting && due.is_zero() {
+                self.publish(now);
+                published = Some(now);
+                waiting = false;
+            }
+            let patience = if waiting { due } else { Duration::from_secs(1) };
+            match events.recv_timeout(patience) {
+                Some(event) => {
+                    waiting = true;
+                    self.take(event);
+                }
+                None if waiting => {}
+                None => {
+                    self.tidy();
+                    if events.has_ended() {
+                        tracing::error!("the source of the datastore has ended");
+                        self.upstream_lock().ended = true;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what a source tells; it is seen after [`Hub::publish`].
+    pub fn take(&self, event: Event) {
+        match event {
+            Event::Problems(problems) => {
+                for problem in &problems {
+                    tracing::warn!(%problem, "an object of the datastore is not used as it is");
+                }
+                self.upstream_lock().problems = problems.len();
+            }
+            Event::Unavailable(why) => {
+                tracing::warn!(why, "the datastore cannot be read; what is known stays");
+                self.upstream_lock().unavailable = Some(why);
+            }
+            event => {
+                self.upstream_lock().unavailable = None;
+                self.lock().apply(event, Instant::now());
+            }
+        }
+    }
+
+    /// Lays crumbs for what has been taken, and wakes who waits for them.
+    pub fn publish(&self, now: Instant) {
+        let sequence = {
+            let mut cache = self.lock();
+            cache.publish(now).then(|| cache.head().sequence)
+        };
+        if let Some(sequence) = sequence {
+            self.shared.newest.send_replace(sequence);
+        }
+    }
+
+    /// All objects as of the newest crumb.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.lock().snapshot()
+    }
+
+    /// The newest crumb.
+    #[must_use]
+    pub fn head(&self) -> Arc<Crumb> {
+        Arc::clone(self.lock().head())
+    }
+
+    /// Where to go on for a client that has got this far; `None` if it has to begin anew.
+    #[must_use]
+    pub fn resume(&self, instance: Instance, sequence: u64) -> Option<Arc<Crumb>> {
+        self.lock().resume(instance, sequence)
+    }
+
+    /// Which cache it is.
+    #[must_use]
+    pub fn instance(&self) -> Instance {
+        self.lock().instance()
+    }
+
+    /// Wakes when there are new crumbs.
+    #[must_use]
+    pub fn followers(&self) -> Followers {
+        Followers { newest: self.shared.newest.subscribe() }
+    }
+
+    /// The snapshot in this form. `write` writes it, on a thread that may take its time, unless one has been written
+    /// some seconds ago: all who ask meanwhile get the same one.
+    pub async fn written(
+        &self,
+        form: Form,
+        write: impl FnOnce(Snapshot) -> WireSnapshot + Send + 'static,
+    ) -> Option<Arc<WireSnapshot>> {
+        let mut place = self.shared.written.get(form as usize)?.lock().await;
+        let base = self.snapshot();
+        if let Some(written) = &*place
+            && (written.made.elapsed() < SHARE || written.base.crumb.sequence == base.crumb.sequence)
+            && written.base.crumb.status == base.crumb.status
+        {
+            self.shared.snapshots_shared.fetch_add(1, Ordering::Relaxed);
+            return Some(Arc::clone(written));
+        }
+        let written = Arc::new(tokio::task::spawn_blocking(move || write(base)).await.ok()?);
+        self.shared.snapshots_written.fetch_add(1, Ordering::Relaxed);
+        *place = Some(Arc::clone(&written));
+        Some(written)
+    }
+
+    /// How many snapshots have been written, and how often one that was written already has been given out.
+    #[must_use]
+    pub fn snapshot_counts(&self) -> (u64, u64) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (count(&self.shared.snapshots_written), count(&self.shared.snapshots_shared))
+    }
+
+    /// What the cache has done.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        self.lock().stats()
+    }
+
+    /// How the source is.
+    #[must_use]
+    pub fn upstream(&self) -> Upstream {
+        self.upstream_lock().clone()
+    }
+
+    /// Lets go of written snapshots that are too old to be shared: each holds all crumbs since.
+    fn tidy(&self) {
+        for place in &self.shared.written {
+            if let Ok(mut place) = place.try_lock()
+                && place.as_ref().is_some_and(|written| written.made.elapsed() >= SHARE)
+            {
+                *place = None;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cache> {
+        self.shared.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn upstream_lock(&self) -> MutexGuard<'_, Upstream> {
+        self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("stats", &self.stats()).finish()
+    }
+}

@@ -1,0 +1,273 @@
+//! What the datastore says now, and how it came to that (`typha/pkg/snapcache`).
+//!
+//! [`Cache`] is pure: events of a source go in; out come an ordered map of all objects and a trail of [`Crumb`]s, the
+//! changes. A client begins with the map as of some crumb and follows the trail from there. [`Hub`] shares a cache
+//! between the thread that fills it and any number of clients.
+
+mod crumb;
+mod entries;
+mod entry;
+mod hub;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tortie_datastore::Event;
+use tortie_model::{Key, SyncStatus, Update};
+use tortie_resources::path;
+
+pub use crumb::{Change, Crumb, Delta, Form};
+pub use entries::Entries;
+pub use entry::{Elsewhere, Entry, OwnPrefix};
+pub use hub::{Followers, Hub, Upstream, WireSnapshot};
+
+/// How much a cache keeps and takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// How many changes one crumb has at the most.
+    pub crumb_deltas: usize,
+    /// For how long crumbs are kept for clients that come back.
+    pub log_age: Duration,
+    /// How many bytes of paths and values the kept crumbs have at the most.
+    pub log_bytes: u64,
+    /// How many bytes a value may have. A larger one could not be sent, so the object keeps the value that it had.
+    pub value_bytes: usize,
+}
+
+impl Default for CacheLimits {
+    /// 100 changes as Typha; five minutes or 64 MiB; 8 MiB, some times what a datastore takes.
+    fn default() -> Self {
+        Self {
+            crumb_deltas: 100,
+            log_age: Duration::from_secs(300),
+            log_bytes: 64 * 1024 * 1024,
+            value_bytes: 8 * 1024 * 1024,
+        }
+    }
+}
+
+/// Which cache it is: a sequence number means something to the cache only that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Instance(pub u64);
+
+/// All objects as of a crumb.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// From where to follow.
+    pub crumb: Arc<Crumb>,
+    /// The objects.
+    pub entries: Entries,
+}
+
+/// What a cache has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Objects that there are.
+    pub entries: usize,
+    /// The newest crumb.
+    pub sequence: u64,
+    /// Updates that the source told.
+    pub updates: u64,
+    /// Updates that changed nothing.
+    pub skipped: u64,
+    /// Updates that were refused: too large, or without a path.
+    pub refused: u64,
+    /// Changes in all crumbs.
+    pub deltas: u64,
+    /// Crumbs kept for clients that come back.
+    pub log_crumbs: usize,
+}
+
+/// The objects of a datastore and the trail of their changes. Pure.
+///
+/// ```
+/// use std::time::Instant;
+/// use tortie_datastore::Event;
+/// use tortie_fanout::cache::{Cache, CacheLimits, Instance};
+/// use tortie_model::{Key, SyncStatus, Update, Value};
+///
+/// let now = Instant::now();
+/// let mut cache = Cache::new(Instance(1), CacheLimits::default(), now);
+/// let start = cache.snapshot();
+/// cache.apply(
+///     Event::Updates { updates: vec![Update::set(Key::Ready, Value::Ready(true))], noticed: now },
+///     now,
+/// );
+/// cache.apply(Event::Status(SyncStatus::InSync), now);
+/// cache.publish(now);
+/// let next = start.crumb.next().unwrap();
+/// assert_eq!((next.deltas.len(), next.status), (1, SyncStatus::InSync));
+/// ```
+#[derive(Debug)]
+pub struct Cache {
+    instance: Instance,
+    limits: CacheLimits,
+    /// With what has not been published yet.
+    entries: Entries,
+    pending: Vec<Delta>,
+    noticed: Option<Instant>,
+    status: SyncStatus,
+    /// As of the newest crumb.
+    published: Entries,
+    /// Never empty; the last is the newest.
+    log: VecDeque<Arc<Crumb>>,
+    head: Arc<Crumb>,
+    stats: CacheStats,
+}
+
+impl Cache {
+    /// A cache that knows nothing yet.
+    #[must_use]
+    pub fn new(instance: Instance, limits: CacheLimits, now: Instant) -> Self {
+        let status = SyncStatus::WaitForDatastore;
+        let head = Arc::new(Crumb::new(0, now, None, status, Box::default(), 0));
+        Self {
+            instance,
+            limits,
+            entries: Entries::default(),
+            pending: Vec::new(),
+            noticed: None,
+            status,
+            published: Entries::default(),
+            log: VecDeque::from([Arc::clone(&head)]),
+            head,
+            stats: CacheStats::default(),
+        }
+    }
+
+    /// Takes what a source tells. Nobody sees it before [`Cache::publish`].
+    pub fn apply(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Status(status) => self.status = status,
+            Event::Updates { updates, noticed } => {
+                let before = self.pending.len();
+                for update in updates {
+                    self.update(&update);
+                }
+                if self.pending.len() > before {
+                    let noticed = noticed.min(now);
+                    self.noticed = Some(self.noticed.map_or(noticed, |oldest| oldest.min(noticed)));
+                }
+            }
+            Event::Problems(_) | Event::Unavailable(_) => {}
+        }
+    }
+
+    fn update(&mut self, Update { key, value }: &Update) {
+        self.stats.updates += 1;
+        let Some(value) = value else { return self.delete(key) };
+        match Entry::new(key, value) {
+            Some(entry) if entry.value.len() <= self.limits.value_bytes => self.set(entry),
+            Some(entry) => {
+                self.stats.refused += 1;
+                tracing::error!(path = &*entry.path, bytes = entry.value.len(), "an object is too large to be sent");
+            }
+            None => {
+                self.stats.refused += 1;
+                tracing::error!(?key, "an object cannot be sent: its key has no path");
+            }
+        }
+    }
+
+    fn set(&mut self, entry: Entry) {
+        let before = self.entries.get(&entry.path);
+        if before.is_some_and(|before| **before == entry) {
+            self.stats.skipped += 1;
+            return;
+        }
+        let concerns_others = before.and_then(|before| before.for_others()) != entry.for_others();
+        let entry = Arc::new(entry);
+        let before = self.entries.insert(Arc::clone(&entry));
+        let change = if before.is_some() { Change::Updated } else { Change::New };
+        self.pending.push(Delta { path: Arc::clone(&entry.path), entry: Some(entry), change, concerns_others });
+    }
+
+    fn delete(&mut self, key: &Key) {
+        match path::to_path(key).ok().and_then(|path| self.entries.remove(&path)) {
+            Some(before) => self.pending.push(Delta {
+                path: Arc::clone(&before.path),
+                entry: None,
+                change: Change::Deleted,
+                concerns_others: before.for_others().is_some(),
+            }),
+            None => self.stats.skipped += 1,
+        }
+    }
+
+    /// Lays crumbs for what has been taken since the last time; none if nothing has changed. The status goes with the
+    /// last one, so that no crumb claims more than what is before it.
+    pub fn publish(&mut self, now: Instant) -> bool {
+        let status_before = self.head.status;
+        let mut rest = std::mem::take(&mut self.pending);
+        let noticed = self.noticed.take();
+        let changed = !rest.is_empty() || self.status != status_before;
+        while !rest.is_empty() || self.status != self.head.status {
+            let later = rest.split_off(rest.len().min(self.limits.crumb_deltas.max(1)));
+            let status = if later.is_empty() { self.status } else { status_before };
+            let deltas = std::mem::replace(&mut rest, later);
+            self.stats.deltas += deltas.len() as u64;
+            let Crumb { sequence, bytes_so_far, .. } = *self.head;
+            let crumb = Arc::new(Crumb::new(sequence + 1, now, noticed, status, deltas.into(), bytes_so_far));
+            // Only we set it, and only once.
+            let _ = self.head.next.set(Arc::clone(&crumb));
+            self.log.push_back(Arc::clone(&crumb));
+            self.head = crumb;
+        }
+        self.published = self.entries.clone();
+        self.forget(now);
+        changed
+    }
+
+    /// Lets go of crumbs that are too old or too many for clients that come back.
+    fn forget(&mut self, now: Instant) {
+        while self.log.len() > 1
+            && self.log.front().is_some_and(|oldest| {
+                now.saturating_duration_since(oldest.made) > self.limits.log_age
+                    || self.head.bytes_so_far - oldest.bytes_so_far > self.limits.log_bytes
+            })
+        {
+            self.log.pop_front();
+        }
+    }
+
+    /// All objects as of the newest crumb. Costs the same however many there are.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { crumb: Arc::clone(&self.head), entries: self.published.clone() }
+    }
+
+    /// Where to go on for a client that has got as far as this crumb; `None` if it has to begin anew.
+    #[must_use]
+    pub fn resume(&self, instance: Instance, sequence: u64) -> Option<Arc<Crumb>> {
+        let oldest = self.log.front()?.sequence;
+        let at = usize::try_from(sequence.checked_sub(oldest)?).ok()?;
+        if instance == self.instance { self.log.get(at).cloned() } else { None }
+    }
+
+    /// Which cache it is.
+    #[must_use]
+    pub fn instance(&self) -> Instance {
+        self.instance
+    }
+
+    /// The newest crumb.
+    #[must_use]
+    pub fn head(&self) -> &Arc<Crumb> {
+        &self.head
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        CacheStats {
+            entries: self.published.len(),
+            sequence: self.head.sequence,
+            log_crumbs: self.log.len(),
+            ..self.stats
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use tortie_datastore::Event;
+use tortie_model::{Cidr, Key, Labels, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey};
+
+use super::{Cache, CacheLimits, Change, Crumb, Elsewhere, Entry, Instance, OwnPrefix};
+
+fn config(name: &str, value: &str) -> Update {
+    Update::set(Key::GlobalConfig(name.into()), Value::Config(value.into()))
+}
+
+fn updates(updates: Vec<Update>, noticed: Instant) -> Event {
+    Event::Updates { updates, noticed }
+}
+
+fn deltas(crumb: &Crumb) -> Vec<(&str, Change)> {
+    crumb.deltas.iter().map(|delta| (&*delta.path, delta.change)).collect()
+}
+
+#[test]
+fn crumbs_hold_what_changes_and_claim_no_more_than_that() {
+    let now = Instant::now();
+    let limits = CacheLimits { crumb_deltas: 2, ..CacheLimits::default() };
+    let mut cache = Cache::new(Instance(1), limits, now);
+    let start = Arc::clone(cache.head());
+    cache.apply(Event::Status(SyncStatus::Resync), now);
+    assert!(start.next().is_none(), "nothing is seen before it is published");
+    assert!(cache.publish(now));
+    cache.apply(updates(vec![config("A", "1"), config("B", "1"), config("C", "1")], now), now);
+    cache.apply(Event::Status(SyncStatus::InSync), now);
+    assert!(cache.publish(now) && !cache.publish(now));
+
+    let resync = start.next().unwrap();
+    assert_eq!((resync.status, resync.deltas.len()), (SyncStatus::Resync, 0));
+    let first = resync.next().unwrap();
+    assert_eq!(first.status, SyncStatus::Resync);
+    assert_eq!(deltas(first), [("/calico/v1/config/A", Change::New), ("/calico/v1/config/B", Change::New)]);
+    let second = first.next().unwrap();
+    assert_eq!((second.status, second.sequence), (SyncStatus::InSync, 3));
+    assert!(second.next().is_none());
+
+    // What changes nothing leaves no trace.
+    let unknown = Update::delete(Key::GlobalConfig("Z".into()));
+    cache.apply(updates(vec![config("A", "1"), unknown], now), now);
+    assert!(!cache.publish(now));
+    cache.apply(updates(vec![config("A", "2"), Update::delete(Key::GlobalConfig("B".into()))], now), now);
+    assert!(cache.publish(now));
+    let third = second.next().unwrap();
+    assert_eq!(deltas(third), [("/calico/v1/config/A", Change::Updated), ("/calico/v1/config/B", Change::Deleted)]);
+    let stats = cache.stats();
+    assert_eq!((stats.entries, stats.updates, stats.skipped, stats.deltas), (2, 7, 2, 5));
+}
+
+#[test]
+fn a_value_that_is_too_large_leaves_the_last_one_in_force() {
+    let now = Instant::now();
+    let limits = CacheLimits { value_bytes: 3, ..CacheLimits::default() };
+    let mut cache = Cache::new(Instance(1), limits, now);
+    cache.apply(updates(vec![config("A", "abc"), config("A", "abcd")], now), now);
+    cache.publish(now);
+    assert_eq!(cache.snapshot().entries.get("/calico/v1/config/A").unwrap().value, "abc");
+    assert_eq!(cache.stats().refused, 1);
+}
+
+#[test]
+fn who_comes_back_goes_on_while_the_log_reaches_back() {
+    let start = Instant::now();
+    let limits = CacheLimits { log_age: Duration::from_secs(10), log_bytes: 200, ..CacheLimits::default() };
+    let mut cache = Cache::new(Instance(7), limits, start);
+    let at = |second| start + Duration::from_secs(second);
+    for second in 1..=5 {
+        cache.apply(updates(vec![config("A", &second.to_string())], at(second)), at(second));
+        cache.publish(at(second));
+    }
+    assert_eq!(cache.resume(Instance(7), 3).unwrap().sequence, 3);
+    assert_eq!(cache.resume(Instance(7), 5).unwrap().sequence, 5);
+    assert!(cache.resume(Instance(7), 6).is_none(), "from the future");
+    assert!(cache.resume(Instance(8), 3).is_none(), "from another server");
+    // By age.
+    cache.publish(at(14));
+    assert!(cache.resume(Instance(7), 3).is_none() && cache.resume(Instance(7), 4).is_some());
+    // By bytes; the newest stays.
+    cache.apply(updates(vec![config("A", &"x".repeat(300))], at(14)), at(14));
+    cache.publish(at(14));
+    assert_eq!(cache.stats().log_crumbs, 1);
+    assert_eq!(cache.resume(Instance(7), 6).unwrap().sequence, 6);
+    cache.publish(at(100));
+    assert_eq!(cache.stats().log_crumbs, 1);
+}
+
+#[test]
+fn other_nodes_need_less_of_a_workload() {
+    let key = Key::WorkloadEndpoint(WorkloadEndpointKey::new("a/b", "k8s", "ns/pod", "eth0"));
+    let mut endpoint = WorkloadEndpoint {
+        iface: Some("cali123".into()),
+        ipv4_nets: ["10.0.0.1/32".parse::<Cidr>().unwrap()].into_iter().collect(),
+        labels: Labels::from_pairs([("app", "web")]).unwrap(),
+        ..WorkloadEndpoint::default()
+    };
+    let entry = Entry::new(&key, &Value::WorkloadEndpoint(endpoint.clone().into())).unwrap();
+    let own = OwnPrefix::new(&"a/b".into()).unwrap();
+    assert!(own.covers(&entry.path) && !OwnPrefix::new(&"a".into()).unwrap().covers(&entry.path));
+    let Elsewhere::Reduced(reduced) = &entry.elsewhere else { panic!("{entry:?}") };
+    let reduced = String::from_utf8_lossy(reduced);
+    assert!(reduced.contains("10.0.0.1") && reduced.contains("web") && !reduced.contains("cali123"), "{reduced}");
+
+    // A change that they need not know of is none of theirs.
+    let now = Instant::now();
+    let mut cache = Cache::new(Instance(1), CacheLimits::default(), now);
+    for iface in ["cali1", "cali2"] {
+        endpoint.iface = Some(iface.into());
+        cache
+            .apply(updates(vec![Update::set(key.clone(), Value::WorkloadEndpoint(endpoint.clone().into()))], now), now);
+        cache.publish(now);
+    }
+    assert_eq!((cache.head().deltas.len(), cache.head().deltas[0].concerns_others), (1, false));
+}
+
+#[test]
+fn a_long_trail_is_let_go_of_without_a_deep_stack() {
+    let now = Instant::now();
+    let mut cache = Cache::new(Instance(1), CacheLimits { log_bytes: 0, ..CacheLimits::default() }, now);
+    let start = Arc::clone(cache.head());
+    for number in 0..200_000 {
+        cache.apply(Event::Status([SyncStatus::Resync, SyncStatus::InSync][number % 2]), now);
+        cache.publish(now);
+    }
+    drop(cache);
+    drop(start);
+}
+
+proptest! {
+    /// Who joins at any time and follows the trail knows what upstream knows.
+    #[test]
+    fn all_followers_end_up_equal(
+        steps in prop::collection::vec((prop::collection::vec((0..12u8, prop::option::of(0..4u8)), 0..8), any::<bool>()), 1..30),
+    ) {
+        let now = Instant::now();
+        let mut cache = Cache::new(Instance(1), CacheLimits { crumb_deltas: 3, ..CacheLimits::default() }, now);
+        let mut truth = BTreeMap::new();
+        let mut joined = vec![cache.snapshot()];
+        for (step, publish) in steps {
+            let mut told = Vec::new();
+            for (name, value) in step {
+                let name = name.to_string();
+                let path = format!("/calico/v1/config/{name}");
+                match value {
+                    Some(value) => {
+                        truth.insert(path, value.to_string());
+                        told.push(config(&name, &value.to_string()));
+                    }
+                    None => {
+                        truth.remove(&path);
+                        told.push(Update::delete(Key::GlobalConfig(name.as_str().into())));
+                    }
+                }
+            }
+            cache.apply(updates(told, now), now);
+            if publish {
+                cache.publish(now);
+            }
+            joined.push(cache.snapshot());
+        }
+        cache.publish(now);
+        for snapshot in joined {
+            let mut known: BTreeMap<String, String> = BTreeMap::new();
+            let text = |entry: &Entry| String::from_utf8(entry.value.to_vec()).unwrap();
+            known.extend(snapshot.entries.iter().map(|entry| (entry.path.to_string(), text(entry))));
+            let mut crumb = snapshot.crumb;
+            while let Some(next) = crumb.next().cloned() {
+                prop_assert_eq!(next.sequence, crumb.sequence + 1);
+                for delta in &next.deltas {
+                    match &delta.entry {
+                        Some(entry) => {
+                            let before = known.insert(delta.path.to_string(), text(entry));
+                            prop_assert_eq!(before.is_some(), delta.change == Change::Updated);
+                        }
+                        None => prop_assert!(known.remove(&*delta.path).is_some()),
+                    }
+                }
+                crumb = next;
+            }
+            prop_assert_eq!(&known, &truth);
+        }
+    }
+}
