@@ -153,13 +153,15 @@ impl<'t> Reader<'t> {
             .position(|b| !matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'))
             .unwrap_or(rest.len());
         // The grammar of numbers is left to `serde_json`.
-        let Ok(number) = serde_json::from_str::<serde_json::Number>(&rest[..length]) else {
-            return Err(self.error(format!("`{}` is not a number", &rest[..length])));
+        let text = &rest[..length];
+        let Ok(number) = serde_json::from_str::<serde_json::Number>(text) else {
+            return Err(self.error(format!("`{text}` is not a number")));
         };
         self.at += length;
         Ok(match number.as_i64() {
             Some(int) => Content::Int(int),
-            None => Content::Float(number.as_f64().unwrap_or(f64::INFINITY)),
+            // `serde_json` may be off by one in the last place.
+            None => Content::Float(text.parse().unwrap_or(f64::INFINITY)),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Values as the datastore has them (`libcalico-go/lib/backend/model`), by key path.
 
+mod encode;
 mod endpoint;
 mod policy;
 mod small;
@@ -10,6 +11,8 @@ use tortie_model::{Key, LabelInterner, ProfileName, TierName, Update, Value};
 use crate::path::{self, Parsed};
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
 use crate::{Severity, k8s, scalar, v3};
+
+pub use encode::encode;
 
 /// What an entry of the datastore says.
 #[derive(Clone, Debug, PartialEq)]

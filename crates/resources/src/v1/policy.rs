@@ -139,19 +139,21 @@ fn action(map: Map<'_, '_>, sink: &mut Sink) -> RuleAction {
 }
 
 /// The names of the fields of one side of a rule.
-struct Side {
-    nets: [&'static str; 2],
-    not_nets: [&'static str; 2],
-    selector: &'static str,
-    not_selector: &'static str,
-    ports: &'static str,
-    not_ports: &'static str,
-    service: [&'static str; 2],
+pub(super) struct Side {
+    /// The list, and the single network of older releases.
+    pub(super) nets: [&'static str; 2],
+    pub(super) not_nets: [&'static str; 2],
+    pub(super) selector: &'static str,
+    pub(super) not_selector: &'static str,
+    pub(super) ports: &'static str,
+    pub(super) not_ports: &'static str,
+    /// Namespace and name.
+    pub(super) service: [&'static str; 2],
     /// Selector, namespace selector, negated selector, service account names, service account selector.
-    original: [&'static str; 5],
+    pub(super) original: [&'static str; 5],
 }
 
-const SOURCE: Side = Side {
+pub(super) const SOURCE: Side = Side {
     nets: ["src_nets", "src_net"],
     not_nets: ["!src_nets", "!src_net"],
     selector: "src_selector",
@@ -168,7 +170,7 @@ const SOURCE: Side = Side {
     ],
 };
 
-const DESTINATION: Side = Side {
+pub(super) const DESTINATION: Side = Side {
     nets: ["dst_nets", "dst_net"],
     not_nets: ["!dst_nets", "!dst_net"],
     selector: "dst_selector",

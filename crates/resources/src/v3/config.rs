@@ -45,7 +45,8 @@ pub(super) enum FieldKind {
     TextMap,
 }
 
-const OVERRIDE: &str = "config.projectcalico.org/";
+/// Before the name of a parameter in an annotation.
+pub(crate) const OVERRIDE: &str = "config.projectcalico.org/";
 
 /// The parameters of a `FelixConfiguration`: those of its fields, and over them those of its annotations. A field that
 /// this version does not know is reported as a warning and passed on under its own name if it is a plain value.
@@ -323,6 +324,20 @@ fn seconds_since_1970(text: &str) -> Option<i64> {
         _ => return None,
     };
     Some(days * 86_400 + hour * 3_600 + minute * 60 + second - offset)
+}
+
+/// The inverse of [`seconds_since_1970`], for the years 0 to 9999.
+pub(crate) fn time_text(seconds: i64) -> String {
+    let (days, rest) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = year_of_era + 400 * era + next;
+    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 #[cfg(test)]

@@ -1,0 +1,219 @@
+//! Values in the form in which [`super::decode_text`] and Felix read them.
+
+mod json;
+mod resource;
+mod rule;
+
+use std::sync::Arc;
+
+use tortie_model::{
+    AdminState, EncapMode, EndpointPort, HostEndpoint, IpPool, Key, NatMapping, NetworkSet, Policy, ProfileName,
+    ProfileRules, Protocol, QosControls, StagedAction, Tier, Value, Wireguard, WorkloadEndpoint,
+};
+
+use json::{Object, number, object, shown, text};
+
+/// Writes a value as a datastore has it, in the form that Felix reads (`SerializeValue` of
+/// `libcalico-go/lib/backend/model/keys.go`): JSON, except that configuration parameters and the ready flag are bare
+/// text. The path is [`crate::path::to_path`] of the key.
+///
+/// [`super::decode_text`] gives the value back, with these exceptions, none of which any decoder produces:
+/// a policy of no direction at all comes back as one of both, empty names as absent ones, an infinite order as the
+/// largest number.
+///
+/// What the model does not keep is not written. Of what the original's syncer for Felix sends, that is: annotations of
+/// policies, `generate_name` and gateways of workload endpoints, `disableBGPExport`, `assignment_mode` and the IP-in-IP
+/// interface of pools (written as their defaults), and of the resources of Kubernetes and `projectcalico.org/v3`
+/// whatever has no place in [`Value`]. The values of a `FelixConfiguration` for selected nodes are written as
+/// annotations, which have the last word there.
+#[must_use]
+pub fn encode(key: &Key, value: &Value) -> Vec<u8> {
+    let mut out = String::with_capacity(256);
+    match value {
+        Value::Config(parameter) => out.push_str(parameter),
+        Value::Ready(ready) => out.push_str(if *ready { "true" } else { "false" }),
+        value => object(&mut out, |object| write(object, key, value)),
+    }
+    out.into_bytes()
+}
+
+fn write(out: &mut Object<'_>, key: &Key, value: &Value) {
+    match value {
+        Value::WorkloadEndpoint(endpoint) => workload_endpoint(out, endpoint),
+        Value::HostEndpoint(endpoint) => host_endpoint(out, endpoint),
+        Value::Policy(policy) => self::policy(out, policy),
+        Value::Tier(tier) => self::tier(out, tier),
+        Value::ProfileRules(rules) => profile_rules(out, rules),
+        Value::Profile(profile) => resource::profile(out, key, profile),
+        Value::NetworkSet(set) => network_set(out, set),
+        Value::IpPool(pool) => ip_pool(out, pool),
+        Value::ScopedConfig(config) => resource::scoped_config(out, key, config),
+        Value::Node(node) => resource::node(out, key, node),
+        Value::Wireguard(wireguard) => self::wireguard(out, wireguard),
+        Value::Service(service) => resource::service(out, key, service),
+        Value::EndpointSlice(slice) => resource::endpoint_slice(out, key, slice),
+        Value::BgpConfiguration(configuration) => resource::bgp_configuration(out, key, configuration),
+        // Not JSON; see `encode`.
+        Value::Config(_) | Value::Ready(_) => {}
+    }
+}
+
+fn workload_endpoint(out: &mut Object<'_>, endpoint: &WorkloadEndpoint) {
+    out.text(
+        "state",
+        match endpoint.state {
+            AdminState::Active => "active",
+            AdminState::Inactive => "inactive",
+        },
+    );
+    out.text("name", endpoint.iface.as_ref().map_or("", |iface| iface.as_str()));
+    out.text("active_instance_id", "");
+    match endpoint.mac {
+        Some(mac) => out.shown_if("mac", Some(mac)),
+        None => out.bare("mac", "null"),
+    }
+    out.list("profile_ids", &*endpoint.profiles, |out, name| text(out, name.as_str()));
+    out.list("ipv4_nets", &endpoint.ipv4_nets, shown);
+    out.list("ipv6_nets", &endpoint.ipv6_nets, shown);
+    out.texts("labels", endpoint.labels.iter());
+    out.list_if("ports", &endpoint.ports, port);
+    let Some(extras) = &endpoint.extras else { return };
+    out.list_if("ipv4_nat", &extras.ipv4_nat, nat);
+    out.list_if("ipv6_nat", &extras.ipv6_nat, nat);
+    out.list_if("allow_spoofed_source_ips", &extras.allowed_source_prefixes, shown);
+    annotations(out, &extras.annotations);
+    if let Some(controls) = &extras.qos {
+        qos(out, controls);
+    }
+}
+
+fn host_endpoint(out: &mut Object<'_>, endpoint: &HostEndpoint) {
+    out.text_if("name", endpoint.iface.as_ref().map_or("", |iface| iface.as_str()));
+    out.list_if("expected_ipv4_addrs", &endpoint.expected_ipv4, shown);
+    out.list_if("expected_ipv6_addrs", &endpoint.expected_ipv6, shown);
+    out.texts("labels", endpoint.labels.iter());
+    profiles(out, &endpoint.profiles);
+    out.list_if("ports", &endpoint.ports, port);
+    if endpoint.dscp.is_some() {
+        qos(out, &QosControls { dscp: endpoint.dscp, ..QosControls::default() });
+    }
+}
+
+fn network_set(out: &mut Object<'_>, set: &NetworkSet) {
+    out.list_if("nets", &set.nets, shown);
+    out.texts("labels", set.labels.iter());
+    profiles(out, &set.profiles);
+}
+
+fn policy(out: &mut Object<'_>, policy: &Policy) {
+    out.text_if("namespace", policy.namespace.as_deref().unwrap_or_default());
+    out.text("tier", policy.tier.as_str());
+    if let Some(order) = policy.order {
+        out.field("order", |out| number(out, order.get()));
+    }
+    out.list_if("inbound_rules", &policy.inbound, rule::write);
+    out.list_if("outbound_rules", &policy.outbound, rule::write);
+    out.text("selector", policy.selector.as_str());
+    out.flag_if("untracked", policy.untracked);
+    out.flag_if("pre_dnat", policy.pre_dnat);
+    out.flag_if("apply_on_forward", policy.apply_on_forward);
+    let types = [(policy.types.ingress, "ingress"), (policy.types.egress, "egress")];
+    out.list("types", types.into_iter().filter(|(governed, _)| *governed), |out, (_, name)| text(out, name));
+    if policy.needed_on_every_node {
+        out.list("performance_hints", ["AssumeNeededOnEveryNode"], text);
+    }
+    if let Some(action) = policy.staged_action {
+        out.text(
+            "staged_action",
+            match action {
+                StagedAction::Set => "Set",
+                StagedAction::Learn => "Learn",
+                StagedAction::Ignore => "Ignore",
+            },
+        );
+    }
+}
+
+fn tier(out: &mut Object<'_>, tier: &Tier) {
+    if let Some(order) = tier.order {
+        out.field("order", |out| number(out, order.get()));
+    }
+    out.text_if("defaultAction", tier.default_action.map_or("", |action| action.as_str()));
+}
+
+fn profile_rules(out: &mut Object<'_>, rules: &ProfileRules) {
+    out.list_if("inbound_rules", &rules.inbound, rule::write);
+    out.list_if("outbound_rules", &rules.outbound, rule::write);
+}
+
+fn ip_pool(out: &mut Object<'_>, pool: &IpPool) {
+    out.shown_if("cidr", Some(pool.cidr));
+    out.text("ipip", if pool.ipip_mode == EncapMode::Never { "" } else { "tunl0" });
+    out.text("ipip_mode", pool.ipip_mode.as_str());
+    out.text("vxlan_mode", pool.vxlan_mode.as_str());
+    out.bare("masquerade", pool.masquerade);
+    out.bare("ipam", true);
+    out.bare("disabled", false);
+    out.bare("disableBGPExport", false);
+    out.text("assignment_mode", "Automatic");
+    out.list_if("allowed_uses", &pool.allowed_uses, |out, allowed| text(out, allowed));
+}
+
+fn wireguard(out: &mut Object<'_>, wireguard: &Wireguard) {
+    out.shown_if("interfaceIPv4Addr", wireguard.ipv4_address);
+    out.text_if("publicKey", &wireguard.public_key);
+    out.shown_if("interfaceIPv6Addr", wireguard.ipv6_address);
+    out.text_if("publicKeyV6", &wireguard.public_key_v6);
+}
+
+fn profiles(out: &mut Object<'_>, names: &[ProfileName]) {
+    out.list_if("profile_ids", names, |out, name| text(out, name.as_str()));
+}
+
+fn port(out: &mut String, port: &EndpointPort) {
+    object(out, |object| {
+        object.text("name", &port.name);
+        object.field("protocol", |out| protocol(out, port.protocol));
+        object.bare("port", port.port);
+    });
+}
+
+fn protocol(out: &mut String, protocol: Protocol) {
+    match protocol {
+        Protocol::Named(name) => text(out, name.as_str()),
+        Protocol::Number(given) => number(out, given.into()),
+    }
+}
+
+fn nat(out: &mut String, nat: &NatMapping) {
+    object(out, |object| {
+        object.shown_if("int_ip", Some(nat.internal));
+        object.shown_if("ext_ip", Some(nat.external));
+    });
+}
+
+fn annotations(out: &mut Object<'_>, pairs: &[(Arc<str>, Arc<str>)]) {
+    if !pairs.is_empty() {
+        out.texts("annotations", pairs.iter().map(|(name, value)| (&**name, &**value)));
+    }
+}
+
+fn qos(out: &mut Object<'_>, qos: &QosControls) {
+    out.object("qosControls", |out| {
+        out.count_if("ingressBandwidth", qos.ingress_bandwidth);
+        out.count_if("egressBandwidth", qos.egress_bandwidth);
+        out.count_if("ingressBurst", qos.ingress_burst);
+        out.count_if("egressBurst", qos.egress_burst);
+        out.count_if("ingressPacketRate", qos.ingress_packet_rate);
+        out.count_if("egressPacketRate", qos.egress_packet_rate);
+        out.count_if("ingressMaxConnections", qos.ingress_max_connections);
+        out.count_if("egressMaxConnections", qos.egress_max_connections);
+        out.count_if("ingressPeakrate", qos.ingress_peakrate);
+        out.count_if("egressPeakrate", qos.egress_peakrate);
+        out.count_if("ingressMinburst", qos.ingress_minburst);
+        out.count_if("egressMinburst", qos.egress_minburst);
+        out.count_if("ingressPacketBurst", qos.ingress_packet_burst);
+        out.count_if("egressPacketBurst", qos.egress_packet_burst);
+        out.bare_if("dscp", qos.dscp);
+    });
+}

@@ -1,0 +1,178 @@
+//! Resources of `projectcalico.org/v3` and Kubernetes, as far as the model keeps them.
+
+use std::sync::Arc;
+
+use tortie_model::{
+    BgpConfiguration, EndpointSlice, EndpointSlicePort, Key, NamedProtocol, Node, NodeAddress, NodeAddressKind,
+    NodeBgp, Profile, ScopedConfig, Service, ServicePort,
+};
+use tortie_selector::Selector;
+
+use super::json::{Object, object, shown, text};
+use crate::v3;
+
+/// The fields that every resource has. The names are those of the key.
+fn resource(out: &mut Object<'_>, version: &str, kind: &str, key: &Key, more: impl FnOnce(&mut Object<'_>)) {
+    out.text("kind", kind);
+    out.text("apiVersion", version);
+    out.object("metadata", |out| {
+        let (namespace, name) = match key {
+            Key::Profile(name) => ("", name.as_str()),
+            Key::Node(name) => ("", name.as_str()),
+            Key::ScopedConfig(name) | Key::BgpConfiguration(name) => ("", name.as_str()),
+            Key::Service(name) | Key::EndpointSlice(name) => (&*name.namespace, &*name.name),
+            _ => ("", ""),
+        };
+        out.text_if("name", name);
+        out.text_if("namespace", namespace);
+        more(out);
+    });
+}
+
+const CALICO: &str = "projectcalico.org/v3";
+
+pub(super) fn profile(out: &mut Object<'_>, key: &Key, profile: &Profile) {
+    resource(out, CALICO, "Profile", key, |_| {});
+    out.object("spec", |out| {
+        if !profile.labels.is_empty() {
+            out.texts("labelsToApply", profile.labels.iter());
+        }
+    });
+}
+
+pub(super) fn scoped_config(out: &mut Object<'_>, key: &Key, config: &ScopedConfig) {
+    resource(out, CALICO, "FelixConfiguration", key, |out| {
+        out.text("creationTimestamp", &v3::time_text(config.created));
+        if !config.parameters.is_empty() {
+            out.object("annotations", |out| {
+                for (name, value) in &config.parameters {
+                    out.text(&format!("{}{name}", v3::OVERRIDE), value);
+                }
+            });
+        }
+    });
+    out.object("spec", |out| {
+        if config.selector != Selector::none() {
+            out.text("nodeSelector", config.selector.canonical());
+        }
+    });
+}
+
+pub(super) fn node(out: &mut Object<'_>, key: &Key, node: &Node) {
+    resource(out, CALICO, "Node", key, |out| {
+        if !node.labels.is_empty() {
+            out.texts("labels", node.labels.iter());
+        }
+    });
+    out.object("spec", |out| {
+        if let Some(section) = &node.bgp {
+            out.object("bgp", |out| bgp(out, section));
+        }
+        out.list_if("addresses", &node.addresses, address);
+    });
+}
+
+fn bgp(out: &mut Object<'_>, bgp: &NodeBgp) {
+    match &bgp.as_number {
+        Some(number) if number.parse::<u32>().is_ok() => out.bare("asNumber", number),
+        Some(number) => out.text("asNumber", number),
+        None => {}
+    }
+    out.text_if("ipv4Address", &bgp.ipv4_address);
+    out.text_if("ipv6Address", &bgp.ipv6_address);
+    if bgp.has_other_fields {
+        // All that counts is that there is something; of the fields that may be meant, no reader of this form uses this.
+        out.text("routeReflectorClusterID", "0.0.0.0");
+    }
+}
+
+fn address(out: &mut String, address: &NodeAddress) {
+    object(out, |object| {
+        object.text("address", &address.address);
+        object.text(
+            "type",
+            match address.kind {
+                NodeAddressKind::CalicoNodeIp => "CalicoNodeIP",
+                NodeAddressKind::InternalIp => "InternalIP",
+                NodeAddressKind::ExternalIp => "ExternalIP",
+            },
+        );
+    });
+}
+
+pub(super) fn bgp_configuration(out: &mut Object<'_>, key: &Key, configuration: &BgpConfiguration) {
+    resource(out, CALICO, "BGPConfiguration", key, |_| {});
+    out.object("spec", |out| {
+        for (name, blocks) in [
+            ("serviceClusterIPs", &configuration.service_cluster_cidrs),
+            ("serviceExternalIPs", &configuration.service_external_cidrs),
+            ("serviceLoadBalancerIPs", &configuration.service_load_balancer_cidrs),
+        ] {
+            out.list_if(name, blocks, |out, block| object(out, |object| object.text("cidr", block)));
+        }
+        out.text_if("localWorkloadPeeringIPV4", &configuration.local_workload_peering_ip_v4);
+        out.text_if("localWorkloadPeeringIPV6", &configuration.local_workload_peering_ip_v6);
+    });
+}
+
+pub(super) fn service(out: &mut Object<'_>, key: &Key, service: &Service) {
+    resource(out, "v1", "Service", key, |_| {});
+    out.object("spec", |out| {
+        out.list_if("ports", &service.ports, service_port);
+        texts(out, "clusterIPs", &service.cluster_ips);
+        out.text_if("type", &service.service_type);
+        texts(out, "externalIPs", &service.external_ips);
+        out.text_if("loadBalancerIP", &service.load_balancer_ip);
+    });
+    out.object("status", |out| {
+        out.object("loadBalancer", |out| {
+            out.list_if("ingress", &service.load_balancer_ingress_ips, |out, ip| {
+                object(out, |object| object.text("ip", ip));
+            });
+        });
+    });
+}
+
+fn texts(out: &mut Object<'_>, name: &str, items: &[Arc<str>]) {
+    out.list_if(name, items, |out, item| text(out, item));
+}
+
+fn service_port(out: &mut String, port: &ServicePort) {
+    object(out, |object| {
+        object.text("protocol", &port.protocol);
+        object.bare("port", port.port);
+        object.bare("targetPort", 0);
+        object.count_if("nodePort", port.node_port.into());
+    });
+}
+
+pub(super) fn endpoint_slice(out: &mut Object<'_>, key: &Key, slice: &EndpointSlice) {
+    resource(out, "discovery.k8s.io/v1", "EndpointSlice", key, |out| {
+        if let Some(service) = &slice.service {
+            out.texts("labels", [("kubernetes.io/service-name", &*service.name)]);
+        }
+    });
+    let v6 = slice.addresses.iter().any(std::net::IpAddr::is_ipv6);
+    out.text("addressType", if v6 { "IPv6" } else { "IPv4" });
+    out.list("endpoints", &slice.addresses, |out, address| {
+        object(out, |object| {
+            object.list("addresses", [address], shown);
+            object.object("conditions", |_| {});
+        });
+    });
+    out.list("ports", &slice.ports, slice_port);
+}
+
+fn slice_port(out: &mut String, port: &EndpointSlicePort) {
+    object(out, |object| {
+        object.text(
+            "protocol",
+            match port.protocol {
+                NamedProtocol::Udp => "UDP",
+                NamedProtocol::Sctp => "SCTP",
+                _ => "TCP",
+            },
+        );
+        object.bare_if("port", port.port);
+    });
+}

@@ -1,0 +1,502 @@
+//! What is encoded decodes to the same value, and says the same as what the original wrote.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use serde::Deserialize;
+use serde_json::Value as Json;
+use tortie_model::{
+    AdminState, BgpConfiguration, Cidr, ConfigName, EncapMode, EndpointPort, EndpointSlice, EndpointSlicePort,
+    EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HttpMatch, HttpPath, IpPool, Key, LabelInterner,
+    Labels, Mac, NamedProtocol, NamespacedName, NatMapping, NetworkSet, Node, NodeAddress, NodeAddressKind, NodeBgp,
+    Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules,
+    Protocol, QosControls, Rule, RuleAction, ScopedConfig, SelectorText, Service, ServiceAccountMatch, ServicePort,
+    StagedAction, Tier, TierDefaultAction, Update, Value, Wireguard, WorkloadEndpoint, WorkloadEndpointKey,
+    WorkloadExtras,
+};
+use tortie_resources::path;
+use tortie_resources::v1::{self, Decoded};
+use tortie_selector::Selector;
+
+fn shared() -> impl Strategy<Value = Arc<str>> {
+    any::<String>().prop_map(Arc::from)
+}
+
+fn name() -> impl Strategy<Value = Arc<str>> {
+    "[a-z%/é\"\\\\\n.-]{1,8}".prop_map(Arc::from)
+}
+
+fn word() -> impl Strategy<Value = Arc<str>> {
+    "[a-z][a-z0-9.-]{0,6}[a-z]".prop_map(Arc::from)
+}
+
+fn boxed<T: std::fmt::Debug>(items: impl Strategy<Value = T>) -> impl Strategy<Value = Box<[T]>> {
+    vec(items, 0..4).prop_map(Into::into)
+}
+
+fn shared_list<T: std::fmt::Debug>(items: impl Strategy<Value = T>) -> impl Strategy<Value = Arc<[T]>> {
+    vec(items, 0..3).prop_map(Into::into)
+}
+
+fn pairs() -> impl Strategy<Value = Box<[(Arc<str>, Arc<str>)]>> {
+    btree_map(shared(), shared(), 0..3).prop_map(|pairs| pairs.into_iter().collect())
+}
+
+fn labels(names: impl Strategy<Value = Arc<str>>) -> impl Strategy<Value = Labels> {
+    btree_map(names, word(), 0..4).prop_map(|pairs| Labels::from_pairs(pairs).expect("short"))
+}
+
+fn v4() -> impl Strategy<Value = IpAddr> {
+    any::<[u8; 4]>().prop_map(IpAddr::from)
+}
+
+fn v6() -> impl Strategy<Value = IpAddr> {
+    any::<[u8; 16]>().prop_map(IpAddr::from)
+}
+
+fn net4() -> impl Strategy<Value = Cidr> {
+    (v4(), 0..=32u8).prop_map(|(address, length)| Cidr::new(address, length).expect("fits"))
+}
+
+fn net6() -> impl Strategy<Value = Cidr> {
+    (v6(), 0..=128u8).prop_map(|(address, length)| Cidr::new(address, length).expect("fits"))
+}
+
+fn net() -> impl Strategy<Value = Cidr> {
+    prop_oneof![net4(), net6()]
+}
+
+fn protocol() -> impl Strategy<Value = Protocol> {
+    const NAMED: [NamedProtocol; 6] = [
+        NamedProtocol::Tcp,
+        NamedProtocol::Udp,
+        NamedProtocol::Icmp,
+        NamedProtocol::Icmpv6,
+        NamedProtocol::Sctp,
+        NamedProtocol::UdpLite,
+    ];
+    prop_oneof![(0..NAMED.len()).prop_map(|at| Protocol::Named(NAMED[at])), (1..=255u8).prop_map(Protocol::Number)]
+}
+
+fn port_spec() -> impl Strategy<Value = PortSpec> {
+    prop_oneof![
+        (1..=65535u16, 1..=65535u16).prop_map(|(a, b)| PortSpec::Range { first: a.min(b), last: a.max(b) }),
+        (1..=65535u16).prop_map(PortSpec::single),
+        word().prop_map(PortSpec::Named),
+    ]
+}
+
+fn order() -> impl Strategy<Value = Option<Order>> {
+    option::of(prop_oneof![any::<f64>(), Just(1000.0), Just(0.1)])
+        .prop_map(|order| order.filter(|order| order.is_finite()).and_then(Order::new))
+}
+
+fn original() -> impl Strategy<Value = Option<Box<OriginalMatch>>> {
+    (shared(), shared(), shared(), boxed(shared()), shared()).prop_map(
+        |(selector, namespace_selector, not_selector, names, accounts)| {
+            let original = OriginalMatch {
+                selector,
+                namespace_selector,
+                not_selector,
+                service_accounts: ServiceAccountMatch { names, selector: accounts },
+            };
+            (original != OriginalMatch::default()).then(|| Box::new(original))
+        },
+    )
+}
+
+fn selector_text() -> impl Strategy<Value = Option<SelectorText>> {
+    option::of(name().prop_map(SelectorText::new))
+}
+
+fn side() -> impl Strategy<Value = EntityMatch> {
+    (
+        (boxed(net()), boxed(net())),
+        (selector_text(), selector_text()),
+        (boxed(port_spec()), boxed(port_spec())),
+        option::of((shared(), name()).prop_map(|(namespace, name)| NamespacedName { namespace, name })),
+        original(),
+    )
+        .prop_map(|((nets, not_nets), (selector, not_selector), (ports, not_ports), service, original)| {
+            EntityMatch { nets, not_nets, selector, not_selector, ports, not_ports, service, original }
+        })
+}
+
+fn http() -> impl Strategy<Value = HttpMatch> {
+    let path = prop_oneof![name().prop_map(HttpPath::Exact), shared().prop_map(HttpPath::Prefix)];
+    (boxed(shared()), boxed(path)).prop_map(|(methods, paths)| HttpMatch { methods, paths })
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let action = prop_oneof![
+        Just(RuleAction::Unspecified),
+        Just(RuleAction::Allow),
+        Just(RuleAction::Deny),
+        Just(RuleAction::Log),
+        Just(RuleAction::NextTier),
+    ];
+    (
+        (action, option::of(prop_oneof![Just(Family::V4), Just(Family::V6)])),
+        (option::of(protocol()), option::of(protocol())),
+        (option::of(0..=254u8), option::of(any::<u8>()), option::of(0..=254u8), option::of(any::<u8>())),
+        (side(), side()),
+        (option::of(http()), pairs()),
+    )
+        .prop_map(
+            |((action, ip_version), (protocol, not_protocol), icmp, (source, destination), (http, annotations))| Rule {
+                action,
+                ip_version,
+                protocol,
+                not_protocol,
+                icmp_type: icmp.0,
+                icmp_code: icmp.1,
+                not_icmp_type: icmp.2,
+                not_icmp_code: icmp.3,
+                source,
+                destination,
+                http: http.map(Box::new),
+                annotations,
+            },
+        )
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let types = prop_oneof![
+        Just(PolicyTypes::BOTH),
+        Just(PolicyTypes { ingress: true, egress: false }),
+        Just(PolicyTypes { ingress: false, egress: true }),
+    ];
+    let staged = prop_oneof![Just(StagedAction::Set), Just(StagedAction::Learn), Just(StagedAction::Ignore)];
+    (
+        (option::of(name()), word(), order(), shared(), types),
+        (shared_list(rule()), shared_list(rule())),
+        any::<[bool; 4]>(),
+        option::of(staged),
+    )
+        .prop_map(|((namespace, tier, order, selector, types), (inbound, outbound), flags, staged_action)| {
+            Policy {
+                namespace,
+                tier: (&*tier).into(),
+                order,
+                selector: SelectorText::new(selector),
+                types,
+                inbound,
+                outbound,
+                untracked: flags[0],
+                pre_dnat: flags[1],
+                apply_on_forward: flags[2],
+                needed_on_every_node: flags[3],
+                staged_action,
+            }
+        })
+}
+
+fn endpoint_port() -> impl Strategy<Value = EndpointPort> {
+    (shared(), protocol(), any::<u16>()).prop_map(|(name, protocol, port)| EndpointPort { name, protocol, port })
+}
+
+fn profiles() -> impl Strategy<Value = Arc<[ProfileName]>> {
+    shared_list(name().prop_map(ProfileName::new))
+}
+
+fn qos() -> impl Strategy<Value = QosControls> {
+    (any::<[i64; 14]>(), option::of(0..=63u8)).prop_map(|(n, dscp)| QosControls {
+        ingress_bandwidth: n[0],
+        egress_bandwidth: n[1],
+        ingress_burst: n[2],
+        egress_burst: n[3],
+        ingress_packet_rate: n[4],
+        egress_packet_rate: n[5],
+        ingress_max_connections: n[6],
+        egress_max_connections: n[7],
+        ingress_peakrate: n[8],
+        egress_peakrate: n[9],
+        ingress_minburst: n[10],
+        egress_minburst: n[11],
+        ingress_packet_burst: n[12],
+        egress_packet_burst: n[13],
+        dscp,
+    })
+}
+
+fn workload_endpoint() -> impl Strategy<Value = WorkloadEndpoint> {
+    let nat =
+        prop_oneof![(v4(), v4()), (v6(), v6())].prop_map(|(internal, external)| NatMapping { internal, external });
+    let extras = (boxed(nat.clone()), boxed(nat), boxed(net()), pairs(), option::of(qos())).prop_map(
+        |(ipv4_nat, ipv6_nat, allowed_source_prefixes, annotations, qos)| {
+            let extras = WorkloadExtras { ipv4_nat, ipv6_nat, allowed_source_prefixes, annotations, qos };
+            (extras != WorkloadExtras::default()).then(|| Box::new(extras))
+        },
+    );
+    (
+        (any::<bool>(), option::of(name()), option::of(any::<[u8; 6]>().prop_map(Mac))),
+        (vec(net4(), 0..3), vec(net6(), 0..3)),
+        (profiles(), labels(shared()), boxed(endpoint_port())),
+        prop_oneof![Just(None), extras],
+    )
+        .prop_map(|((active, iface, mac), (ipv4_nets, ipv6_nets), (profiles, labels, ports), extras)| {
+            WorkloadEndpoint {
+                state: if active { AdminState::Active } else { AdminState::Inactive },
+                iface: iface.map(|name| (&*name).into()),
+                mac,
+                profiles,
+                ipv4_nets: ipv4_nets.into(),
+                ipv6_nets: ipv6_nets.into(),
+                labels,
+                ports,
+                extras,
+            }
+        })
+}
+
+fn host_endpoint() -> impl Strategy<Value = HostEndpoint> {
+    (
+        option::of(name()),
+        (boxed(v4()), boxed(v6())),
+        (labels(shared()), profiles(), boxed(endpoint_port())),
+        option::of(0..=63u8),
+    )
+        .prop_map(|(iface, (expected_ipv4, expected_ipv6), (labels, profiles, ports), dscp)| HostEndpoint {
+            iface: iface.map(|name| (&*name).into()),
+            expected_ipv4,
+            expected_ipv6,
+            labels,
+            profiles,
+            ports,
+            dscp,
+        })
+}
+
+fn node() -> impl Strategy<Value = Node> {
+    let kind = prop_oneof![
+        Just(NodeAddressKind::CalicoNodeIp),
+        Just(NodeAddressKind::InternalIp),
+        Just(NodeAddressKind::ExternalIp),
+    ];
+    let address = (shared(), kind).prop_map(|(address, kind)| NodeAddress { address, kind });
+    let number = option::of(any::<u32>().prop_map(|number| Arc::from(number.to_string())));
+    let bgp = (shared(), shared(), number, any::<bool>()).prop_map(
+        |(ipv4_address, ipv6_address, as_number, has_other_fields)| NodeBgp {
+            ipv4_address,
+            ipv6_address,
+            as_number,
+            has_other_fields,
+        },
+    );
+    (option::of(bgp), boxed(address), labels(shared())).prop_map(|(bgp, addresses, labels)| Node {
+        bgp,
+        addresses,
+        labels,
+    })
+}
+
+fn service() -> impl Strategy<Value = Service> {
+    let port = ("TCP|UDP|SCTP|x", 0..=65535i32, 0..=65535i32).prop_map(|(protocol, port, node_port)| ServicePort {
+        protocol: protocol.into(),
+        port,
+        node_port,
+    });
+    (shared(), boxed(shared()), shared(), boxed(shared()), boxed(name()), boxed(port)).prop_map(
+        |(service_type, cluster_ips, load_balancer_ip, external_ips, load_balancer_ingress_ips, ports)| Service {
+            service_type,
+            cluster_ips,
+            load_balancer_ip,
+            external_ips,
+            load_balancer_ingress_ips,
+            ports,
+        },
+    )
+}
+
+fn endpoint_slice() -> impl Strategy<Value = EndpointSlice> {
+    let protocol = prop_oneof![Just(NamedProtocol::Tcp), Just(NamedProtocol::Udp), Just(NamedProtocol::Sctp)];
+    let port = (protocol, option::of(any::<u16>())).prop_map(|(protocol, port)| EndpointSlicePort { protocol, port });
+    (option::of(name()), boxed(prop_oneof![v4(), v6()]), boxed(port)).prop_map(|(service, addresses, ports)| {
+        let service = service.map(|name| NamespacedName::new("ns", name));
+        EndpointSlice { service, addresses, ports }
+    })
+}
+
+fn scoped_config() -> impl Strategy<Value = ScopedConfig> {
+    let selector = prop_oneof![Just("all()"), Just("!all()"), Just("has(a) && b in {'x', 'y'}"), Just("")]
+        .prop_map(|text| Selector::parse(text).expect("a selector"));
+    // From the year 0 to the year 9999.
+    (selector, -62_167_219_200..253_402_300_800i64, btree_map(name(), shared(), 0..4)).prop_map(
+        |(selector, created, parameters)| ScopedConfig {
+            selector,
+            created,
+            parameters: parameters.into_iter().map(|(name, value)| (ConfigName::new(name), value)).collect(),
+        },
+    )
+}
+
+fn bgp_configuration() -> impl Strategy<Value = BgpConfiguration> {
+    (boxed(name()), boxed(name()), boxed(name()), shared(), shared()).prop_map(
+        |(cluster, external, balancer, v4, v6)| BgpConfiguration {
+            service_cluster_cidrs: cluster,
+            service_external_cidrs: external,
+            service_load_balancer_cidrs: balancer,
+            local_workload_peering_ip_v4: v4,
+            local_workload_peering_ip_v6: v6,
+        },
+    )
+}
+
+fn ip_pool() -> impl Strategy<Value = IpPool> {
+    let mode = prop_oneof![Just(EncapMode::Never), Just(EncapMode::Always), Just(EncapMode::CrossSubnet)];
+    (net(), mode.clone(), mode, any::<bool>(), boxed(shared())).prop_map(
+        |(cidr, ipip_mode, vxlan_mode, masquerade, allowed_uses)| IpPool {
+            cidr,
+            ipip_mode,
+            vxlan_mode,
+            masquerade,
+            allowed_uses,
+        },
+    )
+}
+
+fn update() -> impl Strategy<Value = (Key, Value)> {
+    let tier = (order(), option::of(prop_oneof![Just(TierDefaultAction::Deny), Just(TierDefaultAction::Pass)]))
+        .prop_map(|(order, default_action)| Tier { order, default_action });
+    let wireguard = (option::of(v4()), shared(), option::of(v6()), shared()).prop_map(
+        |(ipv4_address, public_key, ipv6_address, public_key_v6)| Wireguard {
+            ipv4_address,
+            public_key,
+            ipv6_address,
+            public_key_v6,
+        },
+    );
+    prop_oneof![
+        (name(), workload_endpoint()).prop_map(|(name, value)| (
+            Key::WorkloadEndpoint(WorkloadEndpointKey::new("node", "k8s", &name, "eth0")),
+            Value::WorkloadEndpoint(value.into())
+        )),
+        (name(), host_endpoint()).prop_map(|(name, value)| (
+            Key::HostEndpoint(HostEndpointKey { host: "node".into(), name: (&*name).into() }),
+            Value::HostEndpoint(value.into())
+        )),
+        (name(), policy()).prop_map(|(name, value)| (
+            Key::Policy(PolicyId::new(PolicyKind::NetworkPolicy, "ns", name)),
+            Value::Policy(value.into())
+        )),
+        (name(), tier).prop_map(|(name, value)| (Key::Tier((&*name).into()), Value::Tier(value))),
+        (name(), shared_list(rule()), shared_list(rule())).prop_map(|(name, inbound, outbound)| (
+            Key::ProfileRules((&*name).into()),
+            Value::ProfileRules(ProfileRules { inbound, outbound }.into())
+        )),
+        (name(), labels(word()))
+            .prop_map(|(name, labels)| (Key::Profile((&*name).into()), Value::Profile(Profile { labels }))),
+        (name(), boxed(net()), labels(shared()), profiles()).prop_map(|(name, nets, labels, profiles)| (
+            Key::NetworkSet((&*name).into()),
+            Value::NetworkSet(NetworkSet { nets, labels, profiles }.into())
+        )),
+        ip_pool().prop_map(|pool| (Key::IpPool(pool.cidr.masked()), Value::IpPool(pool.into()))),
+        (word(), shared()).prop_map(|(name, value)| (Key::GlobalConfig((&*name).into()), Value::Config(value))),
+        (word(), shared()).prop_map(|(name, value)| (
+            Key::HostConfig(HostConfigKey { host: "node".into(), name: (&*name).into() }),
+            Value::Config(value)
+        )),
+        (name(), scoped_config())
+            .prop_map(|(name, value)| (Key::ScopedConfig((&*name).into()), Value::ScopedConfig(value.into()))),
+        any::<bool>().prop_map(|ready| (Key::Ready, Value::Ready(ready))),
+        (name(), node()).prop_map(|(name, value)| (Key::Node((&*name).into()), Value::Node(value.into()))),
+        (name(), wireguard).prop_map(|(name, value)| (Key::Wireguard((&*name).into()), Value::Wireguard(value.into()))),
+        (name(), service())
+            .prop_map(|(name, value)| (Key::Service(NamespacedName::new("ns", name)), Value::Service(value.into()))),
+        (name(), endpoint_slice()).prop_map(|(name, value)| (
+            Key::EndpointSlice(NamespacedName::new("ns", name)),
+            Value::EndpointSlice(value.into())
+        )),
+        (name(), bgp_configuration())
+            .prop_map(|(name, value)| (Key::BgpConfiguration((&*name).into()), Value::BgpConfiguration(value.into()))),
+    ]
+}
+
+fn round_trip(key: &Key, value: &Value) -> Update {
+    let path = path::to_path(key).expect("a path");
+    let text = String::from_utf8(v1::encode(key, value)).expect("text");
+    match v1::decode_text(&path, Some(&text), &mut LabelInterner::new()) {
+        Ok(Decoded::Update(update)) => update,
+        other => panic!("{text}\n{other:?}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn arbitrary_values_come_back((key, value) in update()) {
+        let back = round_trip(&key, &value);
+        prop_assert_eq!(back, Update::set(key, value));
+    }
+}
+
+#[derive(Deserialize)]
+struct Line {
+    key: String,
+    value: Json,
+}
+
+fn lines() -> Vec<Line> {
+    let mut text = String::new();
+    let packed: &[u8] = include_bytes!("../testdata/values.jsonl.gz");
+    flate2::read::GzDecoder::new(packed).read_to_string(&mut text).expect("gzip");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect()
+}
+
+/// What differs between what the original wrote and what is written here, as paths without names and indices.
+fn compare(path: &str, theirs: &Json, ours: &Json, differences: &mut BTreeSet<String>) {
+    match (theirs, ours) {
+        (Json::Object(theirs), Json::Object(ours)) => {
+            for (name, theirs) in theirs {
+                let path = format!("{path}.{name}");
+                match ours.get(name) {
+                    Some(ours) => compare(&path, theirs, ours, differences),
+                    None => drop(differences.insert(format!("not written: {path}"))),
+                }
+            }
+            for name in ours.keys().filter(|name| !theirs.contains_key(*name)) {
+                differences.insert(format!("added: {path}.{name}"));
+            }
+        }
+        (Json::Array(theirs), Json::Array(ours)) if theirs.len() == ours.len() => {
+            for (theirs, ours) in theirs.iter().zip(ours) {
+                compare(&format!("{path}[]"), theirs, ours, differences);
+            }
+        }
+        (Json::Number(theirs), Json::Number(ours)) if theirs.as_f64() == ours.as_f64() => {}
+        (theirs, ours) if theirs == ours => {}
+        (theirs, ours) => drop(differences.insert(format!("differs: {path}: {theirs} is written as {ours}"))),
+    }
+}
+
+#[test]
+fn what_the_original_wrote_is_written_again() {
+    let mut labels = LabelInterner::new();
+    let mut differences = BTreeSet::new();
+    for Line { key: path, value: theirs } in lines() {
+        let Ok(Decoded::Update(Update { key, value: Some(value) })) = v1::decode(&path, Some(&theirs), &mut labels)
+        else {
+            continue;
+        };
+        assert_eq!(round_trip(&key, &value), Update::set(key.clone(), value.clone()), "{path}");
+        let text = String::from_utf8(v1::encode(&key, &value)).expect("text");
+        let kind = match &key {
+            Key::GlobalConfig(_) | Key::HostConfig(_) | Key::Ready => {
+                let theirs = theirs.as_str().map_or_else(|| theirs.to_string(), str::to_owned);
+                assert_eq!(text, theirs, "{path}");
+                continue;
+            }
+            key => format!("{key:?}").split('(').next().unwrap_or_default().to_owned(),
+        };
+        let ours: Json = serde_json::from_str(&text).expect("JSON");
+        compare(&kind, &theirs, &ours, &mut differences);
+    }
+    let found: Vec<String> = differences.into_iter().collect();
+    insta::assert_snapshot!(found.join("\n"));
+}
