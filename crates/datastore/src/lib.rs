@@ -3,6 +3,7 @@
 //! * [`DirSource`]: a directory of manifests, watched. Its heart, [`DirState`], is pure: contents of files in, the
 //!   smallest set of updates and all current problems out.
 //! * [`recording`]: recorded streams of updates.
+//! * `kubernetes` (feature `kubernetes`): the API server of Kubernetes.
 //!
 //! ```
 //! use tortie_datastore::{DirState, FileContent};
@@ -18,10 +19,13 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "sources read files and wait on threads of their own")]
 
+mod backoff;
 mod buffer;
 mod built_in;
 mod dir_source;
 mod dir_state;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 mod memory_store;
 mod problem;
 pub mod recording;
@@ -30,6 +34,7 @@ mod source;
 mod stamp;
 mod store;
 
+pub use backoff::{Backoff, chance};
 pub use buffer::{DedupeBuffer, Next};
 pub use dir_source::DirSource;
 pub use dir_state::{DirState, FileContent};

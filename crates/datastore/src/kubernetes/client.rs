@@ -1,0 +1,199 @@
+//! Objects one by one.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, mpsc};
+
+use http::Method;
+use serde_json::Value;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::config::KubeConfig;
+use super::connection::{Call, Connection};
+use super::error::ApiError;
+use super::resource::{ApiResource, escaped};
+
+/// Talks to one API server. Clones share connections and the thread on which I/O is done.
+///
+/// Methods wait for the answer, at most about a minute; none retries, but for reading credentials again once when they
+/// are refused. An object's namespace is empty if it belongs to none.
+///
+/// ```no_run
+/// use serde_json::json;
+/// use tortie_datastore::kubernetes::{ApiResource, Client, KubeConfig};
+///
+/// let client = Client::new("".parse::<KubeConfig>()?)?;
+/// let lease = json!({
+///     "apiVersion": "coordination.k8s.io/v1",
+///     "kind": "Lease",
+///     "metadata": {"name": "tortie", "namespace": "kube-system"},
+/// });
+/// match client.create(ApiResource::LEASES, "kube-system", &lease) {
+///     Ok(created) => println!("{}", created["metadata"]["resourceVersion"]),
+///     Err(error) if error.is_already_exists() => println!("somebody else was first"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    connection: Arc<Connection>,
+    /// Present until dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // A plugin that hangs must not hang who lets go of the client.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("connection", &self.shared.connection).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Starts the thread for I/O. Nothing is read or connected to yet.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn new(config: KubeConfig) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("kubernetes").enable_all().build()?;
+        let connection = Arc::new(Connection::new(config));
+        Ok(Self { shared: Arc::new(Shared { connection, runtime: Some(runtime) }) })
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub fn get(&self, resource: ApiResource, namespace: &str, name: &str) -> Result<Value, ApiError> {
+        self.ask(Call::get(resource.path(namespace, name)))
+    }
+
+    /// Creates an object; gives back what the server has made of it.
+    ///
+    /// # Errors
+    /// [`ApiError::is_already_exists`] if the name is taken, and whatever else [`ApiError`] tells.
+    pub fn create(&self, resource: ApiResource, namespace: &str, object: &Value) -> Result<Value, ApiError> {
+        self.ask(Self::change(Method::POST, resource.path(namespace, ""), "application/json", object))
+    }
+
+    /// Replaces an object; gives back what the server has made of it. If `object` has a `resourceVersion`, only that
+    /// version is replaced.
+    ///
+    /// # Errors
+    /// [`ApiError::is_conflict`] if it has changed since, and whatever else [`ApiError`] tells.
+    pub fn replace(
+        &self,
+        resource: ApiResource,
+        namespace: &str,
+        name: &str,
+        object: &Value,
+    ) -> Result<Value, ApiError> {
+        self.ask(Self::change(Method::PUT, resource.path(namespace, name), "application/json", object))
+    }
+
+    /// Changes the fields that `patch` has, and removes those that are null there (RFC 7396); gives back what came of
+    /// it.
+    ///
+    /// # Errors
+    /// As [`Client::replace`].
+    pub fn patch(&self, resource: ApiResource, namespace: &str, name: &str, patch: &Value) -> Result<Value, ApiError> {
+        self.ask(Self::change(Method::PATCH, resource.path(namespace, name), "application/merge-patch+json", patch))
+    }
+
+    /// Deletes an object; only this version of it, if one is given.
+    ///
+    /// # Errors
+    /// [`ApiError::is_not_found`], [`ApiError::is_conflict`], and whatever else [`ApiError`] tells.
+    pub fn delete(
+        &self,
+        resource: ApiResource,
+        namespace: &str,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<(), ApiError> {
+        let options = version.map(|version| {
+            serde_json::json!({
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "preconditions": {"resourceVersion": version},
+            })
+        });
+        let body = options.unwrap_or_else(|| serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions"}));
+        self.ask(Self::change(Method::DELETE, resource.path(namespace, name), "application/json", &body)).map(drop)
+    }
+
+    /// All objects of a kind, in one answer of at most 8 MiB; with a label selector unless it is empty. For few and
+    /// small objects: [`super::Reflector`] is for the others.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub fn list(&self, resource: ApiResource, namespace: &str, labels: &str) -> Result<Vec<Value>, ApiError> {
+        let mut target = resource.path(namespace, "");
+        if !labels.is_empty() {
+            target.push_str("?labelSelector=");
+            target.push_str(&escaped(labels));
+        }
+        let Value::Object(mut list) = self.ask(Call::get(target))? else {
+            return Err(ApiError::Malformed("a list is no object".into()));
+        };
+        match list.remove("items") {
+            Some(Value::Array(items)) => Ok(items),
+            Some(Value::Null) | None => Ok(Vec::new()),
+            Some(_) => Err(ApiError::Malformed("the items of a list are no list".into())),
+        }
+    }
+
+    /// The names of the API groups that the server has.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub fn groups(&self) -> Result<Vec<String>, ApiError> {
+        let groups = self.ask(Call::get("/apis".into()))?;
+        let Some(groups) = groups["groups"].as_array() else {
+            return Err(ApiError::Malformed("there is no list of groups".into()));
+        };
+        Ok(groups.iter().filter_map(|group| group["name"].as_str().map(str::to_owned)).collect())
+    }
+
+    fn change(method: Method, target: String, content_type: &'static str, body: &Value) -> Call {
+        Call { method, target, content_type, body: body.to_string().into_bytes() }
+    }
+
+    /// Waits for the answer without being on a thread of the runtime, so that this also works where one may not block
+    /// on a runtime.
+    fn ask(&self, call: Call) -> Result<Value, ApiError> {
+        let (done, answer) = mpsc::sync_channel(1);
+        let connection = Arc::clone(&self.shared.connection);
+        let Some(handle) = self.handle() else { return Err(gone()) };
+        handle.spawn(async move {
+            // Nobody is left to hear of it if this fails.
+            let _ = done.send(connection.ask(&call).await);
+        });
+        let bytes = answer.recv().unwrap_or_else(|_| Err(gone()))?;
+        serde_json::from_slice(&bytes).map_err(|_| ApiError::Malformed("it is not JSON".into()))
+    }
+
+    pub(super) fn handle(&self) -> Option<&Handle> {
+        self.shared.runtime.as_ref().map(Runtime::handle)
+    }
+
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.shared.connection)
+    }
+}
+
+fn gone() -> ApiError {
+    ApiError::Unreachable("the client has ended".into())
+}

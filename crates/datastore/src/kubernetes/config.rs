@@ -1,0 +1,149 @@
+//! Where the API server is and who we are there.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::error::KubeConfigError;
+
+/// Where the API server is and who we are there. Only names: what they stand for is read when a connection is made, and
+/// again when the server refuses what was read.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct KubeConfig {
+    origin: Origin,
+    context: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+enum Origin {
+    /// Where other programs would look.
+    #[default]
+    Usual,
+    InCluster,
+    File(PathBuf),
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl KubeConfig {
+    /// Where other programs look: the files of `$KUBECONFIG` if it is set; else what a pod finds in its environment, if
+    /// this is one; else `~/.kube/config`.
+    #[must_use]
+    pub fn usual() -> Self {
+        Self::default()
+    }
+
+    /// What a pod finds: `$KUBERNETES_SERVICE_HOST`, `$KUBERNETES_SERVICE_PORT`, and the files of its service account.
+    #[must_use]
+    pub fn in_cluster() -> Self {
+        Self { origin: Origin::InCluster, context: None }
+    }
+
+    /// A kubeconfig.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self { origin: Origin::File(path.into()), context: None }
+    }
+
+    /// A context other than the current one. Without meaning in a pod.
+    #[must_use]
+    pub fn with_context(mut self, context: impl Into<String>) -> Self {
+        self.context = Some(context.into());
+        self
+    }
+
+    /// Reads files: may block.
+    pub(super) async fn load(&self) -> Result<kube::Config, KubeConfigError> {
+        let mut config = match &self.origin {
+            Origin::InCluster => in_cluster()?,
+            Origin::File(path) => self.load_files(std::slice::from_ref(path)).await?,
+            Origin::Usual => match env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
+                Some(files) => self.load_files(&env::split_paths(&files).collect::<Vec<_>>()).await?,
+                None if env::var_os("KUBERNETES_SERVICE_HOST").is_some() => in_cluster()?,
+                None => match env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.exists()) {
+                    Some(path) => self.load_files(&[path]).await?,
+                    None => return Err(KubeConfigError::None),
+                },
+            },
+        };
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        // Silence is noticed, and requests are repeated, where it is known what was asked.
+        config.read_timeout = None;
+        config.default_retry = false;
+        Ok(config)
+    }
+
+    async fn load_files(&self, files: &[PathBuf]) -> Result<kube::Config, KubeConfigError> {
+        let mut merged = Kubeconfig::default();
+        // As other programs do, missing files are passed over where there are several.
+        let there: Vec<&PathBuf> = files.iter().filter(|file| files.len() == 1 || file.exists()).collect();
+        let first = there.first().map_or_else(PathBuf::new, |file| PathBuf::clone(file));
+        for file in there {
+            let read = Kubeconfig::read_from(file).map_err(|error| refused(file, &error))?;
+            merged = merged.merge(read).map_err(|error| refused(file, &error))?;
+        }
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let has_proxy = uses_proxy(&merged, self.context.as_deref());
+        let mut config =
+            kube::Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| refused(&first, &error))?;
+        if !has_proxy {
+            // One from the environment, which is not meant for this.
+            config.proxy_url = None;
+        }
+        Ok(config)
+    }
+}
+
+impl FromStr for KubeConfig {
+    type Err = KubeConfigError;
+
+    /// What follows `kubernetes:`. Nothing: [`KubeConfig::usual`]; `in-cluster`; otherwise the path of a kubeconfig.
+    /// `?context=NAME` may follow.
+    ///
+    /// ```
+    /// use tortie_datastore::kubernetes::KubeConfig;
+    ///
+    /// let config = KubeConfig::file("/etc/kube/admin.conf").with_context("lab");
+    /// assert_eq!("/etc/kube/admin.conf?context=lab".parse(), Ok(config));
+    /// ```
+    fn from_str(text: &str) -> Result<Self, KubeConfigError> {
+        let (place, options) = text.split_once('?').map_or((text, None), |(place, options)| (place, Some(options)));
+        let config = match place {
+            "" => Self::usual(),
+            "in-cluster" => Self::in_cluster(),
+            path => Self::file(path),
+        };
+        match options {
+            None => Ok(config),
+            Some(option) => match option.strip_prefix("context=") {
+                Some(context) if !context.is_empty() => Ok(config.with_context(context)),
+                _ => Err(KubeConfigError::Option(option.into())),
+            },
+        }
+    }
+}
+
+fn in_cluster() -> Result<kube::Config, KubeConfigError> {
+    kube::Config::incluster().map_err(|error| KubeConfigError::InCluster(error.to_string()))
+}
+
+fn refused(file: &Path, error: &kube::config::KubeconfigError) -> KubeConfigError {
+    use kube::config::KubeconfigError as E;
+    let why = match error {
+        // The parser shows the text around the error, which may be a token.
+        E::Parse(_) => "is not a kubeconfig".to_owned(),
+        error => error.to_string(),
+    };
+    KubeConfigError::File { file: file.to_path_buf(), why }
+}
+
+fn uses_proxy(config: &Kubeconfig, context: Option<&str>) -> bool {
+    let Some(name) = context.or(config.current_context.as_deref()) else { return false };
+    let context = config.contexts.iter().find(|context| context.name == name).and_then(|named| named.context.as_ref());
+    let Some(cluster) = context.map(|context| &context.cluster) else { return false };
+    let cluster = config.clusters.iter().find(|named| named.name == *cluster).and_then(|named| named.cluster.as_ref());
+    cluster.is_some_and(|cluster| cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty()))
+}

@@ -1,0 +1,228 @@
+//! Requests, and the connection on which they are made.
+
+use std::error::Error as _;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
+use kube::client::{AuthError, Body};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::config::KubeConfig;
+use super::error::{ApiError, KubeConfigError};
+use super::json::MAX_OBJECT;
+
+/// How long an answer may take to begin, and to go on.
+pub(super) const ANSWER: Duration = Duration::from_secs(30);
+/// What the server says of a refusal is cut off here.
+const MAX_STATUS: usize = 64 << 10;
+/// How soon configuration is read again at the earliest after a failure that may have other causes.
+const RELOAD: Duration = Duration::from_secs(5);
+
+/// A request that can be repeated.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) method: Method,
+    /// Path and query.
+    pub(super) target: String,
+    pub(super) content_type: &'static str,
+    pub(super) body: Vec<u8>,
+}
+
+impl Call {
+    pub(super) fn get(target: String) -> Self {
+        Self { method: Method::GET, target, content_type: "application/json", body: Vec::new() }
+    }
+
+    fn request(&self) -> Result<Request<Body>, ApiError> {
+        let mut request = Request::builder()
+            .method(&self.method)
+            .uri(&self.target)
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, concat!("tortie/", env!("CARGO_PKG_VERSION")));
+        if !self.body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, self.content_type);
+        }
+        request.body(Body::from(self.body.clone())).map_err(|error| ApiError::Malformed(error.to_string()))
+    }
+}
+
+/// The API server as it is configured now.
+#[derive(Debug)]
+pub(super) struct Connection {
+    config: KubeConfig,
+    current: Mutex<Option<Current>>,
+}
+
+/// What was made of the configuration when it was read last.
+#[derive(Clone)]
+struct Current {
+    client: kube::Client,
+    read: Instant,
+}
+
+impl std::fmt::Debug for Current {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Current").field("read", &self.read).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub(super) fn new(config: KubeConfig) -> Self {
+        Self { config, current: Mutex::new(None) }
+    }
+
+    /// Makes a request. The answer is one of success; its body has not been read.
+    pub(super) async fn send(&self, call: &Call) -> Result<Response<Body>, ApiError> {
+        let mut again = true;
+        loop {
+            let current = self.current().await?;
+            let answer = match timeout(ANSWER, current.client.send(call.request()?)).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(error)) => {
+                    // Certificates may have been replaced, and addresses.
+                    self.outdated(&current, RELOAD).await;
+                    return Err(unreachable(&error));
+                }
+                Err(_) => return Err(ApiError::Silent(ANSWER)),
+            };
+            if answer.status().is_success() {
+                return Ok(answer);
+            }
+            let error = refusal(answer).await;
+            if error.code() != Some(StatusCode::UNAUTHORIZED.as_u16()) || !std::mem::take(&mut again) {
+                return Err(error);
+            }
+            // The token may have been replaced.
+            self.outdated(&current, Duration::ZERO).await;
+        }
+    }
+
+    /// Makes a request and reads the whole answer.
+    pub(super) async fn ask(&self, call: &Call) -> Result<Vec<u8>, ApiError> {
+        let mut body = self.send(call).await?.into_body();
+        let mut bytes = Vec::new();
+        while let Some(more) = next(&mut body, ANSWER).await? {
+            if bytes.len() + more.len() > MAX_OBJECT {
+                return Err(ApiError::TooLarge(MAX_OBJECT));
+            }
+            bytes.extend_from_slice(&more);
+        }
+        Ok(bytes)
+    }
+
+    async fn current(&self) -> Result<Current, ApiError> {
+        let mut current = self.current.lock().await;
+        if let Some(current) = current.as_ref().filter(|current| !has_expired(&current.client)) {
+            return Ok(current.clone());
+        }
+        let config = self.config.clone();
+        let handle = Handle::current();
+        // Files are read, and a credential plugin may run.
+        let made = tokio::task::spawn_blocking(move || {
+            let config = handle.block_on(config.load())?;
+            kube::Client::try_from(config).map_err(|error| KubeConfigError::Credentials(describe(&error)))
+        });
+        let client = match made.await {
+            Ok(client) => client?,
+            Err(_) => return Err(ApiError::Unreachable("the client is shutting down".into())),
+        };
+        Ok(current.insert(Current { client, read: Instant::now() }).clone())
+    }
+
+    /// What is configured is to be read again, if it is as old as this.
+    async fn outdated(&self, seen: &Current, age: Duration) {
+        let mut current = self.current.lock().await;
+        if current.as_ref().is_some_and(|current| current.read == seen.read && current.read.elapsed() >= age) {
+            *current = None;
+        }
+    }
+}
+
+/// Whether credentials that a plugin gave are no longer valid.
+fn has_expired(client: &kube::Client) -> bool {
+    let Some(until) = client.valid_until() else { return false };
+    std::time::SystemTime::from(*until) <= std::time::SystemTime::now()
+}
+
+/// The next bytes of an answer; `None` at its end.
+pub(super) async fn next(body: &mut Body, silence: Duration) -> Result<Option<Bytes>, ApiError> {
+    loop {
+        match timeout(silence, body.frame()).await {
+            Err(_) => return Err(ApiError::Silent(silence)),
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(error))) => return Err(unreachable(&error)),
+            Ok(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+}
+
+fn unreachable(error: &kube::Error) -> ApiError {
+    match error {
+        kube::Error::Auth(_) => ApiError::Config(KubeConfigError::Credentials(describe(error))),
+        _ => ApiError::Unreachable(describe(error)),
+    }
+}
+
+/// The error and its causes, without what a credential plugin has printed.
+fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Auth(AuthError::AuthExecRun { cmd, out }) => {
+            return format!("credential plugin `{cmd}` failed: {}", out.status);
+        }
+        kube::Error::Auth(AuthError::AuthExecParse(_)) => {
+            return "a credential plugin printed something that is not understood".into();
+        }
+        _ => {}
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // Most repeat what their causes say.
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+async fn refusal(answer: Response<Body>) -> ApiError {
+    let code = answer.status().as_u16();
+    let header = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let mut body = answer.into_body();
+    let mut bytes = Vec::new();
+    while bytes.len() < MAX_STATUS {
+        match next(&mut body, ANSWER).await {
+            Ok(Some(more)) => bytes.extend_from_slice(&more),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    status(code, &bytes, header)
+}
+
+/// What a `Status` says, or whatever else was sent with an HTTP status.
+pub(super) fn status(code: u16, body: &[u8], retry_after: Option<u64>) -> ApiError {
+    let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |name: &str| status[name].as_str().map(|text| text.chars().take(1000).collect::<String>());
+    let code = match status["code"].as_u64().and_then(|code| u16::try_from(code).ok()) {
+        Some(stated) if code == 0 => stated,
+        _ => code,
+    };
+    let usual = StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
+    let seconds = retry_after.or_else(|| status["details"]["retryAfterSeconds"].as_u64());
+    ApiError::Status {
+        code,
+        reason: text("reason").unwrap_or_else(|| usual.unwrap_or("Unknown").replace(' ', "")),
+        message: text("message").unwrap_or_else(|| usual.unwrap_or("no reason was given").to_owned()),
+        retry_after: seconds.map(Duration::from_secs),
+    }
+}

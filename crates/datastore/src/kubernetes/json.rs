@@ -1,0 +1,276 @@
+//! JSON in pieces: objects are cut out of a stream without reading the stream, or the objects, as a whole.
+
+use std::borrow::Cow;
+
+use super::error::ApiError;
+
+/// The largest object that is accepted. The API server refuses requests of more than 3 MiB.
+pub(super) const MAX_OBJECT: usize = 8 << 20;
+/// How much a list may say besides its items.
+const MAX_HEAD: usize = 1 << 20;
+const MAX_DEPTH: usize = 512;
+
+/// How deep the reader is within brackets, and whether within a text.
+#[derive(Debug, Default)]
+struct Nesting {
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl Nesting {
+    fn step(&mut self, byte: u8) -> Result<(), ApiError> {
+        if self.in_text {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_text = false,
+                _ => {}
+            }
+            return Ok(());
+        }
+        match byte {
+            b'"' => self.in_text = true,
+            b'{' | b'[' if self.depth == MAX_DEPTH => return Err(malformed("it is nested too deeply")),
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => match self.depth.checked_sub(1) {
+                Some(depth) => self.depth = depth,
+                None => return Err(malformed("a bracket closes nothing")),
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn malformed(what: &str) -> ApiError {
+    ApiError::Malformed(what.to_owned())
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+fn utf8(bytes: Vec<u8>) -> Result<String, ApiError> {
+    String::from_utf8(bytes).map_err(|_| malformed("an object is not UTF-8"))
+}
+
+/// Collects one object after the other.
+#[derive(Debug, Default)]
+struct Collector {
+    nesting: Nesting,
+    object: Vec<u8>,
+}
+
+impl Collector {
+    fn is_empty(&self) -> bool {
+        self.object.is_empty()
+    }
+
+    /// Takes bytes of an object that has begun, or begins with them, from the front; gives it back when it is complete.
+    fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<String>, ApiError> {
+        let mut used = 0;
+        let mut complete = false;
+        for byte in *bytes {
+            self.nesting.step(*byte)?;
+            used += 1;
+            complete = self.nesting.depth == 0 && !self.nesting.in_text;
+            if complete {
+                break;
+            }
+        }
+        if self.object.len() + used > MAX_OBJECT {
+            return Err(ApiError::TooLarge(MAX_OBJECT));
+        }
+        let (taken, rest) = bytes.split_at(used);
+        self.object.extend_from_slice(taken);
+        *bytes = rest;
+        if complete { utf8(std::mem::take(&mut self.object)).map(Some) } else { Ok(None) }
+    }
+}
+
+/// Objects one after the other, with blanks between: what a watch sends.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    collector: Collector,
+}
+
+impl Objects {
+    /// Takes bytes from the front until an object is complete, or there are no more.
+    pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<String>, ApiError> {
+        if self.collector.is_empty() {
+            let blank = bytes.iter().take_while(|byte| is_blank(**byte)).count();
+            *bytes = &bytes[blank..];
+            match bytes.first() {
+                None => return Ok(None),
+                Some(b'{') => {}
+                Some(_) => return Err(malformed("something other than an object is where one should be")),
+            }
+        }
+        self.collector.take(bytes)
+    }
+}
+
+/// The items of a list; what else the list says is kept for the end.
+#[derive(Debug, Default)]
+pub(super) struct ListItems {
+    nesting: Nesting,
+    /// The list without its items.
+    head: Vec<u8>,
+    /// Where in `head` the text that is read, or was read last, begins.
+    text: usize,
+    place: Place,
+    item: Collector,
+}
+
+#[derive(Debug, Default, PartialEq)]
+enum Place {
+    #[default]
+    Head,
+    /// After the name `items`, before its value.
+    Announced,
+    Items,
+}
+
+impl ListItems {
+    /// Takes bytes from the front until an item is complete, or there are no more.
+    pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<String>, ApiError> {
+        while let Some(byte) = bytes.first().copied() {
+            if self.place == Place::Items {
+                if !self.item.is_empty() || byte == b'{' {
+                    match self.item.take(bytes)? {
+                        Some(item) => return Ok(Some(item)),
+                        None => continue,
+                    }
+                }
+                *bytes = &bytes[1..];
+                match byte {
+                    b']' => {
+                        self.nesting.step(byte)?;
+                        self.head.push(byte);
+                        self.place = Place::Head;
+                    }
+                    b',' => {}
+                    byte if is_blank(byte) => {}
+                    _ => return Err(malformed("an item of a list is not an object")),
+                }
+                continue;
+            }
+            *bytes = &bytes[1..];
+            self.outside(byte)?;
+        }
+        Ok(None)
+    }
+
+    fn outside(&mut self, byte: u8) -> Result<(), ApiError> {
+        if self.head.len() >= MAX_HEAD {
+            return Err(ApiError::TooLarge(MAX_HEAD));
+        }
+        let was_text = self.nesting.in_text;
+        self.nesting.step(byte)?;
+        self.head.push(byte);
+        if self.nesting.in_text {
+            if !was_text {
+                self.text = self.head.len();
+            }
+            return Ok(());
+        }
+        match byte {
+            b':' if self.nesting.depth == 1 => {
+                let name = self.head.get(self.text..).unwrap_or_default();
+                let name = name.iter().position(|byte| *byte == b'"').map(|end| &name[..end]);
+                self.place = if name == Some(b"items") { Place::Announced } else { Place::Head };
+            }
+            b'[' if self.place == Place::Announced => self.place = Place::Items,
+            byte if is_blank(byte) => {}
+            _ => self.place = Place::Head,
+        }
+        Ok(())
+    }
+
+    /// The `apiVersion` and the kind of the items, if the list has said so already.
+    pub(super) fn implied(&self) -> Option<(String, String)> {
+        let head = std::str::from_utf8(&self.head).ok()?;
+        let kind = text_field(head, "kind")?.strip_suffix("List")?.to_owned();
+        Some((text_field(head, "apiVersion")?.into_owned(), kind))
+    }
+
+    /// The list without its items, once there are no more bytes.
+    pub(super) fn finish(self) -> Result<ListHead, ApiError> {
+        if self.nesting.depth != 0 || self.head.is_empty() {
+            return Err(malformed("a list ends in the middle"));
+        }
+        let head = utf8(self.head)?;
+        // The grammar is checked here, where items are no part of it.
+        let head: serde_json::Value =
+            serde_json::from_str(&head).map_err(|_| malformed("what should be a list is not JSON"))?;
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        if !head["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) {
+            return Err(malformed("what should be a list is none"));
+        }
+        Ok(ListHead { version: text(&head["metadata"]["resourceVersion"]), more: text(&head["metadata"]["continue"]) })
+    }
+}
+
+/// What a list says besides its items.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ListHead {
+    /// The version that it shows.
+    pub(super) version: String,
+    /// By which to ask for the next page; empty if there is none.
+    pub(super) more: String,
+}
+
+/// The fields of an object, with their values as they are written; up to where it is not JSON.
+pub(super) fn fields(object: &str) -> Fields<'_> {
+    let text = object.trim_start();
+    Fields { rest: text.strip_prefix('{').unwrap_or_default() }
+}
+
+pub(super) struct Fields<'t> {
+    rest: &'t str,
+}
+
+impl<'t> Iterator for Fields<'t> {
+    type Item = (&'t str, &'t str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let text = self.rest.trim_start_matches([',', ' ', '\t', '\n', '\r']);
+        let name = value(text).filter(|name| name.starts_with('"'))?;
+        let text = text[name.len()..].trim_ascii_start().strip_prefix(':')?.trim_ascii_start();
+        let value = value(text)?;
+        self.rest = &text[value.len()..];
+        Some((name.trim_matches('"'), value))
+    }
+}
+
+/// The value with which the text begins.
+fn value(text: &str) -> Option<&str> {
+    let mut nesting = Nesting::default();
+    let opens = matches!(text.as_bytes().first(), Some(b'{' | b'[' | b'"'));
+    for (at, byte) in text.bytes().enumerate() {
+        if !opens && (is_blank(byte) || matches!(byte, b',' | b'}' | b']' | b':')) {
+            return (at > 0).then(|| &text[..at]);
+        }
+        nesting.step(byte).ok()?;
+        if opens && nesting.depth == 0 && !nesting.in_text {
+            return Some(&text[..=at]);
+        }
+    }
+    None
+}
+
+/// The value of a field as it is written.
+pub(super) fn field<'t>(object: &'t str, name: &str) -> Option<&'t str> {
+    fields(object).find(|(field, _)| *field == name).map(|(_, value)| value)
+}
+
+/// The text of a field.
+pub(super) fn text_field<'t>(object: &'t str, name: &str) -> Option<Cow<'t, str>> {
+    let value = field(object, name)?;
+    let inner = value.strip_prefix('"')?.strip_suffix('"')?;
+    if inner.contains('\\') { serde_json::from_str(value).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+//! The API server of Kubernetes: a client of our own that hides everybody else's, lists that stay up to date, and
+//! a source of updates.
+//!
+//! * [`KubeConfig`]: where the API server is and who we are there.
+//! * [`Client`]: objects one by one, as JSON.
+//! * [`Reflector`]: all objects of some kinds, and what changes.
+//!
+//! Nothing in a signature here is a type of the client that is used underneath. All methods are synchronous; I/O happens
+//! on a thread that a [`Client`] owns.
+
+mod client;
+mod config;
+mod connection;
+mod cycle;
+mod error;
+mod json;
+mod reflector;
+mod resource;
+
+pub use client::Client;
+pub use config::KubeConfig;
+pub use error::{ApiError, KubeConfigError};
+pub use reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing, Waker};
+pub use resource::ApiResource;

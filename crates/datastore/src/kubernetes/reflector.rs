@@ -1,0 +1,487 @@
+//! All objects of some kinds, and what changes.
+
+use std::collections::HashSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::client::Client;
+use super::connection::{ANSWER, Call, Connection, next, status};
+use super::cycle::{Cycle, Step, Verdict};
+use super::error::ApiError;
+use super::json::{ListHead, ListItems, Objects, field, text_field};
+use super::resource::{ApiResource, escaped};
+use crate::backoff::chance;
+
+/// How many KiB may wait for the consumer.
+const WAITING: u32 = 16 << 10;
+
+/// Which objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListWatch {
+    /// Their kind.
+    pub resource: ApiResource,
+    /// Their namespace; empty for all.
+    pub namespace: String,
+    /// A label selector as the API takes it, such as `app=web,tier!=db`; empty for all.
+    pub labels: String,
+    /// A field selector as the API takes it, such as `spec.nodeName=n1`; empty for all.
+    pub fields: String,
+}
+
+impl ListWatch {
+    /// All objects of a kind.
+    #[must_use]
+    pub fn all(resource: ApiResource) -> Self {
+        Self { resource, namespace: String::new(), labels: String::new(), fields: String::new() }
+    }
+
+    fn target(&self, query: &[(&str, &str)]) -> String {
+        let mut target = self.resource.path(&self.namespace, "");
+        let selectors = [("labelSelector", self.labels.as_str()), ("fieldSelector", self.fields.as_str())];
+        let mut separator = '?';
+        for (name, value) in query.iter().copied().chain(selectors).filter(|(_, value)| !value.is_empty()) {
+            target.push(separator);
+            target.push_str(name);
+            target.push('=');
+            target.push_str(&escaped(value));
+            separator = '&';
+        }
+        target
+    }
+}
+
+/// What is told of a kind. Until the first [`Event::End`] nothing is known; afterwards what was told holds until
+/// something else is told, however long the server is away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// All objects will be told, or told again. A list that fails in the middle begins anew with this.
+    Begin,
+    /// An object of a list, as JSON, with its `apiVersion` and `kind`.
+    Item(String),
+    /// The list is complete: what was told before and not since [`Event::Begin`] is gone.
+    End,
+    /// An object is new or different, as JSON.
+    Changed(String),
+    /// An object is gone.
+    Deleted(ObjectMeta),
+    /// The server has no such kind. Where objects of it had been told they are not gone by that, as servers that start
+    /// forget kinds for a while. The kind is looked for again every now and then, and [`Event::Begin`] says that it was
+    /// found.
+    NotInstalled,
+    /// The server cannot be reached, or does not answer as it should; it is asked again and again.
+    Unavailable(ApiError),
+    /// The server answers again.
+    Available,
+}
+
+/// What identifies an object.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct ObjectMeta {
+    /// The namespace; empty if it belongs to none.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The version, which means something to the server alone.
+    pub resource_version: String,
+}
+
+impl ObjectMeta {
+    /// What a JSON object says of itself; `None` if it has no name.
+    #[must_use]
+    pub fn read(object: &str) -> Option<Self> {
+        let metadata = field(object, "metadata")?;
+        let text = |name| text_field(metadata, name).unwrap_or_default().into_owned();
+        let meta = Self { namespace: text("namespace"), name: text("name"), resource_version: text("resourceVersion") };
+        (!meta.name.is_empty()).then_some(meta)
+    }
+}
+
+/// How often and how much. The default is what is good for a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How many objects a page of a list holds at the most.
+    pub page: usize,
+    /// How long a watch lasts, by agreement with the server; up to twice as long.
+    pub watch: Duration,
+    /// How long a watch may be silent. Servers send a bookmark every minute or so.
+    pub idle: Duration,
+    /// The shortest time between two lists.
+    pub resync: Duration,
+    /// How often a list is read that cannot be watched.
+    pub poll: Duration,
+    /// The shortest and the longest pause after a failure.
+    pub retry: (Duration, Duration),
+    /// The shortest and the longest time after which a kind is looked for again that was not there.
+    pub missing: (Duration, Duration),
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            page: 500,
+            watch: Duration::from_secs(300),
+            idle: Duration::from_secs(150),
+            resync: Duration::from_millis(500),
+            poll: Duration::from_secs(5),
+            retry: (Duration::from_millis(500), Duration::from_secs(30)),
+            missing: (Duration::from_secs(10), Duration::from_secs(300)),
+        }
+    }
+}
+
+/// What [`Reflector::recv`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Something was told of the list with this number.
+    Event(usize, Event),
+    /// [`Waker::wake`] was called.
+    Woken,
+    /// Nothing was told in time.
+    TimedOut,
+}
+
+/// Keeps a consumer up to date with all objects of some kinds. Each kind is listed, in pages, and then watched, on its
+/// own connection. Dropping it ends that.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tortie_datastore::kubernetes::{ApiResource, Client, Event, KubeConfig, ListWatch, Received, Reflector};
+///
+/// let client = Client::new(KubeConfig::usual())?;
+/// let mut reflector = Reflector::new(&client);
+/// let namespaces = reflector.add(ListWatch::all(ApiResource::NAMESPACES));
+/// let pods = reflector.add(ListWatch::all(ApiResource::PODS));
+/// loop {
+///     match reflector.recv(Some(Duration::from_secs(60))) {
+///         Received::Event(list, Event::Item(object) | Event::Changed(object)) if list == pods => println!("{object}"),
+///         Received::Event(_, Event::Unavailable(error)) => eprintln!("{error}"),
+///         _ => {}
+///     }
+/// }
+/// # #[expect(unreachable_code)]
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Reflector {
+    client: Client,
+    timing: Timing,
+    tasks: Vec<JoinHandle<()>>,
+    room: Arc<Semaphore>,
+    sender: Sender<Letter>,
+    receiver: Receiver<Letter>,
+}
+
+#[derive(Debug)]
+enum Letter {
+    Told { list: usize, event: Event, _room: OwnedSemaphorePermit },
+    Wake,
+}
+
+/// Makes [`Reflector::recv`] return.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    sender: Arc<Mutex<Sender<Letter>>>,
+}
+
+impl Waker {
+    /// Does so. Never blocks for long.
+    pub fn wake(&self) {
+        // Fails if the reflector is gone, and with it who would wait.
+        let _ = self.sender.lock().unwrap_or_else(PoisonError::into_inner).send(Letter::Wake);
+    }
+}
+
+impl Reflector {
+    /// Nothing is listed yet.
+    #[must_use]
+    pub fn new(client: &Client) -> Self {
+        Self::with_timing(client, Timing::default())
+    }
+
+    /// As [`Reflector::new`], at another pace.
+    #[must_use]
+    pub fn with_timing(client: &Client, timing: Timing) -> Self {
+        let (sender, receiver) = channel();
+        let room = Arc::new(Semaphore::new(WAITING as usize));
+        Self { client: client.clone(), timing, tasks: Vec::new(), room, sender, receiver }
+    }
+
+    /// Begins to follow one more list; its number is how many there were before.
+    pub fn add(&mut self, list: ListWatch) -> usize {
+        let number = self.tasks.len();
+        let outbox = Outbox { list: number, room: Arc::clone(&self.room), sender: self.sender.clone() };
+        let mut follower = Follower {
+            connection: self.client.connection(),
+            cycle: Cycle::new(self.timing),
+            timing: self.timing,
+            list,
+            outbox,
+            trouble: None,
+            missing: false,
+        };
+        if let Some(handle) = self.client.handle() {
+            self.tasks.push(handle.spawn(async move {
+                let Err(Gone) = follower.run().await;
+            }));
+        }
+        number
+    }
+
+    /// Waits for what is told next, at most this long if a time is given.
+    #[must_use]
+    pub fn recv(&self, timeout: Option<Duration>) -> Received {
+        let letter = match timeout {
+            // It cannot end: there is always the reflector's own sender.
+            None => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(timeout) => self.receiver.recv_timeout(timeout),
+        };
+        match letter {
+            Ok(Letter::Told { list, event, .. }) => Received::Event(list, event),
+            Ok(Letter::Wake) => Received::Woken,
+            Err(_) => Received::TimedOut,
+        }
+    }
+
+    /// Something by which another thread can make [`Reflector::recv`] return.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        Waker { sender: Arc::new(Mutex::new(self.sender.clone())) }
+    }
+}
+
+impl Drop for Reflector {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Nobody takes what is told.
+struct Gone;
+
+struct Outbox {
+    list: usize,
+    room: Arc<Semaphore>,
+    sender: Sender<Letter>,
+}
+
+impl Outbox {
+    /// Tells, once there is room.
+    async fn tell(&self, event: Event) -> Result<(), Gone> {
+        let size = match &event {
+            Event::Item(object) | Event::Changed(object) => object.len() >> 10,
+            _ => 0,
+        };
+        let size = u32::try_from(size).unwrap_or(WAITING).min(WAITING - 1) + 1;
+        let room = Arc::clone(&self.room).acquire_many_owned(size).await.map_err(|_| Gone)?;
+        self.sender.send(Letter::Told { list: self.list, event, _room: room }).map_err(|_| Gone)
+    }
+}
+
+/// Why a list or a watch ended early.
+enum Broken {
+    Failed(ApiError),
+    Gone,
+}
+
+impl From<ApiError> for Broken {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Gone> for Broken {
+    fn from(Gone: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+/// Follows one list.
+struct Follower {
+    connection: Arc<Connection>,
+    cycle: Cycle,
+    timing: Timing,
+    list: ListWatch,
+    outbox: Outbox,
+    /// What was told of last as a reason for being unavailable.
+    trouble: Option<ApiError>,
+    /// Whether it was told that there is no such kind.
+    missing: bool,
+}
+
+impl Follower {
+    async fn run(&mut self) -> Result<std::convert::Infallible, Gone> {
+        loop {
+            let pause = match self.cycle.step() {
+                Step::List => self.read_list().await?,
+                Step::Watch(version) => self.watch(&version).await?,
+            };
+            sleep(pause).await;
+        }
+    }
+
+    async fn read_list(&mut self) -> Result<Duration, Gone> {
+        sleep(self.cycle.begin_list(Instant::now())).await;
+        let mut pages = 0;
+        let (error, continuing) = match self.read_pages(&mut pages).await {
+            Ok(version) => {
+                self.outbox.tell(Event::End).await?;
+                return Ok(self.cycle.listed(version));
+            }
+            Err(Broken::Gone) => return Err(Gone),
+            Err(Broken::Failed(error)) => (error, pages > 0),
+        };
+        let (pause, verdict) = self.cycle.list_failed(&error, continuing, chance());
+        self.report(verdict, error).await?;
+        Ok(pause)
+    }
+
+    /// Tells all objects; gives back the version that they are of.
+    async fn read_pages(&mut self, pages: &mut usize) -> Result<String, Broken> {
+        let limit = self.cycle.page().map(|limit| limit.to_string()).unwrap_or_default();
+        let mut more = String::new();
+        let mut named = HashSet::new();
+        loop {
+            let target = self.list.target(&[("limit", &limit), ("continue", &more)]);
+            let mut body = self.connection.send(&Call::get(target)).await?.into_body();
+            if *pages == 0 {
+                self.answered().await?;
+                self.outbox.tell(Event::Begin).await?;
+            }
+            let mut items = ListItems::default();
+            let mut implied = None;
+            while let Some(bytes) = next(&mut body, ANSWER).await? {
+                let mut bytes: &[u8] = &bytes;
+                while let Some(mut item) = items.take(&mut bytes)? {
+                    // Items of built-in kinds do not say what they are; their lists do so first.
+                    if field(&item, "kind").is_none() {
+                        if implied.is_none() {
+                            implied = items.implied();
+                        }
+                        let Some((api_version, kind)) = &implied else {
+                            return Err(ApiError::Malformed("an item of a list has no kind".into()).into());
+                        };
+                        item = with_type(&item, api_version, kind);
+                    }
+                    self.outbox.tell(Event::Item(item)).await?;
+                }
+            }
+            let ListHead { version, more: next_page } = items.finish()?;
+            *pages += 1;
+            if next_page.is_empty() {
+                return Ok(version);
+            }
+            // A server that leads in circles would never let the list end.
+            if !named.insert(next_page.clone()) {
+                return Err(ApiError::Malformed("a page of a list leads back to an earlier one".into()).into());
+            }
+            more = next_page;
+        }
+    }
+
+    async fn watch(&mut self, version: &str) -> Result<Duration, Gone> {
+        let begin = Instant::now();
+        let mut heard = false;
+        match self.read_watch(version, &mut heard).await {
+            Ok(()) => Ok(self.cycle.watch_ended(begin.elapsed(), heard, chance())),
+            Err(Broken::Gone) => Err(Gone),
+            Err(Broken::Failed(error)) => {
+                let (pause, verdict) = self.cycle.watch_failed(&error, chance());
+                self.report(verdict, error).await?;
+                Ok(pause)
+            }
+        }
+    }
+
+    async fn read_watch(&mut self, version: &str, heard: &mut bool) -> Result<(), Broken> {
+        let duration = self.timing.watch.mul_f64(1.0 + chance());
+        let seconds = duration.as_secs().max(1).to_string();
+        let target = self.list.target(&[
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", version),
+            ("timeoutSeconds", &seconds),
+        ]);
+        let mut body = self.connection.send(&Call::get(target)).await?.into_body();
+        self.answered().await?;
+        let mut objects = Objects::default();
+        while let Some(bytes) = next(&mut body, self.timing.idle).await? {
+            self.read_events(&mut objects, &bytes, heard).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_events(&mut self, objects: &mut Objects, bytes: &Bytes, heard: &mut bool) -> Result<(), Broken> {
+        let mut bytes: &[u8] = bytes;
+        while let Some(event) = objects.take(&mut bytes)? {
+            let kind = text_field(&event, "type").unwrap_or_default();
+            let object = field(&event, "object").unwrap_or_default();
+            if kind == "ERROR" {
+                return Err(status(0, object.as_bytes(), None).into());
+            }
+            let version = field(object, "metadata").and_then(|metadata| text_field(metadata, "resourceVersion"));
+            let Some(version) = version.filter(|version| !version.is_empty()) else {
+                return Err(ApiError::Malformed(format!("an event of type {kind:?} has no version")).into());
+            };
+            let told = match (&*kind, ObjectMeta::read(object)) {
+                ("BOOKMARK", _) => None,
+                ("ADDED" | "MODIFIED", Some(_)) => Some(Event::Changed(object.to_owned())),
+                ("DELETED", Some(meta)) => Some(Event::Deleted(meta)),
+                ("ADDED" | "MODIFIED" | "DELETED", None) => {
+                    return Err(ApiError::Malformed("an object has no name".into()).into());
+                }
+                _ => return Err(ApiError::Malformed(format!("events of type {kind:?} are not known")).into()),
+            };
+            *heard = true;
+            if let Some(told) = told {
+                self.outbox.tell(told).await?;
+            }
+            // Only now, so that what is not told is asked for again.
+            self.cycle.progressed(&version);
+        }
+        Ok(())
+    }
+
+    /// The server has answered as it should.
+    async fn answered(&mut self) -> Result<(), Gone> {
+        self.missing = false;
+        match self.trouble.take() {
+            Some(_) => self.outbox.tell(Event::Available).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn report(&mut self, verdict: Verdict, error: ApiError) -> Result<(), Gone> {
+        match verdict {
+            Verdict::Fine => Ok(()),
+            Verdict::NotInstalled => {
+                let missing = std::mem::replace(&mut self.missing, false);
+                self.answered().await?;
+                self.missing = true;
+                if missing { Ok(()) } else { self.outbox.tell(Event::NotInstalled).await }
+            }
+            Verdict::Unavailable => {
+                if self.trouble.as_ref() == Some(&error) {
+                    return Ok(());
+                }
+                self.trouble = Some(error.clone());
+                self.outbox.tell(Event::Unavailable(error)).await
+            }
+        }
+    }
+}
+
+/// An object with the type that it has by being in a list.
+fn with_type(object: &str, api_version: &str, kind: &str) -> String {
+    let rest = object.trim_start().strip_prefix('{').unwrap_or_default().trim_start();
+    let comma = if rest.starts_with('}') { "" } else { "," };
+    let [api_version, kind] = [api_version, kind].map(|text| serde_json::Value::from(text).to_string());
+    format!(r#"{{"apiVersion":{api_version},"kind":{kind}{comma}{rest}"#)
+}
