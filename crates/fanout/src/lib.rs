@@ -6,3 +6,5 @@
 )]
 
 pub mod cache;
+pub mod protocol;
+pub mod tls;

@@ -1,0 +1,291 @@
+//! TLS for both sides, as Typha has it (`libcalico-go/lib/tls`, `typha/pkg/syncserver`, `typha/pkg/syncclient`).
+//!
+//! Version 1.2 or later. Both sides show a certificate, and verify the other's: it must come from the authority, and bear
+//! one of the names that are asked for. Names of hosts do not matter. The files are read again when they have changed.
+
+mod names;
+mod verify;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use self::verify::{ClientByName, ServerByName};
+
+/// How often it is looked whether the files have changed, at the most.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Where one's own certificate is, and whom to trust. PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificates of the authorities that the other's certificate must come from.
+    pub authority: PathBuf,
+    /// One's own certificate, and those between it and the authority.
+    pub certificate: PathBuf,
+    /// The private key of one's own certificate.
+    pub key: PathBuf,
+}
+
+/// The names that the other side's certificate must bear: one of them, if both are given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerNames {
+    common_name: Option<String>,
+    uri_san: Option<String>,
+}
+
+/// What TLS needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The files.
+    pub files: TlsFiles,
+    /// Whom to talk to.
+    pub peer: PeerNames,
+}
+
+/// Why TLS cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// Of what belongs together, something is missing.
+    #[error(
+        "TLS needs a certificate, its key, the authority's certificate, and a common name or URI that the other side must have: {0} is missing"
+    )]
+    Incomplete(&'static str),
+    /// A file cannot be used.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why; never what it holds.
+        reason: String,
+    },
+    /// The certificate and the key do not fit, or the authority is of no use.
+    #[error("the certificates cannot be used: {0}")]
+    Unusable(String),
+}
+
+impl PeerNames {
+    /// The common name of the certificate's subject, or a URI among its alternative names; `None` if neither is given,
+    /// which would let anybody in who has a certificate of the authority. Empty texts count as absent.
+    #[must_use]
+    pub fn new(common_name: Option<String>, uri_san: Option<String>) -> Option<Self> {
+        let given = |name: Option<String>| name.filter(|name| !name.is_empty());
+        let names = Self { common_name: given(common_name), uri_san: given(uri_san) };
+        (names.common_name.is_some() || names.uri_san.is_some()).then_some(names)
+    }
+}
+
+impl TlsSettings {
+    /// Puts settings together that are optional each: none means no TLS, some mean that all are needed
+    /// (`typha/pkg/syncserver/sync_server.go`).
+    ///
+    /// # Errors
+    /// [`TlsError::Incomplete`].
+    pub fn from_parts(
+        authority: Option<PathBuf>,
+        certificate: Option<PathBuf>,
+        key: Option<PathBuf>,
+        common_name: Option<String>,
+        uri_san: Option<String>,
+    ) -> Result<Option<Self>, TlsError> {
+        let peer = PeerNames::new(common_name, uri_san);
+        if authority.is_none() && certificate.is_none() && key.is_none() && peer.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            files: TlsFiles {
+                authority: authority.ok_or(TlsError::Incomplete("the authority"))?,
+                certificate: certificate.ok_or(TlsError::Incomplete("the certificate"))?,
+                key: key.ok_or(TlsError::Incomplete("the key"))?,
+            },
+            peer: peer.ok_or(TlsError::Incomplete("the other side's name"))?,
+        }))
+    }
+}
+
+/// A connection, with or without TLS.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A connection, with or without TLS.
+pub(crate) type BoxStream = Box<dyn Stream>;
+
+/// The server's side. Reads the files again when they have changed; if they are of no use then, the old ones stay.
+pub(crate) struct Acceptor {
+    files: Reloading<ServerConfig>,
+}
+
+impl Acceptor {
+    pub(crate) fn new(settings: TlsSettings) -> Result<Self, TlsError> {
+        Ok(Self { files: Reloading::new(settings, server_config)? })
+    }
+
+    pub(crate) async fn accept(&self, stream: impl Stream + 'static) -> io::Result<BoxStream> {
+        Ok(Box::new(TlsAcceptor::from(self.files.current()).accept(stream).await?))
+    }
+}
+
+/// The client's side.
+pub(crate) struct Connector {
+    files: Reloading<ClientConfig>,
+}
+
+impl Connector {
+    pub(crate) fn new(settings: TlsSettings) -> Result<Self, TlsError> {
+        Ok(Self { files: Reloading::new(settings, client_config)? })
+    }
+
+    /// `server` goes into the greeting as it would for any client; the server's certificate need not bear it.
+    pub(crate) async fn connect(&self, server: &str, stream: impl Stream + 'static) -> io::Result<BoxStream> {
+        let name = ServerName::try_from(server.to_owned())
+            .or_else(|_| ServerName::try_from("typha"))
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Box::new(TlsConnector::from(self.files.current()).connect(name, stream).await?))
+    }
+}
+
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Acceptor").field(&self.files.settings).finish()
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Connector").field(&self.files.settings).finish()
+    }
+}
+
+type Stamps = [Option<(SystemTime, u64)>; 3];
+
+/// A configuration that follows its files.
+struct Reloading<C> {
+    settings: TlsSettings,
+    build: fn(&TlsSettings) -> Result<C, TlsError>,
+    current: Mutex<Loaded<C>>,
+}
+
+struct Loaded<C> {
+    config: Arc<C>,
+    stamps: Stamps,
+    looked: Instant,
+}
+
+impl<C> Reloading<C> {
+    fn new(settings: TlsSettings, build: fn(&TlsSettings) -> Result<C, TlsError>) -> Result<Self, TlsError> {
+        // Before they are read: what changes meanwhile is read again.
+        let stamps = stamps(&settings.files);
+        let config = Arc::new(build(&settings)?);
+        Ok(Self { settings, build, current: Mutex::new(Loaded { config, stamps, looked: Instant::now() }) })
+    }
+
+    fn current(&self) -> Arc<C> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.looked.elapsed() >= LOOK {
+            current.looked = Instant::now();
+            let stamps = stamps(&self.settings.files);
+            if stamps != current.stamps {
+                current.stamps = stamps;
+                match (self.build)(&self.settings) {
+                    Ok(config) => {
+                        tracing::info!("the certificates have changed and have been read again");
+                        current.config = Arc::new(config);
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "the certificates have changed but cannot be used; the old ones stay");
+                    }
+                }
+            }
+        }
+        Arc::clone(&current.config)
+    }
+}
+
+fn stamps(files: &TlsFiles) -> Stamps {
+    [&files.authority, &files.certificate, &files.key].map(|path| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    })
+}
+
+fn server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
+    let provider = provider();
+    let (chain, key) = identity(&settings.files)?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(authorities(&settings.files)?.into(), provider.clone())
+        .build()
+        .map_err(unusable)?;
+    let verifier = ClientByName::new(verifier, settings.peer.clone());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(unusable)?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_single_cert(chain, key)
+        .map_err(unusable)?;
+    // A session that is taken up again is one whose certificate nobody looks at again.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+fn client_config(settings: &TlsSettings) -> Result<ClientConfig, TlsError> {
+    let provider = provider();
+    let (chain, key) = identity(&settings.files)?;
+    let verifier = ServerByName::new(authorities(&settings.files)?, &provider, settings.peer.clone());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(unusable)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_client_auth_cert(chain, key)
+        .map_err(unusable)?;
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(config)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+fn unusable(error: impl ToString) -> TlsError {
+    TlsError::Unusable(error.to_string())
+}
+
+fn authorities(files: &TlsFiles) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&files.authority)? {
+        roots.add(certificate).map_err(unusable)?;
+    }
+    Ok(roots)
+}
+
+fn identity(files: &TlsFiles) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
+        .map_err(|_| TlsError::File { path: files.key.clone(), reason: "holds no private key in PEM form".into() })?;
+    Ok((certificates(&files.certificate)?, key))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let none = || TlsError::File { path: path.into(), reason: "holds no certificates in PEM form".into() };
+    let certificates: Vec<_> =
+        CertificateDer::pem_slice_iter(&read(path)?).collect::<Result<_, _>>().map_err(|_| none())?;
+    if certificates.is_empty() { Err(none()) } else { Ok(certificates) }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|error| TlsError::File { path: path.into(), reason: error.to_string() })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,88 @@
+//! The names in a certificate.
+
+use rustls::pki_types::CertificateDer;
+
+use super::PeerNames;
+
+/// The tag of a sequence, of a set, of an object identifier.
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const OBJECT_ID: u8 = 0x06;
+/// The tags of texts in ASCII or UTF-8.
+const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
+/// `id-at-commonName`, 2.5.4.3 (RFC 5280, A.1).
+const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
+
+impl PeerNames {
+    /// Whether a certificate bears a name that is asked for. What cannot be read bears none.
+    pub(super) fn accept(&self, certificate: &CertificateDer<'_>) -> bool {
+        let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return false };
+        let by_name = self.common_name.as_deref().is_some_and(|name| common_name(certificate.subject()) == Some(name));
+        by_name || self.uri_san.as_deref().is_some_and(|wanted| certificate.valid_uri_names().any(|uri| uri == wanted))
+    }
+}
+
+/// The common name in a subject; of several, the last, as Go has it (`crypto/x509/pkix`).
+fn common_name(subject: &[u8]) -> Option<&str> {
+    // With its own tag, or without.
+    let mut names = match element(subject) {
+        Some((SEQUENCE, inner, [])) => inner,
+        _ => subject,
+    };
+    let mut found = None;
+    while !names.is_empty() {
+        let (SET, mut attributes, rest) = element(names)? else { return None };
+        names = rest;
+        while !attributes.is_empty() {
+            let (SEQUENCE, attribute, rest) = element(attributes)? else { return None };
+            attributes = rest;
+            let (OBJECT_ID, kind, value) = element(attribute)? else { return None };
+            if kind == COMMON_NAME {
+                let (tag, text, []) = element(value)? else { return None };
+                found = Some(std::str::from_utf8(text).ok().filter(|_| TEXTS.contains(&tag))?);
+            }
+        }
+    }
+    found
+}
+
+/// The first element of DER: its tag, what it holds, and what comes after it.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = der.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81 => rest.split_first().map(|(&length, rest)| (usize::from(length), rest))?,
+        0x82 => rest.split_first_chunk::<2>().map(|(&length, rest)| (usize::from(u16::from_be_bytes(length)), rest))?,
+        _ => return None,
+    };
+    let (inner, rest) = rest.split_at_checked(length)?;
+    Some((tag, inner, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::common_name;
+
+    #[test]
+    fn the_last_common_name_counts_and_nothing_panics() {
+        let cn = |text: &str| {
+            let text = text.as_bytes();
+            let attribute = [&[0x06, 3, 0x55, 4, 3, 0x0c, text.len() as u8][..], text].concat();
+            let attribute = [&[0x30, attribute.len() as u8][..], &attribute].concat();
+            [&[0x31, attribute.len() as u8][..], &attribute].concat()
+        };
+        let organisation = [0x31, 10, 0x30, 8, 0x06, 3, 0x55, 4, 10, 0x0c, 1, b'x'];
+        let subject = [&cn("first")[..], &organisation, &cn("last")].concat();
+        assert_eq!(common_name(&subject), Some("last"));
+        let tagged = [&[0x30, subject.len() as u8][..], &subject].concat();
+        assert_eq!(common_name(&tagged), Some("last"));
+        assert_eq!(common_name(&organisation), None);
+        for end in 0..subject.len() {
+            let _ = common_name(&subject[..end]);
+            let mut damaged = subject.clone();
+            damaged[end] ^= 0x83;
+            let _ = common_name(&damaged);
+        }
+    }
+}
