@@ -44,6 +44,7 @@ pub mod path;
 mod problem;
 mod scalar;
 pub mod stored;
+pub mod to_v3;
 mod tree;
 pub mod v1;
 mod v3;

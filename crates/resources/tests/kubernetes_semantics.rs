@@ -13,6 +13,9 @@ use tortie_model::{Cidr, Protocol};
 mod model;
 
 use model::Model;
+use tortie_model::{Key, LabelInterner, Value as ModelValue};
+use tortie_resources::manifest::{Format, Options, Outcome, read};
+use tortie_resources::to_v3;
 
 type Labels = BTreeMap<String, String>;
 
@@ -184,6 +187,10 @@ impl Cluster {
     }
 
     fn manifest(&self) -> String {
+        json!({"apiVersion": "v1", "kind": "List", "items": self.objects()}).to_string()
+    }
+
+    fn objects(&self) -> Vec<Json> {
         let mut items = Vec::new();
         for (i, namespace) in self.namespaces.iter().enumerate() {
             let metadata = json!({"name": format!("n{i}"), "labels": namespace.labels});
@@ -209,7 +216,7 @@ impl Cluster {
                 },
             }));
         }
-        json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+        items
     }
 }
 
@@ -323,4 +330,40 @@ proptest! {
             }
         }
     }
+
+    /// What a datastore of Calico is told of Kubernetes means what Kubernetes itself would tell.
+    #[test]
+    fn conversion_to_resources_keeps_the_meaning(cluster in cluster()) {
+        let mut interner = LabelInterner::new();
+        for object in cluster.objects() {
+            let converted = match &object["kind"] {
+                kind if kind == "NetworkPolicy" => to_v3::network_policy(&object),
+                kind if kind == "Namespace" => to_v3::namespace(&object),
+                _ => to_v3::pod(&object, &Options::default()),
+            };
+            prop_assert_eq!(&converted.problems, &[]);
+            let to_v3::Outcome::Resource(resource) = converted.outcome else { panic!("no resource of {object}") };
+            let direct = contributions(&object, &mut interner);
+            let through = contributions(&resource, &mut interner);
+            prop_assert_eq!(direct.len(), through.len());
+            for ((direct_key, direct), (key, value)) in direct.into_iter().zip(through) {
+                match (&direct_key, &key) {
+                    (Key::Policy(direct), Key::Policy(id)) => {
+                        prop_assert_eq!(format!("knp.default.{}", direct.name), id.name.to_string());
+                        prop_assert_eq!(&direct.namespace, &id.namespace);
+                    }
+                    _ => prop_assert_eq!(&direct_key, &key),
+                }
+                prop_assert_eq!(direct, value, "{}", resource);
+            }
+        }
+    }
+}
+
+fn contributions(object: &Json, interner: &mut LabelInterner) -> Vec<(Key, ModelValue)> {
+    let mut manifest = read(&object.to_string(), Format::Json, &Options::default(), interner);
+    let resource = manifest.resources.pop().expect("one resource");
+    assert!(resource.problems.is_empty(), "{:?} of {object}", resource.problems);
+    let Outcome::Valid(contributions) = resource.outcome else { panic!("{object} is sound") };
+    contributions
 }

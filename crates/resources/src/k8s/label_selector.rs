@@ -7,7 +7,7 @@ use crate::tree::{Cursor, Map, Sink};
 use crate::v3::selectors::ORCHESTRATOR_LABEL;
 
 /// What a pod selector selects: pods, and of them those that fit. Absent, it selects all pods.
-pub(super) fn of_pods(field: Option<Cursor<'_, '_>>, sink: &mut Sink) -> String {
+pub(crate) fn of_pods(field: Option<Cursor<'_, '_>>, sink: &mut Sink) -> String {
     let mut terms = vec![format!("{ORCHESTRATOR_LABEL} == 'k8s'")];
     if let Some(map) = field.and_then(|field| field.map(sink)) {
         terms.extend(requirements(map, sink));

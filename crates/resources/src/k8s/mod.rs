@@ -1,6 +1,6 @@
 //! The kinds of Kubernetes.
 
-mod label_selector;
+pub(crate) mod label_selector;
 mod namespace;
 mod network_policy;
 mod node;
@@ -11,7 +11,9 @@ mod quantity;
 mod service;
 
 pub(crate) use namespace::{namespace, service_account};
-pub(crate) use network_policy::{network_policy, substitute_policy};
+pub(crate) use network_policy::{
+    ORDER as POLICY_ORDER, Peer, PolicyRule, network_policy, substitute_policy, types as policy_types,
+};
 pub(crate) use node::node;
 pub(crate) use pod::pod;
 pub(crate) use service::{endpoint_slice, endpoint_slice_resource, service, service_resource};

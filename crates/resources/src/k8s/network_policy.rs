@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, EntityMatch, Order, OriginalMatch, Policy, PolicyTypes, Protocol, Rule, RuleAction, SelectorText, TierName,
-    Value,
+    Cidr, EntityMatch, NamedProtocol, Order, OriginalMatch, Policy, PolicyTypes, PortSpec, Protocol, Rule, RuleAction,
+    SelectorText, TierName, Value,
 };
 
-use super::{label_selector, ports};
+use super::label_selector;
+use super::ports::{self, Ports};
 use crate::manifest::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
@@ -16,7 +17,7 @@ use crate::v3::selectors::{Words, check_combined, namespaced_policy, side_select
 use crate::v3::{Staged, policy_key, staged_action};
 
 /// The place of Kubernetes policies in the default tier.
-const ORDER: f64 = 1000.0;
+pub(crate) const ORDER: f64 = 1000.0;
 
 /// Converts a Kubernetes `NetworkPolicy` or a `StagedKubernetesNetworkPolicy`.
 pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
@@ -54,7 +55,7 @@ pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option
 }
 
 /// The declared types; ingress, and egress if there are egress rules, if none is declared.
-fn types(spec: Map<'_, '_>, sink: &mut Sink) -> PolicyTypes {
+pub(crate) fn types(spec: Map<'_, '_>, sink: &mut Sink) -> PolicyTypes {
     let mut types = PolicyTypes { ingress: false, egress: false };
     let count = spec.list("policyTypes", sink, |word, sink| {
         match word.text(sink)? {
@@ -75,69 +76,118 @@ fn types(spec: Map<'_, '_>, sink: &mut Sink) -> PolicyTypes {
 fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink: &mut Sink) -> Vec<Rule> {
     let mut rules = Vec::new();
     spec.list(name, sink, |rule, sink| {
-        let map = rule.map(sink)?;
-        map.only(&[peers_name, "ports"], sink);
-        let mut peers = map.list(peers_name, sink, |peer, sink| read_peer(peer, namespace, sink));
-        let ports = ports::group(map.list("ports", sink, ports::read));
-        if peers.is_empty() {
-            peers.push(EntityMatch::default());
-        }
-        let ports: Vec<_> = if ports.is_empty() {
-            vec![(None, Box::default())]
-        } else {
-            ports.into_values().map(|(protocol, list)| (Some(Protocol::Named(protocol)), list.into())).collect()
-        };
-        for (protocol, ports) in ports {
-            for peer in &peers {
-                let mut rule = Rule { action: RuleAction::Allow, protocol, ..Rule::default() };
-                if peers_name == "from" {
-                    rule.source = peer.clone();
-                } else {
-                    rule.destination = peer.clone();
-                }
-                rule.destination.ports = Box::clone(&ports);
-                rules.push(rule);
+        let rule = PolicyRule::read(rule, peers_name, namespace, sink)?;
+        rules.extend(rule.alternatives().map(|(protocol, ports, peer)| {
+            let peer = peer.map(|peer| peer.entity(namespace)).unwrap_or_default();
+            let mut rule =
+                Rule { action: RuleAction::Allow, protocol: protocol.map(Protocol::Named), ..Rule::default() };
+            if peers_name == "from" {
+                rule.source = peer;
+            } else {
+                rule.destination = peer;
             }
-        }
+            rule.destination.ports = ports.into();
+            rule
+        }));
         Some(())
     });
     rules
 }
 
-fn read_peer(cursor: Cursor<'_, '_>, namespace: &str, sink: &mut Sink) -> Option<EntityMatch> {
-    let map = cursor.map(sink)?;
-    map.only(&["podSelector", "namespaceSelector", "ipBlock"], sink);
-    let (pods, namespaces) = (map.field("podSelector"), map.field("namespaceSelector"));
-    if let Some(block) = map.field("ipBlock") {
-        if pods.is_some() || namespaces.is_some() {
-            block.error(sink, "cannot be combined with selectors");
-        }
-        return ip_block(block, sink);
-    }
-    if pods.is_none() && namespaces.is_none() {
-        map.error(sink, "must give podSelector, namespaceSelector or ipBlock");
-        return None;
-    }
-    let sound = sink.problems.len();
-    let selector = label_selector::of_pods(pods, sink);
-    let namespace_selector = namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default();
-    let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
-    let combined = side_selector(namespace, &words);
-    if sink.problems.len() == sound {
-        check_combined(combined.as_deref().unwrap_or_default(), |what| map.error(sink, what));
-    }
-    Some(EntityMatch {
-        selector: combined.map(SelectorText::new),
-        original: Some(Box::new(OriginalMatch {
-            selector: selector.as_str().into(),
-            namespace_selector: namespace_selector.as_str().into(),
-            ..OriginalMatch::default()
-        })),
-        ..EntityMatch::default()
-    })
+/// One of the rules of a policy, as written.
+pub(crate) struct PolicyRule {
+    /// Empty for any peer.
+    peers: Vec<Peer>,
+    /// Empty for any protocol.
+    ports: Ports,
 }
 
-fn ip_block(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EntityMatch> {
+/// Who a rule is about.
+pub(crate) enum Peer {
+    /// Pods, by a selector over them and, unless it is empty, one over namespaces; if that is empty, of the policy's own.
+    Pods { pods: String, namespaces: String },
+    /// Addresses.
+    Block { net: Cidr, except: Vec<Cidr> },
+}
+
+impl PolicyRule {
+    pub(crate) fn read(rule: Cursor<'_, '_>, peers_name: &str, namespace: &str, sink: &mut Sink) -> Option<Self> {
+        let map = rule.map(sink)?;
+        map.only(&[peers_name, "ports"], sink);
+        let peers = map.list(peers_name, sink, |peer, sink| Peer::read(peer, namespace, sink));
+        let ports = ports::group(map.list("ports", sink, ports::read));
+        Some(Self { peers, ports })
+    }
+
+    /// Each protocol with its ports, none being all, and each peer; `None` is any.
+    pub(crate) fn alternatives(&self) -> impl Iterator<Item = (Option<NamedProtocol>, &[PortSpec], Option<&Peer>)> {
+        let mut ports: Vec<_> =
+            self.ports.values().map(|(protocol, list)| (Some(*protocol), list.as_slice())).collect();
+        if ports.is_empty() {
+            ports.push((None, &[]));
+        }
+        let mut peers: Vec<_> = self.peers.iter().map(Some).collect();
+        if peers.is_empty() {
+            peers.push(None);
+        }
+        ports
+            .into_iter()
+            .flat_map(move |(protocol, list)| peers.clone().into_iter().map(move |peer| (protocol, list, peer)))
+    }
+}
+
+impl Peer {
+    fn read(cursor: Cursor<'_, '_>, namespace: &str, sink: &mut Sink) -> Option<Self> {
+        let map = cursor.map(sink)?;
+        map.only(&["podSelector", "namespaceSelector", "ipBlock"], sink);
+        let (pods, namespaces) = (map.field("podSelector"), map.field("namespaceSelector"));
+        if let Some(block) = map.field("ipBlock") {
+            if pods.is_some() || namespaces.is_some() {
+                block.error(sink, "cannot be combined with selectors");
+            }
+            return ip_block(block, sink);
+        }
+        if pods.is_none() && namespaces.is_none() {
+            map.error(sink, "must give podSelector, namespaceSelector or ipBlock");
+            return None;
+        }
+        let sound = sink.problems.len();
+        let peer = Self::Pods {
+            pods: label_selector::of_pods(pods, sink),
+            namespaces: namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default(),
+        };
+        if sink.problems.len() == sound {
+            let combined = peer.selector(namespace).unwrap_or_default();
+            check_combined(&combined, |what| map.error(sink, what));
+        }
+        Some(peer)
+    }
+
+    /// The selector of endpoints, for a policy of this namespace.
+    fn selector(&self, namespace: &str) -> Option<String> {
+        let Self::Pods { pods, namespaces } = self else { return None };
+        side_selector(namespace, &Words { selector: pods, namespace_selector: namespaces, ..Words::default() })
+    }
+
+    fn entity(&self, namespace: &str) -> EntityMatch {
+        match self {
+            Self::Block { net, except } => {
+                EntityMatch { nets: [*net].into(), not_nets: except.as_slice().into(), ..EntityMatch::default() }
+            }
+            Self::Pods { pods, namespaces } => EntityMatch {
+                selector: self.selector(namespace).map(SelectorText::new),
+                original: Some(Box::new(OriginalMatch {
+                    selector: pods.as_str().into(),
+                    namespace_selector: namespaces.as_str().into(),
+                    ..OriginalMatch::default()
+                })),
+                ..EntityMatch::default()
+            },
+        }
+    }
+}
+
+fn ip_block(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Peer> {
     let map = cursor.map(sink)?;
     map.only(&["cidr", "except"], sink);
     let Some(field) = map.field("cidr") else {
@@ -153,7 +203,7 @@ fn ip_block(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EntityMatch> {
         }
         Some(hole)
     });
-    Some(EntityMatch { nets: [net].into(), not_nets: except.into(), ..EntityMatch::default() })
+    Some(Peer::Block { net, except })
 }
 
 /// A network; Kubernetes takes no bare addresses.

@@ -144,8 +144,8 @@ fn namespace<'n>(kind: Kind, metadata: &Map<'n, '_>, sink: &mut Sink) -> Option<
 fn check_name(kind: Kind, name: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) -> bool {
     let what = if name.is_empty() {
         "must not be empty".to_owned()
-    } else if !is_dns_subdomain(name) {
-        format!("`{name}` is not a name: letters in lower case, digits, `-` and `.`, at most 253")
+    } else if !is_dotted(name) || name.len() > max_name(kind) {
+        format!("`{name}` is not a name: letters in lower case, digits, `-` and `.`, at most {}", max_name(kind))
     } else if matches!(kind, Kind::Tier | Kind::Namespace) && !is_dns_label(name) {
         format!("`{name}` must not have a `.` and be at most 63 characters long")
     } else {
@@ -153,6 +153,15 @@ fn check_name(kind: Kind, name: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) -
     };
     cursor.error(sink, what);
     false
+}
+
+/// Names that are made of other names are longer: `ksa.NAMESPACE.ACCOUNT`, `NODE-k8s-POD-eth0` with hyphens doubled.
+fn max_name(kind: Kind) -> usize {
+    match kind {
+        Kind::Profile => 4 + 63 + 1 + 253,
+        Kind::WorkloadEndpoint => 1024,
+        _ => 253,
+    }
 }
 
 pub(crate) fn is_dns_label(text: &str) -> bool {
@@ -163,6 +172,10 @@ pub(crate) fn is_dns_label(text: &str) -> bool {
 }
 
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && is_dotted(text)
+}
+
+fn is_dotted(text: &str) -> bool {
     let long_label = |label: &str| {
         // Calico does not limit the parts of a name, only the whole.
         let plain = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -171,7 +184,7 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
             && plain(bytes.last())
             && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
     };
-    text.len() <= 253 && text.split('.').all(long_label)
+    text.split('.').all(long_label)
 }
 
 /// A label's name: an optional DNS subdomain and a slash, then at most 63 characters.

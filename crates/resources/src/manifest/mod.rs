@@ -11,7 +11,7 @@ use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, pa
 use crate::{Position, Problem, Severity, SyntaxError, k8s, v3};
 
 pub use kind::{Kind, ObjectId};
-pub(crate) use meta::{Meta, StoredMeta, check_labels, is_label_name, is_label_value};
+pub(crate) use meta::{Meta, StoredMeta, check_labels, is_dns_subdomain, is_label_name, is_label_value};
 
 /// How a manifest is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -215,6 +215,21 @@ pub(crate) struct Object<'n, 'p> {
     pub(crate) map: Map<'n, 'p>,
     pub(crate) meta: Meta<'n>,
     pub(crate) options: &'p Options,
+}
+
+/// Does something with an object of this kind, whatever it says of its kind; `None` if the object has no usable identity.
+pub(crate) fn with_object<T>(
+    root: Cursor<'_, '_>,
+    kind: Kind,
+    options: &Options,
+    sink: &mut Sink,
+    then: impl FnOnce(&Object<'_, '_>, &mut Sink) -> T,
+) -> Option<T> {
+    let map = root.map(sink)?;
+    let meta = Meta::read(kind, map, None, sink)?;
+    let id = ObjectId { name: meta.name.into(), namespace: meta.namespace.into(), kind };
+    let object = Object { id, root, map, meta, options };
+    Some(then(&object, sink))
 }
 
 fn read_resource(

@@ -97,8 +97,11 @@ pub enum KeyError {
     },
 }
 
+/// Names that are made of other names can be longer than those.
+const MAX_NAME: usize = 1024;
+
 fn is_segment(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 253 && !text.contains(|c: char| c == '/' || c.is_control())
+    !text.is_empty() && text.len() <= MAX_NAME && !text.contains(|c: char| c == '/' || c.is_control())
 }
 
 impl ResourceKey {

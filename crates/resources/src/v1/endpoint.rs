@@ -120,7 +120,8 @@ fn nat(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<NatMapping> {
     Some(NatMapping { internal: address("int_ip")?, external: address("ext_ip")? })
 }
 
-fn qos(map: Map<'_, '_>, sink: &mut Sink) -> Option<QosControls> {
+/// The limits of an endpoint, which are the same in its resource.
+pub(crate) fn qos(map: Map<'_, '_>, sink: &mut Sink) -> Option<QosControls> {
     let map = map.field("qosControls")?.map(sink)?;
     let mut number = |name: &str| map.field(name).and_then(|n| n.int(i64::MIN, i64::MAX, sink)).unwrap_or_default();
     Some(QosControls {

@@ -5,6 +5,7 @@ mod endpoint;
 mod policy;
 mod small;
 
+pub(crate) use endpoint::qos;
 use serde_json::Value as Json;
 use tortie_model::{Key, LabelInterner, ProfileName, TierName, Update, Value};
 

@@ -215,7 +215,12 @@ pub(crate) fn workload_endpoint(
         allowed_source_prefixes: spec
             .list("allowSpoofedSourcePrefixes", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked))
             .into(),
-        ..WorkloadExtras::default()
+        qos: crate::v1::qos(spec, sink),
+        annotations: {
+            let mut annotations = object.meta.annotations.clone();
+            annotations.sort_unstable();
+            annotations.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+        },
     };
     let value = WorkloadEndpoint {
         state: AdminState::Active,

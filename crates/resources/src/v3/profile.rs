@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tortie_model::{Key, LabelInterner, Profile, ProfileName, ProfileRules, Value};
 
 use super::rule::{Place, rules};
-use crate::manifest::{Contributions, Object, check_labels};
+use super::selectors::{NAME_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
+use crate::manifest::{Contributions, Object, check_labels, is_dns_subdomain};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 
@@ -20,9 +21,23 @@ pub(crate) fn profile_labels(
     let field = spec.as_ref().and_then(|spec| spec.field("labelsToApply"));
     let pairs = field.map(|labels| labels.text_map(sink)).unwrap_or_default();
     if let Some(field) = field {
-        check_labels(&pairs, field, sink);
+        check_inherited(&pairs, field, sink);
     }
     Profile { labels: scalar::interned(root, pairs, labels, sink) }
+}
+
+/// As labels of resources; but the prefix of labels that come from a namespace or service account is not counted, and the
+/// name of a service account may be longer than a label.
+fn check_inherited(labels: &[(&str, &str)], cursor: Cursor<'_, '_>, sink: &mut Sink) {
+    let account_name = format!("{SERVICE_ACCOUNT_PREFIX}{NAME_LABEL}");
+    let bare: Vec<(&str, &str)> = labels
+        .iter()
+        .map(|(name, value)| {
+            let bare = [NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix));
+            (bare.unwrap_or(name), if *name == account_name && is_dns_subdomain(value) { "" } else { *value })
+        })
+        .collect();
+    check_labels(&bare, cursor, sink);
 }
 
 /// Converts a `Profile` to its rules and its labels.

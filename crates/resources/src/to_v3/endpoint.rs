@@ -1,0 +1,197 @@
+//! Pods.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map as JsonMap, Value as Json, json};
+use tortie_model::{LabelInterner, NatMapping, Protocol, QosControls, Value, WorkloadEndpoint};
+
+use super::{Outcome, resource};
+use crate::manifest::{self, Kind, Object, Options};
+use crate::scalar::resource_protocol_name;
+use crate::tree::{Cursor, Node, Sink, UnknownField};
+use crate::v3::not_inherited;
+use crate::v3::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
+use crate::{Problem, k8s};
+
+/// What Calico's CNI plugin calls the interface within a pod.
+const INTERFACE: &str = "eth0";
+const CONTAINER_ID: &str = "cni.projectcalico.org/containerID";
+
+/// What of a pod the endpoints that belong to it follow, after the CNI plugin has made them
+/// (`kube-controllers/pkg/converter/pod_converter.go`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointFacts {
+    /// The labels of the endpoint: those of the pod, without any that only a namespace or service account can give, and
+    /// those that say where it belongs.
+    pub labels: BTreeMap<String, String>,
+    /// The name of the service account; may be empty.
+    pub service_account: String,
+    /// The node, empty while the pod is not scheduled.
+    pub node: String,
+}
+
+/// What endpoints follow of a pod; `None` if it has none of its own because it uses the network of its host.
+///
+/// # Errors
+/// What is wrong with the pod.
+pub fn endpoint_facts(pod: &Json) -> Result<Option<EndpointFacts>, Vec<Problem>> {
+    let node = Node::from(pod);
+    let mut sink = Sink { unknown_fields: UnknownField::Ignored, ..Sink::default() };
+    let facts =
+        manifest::with_object(Cursor::root(&node), Kind::Pod, &Options::default(), &mut sink, |object, sink| {
+            let spec = object.map.field("spec")?.map(sink)?;
+            if spec.flag("hostNetwork", sink) {
+                return None;
+            }
+            let account = spec.text_or_empty("serviceAccountName", sink);
+            let labels = labels(object, account).map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let node = spec.text_or_empty("nodeName", sink).to_owned();
+            Some(EndpointFacts { labels: labels.collect(), service_account: account.to_owned(), node })
+        });
+    if sink.has_errors() { Err(sink.problems) } else { Ok(facts.flatten()) }
+}
+
+fn labels<'o>(object: &'o Object<'_, '_>, account: &'o str) -> impl Iterator<Item = (&'o str, &'o str)> {
+    let own = object.meta.labels.iter().copied().filter(not_inherited);
+    let place = [(NAMESPACE_LABEL, &*object.id.namespace), (ORCHESTRATOR_LABEL, "k8s")];
+    // A longer name is no value for a label; the specification has it anyway.
+    let account = (!account.is_empty() && account.len() < 63).then_some((SERVICE_ACCOUNT_LABEL, account));
+    own.chain(place).chain(account)
+}
+
+/// A part of an endpoint's name that is empty, or begins or ends with a hyphen: it could not be told apart from others.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{part}` cannot be a part of the name of a workload endpoint")]
+pub struct EndpointNameError {
+    /// The part.
+    pub part: String,
+}
+
+/// What the endpoint of a pod on a node is called, its interface being `eth0`
+/// (`libcalico-go/lib/names/workloadendpoint.go`).
+///
+/// # Errors
+/// [`EndpointNameError`] if one of the names cannot be part of it.
+pub fn workload_endpoint_name(node: &str, pod: &str) -> Result<String, EndpointNameError> {
+    let mut name = String::new();
+    for part in [node, "k8s", pod, INTERFACE] {
+        if part.is_empty() || part.starts_with('-') || part.ends_with('-') {
+            return Err(EndpointNameError { part: part.into() });
+        }
+        if !name.is_empty() {
+            name.push('-');
+        }
+        name.push_str(&part.replace('-', "--"));
+    }
+    Ok(name)
+}
+
+pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut LabelInterner, sink: &mut Sink) -> Outcome {
+    const UNUSABLE: Outcome = Outcome::Unusable { substitute: None };
+    let contributions = k8s::pod(object, interner, sink);
+    if sink.has_errors() {
+        return UNUSABLE;
+    }
+    let endpoint = contributions.into_iter().flatten().find_map(|(_, value)| match value {
+        Value::WorkloadEndpoint(endpoint) => Some(endpoint),
+        _ => None,
+    });
+    let Some(endpoint) = endpoint else { return Outcome::Nothing };
+    let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) else { return UNUSABLE };
+    let node = spec.text_or_empty("nodeName", sink);
+    let account = spec.text_or_empty("serviceAccountName", sink);
+    let name = match workload_endpoint_name(node, &object.id.name) {
+        Ok(name) => name,
+        Err(error) => {
+            object.root.error(sink, error.to_string());
+            return UNUSABLE;
+        }
+    };
+    let mut fields = JsonMap::new();
+    for (field, text) in [
+        ("orchestrator", "k8s"),
+        ("node", node),
+        ("pod", &*object.id.name),
+        ("endpoint", INTERFACE),
+        ("containerID", object.meta.annotation(CONTAINER_ID).unwrap_or_default()),
+        ("serviceAccountName", account),
+    ] {
+        if !text.is_empty() {
+            fields.insert(field.into(), text.into());
+        }
+    }
+    write_endpoint(&endpoint, &mut fields);
+    let mut resource = resource(Kind::WorkloadEndpoint, &object.id.namespace, &name, fields);
+    let labels: BTreeMap<_, _> = labels(object, account).collect();
+    resource["metadata"]["labels"] = json!(labels);
+    if let Some(extras) = endpoint.extras.as_deref().filter(|extras| !extras.annotations.is_empty()) {
+        let annotations: BTreeMap<_, _> = extras.annotations.iter().map(|(name, value)| (&**name, &**value)).collect();
+        resource["metadata"]["annotations"] = json!(annotations);
+    }
+    Outcome::Resource(resource)
+}
+
+fn write_endpoint(endpoint: &WorkloadEndpoint, fields: &mut JsonMap<String, Json>) {
+    let texts = |items: Vec<String>| Json::from(items);
+    if let Some(iface) = &endpoint.iface {
+        fields.insert("interfaceName".into(), iface.as_str().into());
+    }
+    fields.insert("profiles".into(), texts(endpoint.profiles.iter().map(ToString::to_string).collect()));
+    let nets = endpoint.ipv4_nets.iter().chain(&endpoint.ipv6_nets);
+    fields.insert("ipNetworks".into(), texts(nets.map(ToString::to_string).collect()));
+    let ports: Vec<Json> = endpoint
+        .ports
+        .iter()
+        .filter_map(|port| match port.protocol {
+            Protocol::Named(protocol) => {
+                Some(json!({"name": port.name, "protocol": resource_protocol_name(protocol), "port": port.port}))
+            }
+            Protocol::Number(_) => None,
+        })
+        .collect();
+    if !ports.is_empty() {
+        fields.insert("ports".into(), ports.into());
+    }
+    let Some(extras) = endpoint.extras.as_deref() else { return };
+    let nats = extras.ipv4_nat.iter().chain(&extras.ipv6_nat);
+    let nats: Vec<Json> =
+        nats.map(|NatMapping { internal, external }| json!({"internalIP": internal, "externalIP": external})).collect();
+    if !nats.is_empty() {
+        fields.insert("ipNATs".into(), nats.into());
+    }
+    if !extras.allowed_source_prefixes.is_empty() {
+        let prefixes = extras.allowed_source_prefixes.iter().map(ToString::to_string).collect();
+        fields.insert("allowSpoofedSourcePrefixes".into(), texts(prefixes));
+    }
+    if let Some(qos) = &extras.qos {
+        fields.insert("qosControls".into(), write_qos(qos));
+    }
+}
+
+fn write_qos(qos: &QosControls) -> Json {
+    let mut fields = JsonMap::new();
+    for (name, value) in [
+        ("ingressBandwidth", qos.ingress_bandwidth),
+        ("ingressBurst", qos.ingress_burst),
+        ("ingressPeakrate", qos.ingress_peakrate),
+        ("ingressMinburst", qos.ingress_minburst),
+        ("egressBandwidth", qos.egress_bandwidth),
+        ("egressBurst", qos.egress_burst),
+        ("egressPeakrate", qos.egress_peakrate),
+        ("egressMinburst", qos.egress_minburst),
+        ("ingressPacketRate", qos.ingress_packet_rate),
+        ("ingressPacketBurst", qos.ingress_packet_burst),
+        ("egressPacketRate", qos.egress_packet_rate),
+        ("egressPacketBurst", qos.egress_packet_burst),
+        ("ingressMaxConnections", qos.ingress_max_connections),
+        ("egressMaxConnections", qos.egress_max_connections),
+    ] {
+        if value != 0 {
+            fields.insert(name.into(), value.into());
+        }
+    }
+    if let Some(dscp) = qos.dscp {
+        fields.insert("dscp".into(), dscp.into());
+    }
+    fields.into()
+}

@@ -1,0 +1,134 @@
+//! Objects of Kubernetes as resources of `projectcalico.org/v3`, for a datastore of Calico beside Kubernetes.
+//!
+//! What is made here means, read back, what the Kubernetes object means where it is read directly
+//! (`libcalico-go/lib/backend/k8s/conversion`, `kube-controllers/pkg/converter`):
+//!
+//! | of Kubernetes | becomes | called |
+//! |---|---|---|
+//! | `NetworkPolicy` | `NetworkPolicy` of tier `default`, order 1000 | `knp.default.NAME` |
+//! | `Namespace` | `Profile` that allows everything | `kns.NAME` |
+//! | `ServiceAccount` | `Profile` without rules | `ksa.NAMESPACE.NAME` |
+//! | `Pod` | `WorkloadEndpoint` | `NODE-k8s-POD-eth0`, hyphens of the parts doubled |
+//!
+//! Metadata is name and namespace alone: UIDs, versions and times are the datastore's.
+//!
+//! ```
+//! use serde_json::json;
+//! use tortie_resources::to_v3::{self, Outcome};
+//!
+//! let namespace = json!({"metadata": {"name": "shop", "labels": {"team": "a"}}});
+//! let Outcome::Resource(profile) = to_v3::namespace(&namespace).outcome else { panic!("it is sound") };
+//! assert_eq!(profile["metadata"]["name"], "kns.shop");
+//! assert_eq!(profile["spec"]["labelsToApply"]["pcns.team"], "a");
+//! ```
+
+mod endpoint;
+mod policy;
+mod profile;
+
+use serde_json::{Map as JsonMap, Value as Json};
+use tortie_model::LabelInterner;
+
+use crate::Problem;
+use crate::manifest::{self, Kind, Object, Options};
+use crate::tree::{Cursor, Node, Sink, UnknownField};
+
+pub use endpoint::{EndpointFacts, EndpointNameError, endpoint_facts, workload_endpoint_name};
+pub use policy::{POLICY_PREFIX, policy_name};
+pub use profile::{ACCOUNT_PREFIX, NAMESPACE_PREFIX, account_profile_name, namespace_profile_name};
+
+/// What became of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Converted {
+    /// The resource, or why there is none.
+    pub outcome: Outcome,
+    /// What is wrong with the object, in the order of reading. A resource can be made in spite of problems: what they are
+    /// about is not in it, and it allows the less for that.
+    pub problems: Vec<Problem>,
+}
+
+/// The resource that an object became, or what to do without one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// What the datastore should hold.
+    Resource(Json),
+    /// The object is sound, but there is nothing to hold of it, such as a pod that has no address.
+    Nothing,
+    /// What it means cannot be known. A last good version is better than the substitute, which is better than nothing.
+    Unusable {
+        /// For a policy, if it is known what it selects, one that allows nothing.
+        substitute: Option<Json>,
+    },
+}
+
+impl Converted {
+    fn unusable(problems: Vec<Problem>) -> Self {
+        Self { outcome: Outcome::Unusable { substitute: None }, problems }
+    }
+}
+
+/// Converts a `NetworkPolicy` of `networking.k8s.io/v1`.
+///
+/// A rule that is not understood is left out, and reported; the policy remains, with the rules that are sound. (The
+/// original means to do so, but drops the policy.) Since such policies can only allow, what is left out closes.
+/// A policy whose name is too long with the prefix before it is called by a part of its name and a hash
+/// ([`policy_name`]).
+#[must_use]
+pub fn network_policy(object: &Json) -> Converted {
+    convert(object, Kind::KubernetesNetworkPolicy, &Options::default(), policy::network_policy)
+}
+
+/// Converts a `Namespace`.
+#[must_use]
+pub fn namespace(object: &Json) -> Converted {
+    convert(object, Kind::Namespace, &Options::default(), profile::namespace)
+}
+
+/// Converts a `ServiceAccount`.
+#[must_use]
+pub fn service_account(object: &Json) -> Converted {
+    convert(object, Kind::ServiceAccount, &Options::default(), profile::service_account)
+}
+
+/// Converts a `Pod`. One that is not scheduled, uses the host's network, has finished, or has no address yet, makes
+/// nothing. Ports of the host are left out; they mean something to the CNI plugin that maps them alone.
+#[must_use]
+pub fn pod(object: &Json, options: &Options) -> Converted {
+    convert(object, Kind::Pod, options, |object, sink| {
+        endpoint::workload_endpoint(object, &mut LabelInterner::new(), sink)
+    })
+}
+
+fn convert(
+    object: &Json,
+    kind: Kind,
+    options: &Options,
+    convert: impl FnOnce(&Object<'_, '_>, &mut Sink) -> Outcome,
+) -> Converted {
+    let node = Node::from(object);
+    let unknown_fields = if kind.is_policy() { UnknownField::Warning } else { UnknownField::Ignored };
+    let mut sink = Sink { unknown_fields, ..Sink::default() };
+    let outcome = manifest::with_object(Cursor::root(&node), kind, options, &mut sink, convert);
+    match outcome {
+        Some(outcome) => Converted { outcome, problems: sink.problems },
+        None => Converted::unusable(sink.problems),
+    }
+}
+
+/// A resource of this kind.
+fn resource(kind: Kind, namespace: &str, name: &str, spec: JsonMap<String, Json>) -> Json {
+    let mut metadata = JsonMap::new();
+    metadata.insert("name".into(), name.into());
+    if !namespace.is_empty() {
+        metadata.insert("namespace".into(), namespace.into());
+    }
+    let mut resource = JsonMap::new();
+    resource.insert("apiVersion".into(), "projectcalico.org/v3".into());
+    resource.insert("kind".into(), kind.as_str().into());
+    resource.insert("metadata".into(), metadata.into());
+    resource.insert("spec".into(), spec.into());
+    resource.into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Network policies.
+
+use serde_json::{Map as JsonMap, Value as Json};
+use sha1::{Digest, Sha1};
+use tortie_model::{NamedProtocol, PortSpec};
+
+use super::{Outcome, resource};
+use crate::k8s::{self, Peer, PolicyRule, label_selector};
+use crate::manifest::{Kind, Object};
+use crate::scalar::resource_protocol_name;
+use crate::tree::{Map, Sink};
+
+/// What the names of policies begin with that come from Kubernetes, so that they are not taken for those of users.
+pub const POLICY_PREFIX: &str = "knp.default.";
+
+/// How long the name of a resource may be.
+const MAX_NAME: usize = 253;
+/// How much is kept of a name that is too long, a hyphen and the hash taking the rest.
+const KEPT: usize = 200;
+
+/// What the policy is called that comes from the Kubernetes policy `name`: [`POLICY_PREFIX`] and the name. If that is too
+/// long, the name's first 200 bytes and the SHA-1 hash of it all.
+#[must_use]
+pub fn policy_name(name: &str) -> String {
+    let full = format!("{POLICY_PREFIX}{name}");
+    if full.len() <= MAX_NAME {
+        return full;
+    }
+    let mut end = KEPT;
+    while !full.is_char_boundary(end) {
+        end -= 1;
+    }
+    let kept = full[..end].trim_end_matches(['.', '-']);
+    let hash: String = Sha1::digest(name).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{kept}-{hash}")
+}
+
+pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Outcome {
+    const UNUSABLE: Outcome = Outcome::Unusable { substitute: None };
+    let Some(spec) = object.map.field("spec") else {
+        object.map.missing("spec", sink);
+        return UNUSABLE;
+    };
+    let Some(spec) = spec.map(sink) else { return UNUSABLE };
+    spec.known(&["podSelector", "ingress", "egress", "policyTypes"], sink);
+    let mut checked = Sink::default();
+    // The API server reads a selector that is absent as an empty one.
+    let selector = label_selector::of_pods(spec.field("podSelector"), &mut checked);
+    let sound = !checked.has_errors();
+    sink.problems.append(&mut checked.problems);
+    if !sound {
+        return UNUSABLE;
+    }
+    let types = k8s::policy_types(spec, &mut checked);
+    let known_types = !checked.has_errors();
+    sink.problems.append(&mut checked.problems);
+
+    let mut fields = JsonMap::new();
+    fields.insert("tier".into(), "default".into());
+    fields.insert("order".into(), k8s::POLICY_ORDER.into());
+    fields.insert("selector".into(), selector.into());
+    // What cannot be read may well have been meant to close.
+    let types = [("Ingress", types.ingress || !known_types), ("Egress", types.egress || !known_types)];
+    let types: Vec<Json> = types.into_iter().filter(|(_, governs)| *governs).map(|(name, _)| name.into()).collect();
+    fields.insert("types".into(), types.into());
+    let namespace = &*object.id.namespace;
+    let resource_of = |fields| resource(Kind::NetworkPolicy, namespace, &policy_name(&object.id.name), fields);
+    if !known_types {
+        return Outcome::Unusable { substitute: Some(resource_of(fields)) };
+    }
+    for (name, peers) in [("ingress", "from"), ("egress", "to")] {
+        let rules = rules(spec, name, peers, namespace, sink);
+        if !rules.is_empty() {
+            fields.insert(name.into(), rules.into());
+        }
+    }
+    Outcome::Resource(resource_of(fields))
+}
+
+/// The rules of a list that are sound as a whole.
+fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink: &mut Sink) -> Vec<Json> {
+    let mut rules = Vec::new();
+    spec.list(name, sink, |rule, sink| {
+        // A rule that has lost one of its peers or ports could as well have lost the last: then it would allow all.
+        let mut own = Sink::default();
+        let read = PolicyRule::read(rule, peers_name, namespace, &mut own);
+        let sound = !own.has_errors();
+        sink.problems.append(&mut own.problems);
+        let read = read.filter(|_| sound)?;
+        rules.extend(read.alternatives().map(|(protocol, ports, peer)| write_rule(protocol, ports, peer, peers_name)));
+        Some(())
+    });
+    rules
+}
+
+fn write_rule(protocol: Option<NamedProtocol>, ports: &[PortSpec], peer: Option<&Peer>, peers_name: &str) -> Json {
+    let mut rule = JsonMap::new();
+    rule.insert("action".into(), "Allow".into());
+    if let Some(protocol) = protocol {
+        rule.insert("protocol".into(), resource_protocol_name(protocol).into());
+    }
+    let peer = peer.map(write_peer).unwrap_or_default();
+    let (source, mut destination) = if peers_name == "from" { (peer, JsonMap::new()) } else { (JsonMap::new(), peer) };
+    if !ports.is_empty() {
+        destination.insert("ports".into(), ports.iter().map(write_port).collect::<Vec<_>>().into());
+    }
+    for (name, side) in [("source", source), ("destination", destination)] {
+        if !side.is_empty() {
+            rule.insert(name.into(), side.into());
+        }
+    }
+    rule.into()
+}
+
+fn write_peer(peer: &Peer) -> JsonMap<String, Json> {
+    let mut side = JsonMap::new();
+    match peer {
+        Peer::Pods { pods, namespaces } => {
+            side.insert("selector".into(), pods.as_str().into());
+            if !namespaces.is_empty() {
+                side.insert("namespaceSelector".into(), namespaces.as_str().into());
+            }
+        }
+        Peer::Block { net, except } => {
+            side.insert("nets".into(), vec![Json::from(net.to_string())].into());
+            if !except.is_empty() {
+                let except: Vec<Json> = except.iter().map(|net| net.to_string().into()).collect();
+                side.insert("notNets".into(), except.into());
+            }
+        }
+    }
+    side
+}
+
+/// A number where one is enough, as `api/pkg/lib/numorstring/port.go` writes it.
+fn write_port(port: &PortSpec) -> Json {
+    match port {
+        PortSpec::Range { first, last } if first == last => (*first).into(),
+        PortSpec::Range { first, last } => format!("{first}:{last}").into(),
+        PortSpec::Named(name) => (&**name).into(),
+    }
+}

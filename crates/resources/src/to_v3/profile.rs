@@ -1,0 +1,53 @@
+//! Namespaces and service accounts.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map as JsonMap, Value as Json, json};
+
+use super::{Outcome, resource};
+use crate::manifest::{Kind, Object};
+use crate::tree::Sink;
+use crate::v3::selectors::{
+    NAME_LABEL, NAMESPACE_PREFIX as NAMESPACE_LABELS, SERVICE_ACCOUNT_PREFIX as ACCOUNT_LABELS,
+};
+
+/// What the names of profiles begin with that come from namespaces.
+pub const NAMESPACE_PREFIX: &str = "kns.";
+/// What the names of profiles begin with that come from service accounts.
+pub const ACCOUNT_PREFIX: &str = "ksa.";
+
+/// What the profile of a namespace is called.
+#[must_use]
+pub fn namespace_profile_name(namespace: &str) -> String {
+    format!("{NAMESPACE_PREFIX}{namespace}")
+}
+
+/// What the profile of a service account is called.
+#[must_use]
+pub fn account_profile_name(namespace: &str, name: &str) -> String {
+    format!("{ACCOUNT_PREFIX}{namespace}.{name}")
+}
+
+pub(super) fn namespace(object: &Object<'_, '_>, sink: &mut Sink) -> Outcome {
+    let allow = json!([{"action": "Allow"}]);
+    let mut spec = JsonMap::new();
+    spec.insert("ingress".into(), allow.clone());
+    spec.insert("egress".into(), allow);
+    profile(object, &namespace_profile_name(&object.id.name), NAMESPACE_LABELS, spec, sink)
+}
+
+pub(super) fn service_account(object: &Object<'_, '_>, sink: &mut Sink) -> Outcome {
+    let name = account_profile_name(&object.id.namespace, &object.id.name);
+    profile(object, &name, ACCOUNT_LABELS, JsonMap::new(), sink)
+}
+
+fn profile(object: &Object<'_, '_>, name: &str, prefix: &str, mut spec: JsonMap<String, Json>, sink: &Sink) -> Outcome {
+    if sink.has_errors() {
+        return Outcome::Unusable { substitute: None };
+    }
+    let own = object.meta.labels.iter().map(|(label, value)| (format!("{prefix}{label}"), *value));
+    let labels: BTreeMap<_, _> = own.chain([(format!("{prefix}{NAME_LABEL}"), &*object.id.name)]).collect();
+    let labels = labels.into_iter().map(|(label, value)| (label, value.into())).collect::<JsonMap<_, _>>();
+    spec.insert("labelsToApply".into(), labels.into());
+    Outcome::Resource(resource(Kind::Profile, "", name, spec))
+}
