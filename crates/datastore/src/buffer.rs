@@ -125,6 +125,12 @@ impl DedupeBuffer {
         }
     }
 
+    /// Whether a status is next.
+    #[must_use]
+    pub fn begins_with_status(&self) -> bool {
+        matches!(self.queue.front(), Some(Waiting::Status(_)))
+    }
+
     /// Takes a status.
     pub fn status(&mut self, status: SyncStatus) {
         if !matches!(self.queue.back(), Some(Waiting::Status(last)) if *last == status) {

@@ -13,7 +13,7 @@ use tortie_model::Update;
 use tortie_resources::manifest::Options;
 
 use crate::scan::{self, Found, Stamp};
-use crate::{Closed, DirState, Feed, FileContent, InputProblem, Source, built_in};
+use crate::{Closed, DirState, Feed, FileContent, InputProblem, Source};
 
 /// Writers change several files, or one in several steps: reading waits until they pause that long …
 const PAUSE: Duration = Duration::from_millis(10);
@@ -36,8 +36,6 @@ pub struct DirSource {
     root: PathBuf,
     state: DirState,
     looks: BTreeMap<PathBuf, Look>,
-    /// Whether the directory has been read once.
-    begun: bool,
     interval: Duration,
 }
 
@@ -80,13 +78,7 @@ impl DirSource {
     /// The manifests below `root`. Nothing is read yet.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>, options: Options) -> Self {
-        Self {
-            root: root.into(),
-            state: DirState::new(options),
-            looks: BTreeMap::new(),
-            begun: false,
-            interval: RESCAN,
-        }
+        Self { root: root.into(), state: DirState::new(options), looks: BTreeMap::new(), interval: RESCAN }
     }
 
     /// Reads everything that has changed since the last time; the first time that is everything. A file that was read
@@ -125,13 +117,7 @@ impl DirSource {
             };
             self.looks.insert(path, look);
         }
-        let mut updates = self.state.settle();
-        if std::mem::replace(&mut self.begun, true) {
-            built_in::restore(&mut updates);
-        } else {
-            built_in::begin(&mut updates);
-        }
-        Ok(Scanned { updates, touched })
+        Ok(Scanned { updates: self.state.settle(), touched })
     }
 
     /// Reads a file, unless it is being written.
@@ -271,9 +257,7 @@ impl Watch<'_> {
     fn tell_all(&self) -> Result<(), Closed> {
         self.feed.begin_resync()?;
         self.feed.problems(self.source.problems().collect())?;
-        let mut everything = self.source.state.snapshot();
-        built_in::begin(&mut everything);
-        self.feed.tell(everything, Instant::now())?;
+        self.feed.tell(self.source.state.snapshot(), Instant::now())?;
         self.feed.end_resync()
     }
 

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_model::{Key, LabelInterner, Update, Value};
-use tortie_resources::manifest::{self, Contributions, Format, ObjectId, Options, Outcome, Resource};
+use tortie_model::{LabelInterner, Update};
+use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resource};
 use tortie_resources::{Position, Problem, Severity};
 
+use crate::objects::contests;
+use crate::register::Register;
 use crate::{Cover, InputProblem};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -25,16 +27,15 @@ pub enum FileContent<'a> {
 /// The state of a directory. Pure: whoever watches the directory tells what its files hold.
 ///
 /// An object that becomes invalid keeps what was last good for it. If two files define one object, the file that sorts
-/// first counts; if two objects claim one key, the object that sorts first. Either way the other one is a problem.
+/// first counts; if two objects claim one key, the object that sorts first. Either way the other one is a problem. The
+/// objects that every datastore has are there from the first [`DirState::settle`] on.
 #[derive(Debug)]
 pub struct DirState {
     options: Options,
     labels: LabelInterner,
     files: BTreeMap<Arc<Path>, File>,
-    objects: Map<ObjectId, Object>,
-    claims: Map<Key, BTreeMap<ObjectId, Value>>,
-    /// The keys that more than one object claims.
-    contested: BTreeSet<Key>,
+    objects: Map<ObjectId, Definitions>,
+    register: Register,
     /// The objects that have anything to report.
     troubled: BTreeSet<ObjectId>,
     /// The objects whose definitions have changed since they were last settled.
@@ -51,15 +52,8 @@ struct File {
     problems: Vec<InputProblem>,
 }
 
-#[derive(Debug, Default)]
-struct Object {
-    definitions: BTreeMap<Arc<Path>, Definition>,
-    last_good: Option<Contributions>,
-    /// The stand-in of the last version that could have one.
-    substitute: Option<Contributions>,
-    /// The keys claimed now.
-    claimed: Vec<Key>,
-}
+/// What the files say of one object.
+type Definitions = BTreeMap<Arc<Path>, Definition>;
 
 #[derive(Debug)]
 struct Definition {
@@ -92,8 +86,7 @@ impl DirState {
             labels: LabelInterner::new(),
             files: BTreeMap::new(),
             objects: Map::default(),
-            claims: Map::default(),
-            contested: BTreeSet::new(),
+            register: Register::new(None),
             troubled: BTreeSet::new(),
             touched: BTreeSet::new(),
         }
@@ -129,21 +122,17 @@ impl DirState {
     /// Everything that is in force, in the order of keys.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Update> {
-        let mut updates: Vec<Update> = self
-            .claims
-            .iter()
-            .filter_map(|(key, claims)| claims.values().next().map(|value| Update::set(key.clone(), value.clone())))
-            .collect();
-        updates.sort_by(|a, b| a.key.cmp(&b.key));
-        updates
+        self.register.snapshot()
     }
 
     /// Everything that is wrong now, in the order of files and positions.
     pub fn problems(&self) -> impl Iterator<Item = InputProblem> {
         let mut problems: Vec<InputProblem> =
             self.files.values().flat_map(|file| file.problems.iter().cloned()).collect();
-        for object in self.troubled.iter().filter_map(|id| self.objects.get(id)) {
-            object.report(&mut problems);
+        for id in &self.troubled {
+            if let Some(definitions) = self.objects.get(id) {
+                report(definitions, self.register.cover(id).unwrap_or(Cover::Nothing), &mut problems);
+            }
         }
         self.report_contests(&mut problems);
         problems
@@ -174,7 +163,7 @@ impl DirState {
                 Some(id) if file.objects.contains(&id) => doubles.push((resource.position, resource.subject)),
                 Some(id) => {
                     file.objects.insert(id.clone());
-                    self.objects.entry(id).or_default().definitions.insert(Arc::clone(path), resource.into());
+                    self.objects.entry(id).or_default().insert(Arc::clone(path), resource.into());
                 }
                 None => file.problems.extend(nameless(path, resource)),
             }
@@ -190,7 +179,7 @@ impl DirState {
             // An obscure document may well be the one that defines what is missing now.
             let cover = if missing.is_empty() { Cover::Nothing } else { Cover::LastGood };
             for id in &missing {
-                if let Some(definition) = self.objects.get_mut(id).and_then(|o| o.definitions.get_mut(path)) {
+                if let Some(definition) = self.objects.get_mut(id).and_then(|all| all.get_mut(path)) {
                     definition.stale = true;
                 }
             }
@@ -218,70 +207,34 @@ impl DirState {
     }
 
     fn forget_definition(&mut self, id: &ObjectId, path: &Arc<Path>) {
-        if let Some(object) = self.objects.get_mut(id) {
-            object.definitions.remove(path);
+        if let Some(definitions) = self.objects.get_mut(id) {
+            definitions.remove(path);
         }
     }
 
     /// The updates that follow from what was staged: those that make a difference, in the order of their keys.
     pub fn settle(&mut self) -> Vec<Update> {
-        let mut before: BTreeMap<Key, Option<Value>> = BTreeMap::new();
         for id in std::mem::take(&mut self.touched) {
-            let Some(object) = self.objects.get_mut(&id) else { continue };
-            let claimed = std::mem::take(&mut object.claimed);
-            let contributions = object.settle();
-            object.claimed = contributions.iter().map(|(key, _)| key.clone()).collect();
-            if object.is_troubled() {
+            let Some(definitions) = self.objects.get(&id) else { continue };
+            if is_troubled(definitions) {
                 self.troubled.insert(id.clone());
             } else {
                 self.troubled.remove(&id);
             }
-            if object.definitions.is_empty() {
+            if let Some((_, definition)) = foremost(definitions) {
+                self.register.put(&id, definition.outcome.clone(), 0);
+            } else {
+                self.register.remove(&id);
                 self.objects.remove(&id);
             }
-            for key in claimed {
-                before.entry(key.clone()).or_insert_with(|| winner(&self.claims, &key));
-                let Some(claims) = self.claims.get_mut(&key) else { continue };
-                claims.remove(&id);
-                if claims.len() < 2 {
-                    self.contested.remove(&key);
-                }
-                if claims.is_empty() {
-                    self.claims.remove(&key);
-                }
-            }
-            for (key, value) in contributions {
-                before.entry(key.clone()).or_insert_with(|| winner(&self.claims, &key));
-                let claims = self.claims.entry(key.clone()).or_default();
-                claims.insert(id.clone(), value);
-                if claims.len() > 1 {
-                    self.contested.insert(key);
-                }
-            }
         }
-        let changed = before.into_iter().filter_map(|(key, old)| {
-            let new = winner(&self.claims, &key);
-            (new != old).then_some(Update { key, value: new })
-        });
-        changed.collect()
+        self.register.settle()
     }
 
-    /// The problems of objects that claim a key which another one has. One that wants the same value loses nothing.
+    /// The problems of objects that claim a key which another one has.
     fn report_contests(&self, problems: &mut Vec<InputProblem>) {
-        let mut contests: BTreeMap<(&ObjectId, &ObjectId), Severity> = BTreeMap::new();
-        for claims in self.contested.iter().filter_map(|key| self.claims.get(key)) {
-            let mut claims = claims.iter();
-            let Some((winner, value)) = claims.next() else { continue };
-            for (loser, claimed) in claims {
-                let severity = if claimed == value { Severity::Warning } else { Severity::Error };
-                let worst = contests.entry((winner, loser)).or_insert(severity);
-                if severity == Severity::Error {
-                    *worst = severity;
-                }
-            }
-        }
-        let definition = |id| self.objects.get(id).and_then(|object| foremost(&object.definitions));
-        for ((winner, loser), severity) in contests {
+        let definition = |id| self.objects.get(id).and_then(foremost);
+        for ((winner, loser), severity) in contests(&self.register) {
             let (Some((winners_file, winner)), Some((file, loser))) = (definition(winner), definition(loser)) else {
                 continue;
             };
@@ -305,64 +258,37 @@ impl Definition {
 }
 
 /// The definition that counts, and its file: the first of those that can be read, or else the first.
-fn foremost(definitions: &BTreeMap<Arc<Path>, Definition>) -> Option<(&Arc<Path>, &Definition)> {
+fn foremost(definitions: &Definitions) -> Option<(&Arc<Path>, &Definition)> {
     definitions.iter().find(|(_, definition)| !definition.stale).or_else(|| definitions.first_key_value())
 }
 
-impl Object {
-    /// What the object contributes now. A good definition becomes the last good one.
-    fn settle(&mut self) -> Contributions {
-        let Some((_, definition)) = foremost(&self.definitions) else { return Contributions::new() };
-        match &definition.outcome {
-            Outcome::Valid(contributions) => {
-                self.last_good = Some(contributions.clone());
-                contributions.clone()
-            }
-            Outcome::Invalid { substitute } => {
-                // A denial must not end because the next version is even less readable.
-                if substitute.is_some() {
-                    self.substitute.clone_from(substitute);
-                }
-                self.last_good.clone().or_else(|| self.substitute.clone()).unwrap_or_default()
-            }
-            Outcome::Unknown => Contributions::new(),
-        }
-    }
+fn is_troubled(definitions: &Definitions) -> bool {
+    let mut readable = definitions.values().filter(|definition| !definition.stale);
+    readable.next().is_some_and(|first| !first.problems.is_empty()) || readable.next().is_some()
+}
 
-    fn is_troubled(&self) -> bool {
-        let mut readable = self.definitions.values().filter(|definition| !definition.stale);
-        readable.next().is_some_and(|first| !first.problems.is_empty()) || readable.next().is_some()
-    }
-
-    /// The problems of what can be read; of what cannot, the file has its own.
-    fn report(&self, problems: &mut Vec<InputProblem>) {
-        let mut definitions = self.definitions.iter().filter(|(_, definition)| !definition.stale);
-        let Some((first, definition)) = definitions.next() else { return };
-        let cover = match &definition.outcome {
-            Outcome::Valid(_) | Outcome::Unknown => Cover::NotNeeded,
-            Outcome::Invalid { .. } if self.last_good.is_some() => Cover::LastGood,
-            Outcome::Invalid { .. } if self.substitute.is_some() => Cover::Denied,
-            Outcome::Invalid { .. } => Cover::Nothing,
-        };
-        problems.extend(definition.problems.iter().map(|problem| InputProblem {
-            file: Some(first.to_path_buf()),
-            subject: definition.subject.clone(),
-            problem: problem.clone(),
-            cover: if problem.severity == Severity::Error { cover } else { Cover::NotNeeded },
-        }));
-        for (path, double) in definitions {
-            problems.push(InputProblem {
-                file: Some(path.to_path_buf()),
-                subject: double.subject.clone(),
-                problem: Problem {
-                    severity: Severity::Error,
-                    position: double.position,
-                    field: String::new(),
-                    what: format!("is defined at {} already, which counts", definition.place(first)),
-                },
-                cover: Cover::NotNeeded,
-            });
-        }
+/// The problems of what can be read; of what cannot, the file has its own.
+fn report(definitions: &Definitions, cover: Cover, problems: &mut Vec<InputProblem>) {
+    let mut definitions = definitions.iter().filter(|(_, definition)| !definition.stale);
+    let Some((first, definition)) = definitions.next() else { return };
+    problems.extend(definition.problems.iter().map(|problem| InputProblem {
+        file: Some(first.to_path_buf()),
+        subject: definition.subject.clone(),
+        problem: problem.clone(),
+        cover: if problem.severity == Severity::Error { cover } else { Cover::NotNeeded },
+    }));
+    for (path, double) in definitions {
+        problems.push(InputProblem {
+            file: Some(path.to_path_buf()),
+            subject: double.subject.clone(),
+            problem: Problem {
+                severity: Severity::Error,
+                position: double.position,
+                field: String::new(),
+                what: format!("is defined at {} already, which counts", definition.place(first)),
+            },
+            cover: Cover::NotNeeded,
+        });
     }
 }
 
@@ -379,10 +305,6 @@ fn nameless(path: &Path, resource: Resource) -> impl Iterator<Item = InputProble
         cover: if problem.severity == Severity::Error { cover } else { Cover::NotNeeded },
         problem,
     })
-}
-
-fn winner(claims: &Map<Key, BTreeMap<ObjectId, Value>>, key: &Key) -> Option<Value> {
-    claims.get(key).and_then(|claims| claims.values().next()).cloned()
 }
 
 fn format_of(path: &Path) -> Format {

@@ -2,6 +2,7 @@
 //!
 //! * [`DirSource`]: a directory of manifests, watched. Its heart, [`DirState`], is pure: contents of files in, the
 //!   smallest set of updates and all current problems out.
+//! * [`Objects`]: the same for objects that come one by one, as those of a datastore over the network do.
 //! * [`recording`]: recorded streams of updates.
 //! * `kubernetes` (feature `kubernetes`): the API server of Kubernetes.
 //!
@@ -10,6 +11,7 @@
 //! use tortie_resources::manifest::Options;
 //!
 //! let mut state = DirState::new(Options::default());
+//! state.settle(); // What every cluster has.
 //! let manifest = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
 //! let updates = state.set_file("cluster.yaml".as_ref(), Some(FileContent::Text(manifest)));
 //! assert!(!updates.is_empty() && state.problems().next().is_none());
@@ -27,8 +29,10 @@ mod dir_state;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod memory_store;
+mod objects;
 mod problem;
 pub mod recording;
+mod register;
 mod scan;
 mod source;
 mod stamp;
@@ -39,6 +43,7 @@ pub use buffer::{DedupeBuffer, Next};
 pub use dir_source::DirSource;
 pub use dir_state::{DirState, FileContent};
 pub use memory_store::{Fault, MemoryStore};
+pub use objects::Objects;
 pub use problem::{Cover, InputProblem};
 pub use source::{Closed, Event, Events, Feed, Resend, Source, Watching, channel, watch};
 pub use store::{Listing, ResourceStore, StoreError, StoredResource};

@@ -296,7 +296,9 @@ impl Events {
         if let Some(problems) = state.problems.take() {
             return Some(Event::Problems(problems));
         }
-        if let Some(why) = state.unavailable.take() {
+        if !state.buffer.begins_with_status()
+            && let Some(why) = state.unavailable.take()
+        {
             return Some(Event::Unavailable(why));
         }
         let event = match state.buffer.take(BATCH)? {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use smallvec::SmallVec;
 
@@ -126,6 +126,22 @@ impl WorkloadEndpoint {
     /// All addresses of both families, IPv4 first.
     pub fn nets(&self) -> impl Iterator<Item = Cidr> + '_ {
         self.ipv4_nets.iter().chain(&self.ipv6_nets).copied()
+    }
+
+    /// What a node needs of an endpoint that another node hosts: what selectors, IP sets and routes are made of, and what
+    /// validation looks at. Interface, Ethernet address, address translations, limits and annotations are left to the
+    /// host; the interface becomes the same short text for all, so that an endpoint without one stays invalid.
+    #[must_use]
+    pub fn for_other_node(self) -> Self {
+        static ELSEWHERE: LazyLock<IfaceName> = LazyLock::new(|| IfaceName::new("elsewhere"));
+        let prefixes = self.extras.map(|extras| extras.allowed_source_prefixes).unwrap_or_default();
+        let extras = WorkloadExtras { allowed_source_prefixes: prefixes, ..WorkloadExtras::default() };
+        Self {
+            iface: self.iface.filter(|iface| !iface.as_str().is_empty()).map(|_| ELSEWHERE.clone()),
+            mac: None,
+            extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
+            ..self
+        }
     }
 }
 

@@ -3,8 +3,7 @@ use tortie_model::{Tier, TierName};
 use super::*;
 
 fn tier(name: &str, order: Option<f64>) -> Update {
-    let tier =
-        order.map(|order| Value::Tier(Tier { order: tortie_model::Order::new(order), ..Tier::default() }.into()));
+    let tier = order.map(|order| Value::Tier(Tier { order: tortie_model::Order::new(order), ..Tier::default() }));
     Update { key: Key::Tier(TierName::new(name)), value: tier }
 }
 

@@ -18,7 +18,12 @@ struct Directory {
 
 impl Directory {
     fn state(&mut self) -> &mut DirState {
-        self.state.get_or_insert_with(|| DirState::new(Options::default()))
+        self.state.get_or_insert_with(|| {
+            let mut state = DirState::new(Options::default());
+            // What is built in.
+            state.settle();
+            state
+        })
     }
 
     /// Changes several files at once; shows the updates as `+key` and `-key`.
@@ -37,9 +42,8 @@ impl Directory {
 
 /// Whether nothing is left of what was.
 fn is_empty(state: &DirState) -> bool {
-    let DirState { files, objects, claims, contested, troubled, touched, options: _, labels: _ } = state;
-    let sets_are_empty = contested.is_empty() && troubled.is_empty() && touched.is_empty();
-    files.is_empty() && objects.is_empty() && claims.is_empty() && sets_are_empty
+    let DirState { files, objects, register, troubled, touched, options: _, labels: _ } = state;
+    files.is_empty() && objects.is_empty() && register.is_empty() && troubled.is_empty() && touched.is_empty()
 }
 
 #[test]

@@ -1,0 +1,191 @@
+//! Objects as they arrive one by one from a datastore over the network.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ahash::RandomState;
+use tortie_model::{Hostname, Update};
+use tortie_resources::manifest::{Kind, ObjectId, Resource};
+use tortie_resources::{Position, Problem, Severity};
+
+use crate::register::Register;
+use crate::{Cover, InputProblem};
+
+/// The objects of a datastore, and what follows from them. Pure: whoever reads the datastore tells what each object is.
+///
+/// * An object that becomes invalid keeps what was last good for it, however often it is listed again; a policy that never
+///   was good is replaced by one that denies what it selects.
+/// * If two objects claim one key, the one whose name sorts first counts
+///   (`libcalico-go/lib/backend/watchersyncer/conflictresolvingcachewriter.go`), and the other one is a problem.
+/// * The objects that every datastore has, such as the profile `projectcalico-default-allow`, are there from the first
+///   [`Objects::settle`] on.
+///
+/// An object is known by its kind, namespace and name *in the datastore*, which is all that tells of its deletion; what it
+/// means may go by another name, such as that of a policy of the default tier.
+///
+/// ```
+/// use tortie_datastore::Objects;
+/// use tortie_model::LabelInterner;
+/// use tortie_resources::manifest::{Kind, ObjectId, Options, UnknownFields, read_object};
+///
+/// let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
+/// let (mut objects, mut labels) = (Objects::new(), LabelInterner::new());
+/// let id = ObjectId { kind: Kind::Namespace, namespace: "".into(), name: "shop".into() };
+/// objects.begin_list(Kind::Namespace);
+/// let json = r#"{"metadata": {"name": "shop"}}"#;
+/// objects.set(&id, read_object(json, id.kind, &options, &mut labels)?);
+/// objects.end_list(Kind::Namespace);
+/// assert!(!objects.settle().is_empty() && objects.problems().is_empty());
+/// // The datastore is listed again, and the namespace is gone.
+/// objects.begin_list(Kind::Namespace);
+/// objects.end_list(Kind::Namespace);
+/// assert!(objects.settle().iter().all(|update| update.value.is_none()));
+/// # Ok::<(), tortie_resources::SyntaxError>(())
+/// ```
+#[derive(Debug)]
+pub struct Objects {
+    register: Register,
+    /// What is wrong with objects as they are written now.
+    troubles: HashMap<ObjectId, Trouble, RandomState>,
+    /// How many times each kind has been listed.
+    listings: BTreeMap<Kind, u32>,
+    /// Whether the problems may be others than when they were last taken.
+    problems_changed: bool,
+}
+
+#[derive(Debug)]
+struct Trouble {
+    subject: String,
+    problems: Vec<Problem>,
+    cover: Cover,
+}
+
+impl Default for Objects {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Objects {
+    /// An empty datastore, all of which is wanted.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// An empty datastore of which this node wants its part: workload endpoints of other nodes are reduced by
+    /// [`tortie_model::WorkloadEndpoint::for_other_node`].
+    #[must_use]
+    pub fn of_node(node: Hostname) -> Self {
+        Self::with(Some(node))
+    }
+
+    fn with(node: Option<Hostname>) -> Self {
+        Self {
+            register: Register::new(node),
+            troubles: HashMap::default(),
+            listings: BTreeMap::new(),
+            problems_changed: true,
+        }
+    }
+
+    /// How many objects there are, built-in ones not counted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.register.len()
+    }
+
+    /// Whether there are no objects but the built-in ones.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tells what an object is now. Text that cannot be read is [`Resource::unreadable`].
+    pub fn set(&mut self, id: &ObjectId, resource: Resource) {
+        let listing = self.listings.get(&id.kind).copied().unwrap_or_default();
+        let Resource { subject, outcome, problems, .. } = resource;
+        let contested = self.register.is_contested();
+        let cover = self.register.put(id, outcome, listing);
+        if problems.is_empty() {
+            self.problems_changed |= self.troubles.remove(id).is_some();
+        } else {
+            self.troubles.insert(id.clone(), Trouble { subject, problems, cover });
+            self.problems_changed = true;
+        }
+        self.problems_changed |= contested || self.register.is_contested();
+    }
+
+    /// Tells that an object does not exist any more.
+    pub fn remove(&mut self, id: &ObjectId) {
+        self.problems_changed |= self.register.is_contested() || self.troubles.remove(id).is_some();
+        self.troubles.remove(id);
+        self.register.remove(id);
+    }
+
+    /// All objects of a kind will be told. A listing that breaks off is begun anew.
+    pub fn begin_list(&mut self, kind: Kind) {
+        let listing = self.listings.entry(kind).or_default();
+        *listing = listing.wrapping_add(1);
+    }
+
+    /// All objects of a kind have been told since [`Objects::begin_list`]: those that were not do not exist any more.
+    pub fn end_list(&mut self, kind: Kind) {
+        let current = self.listings.get(&kind).copied().unwrap_or_default();
+        self.problems_changed |= self.register.is_contested();
+        for id in self.register.sweep(|id, listing| id.kind != kind || listing == current) {
+            self.problems_changed |= self.troubles.remove(&id).is_some();
+        }
+    }
+
+    /// The updates that follow from what was told since the last time: those that make a difference, in the order of
+    /// their keys. It may be called within a listing, so that a long one need not be held twice.
+    pub fn settle(&mut self) -> Vec<Update> {
+        self.register.settle()
+    }
+
+    /// Everything that is in force, in the order of keys, for a consumer that begins anew.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Update> {
+        self.register.snapshot()
+    }
+
+    /// Everything that is wrong now, in the order of the objects.
+    #[must_use]
+    pub fn problems(&self) -> Vec<InputProblem> {
+        let mut problems: Vec<(&ObjectId, InputProblem)> = Vec::new();
+        for (id, trouble) in &self.troubles {
+            problems.extend(trouble.problems.iter().map(|problem| {
+                let cover = if problem.severity == Severity::Error { trouble.cover } else { Cover::NotNeeded };
+                (id, InputProblem { file: None, subject: trouble.subject.clone(), problem: problem.clone(), cover })
+            }));
+        }
+        for ((winner, loser), severity) in contests(&self.register) {
+            let what = format!("stands for the same as {winner}, which counts");
+            let problem = Problem { severity, position: Position::default(), field: String::new(), what };
+            let subject = loser.to_string();
+            problems.push((loser, InputProblem { file: None, subject, problem, cover: Cover::NotNeeded }));
+        }
+        problems.sort_by(|(a, x), (b, y)| (a, x.problem.position).cmp(&(b, y.problem.position)));
+        problems.into_iter().map(|(_, problem)| problem).collect()
+    }
+
+    /// [`Objects::problems`] if they may have changed since this was last called.
+    pub fn changed_problems(&mut self) -> Option<Vec<InputProblem>> {
+        std::mem::take(&mut self.problems_changed).then(|| self.problems())
+    }
+}
+
+/// The pairs of objects that claim the same, winner and loser, and how bad that is. One that wants the same value loses
+/// nothing.
+pub(crate) fn contests(register: &Register) -> BTreeMap<(&ObjectId, &ObjectId), Severity> {
+    let mut contests = BTreeMap::new();
+    for contest in register.contests() {
+        let severity = if contest.same { Severity::Warning } else { Severity::Error };
+        let worst = contests.entry((contest.winner, contest.loser)).or_insert(severity);
+        *worst = severity.max(*worst);
+    }
+    contests
+}
+
+#[cfg(test)]
+mod tests;

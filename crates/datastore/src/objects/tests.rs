@@ -1,0 +1,264 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use tortie_model::{Key, LabelInterner, Value};
+use tortie_resources::manifest::{Options, UnknownFields, read_object};
+
+use super::*;
+
+fn id(kind: Kind, name: &str) -> ObjectId {
+    let namespace = if kind.is_namespaced() { "shop" } else { "" };
+    ObjectId { kind, namespace: namespace.into(), name: name.into() }
+}
+
+fn resource(id: &ObjectId, rest: &str) -> Resource {
+    let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
+    let json = format!(r#"{{"metadata": {{"name": "{}", "namespace": "{}"}}{rest}}}"#, id.name, id.namespace);
+    read_object(&json, id.kind, &options, &mut LabelInterner::new()).expect("JSON")
+}
+
+fn pod(name: &str, node: &str, address: &str) -> (ObjectId, Resource) {
+    let id = id(Kind::Pod, name);
+    let ports = r#""containers": [{"ports": [{"name": "http", "containerPort": 80}]}]"#;
+    let rest = format!(
+        r#", "spec": {{"nodeName": "{node}", "serviceAccountName": "a", {ports}}}, "status": {{"podIPs": [{{"ip": "{address}"}}]}}"#
+    );
+    let resource = resource(&id, &rest);
+    (id, resource)
+}
+
+/// Objects of which nothing is unsettled.
+fn settled() -> Objects {
+    let mut objects = Objects::new();
+    assert_eq!(objects.settle().len(), 2, "what is built in");
+    objects
+}
+
+#[test]
+fn endpoints_of_other_nodes_are_reduced_and_share_what_they_have_in_common() {
+    let mut objects = Objects::of_node(Hostname::new("n1"));
+    for (name, node, address) in [("a", "n1", "10.0.0.1"), ("b", "n2", "10.0.0.2"), ("c", "n2", "10.0.0.3")] {
+        let (id, resource) = pod(name, node, address);
+        objects.set(&id, resource);
+    }
+    let endpoints: Vec<_> = objects
+        .settle()
+        .into_iter()
+        .filter_map(|update| match update.value {
+            Some(Value::WorkloadEndpoint(endpoint)) => Some(endpoint),
+            _ => None,
+        })
+        .collect();
+    let [a, b, c] = &endpoints[..] else { panic!("{endpoints:?}") };
+    assert!(a.iface.as_ref().is_some_and(|iface| iface.as_str().starts_with("cali")));
+    assert_eq!(b.iface.as_ref().map(tortie_model::IfaceName::as_str), Some("elsewhere"));
+    assert_eq!((b.nets().count(), b.ports.len(), b.profiles.len()), (1, 1, 2));
+    assert!(std::sync::Arc::ptr_eq(&a.profiles, &c.profiles));
+    assert!(std::sync::Arc::ptr_eq(&a.ports[0].name, &c.ports[0].name));
+}
+
+#[test]
+fn what_somebody_writes_under_a_built_in_name_counts_while_it_is_there() {
+    let mut objects = settled();
+    let profile = id(Kind::Profile, "projectcalico-default-allow");
+    objects.set(&profile, resource(&profile, r#", "spec": {"labelsToApply": {"a": "b"}}"#));
+    assert_eq!(objects.settle().len(), 2);
+    objects.remove(&profile);
+    let restored = objects.settle();
+    assert!(restored.len() == 2 && restored.iter().all(|update| update.value.is_some()));
+    assert!(objects.is_empty());
+}
+
+#[test]
+fn a_policy_goes_by_its_name_in_the_datastore() {
+    let mut objects = settled();
+    let policy = id(Kind::NetworkPolicy, "default.web");
+    objects.set(&policy, resource(&policy, r#", "spec": {"selector": "all()"}"#));
+    let updates = objects.settle();
+    assert!(matches!(&updates[0].key, Key::Policy(id) if &*id.name == "web"), "{updates:?}");
+    objects.remove(&policy);
+    assert_eq!(objects.settle().len(), 1);
+}
+
+#[test]
+fn problems_are_told_when_they_may_have_changed() {
+    let mut objects = settled();
+    assert_eq!(objects.changed_problems(), Some(vec![]));
+    let pools = ["b", "a"].map(|name| id(Kind::IpPool, name));
+    for (pool, nat) in pools.iter().zip([true, false]) {
+        objects.set(pool, resource(pool, &format!(r#", "spec": {{"cidr": "10.0.0.0/16", "natOutgoing": {nat}}}"#)));
+    }
+    let texts: Vec<String> = objects.changed_problems().unwrap_or_default().iter().map(ToString::to_string).collect();
+    assert_eq!(texts, ["IPPool/b: stands for the same as IPPool/a, which counts"]);
+    assert_eq!(objects.changed_problems(), None);
+    let broken = Resource::unreadable(
+        "IPPool/a",
+        tortie_resources::SyntaxError { position: Position::default(), what: "is not JSON".into() },
+    );
+    objects.set(&pools[1], broken);
+    let problems = objects.changed_problems().unwrap_or_default();
+    assert_eq!(problems[0].cover, Cover::LastGood);
+    objects.remove(&pools[1]);
+    assert_eq!(objects.changed_problems(), Some(vec![]));
+}
+
+const KINDS: [Kind; 3] = [Kind::GlobalNetworkPolicy, Kind::IpPool, Kind::Namespace];
+const NAMES: [&str; 3] = ["x", "y", "z"];
+
+/// What is told.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// An object is this version; odd ones are not valid.
+    Set {
+        kind: usize,
+        name: usize,
+        version: u8,
+    },
+    Remove {
+        kind: usize,
+        name: usize,
+    },
+    Begin {
+        kind: usize,
+    },
+    End {
+        kind: usize,
+    },
+    Settle,
+}
+
+/// Version 0 and 2 are good. Pools x and y claim one network, and so does z in version 2.
+fn version(id: &ObjectId, version: u8) -> Resource {
+    if version == 3 {
+        return Resource::unreadable(
+            id.to_string(),
+            tortie_resources::SyntaxError { position: Position::default(), what: "is not JSON".into() },
+        );
+    }
+    let rest = match (id.kind, version) {
+        (Kind::GlobalNetworkPolicy, 1) => {
+            r#", "spec": {"selector": "all()", "ingress": [{"action": "No"}]}"#.to_owned()
+        }
+        (Kind::GlobalNetworkPolicy, _) => format!(r#", "spec": {{"selector": "all()", "order": {version}}}"#),
+        (Kind::IpPool, 1) => r#", "spec": {"cidr": "10.0.0.0/99"}"#.to_owned(),
+        (Kind::IpPool, _) => {
+            let cidr = if &*id.name == "z" && version == 0 { "10.1.0.0/16" } else { "10.0.0.0/16" };
+            format!(r#", "spec": {{"cidr": "{cidr}", "natOutgoing": {}}}"#, version == 2)
+        }
+        (_, 1) => r#", "metadata": {}"#.to_owned(),
+        (_, _) => format!(r#", "spec": {{"v": {version}}}"#),
+    };
+    resource(id, &rest)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (kind, name) = (0..KINDS.len(), 0..NAMES.len());
+    prop_oneof![
+        8 => (kind.clone(), name.clone(), 0..4u8).prop_map(|(kind, name, version)| Step::Set { kind, name, version }),
+        2 => (kind.clone(), name).prop_map(|(kind, name)| Step::Remove { kind, name }),
+        1 => kind.clone().prop_map(|kind| Step::Begin { kind }),
+        2 => kind.prop_map(|kind| Step::End { kind }),
+        2 => Just(Step::Settle),
+    ]
+}
+
+/// The rules as the documentation gives them: which versions of each object count.
+#[derive(Debug, Default)]
+struct Model {
+    /// The last version that was good, or else the last that has a substitute, of each object that exists.
+    versions: BTreeMap<(usize, usize), Option<u8>>,
+    listed: BTreeMap<usize, BTreeSet<usize>>,
+}
+
+impl Model {
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Set { kind, name, version } => {
+                self.listed.entry(kind).or_default().insert(name);
+                let counts = self.versions.entry((kind, name)).or_default();
+                let good = version % 2 == 0;
+                let substituted = KINDS[kind] == Kind::GlobalNetworkPolicy && version == 1;
+                if good || substituted && counts.is_none() {
+                    *counts = Some(version);
+                }
+            }
+            Step::Remove { kind, name } => {
+                self.versions.remove(&(kind, name));
+            }
+            Step::Begin { kind } => {
+                self.listed.insert(kind, BTreeSet::new());
+            }
+            Step::End { kind } => {
+                let listed = self.listed.entry(kind).or_default();
+                self.versions.retain(|(of, name), _| *of != kind || listed.contains(name));
+            }
+            Step::Settle => {}
+        }
+    }
+
+    /// What is in force: the first of the objects that claim a key.
+    fn in_force(&self) -> BTreeMap<Key, Value> {
+        let mut claims: Vec<(ObjectId, u8)> = Vec::new();
+        for ((kind, name), counts) in &self.versions {
+            claims.extend(counts.map(|counts| (id(KINDS[*kind], NAMES[*name]), counts)));
+        }
+        claims.sort();
+        let mut in_force = BTreeMap::new();
+        for (id, counts) in claims.into_iter().rev() {
+            use tortie_resources::manifest::Outcome;
+            let (Outcome::Valid(found) | Outcome::Invalid { substitute: Some(found) }) = version(&id, counts).outcome
+            else {
+                panic!("{id}: {counts}")
+            };
+            in_force.extend(found);
+        }
+        for (key, value) in crate::built_in::objects() {
+            in_force.entry(key).or_insert(value);
+        }
+        in_force
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    #[test]
+    fn any_history_is_as_the_model_says(steps in prop::collection::vec(step(), 0..60)) {
+        let (mut objects, mut model) = (Objects::new(), Model::default());
+        let mut known = BTreeMap::new();
+        for step in steps.into_iter().chain([Step::Settle]) {
+            model.take(step);
+            match step {
+                Step::Set { kind, name, version: number } => {
+                    let id = id(KINDS[kind], NAMES[name]);
+                    objects.set(&id, version(&id, number));
+                }
+                Step::Remove { kind, name } => objects.remove(&id(KINDS[kind], NAMES[name])),
+                Step::Begin { kind } => objects.begin_list(KINDS[kind]),
+                Step::End { kind } => objects.end_list(KINDS[kind]),
+                Step::Settle => {
+                    let updates = objects.settle();
+                    prop_assert!(updates.is_sorted_by(|a, b| a.key < b.key));
+                    for Update { key, value } in updates {
+                        let old = match value.clone() {
+                            Some(value) => known.insert(key, value),
+                            None => known.remove(&key),
+                        };
+                        prop_assert_ne!(old, value, "an update that changes nothing");
+                    }
+                    prop_assert_eq!(&known, &model.in_force());
+                    let snapshot: Vec<_> = known.clone().into_iter().map(|(key, value)| Update::set(key, value)).collect();
+                    prop_assert_eq!(objects.snapshot(), snapshot);
+                    prop_assert_eq!(objects.len(), model.versions.len());
+                }
+            }
+        }
+        for kind in KINDS {
+            objects.begin_list(kind);
+            objects.end_list(kind);
+        }
+        let before = known.len();
+        prop_assert_eq!(objects.settle().len() , before - 2);
+        prop_assert!(objects.is_empty() && objects.register.is_empty() && objects.problems().is_empty());
+    }
+}

@@ -1,0 +1,184 @@
+//! Which objects there are, what each puts in force, and which of several counts.
+
+mod claims;
+mod sharing;
+mod store;
+
+use std::collections::HashMap;
+
+use ahash::RandomState;
+use tortie_model::{Hostname, Key, Update, Value};
+use tortie_resources::manifest::{Contributions, ObjectId, Outcome};
+
+use crate::{Cover, built_in};
+pub(crate) use claims::Contest;
+use claims::{Claim, Claims};
+use sharing::Sharing;
+use store::{InForce, Store};
+
+/// The objects of a datastore and what follows from them. Pure.
+///
+/// An object that becomes invalid keeps what was last good for it; one that never was good, its substitute. If two objects
+/// claim one key, the one that sorts first counts. The objects that every datastore has are there from the beginning.
+///
+/// A cluster has hundreds of thousands of pods, so each key is held once, by the object that claims it.
+#[derive(Debug)]
+pub(crate) struct Register {
+    store: Store,
+    claims: Claims,
+    /// What was in force, for the keys that have been touched since the last time.
+    before: HashMap<Key, Option<Value>, RandomState>,
+    sharing: Sharing,
+    /// The node whose view this is: endpoints of others keep only what that one needs.
+    node: Option<Hostname>,
+}
+
+impl Register {
+    /// A register of the built-in objects alone.
+    pub(crate) fn new(node: Option<Hostname>) -> Self {
+        let before = built_in::objects().into_iter().map(|(key, _)| (key, None)).collect();
+        Self { store: Store::default(), claims: Claims::default(), before, sharing: Sharing::default(), node }
+    }
+
+    /// What has become of an object; `listing` marks it for [`Register::sweep`]. Returns what is in force for it.
+    pub(crate) fn put(&mut self, id: &ObjectId, outcome: Outcome, listing: u32) -> Cover {
+        let slot = match self.store.find(id) {
+            Some(slot) => slot,
+            None => self.store.insert(self.sharing.id(id)),
+        };
+        let object = self.store.object(slot);
+        let was_good = matches!(object.cover, Cover::NotNeeded | Cover::LastGood);
+        let (cover, contributions) = match outcome {
+            Outcome::Valid(contributions) => (Cover::NotNeeded, Some(contributions)),
+            Outcome::Unknown => (Cover::NotNeeded, Some(Contributions::new())),
+            Outcome::Invalid { .. } if was_good => (Cover::LastGood, None),
+            Outcome::Invalid { substitute: Some(substitute) } => (Cover::Denied, Some(substitute)),
+            // A denial must not end because the next version is even less readable.
+            Outcome::Invalid { substitute: None } => (object.cover, None),
+        };
+        self.store.note(slot, cover, listing);
+        if let Some(contributions) = contributions {
+            let contributions = self.lean(contributions);
+            if *self.store.object(slot).in_force != contributions[..] {
+                self.replace(slot, contributions.into());
+            }
+        }
+        cover
+    }
+
+    /// Forgets an object.
+    pub(crate) fn remove(&mut self, id: &ObjectId) {
+        if let Some(slot) = self.store.find(id) {
+            self.replace(slot, InForce::default());
+            self.store.remove(slot);
+        }
+    }
+
+    /// Forgets the objects that are not marked as `keep` says; returns which.
+    pub(crate) fn sweep(&mut self, keep: impl Fn(&ObjectId, u32) -> bool) -> Vec<ObjectId> {
+        let gone: Vec<ObjectId> = self
+            .store
+            .objects()
+            .filter(|object| !keep(&object.id, object.listing))
+            .map(|object| object.id.clone())
+            .collect();
+        for id in &gone {
+            self.remove(id);
+        }
+        gone
+    }
+
+    /// The updates that follow from what happened since the last time: those that make a difference, in the order of
+    /// their keys.
+    pub(crate) fn settle(&mut self) -> Vec<Update> {
+        let before = std::mem::take(&mut self.before);
+        let changed = before.into_iter().filter_map(|(key, old)| {
+            let new = self.value(&key);
+            (new != old).then_some(Update { key, value: new })
+        });
+        sorted(changed.collect())
+    }
+
+    /// Everything that is in force, in the order of keys.
+    pub(crate) fn snapshot(&self) -> Vec<Update> {
+        let built_in =
+            built_in::objects().into_iter().filter(|(key, _)| self.claims.winner(key, &self.store).is_none());
+        let claimed = self.claims.winners().map(|claim| self.store.claimed(claim).clone());
+        sorted(claimed.chain(built_in).map(|(key, value)| Update::set(key, value)).collect())
+    }
+
+    /// The keys that more than one object claims.
+    pub(crate) fn contests(&self) -> impl Iterator<Item = Contest<'_>> {
+        self.claims.contests(&self.store)
+    }
+
+    /// Whether any key is claimed by more than one object.
+    pub(crate) fn is_contested(&self) -> bool {
+        self.claims.is_contested()
+    }
+
+    /// What is in force for an object; `None` if it is not known.
+    pub(crate) fn cover(&self, id: &ObjectId) -> Option<Cover> {
+        self.store.find(id).map(|slot| self.store.object(slot).cover)
+    }
+
+    /// How many objects are known.
+    pub(crate) fn len(&self) -> usize {
+        self.store.objects().count()
+    }
+
+    /// Whether nothing is left but what is built in.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0 && self.claims.winners().next().is_none() && !self.is_contested() && self.before.is_empty()
+    }
+
+    fn value(&self, key: &Key) -> Option<Value> {
+        match self.claims.winner(key, &self.store) {
+            Some(claim) => Some(self.store.claimed(claim).1.clone()),
+            None => built_in::object(key),
+        }
+    }
+
+    /// Lets an object claim other keys and values than before.
+    fn replace(&mut self, slot: u32, with: InForce) {
+        for claim in self.store.claims(slot) {
+            self.touch(&claim);
+            self.claims.remove(claim, &self.store);
+        }
+        self.store.put(slot, with);
+        for claim in self.store.claims(slot) {
+            self.touch(&claim);
+            self.claims.add(claim, &self.store);
+        }
+    }
+
+    fn touch(&mut self, claim: &Claim) {
+        let key = &self.store.claimed(*claim).0;
+        if !self.before.contains_key(key) {
+            let value = self.value(key);
+            self.before.insert(key.clone(), value);
+        }
+    }
+
+    /// The same, in as little memory as can be, each key once.
+    fn lean(&mut self, contributions: Contributions) -> Contributions {
+        let mut lean = Contributions::with_capacity(contributions.len());
+        for (key, mut value) in contributions {
+            if let (Key::WorkloadEndpoint(endpoint), Value::WorkloadEndpoint(value)) = (&key, &mut value) {
+                let elsewhere = self.node.as_ref().is_some_and(|node| node.as_str() != endpoint.host());
+                self.sharing.endpoint(value, elsewhere);
+            }
+            match lean.iter_mut().find(|(earlier, _)| *earlier == key) {
+                Some(earlier) => earlier.1 = value,
+                None => lean.push((key, value)),
+            }
+        }
+        lean
+    }
+}
+
+fn sorted(mut updates: Vec<Update>) -> Vec<Update> {
+    updates.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    updates
+}

@@ -1,0 +1,114 @@
+//! Which object has which key.
+
+use std::collections::BTreeMap;
+
+use ahash::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use tortie_model::{Key, Value};
+use tortie_resources::manifest::ObjectId;
+
+use super::store::Store;
+
+/// One of the things that an object contributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) slot: u32,
+    pub(super) index: u32,
+}
+
+/// The claims, by key. Nearly all keys have one claimant.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    winners: HashTable<Claim>,
+    /// The claims that come after the winner's, for the keys that have some.
+    losers: BTreeMap<Key, Vec<Claim>>,
+    hasher: RandomState,
+}
+
+/// Two objects that claim one key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contest<'r> {
+    /// The object that counts.
+    pub(crate) winner: &'r ObjectId,
+    /// The one that does not.
+    pub(crate) loser: &'r ObjectId,
+    /// Whether both want the same, so that nothing is lost.
+    pub(crate) same: bool,
+}
+
+impl Claims {
+    pub(super) fn winner(&self, key: &Key, store: &Store) -> Option<Claim> {
+        self.winners.find(self.hasher.hash_one(key), |claim| store.claimed(*claim).0 == *key).copied()
+    }
+
+    pub(super) fn winners(&self) -> impl Iterator<Item = Claim> {
+        self.winners.iter().copied()
+    }
+
+    pub(super) fn is_contested(&self) -> bool {
+        !self.losers.is_empty()
+    }
+
+    /// In the order of keys.
+    pub(super) fn contests<'r>(&'r self, store: &'r Store) -> impl Iterator<Item = Contest<'r>> {
+        let value = |claim: Claim| -> &'r Value { &store.claimed(claim).1 };
+        let id = |claim: Claim| &store.object(claim.slot).id;
+        let of_key = move |(key, losers): (&'r Key, &'r Vec<Claim>)| {
+            let winner = self.winner(key, store);
+            winner.into_iter().flat_map(move |winner| {
+                losers.iter().map(move |loser| Contest {
+                    winner: id(winner),
+                    loser: id(*loser),
+                    same: value(winner) == value(*loser),
+                })
+            })
+        };
+        self.losers.iter().flat_map(of_key)
+    }
+
+    /// Adds a claim of an object that does not claim the same key already.
+    pub(super) fn add(&mut self, claim: Claim, store: &Store) {
+        let key = &store.claimed(claim).0;
+        let hasher = &self.hasher;
+        let entry = self.winners.entry(
+            hasher.hash_one(key),
+            |other| store.claimed(*other).0 == *key,
+            |other| hasher.hash_one(&store.claimed(*other).0),
+        );
+        match entry {
+            Entry::Vacant(entry) => {
+                entry.insert(claim);
+            }
+            Entry::Occupied(mut entry) => {
+                let wins = store.object(claim.slot).id < store.object(entry.get().slot).id;
+                let loser = if wins { std::mem::replace(entry.get_mut(), claim) } else { claim };
+                self.losers.entry(key.clone()).or_default().push(loser);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, claim: Claim, store: &Store) {
+        let key = &store.claimed(claim).0;
+        let entry = self.winners.find_entry(self.hasher.hash_one(key), |other| store.claimed(*other).0 == *key);
+        let Ok(mut winner) = entry else { return };
+        let Some(losers) = self.losers.get_mut(key) else {
+            if *winner.get() == claim {
+                winner.remove();
+            }
+            return;
+        };
+        let rank = |claim: Claim| &store.object(claim.slot).id;
+        if *winner.get() == claim {
+            let next = (0..losers.len()).min_by(|a, b| rank(losers[*a]).cmp(rank(losers[*b])));
+            if let Some(next) = next {
+                *winner.get_mut() = losers.swap_remove(next);
+            }
+        } else {
+            losers.retain(|loser| *loser != claim);
+        }
+        if losers.is_empty() {
+            self.losers.remove(key);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The objects, by number and by name.
+
+use std::sync::Arc;
+
+use ahash::RandomState;
+use hashbrown::HashTable;
+use tortie_model::{Key, Value};
+use tortie_resources::manifest::ObjectId;
+
+use super::claims::Claim;
+use crate::Cover;
+
+/// What an object puts in force.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InForce(Option<Arc<[(Key, Value)]>>);
+
+impl std::ops::Deref for InForce {
+    type Target = [(Key, Value)];
+
+    fn deref(&self) -> &[(Key, Value)] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<Vec<(Key, Value)>> for InForce {
+    fn from(contributions: Vec<(Key, Value)>) -> Self {
+        Self((!contributions.is_empty()).then(|| contributions.into()))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) id: ObjectId,
+    pub(super) in_force: InForce,
+    pub(super) cover: Cover,
+    /// In which listing it was last seen.
+    pub(super) listing: u32,
+}
+
+/// Objects in numbered slots, which are used again.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    slots: Vec<Option<Object>>,
+    free: Vec<u32>,
+    names: HashTable<u32>,
+    hasher: RandomState,
+}
+
+impl Store {
+    pub(super) fn find(&self, id: &ObjectId) -> Option<u32> {
+        self.names.find(self.hasher.hash_one(id), |slot| self.object(*slot).id == *id).copied()
+    }
+
+    /// Adds an object that has nothing in force; there must be none of this name.
+    pub(super) fn insert(&mut self, id: ObjectId) -> u32 {
+        let hash = self.hasher.hash_one(&id);
+        let object = Some(Object { id, in_force: InForce::default(), cover: Cover::Nothing, listing: 0 });
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = object;
+                slot
+            }
+            None => {
+                self.slots.push(object);
+                u32::try_from(self.slots.len() - 1).expect("fewer objects than 2^32 fit into memory")
+            }
+        };
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.names.insert_unique(hash, slot, |slot| hasher.hash_one(&object_in(slots, *slot).id));
+        slot
+    }
+
+    /// Removes an object; nobody may claim anything by it any more.
+    pub(super) fn remove(&mut self, slot: u32) {
+        let hash = self.hasher.hash_one(&self.object(slot).id);
+        if let Ok(entry) = self.names.find_entry(hash, |other| *other == slot) {
+            entry.remove();
+        }
+        self.slots[slot as usize] = None;
+        self.free.push(slot);
+        if self.free.len() == self.slots.len() {
+            // Memory of a larger cluster, or of all that there was, is given back.
+            *self = Self { hasher: self.hasher.clone(), ..Self::default() };
+        }
+    }
+
+    pub(super) fn object(&self, slot: u32) -> &Object {
+        object_in(&self.slots, slot)
+    }
+
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.slots.iter().flatten()
+    }
+
+    pub(super) fn note(&mut self, slot: u32, cover: Cover, listing: u32) {
+        if let Some(object) = &mut self.slots[slot as usize] {
+            (object.cover, object.listing) = (cover, listing);
+        }
+    }
+
+    pub(super) fn put(&mut self, slot: u32, in_force: InForce) {
+        if let Some(object) = &mut self.slots[slot as usize] {
+            object.in_force = in_force;
+        }
+    }
+
+    /// What an object claims, by number.
+    pub(super) fn claims(&self, slot: u32) -> impl Iterator<Item = Claim> + use<> {
+        let count = u32::try_from(self.object(slot).in_force.len()).unwrap_or(u32::MAX);
+        (0..count).map(move |index| Claim { slot, index })
+    }
+
+    pub(super) fn claimed(&self, claim: Claim) -> &(Key, Value) {
+        &self.object(claim.slot).in_force[claim.index as usize]
+    }
+}
+
+fn object_in(slots: &[Option<Object>], slot: u32) -> &Object {
+    slots[slot as usize].as_ref().expect("slots are named only while they are in use")
+}

@@ -1,0 +1,51 @@
+//! How much memory the pods of a large cluster take.
+
+use std::alloc::System;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tortie_datastore::Objects;
+use tortie_model::{Hostname, LabelInterner};
+use tortie_resources::manifest::{Kind, ObjectId, Options, UnknownFields, read_object};
+
+#[global_allocator]
+static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const PODS: usize = 32_768;
+
+fn pod(number: usize) -> (ObjectId, String) {
+    let (namespace, name) = (number % 100, format!("web-frontend-7d4b9c6f8d-{number:05x}"));
+    let json = format!(
+        r#"{{"metadata": {{"name": "{name}", "namespace": "team-{namespace}", "labels": {{"app": "web-{}",
+        "pod-template-hash": "7d4b9c6f8d", "tier": "front"}}}}, "spec": {{"nodeName": "worker-{}",
+        "serviceAccountName": "default", "containers": [{{"name": "c", "ports": [{{"name": "http", "containerPort": 8080}}]}}]}},
+        "status": {{"phase": "Running", "podIPs": [{{"ip": "10.{}.{}.{}"}}]}}}}"#,
+        number % 20,
+        number / 100,
+        number >> 16,
+        number >> 8 & 255,
+        number & 255,
+    );
+    let id = ObjectId { kind: Kind::Pod, namespace: format!("team-{namespace}").into(), name: name.into() };
+    (id, json)
+}
+
+/// The values themselves are part of it: they are shared with whoever is told of them.
+#[test]
+fn a_pod_of_another_node_takes_less_than_a_kilobyte() {
+    let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
+    let mut labels = LabelInterner::new();
+    let mut objects = Objects::of_node(Hostname::new("worker-1"));
+    let region = Region::new(GLOBAL);
+    for number in 0..PODS {
+        let (id, json) = pod(number);
+        objects.set(&id, read_object(&json, Kind::Pod, &options, &mut labels).unwrap());
+        if number % 500 == 0 {
+            objects.settle();
+        }
+    }
+    objects.settle();
+    let change = region.change();
+    let each = (change.bytes_allocated - change.bytes_deallocated) / PODS;
+    println!("{each} bytes per pod");
+    assert!((300..800).contains(&each), "{each} bytes per pod");
+}
