@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "automation runs programs and reads files")]
 
+mod codegen;
 mod commands;
 mod needs;
 mod shell;
@@ -17,6 +18,7 @@ cargo xtask COMMAND
                       IPv4 and IPv6 at once; ARGS go to cargo test, and leave it at that
   conformance [ARGS]  all conformance cases; --help tells what can be chosen
   prepare             install what is missing for building and testing
+  codegen             Rust from the protocol files, to be committed
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   fuzz-smoke [SECS]   every fuzz target for a few seconds
   bench-smoke         every benchmark once, small
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         "test" => commands::test(&rest),
         "conformance" => commands::conformance(&rest),
         "prepare" => needs::to_test(),
+        "codegen" => codegen::run(),
         "tidy" => tidy::run(),
         "fuzz-smoke" => commands::fuzz_smoke(&rest),
         "bench-smoke" => commands::bench_smoke(),

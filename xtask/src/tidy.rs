@@ -151,7 +151,10 @@ fn files(wrong: &mut Vec<String>) -> Result<(), String> {
         for path in list(&folder)? {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             if path.is_dir() {
-                if !matches!(name.as_str(), "target" | "testdata" | "corpus" | "artifacts" | "regressions") {
+                if !matches!(
+                    name.as_str(),
+                    "target" | "generated" | "testdata" | "corpus" | "artifacts" | "regressions"
+                ) {
                     folders.push(path);
                 }
             } else if path.extension().is_some_and(|extension| extension == "rs") {

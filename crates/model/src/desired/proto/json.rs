@@ -51,6 +51,10 @@ impl Message for Json {
         }
     }
 
+    fn present_text(&mut self, _: u32, name: &'static str, value: &str) {
+        self.insert(name, value);
+    }
+
     fn integer(&mut self, number: u32, name: &'static str, value: i64) {
         if value != 0 {
             self.present_integer(number, name, value);

@@ -22,6 +22,8 @@ pub use wire::to_bytes;
 trait Message: Default {
     /// A string.
     fn text(&mut self, number: u32, name: &'static str, value: &str);
+    /// A string that is present even if it is empty: a member of a `oneof`.
+    fn present_text(&mut self, number: u32, name: &'static str, value: &str);
     /// An `int32` or `int64` whose JSON form is a number.
     fn integer(&mut self, number: u32, name: &'static str, value: i64);
     /// An `int32` that is present even if it is zero: a member of a `oneof`.

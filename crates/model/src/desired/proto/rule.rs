@@ -114,8 +114,8 @@ fn service_accounts<M: Message>(m: &mut M, number: u32, name: &'static str, acco
 fn http_match<M: Message>(m: &mut M, http: &HttpMatch) {
     m.texts(1, "methods", &http.methods);
     m.messages(2, "paths", &http.paths, |m, path| match path {
-        HttpPath::Exact(path) => m.text(1, "exact", path),
-        HttpPath::Prefix(path) => m.text(2, "prefix", path),
+        HttpPath::Exact(path) => m.present_text(1, "exact", path),
+        HttpPath::Prefix(path) => m.present_text(2, "prefix", path),
     });
 }
 

@@ -60,6 +60,10 @@ impl Message for Wire {
         }
     }
 
+    fn present_text(&mut self, number: u32, _: &'static str, value: &str) {
+        self.bytes(number, value.as_bytes());
+    }
+
     fn integer(&mut self, number: u32, _: &'static str, value: i64) {
         if value != 0 {
             self.number(number, value);

@@ -1,0 +1,59 @@
+//! What can be wrong with a message that is valid protobuf.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// As much of a value as an error message shows.
+const SHOWN: usize = 100;
+
+/// An object of a message that says something that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{object}: {flaw}")]
+pub struct Unusable {
+    object: String,
+    flaw: Flaw,
+}
+
+/// A field that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Flaw {
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    #[error("{field}: `{value}` is not understood")]
+    Bad { field: &'static str, value: String },
+}
+
+/// Names the object of a flaw.
+pub(super) fn in_object(object: impl Display) -> impl FnOnce(Flaw) -> Unusable {
+    move |flaw| Unusable { object: object.to_string(), flaw }
+}
+
+/// A value that is not understood.
+pub(super) fn bad(field: &'static str, value: impl Display) -> Flaw {
+    let mut value = value.to_string();
+    if let Some((end, _)) = value.char_indices().nth(SHOWN) {
+        value.truncate(end);
+        value.push('…');
+    }
+    Flaw::Bad { field, value }
+}
+
+/// Something that has to be there.
+pub(super) fn required<T>(field: &'static str, value: Option<T>) -> Result<T, Flaw> {
+    value.ok_or(Flaw::Missing(field))
+}
+
+/// A text in the form of `T`.
+pub(super) fn parsed<T: FromStr>(field: &'static str, text: &str) -> Result<T, Flaw> {
+    text.parse().map_err(|_| bad(field, text))
+}
+
+/// Texts in the form of `T`.
+pub(super) fn all<T: FromStr, C: FromIterator<T>>(field: &'static str, texts: &[String]) -> Result<C, Flaw> {
+    texts.iter().map(|text| parsed(field, text)).collect()
+}
+
+/// A number in the range of `T`.
+pub(super) fn number<T: TryFrom<i32>>(field: &'static str, number: i32) -> Result<T, Flaw> {
+    T::try_from(number).map_err(|_| bad(field, number))
+}

@@ -1,0 +1,133 @@
+//! What messages to the driver mean.
+
+mod endpoint;
+mod flaw;
+mod nodes;
+mod policy;
+mod rule;
+mod sets;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use prost::Message;
+use tortie_model::desired::{ConfigSource, ConfigUpdate, DesiredUpdate};
+
+use crate::felix;
+use crate::felix::to_dataplane::Payload;
+pub use flaw::Unusable;
+use flaw::in_object;
+
+/// What a message to the driver means.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::exhaustive_enums, reason = "a dataplane must know them all")]
+pub enum Received {
+    /// A change of what the node must enforce. Never [`DesiredUpdate::Config`].
+    Update(DesiredUpdate),
+    /// The configuration, of all sources.
+    Config(felix::ConfigUpdate),
+    /// A policy or profile that says something that is not understood. The update holds one of the same identity that
+    /// denies everything.
+    Denied {
+        /// What is to be enforced in its place.
+        update: DesiredUpdate,
+        /// What is wrong.
+        why: Unusable,
+    },
+    /// A message that the model has no word for, by the name of its field.
+    NotCarried(&'static str),
+    /// A message of a kind that this version of the protocol does not know, or of none.
+    Unknown,
+}
+
+/// A message that cannot be taken. Whoever goes on after one no longer has what the peer believes it has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// It is no protobuf of this message.
+    #[error("not a ToDataplane message: {0}")]
+    NotProtobuf(#[from] prost::DecodeError),
+    /// Something other than a policy or profile says what is not understood.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+}
+
+/// Reads a serialised `felix.ToDataplane`, without framing.
+///
+/// # Errors
+/// [`ReceiveError`] if the message cannot be taken.
+pub fn receive(bytes: &[u8]) -> Result<Received, ReceiveError> {
+    Ok(felix::ToDataplane::decode(bytes)?.try_into()?)
+}
+
+/// The datastore's part of a configuration.
+#[must_use]
+pub fn datastore_config(config: &felix::ConfigUpdate) -> ConfigUpdate {
+    let of = |source: ConfigSource| -> BTreeMap<Arc<str>, Arc<str>> {
+        let raw = config.source_to_raw_config.get(&(source as u32));
+        let text = |(name, value): (&String, &String)| (name.as_str().into(), value.as_str().into());
+        raw.into_iter().flat_map(|raw| &raw.config).map(text).collect()
+    };
+    ConfigUpdate {
+        global: of(ConfigSource::DatastoreGlobal),
+        selector: of(ConfigSource::DatastorePerSelector),
+        host: of(ConfigSource::DatastorePerHost),
+    }
+}
+
+impl TryFrom<felix::ToDataplane> for Received {
+    type Error = Unusable;
+
+    fn try_from(message: felix::ToDataplane) -> Result<Self, Unusable> {
+        let Some(payload) = message.payload else { return Ok(Self::Unknown) };
+        let update = match payload {
+            Payload::ConfigUpdate(config) => return Ok(Self::Config(config)),
+            Payload::RouteUpdate(_) => return Ok(Self::NotCarried("route_update")),
+            Payload::RouteRemove(_) => return Ok(Self::NotCarried("route_remove")),
+            Payload::VtepUpdate(_) => return Ok(Self::NotCarried("vtep_update")),
+            Payload::VtepRemove(_) => return Ok(Self::NotCarried("vtep_remove")),
+            Payload::ActivePolicyUpdate(update) => return policy::update(update),
+            Payload::ActiveProfileUpdate(update) => return policy::profile_update(update),
+            Payload::InSync(_) => DesiredUpdate::InSync,
+            Payload::IpsetUpdate(update) => sets::update(&update)?,
+            Payload::IpsetDeltaUpdate(update) => sets::delta(&update)?,
+            Payload::IpsetRemove(remove) => sets::remove(remove),
+            Payload::ActivePolicyRemove(remove) => policy::remove(remove)?,
+            Payload::ActiveProfileRemove(remove) => policy::profile_remove(remove)?,
+            Payload::HostEndpointUpdate(update) => endpoint::host_update(update)?,
+            Payload::HostEndpointRemove(remove) => endpoint::host_remove(remove)?,
+            Payload::WorkloadEndpointUpdate(update) => endpoint::workload_update(update)?,
+            Payload::WorkloadEndpointRemove(remove) => endpoint::workload_remove(remove)?,
+            Payload::HostMetadataUpdate(update) => nodes::host(update)?,
+            Payload::HostMetadataRemove(remove) => nodes::host_remove(remove),
+            Payload::IpamPoolUpdate(update) => nodes::pool(update)?,
+            Payload::IpamPoolRemove(remove) => nodes::pool_remove(&remove)?,
+            Payload::ServiceAccountUpdate(update) => nodes::service_account(update)?,
+            Payload::ServiceAccountRemove(remove) => nodes::service_account_remove(remove)?,
+            Payload::NamespaceUpdate(update) => nodes::namespace(update)?,
+            Payload::NamespaceRemove(remove) => nodes::namespace_remove(remove)?,
+            Payload::WireguardEndpointUpdate(update) => nodes::wireguard(update)?,
+            Payload::WireguardEndpointRemove(remove) => nodes::wireguard_remove(remove),
+            Payload::WireguardEndpointV6Update(update) => nodes::wireguard_v6(update)?,
+            Payload::WireguardEndpointV6Remove(remove) => nodes::wireguard_v6_remove(remove),
+            Payload::GlobalBgpConfigUpdate(update) => nodes::bgp(update),
+            Payload::Encapsulation(encapsulation) => nodes::encapsulation(encapsulation),
+            Payload::ServiceUpdate(update) => nodes::service(update),
+            Payload::ServiceRemove(remove) => nodes::service_remove(remove),
+        };
+        Ok(Self::Update(update))
+    }
+}
+
+/// Shared texts.
+fn texts(texts: Vec<String>) -> Box<[Arc<str>]> {
+    texts.into_iter().map(Arc::from).collect()
+}
+
+/// A name that is not there if it is empty.
+fn name(text: String) -> Option<Arc<str>> {
+    (!text.is_empty()).then(|| text.into())
+}

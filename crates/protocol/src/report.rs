@@ -1,0 +1,155 @@
+//! What a driver answers.
+
+use prost::Message;
+use tortie_model::{Family, HostEndpointName, WorkloadEndpointId};
+
+use crate::felix;
+use crate::felix::from_dataplane::Payload;
+
+/// What a driver tells of itself and of the endpoints.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Report {
+    /// It is alive.
+    Process {
+        /// When it said so, RFC 3339.
+        timestamp: String,
+        /// For how many seconds it has been running.
+        uptime: f64,
+    },
+    /// How a host endpoint is (`up`, `down`, `error`); `None` if it is gone.
+    Host(HostEndpointName, Option<String>),
+    /// How a workload endpoint is (`up`, `down`, `error`); `None` if it is gone.
+    Workload {
+        /// Which one.
+        id: WorkloadEndpointId,
+        /// How it is.
+        status: Option<String>,
+        /// The endpoint as the driver was told of it; reports without one leave this empty.
+        endpoint: Option<Box<felix::WorkloadEndpoint>>,
+    },
+    /// The public key of this node's `WireGuard` interface; empty if there is none any more.
+    Wireguard {
+        /// The key, base64.
+        public_key: String,
+        /// For which family; `None` if the driver does not say.
+        family: Option<Family>,
+    },
+    /// Everything that preceded [`InSync`](tortie_model::desired::DesiredUpdate::InSync) is in force.
+    InSync,
+}
+
+/// A report that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// It is no protobuf of this message.
+    #[error("not a FromDataplane message: {0}")]
+    NotProtobuf(#[from] prost::DecodeError),
+    /// It is of a kind that is not known; a later version of the protocol may have it.
+    #[error("a report of an unknown kind")]
+    Unknown,
+    /// It does not tell which endpoint it is about.
+    #[error("a report without the id of its endpoint")]
+    NoId,
+}
+
+impl Report {
+    /// Reads a serialised `felix.FromDataplane`, without framing.
+    ///
+    /// # Errors
+    /// [`ReportError`]; the next report may be fine.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ReportError> {
+        let payload = felix::FromDataplane::decode(bytes)?.payload.ok_or(ReportError::Unknown)?;
+        let word = |status: Option<felix::EndpointStatus>| Some(status.unwrap_or_default().status);
+        Ok(match payload {
+            Payload::ProcessStatusUpdate(update) => {
+                Self::Process { timestamp: update.iso_timestamp, uptime: update.uptime }
+            }
+            Payload::HostEndpointStatusUpdate(update) => Self::Host(host_id(update.id)?, word(update.status)),
+            Payload::HostEndpointStatusRemove(remove) => Self::Host(host_id(remove.id)?, None),
+            Payload::WorkloadEndpointStatusUpdate(update) => Self::Workload {
+                id: workload_id(update.id)?,
+                status: word(update.status),
+                endpoint: update.endpoint.map(Box::new),
+            },
+            Payload::WorkloadEndpointStatusRemove(remove) => {
+                Self::Workload { id: workload_id(remove.id)?, status: None, endpoint: None }
+            }
+            Payload::WireguardStatusUpdate(update) => Self::Wireguard {
+                family: match update.ip_version() {
+                    felix::IpVersion::Any => None,
+                    felix::IpVersion::Ipv4 => Some(Family::V4),
+                    felix::IpVersion::Ipv6 => Some(Family::V6),
+                },
+                public_key: update.public_key,
+            },
+            Payload::DataplaneInSync(_) => Self::InSync,
+        })
+    }
+
+    /// A serialised `felix.FromDataplane`, without framing.
+    #[must_use]
+    pub fn encode(self, sequence_number: u64) -> Vec<u8> {
+        let payload = Some(self.payload());
+        felix::FromDataplane { sequence_number, payload }.encode_to_vec()
+    }
+
+    fn payload(self) -> Payload {
+        let status = |status: String| Some(felix::EndpointStatus { status });
+        match self {
+            Self::Process { timestamp, uptime } => {
+                Payload::ProcessStatusUpdate(felix::ProcessStatusUpdate { iso_timestamp: timestamp, uptime })
+            }
+            Self::Host(name, word) => {
+                let id = Some(felix::HostEndpointId { endpoint_id: name.to_string() });
+                match word {
+                    Some(word) => {
+                        Payload::HostEndpointStatusUpdate(felix::HostEndpointStatusUpdate { id, status: status(word) })
+                    }
+                    None => Payload::HostEndpointStatusRemove(felix::HostEndpointStatusRemove { id }),
+                }
+            }
+            Self::Workload { id, status: word, endpoint } => {
+                let id = Some(felix::WorkloadEndpointId {
+                    orchestrator_id: id.orchestrator.as_ref().into(),
+                    workload_id: id.workload.as_ref().into(),
+                    endpoint_id: id.endpoint.as_ref().into(),
+                });
+                match word {
+                    Some(word) => Payload::WorkloadEndpointStatusUpdate(felix::WorkloadEndpointStatusUpdate {
+                        id,
+                        status: status(word),
+                        endpoint: endpoint.map(|endpoint| *endpoint),
+                    }),
+                    None => Payload::WorkloadEndpointStatusRemove(felix::WorkloadEndpointStatusRemove { id }),
+                }
+            }
+            Self::Wireguard { public_key, family } => {
+                let version = match family {
+                    None => felix::IpVersion::Any,
+                    Some(Family::V4) => felix::IpVersion::Ipv4,
+                    Some(Family::V6) => felix::IpVersion::Ipv6,
+                };
+                Payload::WireguardStatusUpdate(felix::WireguardStatusUpdate { public_key, ip_version: version.into() })
+            }
+            Self::InSync => Payload::DataplaneInSync(felix::DataplaneInSync {}),
+        }
+    }
+}
+
+fn host_id(id: Option<felix::HostEndpointId>) -> Result<HostEndpointName, ReportError> {
+    id.map(|id| HostEndpointName::new(id.endpoint_id)).ok_or(ReportError::NoId)
+}
+
+fn workload_id(id: Option<felix::WorkloadEndpointId>) -> Result<WorkloadEndpointId, ReportError> {
+    let id = id.ok_or(ReportError::NoId)?;
+    Ok(WorkloadEndpointId {
+        orchestrator: id.orchestrator_id.into(),
+        workload: id.workload_id.into(),
+        endpoint: id.endpoint_id.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! The generated types against bytes that the original's types made.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that reads its data from files")]
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use prost::Message;
+use tortie_protocol::felix::{FromDataplane, ToDataplane};
+use tortie_protocol::frame::{FrameReader, write_frame};
+use tortie_protocol::{Received, Report, receive};
+
+fn messages(stream: &str) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let path = format!("{}/testdata/{stream}.stream", env!("CARGO_MANIFEST_DIR"));
+    let bytes = std::fs::read(path).unwrap();
+    let mut reader = FrameReader::new(bytes.as_slice());
+    let mut messages = Vec::new();
+    while let Some(message) = reader.next_frame().unwrap() {
+        messages.push(message.to_vec());
+    }
+    (bytes, messages)
+}
+
+/// Nothing is lost, nothing is added, and each text is in the field that it names.
+fn check<M: Message + Default + Debug + PartialEq>(bytes: &[u8], names: &mut BTreeSet<String>) {
+    let message = M::decode(bytes).unwrap();
+    let again = message.encode_to_vec();
+    // Fields that are not known would be missing. Their order is free, and differs.
+    assert_eq!(again.len(), bytes.len(), "{message:?}");
+    assert_eq!(M::decode(again.as_slice()).unwrap(), message);
+    let printed = format!("{message:?}");
+    for (at, _) in printed.match_indices(": \"") {
+        // Keys and values of maps stand in quotes themselves, so there is no field before the colon.
+        let field = printed[..at].rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+        let Some((named, _)) = printed[at + 3..].split_once('-') else { continue };
+        if field.is_empty() || !named.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            continue;
+        }
+        assert!(named.eq_ignore_ascii_case(field), "`{named}` is in the field `{field}`: {printed}");
+        names.insert(field.to_owned());
+    }
+}
+
+#[test]
+fn messages_of_the_original_are_read_whole() {
+    let (_, to) = messages("ToDataplane");
+    let (_, from) = messages("FromDataplane");
+    // Four of each payload, and an envelope without one.
+    assert_eq!((to.len(), from.len()), (33 * 4 + 1, 7 * 4 + 1));
+    let mut names = BTreeSet::new();
+    to.iter().for_each(|message| check::<ToDataplane>(message, &mut names));
+    from.iter().for_each(|message| check::<FromDataplane>(message, &mut names));
+    for name in
+        ["mac", "original_src_service_namespace", "default_action", "ext_ip", "parent_device_ipv6", "iso_timestamp"]
+    {
+        assert!(names.contains(name), "{name}: {names:?}");
+    }
+}
+
+#[test]
+fn streams_of_the_original_are_written_the_same() {
+    for stream in ["ToDataplane", "FromDataplane"] {
+        let (bytes, messages) = messages(stream);
+        let mut again = Vec::new();
+        messages.iter().for_each(|message| write_frame(&mut again, message).unwrap());
+        assert_eq!(again, bytes);
+    }
+}
+
+/// The texts are no addresses, protocols or actions, so most messages are refused, but each with a reason.
+#[test]
+fn what_the_model_makes_of_them() {
+    let (_, to) = messages("ToDataplane");
+    let (mut updates, mut denied, mut not_carried, mut unusable) = (0, 0, BTreeSet::new(), BTreeSet::new());
+    for message in &to {
+        match receive(message) {
+            Ok(Received::Update(_) | Received::Config(_)) => updates += 1,
+            Ok(Received::Denied { why, .. }) => {
+                denied += 1;
+                unusable.insert(why.to_string());
+            }
+            Ok(Received::NotCarried(field)) => drop(not_carried.insert(field)),
+            Ok(Received::Unknown) => {}
+            Err(error) => drop(unusable.insert(error.to_string())),
+        }
+    }
+    assert_eq!(
+        not_carried.into_iter().collect::<Vec<_>>(),
+        ["route_remove", "route_update", "vtep_remove", "vtep_update"]
+    );
+    assert_eq!(denied, 6, "three policies and three profiles");
+    assert!(updates > 60, "{updates}");
+    assert!(
+        unusable.iter().any(|why| why.contains("host endpoint endpoint_id-1: expected_ipv4_addrs")),
+        "{unusable:?}"
+    );
+    let (_, from) = messages("FromDataplane");
+    assert_eq!(from.iter().filter(|message| Report::decode(message).is_ok()).count(), 24);
+}

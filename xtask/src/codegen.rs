@@ -1,0 +1,80 @@
+//! Rust made from protocol files. The result is committed, so that building needs no code generator.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::shell::root;
+
+/// A protocol file and the Rust made from it.
+struct Generated {
+    proto: &'static str,
+    rust: &'static str,
+}
+
+const GENERATED: &[Generated] =
+    &[Generated { proto: "crates/protocol/proto/felix.proto", rust: "crates/protocol/src/generated/felix.rs" }];
+
+/// Writes all generated files anew.
+pub(crate) fn run() -> Result<(), String> {
+    for generated in GENERATED {
+        let path = root().join(generated.rust);
+        std::fs::write(&path, generated.code()?).map_err(in_file(&path))?;
+        println!("{}", generated.rust);
+    }
+    Ok(())
+}
+
+fn in_file<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
+impl Generated {
+    fn code(&self) -> Result<String, String> {
+        let proto = root().join(self.proto);
+        let folder = proto.parent().map(PathBuf::from).unwrap_or_default();
+        let descriptors = protox::compile([&proto], [&folder]).map_err(|error| format!("{error:?}"))?;
+        let mut config = prost_build::Config::new();
+        // Equal messages have equal bytes only if their maps have an order.
+        config.btree_map(["."]);
+        let module = prost_build::Module::from_protobuf_package_name("generated");
+        let requests = descriptors.file.into_iter().map(|file| (module.clone(), file)).collect();
+        let code = config.generate(requests).map_err(in_file(&proto))?.remove(&module).unwrap_or_default();
+        format(&format!("// Made by `cargo xtask codegen` from {}.\n{code}", self.proto))
+    }
+}
+
+/// Formats code as everything else in the workspace.
+fn format(code: &str) -> Result<String, String> {
+    let mut rustfmt = Command::new("rustfmt")
+        .args(["--edition", "2024"])
+        .current_dir(root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("rustfmt: {error}"))?;
+    let mut stdin = rustfmt.stdin.take().ok_or("rustfmt takes no input")?;
+    let code = code.to_owned();
+    let feeder = std::thread::spawn(move || stdin.write_all(code.as_bytes()));
+    let output = rustfmt.wait_with_output().map_err(|error| format!("rustfmt: {error}"))?;
+    let fed = feeder.join().map_err(|_| "the thread that feeds rustfmt panicked".to_owned())?;
+    if !output.status.success() {
+        return Err(format!("rustfmt: {}", output.status));
+    }
+    fed.map_err(|error| format!("rustfmt: {error}"))?;
+    String::from_utf8(output.stdout).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GENERATED, root};
+
+    #[test]
+    fn generated_code_is_up_to_date() {
+        for generated in GENERATED {
+            let committed = std::fs::read_to_string(root().join(generated.rust)).unwrap();
+            let stale = committed != generated.code().unwrap();
+            assert!(!stale, "{} is not what {} makes; run cargo xtask codegen", generated.rust, generated.proto);
+        }
+    }
+}
