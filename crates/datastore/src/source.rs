@@ -34,6 +34,16 @@ pub trait Source: Send + 'static {
     fn run(self: Box<Self>, feed: &Feed) -> Closed;
 }
 
+impl Source for Box<dyn Source> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn run(self: Box<Self>, feed: &Feed) -> Closed {
+        (*self).run(feed)
+    }
+}
+
 /// Nobody listens any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nobody listens any more")]

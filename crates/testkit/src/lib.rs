@@ -11,6 +11,7 @@
 //! | [`mock`] | a dataplane on paper that checks every reference and replays the state |
 //! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
 //! | [`conformance`] | runs the cases against an agent on a real kernel |
+//! | [`sources`] | one suite that every source of updates passes |
 //!
 //! ```no_run
 //! use tortie_testkit::lab::{Lab, LabOptions, Pod, Port, Timing};
@@ -39,4 +40,5 @@ pub mod manifests;
 pub mod mock;
 pub mod netns;
 pub mod packet;
+pub mod sources;
 pub mod walker;
