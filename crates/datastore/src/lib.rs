@@ -4,6 +4,7 @@
 //!   smallest set of updates and all current problems out.
 //! * [`Objects`]: the same for objects that come one by one, as those of a datastore over the network do.
 //! * [`recording`]: recorded streams of updates.
+//! * `etcd` (feature `etcd`): etcd v3. What it keeps can also be written, as any [`ResourceStore`] can.
 //! * `kubernetes` (feature `kubernetes`): the API server of Kubernetes.
 //!
 //! ```
@@ -26,6 +27,8 @@ mod buffer;
 mod built_in;
 mod dir_source;
 mod dir_state;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod memory_store;

@@ -10,6 +10,7 @@
 //! | [`evaluator`] | what policies say about a [`packet`], by brute force |
 //! | [`mock`] | a dataplane on paper that checks every reference and replays the state |
 //! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
+//! | [`etcd`] | real etcd clusters on loopback, and ways to make them fail |
 //! | [`conformance`] | runs the cases against an agent on a real kernel |
 //! | [`sources`] | one suite that every source of updates passes |
 //!
@@ -33,6 +34,7 @@
 
 pub mod cases;
 pub mod conformance;
+pub mod etcd;
 pub mod evaluator;
 pub mod kernel;
 pub mod lab;

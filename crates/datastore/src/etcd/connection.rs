@@ -1,0 +1,148 @@
+//! Connections to one member at a time.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use etcd_client::{Certificate, Client, ConnectOptions, GetOptions, Identity, ResponseHeader, TlsOptions};
+
+use super::EtcdConfig;
+
+/// A file of more bytes is no certificate.
+const MAX_PEM: u64 = 1 << 20;
+
+/// Codes of gRPC (`google.golang.org/grpc/codes`).
+mod code {
+    pub(super) const INVALID_ARGUMENT: i32 = 3;
+    pub(super) const NOT_FOUND: i32 = 5;
+    pub(super) const PERMISSION_DENIED: i32 = 7;
+    pub(super) const FAILED_PRECONDITION: i32 = 9;
+    pub(super) const OUT_OF_RANGE: i32 = 11;
+    pub(super) const UNAUTHENTICATED: i32 = 16;
+}
+
+/// Why something did not work, as far as it makes a difference.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failure {
+    /// The history up to the revision asked for is gone.
+    #[error("the revision asked for has been compacted")]
+    Compacted,
+    /// The answer is larger than is accepted.
+    #[error("an answer is too large")]
+    TooLarge,
+    /// etcd says no, and will say so again.
+    #[error("{0}")]
+    Refused(String),
+    /// No answer, or none from a cluster that works.
+    #[error("{0}")]
+    Lost(String),
+}
+
+impl From<etcd_client::Error> for Failure {
+    fn from(error: etcd_client::Error) -> Self {
+        let etcd_client::Error::GRpcStatus(status) = error else { return Self::Lost(chain(&error)) };
+        let message = status.message();
+        match status.code() as i32 {
+            code::OUT_OF_RANGE if message.contains("compacted") => Self::Compacted,
+            // What the client itself says of an answer above its limit.
+            code::OUT_OF_RANGE if message.contains("message length too large") => Self::TooLarge,
+            code::INVALID_ARGUMENT
+            | code::NOT_FOUND
+            | code::PERMISSION_DENIED
+            | code::FAILED_PRECONDITION
+            | code::UNAUTHENTICATED => Self::Refused(message.to_owned()),
+            _ => Self::Lost(if message.is_empty() { chain(&status) } else { message.to_owned() }),
+        }
+    }
+}
+
+/// An error with its causes: clients like to say just "transport error".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let why = error.to_string();
+        if !text.contains(&why) {
+            text = format!("{text}: {why}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Waits for an answer, but not for ever.
+pub(super) async fn within<T>(
+    limit: Duration,
+    what: &str,
+    call: impl Future<Output = Result<T, etcd_client::Error>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(answer) => answer.map_err(Failure::from),
+        Err(_) => Err(Failure::Lost(format!("{what}: no answer within {limit:?}"))),
+    }
+}
+
+/// Which cluster answers, and how far its history goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) cluster: u64,
+    pub(super) revision: i64,
+}
+
+/// Connects to the `turn`-th endpoint, round and round, and makes sure that there is a leader behind it. Certificates
+/// are read anew. The head is not known to users who may not read much.
+pub(super) async fn connect(config: &EtcdConfig, turn: usize) -> Result<(Client, Option<Head>), Failure> {
+    config.check().map_err(|error| Failure::Refused(error.to_string()))?;
+    let endpoint = config.endpoints.get(turn % config.endpoints.len()).map_or("", String::as_str);
+    let pace = &config.pace;
+    let mut options = ConnectOptions::new()
+        .with_connect_timeout(pace.connect)
+        .with_keep_alive(pace.keep_alive, pace.keep_alive_answer)
+        .with_keep_alive_while_idle(true)
+        .with_require_leader(true)
+        .with_auto_token_refresh(true);
+    let mut url = format!("http://{endpoint}");
+    if let Some(tls) = tls(config)? {
+        options = options.with_tls(tls);
+        url = format!("https://{endpoint}");
+    }
+    if let Some((user, password)) = &config.user {
+        options = options.with_user(user, password.reveal());
+    }
+    let named = |failure: Failure| match failure {
+        Failure::Lost(why) => Failure::Lost(format!("{endpoint}: {why}")),
+        Failure::Refused(why) => Failure::Refused(format!("{endpoint}: {why}")),
+        other => other,
+    };
+    let mut client = within(pace.connect, "connecting", Client::connect([url], Some(options))).await.map_err(named)?;
+    // Nothing has been sent yet, unless there is a user. To be refused is an answer, too.
+    let probe = GetOptions::new().with_keys_only().with_limit(1);
+    let probed = within(pace.request, "reading", client.get(format!("{}/calico/", config.key_prefix), Some(probe)));
+    match probed.await {
+        Ok(answer) => {
+            let head = |header: &ResponseHeader| Head { cluster: header.cluster_id(), revision: header.revision() };
+            Ok((client, answer.header().map(head)))
+        }
+        Err(Failure::Refused(_)) => Ok((client, None)),
+        Err(failure) => Err(named(failure)),
+    }
+}
+
+fn tls(config: &EtcdConfig) -> Result<Option<TlsOptions>, Failure> {
+    let Some(ca) = &config.ca_file else { return Ok(None) };
+    let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
+    if let (Some(cert), Some(key)) = (&config.cert_file, &config.key_file) {
+        tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+    }
+    Ok(Some(tls))
+}
+
+/// Reads a file. That it cannot be read may well change: certificates are renewed by others.
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failure = |why: &dyn std::fmt::Display| Failure::Lost(format!("{}: {why}", path.display()));
+    let metadata = std::fs::metadata(path).map_err(|error| failure(&error))?;
+    if metadata.len() > MAX_PEM {
+        return Err(failure(&"is too large for a certificate"));
+    }
+    std::fs::read(path).map_err(|error| failure(&error))
+}

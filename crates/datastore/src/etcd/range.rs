@@ -1,0 +1,87 @@
+//! Reading ranges of keys page by page.
+
+use std::time::Duration;
+
+use etcd_client::{GetOptions, KeyValue, KvClient};
+
+use super::connection::{Failure, within};
+
+/// How many keys are asked for at once.
+const PAGE: i64 = 500;
+/// How large an answer may be. Where a page is larger, fewer keys are asked for.
+const MAX_ANSWER: usize = 32 << 20;
+
+/// Reads everything whose key begins with `prefix` as it was at one revision, in the order of keys.
+pub(super) struct Pages {
+    client: KvClient,
+    /// Where the next page begins; `None` after the last.
+    next: Option<Vec<u8>>,
+    end: Vec<u8>,
+    /// The revision that is read; 0 until the first page has come.
+    revision: i64,
+    limit: i64,
+    patience: Duration,
+}
+
+impl Pages {
+    /// Begins. A `revision` of 0 is the present.
+    pub(super) fn new(client: KvClient, prefix: &str, revision: i64, patience: Duration) -> Self {
+        let client = client.max_decoding_message_size(MAX_ANSWER);
+        Self { client, next: Some(prefix.into()), end: end_of(prefix.as_bytes()), revision, limit: PAGE, patience }
+    }
+
+    /// The revision that is read; 0 if nothing has been read.
+    pub(super) fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// The next page; `None` after the last.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<KeyValue>>, Failure> {
+        let Some(from) = self.next.clone() else { return Ok(None) };
+        let mut answer = loop {
+            let mut options = GetOptions::new().with_range(self.end.clone()).with_limit(self.limit);
+            if self.revision > 0 {
+                options = options.with_revision(self.revision);
+            }
+            match within(self.patience, "reading", self.client.get(from.clone(), Some(options))).await {
+                Err(Failure::TooLarge) if self.limit > 1 => self.limit = (self.limit / 8).max(1),
+                answer => break answer?,
+            }
+        };
+        if self.revision == 0 {
+            self.revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+        }
+        let keys = answer.take_kvs();
+        self.next = match keys.last() {
+            Some(last) if answer.more() => Some([last.key(), &[0]].concat()),
+            _ => None,
+        };
+        Ok(Some(keys))
+    }
+}
+
+/// What is just behind all keys that begin with `prefix`.
+fn end_of(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // Behind everything.
+    vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::end_of;
+
+    #[test]
+    fn ends() {
+        assert_eq!(end_of(b"/calico/"), b"/calico0");
+        assert_eq!(end_of(b"a\xff\xff"), b"b");
+        assert_eq!(end_of(b"\xff"), b"\0");
+        assert_eq!(end_of(b""), b"\0");
+    }
+}

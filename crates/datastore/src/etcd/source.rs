@@ -1,0 +1,343 @@
+//! What etcd says, as it changes.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, KeyValue, WatchOptions, WatchResponse};
+use tokio::runtime::Builder;
+use tokio::sync::Notify;
+use tortie_model::{Hostname, LabelInterner, Update};
+use tortie_resources::manifest::{Kind, ObjectId, Options, Resource, UnknownFields, read_object};
+use tortie_resources::stored::{PREFIX, ResourceKey, ResourceKind, prefix_of};
+use tortie_resources::{Position as TextPosition, SyntaxError};
+
+use super::EtcdConfig;
+use super::connection::{Failure, Head, connect, within};
+use super::position::Position;
+use super::range::Pages;
+use crate::{Backoff, Closed, Feed, Objects, Source, chance};
+
+/// How large an answer of a watch may be. etcd splits larger ones.
+const MAX_ANSWER: usize = 32 << 20;
+/// A watch that has been silent for this long is asked whether it is still there.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The resources in etcd as a [`Source`].
+///
+/// Everything is listed at one revision and watched from the next. After a failure the watch goes on where it was; if
+/// etcd does not have the history between any more, everything is listed again and the difference is told. Nothing is
+/// deleted because it cannot be read.
+///
+/// ```no_run
+/// use tortie_datastore::etcd::EtcdSource;
+/// use tortie_datastore::watch;
+/// use tortie_resources::manifest::Options;
+///
+/// let source = EtcdSource::new("etcd://127.0.0.1:2379".parse()?, Options::default());
+/// for event in watch(source)?.events {
+///     println!("{event:?}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct EtcdSource {
+    config: EtcdConfig,
+    options: Options,
+    node: Option<Hostname>,
+}
+
+impl EtcdSource {
+    /// A source of everything. What etcd holds has been accepted by somebody, so fields that are not known are ignored
+    /// where that is safe, whatever `options` say.
+    #[must_use]
+    pub fn new(config: EtcdConfig, options: Options) -> Self {
+        Self { config, options: Options { unknown_fields: UnknownFields::Ignore, ..options }, node: None }
+    }
+
+    /// A source of what this node needs.
+    #[must_use]
+    pub fn of_node(self, node: Hostname) -> Self {
+        Self { node: Some(node), ..self }
+    }
+}
+
+impl Source for EtcdSource {
+    fn name(&self) -> &'static str {
+        "etcd"
+    }
+
+    fn run(self: Box<Self>, feed: &Feed) -> Closed {
+        let runtime = loop {
+            match Builder::new_multi_thread().worker_threads(1).thread_name("etcd-io").enable_all().build() {
+                Ok(runtime) => break runtime,
+                Err(error) => {
+                    if let Err(closed) = feed.unavailable(format!("etcd: {error}")) {
+                        return closed;
+                    }
+                    thread::sleep(self.config.pace.longest_pause);
+                }
+            }
+        };
+        let asked = Arc::new(Notify::new());
+        let wake = Arc::clone(&asked);
+        feed.wake_with(move || wake.notify_one());
+        let closed = runtime.block_on(Reader::new(*self, feed, asked).run());
+        runtime.shutdown_background();
+        closed
+    }
+}
+
+/// Why a session ends.
+enum End {
+    Closed,
+    Failed(Failure),
+}
+
+impl From<Closed> for End {
+    fn from(Closed: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+struct Reader<'f> {
+    config: EtcdConfig,
+    options: Options,
+    feed: &'f Feed,
+    /// Told that the consumer wants everything again, or nothing any more.
+    asked: Arc<Notify>,
+    objects: Objects,
+    labels: LabelInterner,
+    position: Position,
+    head: Option<Head>,
+    /// Whether everything has been listed once, so that nothing is told before all of it can be.
+    listed: bool,
+    /// Which endpoint is next.
+    turn: usize,
+    backoff: Backoff,
+}
+
+impl<'f> Reader<'f> {
+    fn new(source: EtcdSource, feed: &'f Feed, asked: Arc<Notify>) -> Self {
+        let EtcdSource { config, options, node } = source;
+        let pace = config.pace;
+        Self {
+            config,
+            options,
+            feed,
+            asked,
+            objects: node.map_or_else(Objects::new, Objects::of_node),
+            labels: LabelInterner::new(),
+            position: Position::default(),
+            head: None,
+            listed: false,
+            turn: 0,
+            backoff: Backoff::new(pace.shortest_pause, pace.longest_pause),
+        }
+    }
+
+    async fn run(mut self) -> Closed {
+        if let Err(closed) = self.feed.waiting() {
+            return closed;
+        }
+        loop {
+            let mut worked_since = None;
+            let failure = match self.session(&mut worked_since).await {
+                Ok(()) => Failure::Lost("the watch has ended".into()),
+                Err(End::Closed) => return Closed,
+                Err(End::Failed(failure)) => failure,
+            };
+            // What breaks at once each time must not be tried without a pause to speak of.
+            if worked_since.is_some_and(|since: Instant| since.elapsed() >= self.config.pace.longest_pause) {
+                self.backoff.succeed();
+            }
+            if failure == Failure::Compacted {
+                // Nothing is wrong with the member.
+                self.position.lose();
+                tracing::info!("etcd: {failure}; reading everything again");
+            } else {
+                self.turn = self.turn.wrapping_add(1);
+                if let Err(closed) = self.feed.unavailable(format!("etcd: {failure}")) {
+                    return closed;
+                }
+            }
+            let pause = self.backoff.fail(chance());
+            if let Err(closed) = self.pause(pause).await {
+                return closed;
+            }
+        }
+    }
+
+    /// Waits, and serves a consumer that begins anew meanwhile.
+    async fn pause(&mut self, pause: Duration) -> Result<(), Closed> {
+        let until = tokio::time::Instant::now() + pause;
+        let asked = Arc::clone(&self.asked);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return Ok(()),
+                () = asked.notified() => self.serve()?,
+            }
+        }
+    }
+
+    /// One connection, from its beginning to its end. Sets `worked_since` once it is good for something.
+    async fn session(&mut self, worked_since: &mut Option<Instant>) -> Result<(), End> {
+        let asked = Arc::clone(&self.asked);
+        let config = self.config.clone();
+        let connecting = connect(&config, self.turn);
+        tokio::pin!(connecting);
+        let (client, head) = loop {
+            tokio::select! {
+                connected = &mut connecting => break connected?,
+                () = asked.notified() => self.serve()?,
+            }
+        };
+        self.follow(head);
+        if self.position.watch_from().is_none() {
+            self.list(&client).await?;
+        }
+        self.watch(client, worked_since).await
+    }
+
+    /// Notices that this is another cluster than before, or an older state of it.
+    fn follow(&mut self, head: Option<Head>) {
+        let Some(head) = head else { return };
+        let same = self.head.is_none_or(|before| before.cluster == head.cluster);
+        if !(same && self.position.fits(head.revision)) {
+            tracing::warn!(
+                "etcd: this is another cluster than before, or one that was restored; reading everything again"
+            );
+            self.position.lose();
+        }
+        self.head = Some(head);
+    }
+
+    /// Tells everything again if the consumer wants it.
+    fn serve(&mut self) -> Result<(), Closed> {
+        if !self.feed.take_resend()? {
+            return Ok(());
+        }
+        self.objects.settle();
+        if !self.listed {
+            return self.feed.waiting();
+        }
+        self.feed.begin_resync()?;
+        self.feed.problems(self.objects.problems())?;
+        self.feed.tell(self.objects.snapshot(), Instant::now())?;
+        self.feed.end_resync()
+    }
+
+    /// Lists every kind at one revision, and tells what differs from what was known.
+    async fn list(&mut self, client: &Client) -> Result<(), End> {
+        let mut revision = 0;
+        for (stored, kind) in ResourceKind::all().filter_map(|stored| Some((stored, stored.understood()?))) {
+            let prefix = format!("{}{}", self.config.key_prefix, prefix_of(stored, None::<&str>));
+            let mut pages = Pages::new(client.kv_client(), &prefix, revision, self.config.pace.request);
+            self.objects.begin_list(kind);
+            while let Some(page) = pages.next().await? {
+                self.serve()?;
+                for kv in &page {
+                    self.see(kv, false);
+                }
+            }
+            self.objects.end_list(kind);
+            revision = pages.revision();
+        }
+        self.position.listed(revision);
+        let noticed = Instant::now();
+        let updates = self.objects.settle();
+        if self.listed {
+            return Ok(self.tell(updates, noticed)?);
+        }
+        self.listed = true;
+        self.feed.begin_resync()?;
+        self.tell(updates, noticed)?;
+        Ok(self.feed.end_resync()?)
+    }
+
+    fn tell(&mut self, updates: Vec<Update>, noticed: Instant) -> Result<(), Closed> {
+        if let Some(problems) = self.objects.changed_problems() {
+            self.feed.problems(problems)?;
+        }
+        if updates.is_empty() { Ok(()) } else { self.feed.tell(updates, noticed) }
+    }
+
+    async fn watch(&mut self, client: Client, worked_since: &mut Option<Instant>) -> Result<(), End> {
+        let Some(from) = self.position.watch_from() else { return Ok(()) };
+        let options =
+            WatchOptions::new().with_prefix().with_start_revision(from).with_progress_notify().with_fragment();
+        let mut watcher = client.watch_client().max_decoding_message_size(MAX_ANSWER);
+        let prefix = format!("{}{PREFIX}", self.config.key_prefix);
+        let mut stream = within(self.config.pace.request, "watching", watcher.watch(prefix, Some(options))).await?;
+        let asked = Arc::clone(&self.asked);
+        let mut patience = SILENCE;
+        loop {
+            tokio::select! {
+                message = tokio::time::timeout(patience, stream.message()) => match message {
+                    Ok(message) => {
+                        let Some(message) = message.map_err(Failure::from)? else { return Ok(()) };
+                        patience = SILENCE;
+                        self.take(&message)?;
+                        worked_since.get_or_insert_with(Instant::now);
+                    }
+                    Err(_) if patience == SILENCE => {
+                        patience = self.config.pace.request;
+                        stream.request_progress().await.map_err(Failure::from)?;
+                    }
+                    Err(_) => return Err(Failure::Lost("the watch does not answer".into()).into()),
+                },
+                () = asked.notified() => self.serve()?,
+            }
+        }
+    }
+
+    fn take(&mut self, message: &WatchResponse) -> Result<(), End> {
+        let noticed = Instant::now();
+        if message.canceled() {
+            let failure = match message.compact_revision() {
+                0 => Failure::Lost(format!("the watch is cancelled: {}", message.cancel_reason())),
+                _ => Failure::Compacted,
+            };
+            return Err(failure.into());
+        }
+        for kv in message.events().iter().filter_map(etcd_client::Event::kv) {
+            // What is deleted has no version. The kind of the event is not asked for: the client dies of unknown ones.
+            self.see(kv, kv.version() == 0);
+            self.position.changed(kv.mod_revision());
+        }
+        // Answers to our own questions, which have no watch, may overtake changes in releases before 3.5.8.
+        if message.events().is_empty() && !message.created() && message.watch_id() >= 0 {
+            self.position.progressed(message.header().map_or(0, etcd_client::ResponseHeader::revision));
+        }
+        let updates = self.objects.settle();
+        Ok(self.tell(updates, noticed)?)
+    }
+
+    /// Takes in what is under one key now.
+    fn see(&mut self, kv: &KeyValue, deleted: bool) {
+        let path = kv.key_str().ok().and_then(|path| path.strip_prefix(&self.config.key_prefix));
+        let Some(key) = path.and_then(ResourceKey::from_path) else { return };
+        let Some(kind) = key.kind().understood() else { return };
+        let id = ObjectId { name: key.name().into(), namespace: key.namespace().into(), kind };
+        if deleted {
+            self.objects.remove(&id);
+        } else {
+            let resource = self.read(&key, kind, kv.value());
+            self.objects.set(&id, resource);
+        }
+    }
+
+    fn read(&mut self, key: &ResourceKey, kind: Kind, value: &[u8]) -> Resource {
+        let not_text = |_| SyntaxError { position: TextPosition::default(), what: "is not UTF-8 text".into() };
+        std::str::from_utf8(value)
+            .map_err(not_text)
+            .and_then(|text| read_object(text, kind, &self.options, &mut self.labels))
+            .unwrap_or_else(|error| Resource::unreadable(key.to_string(), error))
+    }
+}

@@ -1,0 +1,225 @@
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use tortie_datastore::etcd::EtcdSource;
+use tortie_datastore::{Event, InputProblem, Watching, watch};
+use tortie_model::{Key, SyncStatus, Value as ModelValue};
+use tortie_resources::manifest::Options;
+use tortie_testkit::etcd::Proxy;
+
+use super::*;
+
+/// A consumer, and what it believes.
+struct Consumer {
+    watching: Watching,
+    told: BTreeMap<Key, ModelValue>,
+    in_sync: bool,
+    problems: Vec<InputProblem>,
+    unavailable: usize,
+    deletions: usize,
+}
+
+impl Consumer {
+    fn new(config: EtcdConfig) -> Self {
+        let watching = watch(EtcdSource::new(config, Options::default())).expect("a thread");
+        Self { watching, told: BTreeMap::new(), in_sync: false, problems: Vec::new(), unavailable: 0, deletions: 0 }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Status(status) => self.in_sync = status == SyncStatus::InSync,
+            Event::Problems(problems) => self.problems = problems,
+            Event::Unavailable(_) => self.unavailable += 1,
+            Event::Updates { updates, .. } => {
+                for update in updates {
+                    match update.value {
+                        Some(value) => {
+                            self.told.insert(update.key, value);
+                        }
+                        None => {
+                            self.deletions += 1;
+                            self.told.remove(&update.key);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let until = Instant::now() + Duration::from_secs(15);
+        while !holds(self) {
+            if let Some(event) = self.watching.events.recv_timeout(Duration::from_millis(100)) {
+                self.take(event);
+            }
+            assert!(Instant::now() < until, "{what}: {:?}, in sync: {}", self.tiers(), self.in_sync);
+        }
+    }
+
+    fn tiers(&self) -> BTreeMap<String, f64> {
+        let order = |(key, value): (&Key, &ModelValue)| match (key, value) {
+            (Key::Tier(name), ModelValue::Tier(tier)) => {
+                Some((name.to_string(), tier.order.map_or(f64::INFINITY, |order| order.get())))
+            }
+            _ => None,
+        };
+        self.told.iter().filter_map(order).collect()
+    }
+
+    fn has(&self, tiers: &[(&str, u32)]) -> bool {
+        let wanted: BTreeMap<String, f64> =
+            tiers.iter().map(|(name, order)| ((*name).into(), f64::from(*order))).collect();
+        self.in_sync && self.tiers() == wanted
+    }
+}
+
+fn put(etcd: &Etcd, name: &str, order: u32) {
+    let object = json!({
+        "apiVersion": "projectcalico.org/v3", "kind": "Tier", "metadata": {"name": name}, "spec": {"order": order},
+    });
+    etcd.put(&tier(name).path(), &object.to_string()).expect("put");
+}
+
+#[test]
+fn tells_what_is_there_and_what_changes() {
+    let etcd = one();
+    put(&etcd, "a", 1);
+    etcd.put("/calico/resources/v3/projectcalico.org/gadgets/x", "not ours").expect("put");
+    etcd.put("/calico/v1/Ready", "true").expect("put");
+    let mut consumer = Consumer::new(config(&etcd.url()));
+    consumer.until("listed", |c| c.has(&[("a", 1)]));
+    put(&etcd, "b", 2);
+    consumer.until("added", |c| c.has(&[("a", 1), ("b", 2)]));
+    put(&etcd, "b", 3);
+    consumer.until("changed", |c| c.has(&[("a", 1), ("b", 3)]));
+    etcd.put(&tier("b").path(), "\u{1}").expect("put");
+    consumer.until("unreadable", |c| !c.problems.is_empty());
+    assert!(consumer.has(&[("a", 1), ("b", 3)]), "the last good version stays");
+    etcd.delete(&tier("b").path()).expect("deleted");
+    consumer.until("deleted", |c| c.has(&[("a", 1)]) && c.problems.is_empty());
+
+    consumer.told.clear();
+    consumer.watching.resend.ask();
+    consumer.until("told again", |c| c.has(&[("a", 1)]));
+    assert_eq!(consumer.unavailable, 0);
+}
+
+#[test]
+fn goes_on_where_it_was_after_a_restart() {
+    let mut etcd = one();
+    put(&etcd, "a", 1);
+    put(&etcd, "b", 2);
+    let mut consumer = Consumer::new(config(&etcd.url()));
+    consumer.until("listed", |c| c.has(&[("a", 1), ("b", 2)]));
+    etcd.kill(0);
+    consumer.until("noticed", |c| c.unavailable > 2);
+    assert!(consumer.has(&[("a", 1), ("b", 2)]));
+    consumer.told.clear();
+    consumer.watching.resend.ask();
+    consumer.until("told again while it is away", |c| c.has(&[("a", 1), ("b", 2)]));
+    etcd.restart(0).expect("restarted");
+    etcd.delete(&tier("a").path()).expect("deleted");
+    put(&etcd, "c", 3);
+    consumer.until("back", |c| c.has(&[("b", 2), ("c", 3)]));
+    assert_eq!(consumer.deletions, 1);
+}
+
+#[test]
+fn finds_the_difference_when_history_is_gone() {
+    let etcd = one();
+    let proxy = Proxy::to(etcd.address(0)).expect("a proxy");
+    put(&etcd, "a", 1);
+    put(&etcd, "b", 2);
+    let mut consumer = Consumer::new(config(&format!("etcd://{}", proxy.address())));
+    consumer.until("listed", |c| c.has(&[("a", 1), ("b", 2)]));
+    proxy.cut();
+    consumer.until("noticed", |c| c.unavailable > 0);
+    etcd.delete(&tier("a").path()).expect("deleted");
+    put(&etcd, "c", 3);
+    put(&etcd, "d", 4);
+    etcd.delete(&tier("d").path()).expect("deleted");
+    etcd.compact().expect("compacted");
+    proxy.heal();
+    consumer.until("back", |c| c.has(&[("b", 2), ("c", 3)]));
+    assert_eq!(consumer.deletions, 1);
+    put(&etcd, "c", 4);
+    consumer.until("still watching", |c| c.has(&[("b", 2), ("c", 4)]));
+}
+
+#[test]
+fn notices_silence() {
+    let etcd = one();
+    let proxy = Proxy::to(etcd.address(0)).expect("a proxy");
+    put(&etcd, "a", 1);
+    let mut consumer = Consumer::new(config(&format!("etcd://{}", proxy.address())));
+    consumer.until("listed", |c| c.has(&[("a", 1)]));
+    proxy.silence();
+    put(&etcd, "b", 2);
+    consumer.until("noticed", |c| c.unavailable > 0);
+    assert!(consumer.has(&[("a", 1)]));
+    proxy.heal();
+    consumer.until("back", |c| c.has(&[("a", 1), ("b", 2)]));
+    etcd.freeze(0);
+    let before = consumer.unavailable;
+    consumer.until("noticed again", |c| c.unavailable > before);
+    etcd.thaw(0);
+    put(&etcd, "c", 3);
+    consumer.until("back again", |c| c.has(&[("a", 1), ("b", 2), ("c", 3)]));
+    assert_eq!(consumer.deletions, 0);
+}
+
+#[test]
+fn follows_the_members_that_have_a_leader() {
+    let mut etcd = start(EtcdOptions { members: 3, ..EtcdOptions::default() });
+    put(&etcd, "a", 1);
+    let mut consumer = Consumer::new(config(&etcd.url()));
+    consumer.until("listed", |c| c.has(&[("a", 1)]));
+    etcd.kill(0);
+    let until = Instant::now() + Duration::from_secs(10);
+    while etcd.get("/").is_err() && Instant::now() < until {}
+    put(&etcd, "b", 2);
+    consumer.until("the second member", |c| c.has(&[("a", 1), ("b", 2)]));
+    // The last one has no leader, and says so.
+    etcd.kill(1);
+    let before = consumer.unavailable;
+    consumer.until("no leader", |c| c.unavailable > before);
+    assert!(consumer.has(&[("a", 1), ("b", 2)]));
+    etcd.restart(0).expect("restarted");
+    etcd.delete(&tier("a").path()).expect("deleted");
+    consumer.until("back", |c| c.has(&[("b", 2)]));
+}
+
+#[test]
+fn notices_another_cluster() {
+    let (etcd, other) = (one(), one());
+    let near = Proxy::to(etcd.address(0)).expect("a proxy");
+    let far = Proxy::to(other.address(0)).expect("a proxy");
+    far.cut();
+    for order in 0..5 {
+        put(&etcd, "a", order);
+    }
+    put(&other, "b", 2);
+    let mut consumer = Consumer::new(config(&format!("etcd://{},{}", near.address(), far.address())));
+    consumer.until("listed", |c| c.has(&[("a", 4)]));
+    near.cut();
+    far.heal();
+    consumer.until("the other one", |c| c.has(&[("b", 2)]));
+}
+
+#[test]
+fn speaks_tls_and_outlives_its_token() {
+    let mut etcd = start(EtcdOptions { tls: true, token_ttl: 1, ..EtcdOptions::default() });
+    put(&etcd, "a", 1);
+    etcd.enable_users("felix", "s3cret").expect("users");
+    let config = EtcdConfig { user: Some(("felix".into(), "s3cret".to_owned().into())), ..tls(&etcd) };
+    let mut consumer = Consumer::new(config);
+    consumer.until("listed", |c| c.has(&[("a", 1)]));
+    std::thread::sleep(Duration::from_millis(2500));
+    put(&etcd, "b", 2);
+    consumer.until("added", |c| c.has(&[("a", 1), ("b", 2)]));
+    etcd.stop(0);
+    consumer.until("noticed", |c| c.unavailable > 0);
+    etcd.restart(0).expect("restarted");
+    put(&etcd, "c", 3);
+    consumer.until("back", |c| c.has(&[("a", 1), ("b", 2), ("c", 3)]));
+}

@@ -1,0 +1,318 @@
+//! Real etcd clusters on loopback, and ways to make them fail.
+//!
+//! ```no_run
+//! use tortie_testkit::etcd::{Etcd, EtcdOptions};
+//!
+//! let mut etcd = Etcd::start(EtcdOptions { members: 3, ..EtcdOptions::default() })?;
+//! etcd.put("/calico/x", "1")?;
+//! etcd.kill(0);
+//! assert_eq!(etcd.get("/calico/x")?, "1");
+//! etcd.restart(0)?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod certificates;
+mod proxy;
+
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+pub use certificates::Certificates;
+pub use proxy::Proxy;
+
+/// How long a cluster may take to get ready.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What kind of cluster.
+#[derive(Clone, Debug)]
+pub struct EtcdOptions {
+    /// How many members.
+    pub members: usize,
+    /// Whether clients must speak TLS and show a certificate of [`Etcd::certificates`].
+    pub tls: bool,
+    /// After how many seconds without a request the token of a user expires.
+    pub token_ttl: u32,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self { members: 1, tls: false, token_ttl: 300 }
+    }
+}
+
+/// A cluster of etcd with directories and ports of its own. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Etcd {
+    options: EtcdOptions,
+    folder: TempDir,
+    members: Vec<Member>,
+    certificates: Option<Certificates>,
+    /// User and password for [`Etcd::ctl`].
+    root: Option<String>,
+}
+
+#[derive(Debug)]
+struct Member {
+    client: u16,
+    peer: u16,
+    process: Option<Child>,
+}
+
+impl Member {
+    fn signal(&self, signal: Signal) {
+        let pid = self.process.as_ref().and_then(|process| Pid::from_raw(i32::try_from(process.id()).ok()?));
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn end(&mut self, signal: Signal) {
+        self.signal(signal);
+        if let Some(mut process) = self.process.take() {
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            member.end(Signal::KILL);
+        }
+    }
+}
+
+impl Etcd {
+    /// Starts a cluster and waits until it has a leader.
+    ///
+    /// # Errors
+    /// If etcd is not installed, or does not get ready.
+    pub fn start(options: EtcdOptions) -> io::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let certificates = options.tls.then(|| Certificates::write(folder.path())).transpose()?;
+        let mut etcd = Self { options, folder, members: Vec::new(), certificates, root: None };
+        // All ports are drawn before any is let go, so that they differ.
+        let ports: Vec<TcpListener> = (0..etcd.options.members * 2)
+            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+            .collect::<Result<_, _>>()?;
+        let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
+        for pair in ports.chunks(2) {
+            etcd.members.push(Member { client: port(&pair[0])?, peer: port(&pair[1])?, process: None });
+        }
+        drop(ports);
+        for member in 0..etcd.members.len() {
+            etcd.spawn(member)?;
+        }
+        etcd.await_ready()?;
+        Ok(etcd)
+    }
+
+    fn spawn(&mut self, member: usize) -> io::Result<()> {
+        let scheme = if self.options.tls { "https" } else { "http" };
+        let Member { client, peer, .. } = self.members[member];
+        let (client, peer) = (format!("{scheme}://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        let cluster: Vec<String> =
+            self.members.iter().enumerate().map(|(n, m)| format!("m{n}=http://127.0.0.1:{}", m.peer)).collect();
+        let log = File::options().create(true).append(true).open(self.folder.path().join(format!("m{member}.log")))?;
+        let mut command = Command::new("etcd");
+        command
+            .args(["--name", &format!("m{member}"), "--logger", "zap", "--log-level", "warn"])
+            .arg("--data-dir")
+            .arg(self.folder.path().join(format!("m{member}")))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &cluster.join(","), "--initial-cluster-state", "new"])
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            .args(["--grpc-keepalive-min-time", "100ms", "--experimental-watch-progress-notify-interval", "1s"])
+            .args(["--auth-token-ttl", &self.options.token_ttl.to_string()])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        if let Some(certificates) = &self.certificates {
+            command
+                .arg("--client-cert-auth")
+                .arg("--trusted-ca-file")
+                .arg(&certificates.ca)
+                .arg("--cert-file")
+                .arg(&certificates.server)
+                .arg("--key-file")
+                .arg(&certificates.server_key);
+        }
+        self.members[member].process = Some(command.spawn()?);
+        Ok(())
+    }
+
+    fn await_ready(&self) -> io::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.get("/") {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() > until => return Err(error),
+                Err(_) => thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// Host and port of every member.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<String> {
+        (0..self.members.len()).map(|member| self.address(member).to_string()).collect()
+    }
+
+    /// `etcd://` and the endpoints.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("etcd://{}", self.endpoints().join(","))
+    }
+
+    /// Where a member listens for clients.
+    #[must_use]
+    pub fn address(&self, member: usize) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.members[member].client))
+    }
+
+    /// The certificates of a cluster with TLS.
+    #[must_use]
+    pub fn certificates(&self) -> Option<&Certificates> {
+        self.certificates.as_ref()
+    }
+
+    /// A directory that lives as long as the cluster.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Kills a member without notice.
+    pub fn kill(&mut self, member: usize) {
+        self.members[member].end(Signal::KILL);
+    }
+
+    /// Stops a member in good order.
+    pub fn stop(&mut self, member: usize) {
+        self.members[member].end(Signal::TERM);
+    }
+
+    /// Starts a member again that has been stopped or killed, and waits for the cluster.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub fn restart(&mut self, member: usize) -> io::Result<()> {
+        self.spawn(member)?;
+        let until = Instant::now() + PATIENCE;
+        while TcpStream::connect(self.address(member)).is_err() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.await_ready()
+    }
+
+    /// Lets a member hang: connections stay, and nothing answers.
+    pub fn freeze(&self, member: usize) {
+        self.members[member].signal(Signal::STOP);
+    }
+
+    /// Ends [`Etcd::freeze`].
+    pub fn thaw(&self, member: usize) {
+        self.members[member].signal(Signal::CONT);
+    }
+
+    /// Runs `etcdctl` against the members that run, and returns what it prints.
+    ///
+    /// # Errors
+    /// With what it prints on standard error if it fails.
+    pub fn ctl(&self, arguments: &[&str]) -> io::Result<String> {
+        let running: Vec<String> = (0..self.members.len())
+            .filter(|member| self.members[*member].process.is_some())
+            .map(|member| self.address(member).to_string())
+            .collect();
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &running.join(","), "--command-timeout", "3s"]);
+        command.args(["--dial-timeout", "2s"]);
+        if let Some(certificates) = &self.certificates {
+            command
+                .args(["--insecure-transport=false", "--cacert"])
+                .arg(&certificates.ca)
+                .arg("--cert")
+                .arg(&certificates.client)
+                .arg("--key")
+                .arg(&certificates.client_key);
+        }
+        if let Some(root) = &self.root {
+            command.args(["--user", root]);
+        }
+        let output = command.args(arguments).stdin(Stdio::null()).output()?;
+        if !output.status.success() {
+            return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// As of [`Etcd::ctl`].
+    pub fn put(&self, key: &str, value: &str) -> io::Result<()> {
+        self.ctl(&["put", "--", key, value]).map(drop)
+    }
+
+    /// Reads a value; empty if there is none.
+    ///
+    /// # Errors
+    /// As of [`Etcd::ctl`].
+    pub fn get(&self, key: &str) -> io::Result<String> {
+        self.ctl(&["get", "--print-value-only", "--", key]).map(|value| value.trim_end_matches('\n').to_owned())
+    }
+
+    /// Deletes a key.
+    ///
+    /// # Errors
+    /// As of [`Etcd::ctl`].
+    pub fn delete(&self, key: &str) -> io::Result<()> {
+        self.ctl(&["del", "--", key]).map(drop)
+    }
+
+    /// The present revision.
+    ///
+    /// # Errors
+    /// As of [`Etcd::ctl`], or if what it prints is not understood.
+    pub fn revision(&self) -> io::Result<i64> {
+        let answer: serde_json::Value = serde_json::from_str(&self.ctl(&["get", "/", "-w", "json"])?)?;
+        answer["header"]["revision"].as_i64().ok_or_else(|| io::Error::other("no revision"))
+    }
+
+    /// Throws the history away up to now.
+    ///
+    /// # Errors
+    /// As of [`Etcd::ctl`].
+    pub fn compact(&self) -> io::Result<()> {
+        self.ctl(&["compact", &self.revision()?.to_string()]).map(drop)
+    }
+
+    /// Makes users necessary: `root`, and `user` who may read and write everything.
+    ///
+    /// # Errors
+    /// As of [`Etcd::ctl`].
+    pub fn enable_users(&mut self, user: &str, password: &str) -> io::Result<()> {
+        for arguments in [
+            &["user", "add", "root:rootpw"][..],
+            &["user", "grant-role", "root", "root"],
+            &["role", "add", "everything"],
+            &["role", "grant-permission", "everything", "readwrite", "--prefix=true", "/"],
+            &["user", "add", &format!("{user}:{password}")],
+            &["user", "grant-role", user, "everything"],
+            &["auth", "enable"],
+        ] {
+            self.ctl(arguments)?;
+        }
+        self.root = Some("root:rootpw".into());
+        Ok(())
+    }
+}

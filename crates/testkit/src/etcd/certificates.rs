@@ -1,0 +1,57 @@
+//! Certificates for tests.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+
+/// Files of an authority of its own, of a server on loopback and of a client.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    /// The certificate of the authority.
+    pub ca: PathBuf,
+    /// The certificate of the server, for `localhost` and 127.0.0.1.
+    pub server: PathBuf,
+    /// Its key.
+    pub server_key: PathBuf,
+    /// The certificate of the client.
+    pub client: PathBuf,
+    /// Its key.
+    pub client_key: PathBuf,
+}
+
+impl Certificates {
+    /// Makes them, as PEM files in a directory.
+    ///
+    /// # Errors
+    /// If they cannot be made or written.
+    pub fn write(folder: &Path) -> io::Result<Self> {
+        let place = |name: &str| folder.join(name);
+        let made = Self {
+            ca: place("ca.pem"),
+            server: place("server.pem"),
+            server_key: place("server-key.pem"),
+            client: place("client.pem"),
+            client_key: place("client-key.pem"),
+        };
+        let mut params = CertificateParams::new(Vec::new()).map_err(io::Error::other)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let authority = CertifiedIssuer::self_signed(params, key).map_err(io::Error::other)?;
+        fs::write(&made.ca, authority.pem())?;
+        // The server certificate is also shown to the server itself, by the gateway within it.
+        let both = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        for (names, uses, certificate, key_file) in [
+            (vec!["localhost".to_owned(), "127.0.0.1".to_owned()], &both[..], &made.server, &made.server_key),
+            (vec!["client".to_owned()], &both[1..], &made.client, &made.client_key),
+        ] {
+            let mut params = CertificateParams::new(names).map_err(io::Error::other)?;
+            params.extended_key_usages = uses.to_vec();
+            let key = KeyPair::generate().map_err(io::Error::other)?;
+            fs::write(certificate, params.signed_by(&key, &authority).map_err(io::Error::other)?.pem())?;
+            fs::write(key_file, key.serialize_pem())?;
+        }
+        Ok(made)
+    }
+}
