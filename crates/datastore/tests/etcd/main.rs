@@ -3,6 +3,7 @@
 
 mod source;
 mod store;
+mod suite;
 
 use std::time::Duration;
 
