@@ -21,6 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("datastore", &["model", "resources"]),
     ("protocol", &["model"]),
     ("fanout", &["model", "resources", "datastore"]),
+    ("controller", &["model", "resources", "datastore"]),
     ("agent", ALL),
 ];
 
@@ -39,6 +40,7 @@ const ALL: &[&str] = &[
     "datastore",
     "protocol",
     "fanout",
+    "controller",
 ];
 
 /// Crates that start programs, read clocks and files; the others must not.

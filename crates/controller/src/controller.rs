@@ -1,0 +1,326 @@
+//! What has to be done, and when.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use tortie_datastore::Listing;
+
+use crate::cluster::{Cluster, Observed, Wanted, Watched};
+use crate::queue::{RateLimiter, WorkQueue};
+use crate::same::same;
+use crate::work::{Done, Item, Job, JobError, Task, follows, pod_of};
+
+/// How often something that fails is tried again before it is left to the next reconciliation.
+const RETRIES: u32 = 5;
+/// The pause before the comparison after one that failed, or after something was given up; doubled after each further one.
+const COMPARISON_PAUSE: Duration = Duration::from_secs(1);
+/// The longest such pause where comparisons are not periodic.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// Keeps account of what Kubernetes says and of what the datastore is told of it.
+///
+/// Nothing is written before [`Controller::lead`], nor of a kind before its first list is complete. From then on all
+/// resources of the kind that are ours are compared with what Kubernetes says, at once and then periodically, and what
+/// differs is made equal; and so is what Kubernetes says anew. A resource that cannot be written is tried again five
+/// times, with growing pauses, and then left to the next comparison
+/// (`kube-controllers/pkg/cache/cache.go`, `kube-controllers/pkg/controllers/*`). Where the original waits out the period
+/// for that, the comparison is brought forward here, so that a datastore that was away for a second does not leave a
+/// policy out of force for minutes.
+#[derive(Debug)]
+pub struct Controller {
+    period: Duration,
+    cluster: Cluster,
+    leads: bool,
+    queue: WorkQueue<Item>,
+    limiter: RateLimiter<Item>,
+    comparisons: BTreeMap<Watched, Comparison>,
+    /// Endpoints of pods that have not the usual name, as last listed.
+    odd_endpoints: BTreeMap<Item, BTreeSet<String>>,
+    status: Status,
+    failing: BTreeMap<Item, String>,
+}
+
+#[derive(Debug, Default)]
+struct Comparison {
+    /// When to compare next; `None` if never.
+    due: Option<Instant>,
+    running: bool,
+    /// How often in a row it has failed, or something was given up after it.
+    failures: u32,
+    /// Compared since this controller leads.
+    compared: bool,
+    error: Option<String>,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// This, and then [`Controller::done`].
+    Job(Job),
+    /// Nothing before this time, unless something is heard; for `None`, nothing at all.
+    Wait(Option<Instant>),
+}
+
+/// What a controller has done, and what is left. Counts are of all times.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Whether it may write.
+    pub leads: bool,
+    /// Whether everything of Kubernetes is known, and has been compared with the datastore since it leads.
+    pub in_sync: bool,
+    /// How many objects wait to be written.
+    pub waiting: usize,
+    /// How many resources were created.
+    pub created: usize,
+    /// How many resources were changed.
+    pub updated: usize,
+    /// How many resources were deleted.
+    pub deleted: usize,
+    /// How often something was tried again.
+    pub retries: usize,
+    /// How often something was given up until the next comparison.
+    pub given_up: usize,
+    /// How many comparisons were made.
+    pub comparisons: usize,
+    /// How many comparisons failed.
+    pub failed_comparisons: usize,
+}
+
+impl Controller {
+    /// A controller that compares everything at the beginning and then after each such period; never again if it is zero.
+    #[must_use]
+    pub fn new(period: Duration) -> Self {
+        Self {
+            period,
+            cluster: Cluster::default(),
+            leads: false,
+            queue: WorkQueue::default(),
+            limiter: RateLimiter::default(),
+            comparisons: BTreeMap::new(),
+            odd_endpoints: BTreeMap::new(),
+            status: Status::default(),
+            failing: BTreeMap::new(),
+        }
+    }
+
+    /// Takes note of what Kubernetes says.
+    pub fn observe(&mut self, kind: Watched, observed: Observed<'_>, now: Instant) {
+        let was_synced = self.cluster.synced(kind);
+        let different = self.cluster.observe(kind, observed);
+        if !self.leads || !self.cluster.synced(kind) {
+            return;
+        }
+        if !was_synced {
+            self.comparisons.insert(kind, Comparison { due: Some(now), ..Comparison::default() });
+        }
+        for item in different {
+            // It is not what failed before.
+            self.limiter.forget(&item);
+            self.queue.add(item);
+        }
+    }
+
+    /// From now on this controller may write.
+    pub fn lead(&mut self, now: Instant) {
+        if self.leads {
+            return;
+        }
+        self.leads = true;
+        for kind in Watched::ALL {
+            let running = self.comparisons.get(&kind).is_some_and(|comparison| comparison.running);
+            let due = self.cluster.synced(kind).then_some(now);
+            self.comparisons.insert(kind, Comparison { due, running, ..Comparison::default() });
+        }
+    }
+
+    /// From now on it may not. Jobs that are with workers should be let be, and are not counted on.
+    pub fn follow(&mut self) {
+        self.leads = false;
+        self.queue.clear();
+        self.limiter.clear();
+        self.failing.clear();
+        self.odd_endpoints.clear();
+        for comparison in self.comparisons.values_mut() {
+            *comparison = Comparison { running: comparison.running, ..Comparison::default() };
+        }
+    }
+
+    /// What a worker should do now.
+    pub fn next(&mut self, now: Instant) -> Next {
+        if !self.leads {
+            return Next::Wait(None);
+        }
+        let due = self
+            .comparisons
+            .iter_mut()
+            .find(|(_, comparison)| !comparison.running && comparison.due.is_some_and(|due| due <= now));
+        if let Some((kind, comparison)) = due {
+            comparison.running = true;
+            comparison.due = None;
+            return Next::Job(Job { task: Task::Reconcile(*kind) });
+        }
+        if let Some(item) = self.queue.take(now) {
+            let wanted = self.cluster.get(&item).cloned();
+            let endpoints = self.odd_endpoints.get(&item).into_iter().flatten().cloned().collect();
+            return Next::Job(Job { task: Task::Sync { item, wanted, endpoints } });
+        }
+        let comparisons = self.comparisons.values().filter(|comparison| !comparison.running);
+        Next::Wait(comparisons.filter_map(|comparison| comparison.due).chain(self.queue.next_due()).min())
+    }
+
+    /// Takes note of what came of a job.
+    pub fn done(&mut self, job: Job, result: Result<Done, JobError>, now: Instant) {
+        match job.task {
+            Task::Reconcile(kind) => self.compared(kind, result, now),
+            Task::Sync { item, .. } => {
+                self.queue.done(&item);
+                self.synced(item, result, now);
+            }
+        }
+    }
+
+    fn synced(&mut self, item: Item, result: Result<Done, JobError>, now: Instant) {
+        let error = match result {
+            Ok(done) => {
+                self.status.created += done.created;
+                self.status.updated += done.updated;
+                self.status.deleted += done.deleted;
+                self.limiter.forget(&item);
+                self.failing.remove(&item);
+                return;
+            }
+            Err(error) => error,
+        };
+        if !self.leads {
+            return;
+        }
+        self.failing.insert(item.clone(), error.to_string());
+        if self.limiter.failures(&item) < RETRIES {
+            let pause = self.limiter.failed(item.clone(), now);
+            self.queue.add_at(item, now + pause);
+            self.status.retries += 1;
+        } else {
+            self.limiter.forget(&item);
+            self.status.given_up += 1;
+            if let Some(kind) = Watched::ALL.into_iter().find(|kind| item.comes_from(*kind)) {
+                self.compare_soon(kind, now);
+            }
+        }
+    }
+
+    fn compare_soon(&mut self, kind: Watched, now: Instant) {
+        let comparison = self.comparisons.entry(kind).or_default();
+        let longest = if self.period.is_zero() { LONGEST_PAUSE } else { self.period };
+        let soon = now + COMPARISON_PAUSE.saturating_mul(2_u32.saturating_pow(comparison.failures)).min(longest);
+        // Several that are given up together are one reason.
+        if comparison.due.is_none_or(|due| due > soon) {
+            comparison.failures = comparison.failures.saturating_add(1);
+            comparison.due = Some(soon);
+        }
+    }
+
+    fn compared(&mut self, kind: Watched, result: Result<Done, JobError>, now: Instant) {
+        let settled = !self.failing.keys().any(|item| item.comes_from(kind));
+        let comparison = self.comparisons.entry(kind).or_default();
+        comparison.running = false;
+        // It may have been asked for anew while it was being made.
+        if !self.leads || comparison.due.is_some() || !self.cluster.synced(kind) {
+            return;
+        }
+        match result {
+            Err(error) => {
+                comparison.error = Some(error.to_string());
+                self.status.failed_comparisons += 1;
+                self.compare_soon(kind, now);
+            }
+            Ok(done) => {
+                comparison.due = (!self.period.is_zero()).then(|| now + self.period);
+                comparison.compared = true;
+                comparison.error = None;
+                if settled {
+                    comparison.failures = 0;
+                }
+                self.status.comparisons += 1;
+                for item in self.different(kind, &done.listing.unwrap_or_default()) {
+                    self.queue.add(item);
+                }
+            }
+        }
+    }
+
+    /// What is not in the datastore as it should be.
+    fn different(&mut self, kind: Watched, listing: &Listing) -> Vec<Item> {
+        if kind == Watched::Pods {
+            return self.different_endpoints(listing);
+        }
+        let mut different: BTreeSet<Item> = BTreeSet::new();
+        let mut absent: BTreeMap<&Item, &Wanted> = self.cluster.of_kind(kind).collect();
+        for stored in listing.resources.iter().filter(|stored| kind.owns(&stored.key)) {
+            let item = Item::Resource(stored.key.clone());
+            match absent.remove(&item) {
+                Some(Wanted::Like(resource)) if same(&stored.object["spec"], &resource["spec"]) => {}
+                Some(Wanted::AsItIs(_) | Wanted::Endpoint(_)) => {}
+                // It may be there under a name that could not be read.
+                None if self.cluster.blurred(kind) => {}
+                Some(Wanted::Like(_)) | None => {
+                    different.insert(item);
+                }
+            }
+        }
+        let unreadable = listing.unreadable.iter().map(|(key, _)| key).filter(|key| kind.owns(key));
+        for item in unreadable.map(|key| Item::Resource(key.clone())) {
+            if absent.contains_key(&item) || !self.cluster.blurred(kind) {
+                different.insert(item);
+            }
+        }
+        let wanted = absent.into_iter().filter(|(_, wanted)| **wanted != Wanted::AsItIs(None));
+        different.extend(wanted.map(|(item, _)| item.clone()));
+        different.into_iter().collect()
+    }
+
+    /// Endpoints that are not there, or whose pod is not, are the CNI plugin's business.
+    fn different_endpoints(&mut self, listing: &Listing) -> Vec<Item> {
+        let mut different = BTreeSet::new();
+        self.odd_endpoints.clear();
+        for stored in &listing.resources {
+            let Some(pod) = pod_of(&stored.object) else { continue };
+            let item = Item::Pod { namespace: stored.key.namespace().into(), name: pod.into() };
+            let Some(Wanted::Endpoint(facts)) = self.cluster.get(&item) else { continue };
+            let usual = tortie_resources::to_v3::workload_endpoint_name(&facts.node, pod);
+            let is_different = !follows(&stored.object, facts);
+            if usual.as_deref() != Ok(stored.key.name()) {
+                self.odd_endpoints.entry(item.clone()).or_default().insert(stored.key.name().into());
+            }
+            if is_different {
+                different.insert(item);
+            }
+        }
+        different.into_iter().collect()
+    }
+
+    /// What has been done, and what is left.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let compared = |kind: Watched| self.comparisons.get(&kind).is_some_and(|comparison| comparison.compared);
+        Status {
+            leads: self.leads,
+            in_sync: Watched::ALL.into_iter().all(|kind| self.cluster.synced(kind) && (!self.leads || compared(kind))),
+            waiting: self.queue.len() + self.queue.working(),
+            ..self.status.clone()
+        }
+    }
+
+    /// What is wrong now: objects of Kubernetes that are not understood, as a whole or in part, and resources that cannot
+    /// be written or read.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let failing = self.failing.iter().map(|(item, error)| format!("{item}: {error}"));
+        let unread = self.comparisons.iter().filter_map(|(kind, comparison)| {
+            comparison.error.as_ref().map(|error| format!("comparing {kind:?}: {error}"))
+        });
+        self.cluster.problems().chain(unread).chain(failing).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

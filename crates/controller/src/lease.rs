@@ -1,0 +1,132 @@
+//! The lease that says who leads, as an object of `coordination.k8s.io/v1`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+/// Who leads, and for how long (`k8s.io/client-go/tools/leaderelection/resourcelock`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Empty if nobody leads.
+    pub(crate) holder: String,
+    /// For how long it holds from its last renewal; `None` if it does not say so.
+    pub(crate) duration: Option<Duration>,
+    pub(crate) acquired: String,
+    pub(crate) renewed: String,
+    pub(crate) transitions: i64,
+}
+
+/// Longer is as good as for ever.
+const LONGEST: u64 = 24 * 60 * 60;
+
+impl Record {
+    /// What an object says. What is not as it should be is taken for somebody's.
+    pub(crate) fn read(lease: &Value) -> Self {
+        let spec = &lease["spec"];
+        let text = |name: &str| match &spec[name] {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        Self {
+            holder: text("holderIdentity"),
+            duration: spec["leaseDurationSeconds"].as_u64().map(|seconds| Duration::from_secs(seconds.min(LONGEST))),
+            acquired: text("acquireTime"),
+            renewed: text("renewTime"),
+            transitions: spec["leaseTransitions"].as_i64().unwrap_or_default(),
+        }
+    }
+
+    fn fields(&self) -> [(&'static str, Value); 5] {
+        [
+            ("holderIdentity", self.holder.as_str().into()),
+            ("leaseDurationSeconds", self.duration.unwrap_or_default().as_secs().max(1).into()),
+            ("acquireTime", self.acquired.as_str().into()),
+            ("renewTime", self.renewed.as_str().into()),
+            ("leaseTransitions", self.transitions.into()),
+        ]
+    }
+
+    /// The object that was read, saying this instead. What else it has stays, its version among that.
+    pub(crate) fn replace_in(&self, lease: &Value) -> Value {
+        let mut lease = lease.clone();
+        if !lease.is_object() {
+            lease = json!({});
+        }
+        if !lease["spec"].is_object() {
+            lease["spec"] = Value::Object(Map::new());
+        }
+        for (name, value) in self.fields() {
+            lease["spec"][name] = value;
+        }
+        lease
+    }
+
+    /// A new object that says this.
+    pub(crate) fn object(&self, namespace: &str, name: &str) -> Value {
+        let spec: Map<String, Value> =
+            self.fields().map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+        json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": spec,
+        })
+    }
+}
+
+/// `MicroTime` of `meta/v1`: RFC 3339 in UTC with six digits of a second.
+pub(crate) fn micro_time(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:06}Z", since.subsec_micros())
+}
+
+/// Year, month and day of a day counted from 1970-01-01, by eras of 400 years that begin in March.
+fn date(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let at = |seconds: u64, micros: u64| {
+            micro_time(UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(micros))
+        };
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(at(951_782_399, 7), "2000-02-28T23:59:59.000007Z");
+        assert_eq!(at(951_782_400, 0), "2000-02-29T00:00:00.000000Z");
+        assert_eq!(at(1_709_251_200, 0), "2024-03-01T00:00:00.000000Z");
+        assert_eq!(at(4_102_444_799, 999_999), "2099-12-31T23:59:59.999999Z");
+    }
+
+    #[test]
+    fn what_else_an_object_has_stays() {
+        let lease = json!({"metadata": {"resourceVersion": "7", "labels": {"a": "b"}}, "spec": {"holderIdentity": "x", "strategy": "s"}});
+        let record = Record { holder: "me".into(), duration: Some(Duration::from_secs(15)), ..Record::read(&lease) };
+        let replaced = record.replace_in(&lease);
+        assert_eq!(replaced["metadata"], lease["metadata"]);
+        assert_eq!((&replaced["spec"]["holderIdentity"], &replaced["spec"]["strategy"]), (&json!("me"), &json!("s")));
+        assert_eq!(Record::read(&replaced), record);
+    }
+
+    #[test]
+    fn nonsense_is_somebody_s() {
+        assert_eq!(Record::read(&json!({"spec": {"holderIdentity": 7}})).holder, "7");
+        let long = Record::read(&json!({"spec": {"leaseDurationSeconds": u64::MAX}}));
+        assert_eq!(long.duration, Some(Duration::from_secs(LONGEST)));
+        assert_eq!(Record::read(&json!([])), Record::default());
+    }
+}

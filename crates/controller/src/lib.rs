@@ -1,0 +1,46 @@
+//! Keeps a datastore of Calico equal to what Kubernetes says.
+//!
+//! Where Calico has a datastore of its own, somebody must write there what Kubernetes knows: its network policies, and
+//! the labels of its namespaces, service accounts and pods. This is the part of `kube-controllers` that does so, without
+//! its clients: state machines to which time is an argument, and writes through
+//! [`tortie_datastore::ResourceStore`].
+//!
+//! * [`Controller`] hears what Kubernetes says ([`Observed`]), and gives out [`Job`]s for any number of workers.
+//! * [`Job::run`] is the only part that waits: it makes one object of the datastore as it should be, or compares all.
+//! * [`elector::Elector`] says whether this one of several controllers may act.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use tortie_controller::{Controller, Next, Observed, Watched};
+//! use tortie_datastore::MemoryStore;
+//!
+//! let store = MemoryStore::default();
+//! let mut controller = Controller::new(Duration::from_secs(300));
+//! let now = Instant::now();
+//! controller.lead(now);
+//! for kind in Watched::ALL {
+//!     controller.observe(kind, Observed::ListBegins, now);
+//!     if kind == Watched::Namespaces {
+//!         controller.observe(kind, Observed::Listed(r#"{"metadata": {"name": "shop"}}"#), now);
+//!     }
+//!     controller.observe(kind, Observed::ListEnds, now);
+//! }
+//! while let Next::Job(job) = controller.next(now) {
+//!     let done = job.run(&store);
+//!     controller.done(job, done, now);
+//! }
+//! assert_eq!(store.keys().iter().map(ToString::to_string).collect::<Vec<_>>(), ["Profile/kns.shop"]);
+//! ```
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod controller;
+pub mod elector;
+mod lease;
+pub mod queue;
+mod same;
+mod work;
+
+pub use cluster::{Observed, Watched};
+pub use controller::{Controller, Next, Status};
+pub use work::{Done, Item, Job, JobError};
