@@ -155,6 +155,9 @@ fn a_lease_that_is_deleted_is_nobody_s() {
     assert!(a.leads(now));
 }
 
+/// What a candidate waits for: until when in true time, the request on its way, and what comes back.
+type Waiting = (u64, Option<(Request, Fate)>, Option<Answer>);
+
 /// What happens to a request.
 #[derive(Clone, Debug)]
 struct Fate {
@@ -189,8 +192,7 @@ proptest! {
             SystemTime::UNIX_EPOCH + [0, 5000, 90][who] * SECOND + Duration::from_millis(ms)
         };
         let mut electors: Vec<Elector> = ["a", "b", "c"].map(|name| candidate(name, start)).into();
-        // What each waits for: until when in true time, the request on its way, and what comes back.
-        let mut waiting: Vec<(u64, Option<(Request, Fate)>, Option<Answer>)> = vec![(0, None, None); 3];
+        let mut waiting: Vec<Waiting> = vec![(0, None, None); 3];
         let mut fates = fates.into_iter();
         let mut calm = None;
         for ms in (0..400_000u64).step_by(20) {
