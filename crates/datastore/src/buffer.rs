@@ -7,7 +7,7 @@ use std::time::Instant;
 use ahash::RandomState;
 use tortie_model::{Key, SyncStatus, Update, Value};
 
-/// How many dead places in the queue are left alone before it is swept.
+/// How long the queue may be, whatever waits in it.
 const SWEEP_FROM: usize = 1024;
 
 /// Updates on their way from a source to its consumer: at most one for each key, the newest. Pure.
@@ -16,17 +16,16 @@ const SWEEP_FROM: usize = 1024;
 /// heard of, and find out after a resync what is gone (`libcalico-go/lib/backend/syncersv1/dedupebuffer`).
 ///
 /// A status never overtakes an update that was there before it. An update may overtake a status: its key then waits
-/// before the status already, with an older value that nobody will miss.
+/// before the status already, with an older value that nobody will miss. Of statuses with nothing between them, those that
+/// lead back to an earlier one are left out: a consumer that has not heard of a resync need not hear of two.
 #[derive(Debug, Default)]
 pub struct DedupeBuffer {
+    /// May name updates that have been withdrawn.
     queue: VecDeque<Waiting>,
     pending: HashMap<Key, Pending, RandomState>,
-    /// The objects that exist as far as the consumer has been told, or will have been when the queue is empty, with the
-    /// resync in which they were last seen.
+    /// The objects that exist as far as the source has told, and those that the consumer has been told of.
     known: HashMap<Key, Known, RandomState>,
     resync: u32,
-    /// Places in the queue whose updates have been withdrawn.
-    dead: usize,
     tickets: u64,
 }
 
@@ -40,13 +39,17 @@ enum Waiting {
 struct Pending {
     value: Option<Value>,
     noticed: Instant,
+    /// Tells the place in the queue that counts from those that were given up.
     ticket: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
+    /// The resync in which the source last told of it.
     resync: u32,
-    /// Whether the consumer has taken it; otherwise it waits.
+    /// Whether it exists, as far as the source has told.
+    exists: bool,
+    /// Whether the consumer has been told that it exists.
     taken: bool,
 }
 
@@ -87,8 +90,9 @@ impl DedupeBuffer {
     /// Everything has been told. Deletes, in the order of keys, what was not.
     pub fn end_resync(&mut self, now: Instant) {
         let current = self.resync;
+        let is_gone = |known: &Known| known.exists && known.resync != current;
         let mut gone: Vec<Key> =
-            self.known.iter().filter(|(_, known)| known.resync != current).map(|(key, _)| key.clone()).collect();
+            self.known.iter().filter(|(_, known)| is_gone(known)).map(|(key, _)| key.clone()).collect();
         gone.sort_unstable();
         for key in gone {
             self.update(Update::delete(key), now);
@@ -99,20 +103,22 @@ impl DedupeBuffer {
     /// Takes a change that was noticed at this time.
     pub fn update(&mut self, update: Update, noticed: Instant) {
         let Update { key, value } = update;
-        match (value.is_some(), self.known.entry(key.clone())) {
-            (true, Entry::Occupied(mut known)) => known.get_mut().resync = self.resync,
-            (true, Entry::Vacant(entry)) => {
-                entry.insert(Known { resync: self.resync, taken: false });
+        let (resync, exists) = (self.resync, value.is_some());
+        match self.known.entry(key.clone()) {
+            Entry::Vacant(_) if !exists => return,
+            Entry::Vacant(entry) => {
+                entry.insert(Known { resync, exists, taken: false });
             }
-            (false, Entry::Occupied(known)) => {
-                let taken = known.remove().taken;
-                if !taken && self.pending.remove(&key).is_some() {
+            Entry::Occupied(mut known) => {
+                let taken = known.get().taken;
+                if !exists && !taken {
                     // The consumer never heard of it, and need not.
-                    self.dead += 1;
-                    return self.sweep();
+                    known.remove();
+                    self.pending.remove(&key);
+                    return;
                 }
+                known.insert(Known { resync, exists, taken });
             }
-            (false, Entry::Vacant(_)) => return,
         }
         match self.pending.entry(key) {
             Entry::Occupied(mut pending) => pending.get_mut().value = value,
@@ -121,6 +127,7 @@ impl DedupeBuffer {
                 let ticket = self.tickets;
                 self.queue.push_back(Waiting::Update { key: entry.key().clone(), ticket });
                 entry.insert(Pending { value, noticed, ticket });
+                self.sweep();
             }
         }
     }
@@ -128,14 +135,17 @@ impl DedupeBuffer {
     /// Whether a status is next.
     #[must_use]
     pub fn begins_with_status(&self) -> bool {
-        matches!(self.queue.front(), Some(Waiting::Status(_)))
+        let live = |waiting: &&Waiting| match waiting {
+            Waiting::Update { key, ticket } => waits(&self.pending, key, *ticket),
+            Waiting::Status(_) => true,
+        };
+        matches!(self.queue.iter().find(live), Some(Waiting::Status(_)))
     }
 
     /// Takes a status.
     pub fn status(&mut self, status: SyncStatus) {
-        if !matches!(self.queue.back(), Some(Waiting::Status(last)) if *last == status) {
-            self.queue.push_back(Waiting::Status(status));
-        }
+        push_status(&mut self.queue, status);
+        self.sweep();
     }
 
     /// Gives out what is next: at most `limit` updates, or a status.
@@ -143,26 +153,30 @@ impl DedupeBuffer {
         let mut updates = Vec::new();
         let mut oldest = None::<Instant>;
         while updates.len() < limit {
-            match self.queue.front() {
+            let Waiting::Update { key, ticket } = (match self.queue.pop_front() {
                 None => break,
-                Some(Waiting::Status(_)) if !updates.is_empty() => break,
-                Some(_) => {}
+                Some(Waiting::Status(status)) if updates.is_empty() => return Some(Next::Status(status)),
+                Some(status @ Waiting::Status(_)) => {
+                    self.queue.push_front(status);
+                    break;
+                }
+                Some(update) => update,
+            }) else {
+                break;
+            };
+            let Entry::Occupied(pending) = self.pending.entry(key) else { continue };
+            if pending.get().ticket != ticket {
+                continue;
             }
-            match self.queue.pop_front() {
-                Some(Waiting::Status(status)) => return Some(Next::Status(status)),
-                Some(Waiting::Update { key, ticket }) => match self.pending.entry(key) {
-                    Entry::Occupied(pending) if pending.get().ticket == ticket => {
-                        let (key, Pending { value, noticed, .. }) = pending.remove_entry();
-                        if let Some(known) = self.known.get_mut(&key) {
-                            known.taken = true;
-                        }
-                        oldest = Some(oldest.map_or(noticed, |oldest| oldest.min(noticed)));
-                        updates.push(Update { key, value });
-                    }
-                    _ => self.dead -= 1,
-                },
-                None => break,
+            let (key, Pending { value, noticed, .. }) = pending.remove_entry();
+            match self.known.get_mut(&key) {
+                Some(known) if value.is_some() => known.taken = true,
+                _ => {
+                    self.known.remove(&key);
+                }
             }
+            oldest = Some(oldest.map_or(noticed, |oldest| oldest.min(noticed)));
+            updates.push(Update { key, value });
         }
         oldest.map(|oldest| Next::Updates(updates, oldest))
     }
@@ -172,17 +186,40 @@ impl DedupeBuffer {
         *self = Self::default();
     }
 
-    /// Frees places of withdrawn updates once there are more of them than of others.
+    /// Frees the places of withdrawn updates, and of the statuses that these leave without anything between them, once
+    /// there are many more places than updates that wait.
     fn sweep(&mut self) {
-        if self.dead < SWEEP_FROM || self.dead < self.queue.len() / 2 {
+        // What is left has at most three statuses before each update, and as many at the end.
+        if self.queue.len() < SWEEP_FROM + 8 * self.pending.len() {
             return;
         }
-        let pending = &self.pending;
-        self.queue.retain(|waiting| match waiting {
-            Waiting::Update { key, ticket } => pending.get(key).is_some_and(|pending| pending.ticket == *ticket),
-            Waiting::Status(_) => true,
-        });
-        self.dead = 0;
+        let mut swept = VecDeque::new();
+        for waiting in self.queue.drain(..) {
+            match waiting {
+                Waiting::Update { key, ticket } if waits(&self.pending, &key, ticket) => {
+                    swept.push_back(Waiting::Update { key, ticket });
+                }
+                Waiting::Update { .. } => {}
+                Waiting::Status(status) => push_status(&mut swept, status),
+            }
+        }
+        self.queue = swept;
+    }
+}
+
+fn waits(pending: &HashMap<Key, Pending, RandomState>, key: &Key, ticket: u64) -> bool {
+    pending.get(key).is_some_and(|pending| pending.ticket == ticket)
+}
+
+/// Adds a status; if it is among those at the end already, what came after it is dropped instead.
+fn push_status(queue: &mut VecDeque<Waiting>, status: SyncStatus) {
+    let run = queue.iter().rev().map_while(|waiting| match waiting {
+        Waiting::Status(status) => Some(*status),
+        Waiting::Update { .. } => None,
+    });
+    match run.into_iter().position(|earlier| earlier == status) {
+        Some(after) => queue.truncate(queue.len() - after),
+        None => queue.push_back(Waiting::Status(status)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -111,7 +112,10 @@ struct State {
     ended: bool,
     /// The consumer begins anew: what the source tells means nothing until it begins anew, too.
     resend: bool,
+    /// Tells the source that it should look.
     wake: Option<Wake>,
+    /// Tells the consumer so.
+    ready: Option<Wake>,
 }
 
 #[derive(Default)]
@@ -127,6 +131,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes what the source should hear of.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -135,6 +140,14 @@ impl Shared {
         }
         drop(state);
         self.drained.notify_all();
+    }
+
+    /// Tells the consumer that there is something to take.
+    fn fill(&self, state: &State) {
+        if let Some(ready) = &state.ready {
+            ready();
+        }
+        self.filled.notify_one();
     }
 }
 
@@ -183,10 +196,12 @@ impl Feed {
     /// # Errors
     /// [`Closed`].
     pub fn tell(&self, updates: impl IntoIterator<Item = Update>, noticed: Instant) -> Result<(), Closed> {
+        // Whatever it takes to produce them happens before anybody has to wait for it.
+        let updates: Vec<Update> = updates.into_iter().collect();
         let mut state = self.shared.lock();
         for update in updates {
             while state.buffer.len() >= PENDING && !state.buffer.holds(&update.key) && !state.closed && !state.resend {
-                self.shared.filled.notify_one();
+                self.shared.fill(&state);
                 state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if state.closed {
@@ -197,8 +212,10 @@ impl Feed {
             }
             state.buffer.update(update, noticed);
         }
-        drop(state);
-        self.shared.filled.notify_one();
+        if state.closed {
+            return Err(Closed);
+        }
+        self.shared.fill(&state);
         Ok(())
     }
 
@@ -229,9 +246,14 @@ impl Feed {
         if state.closed { Err(Closed) } else { Ok(std::mem::take(&mut state.resend)) }
     }
 
-    /// What to call when [`Feed::take_resend`] has something new to say. It must not block.
+    /// What to call when [`Feed::take_resend`] has something new to say, or has already. It must neither block nor call
+    /// the feed.
     pub fn wake_with(&self, wake: impl Fn() + Send + 'static) {
-        self.shared.lock().wake = Some(Box::new(wake));
+        let mut state = self.shared.lock();
+        if state.closed || state.resend {
+            wake();
+        }
+        state.wake = Some(Box::new(wake));
     }
 
     fn put(&self, put: impl FnOnce(&mut State)) -> Result<(), Closed> {
@@ -241,17 +263,17 @@ impl Feed {
         }
         if !state.resend {
             put(&mut state);
+            self.shared.fill(&state);
         }
-        drop(state);
-        self.shared.filled.notify_one();
         Ok(())
     }
 }
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        self.shared.lock().ended = true;
-        self.shared.filled.notify_all();
+        let mut state = self.shared.lock();
+        state.ended = true;
+        self.shared.fill(&state);
     }
 }
 
@@ -301,15 +323,31 @@ impl Events {
         state.ended && state.problems.is_none() && state.unavailable.is_none() && state.buffer.is_empty()
     }
 
+    /// The next event if there is one now.
+    ///
+    /// # Errors
+    /// [`TryRecvError::Empty`] if there is none, [`TryRecvError::Disconnected`] if there never will be, because the source
+    /// has ended.
+    pub fn try_recv(&self) -> Result<Event, TryRecvError> {
+        let mut state = self.shared.lock();
+        let ended = if state.ended { TryRecvError::Disconnected } else { TryRecvError::Empty };
+        self.take(&mut state).ok_or(ended)
+    }
+
+    /// What to call when there is something to take, or is already. It must neither block nor take anything.
+    pub fn wake_with(&self, ready: impl Fn() + Send + 'static) {
+        let mut state = self.shared.lock();
+        ready();
+        state.ready = Some(Box::new(ready));
+    }
+
     /// Problems come before the updates that they are about, so that a consumer can refuse to begin.
     fn take(&self, state: &mut State) -> Option<Event> {
         if let Some(problems) = state.problems.take() {
             return Some(Event::Problems(problems));
         }
-        if !state.buffer.begins_with_status()
-            && let Some(why) = state.unavailable.take()
-        {
-            return Some(Event::Unavailable(why));
+        if state.unavailable.is_some() && !state.buffer.begins_with_status() {
+            return state.unavailable.take().map(Event::Unavailable);
         }
         let event = match state.buffer.take(BATCH)? {
             Next::Updates(updates, noticed) => Event::Updates { updates, noticed },
@@ -353,3 +391,6 @@ impl Resend {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

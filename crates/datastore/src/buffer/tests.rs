@@ -1,27 +1,230 @@
-use tortie_model::{Tier, TierName};
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use tortie_model::{Order, Tier, TierName};
 
 use super::*;
 
-fn tier(name: &str, order: Option<f64>) -> Update {
-    let tier = order.map(|order| Value::Tier(Tier { order: tortie_model::Order::new(order), ..Tier::default() }));
-    Update { key: Key::Tier(TierName::new(name)), value: tier }
+fn key(name: u8) -> Key {
+    Key::Tier(TierName::new(format!("t{name}")))
+}
+
+/// A value that shows its version.
+fn update(name: u8, version: Option<u32>) -> Update {
+    let tier = |version: u32| Value::Tier(Tier { order: Order::new(f64::from(version)), ..Tier::default() });
+    Update { key: key(name), value: version.map(tier) }
+}
+
+fn version(value: &Value) -> u32 {
+    let Value::Tier(Tier { order: Some(order), .. }) = value else { panic!("{value:?}") };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was one")]
+    let version = order.get() as u32;
+    version
 }
 
 #[test]
 fn what_was_not_told_again_is_deleted_and_the_newest_value_counts() {
     let (mut buffer, now) = (DedupeBuffer::default(), Instant::now());
     buffer.begin_resync();
-    buffer.update(tier("a", Some(1.0)), now);
-    buffer.update(tier("b", Some(1.0)), now);
-    buffer.update(tier("a", Some(2.0)), now);
-    buffer.update(tier("never", None), now);
+    buffer.update(update(1, Some(1)), now);
+    buffer.update(update(2, Some(1)), now);
+    buffer.update(update(1, Some(2)), now);
+    buffer.update(update(9, None), now);
     buffer.end_resync(now);
     assert_eq!(buffer.take(9), Some(Next::Status(SyncStatus::Resync)));
-    assert_eq!(buffer.take(9), Some(Next::Updates(vec![tier("a", Some(2.0)), tier("b", Some(1.0))], now)));
+    assert_eq!(buffer.take(9), Some(Next::Updates(vec![update(1, Some(2)), update(2, Some(1))], now)));
     assert_eq!(buffer.take(9), Some(Next::Status(SyncStatus::InSync)));
     buffer.begin_resync();
-    buffer.update(tier("b", Some(1.0)), now);
+    buffer.update(update(2, Some(1)), now);
     buffer.end_resync(now);
     buffer.take(9);
-    assert_eq!(buffer.take(9), Some(Next::Updates(vec![tier("b", Some(1.0)), tier("a", None)], now)));
+    assert_eq!(buffer.take(9), Some(Next::Updates(vec![update(2, Some(1)), update(1, None)], now)));
+}
+
+/// The deletion of an object, its return and its deletion: the consumer knows the first one.
+#[test]
+fn what_the_consumer_knows_is_deleted_however_often_it_came_and_went() {
+    let (mut buffer, now) = (DedupeBuffer::default(), Instant::now());
+    buffer.update(update(1, Some(1)), now);
+    buffer.take(9);
+    for version in [None, Some(2), None] {
+        buffer.update(update(1, version), now);
+    }
+    assert_eq!(buffer.take(9), Some(Next::Updates(vec![update(1, None)], now)));
+    assert!(buffer.known.is_empty() && buffer.is_empty());
+}
+
+#[test]
+fn the_oldest_change_of_a_batch_counts() {
+    let (mut buffer, now) = (DedupeBuffer::default(), Instant::now());
+    let later = now + std::time::Duration::from_secs(1);
+    buffer.update(update(1, Some(1)), later);
+    buffer.update(update(2, Some(1)), now);
+    buffer.update(update(2, Some(2)), later);
+    assert_eq!(buffer.take(9), Some(Next::Updates(vec![update(1, Some(1)), update(2, Some(2))], now)));
+}
+
+#[test]
+fn churn_does_not_make_the_queue_long() {
+    let (mut buffer, now) = (DedupeBuffer::default(), Instant::now());
+    for name in 0..10 {
+        buffer.update(update(name, Some(0)), now);
+    }
+    for round in 0..4000 {
+        buffer.begin_resync();
+        for name in 0..10 {
+            buffer.update(update(name, Some(round)), now);
+        }
+        buffer.update(update(10, Some(round)), now);
+        buffer.update(update(10, None), now);
+        if round % 3 == 0 {
+            buffer.status(SyncStatus::WaitForDatastore);
+        }
+        buffer.end_resync(now);
+        assert!(buffer.queue.len() <= SWEEP_FROM + 8 * 11, "{}", buffer.queue.len());
+    }
+    assert_eq!(buffer.len(), 10);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u8),
+    Delete(u8),
+    Begin,
+    End,
+    Wait,
+    Take(usize),
+    Clear,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..6u8).prop_map(Step::Set),
+        4 => (0..6u8).prop_map(Step::Delete),
+        2 => Just(Step::Begin),
+        2 => Just(Step::End),
+        1 => Just(Step::Wait),
+        5 => (1..5usize).prop_map(Step::Take),
+        1 => Just(Step::Clear),
+    ]
+}
+
+/// What a source has told, without thought of who has heard it.
+#[derive(Debug, Default)]
+struct Told {
+    exists: BTreeMap<u8, u32>,
+    /// What was told since the last resync began.
+    again: BTreeSet<u8>,
+    /// When each object was last told of, deletions included.
+    last: BTreeMap<u8, u32>,
+    /// The statuses not heard yet, each with `last` as it was then.
+    statuses: Vec<(SyncStatus, BTreeMap<u8, u32>)>,
+    clock: u32,
+}
+
+impl Told {
+    fn delete(&mut self, name: u8) {
+        if self.exists.remove(&name).is_some() {
+            self.clock += 1;
+            self.last.insert(name, self.clock);
+        }
+    }
+
+    fn status(&mut self, status: SyncStatus) {
+        self.statuses.push((status, self.last.clone()));
+    }
+}
+
+/// Lets the consumer take something and checks that it may be told so.
+fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut Told, consumer: &mut BTreeMap<Key, u32>) -> bool {
+    match buffer.take(limit) {
+        None => return false,
+        Some(Next::Updates(updates, _)) => {
+            assert!((1..=limit).contains(&updates.len()));
+            let keys: BTreeSet<_> = updates.iter().map(|update| update.key.clone()).collect();
+            assert_eq!(keys.len(), updates.len(), "a key twice");
+            for Update { key, value } in updates {
+                match value {
+                    Some(value) => drop(consumer.insert(key, version(&value))),
+                    None => assert!(consumer.remove(&key).is_some(), "deleted, but never heard of"),
+                }
+            }
+        }
+        Some(Next::Status(status)) => {
+            // It may stand for several that were told.
+            let first = told.statuses.iter().position(|(told, _)| *told == status).expect("a status that was told");
+            let (_, last) = told.statuses.remove(first);
+            for (name, at) in last {
+                let heard = consumer.get(&key(name)).copied();
+                let gone_later = !told.exists.contains_key(&name);
+                let is_new_enough = heard.map_or(gone_later || told.exists[&name] >= at, |heard| heard >= at);
+                assert!(is_new_enough, "{status:?} overtook {name}");
+            }
+        }
+    }
+    true
+}
+
+fn names(told: &Told) -> Vec<u8> {
+    told.exists.keys().copied().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+
+    #[test]
+    fn a_consumer_ends_up_with_what_was_told(steps in prop::collection::vec(step(), 0..80)) {
+        let now = Instant::now();
+        let (mut buffer, mut told, mut consumer) = (DedupeBuffer::default(), Told::default(), BTreeMap::new());
+        for step in steps {
+            match step {
+                Step::Set(name) => {
+                    told.clock += 1;
+                    told.exists.insert(name, told.clock);
+                    told.last.insert(name, told.clock);
+                    told.again.insert(name);
+                    buffer.update(update(name, Some(told.clock)), now);
+                }
+                Step::Delete(name) => {
+                    told.delete(name);
+                    buffer.update(update(name, None), now);
+                }
+                Step::Begin => {
+                    told.again.clear();
+                    told.status(SyncStatus::Resync);
+                    buffer.begin_resync();
+                }
+                Step::End => {
+                    let gone: Vec<u8> = told.exists.keys().filter(|name| !told.again.contains(name)).copied().collect();
+                    gone.into_iter().for_each(|name| told.delete(name));
+                    told.status(SyncStatus::InSync);
+                    buffer.end_resync(now);
+                }
+                Step::Wait => {
+                    told.status(SyncStatus::WaitForDatastore);
+                    buffer.status(SyncStatus::WaitForDatastore);
+                }
+                Step::Take(limit) => {
+                    take(&mut buffer, limit, &mut told, &mut consumer);
+                }
+                Step::Clear => {
+                    buffer.clear();
+                    (told, consumer) = (Told { clock: told.clock, ..Told::default() }, BTreeMap::new());
+                }
+            }
+            prop_assert!(buffer.len() <= 6 && buffer.pending.len() <= buffer.queue.len());
+        }
+        while take(&mut buffer, 3, &mut told, &mut consumer) {}
+        let expected: BTreeMap<Key, u32> = told.exists.iter().map(|(name, version)| (key(*name), *version)).collect();
+        prop_assert_eq!(&consumer, &expected);
+        prop_assert!(buffer.is_empty() && buffer.known.len() == expected.len());
+        // A resync in which nothing is told leaves nothing.
+        told.status(SyncStatus::Resync);
+        buffer.begin_resync();
+        names(&told).into_iter().for_each(|name| told.delete(name));
+        told.status(SyncStatus::InSync);
+        buffer.end_resync(now);
+        while take(&mut buffer, 3, &mut told, &mut consumer) {}
+        prop_assert!(consumer.is_empty());
+    }
 }

@@ -1,0 +1,163 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tortie_model::{Key, Tier, TierName, Value};
+
+use super::*;
+
+fn update(name: usize) -> Update {
+    Update::set(Key::Tier(TierName::new(format!("t{name:06}"))), Value::Tier(Tier::default()))
+}
+
+fn updates(names: std::ops::Range<usize>) -> Vec<Update> {
+    names.map(update).collect()
+}
+
+/// How many updates wait.
+fn waiting(feed: &Feed) -> usize {
+    feed.shared.lock().buffer.len()
+}
+
+#[test]
+fn a_source_waits_for_its_consumer() {
+    let (feed, watching) = channel();
+    const ALL: usize = PENDING * 3;
+    let source = thread::spawn(move || {
+        feed.begin_resync()?;
+        feed.tell(updates(0..ALL), Instant::now())?;
+        feed.end_resync()
+    });
+    let mut known = 0;
+    let mut most = 0;
+    loop {
+        match watching.events.recv() {
+            Some(Event::Updates { updates, .. }) => known += updates.len(),
+            Some(Event::Status(SyncStatus::InSync)) => break,
+            Some(_) => {}
+            None => panic!("the source has ended"),
+        }
+        most = most.max(watching.events.shared.lock().buffer.len());
+    }
+    assert_eq!(known, ALL);
+    assert!((1..=PENDING).contains(&most), "{most} waited");
+    assert_eq!(source.join().unwrap(), Ok(()));
+    assert!(watching.events.recv().is_none());
+}
+
+#[test]
+fn what_waits_already_may_change_while_there_is_no_room() {
+    let (feed, watching) = channel();
+    feed.tell(updates(0..PENDING), Instant::now()).unwrap();
+    feed.tell(updates(0..10), Instant::now()).unwrap();
+    assert_eq!(waiting(&feed), PENDING);
+    drop(watching);
+    assert_eq!(feed.tell(updates(0..1), Instant::now()), Err(Closed));
+}
+
+type Blocked = thread::JoinHandle<(Result<(), Closed>, Feed)>;
+
+/// Starts a source that tells more than there is room for, and waits until it is blocked.
+fn blocked_source() -> (Blocked, Watching) {
+    let (feed, watching) = channel();
+    let source = thread::spawn(move || {
+        let told = feed.begin_resync().and_then(|()| feed.tell(updates(0..PENDING * 2), Instant::now()));
+        (told, feed)
+    });
+    while watching.events.shared.lock().buffer.len() < PENDING {
+        thread::sleep(Duration::from_millis(1));
+    }
+    (source, watching)
+}
+
+#[test]
+fn a_consumer_that_leaves_wakes_a_source_that_waits() {
+    let (source, watching) = blocked_source();
+    let woken = Arc::new(AtomicUsize::new(0));
+    drop(watching);
+    let (told, feed) = source.join().unwrap();
+    assert_eq!(told, Err(Closed));
+    assert_eq!(feed.begin_resync(), Err(Closed));
+    assert_eq!(feed.take_resend(), Err(Closed));
+    let count = Arc::clone(&woken);
+    feed.wake_with(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    assert_eq!(woken.load(Ordering::Relaxed), 1, "what happened before is told at once");
+}
+
+#[test]
+fn asking_again_drops_what_waits_and_wakes_a_source_that_waits() {
+    let (source, watching) = blocked_source();
+    watching.resend.ask();
+    let (told, feed) = source.join().unwrap();
+    assert_eq!(told, Ok(()));
+    // Nothing counts until the source begins anew.
+    feed.tell(updates(5..6), Instant::now()).unwrap();
+    feed.end_resync().unwrap();
+    feed.problems(Vec::new()).unwrap();
+    feed.unavailable("away").unwrap();
+    assert_eq!(watching.events.try_recv().err(), Some(TryRecvError::Empty));
+    assert_eq!(feed.take_resend(), Ok(true));
+    assert_eq!(feed.take_resend(), Ok(false));
+    feed.begin_resync().unwrap();
+    feed.tell(updates(0..2), Instant::now()).unwrap();
+    feed.end_resync().unwrap();
+    drop(feed);
+    let events: Vec<String> = watching.events.map(|event| format!("{event:?}")).collect();
+    assert!(
+        matches!(&events[..], [first, middle, last] if first == "Status(Resync)"
+        && middle.contains("t000001") && last == "Status(InSync)"),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn why_a_datastore_is_away_comes_after_the_status_and_problems_come_first() {
+    let (feed, Watching { events, .. }) = channel();
+    feed.begin_resync().unwrap();
+    feed.tell(updates(0..1), Instant::now()).unwrap();
+    feed.unavailable("away").unwrap();
+    feed.problems(Vec::new()).unwrap();
+    let kinds: Vec<&str> = std::iter::from_fn(|| events.try_recv().ok())
+        .map(|event| match event {
+            Event::Status(_) => "status",
+            Event::Updates { .. } => "updates",
+            Event::Problems(_) => "problems",
+            Event::Unavailable(_) => "unavailable",
+        })
+        .collect();
+    assert_eq!(kinds, ["problems", "status", "unavailable", "updates"]);
+    drop(feed);
+    assert_eq!(events.try_recv().err(), Some(TryRecvError::Disconnected));
+}
+
+/// Who is woken and takes all there is never misses anything.
+#[test]
+fn a_consumer_that_is_woken_hears_everything() {
+    let (feed, Watching { events, .. }) = channel();
+    let (sender, woken) = std::sync::mpsc::sync_channel(1);
+    events.wake_with(move || {
+        // One that waits will do.
+        let _ = sender.try_send(());
+    });
+    let source = thread::spawn(move || {
+        for name in 0..2000 {
+            feed.tell([update(name)], Instant::now())?;
+        }
+        Ok::<_, Closed>(())
+    });
+    let mut known = BTreeMap::new();
+    'all: loop {
+        woken.recv_timeout(Duration::from_secs(20)).expect("woken in time");
+        loop {
+            match events.try_recv() {
+                Ok(Event::Updates { updates, .. }) => known.extend(updates.into_iter().map(|u| (u.key, u.value))),
+                Ok(_) => {}
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => break 'all,
+            }
+        }
+    }
+    assert_eq!(known.len(), 2000);
+    assert_eq!(source.join().unwrap(), Ok(()));
+}
