@@ -16,6 +16,7 @@
 
 mod agent;
 mod canary;
+mod etcd_store;
 mod process;
 mod report;
 mod supply;

@@ -16,7 +16,7 @@ struct Args {
     /// The agent's program.
     #[arg(long)]
     agent: PathBuf,
-    /// Where the agent reads: file, fanout, typha.
+    /// Where the agent reads: file, fanout, typha, etcd.
     #[arg(long, default_value = "file")]
     source: Source,
     /// The iptables back ends to go through.

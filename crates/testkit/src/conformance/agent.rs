@@ -37,6 +37,9 @@ pub enum AgentError {
         /// The reason.
         source: std::io::Error,
     },
+    /// What the agent reads from could not be started.
+    #[error("the datastore: {0}")]
+    Datastore(#[source] std::io::Error),
     /// A program ended on its own.
     #[error("the {program} ended ({status}); the end of its log:\n{log}")]
     Died {
@@ -172,7 +175,7 @@ impl RunningAgent for RunningCommand {
     fn apply(&mut self, node: &NodeUnderTest<'_>, state: &State<'_>) -> Result<(), AgentError> {
         let mut objects = cluster_objects(state.cluster, node.name);
         objects.extend(state.policies.iter().cloned());
-        self.supply.tell(&objects)
+        self.supply.tell(node, &objects)
     }
 
     fn check(&mut self) -> Result<(), AgentError> {

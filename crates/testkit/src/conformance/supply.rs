@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{
     agent::{AgentError, NodeUnderTest},
+    etcd_store::EtcdStore,
     process::Process,
 };
 use crate::manifests::ManifestDir;
@@ -24,10 +25,13 @@ pub enum Source {
     Fanout,
     /// The same, in Typha's protocol.
     Typha,
+    /// An etcd that holds what a CNI plugin and the policy controller would write.
+    Etcd,
 }
 
 impl Source {
-    const ALL: [(&'static str, Self); 3] = [("file", Self::File), ("fanout", Self::Fanout), ("typha", Self::Typha)];
+    const ALL: [(&'static str, Self); 4] =
+        [("file", Self::File), ("fanout", Self::Fanout), ("typha", Self::Typha), ("etcd", Self::Etcd)];
 }
 
 /// A word that is no [`Source`].
@@ -55,40 +59,64 @@ impl fmt::Display for Source {
 pub(super) struct Supply {
     /// What the agent is given as its datastore.
     pub(super) url: String,
-    manifests: ManifestDir,
-    server: Option<Process>,
+    store: Store,
+}
+
+#[derive(Debug)]
+enum Store {
+    Directory { manifests: ManifestDir, server: Option<Process> },
+    Etcd(Box<EtcdStore>),
 }
 
 impl Supply {
-    /// Starts it. `tortie` is the program that serves, where one is needed.
+    /// Starts it. `tortie` is the program that serves and writes, where one is needed.
     pub(super) fn start(source: Source, tortie: &Path, node: &NodeUnderTest<'_>) -> Result<Self, AgentError> {
-        let manifests = ManifestDir::create(&node.folder.join("manifests"))?;
-        let directory = format!("file:{}", manifests.path().display());
         match source {
-            Source::File => Ok(Self { url: directory, manifests, server: None }),
+            Source::File => {
+                let (manifests, url) = directory(node)?;
+                Ok(Self { url, store: Store::Directory { manifests, server: None } })
+            }
             Source::Fanout | Source::Typha => {
-                let listen = if source == Source::Fanout { "127.0.0.1:5472" } else { "127.0.0.1:5473" };
+                let (manifests, directory) = directory(node)?;
                 let mut command = Command::new(tortie);
                 command.args(["fanout", "--datastore", &directory, "--listen", "127.0.0.1:5472"]);
-                if source == Source::Typha {
-                    command.args(["--listen-typha", listen]);
-                }
-                let server = Process::start("fanout", node, &mut command)?;
-                Ok(Self { url: format!("{source}://{listen}"), manifests, server: Some(server) })
+                let address = if source == Source::Typha {
+                    command.args(["--listen-typha", "127.0.0.1:5473"]);
+                    "127.0.0.1:5473"
+                } else {
+                    "127.0.0.1:5472"
+                };
+                let server = Some(Process::start("fanout", node, &mut command)?);
+                Ok(Self { url: format!("{source}://{address}"), store: Store::Directory { manifests, server } })
+            }
+            Source::Etcd => {
+                let store = EtcdStore::start(tortie, node)?;
+                Ok(Self { url: store.url(), store: Store::Etcd(store.into()) })
             }
         }
     }
 
-    /// Makes the datastore hold exactly these objects.
-    pub(super) fn tell(&mut self, objects: &[Value]) -> Result<(), AgentError> {
-        self.manifests.replace(objects)?;
-        Ok(())
+    /// Makes the datastore hold exactly these objects of Kubernetes.
+    pub(super) fn tell(&mut self, node: &NodeUnderTest<'_>, objects: &[Value]) -> Result<(), AgentError> {
+        match &mut self.store {
+            Store::Directory { manifests, .. } => manifests.replace(objects).map(drop).map_err(AgentError::from),
+            Store::Etcd(store) => store.replace(node, objects),
+        }
     }
 
     /// Whether what serves still runs.
     pub(super) fn check(&mut self) -> Result<(), AgentError> {
-        self.server.as_mut().map_or(Ok(()), Process::check)
+        match &mut self.store {
+            Store::Directory { server: Some(server), .. } => server.check(),
+            Store::Directory { server: None, .. } | Store::Etcd(_) => Ok(()),
+        }
     }
+}
+
+fn directory(node: &NodeUnderTest<'_>) -> Result<(ManifestDir, String), AgentError> {
+    let manifests = ManifestDir::create(&node.folder.join("manifests"))?;
+    let url = format!("file:{}", manifests.path().display());
+    Ok((manifests, url))
 }
 
 /// A relative path is relative to where this process is, not to the agent's folder; a bare name is looked up.

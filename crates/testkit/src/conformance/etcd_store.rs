@@ -1,0 +1,84 @@
+//! An etcd that is told what a cluster says, with the program's own commands.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::{Value, json};
+use tortie_resources::{
+    manifest::Options,
+    to_v3::{self, Outcome},
+};
+
+use super::agent::{AgentError, NodeUnderTest};
+use crate::etcd::{Etcd, EtcdOptions};
+
+/// An etcd in the namespace of a node.
+#[derive(Debug)]
+pub(super) struct EtcdStore {
+    etcd: Etcd,
+    tortie: PathBuf,
+    /// What it holds, by kind, namespace and name.
+    resources: BTreeMap<String, Value>,
+}
+
+impl EtcdStore {
+    pub(super) fn start(tortie: &Path, node: &NodeUnderTest<'_>) -> Result<Self, AgentError> {
+        let etcd = node.namespace.run(|| Etcd::start(EtcdOptions::default()))?.map_err(AgentError::Datastore)?;
+        Ok(Self { etcd, tortie: tortie.to_owned(), resources: BTreeMap::new() })
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.etcd.url()
+    }
+
+    /// Makes it hold what these objects of Kubernetes become: writes what differs, in the order given, then deletes what
+    /// is gone.
+    pub(super) fn replace(&mut self, node: &NodeUnderTest<'_>, objects: &[Value]) -> Result<(), AgentError> {
+        let mut wanted = BTreeMap::new();
+        let mut changed = Vec::new();
+        for resource in objects.iter().filter_map(convert) {
+            let name =
+                format!("{}/{}/{}", resource["kind"], resource["metadata"]["namespace"], resource["metadata"]["name"]);
+            if self.resources.get(&name) != Some(&resource) {
+                changed.push(resource.clone());
+            }
+            wanted.insert(name, resource);
+        }
+        let gone = self.resources.iter().filter(|(name, _)| !wanted.contains_key(*name));
+        let gone: Vec<Value> = gone.map(|(_, resource)| resource.clone()).collect();
+        self.command(node, "apply", changed)?;
+        self.command(node, "delete", gone)?;
+        self.resources = wanted;
+        Ok(())
+    }
+
+    fn command(&self, node: &NodeUnderTest<'_>, verb: &str, resources: Vec<Value>) -> Result<(), AgentError> {
+        if resources.is_empty() {
+            return Ok(());
+        }
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": resources}).to_string();
+        let mut command = Command::new(&self.tortie);
+        command.args([verb, "--datastore", &self.url(), "-f", "-"]);
+        node.namespace.output(&mut command, &list)?;
+        Ok(())
+    }
+}
+
+/// What a CNI plugin and the policy controller make of an object of Kubernetes.
+fn convert(object: &Value) -> Option<Value> {
+    let converted = match object["kind"].as_str()? {
+        "Namespace" => to_v3::namespace(object),
+        "ServiceAccount" => to_v3::service_account(object),
+        "Pod" => to_v3::pod(object, &Options::default()),
+        "NetworkPolicy" => to_v3::network_policy(object),
+        _ => return Some(object.clone()),
+    };
+    match converted.outcome {
+        Outcome::Resource(resource) => Some(resource),
+        Outcome::Nothing | Outcome::Unusable { substitute: None } => None,
+        Outcome::Unusable { substitute } => substitute,
+    }
+}
