@@ -49,13 +49,13 @@ impl EtcdStore {
         }
         let gone = self.resources.iter().filter(|(name, _)| !wanted.contains_key(*name));
         let gone: Vec<Value> = gone.map(|(_, resource)| resource.clone()).collect();
-        self.command(node, "apply", changed)?;
-        self.command(node, "delete", gone)?;
+        self.command(node, "apply", &changed)?;
+        self.command(node, "delete", &gone)?;
         self.resources = wanted;
         Ok(())
     }
 
-    fn command(&self, node: &NodeUnderTest<'_>, verb: &str, resources: Vec<Value>) -> Result<(), AgentError> {
+    fn command(&self, node: &NodeUnderTest<'_>, verb: &str, resources: &[Value]) -> Result<(), AgentError> {
         if resources.is_empty() {
             return Ok(());
         }
