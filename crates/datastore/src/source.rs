@@ -246,6 +246,18 @@ impl Feed {
         if state.closed { Err(Closed) } else { Ok(std::mem::take(&mut state.resend)) }
     }
 
+    /// Whether nobody listens any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.lock().closed
+    }
+
+    /// Whether [`Feed::take_resend`] would say yes.
+    #[must_use]
+    pub fn wants_resend(&self) -> bool {
+        self.shared.lock().resend
+    }
+
     /// What to call when [`Feed::take_resend`] has something new to say, or has already. It must neither block nor call
     /// the feed.
     pub fn wake_with(&self, wake: impl Fn() + Send + 'static) {

@@ -1,4 +1,36 @@
-//! One watch of a datastore for any number of agents: Tortie's fan-out protocol and Typha's, server and client.
+//! One watch of a datastore for any number of agents.
+//!
+//! * [`server::Server`] reads a source of `tortie-datastore` and serves what it tells.
+//! * [`client::FanoutSource`] is a source again: what a server tells.
+//! * [`cache`] is what the server keeps: all objects, and the trail of their changes. It is pure, and apart from the
+//!   protocols.
+//! * [`protocol`] is what the two say to each other, [`tls`] how they know each other.
+//!
+//! ```
+//! use std::time::Instant;
+//! use tortie_datastore::{channel, watch, Event};
+//! use tortie_fanout::client::{ClientConfig, FanoutSource};
+//! use tortie_fanout::server::{Server, ServerConfig};
+//! use tortie_model::{Key, Update, Value};
+//!
+//! // A source; in earnest one for a real datastore.
+//! let (feed, upstream) = channel();
+//! let listen = vec!["127.0.0.1:0".parse()?];
+//! let server = Server::start(ServerConfig { listen, ..ServerConfig::default() }, upstream)?;
+//! feed.begin_resync()?;
+//! feed.tell([Update::set(Key::Ready, Value::Ready(true))], Instant::now())?;
+//! feed.end_resync()?;
+//!
+//! let servers = vec![server.addresses()[0].to_string()];
+//! let client = watch(FanoutSource::new(ClientConfig::new(servers, Some("node-1".into())))?)?;
+//! let mut events = client.events;
+//! let told = events.find_map(|event| match event {
+//!     Event::Updates { updates, .. } => Some(updates),
+//!     _ => None,
+//! });
+//! assert_eq!(told, Some(vec![Update::set(Key::Ready, Value::Ready(true))]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
@@ -6,5 +38,7 @@
 )]
 
 pub mod cache;
+pub mod client;
 pub mod protocol;
+pub mod server;
 pub mod tls;

@@ -64,6 +64,8 @@ pub struct Crumb {
     pub noticed: Option<Instant>,
     /// How far the datastore has been read as of this crumb.
     pub status: SyncStatus,
+    /// Whether it had been read less, or more, as of the crumb before.
+    pub status_changed: bool,
     /// What has changed.
     pub deltas: Box<[Delta]>,
     /// The bytes of paths and values of all crumbs up to this one.
@@ -73,17 +75,35 @@ pub struct Crumb {
 }
 
 impl Crumb {
-    pub(super) fn new(
-        sequence: u64,
+    /// The first crumb, with nothing before it.
+    pub(super) fn first(made: Instant) -> Self {
+        Self::make(0, 0, None, SyncStatus::WaitForDatastore, false, Box::default(), made)
+    }
+
+    /// What comes after this crumb.
+    pub(super) fn followed_by(
+        &self,
+        deltas: Box<[Delta]>,
+        status: SyncStatus,
         made: Instant,
         noticed: Option<Instant>,
-        status: SyncStatus,
-        deltas: Box<[Delta]>,
-        bytes_before: u64,
     ) -> Self {
         let bytes: usize = deltas.iter().map(|delta| delta.entry.as_ref().map_or(delta.path.len(), |e| e.size())).sum();
-        let bytes_so_far = bytes_before + bytes as u64;
-        Self { sequence, made, noticed, status, deltas, bytes_so_far, next: OnceLock::new(), wire: Default::default() }
+        let bytes_so_far = self.bytes_so_far + bytes as u64;
+        Self::make(self.sequence + 1, bytes_so_far, noticed, status, status != self.status, deltas, made)
+    }
+
+    fn make(
+        sequence: u64,
+        bytes_so_far: u64,
+        noticed: Option<Instant>,
+        status: SyncStatus,
+        status_changed: bool,
+        deltas: Box<[Delta]>,
+        made: Instant,
+    ) -> Self {
+        let (next, wire) = Default::default();
+        Self { sequence, made, noticed, status, status_changed, deltas, bytes_so_far, next, wire }
     }
 
     /// The next crumb, if it has been laid.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tortie_model::{Hostname, Key, Value, WorkloadEndpoint};
-use tortie_resources::path;
+use tortie_resources::{path, v1};
 
 /// An object: where the datastore has it, and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +33,14 @@ impl Entry {
     #[must_use]
     pub fn new(key: &Key, value: &Value) -> Option<Self> {
         let path = path::to_path(key).ok()?.into();
-        let text = Bytes::from(encode(key, value));
+        let text = Bytes::from(v1::encode(key, value));
         let elsewhere = match (key, value) {
             (Key::HostConfig(_), _) => Elsewhere::Nothing,
             (_, Value::WorkloadEndpoint(endpoint)) => {
-                let reduced = encode(key, &Value::WorkloadEndpoint(reduced(endpoint).into()));
+                let reduced = v1::encode(
+                    key,
+                    &Value::WorkloadEndpoint(WorkloadEndpoint::clone(endpoint).for_other_node().into()),
+                );
                 if reduced == text { Elsewhere::Same } else { Elsewhere::Reduced(reduced.into()) }
             }
             _ => Elsewhere::Same,
@@ -94,24 +97,5 @@ impl OwnPrefix {
     #[must_use]
     pub fn covers(&self, path: &str) -> bool {
         path.starts_with(&self.0)
-    }
-}
-
-/// What other nodes use of a workload endpoint.
-fn reduced(endpoint: &WorkloadEndpoint) -> WorkloadEndpoint {
-    WorkloadEndpoint {
-        profiles: Arc::clone(&endpoint.profiles),
-        ipv4_nets: endpoint.ipv4_nets.clone(),
-        ipv6_nets: endpoint.ipv6_nets.clone(),
-        labels: endpoint.labels.clone(),
-        ports: endpoint.ports.clone(),
-        ..WorkloadEndpoint::default()
-    }
-}
-
-fn encode(_key: &Key, value: &Value) -> Vec<u8> {
-    match value {
-        Value::Config(text) => text.as_bytes().to_vec(),
-        value => format!("{value:?}").into_bytes(),
     }
 }

@@ -14,6 +14,9 @@ use super::{Cache, CacheStats, Crumb, Form, Instance, Snapshot};
 /// For how long a snapshot that has been written is given to more clients, which then follow from where it was made.
 const SHARE: Duration = Duration::from_secs(5);
 
+/// How long nothing need happen before it is looked whether to go on.
+const IDLE: Duration = Duration::from_millis(200);
+
 /// A cache that is shared; clones are the same one.
 #[derive(Clone)]
 pub struct Hub {
@@ -102,7 +105,7 @@ impl Hub {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Fills the cache with what a source tells until the source ends or `go_on` says no, which is asked at least once a
+    /// Fills the cache with what a source tells until the source ends or `go_on` says no, which is asked several times a
     /// second. A change goes out at once; others that come within `pace` after it go out together.
     pub fn fill(&self, events: &Events, pace: Duration, go_on: impl Fn() -> bool) {
         let mut published = None::<Instant>;
@@ -115,7 +118,7 @@ impl Hub {
                 published = Some(now);
                 waiting = false;
             }
-            let patience = if waiting { due } else { Duration::from_secs(1) };
+            let patience = if waiting { due } else { IDLE };
             match events.recv_timeout(patience) {
                 Some(event) => {
                     waiting = true;

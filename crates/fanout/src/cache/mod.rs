@@ -120,15 +120,14 @@ impl Cache {
     /// A cache that knows nothing yet.
     #[must_use]
     pub fn new(instance: Instance, limits: CacheLimits, now: Instant) -> Self {
-        let status = SyncStatus::WaitForDatastore;
-        let head = Arc::new(Crumb::new(0, now, None, status, Box::default(), 0));
+        let head = Arc::new(Crumb::first(now));
         Self {
             instance,
             limits,
             entries: Entries::default(),
             pending: Vec::new(),
             noticed: None,
-            status,
+            status: head.status,
             published: Entries::default(),
             log: VecDeque::from([Arc::clone(&head)]),
             head,
@@ -207,8 +206,7 @@ impl Cache {
             let status = if later.is_empty() { self.status } else { status_before };
             let deltas = std::mem::replace(&mut rest, later);
             self.stats.deltas += deltas.len() as u64;
-            let Crumb { sequence, bytes_so_far, .. } = *self.head;
-            let crumb = Arc::new(Crumb::new(sequence + 1, now, noticed, status, deltas.into(), bytes_so_far));
+            let crumb = Arc::new(self.head.followed_by(deltas.into(), status, now, noticed));
             // Only we set it, and only once.
             let _ = self.head.next.set(Arc::clone(&crumb));
             self.log.push_back(Arc::clone(&crumb));

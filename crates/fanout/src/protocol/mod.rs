@@ -18,6 +18,7 @@
 //! workload endpoints, and nothing of other nodes' configuration. To a client that names no node, it says everything.
 
 pub mod frame;
+pub(crate) mod stream;
 
 use bytes::Bytes;
 use tortie_model::SyncStatus;

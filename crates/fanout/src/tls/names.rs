@@ -64,18 +64,22 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 mod tests {
     use super::common_name;
 
+    fn length(of: &[u8]) -> u8 {
+        u8::try_from(of.len()).unwrap()
+    }
+
     #[test]
     fn the_last_common_name_counts_and_nothing_panics() {
         let cn = |text: &str| {
             let text = text.as_bytes();
-            let attribute = [&[0x06, 3, 0x55, 4, 3, 0x0c, text.len() as u8][..], text].concat();
-            let attribute = [&[0x30, attribute.len() as u8][..], &attribute].concat();
-            [&[0x31, attribute.len() as u8][..], &attribute].concat()
+            let attribute = [&[0x06, 3, 0x55, 4, 3, 0x0c, length(text)][..], text].concat();
+            let attribute = [&[0x30, length(&attribute)][..], &attribute].concat();
+            [&[0x31, length(&attribute)][..], &attribute].concat()
         };
         let organisation = [0x31, 10, 0x30, 8, 0x06, 3, 0x55, 4, 10, 0x0c, 1, b'x'];
         let subject = [&cn("first")[..], &organisation, &cn("last")].concat();
         assert_eq!(common_name(&subject), Some("last"));
-        let tagged = [&[0x30, subject.len() as u8][..], &subject].concat();
+        let tagged = [&[0x30, length(&subject)][..], &subject].concat();
         assert_eq!(common_name(&tagged), Some("last"));
         assert_eq!(common_name(&organisation), None);
         for end in 0..subject.len() {

@@ -1,0 +1,193 @@
+//! The client: a source of updates that a server tells.
+
+mod attempts;
+mod session;
+mod view;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::lookup_host;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tortie_datastore::{Backoff, Closed, Feed, Source, chance};
+use tortie_model::Hostname;
+
+use self::attempts::Attempts;
+use self::session::Lost;
+use self::view::View;
+use crate::cache::OwnPrefix;
+use crate::tls::{Connector, TlsError, TlsSettings};
+
+/// How long to look for an address, to connect, and to shake hands, each.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Where the servers are, and what is wanted of them.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// The servers, each `HOST:PORT`; a name may stand for several addresses.
+    pub servers: Vec<String>,
+    /// The node whose view is wanted; `None` for everything.
+    pub node: Option<Hostname>,
+    /// TLS; `None` to talk to anybody who answers.
+    pub tls: Option<TlsSettings>,
+    /// The shortest pause after a failure.
+    pub min_pause: Duration,
+    /// The longest pause between attempts.
+    pub max_pause: Duration,
+}
+
+impl ClientConfig {
+    /// What this node needs, from these servers, without TLS.
+    #[must_use]
+    pub fn new(servers: Vec<String>, node: Option<Hostname>) -> Self {
+        Self { servers, node, tls: None, min_pause: Duration::from_millis(200), max_pause: Duration::from_secs(15) }
+    }
+}
+
+/// What a server of the fan-out tells.
+///
+/// When the connection is lost, everything stays as it was told; the client comes back, to the same server first, and is
+/// told what it has missed. If no server knows that any more, it is told everything, in a resync.
+#[derive(Debug)]
+pub struct FanoutSource {
+    config: ClientConfig,
+    connector: Option<Connector>,
+}
+
+impl FanoutSource {
+    /// A client of these servers. Nothing happens before it runs.
+    ///
+    /// # Errors
+    /// [`TlsError`] if the certificates cannot be used.
+    pub fn new(config: ClientConfig) -> Result<Self, TlsError> {
+        let connector = config.tls.clone().map(Connector::new).transpose()?;
+        Ok(Self { config, connector })
+    }
+}
+
+impl Source for FanoutSource {
+    fn name(&self) -> &'static str {
+        "fanout"
+    }
+
+    fn run(self: Box<Self>, feed: &Feed) -> Closed {
+        // The worker reads and writes while this thread waits for the consumer.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("fanout-client")
+            .enable_all()
+            .build();
+        match runtime {
+            Ok(runtime) => {
+                let closed = runtime.block_on(keep_connected(&self, feed));
+                runtime.shutdown_background();
+                closed
+            }
+            Err(error) => {
+                tracing::error!(%error, "the client of the fan-out cannot start");
+                let _ = feed.unavailable(format!("a thread cannot be started: {error}"));
+                Closed
+            }
+        }
+    }
+}
+
+async fn keep_connected(source: &FanoutSource, feed: &Feed) -> Closed {
+    let wake = Arc::new(Notify::new());
+    let waker = Arc::clone(&wake);
+    feed.wake_with(move || waker.notify_one());
+    let own = source.config.node.as_ref().and_then(OwnPrefix::new);
+    let mut view = View::new(feed, own);
+    match connect_again_and_again(source, feed, &wake, &mut view).await {
+        Ok(never) => match never {},
+        Err(closed) => closed,
+    }
+}
+
+async fn connect_again_and_again(
+    source: &FanoutSource,
+    feed: &Feed,
+    wake: &Notify,
+    view: &mut View<'_>,
+) -> Result<std::convert::Infallible, Closed> {
+    let mut backoff = Backoff::new(source.config.min_pause, source.config.max_pause);
+    let mut attempts = Attempts::default();
+    // So that not all clients begin with the same server.
+    let turn = chance();
+    feed.waiting()?;
+    loop {
+        if feed.take_resend()? {
+            view.forget_place();
+            feed.waiting()?;
+        }
+        let (servers, why) = addresses(&source.config.servers, turn).await;
+        let lost = match attempts.next(&servers) {
+            None => Lost::Failed(why),
+            Some((server, _)) => {
+                let session = session::run(source, server, feed, wake, view, || {
+                    attempts.serves(server);
+                    backoff.succeed();
+                });
+                let lost = session.await?;
+                if let Lost::Drained(reason) = &lost {
+                    tracing::info!(%server, reason, "the server of the fan-out sends us to another one");
+                    attempts.leave(server);
+                }
+                lost
+            }
+        };
+        let pause = match lost {
+            // The server spreads these over time.
+            Lost::Drained(_) if servers.len() > 1 => continue,
+            Lost::Resend => continue,
+            Lost::Drained(reason) => {
+                feed.unavailable(reason)?;
+                backoff.fail(chance())
+            }
+            Lost::Failed(why) => {
+                tracing::warn!(why, "no connection to the fan-out");
+                feed.unavailable(why)?;
+                backoff.fail(chance())
+            }
+        };
+        // Whoever has lost interest, or wants everything again, need not wait.
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = resend_or_closed(feed, wake) => {}
+        }
+    }
+}
+
+/// Waits until nobody listens any more. A resend that is asked for meanwhile is for later.
+async fn resend_or_closed(feed: &Feed, wake: &Notify) {
+    while !feed.is_closed() {
+        wake.notified().await;
+    }
+}
+
+/// The addresses of all servers, beginning with another one for each client; why there are none, if there are none.
+async fn addresses(servers: &[String], turn: f64) -> (Vec<SocketAddr>, String) {
+    let mut addresses = Vec::new();
+    let mut why = "there is no server to connect to".to_owned();
+    for server in servers {
+        match timeout(CONNECT, lookup_host(server.as_str())).await {
+            Ok(Ok(found)) => addresses.extend(found),
+            Ok(Err(error)) => why = format!("{server}: {error}"),
+            Err(_) => why = format!("{server}: no answer to the question for its address"),
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "between 0 and a number of addresses"
+    )]
+    let first = (turn * addresses.len() as f64) as usize;
+    let length = addresses.len();
+    addresses.rotate_left(if length == 0 { 0 } else { first % length });
+    (addresses, why)
+}

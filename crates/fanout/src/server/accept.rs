@@ -1,0 +1,98 @@
+//! Taking connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout_at;
+
+use super::Context;
+use super::connection::{self, End};
+use super::registry::Ticket;
+use crate::protocol::MAGIC;
+use crate::tls::BoxStream;
+
+/// How long to wait after a connection could not be taken, for instance for want of file descriptors.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Takes connections until told otherwise.
+pub(super) async fn run(listener: TcpListener, context: Arc<Context>, mut closing: watch::Receiver<bool>) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = closing.wait_for(|closed| *closed) => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                context.counters.accepted.add(1);
+                match context.registry.enter(context.config.max_connections) {
+                    Some(ticket) => {
+                        tokio::spawn(serve(stream, peer, Arc::clone(&context), ticket));
+                    }
+                    None => {
+                        context.counters.refused.add(1);
+                        tracing::warn!(%peer, "a connection is refused: there are too many");
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticket: Ticket) {
+    let connection = ticket.id();
+    let deadline = Instant::now() + context.config.handshake_timeout;
+    let opened = match timeout_at(deadline.into(), open(stream, &context)).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => {
+            context.counters.handshakes_failed.add(1);
+            tracing::info!(connection, %peer, %error, "a connection failed before it was of use");
+            return;
+        }
+        Err(_) => {
+            context.counters.handshakes_failed.add(1);
+            tracing::info!(connection, %peer, "a client took too long to say what it wants");
+            return;
+        }
+    };
+    let (first, stream) = opened;
+    let end = if first == MAGIC[0] {
+        connection::serve(stream, &context, ticket, deadline).await
+    } else {
+        context.counters.refused.add(1);
+        Err(End::Protocol("it speaks another protocol"))
+    };
+    let Err(end) = end else { return };
+    match &end {
+        End::TooSlow { .. } | End::WriteTimeout => context.counters.too_slow.add(1),
+        End::Silent => context.counters.silent.add(1),
+        _ => {}
+    }
+    match end {
+        End::Read(_) | End::Write(_) | End::Drained | End::ServerEnds => {
+            tracing::info!(connection, %peer, reason = %end, "a client has left");
+        }
+        End::WriteTimeout | End::TooSlow { .. } | End::Silent | End::Protocol(_) => {
+            tracing::warn!(connection, %peer, reason = %end, "a client is cut off");
+        }
+    }
+}
+
+/// TLS, if it is wanted; then the first byte tells the protocol.
+async fn open(stream: TcpStream, context: &Context) -> io::Result<(u8, BoxStream)> {
+    stream.set_nodelay(true)?;
+    let mut stream: BoxStream = match &context.acceptor {
+        Some(acceptor) => acceptor.accept(stream).await?,
+        None => Box::new(stream),
+    };
+    let first = stream.read_u8().await?;
+    Ok((first, stream))
+}

@@ -1,0 +1,342 @@
+//! One client that speaks our protocol.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Buf;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
+
+use super::registry::{Order, Ticket};
+use super::{Context, wire};
+use crate::cache::{Crumb, Form, Instance, OwnPrefix};
+use crate::protocol::frame::{self, Compression, MAX_TO_SERVER};
+use crate::protocol::stream::{Messages, Pieces, ReadError};
+use crate::protocol::{
+    ClientHello, Drain, Heartbeat, MAGIC, Refusal, ServerHello, ToClient, ToServer, VERSION, client, server,
+};
+use crate::tls::BoxStream;
+
+/// How many bytes of crumbs are written at once at the most.
+const WRITE: usize = 256 * 1024;
+/// How often it is looked how far a client is behind that does not take what is written.
+const LOOK: Duration = Duration::from_millis(250);
+/// How many messages a client may send between two heartbeats.
+const MESSAGES: u32 = 100;
+/// After so many missing heartbeats a connection is dead.
+pub(crate) const MISSING: u32 = 3;
+
+/// How a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    /// The client has left, or cannot be read.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    /// It cannot be written to.
+    #[error("{0}")]
+    Write(std::io::Error),
+    /// It takes too long to take what it is sent.
+    #[error("it takes too long to take what it is sent")]
+    WriteTimeout,
+    /// It is too far behind.
+    #[error("it is {} s and {bytes} bytes behind", age.as_secs())]
+    TooSlow {
+        /// How much older its last change is than the newest.
+        age: Duration,
+        /// How much it still has to get.
+        bytes: u64,
+    },
+    /// Nothing has been heard of it for too long.
+    #[error("it is silent")]
+    Silent,
+    /// It does what the protocol does not allow.
+    #[error("{0}")]
+    Protocol(&'static str),
+    /// It has been sent elsewhere.
+    #[error("it has been sent elsewhere")]
+    Drained,
+    /// The server ends.
+    #[error("the server ends")]
+    ServerEnds,
+}
+
+/// Serves a client until it leaves or has to. The first byte of the magic has been read already; the rest, and what the
+/// client wants, must come until `deadline`.
+pub(super) async fn serve(
+    mut stream: BoxStream,
+    context: &Arc<Context>,
+    mut ticket: Ticket,
+    deadline: Instant,
+) -> Result<(), End> {
+    let greeting = async {
+        let mut magic = [0; MAGIC.len() - 1];
+        stream.read_exact(&mut magic).await.map_err(ReadError::Io)?;
+        let (reader, writer) = split(stream);
+        let mut messages = Messages::new(reader, MAX_TO_SERVER);
+        if magic != MAGIC[1..] {
+            return Ok((Err("this version of the protocol is not known here"), messages, writer));
+        }
+        let ToServer { message } = messages.next().await?;
+        let hello = match message {
+            Some(client::Message::Hello(hello)) => Ok(hello),
+            _ => Err("the first message must be a hello"),
+        };
+        Ok::<_, ReadError>((hello, messages, writer))
+    };
+    let greeting = tokio::time::timeout_at(deadline.into(), greeting).await;
+    if !matches!(greeting, Ok(Ok((Ok(_), ..)))) {
+        context.counters.handshakes_failed.add(1);
+    }
+    let (hello, mut messages, writer) = greeting.map_err(|_| End::Silent)??;
+    let mut writer = Writer { writer, context: Arc::clone(context) };
+    let hello = match hello {
+        Ok(hello) => hello,
+        Err(reason) => {
+            let refusal = server::Message::Refusal(Refusal { reason: reason.into() });
+            writer.message(refusal).await?;
+            return Err(End::Protocol(reason));
+        }
+    };
+    tracing::info!(connection = ticket.id(), node = ?hello.node, software = ?hello.software, "a client wants updates");
+    let _streaming = Streaming::begin(context);
+    tokio::select! {
+        end = tell(&mut writer, &hello, &mut ticket) => end,
+        end = listen(&mut messages, context) => end,
+    }
+}
+
+/// Counts a client that gets updates.
+pub(crate) struct Streaming(Arc<Context>);
+
+impl Streaming {
+    pub(crate) fn begin(context: &Arc<Context>) -> Self {
+        context.counters.streaming.add(1);
+        Self(Arc::clone(context))
+    }
+}
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.counters.streaming.sub(1);
+    }
+}
+
+/// Hears the client's heartbeats.
+async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context) -> Result<(), End> {
+    let patience = context.config.heartbeat * MISSING;
+    let mut since = Instant::now();
+    let mut count = 0;
+    loop {
+        let ToServer { message } = timeout(patience, messages.next()).await.map_err(|_| End::Silent)??;
+        if since.elapsed() >= context.config.heartbeat {
+            since = Instant::now();
+            count = 0;
+        }
+        count += 1;
+        if count > MESSAGES {
+            return Err(End::Protocol("it sends too many messages"));
+        }
+        match message {
+            Some(client::Message::Heartbeat(Heartbeat { stamp, .. })) => {
+                if let Some(round_trip) = context.stamp().checked_sub(stamp).filter(|_| stamp > 0) {
+                    context.counters.round_trip.add(round_trip);
+                }
+            }
+            Some(client::Message::Hello(_)) => return Err(End::Protocol("it says hello a second time")),
+            // From a later version.
+            None => {}
+        }
+    }
+}
+
+/// Says everything, or goes on where the client was; then what changes.
+async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> Result<(), End> {
+    let context = Arc::clone(&writer.context);
+    let hub = &context.hub;
+    let own = OwnPrefix::new(&hello.node.as_str().into());
+    let form = if own.is_some() { Form::OneNode } else { Form::AllNodes };
+    let resumed = hello.resume.and_then(|place| hub.resume(Instance(place.instance), place.sequence));
+    let answer = ServerHello {
+        version: VERSION,
+        instance: hub.instance().0,
+        resumed: resumed.is_some(),
+        heartbeat_ms: u32::try_from(context.config.heartbeat.as_millis()).unwrap_or(u32::MAX),
+        software: concat!("tortie ", env!("CARGO_PKG_VERSION")).into(),
+    };
+    writer.message(server::Message::Hello(answer)).await?;
+    let crumb = match resumed {
+        Some(crumb) => {
+            context.counters.resumed.add(1);
+            crumb
+        }
+        None => snapshot(writer, form, own.as_ref()).await?,
+    };
+    follow(writer, crumb, form, own.as_ref(), ticket).await
+}
+
+/// Says everything. Gives out the crumb as of which it is.
+async fn snapshot(writer: &mut Writer, form: Form, own: Option<&OwnPrefix>) -> Result<Arc<Crumb>, End> {
+    let started = Instant::now();
+    let counters = &Arc::clone(&writer.context).counters;
+    let written = writer.context.hub.written(form, move |base| wire::snapshot(base, form)).await;
+    let written = written.ok_or(End::ServerEnds)?;
+    counters.snapshot_raw_bytes.set(written.raw_bytes);
+    counters.snapshot_bytes.set(written.bytes());
+    for piece in &written.pieces {
+        writer.pieces(piece.clone().into()).await?;
+    }
+    for piece in wire::snapshot_end(&written.base, own) {
+        writer.pieces(piece.into()).await?;
+    }
+    counters.snapshot_send.time(started.elapsed());
+    Ok(Arc::clone(&written.base.crumb))
+}
+
+/// Says what changes from `crumb` on.
+async fn follow(
+    writer: &mut Writer,
+    mut crumb: Arc<Crumb>,
+    form: Form,
+    own: Option<&OwnPrefix>,
+    ticket: &mut Ticket,
+) -> Result<(), End> {
+    let context = Arc::clone(&writer.context);
+    let mut followers = context.hub.followers();
+    let mut lag = Lag::new(&context);
+    let mut heartbeat = interval(context.config.heartbeat);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut leave = None::<tokio::time::Instant>;
+    loop {
+        let closing = async {
+            match leave {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            next = followers.next(&crumb) => {
+                let before = std::mem::replace(&mut crumb, next.ok_or(End::ServerEnds)?);
+                context.counters.crumbs_awaited.add(1);
+                let mut pieces = Pieces::default();
+                let mut objects = crumb.deltas.len();
+                collect(&mut pieces, &crumb, form, own);
+                while pieces.remaining() < WRITE && let Some(next) = crumb.next().cloned() {
+                    crumb = next;
+                    context.counters.crumbs_ready.add(1);
+                    objects += crumb.deltas.len();
+                    collect(&mut pieces, &crumb, form, own);
+                }
+                if pieces.has_remaining() {
+                    context.counters.objects.add(objects as u64);
+                    tokio::select! {
+                        written = writer.pieces(pieces) => written?,
+                        end = lag.watch(&before) => return Err(end),
+                    }
+                    context.counters.latency.time(crumb.made.elapsed());
+                }
+                lag.check(&crumb)?;
+            }
+            _ = heartbeat.tick() => {
+                let stamp = context.stamp();
+                writer.message(server::Message::Heartbeat(Heartbeat { stamp, sequence: crumb.sequence })).await?;
+            }
+            Order { within, reason } = ticket.told_to_go() => {
+                leave = Some(tokio::time::Instant::now() + within);
+                let within_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
+                writer.message(server::Message::Drain(Drain { within_ms, reason: reason.into() })).await?;
+            }
+            () = closing => return Err(End::Drained),
+        }
+    }
+}
+
+fn collect(pieces: &mut Pieces, crumb: &Arc<Crumb>, form: Form, own: Option<&OwnPrefix>) {
+    let common = crumb.wire(form, |crumb| wire::crumb(crumb, form));
+    if let Some(own) = own.and_then(|own| wire::own_part(crumb, own, common.is_empty())) {
+        pieces.push(own);
+    }
+    pieces.push(common);
+}
+
+/// Whether a client keeps up.
+///
+/// The rule: it is cut off when the last change that it was sent is older than the newest by `max_behind`, or when
+/// changes of more than `max_bytes_behind` wait for it; but not for some time after the snapshot, which it has to digest
+/// first. And it is cut off at any time when one write takes longer than `write_timeout`.
+pub(crate) struct Lag<'a> {
+    context: &'a Context,
+    forgiven_until: Instant,
+    warned: bool,
+}
+
+impl<'a> Lag<'a> {
+    /// For a client that has its snapshot now.
+    pub(crate) fn new(context: &'a Context) -> Self {
+        Self { context, forgiven_until: Instant::now() + context.config.grace, warned: false }
+    }
+
+    /// Judges a client that has been sent this crumb and takes its time for the next ones; returns when it is cut off.
+    pub(crate) async fn watch(&mut self, crumb: &Crumb) -> End {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if let Err(end) = self.check(crumb) {
+                return end;
+            }
+        }
+    }
+
+    /// Judges a client that has been sent this crumb and all before.
+    pub(crate) fn check(&mut self, crumb: &Crumb) -> Result<(), End> {
+        // Who has the newest is not behind.
+        if crumb.next().is_none() {
+            self.warned = false;
+            return Ok(());
+        }
+        let config = &self.context.config;
+        let head = self.context.hub.head();
+        let age = head.made.saturating_duration_since(crumb.made);
+        let bytes = head.bytes_so_far - crumb.bytes_so_far;
+        if age <= config.max_behind && bytes <= config.max_bytes_behind {
+            return Ok(());
+        }
+        if Instant::now() < self.forgiven_until {
+            if !self.warned {
+                self.context.counters.grace_used.add(1);
+                self.warned = true;
+            }
+            return Ok(());
+        }
+        Err(End::TooSlow { age, bytes })
+    }
+}
+
+/// Writes within the time allowed.
+pub(crate) struct Writer<W = WriteHalf<BoxStream>> {
+    pub(crate) writer: W,
+    pub(crate) context: Arc<Context>,
+}
+
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    async fn message(&mut self, message: server::Message) -> Result<(), End> {
+        self.pieces(frame::encode(&ToClient { message: Some(message) }, Compression::None).into()).await
+    }
+
+    /// Writes, and sees to it that it goes out.
+    pub(crate) async fn pieces(&mut self, mut pieces: Pieces) -> Result<(), End> {
+        let started = Instant::now();
+        let bytes = pieces.remaining() as u64;
+        let write = async {
+            self.writer.write_all_buf(&mut pieces).await?;
+            self.writer.flush().await
+        };
+        match timeout(self.context.config.write_timeout, write).await {
+            Ok(Ok(())) => {
+                self.context.counters.bytes_sent.add(bytes);
+                self.context.counters.write.time(started.elapsed());
+                Ok(())
+            }
+            Ok(Err(error)) => Err(End::Write(error)),
+            Err(_) => Err(End::WriteTimeout),
+        }
+    }
+}

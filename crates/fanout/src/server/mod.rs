@@ -1,0 +1,270 @@
+//! The server: one watch upstream, any number of clients.
+//!
+//! What it costs to serve a change does not depend on how many objects there are, and not on how many clients, but for
+//! sending it: the bytes are made once.
+
+mod accept;
+mod connection;
+mod registry;
+mod stats;
+mod wire;
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tortie_datastore::{Events, Watching};
+
+pub(crate) use self::connection::MISSING;
+pub use self::registry::fair_share;
+pub use self::stats::{ServerStats, Total};
+
+use self::registry::{Order, Registry};
+use self::stats::Counters;
+use crate::cache::{Cache, CacheLimits, Hub, Instance};
+use crate::tls::{Acceptor, TlsError, TlsSettings};
+
+/// How long a client that is told to go has for it, at the most.
+const GO_WITHIN: Duration = Duration::from_secs(5);
+
+/// How a server serves. The defaults are Typha's where it has the same parameter (`typha/pkg/config/config_params.go`).
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+    /// TLS; `None` to let anybody in who reaches it.
+    pub tls: Option<TlsSettings>,
+    /// What the cache keeps.
+    pub limits: CacheLimits,
+    /// Changes that come within this time after another one go out together.
+    pub pace: Duration,
+    /// How long a client has from the connection to the end of its hello.
+    pub handshake_timeout: Duration,
+    /// How long one write may take.
+    pub write_timeout: Duration,
+    /// How often to show signs of life.
+    pub heartbeat: Duration,
+    /// How much older than the newest change the last one may be that a client was sent.
+    pub max_behind: Duration,
+    /// How many bytes of changes may wait for a client.
+    pub max_bytes_behind: u64,
+    /// For how long after its snapshot a client may be further behind than that.
+    pub grace: Duration,
+    /// How many connections there may be; more are refused.
+    pub max_connections: usize,
+    /// How many servers share the nodes: one that has more than its share of connections sends some elsewhere. Not if
+    /// there is one.
+    pub servers: usize,
+    /// A share is not less than this.
+    pub least_share: usize,
+    /// How much time there is between two clients that are sent elsewhere.
+    pub drop_interval: Duration,
+    /// How many threads serve; 0 for one for each processor, but not more than four.
+    pub threads: usize,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            tls: None,
+            limits: CacheLimits::default(),
+            pace: Duration::from_millis(20),
+            handshake_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(60),
+            heartbeat: Duration::from_secs(10),
+            max_behind: Duration::from_secs(300),
+            max_bytes_behind: 64 * 1024 * 1024,
+            grace: Duration::from_secs(300),
+            max_connections: 10_000,
+            servers: 1,
+            least_share: 400,
+            drop_interval: Duration::from_secs(1),
+            threads: 0,
+        }
+    }
+}
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("{address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// TLS is not as it should be.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A thread cannot be started.
+    #[error("a thread cannot be started: {0}")]
+    Thread(io::Error),
+}
+
+/// What all connections share.
+pub(crate) struct Context {
+    pub(crate) hub: Hub,
+    pub(crate) config: ServerConfig,
+    pub(crate) counters: Counters,
+    registry: Registry,
+    acceptor: Option<Acceptor>,
+    started: Instant,
+}
+
+impl Context {
+    /// Microseconds since the start, for heartbeats; never 0.
+    pub(crate) fn stamp(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+/// A server at work. It ends when this is dropped.
+pub struct Server {
+    context: Arc<Context>,
+    addresses: Vec<SocketAddr>,
+    stop: Arc<AtomicBool>,
+    /// Listeners end when this says so.
+    closed: watch::Sender<bool>,
+    runtime: Option<Runtime>,
+    filler: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens, and serves what `upstream` tells.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(config: ServerConfig, upstream: Watching) -> Result<Self, StartError> {
+        let now = Instant::now();
+        let instance = Instance(RandomState::new().hash_one(std::process::id()));
+        let hub = Hub::new(Cache::new(instance, config.limits, now));
+        let acceptor = config.tls.clone().map(Acceptor::new).transpose()?;
+        let threads = match config.threads {
+            0 => thread::available_parallelism().map_or(1, |threads| threads.get().min(4)),
+            threads => threads,
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("fanout")
+            .enable_all()
+            .build()
+            .map_err(StartError::Thread)?;
+        let context = Context {
+            hub: hub.clone(),
+            config,
+            counters: Counters::default(),
+            registry: Registry::default(),
+            acceptor,
+            started: now,
+        };
+        let context = Arc::new(context);
+        let (closed, closing) = watch::channel(false);
+        let mut addresses = Vec::new();
+        for &address in &context.config.listen {
+            let failed = |error| StartError::Listen { address, error };
+            let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
+            addresses.push(listener.local_addr().map_err(failed)?);
+            runtime.spawn(accept::run(listener, Arc::clone(&context), closing.clone()));
+        }
+        runtime.spawn(rebalance(Arc::clone(&context), closing));
+        let stop = Arc::new(AtomicBool::new(false));
+        let pace = context.config.pace;
+        let go_on = {
+            let stop = Arc::clone(&stop);
+            move || !stop.load(Ordering::Acquire)
+        };
+        let fill = move || {
+            let Watching { events, resend: _ } = upstream;
+            let events: Events = events;
+            hub.fill(&events, pace, go_on);
+        };
+        let filler = thread::Builder::new().name("cache".into()).spawn(fill).map_err(StartError::Thread)?;
+        Ok(Self { context, addresses, stop, closed, runtime: Some(runtime), filler: Some(filler) })
+    }
+
+    /// Where it listens, in the order of [`ServerConfig::listen`].
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What it serves.
+    #[must_use]
+    pub fn hub(&self) -> &Hub {
+        &self.context.hub
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        self.context.counters.read(self.context.registry.len() as u64, self.context.hub.snapshot_counts())
+    }
+
+    /// Takes no more connections and sends all clients elsewhere, one after the other, so that other servers are not
+    /// overrun. Returns when all are gone, or after this time.
+    pub fn drain(&self, within: Duration) {
+        let deadline = Instant::now() + within;
+        self.closed.send_replace(true);
+        let count = u32::try_from(self.context.registry.staying()).unwrap_or(u32::MAX).max(1);
+        // As Typha: most of the time, but no more than a second for each.
+        let pause = (within.mul_f64(0.95) / count).min(self.context.config.drop_interval);
+        tracing::info!(clients = count, "sending all clients elsewhere");
+        while self.context.registry.len() > 0 && Instant::now() < deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let order = Order { within: left.min(GO_WITHIN), reason: "the server ends" };
+            let more = self.context.registry.send_away(order);
+            thread::sleep(if more { pause } else { Duration::from_millis(10) }.min(left));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.closed.send_replace(true);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        if let Some(filler) = self.filler.take() {
+            let _ = filler.join();
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("addresses", &self.addresses).field("stats", &self.stats()).finish()
+    }
+}
+
+/// Sends clients elsewhere while there are more than this server's share, one at a time.
+async fn rebalance(context: Arc<Context>, mut closing: watch::Receiver<bool>) {
+    let config = &context.config;
+    if config.servers < 2 {
+        return;
+    }
+    loop {
+        let pause = config.drop_interval.mul_f64(1.0 + tortie_datastore::chance() / 10.0);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = closing.changed() => return,
+        }
+        let nodes = context.hub.snapshot().entries.below("/calico/resources/v3/projectcalico.org/nodes/").count();
+        let share = fair_share(nodes, config.servers, config.least_share, config.max_connections);
+        let order = Order { within: GO_WITHIN, reason: "this server has more than its share of clients" };
+        if context.registry.staying() > share && context.registry.send_away(order) {
+            context.counters.rebalanced.add(1);
+        }
+    }
+}

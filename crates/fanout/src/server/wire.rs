@@ -1,0 +1,112 @@
+//! Changes and snapshots in the frames of our protocol.
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use crate::cache::{Crumb, Delta, Entry, Form, OwnPrefix, Snapshot, WireSnapshot};
+use crate::protocol::frame::{self, Compression};
+use crate::protocol::{Batch, Settled, ToClient, WireEntry, WireStatus, server};
+
+/// A batch of a snapshot is about this long, uncompressed.
+const BATCH: usize = 512 * 1024;
+
+fn frame(batch: Batch, compression: Compression) -> Bytes {
+    frame::encode(&ToClient { message: Some(server::Message::Batch(batch)) }, compression)
+}
+
+fn settled(crumb: &Crumb) -> Settled {
+    Settled { sequence: crumb.sequence, status: WireStatus::from(crumb.status).into() }
+}
+
+/// What a crumb changes for everybody who wants this form; empty if nothing.
+pub(super) fn crumb(crumb: &Crumb, form: Form) -> Bytes {
+    let one_node = form == Form::OneNode;
+    let entries: Vec<WireEntry> = crumb
+        .deltas
+        .iter()
+        .filter(|delta| !one_node || delta.concerns_others)
+        .map(|delta| wire_entry(delta, one_node))
+        .collect();
+    if entries.is_empty() && !crumb.status_changed {
+        return Bytes::new();
+    }
+    frame(Batch { entries, own: false, settled: Some(settled(crumb)) }, Compression::Fast)
+}
+
+/// What a crumb changes for one node; `settle` if nothing else of the crumb follows.
+pub(super) fn own_part(crumb: &Crumb, own: &OwnPrefix, settle: bool) -> Option<Bytes> {
+    let entries: Vec<WireEntry> =
+        crumb.deltas.iter().filter(|delta| own.covers(&delta.path)).map(|delta| wire_entry(delta, false)).collect();
+    let settled = settle.then(|| settled(crumb));
+    (!entries.is_empty()).then(|| frame(Batch { entries, own: true, settled }, Compression::Fast))
+}
+
+fn wire_entry(delta: &Delta, for_others: bool) -> WireEntry {
+    let value = |entry: &Entry| if for_others { entry.for_others().cloned() } else { Some(entry.value.clone()) };
+    WireEntry { path: delta.path.to_string(), value: delta.entry.as_deref().and_then(value) }
+}
+
+/// What of a snapshot is the same for everybody who wants this form.
+pub(super) fn snapshot(base: Snapshot, form: Form) -> WireSnapshot {
+    let mut batches = Batches::new(false, Compression::Good);
+    for entry in base.entries.iter() {
+        let value = if form == Form::OneNode { entry.for_others() } else { Some(&entry.value) };
+        if let Some(value) = value {
+            batches.push(entry, value);
+        }
+    }
+    let (pieces, raw_bytes) = batches.finish();
+    WireSnapshot::new(base, pieces, raw_bytes)
+}
+
+/// The rest of a snapshot, for one client.
+pub(super) fn snapshot_end(base: &Snapshot, own: Option<&OwnPrefix>) -> Vec<Bytes> {
+    let mut batches = Batches::new(true, Compression::Fast);
+    if let Some(own) = own {
+        for entry in base.entries.below(own.as_str()) {
+            batches.push(entry, &entry.value);
+        }
+    }
+    let (mut pieces, _) = batches.finish();
+    let last = Batch { settled: Some(settled(&base.crumb)), ..Batch::default() };
+    pieces.push(frame(last, Compression::None));
+    pieces
+}
+
+struct Batches {
+    own: bool,
+    compression: Compression,
+    entries: Vec<WireEntry>,
+    bytes: usize,
+    pieces: Vec<Bytes>,
+    raw_bytes: u64,
+}
+
+impl Batches {
+    fn new(own: bool, compression: Compression) -> Self {
+        Self { own, compression, entries: Vec::new(), bytes: 0, pieces: Vec::new(), raw_bytes: 0 }
+    }
+
+    fn push(&mut self, entry: &Entry, value: &Bytes) {
+        let bytes = entry.path.len() + value.len();
+        if self.bytes + bytes > BATCH {
+            self.cut();
+        }
+        self.bytes += bytes;
+        self.entries.push(WireEntry { path: entry.path.to_string(), value: Some(value.clone()) });
+    }
+
+    fn cut(&mut self) {
+        if !self.entries.is_empty() {
+            let batch = Batch { entries: std::mem::take(&mut self.entries), own: self.own, settled: None };
+            self.raw_bytes += batch.encoded_len() as u64;
+            self.pieces.push(frame(batch, self.compression));
+        }
+        self.bytes = 0;
+    }
+
+    fn finish(mut self) -> (Vec<Bytes>, u64) {
+        self.cut();
+        (self.pieces, self.raw_bytes)
+    }
+}

@@ -1,0 +1,316 @@
+//! Servers and clients of our protocol, over real connections.
+#![allow(clippy::disallowed_methods, reason = "tests wait and look at clocks")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use tortie_fanout::protocol::frame::{self, Compression};
+use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
+use tortie_fanout::server::ServerConfig;
+use tortie_model::{Key, SyncStatus, Update, Value};
+
+use support::proxy::Proxy;
+use support::{Client, Upstream, config, eventually, host_config, quick, serve, workload};
+
+fn greeting(version: u8, node: &str) -> Vec<u8> {
+    let hello = ClientHello { version: VERSION, node: node.into(), software: "test".into(), resume: None };
+    let hello = ToServer { message: Some(client::Message::Hello(hello)) };
+    let mut bytes = MAGIC.to_vec();
+    bytes[7] = version;
+    bytes.extend_from_slice(&frame::encode(&hello, Compression::None));
+    bytes
+}
+
+#[test]
+fn clients_know_what_upstream_knows() {
+    let (mut upstream, server) = serve(quick());
+    let mut early = Client::of(server.addresses(), None);
+    early.until("a resync has begun", |client| client.statuses.contains(&SyncStatus::Resync));
+    upstream.tell((0..3000).map(|number| config(&format!("P{number}"), "1")));
+    upstream.resync();
+    early.knows(&upstream.truth);
+    let mut late = Client::of(server.addresses(), None);
+    late.knows(&upstream.truth);
+    upstream.tell((0..500).map(|number| config(&format!("P{number}"), "2")));
+    upstream.tell((200..400).map(|number| Update::delete(Key::GlobalConfig(format!("P{number}").as_str().into()))));
+    early.knows(&upstream.truth);
+    late.knows(&upstream.truth);
+    assert_eq!(early.statuses, [SyncStatus::WaitForDatastore, SyncStatus::Resync, SyncStatus::InSync]);
+    let stats = server.stats();
+    assert_eq!((stats.accepted, stats.active, stats.streaming, stats.resumed), (2, 2, 2, 0));
+    drop(early);
+    eventually("a connection less", || server.stats().active == 1);
+}
+
+#[test]
+fn a_node_is_told_what_it_needs() {
+    let (mut upstream, server) = serve(quick());
+    upstream.tell([
+        config("All", "1"),
+        host_config("here", "Mine", "1"),
+        host_config("there", "Theirs", "1"),
+        workload("here", "w1", "10.0.0.1/32"),
+        workload("there", "w2", "10.0.0.2/32"),
+    ]);
+    upstream.resync();
+    let expected = |upstream: &Upstream| {
+        let reduced = |(key, value): (&Key, &Value)| match (key, value) {
+            (Key::HostConfig(key), _) if key.host.as_str() != "here" => None,
+            (Key::WorkloadEndpoint(id), Value::WorkloadEndpoint(endpoint)) if id.host() != "here" => {
+                let endpoint = endpoint.as_ref().clone().for_other_node();
+                Some((key.clone(), Value::WorkloadEndpoint(endpoint.into())))
+            }
+            _ => Some((key.clone(), value.clone())),
+        };
+        upstream.truth.iter().filter_map(reduced).collect()
+    };
+    let mut node = Client::of(server.addresses(), Some("here"));
+    let mut all = Client::of(server.addresses(), None);
+    node.knows(&expected(&upstream));
+    all.knows(&upstream.truth);
+    // Changes of what is one's own, of what is others', of what only others need, and of several at once.
+    let edits = [
+        vec![workload("here", "w1", "10.0.0.3/32")],
+        vec![workload("there", "w2", "10.0.0.4/32")],
+        vec![host_config("there", "Theirs", "2")],
+        vec![host_config("here", "Mine", "2"), host_config("there", "Theirs", "3"), config("All", "2")],
+        vec![
+            Update::delete(workload("here", "w1", "10.0.0.3/32").key),
+            Update::delete(workload("there", "w2", "10.0.0.3/32").key),
+            Update::delete(host_config("there", "Theirs", "").key),
+        ],
+    ];
+    for edit in edits {
+        upstream.tell(edit);
+        node.knows(&expected(&upstream));
+        all.knows(&upstream.truth);
+    }
+    assert_eq!(node.deleted, 2);
+}
+
+#[test]
+fn who_comes_back_is_told_what_was_missed_and_no_more() {
+    let (mut upstream, server) = serve(quick());
+    let proxy = Proxy::to(server.addresses()[0]).unwrap();
+    upstream.tell((0..100).map(|number| config(&format!("P{number}"), "1")));
+    upstream.resync();
+    let mut client = Client::of(&[proxy.address()], Some("here"));
+    client.knows(&upstream.truth);
+    let sent = server.stats().bytes_sent;
+    proxy.cut();
+    eventually("the connection is gone", || server.stats().active == 0);
+    upstream.tell([config("P1", "2"), Update::delete(Key::GlobalConfig("P2".into()))]);
+    proxy.heal();
+    client.knows(&upstream.truth);
+    assert_eq!((client.resyncs(), client.deleted, server.stats().resumed), (1, 1, 1));
+    assert!(server.stats().bytes_sent - sent < 500, "{}", server.stats().bytes_sent - sent);
+    assert!(!client.unavailable.is_empty(), "the loss is told");
+    // Silence is noticed, too.
+    proxy.silence();
+    upstream.tell([config("P3", "3")]);
+    eventually("the silent client is given up", || server.stats().silent == 1);
+    proxy.heal();
+    client.knows(&upstream.truth);
+    assert_eq!((client.resyncs(), server.stats().snapshots_written), (1, 1));
+}
+
+#[test]
+fn a_gap_that_the_server_does_not_know_is_closed_by_a_resync() {
+    let limits = tortie_fanout::cache::CacheLimits { log_bytes: 50, ..Default::default() };
+    let (mut upstream, server) = serve(ServerConfig { limits, ..quick() });
+    let proxy = Proxy::to(server.addresses()[0]).unwrap();
+    upstream.tell([config("A", "1"), config("B", "1")]);
+    upstream.resync();
+    let mut client = Client::of(&[proxy.address()], Some("here"));
+    client.knows(&upstream.truth);
+    proxy.cut();
+    eventually("the connection is gone", || server.stats().active == 0);
+    upstream.tell([Update::delete(Key::GlobalConfig("A".into())), config("C", &"x".repeat(100)), config("D", "1")]);
+    eventually("all is published", || server.hub().stats().entries == 3);
+    proxy.heal();
+    client.knows(&upstream.truth);
+    assert_eq!((client.resyncs(), client.deleted, server.stats().resumed), (2, 1, 0));
+}
+
+#[test]
+fn a_server_that_starts_anew_deletes_nothing_before_it_knows() {
+    let (mut upstream, server) = serve(quick());
+    upstream.tell([config("A", "1"), config("B", "1")]);
+    upstream.resync();
+    let address = server.addresses()[0];
+    let mut client = Client::of(&[address], Some("here"));
+    client.knows(&upstream.truth);
+    drop(server);
+    let (mut again, watching) = Upstream::new();
+    let server = tortie_fanout::server::Server::start(ServerConfig { listen: vec![address], ..quick() }, watching);
+    let server = server.unwrap();
+    client.until("it is connected again", |client| client.resyncs() == 2);
+    // The new server does not know anything yet.
+    for _ in 0..10 {
+        client.listen(Duration::from_millis(10));
+    }
+    assert_eq!((client.deleted, client.known.len()), (0, 2));
+    again.tell([config("B", "1"), config("C", "1")]);
+    again.resync();
+    client.knows(&again.truth);
+    assert_eq!((client.deleted, server.stats().accepted), (1, 1));
+}
+
+#[test]
+fn everything_is_told_again_when_asked() {
+    let (mut upstream, server) = serve(quick());
+    upstream.tell([config("A", "1"), config("B", "1")]);
+    upstream.resync();
+    let mut client = Client::of(server.addresses(), Some("here"));
+    client.knows(&upstream.truth);
+    for _ in 0..3 {
+        client.begin_anew();
+        upstream.tell([config("A", "2")]);
+        client.knows(&upstream.truth);
+    }
+    // Also while there is nobody to tell it.
+    let address = server.addresses()[0];
+    drop(server);
+    client.until("the loss is told", |client| !client.unavailable.is_empty());
+    client.begin_anew();
+    let (mut upstream, watching) = Upstream::new();
+    let server = tortie_fanout::server::Server::start(ServerConfig { listen: vec![address], ..quick() }, watching);
+    upstream.tell([config("C", "1")]);
+    upstream.resync();
+    client.knows(&upstream.truth);
+    drop(server);
+}
+
+#[test]
+fn who_is_too_slow_is_cut_off_and_holds_up_nobody() {
+    let behind = ServerConfig { max_bytes_behind: 1_000_000, grace: Duration::ZERO, ..quick() };
+    let stuck = ServerConfig { write_timeout: Duration::from_millis(300), ..quick() };
+    // One takes next to nothing, the other nothing at all.
+    for (server_config, trickles) in [(behind, true), (stuck, false)] {
+        let (mut upstream, server) = serve(ServerConfig { heartbeat: Duration::from_secs(10), ..server_config });
+        upstream.tell([config("A", "1")]);
+        upstream.resync();
+        let mut quick = Client::of(server.addresses(), None);
+        quick.knows(&upstream.truth);
+        let mut slow = TcpStream::connect(server.addresses()[0]).unwrap();
+        slow.write_all(&greeting(1, "")).unwrap();
+        eventually("both are served", || server.stats().streaming == 2);
+        let mut state = 1_u64;
+        let noise = |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            format!("{state:016x}")
+        };
+        let noise: String = (0..8000).map(noise).collect();
+        let until = Instant::now() + support::SOON;
+        for number in 0.. {
+            if server.stats().too_slow > 0 {
+                break;
+            }
+            assert!(Instant::now() < until, "{:?}", server.stats());
+            upstream.tell([config("A", &format!("{number}{noise}"))]);
+            if trickles {
+                let _ = slow.read(&mut [0; 1024]);
+            }
+            quick.listen(Duration::from_millis(5));
+        }
+        quick.knows(&upstream.truth);
+        assert_eq!((quick.resyncs(), server.stats().too_slow), (1, 1));
+    }
+}
+
+#[test]
+fn a_server_that_ends_sends_its_clients_elsewhere() {
+    let (mut upstream, first) = serve(quick());
+    let (mut upstream2, second) = serve(quick());
+    for upstream in [&mut upstream, &mut upstream2] {
+        upstream.tell([config("A", "1")]);
+        upstream.resync();
+    }
+    let servers = [first.addresses()[0], second.addresses()[0]];
+    let mut clients: Vec<Client> = (0..6).map(|_| Client::of(&servers, Some("here"))).collect();
+    for client in &mut clients {
+        client.knows(&upstream.truth);
+    }
+    let started = Instant::now();
+    first.drain(Duration::from_secs(3));
+    assert!(started.elapsed() < Duration::from_secs(2), "nobody had to be thrown out");
+    assert_eq!(first.stats().active, 0);
+    drop(first);
+    upstream2.tell([config("A", "2")]);
+    for client in &mut clients {
+        client.knows(&upstream2.truth);
+        assert_eq!(client.deleted, 0);
+        assert!(client.unavailable.is_empty(), "{:?}", client.unavailable);
+    }
+    eventually("all are there", || second.stats().streaming == 6);
+}
+
+#[test]
+fn more_than_a_share_are_sent_elsewhere_and_too_many_refused() {
+    let share = ServerConfig { servers: 2, least_share: 2, ..quick() };
+    let (mut upstream, first) = serve(share);
+    let (mut upstream2, second) = serve(ServerConfig { max_connections: 3, ..quick() });
+    for upstream in [&mut upstream, &mut upstream2] {
+        upstream.tell([config("A", "1")]);
+        upstream.resync();
+    }
+    let servers = [first.addresses()[0], second.addresses()[0]];
+    let mut clients: Vec<Client> = (0..5).map(|_| Client::of(&servers, Some("here"))).collect();
+    for client in &mut clients {
+        client.knows(&upstream.truth);
+    }
+    eventually("two here, three there", || first.stats().active == 2 && second.stats().active == 3);
+    let mut refused = TcpStream::connect(servers[1]).unwrap();
+    assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)));
+    assert!(second.stats().refused > 0);
+    for client in &mut clients {
+        client.knows(&upstream.truth);
+    }
+}
+
+#[test]
+fn what_is_not_a_client_is_sent_away_in_time() {
+    let (mut upstream, server) = serve(quick());
+    upstream.tell([config("A", "1")]);
+    upstream.resync();
+    let hello = greeting(1, "");
+    let mut huge = MAGIC.to_vec();
+    huge.extend_from_slice(&[0xff; 64]);
+    let mut twice = hello.clone();
+    twice.extend_from_slice(&hello[8..]);
+    let mut chatty = hello.clone();
+    let beat = ToServer { message: Some(client::Message::Heartbeat(Default::default())) };
+    for _ in 0..1000 {
+        chatty.extend_from_slice(&frame::encode(&beat, Compression::None));
+    }
+    let bad: [(&str, &[u8]); 9] = [
+        ("nothing", b""),
+        ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+        ("the half of a greeting", &hello[..20]),
+        ("a frame that is too long", &huge),
+        ("noise", b"\xb7TORTIE\x01\x05\0\0\0\0\xff\xff\xff\xff"),
+        ("no hello", &[&MAGIC[..], &frame::encode(&beat, Compression::None)].concat()),
+        ("two hellos", &twice),
+        ("too many messages", &chatty),
+        ("a version to come", &greeting(2, "")),
+    ];
+    for (what, bytes) in bad {
+        let mut stream = TcpStream::connect(server.addresses()[0]).unwrap();
+        stream.set_read_timeout(Some(support::SOON)).unwrap();
+        let started = Instant::now();
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let end = stream.read_to_end(&mut answer);
+        assert!(!matches!(&end, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock), "{what}");
+        assert!(started.elapsed() < Duration::from_secs(3), "{what}: {:?}", started.elapsed());
+        if what == "a version to come" {
+            assert!(String::from_utf8_lossy(&answer).contains("version of the protocol"), "{what}");
+        }
+    }
+    eventually("all are gone", || server.stats().active == 0);
+    let mut client = Client::of(server.addresses(), None);
+    client.knows(&upstream.truth);
+}

@@ -1,0 +1,184 @@
+//! A cluster in memory, servers that serve it, clients that follow, and wires that can be cut.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses what it needs, and fails where something is missing")]
+
+pub(crate) mod proxy;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use std::time::{Duration, Instant};
+
+use tortie_datastore::{Event, Feed, InputProblem, Watching, channel, watch};
+use tortie_fanout::client::{ClientConfig, FanoutSource};
+use tortie_fanout::server::{Server, ServerConfig};
+use tortie_model::{
+    Cidr, HostConfigKey, Hostname, Key, Labels, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+};
+
+/// How long anything may take.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+pub(crate) fn config(name: &str, value: &str) -> Update {
+    Update::set(Key::GlobalConfig(name.into()), Value::Config(value.into()))
+}
+
+pub(crate) fn host_config(host: &str, name: &str, value: &str) -> Update {
+    Update::set(Key::HostConfig(HostConfigKey { host: host.into(), name: name.into() }), Value::Config(value.into()))
+}
+
+pub(crate) fn workload(host: &str, name: &str, address: &str) -> Update {
+    let key = WorkloadEndpointKey::new(host, "k8s", &format!("default/{name}"), "eth0");
+    let endpoint = WorkloadEndpoint {
+        iface: Some(format!("cali{name}").as_str().into()),
+        ipv4_nets: [address.parse::<Cidr>().unwrap()].into_iter().collect(),
+        labels: Labels::from_pairs([("app", name)]).unwrap(),
+        ..WorkloadEndpoint::default()
+    };
+    Update::set(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into()))
+}
+
+/// A datastore in memory that a server reads.
+pub(crate) struct Upstream {
+    feed: Feed,
+    pub(crate) truth: BTreeMap<Key, Value>,
+}
+
+impl Upstream {
+    pub(crate) fn new() -> (Self, Watching) {
+        let (feed, watching) = channel();
+        (Self { feed, truth: BTreeMap::new() }, watching)
+    }
+
+    /// Tells everything from the beginning.
+    pub(crate) fn resync(&self) {
+        self.feed.begin_resync().unwrap();
+        let all = self.truth.iter().map(|(key, value)| Update::set(key.clone(), value.clone()));
+        self.feed.tell(all, Instant::now()).unwrap();
+        self.feed.end_resync().unwrap();
+    }
+
+    pub(crate) fn tell(&mut self, updates: impl IntoIterator<Item = Update>) {
+        for update in updates {
+            match &update.value {
+                Some(value) => self.truth.insert(update.key.clone(), value.clone()),
+                None => self.truth.remove(&update.key),
+            };
+            self.feed.tell([update], Instant::now()).unwrap();
+        }
+    }
+}
+
+/// Quick to notice and to forgive nothing.
+pub(crate) fn quick() -> ServerConfig {
+    ServerConfig {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        pace: Duration::from_millis(1),
+        handshake_timeout: Duration::from_millis(500),
+        heartbeat: Duration::from_millis(200),
+        drop_interval: Duration::from_millis(20),
+        threads: 2,
+        ..ServerConfig::default()
+    }
+}
+
+pub(crate) fn serve(config: ServerConfig) -> (Upstream, Server) {
+    let (upstream, watching) = Upstream::new();
+    (upstream, Server::start(config, watching).unwrap())
+}
+
+/// What a client has been told.
+pub(crate) struct Client {
+    watching: Watching,
+    pub(crate) known: BTreeMap<Key, Value>,
+    pub(crate) statuses: Vec<SyncStatus>,
+    pub(crate) unavailable: Vec<String>,
+    pub(crate) problems: Vec<InputProblem>,
+    pub(crate) deleted: usize,
+}
+
+pub(crate) fn client_config(servers: &[SocketAddr], node: Option<&str>) -> ClientConfig {
+    let mut config = ClientConfig::new(servers.iter().map(ToString::to_string).collect(), node.map(Hostname::from));
+    config.min_pause = Duration::from_millis(20);
+    config.max_pause = Duration::from_millis(100);
+    config
+}
+
+impl Client {
+    pub(crate) fn of(servers: &[SocketAddr], node: Option<&str>) -> Self {
+        Self::with(client_config(servers, node))
+    }
+
+    pub(crate) fn with(config: ClientConfig) -> Self {
+        Self {
+            watching: watch(FanoutSource::new(config).unwrap()).unwrap(),
+            known: BTreeMap::new(),
+            statuses: Vec::new(),
+            unavailable: Vec::new(),
+            problems: Vec::new(),
+            deleted: 0,
+        }
+    }
+
+    pub(crate) fn begin_anew(&mut self) {
+        self.watching.resend.ask();
+        self.known.clear();
+        self.statuses.clear();
+    }
+
+    pub(crate) fn in_sync(&self) -> bool {
+        self.statuses.last() == Some(&SyncStatus::InSync)
+    }
+
+    pub(crate) fn resyncs(&self) -> usize {
+        self.statuses.iter().filter(|status| **status == SyncStatus::Resync).count()
+    }
+
+    /// Listens until something is the case.
+    #[track_caller]
+    pub(crate) fn until(&mut self, what: &str, is: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + SOON;
+        while !is(self) {
+            assert!(
+                Instant::now() < deadline,
+                "not within {SOON:?}: {what}; {} objects, {:?}, {:?}",
+                self.known.len(),
+                self.statuses,
+                self.unavailable.last()
+            );
+            self.listen(Duration::from_millis(20));
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn knows(&mut self, truth: &BTreeMap<Key, Value>) {
+        self.until("all is known", |client| client.in_sync() && client.known == *truth);
+    }
+
+    /// Takes what comes within this time, but no more than one event.
+    pub(crate) fn listen(&mut self, patience: Duration) {
+        match self.watching.events.recv_timeout(patience) {
+            None => {}
+            Some(Event::Status(status)) => self.statuses.push(status),
+            Some(Event::Unavailable(why)) => self.unavailable.push(why),
+            Some(Event::Problems(problems)) => self.problems = problems,
+            Some(Event::Updates { updates, .. }) => {
+                for Update { key, value } in updates {
+                    match value {
+                        Some(value) => drop(self.known.insert(key, value)),
+                        None => self.deleted += usize::from(self.known.remove(&key).is_some()),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Waits until something is the case.
+#[track_caller]
+pub(crate) fn eventually(what: &str, is: impl Fn() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !is() {
+        assert!(Instant::now() < deadline, "not within {SOON:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
