@@ -11,8 +11,8 @@ use tortie_fanout::protocol::frame::{self, Compression};
 use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
 use tortie_fanout::server::ServerConfig;
 use tortie_model::{Key, SyncStatus, Update, Value};
+use tortie_testkit::etcd::Proxy;
 
-use support::proxy::Proxy;
 use support::{Client, Upstream, config, eventually, host_config, quick, serve, workload};
 
 fn greeting(version: u8, node: &str) -> Vec<u8> {
@@ -186,8 +186,8 @@ fn everything_is_told_again_when_asked() {
 
 #[test]
 fn who_is_too_slow_is_cut_off_and_holds_up_nobody() {
-    let behind = ServerConfig { max_bytes_behind: 1_000_000, grace: Duration::ZERO, ..quick() };
-    let stuck = ServerConfig { write_timeout: Duration::from_millis(300), ..quick() };
+    let behind = ServerConfig { max_bytes_behind: 8_000_000, grace: Duration::ZERO, ..quick() };
+    let stuck = ServerConfig { write_timeout: Duration::from_millis(700), ..quick() };
     // One takes next to nothing, the other nothing at all.
     for (server_config, trickles) in [(behind, true), (stuck, false)] {
         let (mut upstream, server) = serve(ServerConfig { heartbeat: Duration::from_secs(10), ..server_config });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{Mutex as AsyncMutex, watch};
-use tortie_datastore::{Event, Events};
+use tortie_datastore::{Event, Events, InputProblem};
 
 use super::{Cache, CacheStats, Crumb, Form, Instance, Snapshot};
 
@@ -25,7 +25,7 @@ pub struct Hub {
 
 struct Shared {
     cache: Mutex<Cache>,
-    upstream: Mutex<Upstream>,
+    upstream: watch::Sender<Arc<Upstream>>,
     newest: watch::Sender<u64>,
     written: [AsyncMutex<Option<Arc<WireSnapshot>>>; Form::COUNT],
     snapshots_written: AtomicU64,
@@ -37,8 +37,8 @@ struct Shared {
 pub struct Upstream {
     /// Why it cannot be read now; `None` if it can.
     pub unavailable: Option<String>,
-    /// How many of its objects are not usable as they are.
-    pub problems: usize,
+    /// What is wrong with its objects.
+    pub problems: Vec<InputProblem>,
     /// It has ended; nothing new will come.
     pub ended: bool,
 }
@@ -96,7 +96,7 @@ impl Hub {
         let (newest, _) = watch::channel(cache.head().sequence);
         let shared = Shared {
             cache: Mutex::new(cache),
-            upstream: Mutex::default(),
+            upstream: watch::channel(Arc::default()).0,
             newest,
             written: Default::default(),
             snapshots_written: AtomicU64::new(0),
@@ -129,7 +129,7 @@ impl Hub {
                     self.tidy();
                     if events.has_ended() {
                         tracing::error!("the source of the datastore has ended");
-                        self.upstream_lock().ended = true;
+                        self.change_upstream(|upstream| upstream.ended = true);
                         return;
                     }
                 }
@@ -144,14 +144,16 @@ impl Hub {
                 for problem in &problems {
                     tracing::warn!(%problem, "an object of the datastore is not used as it is");
                 }
-                self.upstream_lock().problems = problems.len();
+                self.change_upstream(|upstream| upstream.problems = problems);
             }
             Event::Unavailable(why) => {
                 tracing::warn!(why, "the datastore cannot be read; what is known stays");
-                self.upstream_lock().unavailable = Some(why);
+                self.change_upstream(|upstream| upstream.unavailable = Some(why));
             }
             event => {
-                self.upstream_lock().unavailable = None;
+                if self.shared.upstream.borrow().unavailable.is_some() {
+                    self.change_upstream(|upstream| upstream.unavailable = None);
+                }
                 self.lock().apply(event, Instant::now());
             }
         }
@@ -235,8 +237,13 @@ impl Hub {
 
     /// How the source is.
     #[must_use]
-    pub fn upstream(&self) -> Upstream {
-        self.upstream_lock().clone()
+    pub fn upstream(&self) -> Arc<Upstream> {
+        Arc::clone(&self.shared.upstream.borrow())
+    }
+
+    /// Wakes when the source fares otherwise.
+    pub(crate) fn watch_upstream(&self) -> watch::Receiver<Arc<Upstream>> {
+        self.shared.upstream.subscribe()
     }
 
     /// Lets go of written snapshots that are too old to be shared: each holds all crumbs since.
@@ -254,8 +261,8 @@ impl Hub {
         self.shared.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn upstream_lock(&self) -> MutexGuard<'_, Upstream> {
-        self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    fn change_upstream(&self, change: impl FnOnce(&mut Upstream)) {
+        self.shared.upstream.send_modify(|upstream| change(Arc::make_mut(upstream)));
     }
 }
 

@@ -102,6 +102,12 @@ pub(super) async fn run(
             Some(server::Message::Hello(_)) => {
                 return Ok(Lost::Failed(format!("{address}: the server says hello a second time")));
             }
+            Some(server::Message::Upstream(upstream)) => {
+                if !upstream.unavailable.is_empty() {
+                    feed.unavailable(format!("the fan-out's datastore: {}", upstream.unavailable))?;
+                }
+                view.upstream(upstream.problems, upstream.more)?;
+            }
             // From a later version.
             None => {}
         }

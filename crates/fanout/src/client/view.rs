@@ -9,7 +9,7 @@ use tortie_resources::v1::{self, DecodeError, Decoded};
 use tortie_resources::{Position, Problem, Severity};
 
 use crate::cache::OwnPrefix;
-use crate::protocol::{Batch, Place, Settled, WireEntry, WireStatus};
+use crate::protocol::{Batch, Place, Settled, WireEntry, WireProblem, WireStatus};
 
 /// How far a client has got, across connections.
 pub(crate) struct View<'a> {
@@ -22,8 +22,11 @@ pub(crate) struct View<'a> {
     resyncing: bool,
     /// The last good values, for those kinds of which there are few and whose loss could open something.
     good: HashMap<Key, Value>,
+    /// What this client cannot read.
     problems: BTreeMap<String, InputProblem>,
     problems_changed: bool,
+    /// What is wrong with the server's datastore.
+    upstream: Vec<InputProblem>,
 }
 
 impl<'a> View<'a> {
@@ -37,6 +40,7 @@ impl<'a> View<'a> {
             good: HashMap::new(),
             problems: BTreeMap::new(),
             problems_changed: false,
+            upstream: Vec::new(),
         }
     }
 
@@ -72,8 +76,7 @@ impl<'a> View<'a> {
         self.feed.tell(updates, Instant::now())?;
         let Some(Settled { sequence, status }) = batch.settled else { return Ok(()) };
         if self.problems_changed {
-            self.feed.problems(self.problems.values().cloned().collect())?;
-            self.problems_changed = false;
+            self.tell_problems()?;
         }
         self.place = Some(Place { instance, sequence });
         // A server that reads its datastore anew need not concern us; but what is gone cannot be told before it has done.
@@ -82,6 +85,23 @@ impl<'a> View<'a> {
             self.feed.end_resync()?;
         }
         Ok(())
+    }
+
+    /// Takes what is wrong with the server's datastore.
+    pub(crate) fn upstream(&mut self, problems: Vec<WireProblem>, more: u32) -> Result<(), Closed> {
+        self.upstream = problems.into_iter().map(InputProblem::from).collect();
+        if more > 0 {
+            let what = format!("there are {more} more problems, which the fan-out does not list");
+            let problem =
+                Problem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
+            self.upstream.push(InputProblem { file: None, subject: String::new(), problem, cover: Cover::Nothing });
+        }
+        self.tell_problems()
+    }
+
+    fn tell_problems(&mut self) -> Result<(), Closed> {
+        self.problems_changed = false;
+        self.feed.problems(self.upstream.iter().chain(self.problems.values()).cloned().collect())
     }
 
     fn update(&mut self, entry: &WireEntry) -> Option<Update> {

@@ -11,13 +11,16 @@
 //! 3. Changes follow: batches that are settled, each perhaps after others that belong to it.
 //! 4. Both sides send a [`Heartbeat`] now and then, and take the other for dead when it is silent for three times as
 //!    long.
-//! 5. [`Drain`] asks the client to go to another server.
+//! 5. [`Upstream`] tells, at first and when it changes, what is wrong with the datastore: the client's consumer judges it
+//!    as if it read the datastore itself.
+//! 6. [`Drain`] asks the client to go to another server.
 //!
 //! To a client that names its node, the server says in batches that are `own` what is below `/calico/v1/host/NODE/`; of
 //! the other batches, which are the same for all nodes, the client leaves that out. They have a short form of other nodes'
 //! workload endpoints, and nothing of other nodes' configuration. To a client that names no node, it says everything.
 
 pub mod frame;
+mod problem;
 pub(crate) mod stream;
 
 use bytes::Bytes;
@@ -55,7 +58,7 @@ pub mod client {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ToClient {
     /// Which message.
-    #[prost(oneof = "server::Message", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "server::Message", tags = "1, 2, 3, 4, 5, 6")]
     pub message: Option<server::Message>,
 }
 
@@ -79,6 +82,9 @@ pub mod server {
         /// Not here, and not so.
         #[prost(message, tag = "5")]
         Refusal(super::Refusal),
+        /// How the server's own source is.
+        #[prost(message, tag = "6")]
+        Upstream(super::Upstream),
     }
 }
 
@@ -216,4 +222,61 @@ pub struct Refusal {
     /// Why, for the log.
     #[prost(string, tag = "1")]
     pub reason: String,
+}
+
+/// How the source is that the server reads.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Upstream {
+    /// What is wrong with objects; all of it, replacing what was said before.
+    #[prost(message, repeated, tag = "1")]
+    pub problems: Vec<WireProblem>,
+    /// How many more problems there are than are listed.
+    #[prost(uint32, tag = "2")]
+    pub more: u32,
+    /// Why the datastore cannot be read now; empty if it can.
+    #[prost(string, tag = "3")]
+    pub unavailable: String,
+}
+
+/// A problem of an object.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct WireProblem {
+    /// The object.
+    #[prost(string, tag = "1")]
+    pub subject: String,
+    /// The file; empty if there is none.
+    #[prost(string, tag = "2")]
+    pub file: String,
+    /// The line in the file; 0 if unknown.
+    #[prost(uint32, tag = "3")]
+    pub line: u32,
+    /// The column in the line; 0 if unknown.
+    #[prost(uint32, tag = "4")]
+    pub column: u32,
+    /// The field.
+    #[prost(string, tag = "5")]
+    pub field: String,
+    /// What is wrong.
+    #[prost(string, tag = "6")]
+    pub what: String,
+    /// Whether it is just a warning.
+    #[prost(bool, tag = "7")]
+    pub warning: bool,
+    /// What is in force instead.
+    #[prost(enumeration = "WireCover", tag = "8")]
+    pub cover: i32,
+}
+
+/// [`tortie_datastore::Cover`] as it travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub enum WireCover {
+    /// Nothing; also what a later version may say.
+    Nothing = 0,
+    /// The object itself.
+    NotNeeded = 1,
+    /// The last version that was good.
+    LastGood = 2,
+    /// A policy that denies.
+    Denied = 3,
 }

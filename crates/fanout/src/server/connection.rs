@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Buf;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::registry::{Order, Ticket};
 use super::{Context, wire};
-use crate::cache::{Crumb, Form, Instance, OwnPrefix};
+use crate::cache::{Crumb, Form, Instance, OwnPrefix, Upstream};
 use crate::protocol::frame::{self, Compression, MAX_TO_SERVER};
 use crate::protocol::stream::{Messages, Pieces, ReadError};
 use crate::protocol::{
@@ -164,6 +165,9 @@ async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> 
         software: concat!("tortie ", env!("CARGO_PKG_VERSION")).into(),
     };
     writer.message(server::Message::Hello(answer)).await?;
+    // Before the objects, so that a consumer can refuse to begin.
+    let mut upstream = hub.watch_upstream();
+    writer.upstream(&mut upstream).await?;
     let crumb = match resumed {
         Some(crumb) => {
             context.counters.resumed.add(1);
@@ -171,7 +175,7 @@ async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> 
         }
         None => snapshot(writer, form, own.as_ref()).await?,
     };
-    follow(writer, crumb, form, own.as_ref(), ticket).await
+    follow(writer, crumb, form, own.as_ref(), upstream, ticket).await
 }
 
 /// Says everything. Gives out the crumb as of which it is.
@@ -198,6 +202,7 @@ async fn follow(
     mut crumb: Arc<Crumb>,
     form: Form,
     own: Option<&OwnPrefix>,
+    mut upstream: watch::Receiver<Arc<Upstream>>,
     ticket: &mut Ticket,
 ) -> Result<(), End> {
     let context = Arc::clone(&writer.context);
@@ -245,6 +250,7 @@ async fn follow(
                 let within_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
                 writer.message(server::Message::Drain(Drain { within_ms, reason: reason.into() })).await?;
             }
+            Ok(()) = upstream.changed() => writer.upstream(&mut upstream).await?,
             () = closing => return Err(End::Drained),
         }
     }
@@ -319,6 +325,12 @@ pub(crate) struct Writer<W = WriteHalf<BoxStream>> {
 impl<W: AsyncWrite + Unpin> Writer<W> {
     async fn message(&mut self, message: server::Message) -> Result<(), End> {
         self.pieces(frame::encode(&ToClient { message: Some(message) }, Compression::None).into()).await
+    }
+
+    async fn upstream(&mut self, upstream: &mut watch::Receiver<Arc<Upstream>>) -> Result<(), End> {
+        let upstream = Arc::clone(&upstream.borrow_and_update());
+        let message = ToClient { message: Some(server::Message::Upstream((&*upstream).into())) };
+        self.pieces(frame::encode(&message, Compression::Fast).into()).await
     }
 
     /// Writes, and sees to it that it goes out.

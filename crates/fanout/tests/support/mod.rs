@@ -1,8 +1,6 @@
 //! A cluster in memory, servers that serve it, clients that follow, and wires that can be cut.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses what it needs, and fails where something is missing")]
 
-pub(crate) mod proxy;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 

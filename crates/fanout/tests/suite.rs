@@ -1,0 +1,103 @@
+//! What all sources are put through: a directory, served by a server, behind a wire that can be cut.
+#![allow(clippy::disallowed_methods, reason = "tests write files")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tortie_datastore::{DirSource, Source, watch};
+use tortie_fanout::client::FanoutSource;
+use tortie_fanout::server::{Server, ServerConfig};
+use tortie_resources::manifest::{ObjectId, Options};
+use tortie_testkit::etcd::Proxy;
+use tortie_testkit::sources::{self, Edit, Need, SourceUnderTest};
+
+struct UnderTest {
+    parent: TempDir,
+    names: BTreeMap<ObjectId, String>,
+    address: SocketAddr,
+    server: Option<Server>,
+    proxy: Proxy,
+}
+
+fn serve(parent: &TempDir, listen: SocketAddr) -> Server {
+    let manifests = parent.path().join("manifests");
+    let source = DirSource::new(manifests, Options::default()).rescan_every(Duration::from_millis(100));
+    let config = ServerConfig { listen: vec![listen], ..support::quick() };
+    Server::start(config, watch(source).expect("a thread")).expect("a server")
+}
+
+impl UnderTest {
+    fn new() -> Self {
+        let parent = TempDir::new().expect("a directory");
+        fs::create_dir(parent.path().join("manifests")).expect("a directory");
+        let server = serve(&parent, SocketAddr::from(([127, 0, 0, 1], 0)));
+        let address = server.addresses()[0];
+        let proxy = Proxy::to(address).expect("a proxy");
+        Self { parent, names: BTreeMap::new(), address, server: Some(server), proxy }
+    }
+}
+
+impl SourceUnderTest for UnderTest {
+    fn source(&mut self) -> Box<dyn Source> {
+        let config = support::client_config(&[self.proxy.address()], Some("node-1"));
+        Box::new(FanoutSource::new(config).expect("no certificates are needed"))
+    }
+
+    fn edit(&mut self, edits: &[Edit]) {
+        for edit in edits {
+            let (Edit::Put(id, _) | Edit::Delete(id)) = edit;
+            let count = self.names.len();
+            let name = self.names.entry(id.clone()).or_insert_with(|| format!("manifests/{count}.json"));
+            let path = self.parent.path().join(name);
+            match edit {
+                Edit::Put(_, object) => {
+                    let new = self.parent.path().join("new");
+                    fs::write(&new, object.to_string()).expect("a file");
+                    fs::rename(&new, path).expect("a file");
+                }
+                Edit::Delete(_) => fs::remove_file(path).expect("a file"),
+            }
+        }
+    }
+
+    fn lacks(&self) -> Vec<(Need, &'static str)> {
+        Vec::new()
+    }
+
+    fn stop(&mut self) {
+        self.server = None;
+    }
+
+    fn start(&mut self) {
+        self.server = Some(serve(&self.parent, self.address));
+    }
+
+    fn cut(&mut self) {
+        self.proxy.hang_up();
+    }
+
+    fn partition(&mut self) {
+        self.proxy.silence();
+    }
+
+    fn heal(&mut self) {
+        self.proxy.heal();
+    }
+
+    /// A server that starts anew has no history.
+    fn compact(&mut self) {
+        self.stop();
+        self.start();
+    }
+}
+
+#[test]
+fn passes_the_suite_of_all_sources() {
+    let report = sources::run(UnderTest::new);
+    assert!(report.not_supported.is_empty(), "{report}");
+}
