@@ -1,16 +1,26 @@
 //! The command line.
 #![allow(clippy::doc_markdown, reason = "these comments are help texts, read on a terminal")]
 
+#[cfg(feature = "etcd")]
+mod apply;
 mod check;
 mod cleanup;
 mod datastore_url;
+#[cfg(feature = "etcd")]
+mod delete;
 mod demo;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod exit;
+#[cfg(feature = "etcd")]
+mod get;
 mod listeners;
 mod render;
 mod replay;
 mod run;
 mod selector;
+#[cfg(feature = "etcd")]
+mod written;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,6 +55,12 @@ enum Command {
     Replay(replay::Args),
     Cleanup(cleanup::Args),
     Demo(demo::Args),
+    #[cfg(feature = "etcd")]
+    Apply(apply::Args),
+    #[cfg(feature = "etcd")]
+    Get(get::Args),
+    #[cfg(feature = "etcd")]
+    Delete(delete::Args),
 }
 
 /// The configuration of this machine: environment variables and the configuration file.
@@ -70,6 +86,12 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::Demo(args) => demo::run(&args),
+        #[cfg(feature = "etcd")]
+        Command::Apply(args) => apply::run(&args),
+        #[cfg(feature = "etcd")]
+        Command::Get(args) => get::run(&args),
+        #[cfg(feature = "etcd")]
+        Command::Delete(args) => delete::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
