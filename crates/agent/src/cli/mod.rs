@@ -5,6 +5,8 @@
 mod apply;
 mod check;
 mod cleanup;
+mod dataplane;
+mod dataplane_url;
 mod datastore_url;
 #[cfg(feature = "etcd")]
 mod delete;
@@ -15,6 +17,7 @@ mod exit;
 #[cfg(feature = "etcd")]
 mod get;
 mod listeners;
+mod node;
 mod render;
 mod replay;
 mod run;
@@ -36,7 +39,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    success; for `check`: nothing is wrong
   1    failure; for `check`: problems were found; for `run`: the input is unusable (see --lenient)
-  2    wrong usage, or a selector that does not parse";
+  2    wrong usage, or a selector that does not parse
+  129  for `dataplane`: a parameter changed; both sides should be started again";
 
 /// A network-policy engine for Linux: what the cluster says becomes what this node's kernel enforces.
 #[derive(Debug, Parser)]
@@ -49,6 +53,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Dataplane(dataplane::Args),
     Render(render::Args),
     Check(check::Args),
     Selector(selector::Args),
@@ -80,6 +85,7 @@ fn local_sources(file: Option<&Path>) -> Result<Sources, Failure> {
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Dataplane(args) => dataplane::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Selector(args) => selector::run(&args),
