@@ -1,5 +1,6 @@
 //! The kinds of Kubernetes.
 
+mod admin_policy;
 pub(crate) mod label_selector;
 mod namespace;
 mod network_policy;
@@ -10,6 +11,7 @@ mod qos;
 mod quantity;
 mod service;
 
+pub(crate) use admin_policy::{admin_policy, substitute_admin_policy};
 pub(crate) use namespace::{namespace, service_account};
 pub(crate) use network_policy::{
     ORDER as POLICY_ORDER, Peer, PolicyRule, network_policy, substitute_policy, types as policy_types,

@@ -33,7 +33,7 @@ pub(super) fn group(entries: Vec<(NamedProtocol, Option<PortSpec>)>) -> Ports {
 }
 
 /// Merges numbers into the fewest ranges and puts names first; lists with at most one number stay as they are.
-fn simplify(ports: &mut Vec<PortSpec>) {
+pub(super) fn simplify(ports: &mut Vec<PortSpec>) {
     let mut ranges: Vec<(u16, u16)> = ports
         .iter()
         .filter_map(|port| match port {
@@ -92,9 +92,17 @@ pub(super) fn read(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<(NamedProt
 }
 
 fn port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<PortSpec> {
-    let Content::Text(name) = cursor.content() else { return cursor.int(1, 65535, sink).map(PortSpec::single) };
+    if matches!(cursor.content(), Content::Text(_)) {
+        return named(cursor, sink);
+    }
+    cursor.int(1, 65535, sink).map(PortSpec::single)
+}
+
+/// Reads the name of a port.
+pub(super) fn named(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<PortSpec> {
+    let name = cursor.text(sink)?;
     if is_port_name(name) {
-        return Some(PortSpec::Named((&**name).into()));
+        return Some(PortSpec::Named(name.into()));
     }
     cursor.error(
         sink,

@@ -32,6 +32,9 @@ pub enum Kind {
     EndpointSlice,
     KubernetesNode,
     KubernetesNetworkPolicy,
+    ClusterNetworkPolicy,
+    AdminNetworkPolicy,
+    BaselineAdminNetworkPolicy,
 }
 
 /// Which API a kind belongs to.
@@ -45,6 +48,10 @@ enum Api {
     Networking,
     /// `discovery.k8s.io/v1`.
     Discovery,
+    /// `policy.networking.k8s.io/v1alpha1`.
+    AdminV1Alpha1,
+    /// `policy.networking.k8s.io/v1alpha2`.
+    AdminV1Alpha2,
 }
 
 impl Api {
@@ -54,13 +61,15 @@ impl Api {
             "v1" => Some(Self::Core),
             "networking.k8s.io/v1" => Some(Self::Networking),
             "discovery.k8s.io/v1" => Some(Self::Discovery),
+            "policy.networking.k8s.io/v1alpha1" => Some(Self::AdminV1Alpha1),
+            "policy.networking.k8s.io/v1alpha2" => Some(Self::AdminV1Alpha2),
             _ => None,
         }
     }
 }
 
 /// Kind, API, name, and whether objects belong to a namespace.
-const KINDS: [(Kind, Api, &str, bool); 23] = [
+const KINDS: [(Kind, Api, &str, bool); 26] = [
     (Kind::NetworkPolicy, Api::Calico, "NetworkPolicy", true),
     (Kind::GlobalNetworkPolicy, Api::Calico, "GlobalNetworkPolicy", false),
     (Kind::StagedNetworkPolicy, Api::Calico, "StagedNetworkPolicy", true),
@@ -84,6 +93,9 @@ const KINDS: [(Kind, Api, &str, bool); 23] = [
     (Kind::EndpointSlice, Api::Discovery, "EndpointSlice", true),
     (Kind::KubernetesNode, Api::Core, "Node", false),
     (Kind::KubernetesNetworkPolicy, Api::Networking, "NetworkPolicy", true),
+    (Kind::ClusterNetworkPolicy, Api::AdminV1Alpha2, "ClusterNetworkPolicy", false),
+    (Kind::AdminNetworkPolicy, Api::AdminV1Alpha1, "AdminNetworkPolicy", false),
+    (Kind::BaselineAdminNetworkPolicy, Api::AdminV1Alpha1, "BaselineAdminNetworkPolicy", false),
 ];
 
 impl Kind {
@@ -106,7 +118,8 @@ impl Kind {
     /// would leave open what it closes.
     pub(super) fn is_policy_of_other_version(api_version: &str, name: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        matches!(group, "" | "extensions" | "networking.k8s.io" | "projectcalico.org" | "crd.projectcalico.org")
+        let known = ["", "extensions", "networking.k8s.io", "projectcalico.org", "crd.projectcalico.org"];
+        (known.contains(&group) || group == "policy.networking.k8s.io")
             && KINDS.into_iter().any(|(kind, _, policy, _)| kind.is_policy() && policy == name)
     }
 
@@ -119,12 +132,25 @@ impl Kind {
             Api::Core => "v1",
             Api::Networking => "networking.k8s.io/v1",
             Api::Discovery => "discovery.k8s.io/v1",
+            Api::AdminV1Alpha1 => "policy.networking.k8s.io/v1alpha1",
+            Api::AdminV1Alpha2 => "policy.networking.k8s.io/v1alpha2",
         }
     }
 
     /// Whether this is a kind of Calico's own API.
     pub(super) fn is_calico(self) -> bool {
         KINDS.into_iter().any(|(kind, api, ..)| kind == self && api == Api::Calico)
+    }
+
+    /// Whether older releases put a prefix before the names of these policies.
+    pub(super) fn has_prefixed_names(self) -> bool {
+        matches!(
+            self,
+            Self::NetworkPolicy
+                | Self::GlobalNetworkPolicy
+                | Self::StagedNetworkPolicy
+                | Self::StagedGlobalNetworkPolicy
+        )
     }
 
     fn row(self) -> (&'static str, bool) {
@@ -154,6 +180,9 @@ impl Kind {
                 | Self::StagedGlobalNetworkPolicy
                 | Self::StagedKubernetesNetworkPolicy
                 | Self::KubernetesNetworkPolicy
+                | Self::ClusterNetworkPolicy
+                | Self::AdminNetworkPolicy
+                | Self::BaselineAdminNetworkPolicy
         )
     }
 }

@@ -83,6 +83,18 @@ impl Sink {
         self.problems.iter().any(|p| p.severity == Severity::Error)
     }
 
+    /// Takes what another has reported; what made its object invalid does not make this one invalid if it is tolerated.
+    pub(crate) fn adopt(&mut self, other: Self, tolerate: bool) {
+        for mut problem in other.problems {
+            if tolerate {
+                problem.severity = Severity::Warning;
+            }
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
+        }
+    }
+
     fn report(&mut self, severity: Severity, position: Position, path: Path<'_>, what: String) {
         let problem = Problem { severity, position, field: path.to_string(), what };
         // A field may be read for two purposes.

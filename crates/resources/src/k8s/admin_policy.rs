@@ -1,0 +1,400 @@
+//! Policies of who administers a cluster: `ClusterNetworkPolicy`
+//! (`libcalico-go/lib/backend/k8s/conversion/clusternetworkpolicy.go`), and `AdminNetworkPolicy` and
+//! `BaselineAdminNetworkPolicy`, which came before it (Calico up to 3.31).
+//!
+//! A rule that cannot be read does not take its policy with it, and opens nothing: one that denies or passes denies
+//! everything instead, and one that accepts is left out.
+
+use tortie_model::{
+    Cidr, EntityMatch, Key, NamedProtocol, Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec,
+    Protocol, Rule, RuleAction, SelectorText, TierName, Value,
+};
+
+use super::label_selector;
+use super::ports::{self, simplify};
+use crate::manifest::{Contributions, Kind, Object, UnknownFields};
+use crate::scalar;
+use crate::tree::{Cursor, Map, Sink};
+use crate::v3::selectors::{Words, check_combined, global_policy, side_selector};
+
+/// The place of the only baseline policy in its tier.
+const BASELINE_ORDER: f64 = 1000.0;
+
+/// Converts any of these policies.
+pub(crate) fn admin_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    let Some(spec) = object.map.field("spec") else {
+        object.map.missing("spec", sink);
+        return None;
+    };
+    let spec = spec.map(sink)?;
+    let kind = object.id.kind;
+    match kind {
+        Kind::ClusterNetworkPolicy => spec.known(&["tier", "priority", "subject", "ingress", "egress"], sink),
+        Kind::AdminNetworkPolicy => spec.known(&["priority", "subject", "ingress", "egress"], sink),
+        _ => spec.known(&["subject", "ingress", "egress"], sink),
+    }
+    let tier = tier(kind, spec, sink);
+    let order = match kind {
+        Kind::BaselineAdminNetworkPolicy => Order::new(BASELINE_ORDER),
+        _ => match spec.field("priority") {
+            Some(field) => field.int::<i32>(0, 1_000_000, sink).and_then(|priority| Order::new(f64::from(priority))),
+            None => {
+                spec.missing("priority", sink);
+                None
+            }
+        },
+    };
+    let selector = subject(spec, sink)?;
+    let inbound = rules(object, spec, "ingress", "from", sink);
+    let outbound = rules(object, spec, "egress", "to", sink);
+    let policy = Policy {
+        tier: tier?,
+        order,
+        selector: SelectorText::new(selector),
+        // These tiers pass on what they do not decide, so that a direction without rules need not be looked at.
+        types: PolicyTypes { ingress: !inbound.is_empty(), egress: !outbound.is_empty() },
+        inbound: inbound.into(),
+        outbound: outbound.into(),
+        ..Policy::default()
+    };
+    Some(vec![(key(object), Value::Policy(policy.into()))])
+}
+
+/// What stands for a policy that is refused: all of it that can be read, as long as that is what it selects.
+pub(crate) fn substitute_admin_policy(object: &Object<'_, '_>) -> Option<Contributions> {
+    let mut sink = Sink::default();
+    let spec = object.map.field("spec")?.map(&mut sink)?;
+    subject(spec, &mut sink)?;
+    let tier = tier(object.id.kind, spec, &mut sink);
+    if sink.has_errors() || tier.is_none() {
+        return None;
+    }
+    let mut contributions = admin_policy(object, &mut sink)?;
+    if let Some((_, Value::Policy(policy))) = contributions.first_mut()
+        && policy.order.is_none()
+    {
+        // Without a readable priority it must come first, or another policy might allow before it denies.
+        let mut first = Policy::clone(policy);
+        first.order = Order::new(f64::MIN);
+        *policy = first.into();
+    }
+    Some(contributions)
+}
+
+fn key(object: &Object<'_, '_>) -> Key {
+    let name = &object.id.name;
+    Key::Policy(match object.id.kind {
+        Kind::AdminNetworkPolicy => {
+            PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", format!("kanp.adminnetworkpolicy.{name}"))
+        }
+        Kind::BaselineAdminNetworkPolicy => {
+            PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", format!("kbanp.baselineadminnetworkpolicy.{name}"))
+        }
+        _ => PolicyId::new(PolicyKind::KubernetesClusterNetworkPolicy, "", &**name),
+    })
+}
+
+fn tier(kind: Kind, spec: Map<'_, '_>, sink: &mut Sink) -> Option<TierName> {
+    Some(TierName::from(match kind {
+        Kind::AdminNetworkPolicy => "adminnetworkpolicy",
+        Kind::BaselineAdminNetworkPolicy => "baselineadminnetworkpolicy",
+        _ => {
+            let Some(field) = spec.field("tier") else {
+                spec.missing("tier", sink);
+                return None;
+            };
+            match field.text(sink)? {
+                "Admin" => "kube-admin",
+                "Baseline" => "kube-baseline",
+                other => {
+                    field.error(sink, format!("`{other}` is neither Admin nor Baseline"));
+                    return None;
+                }
+            }
+        }
+    }))
+}
+
+/// What a policy selects: pods, never interfaces of hosts.
+fn subject(spec: Map<'_, '_>, sink: &mut Sink) -> Option<String> {
+    let Some(field) = spec.field("subject") else {
+        spec.missing("subject", sink);
+        return None;
+    };
+    let sound = sink.problems.len();
+    let (pods, namespaces) = pods(field, &["namespaces", "pods"], sink)??;
+    let selector = global_policy(&pods, &namespaces, "");
+    if sink.problems.len() == sound {
+        check_combined(&selector, |what| field.error(sink, what));
+    }
+    Some(selector)
+}
+
+/// The selectors of pods and of namespaces where exactly one of `known` must be given; inner `None` if it is none of
+/// `namespaces` and `pods`.
+fn pods(cursor: Cursor<'_, '_>, known: &[&str], sink: &mut Sink) -> Option<Option<(String, String)>> {
+    let map = cursor.map(sink)?;
+    map.only(known, sink);
+    if known.iter().filter(|name| map.field(name).is_some()).count() != 1 {
+        map.error(sink, format!("must give one of {}", known.join(", ")));
+        return None;
+    }
+    if let Some(namespaces) = map.field("namespaces") {
+        return Some(Some((label_selector::of_pods(None, sink), label_selector::of_namespaces(namespaces, sink))));
+    }
+    let Some(field) = map.field("pods") else { return Some(None) };
+    let pods = field.map(sink)?;
+    pods.only(&["namespaceSelector", "podSelector"], sink);
+    // The API server reads a selector that is absent as an empty one.
+    let namespaces = pods
+        .field("namespaceSelector")
+        .map_or_else(|| "all()".into(), |field| label_selector::of_namespaces(field, sink));
+    Some(Some((label_selector::of_pods(pods.field("podSelector"), sink), namespaces)))
+}
+
+fn rules(object: &Object<'_, '_>, spec: Map<'_, '_>, name: &str, peers: &str, sink: &mut Sink) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    spec.list(name, sink, |cursor, sink| {
+        let mut own = Sink { unknown_fields: sink.unknown_fields, ..Sink::default() };
+        let read = rule(object.id.kind, cursor, peers, &mut own);
+        let failed = own.has_errors() || read.is_none();
+        // In a datastore somebody else has accepted the policy: the rest of it holds.
+        let tolerate = object.options.unknown_fields == UnknownFields::Ignore;
+        sink.adopt(own, tolerate);
+        if !failed {
+            rules.extend(read.unwrap_or_default());
+            return Some(());
+        }
+        let accepts = matches!(action_text(cursor), Some("Accept" | "Allow"));
+        if tolerate {
+            cursor.warn(sink, if accepts { "is left out" } else { "denies everything instead" });
+        }
+        if !accepts {
+            rules.push(Rule { action: RuleAction::Deny, ..Rule::default() });
+        }
+        Some(())
+    });
+    rules
+}
+
+fn action_text<'n>(rule: Cursor<'n, '_>) -> Option<&'n str> {
+    let quiet = &mut Sink::default();
+    rule.map(quiet)?.text("action", quiet)
+}
+
+/// The rules that one rule stands for: one for each protocol and peer.
+fn rule(kind: Kind, cursor: Cursor<'_, '_>, peers_name: &str, sink: &mut Sink) -> Option<Vec<Rule>> {
+    let map = cursor.map(sink)?;
+    let ports_name = if kind == Kind::ClusterNetworkPolicy { "protocols" } else { "ports" };
+    map.only(&["name", "action", peers_name, ports_name], sink);
+    let action = action(kind, map, sink)?;
+    let ports = ports(kind, map, ports_name, sink);
+    let peers = map.list(peers_name, sink, |field, sink| peer(field, peers_name == "to", sink));
+    if peers.is_empty() {
+        // One that selects nothing is what the API does not allow, so nobody knows what it is meant to be.
+        map.error(sink, format!("needs at least one peer in `{peers_name}`"));
+    }
+    let annotations: Box<[_]> = match map.text_or_empty("name", sink) {
+        "" => Box::default(),
+        name => [("name".into(), name.into())].into(),
+    };
+    let mut rules = Vec::new();
+    for (protocol, ports) in ports {
+        for peer in &peers {
+            let mut rule = Rule {
+                action,
+                protocol: protocol.map(Protocol::Named),
+                annotations: annotations.clone(),
+                ..Rule::default()
+            };
+            if peers_name == "from" {
+                rule.source = peer.clone();
+            } else {
+                rule.destination = peer.clone();
+            }
+            rule.destination.ports = ports.clone().into();
+            rules.push(rule);
+        }
+    }
+    Some(rules)
+}
+
+fn action(kind: Kind, map: Map<'_, '_>, sink: &mut Sink) -> Option<RuleAction> {
+    let Some(field) = map.field("action") else {
+        map.missing("action", sink);
+        return None;
+    };
+    match (field.text(sink)?, kind) {
+        ("Accept", Kind::ClusterNetworkPolicy)
+        | ("Allow", Kind::AdminNetworkPolicy | Kind::BaselineAdminNetworkPolicy) => Some(RuleAction::Allow),
+        ("Deny", _) => Some(RuleAction::Deny),
+        ("Pass", Kind::ClusterNetworkPolicy | Kind::AdminNetworkPolicy) => Some(RuleAction::NextTier),
+        (other, _) => {
+            field.error(sink, format!("`{other}` is not an action of {}", kind.as_str()));
+            None
+        }
+    }
+}
+
+fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityMatch> {
+    // Peers of other kinds, such as nodes and domain names, are part of the API and mean nothing to the dataplane.
+    let known: &[&str] = if egress { &["namespaces", "pods", "networks"] } else { &["namespaces", "pods"] };
+    match pods(cursor, known, sink)? {
+        Some((selector, namespace_selector)) => {
+            // A namespace alone is all that is in it, as the original has it.
+            let map = cursor.map(sink)?;
+            let selector = if map.field("namespaces").is_some() { String::new() } else { selector };
+            let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
+            let combined = side_selector("", &words);
+            if !sink.has_errors() {
+                check_combined(combined.as_deref().unwrap_or_default(), |what| cursor.error(sink, what));
+            }
+            Some(EntityMatch {
+                selector: combined.map(SelectorText::new),
+                original: Some(Box::new(OriginalMatch {
+                    selector: selector.into(),
+                    namespace_selector: namespace_selector.into(),
+                    ..OriginalMatch::default()
+                })),
+                ..EntityMatch::default()
+            })
+        }
+        None => {
+            let map = cursor.map(sink)?;
+            let nets = map.list("networks", sink, |field, sink| scalar::cidr(field, sink).map(Cidr::masked));
+            if nets.is_empty() {
+                map.error(sink, "names no network");
+                return None;
+            }
+            Some(EntityMatch { nets: nets.into(), ..EntityMatch::default() })
+        }
+    }
+}
+
+/// Which ports of which protocol; no ports are all of them.
+type Group = (Option<NamedProtocol>, Vec<PortSpec>);
+
+/// The protocols of a rule in the order of their names, those of named ports, which have none, first.
+fn ports(kind: Kind, rule: Map<'_, '_>, name: &str, sink: &mut Sink) -> Vec<Group> {
+    let entries = rule.list(name, sink, |cursor, sink| {
+        if kind == Kind::ClusterNetworkPolicy { protocol_entry(cursor, sink) } else { port_entry(cursor, sink) }
+    });
+    if entries.is_empty() {
+        return vec![(None, Vec::new())];
+    }
+    let mut groups: Vec<(&str, Group)> = Vec::new();
+    for (protocol, port) in entries {
+        let name = protocol.map_or("", scalar::resource_protocol_name);
+        let Some((_, group)) = groups.iter_mut().find(|(of, _)| *of == name) else {
+            groups.push((name, (protocol, port.into_iter().collect())));
+            continue;
+        };
+        match port {
+            None => group.1.clear(),
+            // All ports are more than one more.
+            Some(_) if group.1.is_empty() => {}
+            Some(port) => group.1.push(port),
+        }
+    }
+    groups.sort_unstable_by_key(|(name, _)| *name);
+    groups
+        .into_iter()
+        .map(|(_, group)| group)
+        .map(|(protocol, mut ports)| {
+            simplify(&mut ports);
+            (protocol, ports)
+        })
+        .collect()
+}
+
+/// An entry of `protocols` of a `ClusterNetworkPolicy`.
+fn protocol_entry(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<(Option<NamedProtocol>, Option<PortSpec>)> {
+    const KNOWN: [&str; 4] = ["tcp", "udp", "sctp", "destinationNamedPort"];
+    let map = cursor.map(sink)?;
+    map.only(&KNOWN, sink);
+    if KNOWN.iter().filter(|name| map.field(name).is_some()).count() != 1 {
+        map.error(sink, format!("must give one of {}", KNOWN.join(", ")));
+        return None;
+    }
+    if let Some(field) = map.field("destinationNamedPort") {
+        return Some((None, Some(ports::named(field, sink)?)));
+    }
+    let protocols = [("tcp", NamedProtocol::Tcp), ("udp", NamedProtocol::Udp), ("sctp", NamedProtocol::Sctp)];
+    let (field, protocol) = protocols.into_iter().find_map(|(name, protocol)| Some((map.field(name)?, protocol)))?;
+    let of_protocol = field.map(sink)?;
+    of_protocol.only(&["destinationPort"], sink);
+    let Some(field) = of_protocol.field("destinationPort") else { return Some((Some(protocol), None)) };
+    let port = field.map(sink)?;
+    port.only(&["number", "range"], sink);
+    match (port.field("number"), port.field("range")) {
+        (Some(number), None) => Some((Some(protocol), Some(PortSpec::single(number.int(1, 65535, sink)?)))),
+        (None, Some(range)) => Some((Some(protocol), Some(range_of(range.map(sink)?, &["start", "end"], sink)?))),
+        _ => {
+            port.error(sink, "must give one of number, range");
+            None
+        }
+    }
+}
+
+/// An entry of `ports` of the older kinds.
+fn port_entry(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<(Option<NamedProtocol>, Option<PortSpec>)> {
+    const KNOWN: [&str; 3] = ["portNumber", "portRange", "namedPort"];
+    let map = cursor.map(sink)?;
+    map.only(&KNOWN, sink);
+    match (map.field("portNumber"), map.field("portRange"), map.field("namedPort")) {
+        (Some(field), None, None) => {
+            let fields = field.map(sink)?;
+            fields.only(&["protocol", "port"], sink);
+            let protocol = protocol(fields, sink)?;
+            let Some(port) = fields.field("port") else {
+                fields.missing("port", sink);
+                return None;
+            };
+            Some((Some(protocol), Some(PortSpec::single(port.int(1, 65535, sink)?))))
+        }
+        (None, Some(field), None) => {
+            let fields = field.map(sink)?;
+            let protocol = protocol(fields, sink)?;
+            Some((Some(protocol), Some(range_of(fields, &["protocol", "start", "end"], sink)?)))
+        }
+        (None, None, Some(field)) => Some((None, Some(ports::named(field, sink)?))),
+        _ => {
+            map.error(sink, format!("must give one of {}", KNOWN.join(", ")));
+            None
+        }
+    }
+}
+
+fn protocol(fields: Map<'_, '_>, sink: &mut Sink) -> Option<NamedProtocol> {
+    let Some(field) = fields.field("protocol") else { return Some(NamedProtocol::Tcp) };
+    match field.text(sink)? {
+        "TCP" | "" => Some(NamedProtocol::Tcp),
+        "UDP" => Some(NamedProtocol::Udp),
+        "SCTP" => Some(NamedProtocol::Sctp),
+        other => {
+            field.error(sink, format!("`{other}` is none of TCP, UDP, SCTP"));
+            None
+        }
+    }
+}
+
+fn range_of(fields: Map<'_, '_>, known: &[&str], sink: &mut Sink) -> Option<PortSpec> {
+    fields.only(known, sink);
+    let mut end = |name: &str| match fields.field(name) {
+        Some(field) => field.int::<u16>(1, 65535, sink),
+        None => {
+            fields.missing(name, sink);
+            None
+        }
+    };
+    let (first, last) = (end("start")?, end("end")?);
+    if first > last {
+        fields.error(sink, format!("ends at {last}, before it starts at {first}"));
+        return None;
+    }
+    Some(PortSpec::Range { first, last })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+use tortie_model::{Key, LabelInterner, Policy, RuleAction, Value};
+
+use crate::manifest::{Format, Options, Outcome, Resource, UnknownFields, read};
+
+fn options(unknown_fields: UnknownFields) -> Options {
+    Options { unknown_fields, ..Options::default() }
+}
+
+fn resource(text: &str, unknown_fields: UnknownFields) -> Resource {
+    let mut manifest = read(text, Format::Yaml, &options(unknown_fields), &mut LabelInterner::new());
+    assert_eq!(manifest.unreadable, []);
+    manifest.resources.remove(0)
+}
+
+fn policy(outcome: &Outcome) -> (&Key, &Policy) {
+    let contributions = match outcome {
+        Outcome::Valid(contributions) | Outcome::Invalid { substitute: Some(contributions) } => contributions,
+        other => panic!("{other:?}"),
+    };
+    let [(key, Value::Policy(policy))] = &contributions[..] else { panic!("{contributions:?}") };
+    (key, policy)
+}
+
+/// Key, tier, order, selector and rules, in words.
+fn describe(outcome: &Outcome) -> String {
+    let (key, policy) = policy(outcome);
+    let Key::Policy(id) = key else { panic!("{key:?}") };
+    let mut text = format!(
+        "{} {} tier {} order {} {}\n",
+        id.kind.as_str(),
+        id.name,
+        policy.tier,
+        policy.order.map_or("none".into(), |order| order.get().to_string()),
+        policy.selector.as_str()
+    );
+    assert_eq!((policy.types.ingress, policy.types.egress), (!policy.inbound.is_empty(), !policy.outbound.is_empty()));
+    for (direction, rules) in [("in", &policy.inbound), ("out", &policy.outbound)] {
+        for rule in rules.iter() {
+            let side = if direction == "in" { &rule.source } else { &rule.destination };
+            text += &format!("{direction} {:?}", rule.action);
+            if let Some(protocol) = rule.protocol {
+                text += &format!(" {protocol}");
+            }
+            for port in &*rule.destination.ports {
+                text += &format!(" {port}");
+            }
+            if let Some(selector) = &side.selector {
+                text += &format!(" {}", selector.as_str());
+            }
+            for net in &side.nets {
+                text += &format!(" {net}");
+            }
+            for (name, value) in &rule.annotations {
+                text += &format!(" {name}={value}");
+            }
+            text += "\n";
+        }
+    }
+    text
+}
+
+fn valid(text: &str) -> String {
+    let resource = resource(text, UnknownFields::Refuse);
+    assert_eq!(resource.problems, []);
+    assert!(matches!(resource.outcome, Outcome::Valid(_)));
+    describe(&resource.outcome)
+}
+
+#[test]
+fn a_cluster_network_policy() {
+    let text = "
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: default.guard}
+spec:
+  tier: Admin
+  priority: 7
+  subject: {namespaces: {matchLabels: {team: a}}}
+  ingress:
+  - name: from-b
+    action: Accept
+    from: [{namespaces: {matchLabels: {team: b}}}, {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: x}}}}]
+    protocols:
+    - {udp: {destinationPort: {number: 53}}}
+    - {tcp: {destinationPort: {range: {start: 80, end: 90}}}}
+    - {tcp: {destinationPort: {number: 91}}}
+    - {destinationNamedPort: web}
+  - {action: Pass, from: [{namespaces: {}}], protocols: [{sctp: {}}, {sctp: {destinationPort: {number: 1}}}]}
+  egress:
+  - {action: Deny, to: [{networks: [10.0.0.1/8, 'fd00::/8']}]}
+";
+    assert_eq!(
+        valid(text),
+        "KubernetesClusterNetworkPolicy default.guard tier kube-admin order 7 \
+         (projectcalico.org/orchestrator == 'k8s') && pcns.team == \"a\"\n\
+         in Allow web pcns.team == \"b\" name=from-b\n\
+         in Allow web (has(projectcalico.org/namespace)) && (projectcalico.org/orchestrator == 'k8s' && app == 'x') \
+         name=from-b\n\
+         in Allow tcp 80:91 pcns.team == \"b\" name=from-b\n\
+         in Allow tcp 80:91 (has(projectcalico.org/namespace)) && (projectcalico.org/orchestrator == 'k8s' && app == 'x') \
+         name=from-b\n\
+         in Allow udp 53 pcns.team == \"b\" name=from-b\n\
+         in Allow udp 53 (has(projectcalico.org/namespace)) && (projectcalico.org/orchestrator == 'k8s' && app == 'x') \
+         name=from-b\n\
+         in NextTier sctp has(projectcalico.org/namespace)\n\
+         out Deny 10.0.0.0/8 fd00::/8\n"
+    );
+}
+
+#[test]
+fn the_older_kinds() {
+    let text = "
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: AdminNetworkPolicy
+metadata: {name: guard}
+spec:
+  priority: 3
+  subject: {pods: {namespaceSelector: {matchLabels: {team: a}}, podSelector: {}}}
+  ingress:
+  - {action: Pass, from: [{namespaces: {}}], ports: [{portNumber: {port: 80}}, {portNumber: {protocol: UDP, port: 53}}]}
+  egress:
+  - {action: Allow, to: [{networks: [10.0.0.0/8]}], ports: [{portRange: {start: 1, end: 9}}, {namedPort: dns}]}
+";
+    assert_eq!(
+        valid(text),
+        "GlobalNetworkPolicy kanp.adminnetworkpolicy.guard tier adminnetworkpolicy order 3 \
+         (projectcalico.org/orchestrator == 'k8s') && pcns.team == \"a\"\n\
+         in NextTier tcp 80 has(projectcalico.org/namespace)\n\
+         in NextTier udp 53 has(projectcalico.org/namespace)\n\
+         out Allow dns 10.0.0.0/8\n\
+         out Allow tcp 1:9 10.0.0.0/8\n"
+    );
+    let text = "
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: BaselineAdminNetworkPolicy
+metadata: {name: default}
+spec:
+  subject: {namespaces: {}}
+  ingress: [{action: Deny, from: [{namespaces: {}}]}]
+";
+    assert_eq!(
+        valid(text),
+        "GlobalNetworkPolicy kbanp.baselineadminnetworkpolicy.default tier baselineadminnetworkpolicy order 1000 \
+         (projectcalico.org/orchestrator == \"k8s\" && has(projectcalico.org/namespace))\n\
+         in Deny has(projectcalico.org/namespace)\n"
+    );
+}
+
+/// A policy with one rule for ingress.
+fn with_rule(rule: &str) -> String {
+    format!(
+        "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {{name: p}}\nspec:\n  \
+         tier: Baseline\n  priority: 1\n  subject: {{namespaces: {{}}}}\n  ingress:\n  - {rule}\n  \
+         - {{action: Accept, from: [{{namespaces: {{}}}}], protocols: [{{tcp: {{}}}}]}}\n"
+    )
+}
+
+#[test]
+fn a_rule_that_cannot_be_read_opens_nothing() {
+    for rule in [
+        "{action: ACTION}",
+        "{action: ACTION, from: []}",
+        "{action: ACTION, from: [{}]}",
+        "{action: ACTION, from: [{namespaces: {}, pods: {}}]}",
+        "{action: ACTION, from: [{namespaces: {}}, {nodes: {}}]}",
+        "{action: ACTION, from: [{networks: [10.0.0.0/8]}]}",
+        "{action: ACTION, from: [{namespaces: {matchExpressions: [{key: a, operator: Near, values: [b]}]}}]}",
+        "{action: ACTION, from: [{namespaces: {}}], protocols: [{}]}",
+        "{action: ACTION, from: [{namespaces: {}}], protocols: [{icmp: {}}]}",
+        "{action: ACTION, from: [{namespaces: {}}], protocols: [{tcp: {destinationPort: {}}}]}",
+        "{action: ACTION, from: [{namespaces: {}}], protocols: [{tcp: {destinationPort: {number: 0}}}]}",
+        "{action: ACTION, from: [{namespaces: {}}], protocols: [{tcp: {destinationPort: {range: {start: 9, end: 1}}}}]}",
+        "{action: ACTION, from: [{namespaces: {}}], protocols: [{tcp: {}, udp: {}}]}",
+        "{action: ACTION, from: [{namespaces: {}}], protocols: [{destinationNamedPort: 'No Port'}]}",
+        "{action: ACTION, from: [{namespaces: {}}], hour: 12}",
+    ] {
+        for (action, closed) in [("Deny", true), ("Pass", true), ("Perhaps", true), ("Accept", false)] {
+            let text = with_rule(&rule.replace("ACTION", action));
+            // From a datastore the rest of the policy holds.
+            let stored = resource(&text, UnknownFields::Ignore);
+            assert!(matches!(stored.outcome, Outcome::Valid(_)) && !stored.problems.is_empty(), "{text}");
+            // From a file the policy is refused, and the same stands in for it.
+            let written = resource(&text, UnknownFields::Refuse);
+            assert!(matches!(written.outcome, Outcome::Invalid { .. }), "{text}");
+            for outcome in [&stored.outcome, &written.outcome] {
+                let (_, policy) = policy(outcome);
+                let actions: Vec<RuleAction> = policy.inbound.iter().map(|rule| rule.action).collect();
+                let expected: &[RuleAction] =
+                    if closed { &[RuleAction::Deny, RuleAction::Allow] } else { &[RuleAction::Allow] };
+                assert_eq!(actions, expected, "{text}");
+                if closed {
+                    assert_eq!(policy.inbound[0].source.selector, None, "everything is denied");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_subject_or_a_tier_nothing_can_be_done() {
+    let good = with_rule("{action: Deny, from: [{namespaces: {}}]}");
+    for (from, to) in [
+        ("tier: Baseline", "tier: Ground"),
+        ("tier: Baseline", ""),
+        ("subject: {namespaces: {}}", "subject: {}"),
+        ("subject: {namespaces: {}}", "subject: {namespaces: {}, pods: {}}"),
+        ("subject: {namespaces: {}}", "subject: {namespaces: {matchLabels: {a: 'b c'}}}"),
+        ("subject: {namespaces: {}}", ""),
+    ] {
+        let found = resource(&good.replace(from, to), UnknownFields::Ignore);
+        assert_eq!(found.outcome, Outcome::Invalid { substitute: None }, "{to}");
+        assert!(!found.problems.is_empty());
+    }
+    // Without a priority it comes first.
+    for priority in ["", "priority: -1", "priority: soon"] {
+        let found = resource(&good.replace("priority: 1", priority), UnknownFields::Ignore);
+        let Outcome::Invalid { substitute: Some(_) } = &found.outcome else { panic!("{:?}", found.outcome) };
+        assert_eq!(policy(&found.outcome).1.order.map(tortie_model::Order::get), Some(f64::MIN));
+    }
+}
