@@ -5,6 +5,7 @@
 //! | [`kernel`] | one question for every test that needs a real kernel: may it run here? |
 //! | [`netns`] | private network namespaces that vanish with the process |
 //! | [`lab`] | a node with pods, built from namespaces, and the measured reachability between them |
+//! | [`apiserver`] | an API server of Kubernetes on loopback, which misbehaves as told |
 //! | [`cases`] | policy cases with the reachability they must give |
 //! | [`manifests`] | Kubernetes objects in a directory, changed in place |
 //! | [`evaluator`] | what policies say about a [`packet`], by brute force |
@@ -32,6 +33,7 @@
     reason = "the test kit is where tests get their processes, threads, clocks and files from"
 )]
 
+pub mod apiserver;
 pub mod cases;
 pub mod conformance;
 pub mod etcd;

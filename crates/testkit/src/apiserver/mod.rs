@@ -1,0 +1,484 @@
+//! An API server of Kubernetes on loopback, in this process, which misbehaves as told.
+//!
+//! It speaks the protocol that clients depend on: lists in pages, watches with bookmarks from any version that has not
+//! been compacted, discovery, and single objects with conflicts, as HTTP/1.1, in clear or by TLS. It knows no schemas and
+//! no admission: whatever has a name is accepted.
+//!
+//! ```
+//! use serde_json::json;
+//! use tortie_testkit::apiserver::{ApiServer, Fault, On};
+//!
+//! let server = ApiServer::start()?;
+//! server.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
+//! assert_eq!(server.get("v1", "Namespace", "", "shop").unwrap()["metadata"]["resourceVersion"], "1");
+//! // The next two watches of pods find that their version has expired.
+//! server.fail(On::Watch, "pods", Fault::Gone, 2);
+//! println!("KUBECONFIG={}", server.kubeconfig().display());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod discovery;
+mod fault;
+mod http;
+mod selector;
+mod serve;
+mod store;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use fault::Planned;
+pub use fault::{Fault, On};
+use store::{ServedKind, Store};
+
+/// An API server. It ends when this is dropped.
+#[derive(Debug)]
+pub struct ApiServer {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    /// Kubeconfig, token, and certificates if there are any.
+    files: TempDir,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    connections: Mutex<BTreeMap<usize, TcpStream>>,
+    /// Counts the times that all connections were cut.
+    cuts: AtomicU64,
+    refuses: AtomicBool,
+    ended: AtomicBool,
+    accepted: AtomicUsize,
+    /// Nothing passes.
+    silent: AtomicBool,
+    /// How many watches have been answered and have not ended.
+    watches: AtomicUsize,
+    requests: Mutex<BTreeMap<String, usize>>,
+    #[cfg(feature = "tls")]
+    tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    faults: Vec<Planned>,
+    token: String,
+    /// How often a watch is told of the version.
+    every: Duration,
+}
+
+/// Group, version, plural, kind, and whether objects belong to namespaces, of what comes with Kubernetes.
+const BUILT_IN: [(&str, &str, &str, &str, bool); 8] = [
+    ("", "v1", "namespaces", "Namespace", false),
+    ("", "v1", "serviceaccounts", "ServiceAccount", true),
+    ("", "v1", "pods", "Pod", true),
+    ("", "v1", "nodes", "Node", false),
+    ("", "v1", "services", "Service", true),
+    ("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true),
+    ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", true),
+    ("coordination.k8s.io", "v1", "leases", "Lease", true),
+];
+
+/// Plural, kind, and whether objects belong to namespaces, of Calico's own.
+const CALICO: [(&str, &str, bool); 16] = [
+    ("networkpolicies", "NetworkPolicy", true),
+    ("globalnetworkpolicies", "GlobalNetworkPolicy", false),
+    ("stagednetworkpolicies", "StagedNetworkPolicy", true),
+    ("stagedglobalnetworkpolicies", "StagedGlobalNetworkPolicy", false),
+    ("stagedkubernetesnetworkpolicies", "StagedKubernetesNetworkPolicy", true),
+    ("tiers", "Tier", false),
+    ("networksets", "NetworkSet", true),
+    ("globalnetworksets", "GlobalNetworkSet", false),
+    ("hostendpoints", "HostEndpoint", false),
+    ("ippools", "IPPool", false),
+    ("felixconfigurations", "FelixConfiguration", false),
+    ("clusterinformations", "ClusterInformation", false),
+    ("bgpconfigurations", "BGPConfiguration", false),
+    ("bgppeers", "BGPPeer", false),
+    ("ipamblocks", "IPAMBlock", false),
+    ("kubecontrollersconfigurations", "KubeControllersConfiguration", false),
+];
+
+/// Version, plural and kind of `policy.networking.k8s.io`.
+const ADMIN: [(&str, &str, &str); 3] = [
+    ("v1alpha2", "clusternetworkpolicies", "ClusterNetworkPolicy"),
+    ("v1alpha1", "adminnetworkpolicies", "AdminNetworkPolicy"),
+    ("v1alpha1", "baselineadminnetworkpolicies", "BaselineAdminNetworkPolicy"),
+];
+
+impl ApiServer {
+    /// Starts a server that talks in clear, with what comes with Kubernetes.
+    ///
+    /// # Errors
+    /// If there is no port or no place for files.
+    pub fn start() -> io::Result<Self> {
+        let files = tempfile::tempdir()?;
+        Self::serve(files, "http", "", Shared::new)
+    }
+
+    /// Starts a server that talks TLS. Who has no certificate of its authority is turned away.
+    ///
+    /// # Errors
+    /// As [`ApiServer::start`].
+    #[cfg(feature = "tls")]
+    pub fn start_tls() -> io::Result<Self> {
+        let files = tempfile::tempdir()?;
+        let config = tls::prepare(files.path())?;
+        let (dir, user) = (files.path().display().to_string(), tls::USER);
+        let user = user.replace("DIR", &dir);
+        Self::serve(files, "https", &user, || Shared { tls: Some(config), ..Shared::new() })
+    }
+
+    fn serve(files: TempDir, scheme: &str, user: &str, shared: impl FnOnce() -> Shared) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(shared());
+        let dir = files.path().display();
+        let authority =
+            if user.is_empty() { String::new() } else { format!("\n    certificate-authority: {dir}/ca.pem") };
+        let config = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
+             clusters:\n- name: test\n  cluster:\n    server: {scheme}://{address}{authority}\n\
+             contexts:\n- name: test\n  context: {{cluster: test, user: test}}\n\
+             users:\n- name: test\n  user:\n    tokenFile: {dir}/token{user}\n"
+        );
+        std::fs::write(files.path().join("kubeconfig"), config)?;
+        let server = Self { shared: Arc::clone(&shared), address, files };
+        server.rotate_token("first-token")?;
+        for (group, version, plural, kind, namespaced) in BUILT_IN {
+            server.add_kind(group, version, plural, kind, namespaced, true);
+        }
+        thread::spawn(move || accept(&shared, &listener));
+        Ok(server)
+    }
+
+    /// A kubeconfig for this server.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.files.path().join("kubeconfig")
+    }
+
+    /// Where the kubeconfig and what it refers to are.
+    #[must_use]
+    pub fn files(&self) -> &Path {
+        self.files.path()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on only this token is accepted; the file that the kubeconfig names has it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn rotate_token(&self, token: &str) -> io::Result<()> {
+        std::fs::write(self.files.path().join("token"), token)?;
+        self.shared.lock().token = token.into();
+        Ok(())
+    }
+
+    /// From now on only another token is accepted than the file has.
+    pub fn expire_token(&self) {
+        self.shared.lock().token = "not told to anybody".into();
+    }
+
+    /// Adds a kind, as a custom resource definition does.
+    pub fn install(&self, group: &str, version: &str, plural: &str, kind: &str, namespaced: bool) {
+        self.add_kind(group, version, plural, kind, namespaced, false);
+    }
+
+    fn add_kind(&self, group: &str, version: &str, plural: &str, kind: &str, namespaced: bool, built_in: bool) {
+        let [group, version, plural, kind] = [group, version, plural, kind].map(str::to_owned);
+        let kind = ServedKind { group, version, plural, kind, namespaced, built_in };
+        self.shared.lock().store.kinds.push(kind);
+    }
+
+    /// Adds all of Calico's kinds, as `crd.projectcalico.org/v1` or `projectcalico.org/v3`.
+    pub fn install_calico(&self, group: &str, version: &str) {
+        for (plural, kind, namespaced) in CALICO {
+            self.install(group, version, plural, kind, namespaced);
+        }
+    }
+
+    /// Adds the kinds of `policy.networking.k8s.io`.
+    pub fn install_admin(&self) {
+        for (version, plural, kind) in ADMIN {
+            self.install("policy.networking.k8s.io", version, plural, kind, false);
+        }
+    }
+
+    /// Takes a kind away, with its objects, without a word to who watches it.
+    pub fn uninstall(&self, group: &str, plural: &str) {
+        let mut state = self.shared.lock();
+        state.store.kinds.retain(|kind| kind.group != group || kind.plural != plural);
+        state.store.forget(group, plural);
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Creates an object, or replaces it.
+    ///
+    /// # Panics
+    /// If its kind is not installed or it has no name.
+    pub fn apply(&self, object: Value) {
+        let mut state = self.shared.lock();
+        let store = &mut state.store;
+        let Some(kind) = store.kind_of(&object) else { panic!("no such kind: {object}") };
+        let namespace = namespace_of(&kind, &object);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let written = if store.get(&kind, &namespace, &name).is_ok() {
+            store.replace(&kind, &namespace, &name, object)
+        } else {
+            store.create(&kind, &namespace, object)
+        };
+        if let Err(refusal) = written {
+            panic!("{}", refusal.message);
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub fn delete(&self, api_version: &str, kind: &str, namespace: &str, name: &str) {
+        let mut state = self.shared.lock();
+        let wanted = serde_json::json!({"apiVersion": api_version, "kind": kind});
+        let Some(kind) = state.store.kind_of(&wanted) else { panic!("no such kind: {wanted}") };
+        if let Err(refusal) = state.store.delete(&kind, namespace, name, &Value::Null) {
+            panic!("{}", refusal.message);
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// An object as it is now.
+    #[must_use]
+    pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let state = self.shared.lock();
+        let kind = state.store.kind_of(&serde_json::json!({"apiVersion": api_version, "kind": kind}))?;
+        state.store.get(&kind, namespace, name).ok().cloned()
+    }
+
+    /// The next requests of this kind, and of this plural unless it is empty, meet a fault this many times.
+    pub fn fail(&self, on: On, plural: &str, fault: Fault, times: usize) {
+        self.shared.lock().faults.push(Planned { on, plural: plural.into(), fault, left: times });
+    }
+
+    /// No more faults.
+    pub fn behave(&self) {
+        self.shared.lock().faults.clear();
+    }
+
+    /// How many faults are still to come.
+    #[must_use]
+    pub fn faults_left(&self) -> usize {
+        self.shared.lock().faults.iter().map(|fault| fault.left).sum()
+    }
+
+    /// How often watches are told the version; once a minute if not set.
+    pub fn bookmark_every(&self, interval: Duration) {
+        self.shared.lock().every = interval;
+    }
+
+    /// Forgets the history: versions before that of now cannot be watched from, and lists not be continued.
+    pub fn compact(&self) {
+        self.shared.lock().store.compact();
+        self.shared.changed.notify_all();
+    }
+
+    /// Cuts all connections.
+    pub fn cut(&self) {
+        self.shared.cuts.fetch_add(1, Ordering::SeqCst);
+        let connections = std::mem::take(&mut *self.shared.connections());
+        for connection in connections.values() {
+            // It may have ended by itself.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Cuts all connections and ends new ones at once, until [`ApiServer::heal`].
+    pub fn partition(&self) {
+        self.shared.refuses.store(true, Ordering::SeqCst);
+        self.cut();
+    }
+
+    /// Lets nothing pass, without breaking connections or refusing new ones, until [`ApiServer::heal`].
+    pub fn fall_silent(&self) {
+        self.shared.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Accepts connections again, and lets pass what was held up.
+    pub fn heal(&self) {
+        self.shared.refuses.store(false, Ordering::SeqCst);
+        self.shared.silent.store(false, Ordering::SeqCst);
+    }
+
+    /// How many watches there are.
+    #[must_use]
+    pub fn watches(&self) -> usize {
+        self.shared.watches.load(Ordering::SeqCst)
+    }
+
+    /// Ends and comes back with nothing but its objects: connections are cut, no version that was seen can be watched
+    /// from.
+    pub fn restart(&self) {
+        self.partition();
+        self.shared.lock().store.version += 1;
+        self.compact();
+        self.heal();
+    }
+
+    /// How many requests there were whose method and path, without what is after `?`, were this; for watches the method
+    /// is `WATCH`.
+    #[must_use]
+    pub fn requests(&self, request: &str) -> usize {
+        let requests = self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.get(request).copied().unwrap_or_default()
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        self.partition();
+        // Wakes who accepts; if this fails nobody does.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn namespace_of(kind: &ServedKind, object: &Value) -> String {
+    if !kind.namespaced {
+        return String::new();
+    }
+    object["metadata"]["namespace"].as_str().filter(|namespace| !namespace.is_empty()).unwrap_or("default").to_owned()
+}
+
+impl Shared {
+    fn new() -> Self {
+        let state =
+            State { store: Store::default(), faults: Vec::new(), token: String::new(), every: Duration::from_secs(60) };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            connections: Mutex::default(),
+            cuts: AtomicU64::new(0),
+            refuses: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            accepted: AtomicUsize::new(0),
+            silent: AtomicBool::new(false),
+            watches: AtomicUsize::new(0),
+            requests: Mutex::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<usize, TcpStream>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn admits(&self, token: Option<&str>) -> bool {
+        token == Some(&self.lock().token)
+    }
+
+    fn count(&self, request: &http::Request) {
+        let method = if matches!(request.query("watch"), "true" | "1") { "WATCH" } else { &request.method };
+        let request = format!("{method} /{}", request.path.join("/"));
+        *self.requests.lock().unwrap_or_else(PoisonError::into_inner).entry(request).or_default() += 1;
+    }
+
+    fn cut(&self) -> u64 {
+        self.cuts.load(Ordering::SeqCst)
+    }
+
+    fn was_cut(&self, since: u64) -> bool {
+        self.cut() != since || self.ended.load(Ordering::SeqCst)
+    }
+}
+
+fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
+    for stream in listener.incoming() {
+        if shared.ended.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(stream) = stream else { continue };
+        if shared.refuses.load(Ordering::SeqCst) {
+            continue;
+        }
+        let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
+        let Ok(handle) = stream.try_clone() else { continue };
+        shared.connections().insert(number, handle);
+        if shared.refuses.load(Ordering::SeqCst) {
+            // Between the question and the entry.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let shared = Arc::clone(shared);
+        thread::spawn(move || {
+            // Clients that go away, and those that were cut off, end with an error.
+            let gated = Gated { stream, shared: Arc::clone(&shared) };
+            let _ = serve::connection(&shared, shared.wrapped(gated));
+            if let Some(stream) = shared.connections().remove(&number) {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+    }
+}
+
+/// A connection on which nothing is sent while the server is silent.
+struct Gated {
+    stream: TcpStream,
+    shared: Arc<Shared>,
+}
+
+impl Read for Gated {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Gated {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        while self.shared.silent.load(Ordering::SeqCst) && !self.shared.ended.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(2));
+        }
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+impl Shared {
+    fn wrapped(&self, stream: Gated) -> Box<dyn serve::Stream> {
+        // Events are small and must not wait for each other.
+        let _ = stream.stream.set_nodelay(true);
+        #[cfg(feature = "tls")]
+        if let Some(config) = &self.tls {
+            return tls::accept(config, stream);
+        }
+        Box::new(stream)
+    }
+}

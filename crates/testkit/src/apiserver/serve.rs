@@ -1,0 +1,357 @@
+//! What a connection asks, answered.
+
+use std::io::{self, BufReader, Read, Write};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::discovery;
+use super::fault::{Fault, On, take};
+use super::http::{self, Request};
+use super::selector::Selector;
+use super::store::{Change, Page, Refusal, ServedKind, refuse};
+
+/// A connection, in clear or not.
+pub(super) trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
+
+/// What a path leads to.
+struct Route {
+    kind: ServedKind,
+    namespace: String,
+    name: String,
+}
+
+/// How much of a list is sent at a time.
+const PIECE: usize = 16 << 10;
+
+/// Answers one request after the other until the client, or a fault, ends it.
+pub(super) fn connection(shared: &Arc<Shared>, stream: Box<dyn Stream>) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    while let Some(request) = Request::read(&mut stream)? {
+        shared.count(&request);
+        if !request_answered(shared, &request, stream.get_mut())? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the connection can go on.
+fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dyn Stream>) -> io::Result<bool> {
+    if !shared.admits(request.token.as_deref()) {
+        http::refusal(stream, &refuse(401, "Unauthorized", "Unauthorized"), None)?;
+        return Ok(true);
+    }
+    if let Some(document) = discovery::document(&shared.lock().store, &request.path) {
+        http::answer(stream, 200, document.to_string().as_bytes(), "")?;
+        return Ok(true);
+    }
+    let Some(route) = route(shared, &request.path) else {
+        let missing = refuse(404, "NotFound", "the server could not find the requested resource");
+        http::refusal(stream, &missing, None)?;
+        return Ok(true);
+    };
+    let on = match (route.name.is_empty(), request.method.as_str()) {
+        (true, "GET") if matches!(request.query("watch"), "true" | "1") => On::Watch,
+        (true, "GET") if !request.query("continue").is_empty() => On::Continue,
+        (true, "GET") => On::List,
+        _ => On::Object,
+    };
+    let fault = take(&mut shared.lock().faults, on, &route.kind.plural);
+    if let Some(refusal) = fault.and_then(|fault| refused(fault, on)) {
+        let retry_after = match fault {
+            Some(Fault::TooManyRequests(seconds)) => Some(seconds),
+            _ => None,
+        };
+        http::refusal(stream, &refusal, retry_after)?;
+        return Ok(true);
+    }
+    match fault {
+        Some(Fault::Hangup) => return Ok(false),
+        Some(Fault::Slow(pause)) => thread::sleep(pause),
+        _ => {}
+    }
+    match on {
+        On::Watch => watch(shared, request, &route, fault, stream),
+        On::List | On::Continue => list(shared, request, &route, fault, stream),
+        On::Object | On::Any => object(shared, request, &route, fault, stream),
+    }
+}
+
+fn refused(fault: Fault, on: On) -> Option<Refusal> {
+    Some(match fault {
+        Fault::Gone if on == On::Watch => refuse(410, "Expired", "too old resource version: 1 (2)"),
+        Fault::Gone => refuse(410, "Expired", "The provided continue parameter is too old."),
+        Fault::TooManyRequests(_) => refuse(429, "TooManyRequests", "Too many requests, please try again later."),
+        Fault::Unauthorized => refuse(401, "Unauthorized", "Unauthorized"),
+        Fault::Forbidden => refuse(403, "Forbidden", "is forbidden: User \"test\" cannot do this"),
+        Fault::NotFound => refuse(404, "NotFound", "the server could not find the requested resource"),
+        Fault::Internal => refuse(500, "InternalError", "Internal error occurred: etcdserver: leader changed"),
+        _ => return None,
+    })
+}
+
+fn route(shared: &Shared, path: &[String]) -> Option<Route> {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let (group, version, rest) = match &path[..] {
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] => (*group, *version, rest),
+        _ => return None,
+    };
+    let (namespace, plural, name) = match rest {
+        ["namespaces", namespace, plural] => (*namespace, *plural, ""),
+        ["namespaces", namespace, plural, name] => (*namespace, *plural, *name),
+        [plural] => ("", *plural, ""),
+        [plural, name] => ("", *plural, *name),
+        _ => return None,
+    };
+    let kind = shared.lock().store.kind(group, version, plural)?.clone();
+    if !kind.namespaced && !namespace.is_empty() {
+        return None;
+    }
+    Some(Route { kind, namespace: namespace.into(), name: name.into() })
+}
+
+fn object(
+    shared: &Shared,
+    request: &Request,
+    route: &Route,
+    fault: Option<Fault>,
+    stream: &mut Box<dyn Stream>,
+) -> io::Result<bool> {
+    let Route { kind, namespace, name } = route;
+    let body = || {
+        let bytes: &[u8] = if request.body.is_empty() { b"{}" } else { &request.body };
+        serde_json::from_slice::<Value>(bytes).map_err(|_| refuse(400, "BadRequest", "the body is not JSON"))
+    };
+    let outcome = {
+        let mut state = shared.lock();
+        let store = &mut state.store;
+        body().and_then(|body| match request.method.as_str() {
+            "GET" => store.get(kind, namespace, name).cloned(),
+            "POST" => store.create(kind, namespace, body),
+            "PUT" => store.replace(kind, namespace, name, body),
+            "PATCH" => store.patch(kind, namespace, name, &body),
+            "DELETE" => store.delete(kind, namespace, name, &body),
+            _ => {
+                Err(refuse(405, "MethodNotAllowed", "the server does not allow this method on the requested resource"))
+            }
+        })
+    };
+    shared.changed.notify_all();
+    match outcome {
+        Ok(object) => {
+            let code = if request.method == "POST" { 201 } else { 200 };
+            let text = object.to_string();
+            send(stream, code, text.as_bytes(), fault)
+        }
+        Err(refusal) => http::refusal(stream, &refusal, None).map(|()| true),
+    }
+}
+
+/// Sends an answer as far as a fault lets it.
+fn send(stream: &mut Box<dyn Stream>, code: u16, body: &[u8], fault: Option<Fault>) -> io::Result<bool> {
+    let half = &body[..body.len() / 2];
+    match fault {
+        Some(Fault::Truncate) => http::answer(stream, code, half, "").map(|()| true),
+        Some(Fault::DropInside) => {
+            http::begin_chunks(stream)?;
+            http::chunk(stream, half)?;
+            Ok(false)
+        }
+        Some(Fault::Stall(pause)) => {
+            http::begin_chunks(stream)?;
+            http::chunk(stream, half)?;
+            thread::sleep(pause);
+            Ok(false)
+        }
+        _ if body.len() <= PIECE => http::answer(stream, code, body, "").map(|()| true),
+        _ => {
+            http::begin_chunks(stream)?;
+            for piece in body.chunks(PIECE) {
+                http::chunk(stream, piece)?;
+            }
+            http::end_chunks(stream).map(|()| true)
+        }
+    }
+}
+
+fn list(
+    shared: &Shared,
+    request: &Request,
+    route: &Route,
+    fault: Option<Fault>,
+    stream: &mut Box<dyn Stream>,
+) -> io::Result<bool> {
+    let limit = request.query("limit").parse().unwrap_or(0);
+    let page = match Selector::parse(request.query("labelSelector"), request.query("fieldSelector")) {
+        Some(selector) => {
+            let mut state = shared.lock();
+            state.store.list(&route.kind, &route.namespace, &selector, limit, request.query("continue"))
+        }
+        None => Err(refuse(400, "BadRequest", "unable to parse requirement")),
+    };
+    match page {
+        Ok(page) => send(stream, 200, encode(&route.kind, page).to_string().as_bytes(), fault),
+        Err(refusal) => http::refusal(stream, &refusal, None).map(|()| true),
+    }
+}
+
+/// Lists of built-in kinds say first what they are, and their items do not; lists of others are in the order of the
+/// alphabet.
+fn encode(kind: &ServedKind, page: Page) -> Value {
+    let mut metadata = json!({"resourceVersion": page.version.to_string()});
+    if let Some(more) = page.more {
+        metadata["continue"] = json!(more);
+        metadata["remainingItemCount"] = json!(page.remaining);
+    }
+    let list = format!("{}List", kind.kind);
+    if kind.built_in {
+        let items: Vec<Value> = page
+            .items
+            .into_iter()
+            .map(|mut item| {
+                if let Some(fields) = item.as_object_mut() {
+                    fields.retain(|name, _| name != "apiVersion" && name != "kind");
+                }
+                item
+            })
+            .collect();
+        json!({"kind": list, "apiVersion": kind.api_version(), "metadata": metadata, "items": items})
+    } else {
+        json!({"apiVersion": kind.api_version(), "items": page.items, "kind": list, "metadata": metadata})
+    }
+}
+
+fn watch(
+    shared: &Shared,
+    request: &Request,
+    route: &Route,
+    fault: Option<Fault>,
+    stream: &mut Box<dyn Stream>,
+) -> io::Result<bool> {
+    let Some(selector) = Selector::parse(request.query("labelSelector"), request.query("fieldSelector")) else {
+        return http::refusal(stream, &refuse(400, "BadRequest", "unable to parse requirement"), None).map(|()| true);
+    };
+    let seconds = request.query("timeoutSeconds").parse().unwrap_or(1800);
+    let bookmarks = matches!(request.query("allowWatchBookmarks"), "true" | "1");
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut version: u64 = match request.query("resourceVersion") {
+        "" | "0" => shared.lock().store.version,
+        text => match text.parse() {
+            Ok(version) => version,
+            Err(_) => return http::refusal(stream, &refuse(400, "BadRequest", "invalid version"), None).map(|()| true),
+        },
+    };
+    http::begin_chunks(stream)?;
+    let _counted = Watching::begin(shared);
+    match fault {
+        Some(Fault::ErrorEvent(code)) => {
+            let reason = if code == 410 { "Expired" } else { "InternalError" };
+            event(stream, "ERROR", &http::status(&refuse(code, reason, "as the test wished")))?;
+            return http::end_chunks(stream).map(|()| true);
+        }
+        Some(Fault::Nonsense) => {
+            http::chunk(stream, b"{\"type\":\"ADDED\",\"object\":[17]}\n")?;
+            return http::end_chunks(stream).map(|()| true);
+        }
+        Some(Fault::Stall(pause)) => {
+            thread::sleep(pause);
+            return Ok(false);
+        }
+        _ => {}
+    }
+    let mut marked = Instant::now();
+    loop {
+        let cut = shared.cut();
+        let changes = {
+            let state = shared.lock();
+            state.store.since(&route.kind, version).map(|changes| (changes, state.store.version, state.every))
+        };
+        let (changes, newest, every) = match changes {
+            Ok(changes) => changes,
+            Err(refusal) => {
+                event(stream, "ERROR", &http::status(&refusal))?;
+                return http::end_chunks(stream).map(|()| true);
+            }
+        };
+        for change in &changes {
+            if let Some((kind, object)) = seen(change, &route.namespace, &selector) {
+                let text = format!("{}\n", json!({"type": kind, "object": object}));
+                match fault {
+                    Some(Fault::DropInside) => {
+                        http::chunk(stream, &text.as_bytes()[..text.len() / 2])?;
+                        return Ok(false);
+                    }
+                    Some(Fault::Truncate) => {
+                        http::chunk(stream, &text.as_bytes()[..text.len() / 2])?;
+                        return http::end_chunks(stream).map(|()| true);
+                    }
+                    _ => http::chunk(stream, text.as_bytes())?,
+                }
+            }
+        }
+        version = newest;
+        let now = Instant::now();
+        if bookmarks && (now >= marked + every || now >= until) {
+            marked = now;
+            let kind = &route.kind;
+            let metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+            let mark = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
+            event(stream, "BOOKMARK", &mark)?;
+        }
+        if now >= until {
+            return http::end_chunks(stream).map(|()| true);
+        }
+        if shared.was_cut(cut)
+            || shared.lock().store.kind(&route.kind.group, &route.kind.version, &route.kind.plural).is_none()
+        {
+            return Ok(false);
+        }
+        let state = shared.lock();
+        if state.store.version == version {
+            let wait = (marked + every).min(until).saturating_duration_since(now);
+            drop(shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+/// Counts a watch as long as it lasts.
+struct Watching<'s>(&'s Shared);
+
+impl<'s> Watching<'s> {
+    fn begin(shared: &'s Shared) -> Self {
+        shared.watches.fetch_add(1, Ordering::SeqCst);
+        Self(shared)
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn event(stream: &mut Box<dyn Stream>, kind: &str, object: &Value) -> io::Result<()> {
+    http::chunk(stream, format!("{}\n", json!({"type": kind, "object": object})).as_bytes())
+}
+
+/// How a change looks to who sees only what is selected.
+fn seen<'c>(change: &'c Change, namespace: &str, selector: &Selector) -> Option<(&'static str, &'c Value)> {
+    let visible = |object: &&Value| {
+        (namespace.is_empty() || object["metadata"]["namespace"] == namespace) && selector.matches(object)
+    };
+    let (before, after) = (change.before.as_ref().filter(visible), change.after.as_ref().filter(visible));
+    match (before, after) {
+        (None, Some(after)) => Some(("ADDED", after)),
+        (Some(_), Some(after)) => Some(("MODIFIED", after)),
+        // What no longer fits is shown as it is now, with the version of now.
+        (Some(before), None) => Some(("DELETED", change.after.as_ref().unwrap_or(before))),
+        (None, None) => None,
+    }
+}

@@ -1,0 +1,306 @@
+//! The objects of an API server, and their history.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Map, Value, json};
+
+use super::selector::Selector;
+
+/// A kind of object that a server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServedKind {
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) plural: String,
+    pub(super) kind: String,
+    pub(super) namespaced: bool,
+    /// Whether it comes with Kubernetes: lists of it are then encoded in another way.
+    pub(super) built_in: bool,
+}
+
+impl ServedKind {
+    pub(super) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// Which objects: the plural with its group, such as `pods.` or `tiers.crd.projectcalico.org`.
+pub(super) type Collection = String;
+
+pub(super) fn collection(group: &str, plural: &str) -> Collection {
+    format!("{plural}.{group}")
+}
+
+/// Namespace, which may be empty, and name.
+type Place = (String, String);
+
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) version: u64,
+    pub(super) before: Option<Value>,
+    pub(super) after: Option<Value>,
+}
+
+/// A refusal as the API spells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) code: u16,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+pub(super) fn refuse(code: u16, reason: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal { code, reason, message: message.into() }
+}
+
+/// One page of a list.
+pub(super) struct Page {
+    pub(super) version: u64,
+    pub(super) items: Vec<Value>,
+    pub(super) more: Option<String>,
+    pub(super) remaining: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    pub(super) version: u64,
+    /// Changes up to this one are forgotten.
+    pub(super) compacted: u64,
+    pub(super) kinds: Vec<ServedKind>,
+    objects: BTreeMap<Collection, BTreeMap<Place, Value>>,
+    history: BTreeMap<Collection, Vec<Change>>,
+    /// What is left of lists that were begun.
+    pages: HashMap<String, (u64, Vec<Value>)>,
+    uids: u64,
+}
+
+impl Store {
+    pub(super) fn kind(&self, group: &str, version: &str, plural: &str) -> Option<&ServedKind> {
+        self.kinds.iter().find(|kind| kind.group == group && kind.version == version && kind.plural == plural)
+    }
+
+    pub(super) fn kind_of(&self, object: &Value) -> Option<ServedKind> {
+        let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+        self.kinds.iter().find(|served| served.kind == kind && served.api_version() == api_version).cloned()
+    }
+
+    pub(super) fn get(&self, kind: &ServedKind, namespace: &str, name: &str) -> Result<&Value, Refusal> {
+        let place = (namespace.to_owned(), name.to_owned());
+        self.objects
+            .get(&collection(&kind.group, &kind.plural))
+            .and_then(|objects| objects.get(&place))
+            .ok_or_else(|| refuse(404, "NotFound", format!("{} \"{name}\" not found", kind.plural)))
+    }
+
+    /// Creates an object.
+    pub(super) fn create(&mut self, kind: &ServedKind, namespace: &str, object: Value) -> Result<Value, Refusal> {
+        let name = name_of(&object)?;
+        if self.get(kind, namespace, &name).is_ok() {
+            return Err(refuse(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.plural)));
+        }
+        self.uids += 1;
+        let uid = format!("00000000-0000-4000-8000-{:012x}", self.uids);
+        Ok(self.write(kind, namespace, &name, object, &uid))
+    }
+
+    /// Replaces an object.
+    pub(super) fn replace(
+        &mut self,
+        kind: &ServedKind,
+        namespace: &str,
+        name: &str,
+        object: Value,
+    ) -> Result<Value, Refusal> {
+        if name_of(&object)? != name {
+            return Err(refuse(400, "BadRequest", "the name of the object does not match the name on the URL"));
+        }
+        let now = self.get(kind, namespace, name)?;
+        let (uid, version) = (now["metadata"]["uid"].clone(), now["metadata"]["resourceVersion"].clone());
+        match object["metadata"]["resourceVersion"].as_str() {
+            Some(expected) if !expected.is_empty() && Some(expected) != version.as_str() => {
+                return Err(conflict(kind, name));
+            }
+            _ => {}
+        }
+        if same(now, &object) {
+            return Ok(now.clone());
+        }
+        Ok(self.write(kind, namespace, name, object, uid.as_str().unwrap_or_default()))
+    }
+
+    /// Merges fields into an object.
+    pub(super) fn patch(
+        &mut self,
+        kind: &ServedKind,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, Refusal> {
+        let mut object = self.get(kind, namespace, name)?.clone();
+        merge(&mut object, patch);
+        self.replace(kind, namespace, name, object)
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        kind: &ServedKind,
+        namespace: &str,
+        name: &str,
+        options: &Value,
+    ) -> Result<Value, Refusal> {
+        let object = self.get(kind, namespace, name)?.clone();
+        for field in ["resourceVersion", "uid"] {
+            let expected = &options["preconditions"][field];
+            if !expected.is_null() && *expected != object["metadata"][field] {
+                return Err(conflict(kind, name));
+            }
+        }
+        self.version += 1;
+        let collection = collection(&kind.group, &kind.plural);
+        let place = (namespace.to_owned(), name.to_owned());
+        self.objects.entry(collection.clone()).or_default().remove(&place);
+        // The event of a deletion has the version of the deletion.
+        let mut last = object.clone();
+        last["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let change = Change { version: self.version, before: Some(last), after: None };
+        self.history.entry(collection).or_default().push(change);
+        Ok(object)
+    }
+
+    fn write(&mut self, kind: &ServedKind, namespace: &str, name: &str, object: Value, uid: &str) -> Value {
+        self.version += 1;
+        let Value::Object(given) = object else { return Value::Null };
+        let mut written = Map::new();
+        written.insert("apiVersion".into(), json!(kind.api_version()));
+        written.insert("kind".into(), json!(kind.kind));
+        written.extend(given.into_iter().filter(|(field, _)| !matches!(field.as_str(), "apiVersion" | "kind")));
+        let mut object = Value::Object(written);
+        let place = (namespace.to_owned(), name.to_owned());
+        let objects = self.objects.entry(collection(&kind.group, &kind.plural)).or_default();
+        let before = objects.get(&place).cloned();
+        let metadata = &mut object["metadata"];
+        metadata["name"] = json!(name);
+        if !namespace.is_empty() {
+            metadata["namespace"] = json!(namespace);
+        }
+        metadata["uid"] = json!(uid);
+        metadata["resourceVersion"] = json!(self.version.to_string());
+        metadata["creationTimestamp"] = before
+            .as_ref()
+            .map_or_else(|| json!("2026-01-02T03:04:05Z"), |b| b["metadata"]["creationTimestamp"].clone());
+        objects.insert(place, object.clone());
+        let change = Change { version: self.version, before, after: Some(object.clone()) };
+        self.history.entry(collection(&kind.group, &kind.plural)).or_default().push(change);
+        object
+    }
+
+    /// The first page of a list, or the one of this token.
+    pub(super) fn list(
+        &mut self,
+        kind: &ServedKind,
+        namespace: &str,
+        selector: &Selector,
+        limit: usize,
+        token: &str,
+    ) -> Result<Page, Refusal> {
+        let (version, mut items) = if token.is_empty() {
+            let objects = self.objects.get(&collection(&kind.group, &kind.plural));
+            let items = objects.into_iter().flatten().filter(|((of, _), _)| namespace.is_empty() || of == namespace);
+            (self.version, items.map(|(_, object)| object).filter(|object| selector.matches(object)).cloned().collect())
+        } else {
+            self.pages.remove(token).ok_or_else(|| {
+                refuse(
+                    410,
+                    "Expired",
+                    "The provided continue parameter is too old to display a consistent list result.",
+                )
+            })?
+        };
+        if limit == 0 || items.len() <= limit {
+            return Ok(Page { version, items, more: None, remaining: 0 });
+        }
+        let rest = items.split_off(limit);
+        let remaining = rest.len();
+        let more = format!("{}:{}:{remaining}", collection(&kind.group, &kind.plural), self.pages.len() + 1);
+        self.pages.insert(more.clone(), (version, rest));
+        Ok(Page { version, items, more: Some(more), remaining })
+    }
+
+    /// What has changed after a version.
+    pub(super) fn since(&self, kind: &ServedKind, version: u64) -> Result<Vec<Change>, Refusal> {
+        if version < self.compacted {
+            let message = format!("too old resource version: {version} ({})", self.compacted);
+            return Err(refuse(410, "Expired", message));
+        }
+        if version > self.version {
+            let message = format!("Too large resource version: {version}, current: {}", self.version);
+            return Err(refuse(504, "Timeout", message));
+        }
+        let changes = self.history.get(&collection(&kind.group, &kind.plural));
+        let changes = changes.map(Vec::as_slice).unwrap_or_default();
+        let from = changes.partition_point(|change| change.version <= version);
+        Ok(changes[from..].to_vec())
+    }
+
+    /// Forgets what has changed up to now, and lists that were begun.
+    pub(super) fn compact(&mut self) {
+        self.compacted = self.version;
+        self.history.clear();
+        self.pages.clear();
+    }
+
+    /// All objects of a kind, without telling anybody.
+    pub(super) fn forget(&mut self, group: &str, plural: &str) {
+        self.objects.remove(&collection(group, plural));
+        self.history.remove(&collection(group, plural));
+    }
+}
+
+fn conflict(kind: &ServedKind, name: &str) -> Refusal {
+    let message = format!(
+        "Operation cannot be fulfilled on {} \"{name}\": the object has been modified; please apply your changes to the \
+         latest version and try again",
+        kind.plural
+    );
+    refuse(409, "Conflict", message)
+}
+
+fn name_of(object: &Value) -> Result<String, Refusal> {
+    match object["metadata"]["name"].as_str() {
+        Some(name) if !name.is_empty() => Ok(name.to_owned()),
+        _ => Err(refuse(422, "Invalid", "metadata.name: Required value: name or generateName is required")),
+    }
+}
+
+/// Whether nothing that a user can write differs.
+fn same(now: &Value, object: &Value) -> bool {
+    let stripped = |object: &Value| {
+        let mut object = object.clone();
+        for field in ["uid", "resourceVersion", "creationTimestamp", "namespace"] {
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove(field);
+            }
+        }
+        object
+    };
+    stripped(now) == stripped(object)
+}
+
+/// RFC 7396.
+fn merge(object: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let Some(fields) = object.as_object_mut() else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            fields.remove(name);
+        } else {
+            merge(fields.entry(name.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
