@@ -121,6 +121,7 @@ pub(crate) const NOT_USED: &[&str] = &[
     "PrometheusMetricsClientAuth",
     "PrometheusMetricsKeyFile",
     "PrometheusWireGuardMetricsEnabled",
+    "ReportingIntervalSecs",
     "ReportingTTLSecs",
     "RequireMTUFile",
     "RouteSource",

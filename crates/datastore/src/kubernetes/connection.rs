@@ -174,11 +174,12 @@ fn unreachable(error: &kube::Error) -> ApiError {
 /// The error and its causes, without what a credential plugin has printed.
 fn describe(error: &kube::Error) -> String {
     match error {
-        kube::Error::Auth(AuthError::AuthExecRun { cmd, out }) => {
-            return format!("credential plugin `{cmd}` failed: {}", out.status);
+        // Its arguments and environment are part of what is not shown.
+        kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
+            return format!("the credential plugin failed: {}", out.status);
         }
         kube::Error::Auth(AuthError::AuthExecParse(_)) => {
-            return "a credential plugin printed something that is not understood".into();
+            return "the credential plugin printed something that is not understood".into();
         }
         _ => {}
     }

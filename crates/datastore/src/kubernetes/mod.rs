@@ -4,6 +4,7 @@
 //! * [`KubeConfig`]: where the API server is and who we are there.
 //! * [`Client`]: objects one by one, as JSON.
 //! * [`Reflector`]: all objects of some kinds, and what changes.
+//! * [`KubernetesSource`]: what an agent needs of them, as updates.
 //!
 //! Nothing in a signature here is a type of the client that is used underneath. All methods are synchronous; I/O happens
 //! on a thread that a [`Client`] owns.
@@ -12,13 +13,17 @@ mod client;
 mod config;
 mod connection;
 mod cycle;
+mod discovery;
 mod error;
 mod json;
+mod kinds;
 mod reflector;
 mod resource;
+mod source;
 
 pub use client::Client;
 pub use config::KubeConfig;
 pub use error::{ApiError, KubeConfigError};
 pub use reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing, Waker};
 pub use resource::ApiResource;
+pub use source::KubernetesSource;

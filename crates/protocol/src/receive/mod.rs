@@ -55,20 +55,12 @@ pub enum ReceiveError {
     Unusable(#[from] Unusable),
 }
 
-/// Parses a serialised `felix.ToDataplane`, without framing.
-///
-/// # Errors
-/// [`ReceiveError::NotProtobuf`] if it is none.
-pub fn decode(bytes: &[u8]) -> Result<felix::ToDataplane, ReceiveError> {
-    Ok(felix::ToDataplane::decode(bytes)?)
-}
-
-/// Reads a serialised `felix.ToDataplane`, without framing: [`decode`], and what it means.
+/// Reads a serialised `felix.ToDataplane`, without framing.
 ///
 /// # Errors
 /// [`ReceiveError`] if the message cannot be taken.
 pub fn receive(bytes: &[u8]) -> Result<Received, ReceiveError> {
-    Ok(decode(bytes)?.try_into()?)
+    Ok(felix::ToDataplane::decode(bytes)?.try_into()?)
 }
 
 /// The datastore's part of a configuration.

@@ -1,7 +1,6 @@
 use std::cell::{Cell, RefCell};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
 
 use tortie_dataplane::LinkEvent;
 use tortie_dataplane::fake::FakeKernel;
@@ -12,7 +11,6 @@ use tortie_resources::manifest::Options;
 
 use super::*;
 use crate::config::Raw;
-use crate::engine::InKernel;
 
 const CLUSTER: &str = "
 apiVersion: v1
@@ -38,7 +36,7 @@ struct Bench {
     inputs: Option<Inputs>,
     health: Health,
     metrics: SharedMetrics,
-    session: Option<Session<InKernel<FakeKernel>>>,
+    session: Option<Session<FakeKernel>>,
 }
 
 impl Bench {
@@ -54,16 +52,12 @@ impl Bench {
         let metrics = SharedMetrics::default();
         let setup = Setup {
             number: 1,
-            enforcement: InKernel::new(
-                settings::dataplane(&resolved.config, hostname.clone(), Backend::Nft).unwrap(),
-                FakeKernel::new(Backend::Nft, []),
-                health.clone(),
-                metrics.clone(),
-            ),
+            dataplane: settings::dataplane(&resolved.config, hostname.clone(), Backend::Nft).unwrap(),
             hostname,
             sources,
             resolved,
             lenient,
+            kernel: FakeKernel::new(Backend::Nft, []),
             health: health.clone(),
             metrics: metrics.clone(),
         };
@@ -97,7 +91,7 @@ impl Bench {
         let (mut session, inputs) = (self.session.take().unwrap(), self.inputs.take().unwrap());
         let running = thread::spawn(move || {
             let end = session.run(&inputs);
-            (end, session.enforcement.into_kernel())
+            (end, session.kernel)
         });
         let patience = Instant::now() + Duration::from_secs(20);
         while !running.is_finished() && !done(self) {

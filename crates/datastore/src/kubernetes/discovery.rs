@@ -1,0 +1,61 @@
+//! Finding out by which API Calico's own kinds are read.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::client::Client;
+use super::error::ApiError;
+use super::kinds::CalicoApi;
+use super::reflector::{Timing, Waker};
+use crate::Backoff;
+use crate::backoff::chance;
+
+/// Asks the server, on a thread of its own, until it has Calico's kinds. Dropping it ends that.
+#[derive(Debug)]
+pub(super) struct Discovery {
+    answers: Receiver<Answer>,
+    _alive: Sender<()>,
+}
+
+/// What is known of the server: whether it has Calico's kinds, and by which API.
+pub(super) type Answer = Result<Option<CalicoApi>, ApiError>;
+
+impl Discovery {
+    pub(super) fn start(client: Client, timing: Timing, waker: Waker) -> io::Result<Self> {
+        let (tell, answers) = channel();
+        let (alive, ended) = channel::<()>();
+        thread::Builder::new().name("discovery".into()).spawn(move || {
+            let mut retry = Backoff::new(timing.retry.0, timing.retry.1);
+            let mut missing = Backoff::new(timing.missing.0, timing.missing.1);
+            loop {
+                let answer = client.groups().map(|groups| CalicoApi::of(&groups));
+                let pause = match &answer {
+                    Ok(Some(_)) => None,
+                    Ok(None) => Some(missing.fail(chance())),
+                    Err(_) => Some(retry.fail(chance())),
+                };
+                if tell.send(answer).is_err() {
+                    return;
+                }
+                waker.wake();
+                match pause {
+                    Some(pause) if waits(&ended, pause) => {}
+                    _ => return,
+                }
+            }
+        })?;
+        Ok(Self { answers, _alive: alive })
+    }
+
+    /// What was found since this was last called, the latest.
+    pub(super) fn answer(&self) -> Option<Answer> {
+        self.answers.try_iter().last()
+    }
+}
+
+/// Whether the time has passed, and nothing else has ended the waiting.
+fn waits(ended: &Receiver<()>, pause: Duration) -> bool {
+    ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout)
+}

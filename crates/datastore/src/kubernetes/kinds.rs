@@ -1,0 +1,76 @@
+//! What an agent needs of an API server.
+
+use tortie_resources::manifest::Kind;
+
+use super::resource::ApiResource;
+
+/// The group of the policies of who administers a cluster.
+const ADMIN: &str = "policy.networking.k8s.io";
+
+/// Kinds of Kubernetes. Those of the last group are installed where somebody wants them.
+pub(super) const KUBERNETES: [(ApiResource, Kind); 10] = [
+    (ApiResource::NAMESPACES, Kind::Namespace),
+    (ApiResource::SERVICE_ACCOUNTS, Kind::ServiceAccount),
+    (ApiResource::PODS, Kind::Pod),
+    (ApiResource::NODES, Kind::KubernetesNode),
+    (ApiResource::SERVICES, Kind::Service),
+    (ApiResource::ENDPOINT_SLICES, Kind::EndpointSlice),
+    (ApiResource::NETWORK_POLICIES, Kind::KubernetesNetworkPolicy),
+    (ApiResource::new(ADMIN, "v1alpha2", "clusternetworkpolicies"), Kind::ClusterNetworkPolicy),
+    (ApiResource::new(ADMIN, "v1alpha1", "adminnetworkpolicies"), Kind::AdminNetworkPolicy),
+    (ApiResource::new(ADMIN, "v1alpha1", "baselineadminnetworkpolicies"), Kind::BaselineAdminNetworkPolicy),
+];
+
+/// Kinds of Calico that it keeps as custom resources; pods stand for workload endpoints, nodes for nodes, and namespaces
+/// and service accounts for profiles (`libcalico-go/lib/backend/syncersv1/felixsyncer/felixsyncerv1.go`).
+const CALICO: [(&str, Kind); 13] = [
+    ("clusterinformations", Kind::ClusterInformation),
+    ("felixconfigurations", Kind::FelixConfiguration),
+    ("bgpconfigurations", Kind::BgpConfiguration),
+    ("tiers", Kind::Tier),
+    ("globalnetworkpolicies", Kind::GlobalNetworkPolicy),
+    ("networkpolicies", Kind::NetworkPolicy),
+    ("stagedglobalnetworkpolicies", Kind::StagedGlobalNetworkPolicy),
+    ("stagednetworkpolicies", Kind::StagedNetworkPolicy),
+    ("stagedkubernetesnetworkpolicies", Kind::StagedKubernetesNetworkPolicy),
+    ("globalnetworksets", Kind::GlobalNetworkSet),
+    ("networksets", Kind::NetworkSet),
+    ("hostendpoints", Kind::HostEndpoint),
+    ("ippools", Kind::IpPool),
+];
+
+/// The API by which Calico's own kinds are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CalicoApi {
+    /// Custom resources in a form of storage.
+    CrdV1,
+    /// Custom resources as people write them.
+    V3,
+}
+
+impl CalicoApi {
+    /// Which one, by the groups that a server has. If it has both, one is a view of the other
+    /// (`libcalico-go/lib/backend/k8s/discovery.go`).
+    pub(super) fn of(groups: &[String]) -> Option<Self> {
+        let has = |api: Self| groups.iter().any(|group| group == api.group());
+        [Self::CrdV1, Self::V3].into_iter().find(|api| has(*api))
+    }
+
+    fn group(self) -> &'static str {
+        match self {
+            Self::CrdV1 => "crd.projectcalico.org",
+            Self::V3 => "projectcalico.org",
+        }
+    }
+
+    fn version(self) -> &'static str {
+        match self {
+            Self::CrdV1 => "v1",
+            Self::V3 => "v3",
+        }
+    }
+
+    pub(super) fn kinds(self) -> impl Iterator<Item = (ApiResource, Kind)> {
+        CALICO.into_iter().map(move |(plural, kind)| (ApiResource::new(self.group(), self.version(), plural), kind))
+    }
+}

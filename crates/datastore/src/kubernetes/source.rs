@@ -1,0 +1,345 @@
+//! The API server as a source of updates.
+
+use std::convert::Infallible;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tortie_model::{Hostname, LabelInterner};
+use tortie_resources::manifest::{Kind, ObjectId, Options, Resource, UnknownFields, read_object};
+use tortie_resources::{Position, Problem, Severity};
+
+use super::client::Client;
+use super::config::KubeConfig;
+use super::discovery::{Answer, Discovery};
+use super::error::ApiError;
+use super::kinds::KUBERNETES;
+use super::reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing};
+use super::resource::ApiResource;
+use crate::{Closed, Cover, Feed, InputProblem, Objects, Source};
+
+/// How many events are looked at before what follows from them is told.
+const BATCH: usize = 1024;
+
+/// The API server of Kubernetes as a datastore, as the original has it in that mode: its own kinds, and those of Calico
+/// as custom resources, by `crd.projectcalico.org/v1` or `projectcalico.org/v3`, whichever the server has.
+///
+/// * Nothing is told to be complete before every kind has been listed, or is known not to be installed. Which API Calico's
+///   kinds have is found out once; where they are not installed they are looked for again and again.
+/// * What was told stays true while the server is away, and when a kind vanishes.
+/// * What this node may not read is a problem ([`crate::Event::Problems`]), and the server is asked again.
+/// * Nothing is written back: with this datastore the original keeps the status of processes and endpoints to itself
+///   (`libcalico-go/lib/backend/k8s/client.go` has no client for their keys).
+///
+/// ```no_run
+/// use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
+/// use tortie_resources::manifest::Options;
+///
+/// let source = KubernetesSource::new(KubeConfig::usual(), Options::default()).for_node("node-1");
+/// for event in tortie_datastore::watch(source)?.events {
+///     println!("{event:?}");
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct KubernetesSource {
+    config: KubeConfig,
+    node: Option<Hostname>,
+    options: Options,
+    timing: Timing,
+}
+
+impl KubernetesSource {
+    /// Nothing is read yet.
+    #[must_use]
+    pub fn new(config: KubeConfig, options: Options) -> Self {
+        let options = Options { unknown_fields: UnknownFields::Ignore, ..options };
+        Self { config, node: None, options, timing: Timing::default() }
+    }
+
+    /// Tells of pods of other nodes only what policies of this node can depend on.
+    #[must_use]
+    pub fn for_node(mut self, node: impl Into<Hostname>) -> Self {
+        self.node = Some(node.into());
+        self
+    }
+
+    /// At another pace.
+    #[must_use]
+    pub fn with_timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    fn start(&self) -> io::Result<(Client, Reflector, Discovery)> {
+        let client = Client::new(self.config.clone())?;
+        let reflector = Reflector::with_timing(&client, self.timing);
+        let discovery = Discovery::start(client.clone(), self.timing, reflector.waker())?;
+        Ok((client, reflector, discovery))
+    }
+}
+
+impl Source for KubernetesSource {
+    fn name(&self) -> &'static str {
+        "kubernetes"
+    }
+
+    fn run(self: Box<Self>, feed: &Feed) -> Closed {
+        let (_client, reflector, discovery) = loop {
+            match self.start() {
+                Ok(started) => break started,
+                Err(error) => {
+                    if feed.unavailable(format!("no thread can be started: {error}")).is_err() {
+                        return Closed;
+                    }
+                    thread::sleep(self.timing.poll);
+                }
+            }
+        };
+        let waker = reflector.waker();
+        feed.wake_with(move || waker.wake());
+        let objects = self.node.map_or_else(Objects::new, Objects::of_node);
+        let state = Mirror::new(self.options, objects);
+        let running = Running { feed, reflector, discovery, calico: Calico::Unknown, state, told: Told::default() };
+        match running.run() {
+            Ok(never) => match never {},
+            Err(closed) => closed,
+        }
+    }
+}
+
+/// What the lists have said. Pure.
+struct Mirror {
+    options: Options,
+    labels: LabelInterner,
+    objects: Objects,
+    lists: Vec<List>,
+}
+
+#[derive(Debug)]
+struct List {
+    resource: ApiResource,
+    kind: Kind,
+    /// Whether all of it was told once.
+    known: bool,
+    trouble: Option<ApiError>,
+}
+
+impl Mirror {
+    fn new(options: Options, objects: Objects) -> Self {
+        Self { options, labels: LabelInterner::new(), objects, lists: Vec::new() }
+    }
+
+    fn hear(&mut self, list: usize, event: Event) {
+        let Some(List { kind, known, trouble, .. }) = self.lists.get_mut(list) else { return };
+        let kind = *kind;
+        match event {
+            Event::Begin => self.objects.begin_list(kind),
+            Event::Item(object) | Event::Changed(object) => self.set(kind, &object),
+            Event::End => {
+                *known = true;
+                self.objects.end_list(kind);
+            }
+            Event::Deleted(meta) => self.objects.remove(&id_of(kind, meta)),
+            Event::NotInstalled => *known = true,
+            Event::Unavailable(error) => *trouble = Some(error),
+            Event::Available => *trouble = None,
+        }
+    }
+
+    fn set(&mut self, kind: Kind, object: &str) {
+        // The server has no objects without names, and what is no object was refused before.
+        let Some(meta) = ObjectMeta::read(object) else { return };
+        let id = id_of(kind, meta);
+        let resource = read_object(object, kind, &self.options, &mut self.labels)
+            .unwrap_or_else(|error| Resource::unreadable(id.to_string(), error));
+        self.objects.set(&id, resource);
+    }
+
+    fn is_complete(&self) -> bool {
+        self.lists.iter().all(|list| list.known)
+    }
+
+    /// Why the server cannot be read, the first reason.
+    fn trouble(&self) -> Option<String> {
+        self.lists.iter().find_map(|list| list.trouble.as_ref().map(|error| format!("{}: {error}", list.resource)))
+    }
+
+    /// The lists that this node may not read.
+    fn refused(&self) -> Vec<InputProblem> {
+        let refused = self.lists.iter().filter_map(|list| Some((list, list.trouble.as_ref()?)));
+        refused
+            .filter(|(_, error)| error.is_forbidden())
+            .map(|(list, error)| InputProblem {
+                file: None,
+                subject: list.resource.to_string(),
+                problem: Problem {
+                    severity: Severity::Error,
+                    position: Position::default(),
+                    field: String::new(),
+                    what: format!("the API server does not let this agent list and watch them: {error}"),
+                },
+                // Until all has been read once, that is what was in force before.
+                cover: Cover::LastGood,
+            })
+            .collect()
+    }
+}
+
+fn id_of(kind: Kind, meta: ObjectMeta) -> ObjectId {
+    let namespace = if kind.is_namespaced() { meta.namespace } else { String::new() };
+    ObjectId { name: meta.name.into(), namespace: namespace.into(), kind }
+}
+
+/// What is known of Calico's own kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calico {
+    /// Nothing yet.
+    Unknown,
+    /// They were not found, once. A server that starts does not have them yet.
+    Doubtful,
+    /// They are not installed.
+    Absent,
+    /// They are among the lists.
+    Followed,
+}
+
+/// What the consumer has been told.
+#[derive(Debug, Default)]
+struct Told {
+    begun: bool,
+    in_sync: bool,
+    trouble: Option<String>,
+    refused: Vec<InputProblem>,
+    problems: Vec<InputProblem>,
+}
+
+struct Running<'f> {
+    feed: &'f Feed,
+    reflector: Reflector,
+    discovery: Discovery,
+    calico: Calico,
+    state: Mirror,
+    told: Told,
+}
+
+impl Running<'_> {
+    fn run(mut self) -> Result<Infallible, Closed> {
+        self.feed.waiting()?;
+        for (resource, kind) in KUBERNETES {
+            self.follow(resource, kind);
+        }
+        let mut trouble = None;
+        loop {
+            let mut noticed = None;
+            for _ in 0..BATCH {
+                match self.reflector.recv(noticed.map(|_| Duration::ZERO)) {
+                    Received::Event(list, event) => self.hear(list, event)?,
+                    Received::Woken => {}
+                    Received::TimedOut => break,
+                }
+                noticed.get_or_insert_with(Instant::now);
+            }
+            if let Some(answer) = self.discovery.answer() {
+                trouble = self.discovered(answer);
+            }
+            if self.feed.take_resend()? {
+                self.tell_all()?;
+            }
+            self.tell(noticed.unwrap_or_else(Instant::now), trouble.as_deref())?;
+        }
+    }
+
+    fn hear(&mut self, list: usize, event: Event) -> Result<(), Closed> {
+        if matches!(event, Event::Begin | Event::NotInstalled) && !std::mem::replace(&mut self.told.begun, true) {
+            // The server has answered for the first time.
+            self.feed.begin_resync()?;
+        }
+        self.state.hear(list, event);
+        Ok(())
+    }
+
+    fn follow(&mut self, resource: ApiResource, kind: Kind) {
+        self.reflector.add(ListWatch::all(resource));
+        self.state.lists.push(List { resource, kind, known: false, trouble: None });
+    }
+
+    /// Takes what was found; gives back why nothing could be.
+    fn discovered(&mut self, answer: Answer) -> Option<String> {
+        match answer {
+            Ok(Some(api)) => {
+                tracing::info!(?api, "Calico's resources are read");
+                for (resource, kind) in api.kinds() {
+                    self.follow(resource, kind);
+                }
+                self.calico = Calico::Followed;
+                None
+            }
+            Ok(None) => {
+                self.calico = match self.calico {
+                    Calico::Unknown => Calico::Doubtful,
+                    Calico::Doubtful => {
+                        tracing::info!("Calico's resources are not installed");
+                        Calico::Absent
+                    }
+                    known => known,
+                };
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn tell(&mut self, noticed: Instant, trouble: Option<&str>) -> Result<(), Closed> {
+        self.tell_problems()?;
+        let trouble = self.state.trouble().or_else(|| trouble.map(str::to_owned));
+        if trouble != self.told.trouble {
+            match &trouble {
+                Some(why) => self.feed.unavailable(why.clone())?,
+                None => tracing::info!("the API server answers again"),
+            }
+            self.told.trouble = trouble;
+        }
+        if !self.told.begun {
+            return Ok(());
+        }
+        let updates = self.state.objects.settle();
+        if !updates.is_empty() {
+            self.feed.tell(updates, noticed)?;
+        }
+        // Kinds that are installed later are filled in later.
+        if !self.told.in_sync && matches!(self.calico, Calico::Absent | Calico::Followed) && self.state.is_complete() {
+            self.told.in_sync = true;
+            self.feed.end_resync()?;
+        }
+        Ok(())
+    }
+
+    fn tell_problems(&mut self) -> Result<(), Closed> {
+        let refused = self.state.refused();
+        let changed = self.state.objects.changed_problems();
+        if changed.is_none() && refused == self.told.refused {
+            return Ok(());
+        }
+        if let Some(problems) = changed {
+            self.told.problems = problems;
+        }
+        self.told.refused = refused;
+        self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())
+    }
+
+    /// Tells a consumer that begins anew what is known.
+    fn tell_all(&mut self) -> Result<(), Closed> {
+        if !self.told.begun {
+            return self.feed.waiting();
+        }
+        self.feed.begin_resync()?;
+        self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())?;
+        if let Some(why) = &self.told.trouble {
+            self.feed.unavailable(why.clone())?;
+        }
+        // What has not settled is told afterwards.
+        self.feed.tell(self.state.objects.snapshot(), Instant::now())?;
+        if self.told.in_sync { self.feed.end_resync() } else { Ok(()) }
+    }
+}

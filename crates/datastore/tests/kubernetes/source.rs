@@ -1,0 +1,283 @@
+//! The source of updates.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
+use tortie_datastore::{Event, InputProblem, Watching, watch};
+use tortie_model::{Key, SyncStatus, Value};
+use tortie_resources::manifest::Options;
+use tortie_testkit::apiserver::{ApiServer, Fault, On};
+
+use super::timing;
+
+pub(crate) fn pod(namespace: &str, name: &str, node: &str, ip: &str) -> Json {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, "labels": {"app": name}},
+        "spec": {"nodeName": node, "serviceAccountName": "default", "containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]},
+    })
+}
+
+fn namespace(name: &str) -> Json {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"name": name}}})
+}
+
+fn policy(name: &str, selector: &Json) -> Json {
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"namespace": "shop", "name": name},
+        "spec": {"podSelector": selector, "policyTypes": ["Ingress"]},
+    })
+}
+
+/// Who listens, and what it believes.
+struct Scene {
+    server: ApiServer,
+    watching: Watching,
+    state: BTreeMap<Key, Value>,
+    statuses: Vec<SyncStatus>,
+    problems: Vec<InputProblem>,
+    unavailable: Vec<String>,
+    deleted: usize,
+}
+
+impl Scene {
+    fn new(server: ApiServer) -> Self {
+        let config = KubeConfig::file(server.kubeconfig());
+        let source = KubernetesSource::new(config, Options::default()).for_node("n1").with_timing(timing());
+        Self {
+            server,
+            watching: watch(source).expect("a thread"),
+            state: BTreeMap::new(),
+            statuses: Vec::new(),
+            problems: Vec::new(),
+            unavailable: Vec::new(),
+            deleted: 0,
+        }
+    }
+
+    /// A namespace with two pods, one of them here, and a policy.
+    fn shop() -> ApiServer {
+        let server = ApiServer::start().expect("a port");
+        server.apply(namespace("shop"));
+        server.apply(pod("shop", "web", "n1", "10.0.0.1"));
+        server.apply(pod("shop", "db", "n2", "10.0.0.2"));
+        server.apply(policy("web", &json!({"matchLabels": {"app": "web"}})));
+        server
+    }
+
+    fn in_sync(server: ApiServer) -> Self {
+        let mut scene = Self::new(server);
+        scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
+        scene
+    }
+
+    fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !done(self) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{what} did not come: {:?} {:?}", self.state.keys(), self.unavailable);
+            match self.watching.events.recv_timeout(left) {
+                Some(Event::Status(status)) => self.statuses.push(status),
+                Some(Event::Updates { updates, .. }) => {
+                    for update in updates {
+                        match update.value {
+                            Some(value) => drop(self.state.insert(update.key, value)),
+                            None => {
+                                self.deleted += 1;
+                                self.state.remove(&update.key);
+                            }
+                        }
+                    }
+                }
+                Some(Event::Problems(problems)) => self.problems = problems,
+                Some(Event::Unavailable(why)) => self.unavailable.push(why),
+                None => {}
+            }
+        }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.state.keys().any(|have| format!("{have:?}").contains(key))
+    }
+
+    fn until_has(&mut self, key: &str) {
+        self.until(key, |scene| scene.has(key));
+    }
+
+    fn until_gone(&mut self, key: &str) {
+        self.until(key, |scene| !scene.has(key));
+    }
+}
+
+#[test]
+fn what_a_cluster_has() {
+    let server = Scene::shop();
+    server.install_calico("crd.projectcalico.org", "v1");
+    server.apply(json!({
+        "apiVersion": "crd.projectcalico.org/v1", "kind": "GlobalNetworkSet",
+        "metadata": {"name": "outside", "annotations": {"projectcalico.org/metadata": "{\"labels\":{\"role\":\"out\"}}"}},
+        "spec": {"nets": ["192.0.2.0/24"]},
+    }));
+    server.apply(json!({
+        "apiVersion": "crd.projectcalico.org/v1", "kind": "FelixConfiguration",
+        "metadata": {"name": "default"}, "spec": {"logSeverityScreen": "Debug"},
+    }));
+    server.apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
+        "status": {"addresses": [{"type": "InternalIP", "address": "172.16.0.1"}]}}));
+    let mut scene = Scene::in_sync(server);
+    assert_eq!(scene.statuses, [SyncStatus::WaitForDatastore, SyncStatus::Resync, SyncStatus::InSync]);
+    for key in ["kns.shop", "shop/web", "shop/db", "outside", "LogSeverityScreen", "Node(\"n1\")", "default-allow"] {
+        assert!(scene.has(key), "{key}: {:?}", scene.state.keys());
+    }
+    assert_eq!((&scene.problems[..], scene.unavailable.len()), (&[][..], 0));
+    let iface = |name: &str| {
+        let found = scene.state.iter().find(|(key, _)| format!("{key:?}").contains(name)).expect("an endpoint");
+        let Value::WorkloadEndpoint(endpoint) = found.1 else { panic!("{found:?}") };
+        endpoint.iface.clone().expect("an interface")
+    };
+    assert!(iface("shop/web").as_str().starts_with("cali"));
+    assert_eq!(iface("shop/db").as_str(), "elsewhere", "of other nodes only what policies need");
+    scene.server.delete("v1", "Pod", "shop", "db");
+    scene.until_gone("shop/db");
+    scene.server.apply(pod("shop", "cache", "n1", "10.0.0.3"));
+    scene.until_has("shop/cache");
+    let mut done = pod("shop", "cache", "n1", "10.0.0.3");
+    done["status"]["phase"] = json!("Succeeded");
+    scene.server.apply(done);
+    scene.until_gone("shop/cache");
+    assert_eq!(scene.statuses.len(), 3);
+}
+
+#[test]
+fn one_api_of_calico_is_read_never_both() {
+    for (groups, read) in [
+        (&[("projectcalico.org", "v3")][..], "/apis/projectcalico.org/v3/tiers"),
+        (&[("projectcalico.org", "v3"), ("crd.projectcalico.org", "v1")], "/apis/crd.projectcalico.org/v1/tiers"),
+    ] {
+        let server = ApiServer::start().unwrap();
+        for (group, version) in groups {
+            server.install_calico(group, version);
+        }
+        let scene = Scene::in_sync(server);
+        let requests = ["/apis/projectcalico.org/v3/tiers", "/apis/crd.projectcalico.org/v1/tiers"]
+            .map(|path| scene.server.requests(&format!("GET {path}")) > 0);
+        assert_eq!(requests, [read.contains("v3"), read.contains("v1/")]);
+    }
+}
+
+#[test]
+fn policies_of_who_administers_a_cluster() {
+    let server = Scene::shop();
+    server.install_admin();
+    server.apply(json!({"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": "guard"}, "spec": {"tier": "Admin", "priority": 1, "subject": {"namespaces": {}},
+        "ingress": [{"action": "Deny", "from": [{"namespaces": {}}], "protocols": [{"icmp": {}}]}]}}));
+    let mut scene = Scene::in_sync(server);
+    let found = scene.state.iter().find(|(key, _)| format!("{key:?}").contains("guard")).expect("the policy");
+    let Value::Policy(policy) = found.1 else { panic!("{found:?}") };
+    assert_eq!(policy.inbound.len(), 1, "a rule that is not understood denies");
+    scene.until("the warning", |scene| !scene.problems.is_empty());
+    for (kind, name) in [
+        ("AdminNetworkPolicy", "kanp.adminnetworkpolicy.a"),
+        ("BaselineAdminNetworkPolicy", "kbanp.baselineadminnetworkpolicy.a"),
+    ] {
+        scene.server.apply(json!({"apiVersion": "policy.networking.k8s.io/v1alpha1", "kind": kind,
+            "metadata": {"name": "a"}, "spec": {"priority": 1, "subject": {"namespaces": {}}}}));
+        scene.until_has(name);
+    }
+}
+
+#[test]
+fn calico_that_is_installed_later() {
+    let mut scene = Scene::in_sync(Scene::shop());
+    scene.server.install_calico("crd.projectcalico.org", "v1");
+    scene.server.apply(json!({"apiVersion": "crd.projectcalico.org/v1", "kind": "GlobalNetworkPolicy",
+        "metadata": {"name": "default.late"}, "spec": {"selector": "all()"}}));
+    scene.until_has("late");
+}
+
+#[test]
+fn nothing_is_deleted_while_the_server_is_away() {
+    let server = Scene::shop();
+    let mut scene = Scene::in_sync(server);
+    let before = scene.state.clone();
+    scene.server.partition();
+    scene.until("the news", |scene| !scene.unavailable.is_empty());
+    std::thread::sleep(Duration::from_millis(300));
+    scene.server.delete("v1", "Pod", "shop", "db");
+    scene.server.apply(pod("shop", "cache", "n1", "10.0.0.3"));
+    assert_eq!((&scene.state, scene.deleted), (&before, 0));
+    // Everything that was seen is too old.
+    scene.server.restart();
+    scene.until_has("shop/cache");
+    scene.until_gone("shop/db");
+    assert_eq!((scene.deleted, scene.state.len()), (1, before.len()));
+    assert_eq!(scene.statuses.len(), 3);
+}
+
+#[test]
+fn what_may_not_be_read_is_a_problem_and_not_the_end() {
+    let server = Scene::shop();
+    server.fail(On::Any, "networkpolicies", Fault::Forbidden, usize::MAX);
+    let mut scene = Scene::new(server);
+    scene.until("the problem", |scene| !scene.problems.is_empty());
+    assert_eq!(scene.problems[0].subject, "networkpolicies.networking.k8s.io");
+    scene.until_has("shop/web");
+    assert!(!scene.statuses.contains(&SyncStatus::InSync), "it is not known what is denied");
+    scene.server.behave();
+    scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
+    scene.until("no more problems", |scene| scene.problems.is_empty());
+    assert!(scene.has("KubernetesNetworkPolicy"));
+}
+
+#[test]
+fn a_policy_that_becomes_invalid_keeps_what_was_good() {
+    let mut scene = Scene::in_sync(Scene::shop());
+    let good = scene.state.clone();
+    scene.server.apply(policy("web", &json!({"matchLabels": {"app": "no value for a label!"}})));
+    scene.until("the problem", |scene| !scene.problems.is_empty());
+    assert_eq!(scene.state, good);
+    // A list does not make it forgotten.
+    scene.server.restart();
+    scene.server.apply(pod("shop", "cache", "n1", "10.0.0.3"));
+    scene.until_has("shop/cache");
+    assert!(scene.has("KubernetesNetworkPolicy"));
+    scene.server.delete("networking.k8s.io/v1", "NetworkPolicy", "shop", "web");
+    scene.until_gone("KubernetesNetworkPolicy");
+    scene.until("no more problems", |scene| scene.problems.is_empty());
+}
+
+#[test]
+fn who_begins_anew_is_told_everything() {
+    let mut scene = Scene::in_sync(Scene::shop());
+    let before = std::mem::take(&mut scene.state);
+    scene.statuses.clear();
+    scene.watching.resend.ask();
+    scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
+    assert_eq!((scene.state.clone(), scene.deleted), (before, 0));
+    // Also while there is no server.
+    scene.server.partition();
+    let before = std::mem::take(&mut scene.state);
+    scene.statuses.clear();
+    scene.watching.resend.ask();
+    scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
+    assert_eq!(scene.state, before);
+}
+
+#[test]
+fn a_server_that_is_not_there_yet() {
+    let server = Scene::shop();
+    server.partition();
+    let mut scene = Scene::new(server);
+    scene.until("the news", |scene| !scene.unavailable.is_empty());
+    assert_eq!(scene.statuses, [SyncStatus::WaitForDatastore]);
+    scene.server.heal();
+    scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
+    assert!(scene.has("shop/web"));
+}
