@@ -5,6 +5,8 @@
 //! * [`cache`] is what the server keeps: all objects, and the trail of their changes. It is pure, and apart from the
 //!   protocols.
 //! * [`protocol`] is what the two say to each other, [`tls`] how they know each other.
+//! * [`typha`] is Typha's protocol instead, which the server understands as well, and [`typha::TyphaSource`] a source that
+//!   speaks it; [`gob`] is the format that it is written in.
 //!
 //! ```
 //! use std::time::Instant;
@@ -39,6 +41,8 @@
 
 pub mod cache;
 pub mod client;
+pub mod gob;
 pub mod protocol;
 pub mod server;
 pub mod tls;
+pub mod typha;

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tortie_datastore::{DirSource, Source, watch};
 use tortie_fanout::client::FanoutSource;
 use tortie_fanout::server::{Server, ServerConfig};
+use tortie_fanout::typha::{TyphaOptions, TyphaSource};
 use tortie_resources::manifest::{ObjectId, Options};
 use tortie_testkit::etcd::Proxy;
 use tortie_testkit::sources::{self, Edit, Need, SourceUnderTest};
@@ -22,6 +23,13 @@ struct UnderTest {
     address: SocketAddr,
     server: Option<Server>,
     proxy: Proxy,
+    protocol: Protocol,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Protocol {
+    Ours,
+    Typha,
 }
 
 fn serve(parent: &TempDir, listen: SocketAddr) -> Server {
@@ -32,20 +40,31 @@ fn serve(parent: &TempDir, listen: SocketAddr) -> Server {
 }
 
 impl UnderTest {
-    fn new() -> Self {
+    fn new(protocol: Protocol) -> Self {
         let parent = TempDir::new().expect("a directory");
         fs::create_dir(parent.path().join("manifests")).expect("a directory");
         let server = serve(&parent, SocketAddr::from(([127, 0, 0, 1], 0)));
         let address = server.addresses()[0];
         let proxy = Proxy::to(address).expect("a proxy");
-        Self { parent, names: BTreeMap::new(), address, server: Some(server), proxy }
+        Self { parent, names: BTreeMap::new(), address, server: Some(server), proxy, protocol }
     }
 }
 
 impl SourceUnderTest for UnderTest {
     fn source(&mut self) -> Box<dyn Source> {
-        let config = support::client_config(&[self.proxy.address()], Some("node-1"));
-        Box::new(FanoutSource::new(config).expect("no certificates are needed"))
+        let server = self.proxy.address();
+        match self.protocol {
+            Protocol::Ours => {
+                let config = support::client_config(&[server], Some("node-1"));
+                Box::new(FanoutSource::new(config).expect("no certificates are needed"))
+            }
+            Protocol::Typha => {
+                let mut options = TyphaOptions::from_url(&server.to_string(), "node-1").expect("a server");
+                options.min_pause = Duration::from_millis(20);
+                options.max_pause = Duration::from_millis(100);
+                Box::new(TyphaSource::new(options).expect("no certificates are needed"))
+            }
+        }
     }
 
     fn edit(&mut self, edits: &[Edit]) {
@@ -66,7 +85,10 @@ impl SourceUnderTest for UnderTest {
     }
 
     fn lacks(&self) -> Vec<(Need, &'static str)> {
-        Vec::new()
+        match self.protocol {
+            Protocol::Ours => Vec::new(),
+            Protocol::Typha => vec![(Need::Problems, "the protocol does not tell them")],
+        }
     }
 
     fn stop(&mut self) {
@@ -98,6 +120,12 @@ impl SourceUnderTest for UnderTest {
 
 #[test]
 fn passes_the_suite_of_all_sources() {
-    let report = sources::run(UnderTest::new);
+    let report = sources::run(|| UnderTest::new(Protocol::Ours));
     assert!(report.not_supported.is_empty(), "{report}");
+}
+
+#[test]
+fn passes_the_suite_of_all_sources_by_the_protocol_of_typha() {
+    let report = sources::run(|| UnderTest::new(Protocol::Typha));
+    assert_eq!(report.not_supported.len(), 1, "{report}");
 }

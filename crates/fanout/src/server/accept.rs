@@ -11,10 +11,11 @@ use tokio::sync::watch;
 use tokio::time::timeout_at;
 
 use super::Context;
-use super::connection::{self, End};
+use super::connection::{self, End, Streaming};
 use super::registry::Ticket;
 use crate::protocol::MAGIC;
 use crate::tls::BoxStream;
+use crate::typha::{self, ServeEnd, ServeSettings, ServerEnd, ServerSettings};
 
 /// How long to wait after a connection could not be taken, for instance for want of file descriptors.
 const RETRY: Duration = Duration::from_millis(100);
@@ -64,13 +65,10 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
         }
     };
     let (first, stream) = opened;
-    let end = if first == MAGIC[0] {
-        connection::serve(stream, &context, ticket, deadline).await
-    } else {
-        context.counters.refused.add(1);
-        Err(End::Protocol("it speaks another protocol"))
-    };
-    let Err(end) = end else { return };
+    if first != MAGIC[0] {
+        return serve_typha(stream, first, peer, &context, ticket).await;
+    }
+    let Err(end) = connection::serve(stream, &context, ticket, deadline).await else { return };
     match &end {
         End::TooSlow { .. } | End::WriteTimeout => context.counters.too_slow.add(1),
         End::Silent => context.counters.silent.add(1),
@@ -84,6 +82,39 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
             tracing::warn!(connection, %peer, reason = %end, "a client is cut off");
         }
     }
+}
+
+/// A client that speaks Typha's protocol: no gob stream begins as ours does.
+async fn serve_typha(stream: BoxStream, first: u8, peer: SocketAddr, context: &Arc<Context>, mut ticket: Ticket) {
+    let config = &context.config;
+    let settings = ServeSettings {
+        session: ServerSettings {
+            handshake_timeout: config.handshake_timeout,
+            ping_interval: config.heartbeat,
+            pong_timeout: config.heartbeat * 6,
+            ..ServerSettings::default()
+        },
+        write_timeout: config.write_timeout,
+        max_fall_behind: config.max_behind,
+        max_bytes_behind: config.max_bytes_behind,
+        grace: config.grace,
+    };
+    let connection = ticket.id();
+    let _streaming = Streaming::begin(context);
+    let told_to_go = async {
+        ticket.told_to_go().await;
+    };
+    let end = typha::serve(stream, &[first], connection, &context.hub, &settings, told_to_go).await;
+    let counters = &context.counters;
+    match &end {
+        ServeEnd::Stuck | ServeEnd::FellBehind => counters.too_slow.add(1),
+        ServeEnd::Rule(ServerEnd::NoPong) => counters.silent.add(1),
+        ServeEnd::Rule(_) => counters.handshakes_failed.add(1),
+        ServeEnd::Left | ServeEnd::Lost(_) | ServeEnd::Closed => {
+            return tracing::info!(connection, %peer, reason = %end, "a client of Typha's protocol has left");
+        }
+    }
+    tracing::warn!(connection, %peer, reason = %end, "a client of Typha's protocol is cut off");
 }
 
 /// TLS, if it is wanted; then the first byte tells the protocol.

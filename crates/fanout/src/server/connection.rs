@@ -294,13 +294,14 @@ impl<'a> Lag<'a> {
     /// Judges a client that has been sent this crumb and all before.
     pub(crate) fn check(&mut self, crumb: &Crumb) -> Result<(), End> {
         // Who has the newest is not behind.
-        if crumb.next().is_none() {
+        let Some(next) = crumb.next() else {
             self.warned = false;
             return Ok(());
-        }
+        };
         let config = &self.context.config;
         let head = self.context.hub.head();
-        let age = head.made.saturating_duration_since(crumb.made);
+        // After a long silence, what comes next is not late.
+        let age = head.made.saturating_duration_since(next.made);
         let bytes = head.bytes_so_far - crumb.bytes_so_far;
         if age <= config.max_behind && bytes <= config.max_bytes_behind {
             return Ok(());

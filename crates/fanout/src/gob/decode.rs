@@ -1,0 +1,91 @@
+//! Streams, as their bytes come in.
+
+use super::reader::{Reader, Stop, Types};
+use super::{GobError, Value};
+
+/// How much a [`Decoder`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many bytes a value may have on the wire, with the definitions that come with it.
+    pub value_bytes: usize,
+    /// Of how many values a value may consist. Each takes up to a hundred bytes of memory.
+    pub values: usize,
+    /// How deep values may be nested.
+    pub depth: usize,
+    /// How many types a stream may define.
+    pub types: usize,
+    /// How many bytes the definitions of all types may have.
+    pub definition_bytes: usize,
+}
+
+impl Default for Limits {
+    /// What small messages need: 1 MiB, 64 Ki values, 32 deep, 256 types in 64 KiB.
+    fn default() -> Self {
+        Self { value_bytes: 1 << 20, values: 1 << 16, depth: 32, types: 256, definition_bytes: 1 << 16 }
+    }
+}
+
+/// Reads one stream.
+#[derive(Debug)]
+pub struct Decoder {
+    limits: Limits,
+    types: Types,
+    buffer: Vec<u8>,
+    /// How much of the buffer has been read.
+    read: usize,
+    /// How many unread bytes are needed to go on.
+    needed: usize,
+    failed: Option<GobError>,
+}
+
+impl Decoder {
+    /// A decoder at the beginning of a stream.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, types: Types::default(), buffer: Vec::new(), read: 0, needed: 1, failed: None }
+    }
+
+    /// Takes bytes of the stream. They are kept until they are read, so [`Decoder::read`] must follow.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.read);
+        self.read = 0;
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// How many bytes have been taken and not read.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        self.buffer.len() - self.read
+    }
+
+    /// The next value; `None` if more bytes are needed first.
+    ///
+    /// # Errors
+    /// [`GobError`] if the stream breaks a rule or a limit. It cannot be read on: all later calls give the same error.
+    pub fn read(&mut self) -> Result<Option<Value<'_>>, GobError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.unread() < self.needed {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(self.buffer.get(self.read..).unwrap_or_default(), &self.limits, &self.types);
+        match reader.whole_value() {
+            Ok(value) => {
+                self.read += reader.position();
+                self.needed = 1;
+                let defined = reader.defined;
+                self.types.extend(defined);
+                Ok(Some(value))
+            }
+            Err(Stop::Wait(needed)) => {
+                self.needed = needed;
+                Ok(None)
+            }
+            Err(Stop::Error(error)) => {
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+}

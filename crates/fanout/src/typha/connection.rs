@@ -1,0 +1,398 @@
+//! A connection to a Felix, fed from the cache.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tortie_model::SyncStatus;
+
+use super::GoTime;
+use super::messages::{self, ServerMessage, UpdateRef, UpdateType};
+use super::server::{ServerAction, ServerEnd, ServerSession, ServerSettings, encoded, restart, stream_begin};
+use super::snappy;
+use crate::cache::{Change, Crumb, Followers, Form, Hub, Snapshot, WireSnapshot};
+
+/// How clients of this protocol are served. The defaults are Typha's, which does not count bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeSettings {
+    /// The rules of the protocol.
+    pub session: ServerSettings,
+    /// For how long a client may take nothing of what waits for it.
+    pub write_timeout: Duration,
+    /// How much older than the newest change one may be that a client still has to get.
+    pub max_fall_behind: Duration,
+    /// How many bytes of changes may wait for a client.
+    pub max_bytes_behind: u64,
+    /// For how long after its snapshot a client may be further behind than that.
+    pub grace: Duration,
+}
+
+impl Default for ServeSettings {
+    fn default() -> Self {
+        Self {
+            session: ServerSettings::default(),
+            write_timeout: Duration::from_secs(120),
+            max_fall_behind: Duration::from_secs(300),
+            max_bytes_behind: u64::MAX,
+            grace: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Why a connection has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeEnd {
+    /// The client broke a rule.
+    #[error(transparent)]
+    Rule(#[from] ServerEnd),
+    /// The client hung up.
+    #[error("the client has hung up")]
+    Left,
+    /// The network.
+    #[error("the connection is lost: {0}")]
+    Lost(#[from] io::Error),
+    /// The client took nothing for too long.
+    #[error("the client takes nothing")]
+    Stuck,
+    /// The client is too slow for what changes.
+    #[error("the client has fallen behind too far")]
+    FellBehind,
+    /// It was told to end.
+    #[error("the connection was to be closed")]
+    Closed,
+}
+
+/// How many objects a message of a snapshot has, compressed or not (`typha/pkg/syncserver/snap_precalc.go`).
+const SNAPSHOT_OBJECTS: [usize; 2] = [1000, 100];
+/// How many bytes of values a message has, unless a single object has more.
+const MESSAGE_BYTES: usize = 4 << 20;
+/// How many bytes of changes may wait for a client. More wait as crumbs, which are there anyhow.
+const WAITING: usize = 256 * 1024;
+/// How often it is looked how far a client is behind that does not take what waits.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Serves a client until it ends, or until `hang_up` does. `begin` is what has been read of the connection already.
+pub(crate) async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Send,
+    begin: &[u8],
+    connection: u64,
+    hub: &Hub,
+    settings: &ServeSettings,
+    hang_up: impl Future<Output = ()>,
+) -> ServeEnd {
+    let (reader, writer) = tokio::io::split(stream);
+    let now = Instant::now();
+    let mut client = Client {
+        session: ServerSession::new(connection, settings.session.clone(), now),
+        out: Outbox::new(writer, now),
+        hub,
+        settings,
+        base: None,
+        following: None,
+    };
+    let mut hang_up = std::pin::pin!(hang_up);
+    tokio::select! {
+        biased;
+        () = &mut hang_up => ServeEnd::Closed,
+        end = client.run(reader, begin) => match end {
+            Ok(never) => match never {},
+            Err(end) => end,
+        },
+    }
+}
+
+struct Client<'h, S> {
+    session: ServerSession,
+    out: Outbox<S>,
+    hub: &'h Hub,
+    settings: &'h ServeSettings,
+    /// The crumb of the snapshot that was sent.
+    base: Option<Arc<Crumb>>,
+    following: Option<Following>,
+}
+
+/// A client on the trail.
+struct Following {
+    crumb: Arc<Crumb>,
+    followers: Followers,
+    compressed: bool,
+    /// What the client was told last.
+    status: SyncStatus,
+    /// Until it is here, nothing is said of the status. The snapshot may be some seconds old; a client that believed it
+    /// to be everything would go back in time, and delete what is newer.
+    newest_at_begin: u64,
+    grace_until: Instant,
+}
+
+impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
+    async fn run(&mut self, mut reader: ReadHalf<S>, begin: &[u8]) -> Result<std::convert::Infallible, ServeEnd> {
+        let mut buffer = vec![0; 4096];
+        let actions = self.session.received(begin, Instant::now());
+        self.act(actions).await?;
+        loop {
+            let room = self.out.bytes < WAITING;
+            let deadline = self.deadline();
+            let actions = tokio::select! {
+                biased;
+                count = reader.read(&mut buffer) => match count? {
+                    0 => return Err(ServeEnd::Left),
+                    count => {
+                        self.session.received(buffer.get(..count).unwrap_or_default(), Instant::now())
+                    }
+                },
+                done = self.out.step(), if self.out.has_work() => match done? {
+                    Done::Some => Vec::new(),
+                    Done::Snapshot => self.session.snapshot_sent(Instant::now()),
+                },
+                next = next_crumb(&mut self.following), if room && self.following.is_some() => {
+                    self.send_crumb(next.ok_or(ServeEnd::Closed)?);
+                    Vec::new()
+                }
+                () = tokio::time::sleep_until(deadline.into()) => self.session.tick(Instant::now(), GoTime::utc(SystemTime::now())),
+            };
+            self.act(actions).await?;
+            if self.out.is_stuck(self.settings.write_timeout) {
+                return Err(ServeEnd::Stuck);
+            }
+            if !room && self.has_fallen_behind() {
+                return Err(ServeEnd::FellBehind);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        let idle = Instant::now() + Duration::from_secs(60);
+        let stuck = self.out.has_work().then(|| self.out.progress + self.settings.write_timeout);
+        let look = (self.following.is_some() && self.out.bytes >= WAITING).then(|| Instant::now() + LOOK);
+        [self.session.deadline(), stuck, look].into_iter().flatten().min().unwrap_or(idle)
+    }
+
+    async fn act(&mut self, actions: Vec<ServerAction>) -> Result<(), ServeEnd> {
+        for action in actions {
+            match action {
+                ServerAction::Send(bytes) => self.out.push(bytes),
+                ServerAction::Snapshot { compressed } => {
+                    let form = form(compressed);
+                    let snapshot = self.hub.written(form, move |base| write_snapshot(base, compressed)).await;
+                    let snapshot = snapshot.ok_or(ServeEnd::Closed)?;
+                    for piece in &snapshot.pieces {
+                        self.out.push(piece.clone());
+                    }
+                    self.out.end_snapshot();
+                    self.base = Some(Arc::clone(&snapshot.base.crumb));
+                }
+                ServerAction::Follow { compressed } => {
+                    let crumb = self.base.take().ok_or(ServeEnd::Closed)?;
+                    let mut following = Following {
+                        crumb,
+                        followers: self.hub.followers(),
+                        compressed,
+                        status: SyncStatus::WaitForDatastore,
+                        newest_at_begin: self.hub.head().sequence,
+                        grace_until: Instant::now() + self.settings.grace,
+                    };
+                    following.send_status(&mut self.out);
+                    self.following = Some(following);
+                }
+                ServerAction::Close(end) => {
+                    // What is on its way may tell the client why.
+                    let _ = tokio::time::timeout(Duration::from_secs(1), self.out.rest()).await;
+                    return Err(end.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A client that is up to date gets each change at once; one that is not gets as many together as there is room for.
+    fn send_crumb(&mut self, crumb: Arc<Crumb>) {
+        let Some(following) = &mut self.following else { return };
+        if !crumb.deltas.is_empty() {
+            let compressed = following.compressed;
+            self.out.push(crumb.wire(form(compressed), |crumb| write_crumb(crumb, compressed)));
+        }
+        following.crumb = crumb;
+        following.send_status(&mut self.out);
+    }
+
+    /// Whether a client is too slow for what changes.
+    fn has_fallen_behind(&self) -> bool {
+        let Some(following) = &self.following else { return false };
+        let Some(next) = following.crumb.next() else { return false };
+        if Instant::now() < following.grace_until {
+            return false;
+        }
+        let head = self.hub.head();
+        head.made.saturating_duration_since(next.made) > self.settings.max_fall_behind
+            || head.bytes_so_far - following.crumb.bytes_so_far > self.settings.max_bytes_behind
+    }
+}
+
+impl Following {
+    fn send_status<S: AsyncWrite>(&mut self, out: &mut Outbox<S>) {
+        let status = self.crumb.status;
+        if status != self.status && self.crumb.sequence >= self.newest_at_begin {
+            self.status = status;
+            out.push(encoded(&ServerMessage::SyncStatus(status), self.compressed));
+        }
+    }
+}
+
+async fn next_crumb(following: &mut Option<Following>) -> Option<Arc<Crumb>> {
+    let following = following.as_mut()?;
+    following.followers.next(&following.crumb).await
+}
+
+fn form(compressed: bool) -> Form {
+    if compressed { Form::TyphaSnappy } else { Form::TyphaPlain }
+}
+
+fn write_crumb(crumb: &Crumb, compressed: bool) -> Bytes {
+    let updates: Vec<_> = crumb
+        .deltas
+        .iter()
+        .map(|delta| UpdateRef {
+            key: &delta.path,
+            value: delta.entry.as_ref().map_or(&[], |entry| &entry.value),
+            revision: "",
+            update_type: match delta.change {
+                Change::New => UpdateType::New,
+                Change::Updated => UpdateType::Updated,
+                Change::Deleted => UpdateType::Deleted,
+            },
+        })
+        .collect();
+    let mut out = Vec::new();
+    messages::write_kvs(&mut out, &updates);
+    if compressed { snappy::compress(&out).into() } else { out.into() }
+}
+
+/// A snapshot for all clients. Compressed, it is a stream of its own, which ends with a restart of the decoder.
+fn write_snapshot(base: Snapshot, compressed: bool) -> WireSnapshot {
+    let [many, few] = SNAPSHOT_OBJECTS;
+    let limit = if compressed { many } else { few };
+    let mut pieces = Vec::new();
+    let mut raw_bytes = 0;
+    let mut message = Vec::new();
+    let mut write = |updates: &mut Vec<UpdateRef<'_>>, pieces: &mut Vec<Bytes>| {
+        message.clear();
+        messages::write_kvs(&mut message, updates);
+        updates.clear();
+        raw_bytes += message.len() as u64;
+        pieces.push(if compressed { snappy::compress(&message).into() } else { Bytes::copy_from_slice(&message) });
+    };
+    if compressed {
+        pieces.push(stream_begin());
+    }
+    let (mut updates, mut bytes) = (Vec::with_capacity(limit), 0);
+    for entry in base.entries.iter() {
+        if updates.len() >= limit || bytes + entry.value.len() > MESSAGE_BYTES && !updates.is_empty() {
+            write(&mut updates, &mut pieces);
+            bytes = 0;
+        }
+        bytes += entry.value.len();
+        updates.push(UpdateRef { key: &entry.path, value: &entry.value, revision: "", update_type: UpdateType::New });
+    }
+    if !updates.is_empty() {
+        write(&mut updates, &mut pieces);
+    }
+    if compressed {
+        pieces.push(encoded(&restart("end of the snapshot"), true));
+    }
+    drop(updates);
+    WireSnapshot::new(base, pieces, raw_bytes)
+}
+
+/// What waits to be sent.
+struct Outbox<S> {
+    writer: WriteHalf<S>,
+    queue: VecDeque<Waiting>,
+    /// How many bytes wait that are not of the snapshot.
+    bytes: usize,
+    unflushed: bool,
+    /// When the client last took something, or had nothing to take.
+    progress: Instant,
+}
+
+enum Waiting {
+    Bytes(Bytes),
+    EndOfSnapshot,
+}
+
+/// What a step has come to.
+enum Done {
+    Some,
+    /// All of the snapshot has been sent.
+    Snapshot,
+}
+
+impl<S: AsyncWrite> Outbox<S> {
+    fn new(writer: WriteHalf<S>, now: Instant) -> Self {
+        Self { writer, queue: VecDeque::new(), bytes: 0, unflushed: false, progress: now }
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        if !self.has_work() {
+            self.progress = Instant::now();
+        }
+        self.bytes += bytes.len();
+        if !bytes.is_empty() {
+            self.queue.push_back(Waiting::Bytes(bytes));
+        }
+    }
+
+    fn end_snapshot(&mut self) {
+        self.queue.push_back(Waiting::EndOfSnapshot);
+    }
+
+    fn has_work(&self) -> bool {
+        self.unflushed || !self.queue.is_empty()
+    }
+
+    fn is_stuck(&self, timeout: Duration) -> bool {
+        self.has_work() && self.progress.elapsed() >= timeout
+    }
+
+    /// Sends some of what waits. Nothing is lost or sent twice if this is given up in between.
+    async fn step(&mut self) -> io::Result<Done> {
+        match self.queue.front_mut() {
+            Some(Waiting::Bytes(bytes)) => {
+                let count = self.writer.write(bytes).await?;
+                if count == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                self.unflushed = true;
+                self.bytes -= count;
+                bytes.advance(count);
+                if bytes.is_empty() {
+                    self.queue.pop_front();
+                }
+            }
+            Some(Waiting::EndOfSnapshot) if !self.unflushed => {
+                self.queue.pop_front();
+                return Ok(Done::Snapshot);
+            }
+            Some(Waiting::EndOfSnapshot) | None => {
+                self.writer.flush().await?;
+                self.unflushed = false;
+            }
+        }
+        self.progress = Instant::now();
+        Ok(Done::Some)
+    }
+
+    /// Sends all that waits.
+    async fn rest(&mut self) -> io::Result<()> {
+        while self.has_work() {
+            self.step().await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

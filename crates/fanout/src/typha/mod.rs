@@ -1,0 +1,36 @@
+//! Typha's protocol, both sides (`typha/pkg/{syncproto,syncserver,syncclient}`): an existing Felix can attach to our
+//! fan-out, and our agent to an existing Typha.
+//!
+//! * [`messages`]: what is said, as types, and their form in [`crate::gob`];
+//! * [`snappy`]: the compression, as the bytes come in;
+//! * [`ServerSession`], [`ClientSession`]: the rules of a connection. Pure: bytes and the time go in, actions come out;
+//! * [`ServeSettings`]: how a connection to a Felix is served, fed from a [`crate::cache::Hub`];
+//! * [`TyphaSource`]: an existing Typha as a source of updates.
+//!
+//! The messages of one connection are several gob streams, one after the other: each [`MsgDecoderRestart`] ends one, and
+//! the next begins after the client has confirmed, compressed or not.
+//!
+//! [`MsgDecoderRestart`]: messages::ServerMessage::DecoderRestart
+
+mod client;
+mod connection;
+pub mod messages;
+mod objects;
+mod server;
+pub mod snappy;
+mod source;
+mod time;
+mod update;
+mod wire;
+
+pub use client::{ClientAction, ClientEnd, ClientHello, ClientSession};
+pub(crate) use connection::serve;
+pub use connection::{ServeEnd, ServeSettings};
+pub use server::{ServerAction, ServerEnd, ServerSession, ServerSettings};
+pub use source::{TyphaOptions, TyphaSource};
+pub use time::GoTime;
+pub use update::{Reading, read_update};
+pub use wire::WireError;
+
+/// The port that Typha listens on.
+pub const DEFAULT_PORT: u16 = 5473;

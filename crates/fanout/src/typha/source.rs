@@ -1,0 +1,320 @@
+//! An existing Typha, or our own fan-out, as a source of updates.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+use tortie_datastore::{Closed, Feed, Source, chance};
+use tortie_model::SyncStatus;
+
+use super::DEFAULT_PORT;
+use super::client::{ClientAction, ClientEnd, ClientHello, ClientSession};
+use super::objects::Objects;
+use crate::tls::{BoxStream, Connector, TlsError, TlsSettings};
+
+/// Where a Typha is, and how to talk to it. The defaults are those of Typha's own client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TyphaOptions {
+    /// The servers, each as host and port. They are tried one after the other.
+    pub servers: Vec<String>,
+    /// The name of this node.
+    pub hostname: String,
+    /// TLS, if it is used.
+    pub tls: Option<TlsSettings>,
+    /// How long a connection may take to be made.
+    pub connect_timeout: Duration,
+    /// For how long a server may be silent. It sends pings more often than that.
+    pub read_timeout: Duration,
+    /// For how long a server may fail to take what little we send.
+    pub write_timeout: Duration,
+    /// How long to wait before the next server is tried; longer after each failure.
+    pub min_pause: Duration,
+    /// How long to wait at the most.
+    pub max_pause: Duration,
+}
+
+impl TyphaOptions {
+    /// Options for `HOST[:PORT],…`, with or without `typha://` before it; `None` if that names no server.
+    ///
+    /// ```
+    /// use tortie_fanout::typha::TyphaOptions;
+    ///
+    /// let options = TyphaOptions::from_url("typha://typha-1,[fd00::1]:5474", "node-1").unwrap();
+    /// assert_eq!(options.servers, ["typha-1:5473", "[fd00::1]:5474"]);
+    /// ```
+    #[must_use]
+    pub fn from_url(url: &str, hostname: &str) -> Option<Self> {
+        let servers: Vec<String> = url
+            .strip_prefix("typha://")
+            .unwrap_or(url)
+            .trim_end_matches('/')
+            .split(',')
+            .map(|server| {
+                // The colons of an IPv6 address are within brackets.
+                let has_port = server.rsplit_once(':').is_some_and(|(host, port)| {
+                    !host.is_empty() && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
+                });
+                if has_port { server.to_owned() } else { format!("{server}:{DEFAULT_PORT}") }
+            })
+            .collect();
+        if servers.iter().any(|server| server.starts_with(':')) {
+            return None;
+        }
+        Some(Self {
+            servers,
+            hostname: hostname.to_owned(),
+            tls: None,
+            connect_timeout: Duration::from_secs(10),
+            read_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(10),
+            min_pause: Duration::from_millis(100),
+            max_pause: Duration::from_secs(10),
+        })
+    }
+}
+
+/// A Typha as a source of updates.
+///
+/// After a connection is lost, another one is made, to the next server. What was told stays true until the new server
+/// has told everything and says that this is so; what it did not tell is then gone.
+#[derive(Debug)]
+pub struct TyphaSource {
+    options: TyphaOptions,
+    tls: Option<Arc<Connector>>,
+}
+
+impl TyphaSource {
+    /// A source that has not connected yet.
+    ///
+    /// # Errors
+    /// If the files of TLS cannot be used.
+    pub fn new(options: TyphaOptions) -> Result<Self, TlsError> {
+        let tls = options.tls.clone().map(Connector::new).transpose()?.map(Arc::new);
+        Ok(Self { options, tls })
+    }
+
+    async fn watch(&self, feed: &Feed) -> Closed {
+        let woken = Arc::new(Notify::new());
+        let wake = Arc::clone(&woken);
+        feed.wake_with(move || wake.notify_one());
+        let mut objects = Objects::default();
+        let mut failures = 0u32;
+        for attempt in 0.. {
+            let Some(server) = self.options.servers.get(attempt % self.options.servers.len().max(1)) else { break };
+            match self.connection(server, attempt as u64, feed, &woken, &mut objects).await {
+                Ok(Lost::Resend) => continue,
+                Ok(Lost::After { synced, why }) => {
+                    failures = if synced { 0 } else { failures.saturating_add(1) };
+                    tracing::warn!(server, why, "no connection to Typha");
+                    if let Err(closed) = feed.unavailable(format!("{server}: {why}")) {
+                        return closed;
+                    }
+                }
+                Err(closed) => return closed,
+            }
+            if let Err(closed) = self.pause(failures, feed, &woken).await {
+                return closed;
+            }
+        }
+        Closed
+    }
+
+    /// Waits before the next attempt, longer after each failure, and not the same time on all nodes.
+    async fn pause(&self, failures: u32, feed: &Feed, woken: &Notify) -> Result<(), Closed> {
+        let pause = self.options.min_pause.saturating_mul(1 << failures.min(10)).min(self.options.max_pause);
+        let until = tokio::time::Instant::now() + pause.mul_f64(0.5 + chance() / 2.0);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return Ok(()),
+                // Everything is going to be told again anyhow.
+                () = woken.notified() => drop(feed.take_resend()?),
+            }
+        }
+    }
+
+    /// Connects, and tells what the server tells until it ends.
+    async fn connection(
+        &self,
+        server: &str,
+        attempt: u64,
+        feed: &Feed,
+        woken: &Notify,
+        objects: &mut Objects,
+    ) -> Result<Lost, Closed> {
+        let mut synced = false;
+        let hello = ClientHello {
+            hostname: self.options.hostname.clone(),
+            version: concat!("tortie-", env!("CARGO_PKG_VERSION")).into(),
+            info: "Tortie".into(),
+            connection: u64::from(std::process::id()) << 32 | attempt & 0xffff_ffff,
+        };
+        let connecting = async {
+            let stream = TcpStream::connect(server).await?;
+            stream.set_nodelay(true)?;
+            Ok::<BoxStream, io::Error>(match &self.tls {
+                None => Box::new(stream),
+                Some(tls) => tls.connect(server.rsplit_once(':').map_or(server, |(host, _)| host), stream).await?,
+            })
+        };
+        let stream = match timeout(self.options.connect_timeout, connecting).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Ok(Lost::After { synced, why: error.to_string() }),
+            Err(_) => return Ok(Lost::After { synced, why: "it does not answer in time".into() }),
+        };
+        // Pings are answered while the consumer takes its time.
+        let (tell, mut told) = mpsc::channel(4);
+        let reading = tokio::spawn(read(stream, hello, tell, self.options.read_timeout, self.options.write_timeout));
+        let _reading = AbortOnDrop(reading.abort_handle());
+        loop {
+            let action = tokio::select! {
+                action = told.recv() => action,
+                () = woken.notified() => {
+                    if feed.take_resend()? {
+                        return Ok(Lost::Resend);
+                    }
+                    continue;
+                }
+            };
+            match action {
+                Some(Told::Action(ClientAction::Welcome(welcome))) => {
+                    tracing::info!(server, version = welcome.version, "connected to Typha");
+                    // What was asked for until now is about to be done.
+                    feed.take_resend()?;
+                    feed.begin_resync()?;
+                    objects.begin();
+                }
+                Some(Told::Action(ClientAction::Updates(updates))) => {
+                    feed.tell(objects.read(&updates), Instant::now())?;
+                    if synced && let Some(problems) = objects.changed_problems() {
+                        feed.problems(problems)?;
+                    }
+                }
+                Some(Told::Action(ClientAction::Status(SyncStatus::InSync))) => {
+                    objects.end();
+                    if let Some(problems) = objects.changed_problems() {
+                        feed.problems(problems)?;
+                    }
+                    feed.end_resync()?;
+                    synced = true;
+                }
+                // A server that reads its datastore anew still tells what changes, and nothing else.
+                Some(Told::Action(ClientAction::Status(_) | ClientAction::Send(_))) => {}
+                Some(Told::End(why)) => return Ok(Lost::After { synced, why }),
+                None => return Ok(Lost::After { synced, why: "the connection is lost".into() }),
+            }
+        }
+    }
+}
+
+impl Source for TyphaSource {
+    fn name(&self) -> &'static str {
+        "typha"
+    }
+
+    fn run(self: Box<Self>, feed: &Feed) -> Closed {
+        loop {
+            match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
+                Ok(runtime) => return runtime.block_on(self.watch(feed)),
+                Err(error) => {
+                    if let Err(closed) = feed.unavailable(format!("the client cannot be started: {error}")) {
+                        return closed;
+                    }
+                    std::thread::sleep(self.options.max_pause);
+                }
+            }
+        }
+    }
+}
+
+/// Why there is no connection any more.
+enum Lost {
+    /// The consumer wants to hear everything again, which a new connection gives.
+    Resend,
+    After {
+        /// Whether the connection was of use.
+        synced: bool,
+        why: String,
+    },
+}
+
+enum Told {
+    Action(ClientAction),
+    End(String),
+}
+
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Reads what the server says and answers what is to be answered.
+async fn read(
+    mut stream: BoxStream,
+    hello: ClientHello,
+    tell: mpsc::Sender<Told>,
+    read_timeout: Duration,
+    write_timeout: Duration,
+) {
+    let (mut session, bytes) = ClientSession::new(hello, ClientSession::limits());
+    let why = match send(&mut stream, &bytes, write_timeout).await {
+        Err(why) => why,
+        Ok(()) => loop {
+            match step(&mut stream, &mut session, &tell, read_timeout, write_timeout).await {
+                Ok(true) => {}
+                // Nobody wants to know any more.
+                Ok(false) => return,
+                Err(why) => break why,
+            }
+        },
+    };
+    let _ = tell.send(Told::End(why)).await;
+}
+
+/// Whether anybody still wants to know.
+async fn step(
+    stream: &mut BoxStream,
+    session: &mut ClientSession,
+    tell: &mpsc::Sender<Told>,
+    read_timeout: Duration,
+    write_timeout: Duration,
+) -> Result<bool, String> {
+    let mut buffer = vec![0; 64 * 1024];
+    let count = match timeout(read_timeout, stream.read(&mut buffer)).await {
+        Ok(Ok(0)) => return Err("the server has hung up".into()),
+        Ok(Ok(count)) => count,
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err("the server is silent".into()),
+    };
+    let mut actions = Vec::new();
+    let end: Result<(), ClientEnd> = session.received(buffer.get(..count).unwrap_or_default(), &mut actions);
+    for action in actions {
+        if let ClientAction::Send(bytes) = &action {
+            send(stream, bytes, write_timeout).await?;
+        } else if tell.send(Told::Action(action)).await.is_err() {
+            return Ok(false);
+        }
+    }
+    end.map(|()| true).map_err(|end| end.to_string())
+}
+
+async fn send(stream: &mut BoxStream, bytes: &[u8], write_timeout: Duration) -> Result<(), String> {
+    let writing = async {
+        stream.write_all(bytes).await?;
+        stream.flush().await
+    };
+    match timeout(write_timeout, writing).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the server takes nothing".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
