@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -53,6 +55,15 @@ pub fn set_severity(severity: LogSeverity) {
 /// How many errors have been logged.
 pub fn errors() -> u64 {
     ERRORS.load(Ordering::Relaxed)
+}
+
+/// The time as in log lines: RFC 3339, in UTC.
+#[must_use]
+pub fn timestamp() -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text
 }
 
 fn filter(severity: LogSeverity) -> LevelFilter {

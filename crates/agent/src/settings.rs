@@ -30,7 +30,10 @@ fn unfit<E: Display>(parameter: &'static str) -> impl FnOnce(E) -> SettingsError
 /// How manifests are read. The datastore's own configuration is not known by then, so this heeds the machine's only.
 #[must_use]
 pub fn manifests(local: &Config) -> Options {
-    local.interface_prefix.first().map_or_else(Options::default, |prefix| Options { interface_prefix: prefix.clone(), ..Options::default() })
+    local
+        .interface_prefix
+        .first()
+        .map_or_else(Options::default, |prefix| Options { interface_prefix: prefix.clone(), ..Options::default() })
 }
 
 /// The calculation's settings.

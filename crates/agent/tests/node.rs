@@ -9,7 +9,7 @@ use std::fs;
 use std::time::Duration;
 
 use node::agent::Node;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 const CLUSTER: &str = "
 apiVersion: v1
@@ -184,4 +184,67 @@ tortie_testkit::kernel_test! {
         assert!(node.log().contains("NetworkPolicy/shop/from-friends"), "{}", node.log());
         assert!(!node.kernel_state().contains("cali"));
     }
+
+    fn an_agent_and_a_driver_do_what_an_agent_does_alone() {
+        for backend in ["nft", "legacy"] {
+            let mut node = Node::new(backend, CLUSTER);
+            node.start();
+            let alone = node.kernel_state();
+            assert!(alone.contains("cali-pi-"), "{alone}");
+            node.stop(Signal::TERM);
+            node.drive();
+            node.start();
+            assert_eq!(node.kernel_state(), alone);
+            assert!(node.log().contains("restores=0 set_lines=0"), "{backend}: {}", node.log());
+            node.write("friend.yaml", FRIEND);
+            node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+            node.stop(Signal::TERM);
+            assert!(!is_alive(node.driver()), "{}", node.log());
+            assert!(node.kernel_state().contains("10.65.9.9"), "stopping must leave everything in force");
+            node.cleanup();
+            fs::remove_file(node.manifests().join("friend.yaml")).unwrap();
+            node.start();
+            assert_eq!(node.kernel_state(), alone);
+        }
+    }
+
+    fn when_one_half_is_killed_the_other_ends_and_the_next_start_converges() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.drive();
+        node.start();
+        let good = node.kernel_state();
+        kill_process(node.driver(), Signal::KILL).unwrap();
+        assert_eq!(node.wait().code(), Some(1));
+        assert!(node.log().contains("has ended (signal: 9"), "{}", node.log());
+        assert_eq!(node.kernel_state(), good);
+        node.start();
+        assert_eq!(node.kernel_state(), good);
+        let driver = node.driver();
+        node.stop(Signal::KILL);
+        node.until("the driver has ended, too", |_| !is_alive(driver));
+        assert_eq!(node.kernel_state(), good);
+        node.write("friend.yaml", FRIEND);
+        node.start();
+        assert!(node.kernel_state().contains("10.65.9.9"));
+        fs::remove_file(node.manifests().join("friend.yaml")).unwrap();
+        node.until("the friend is gone", |state| state == good);
+    }
+
+    fn a_parameter_of_the_datastore_begins_a_new_driver() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.drive();
+        node.start();
+        let driver = node.driver();
+        let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
+                     {iptablesFilterDenyAction: Reject}\n";
+        node.write("felix.yaml", felix);
+        node.until("denied packets are rejected", |state| state.contains("Unknown interface\" -j REJECT"));
+        assert!(node.driver() != driver && !is_alive(driver));
+    }
+}
+
+/// Whether a process runs; one that only waits for somebody to ask how it ended does not.
+fn is_alive(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
 }

@@ -4,6 +4,7 @@
 //!   smallest set of updates and all current problems out.
 //! * [`Objects`]: the same for objects that come one by one, as those of a datastore over the network do.
 //! * [`recording`]: recorded streams of updates.
+//! * [`apply`](mod@apply): resources written to a [`ResourceStore`] with the rules that hold between them.
 //! * `etcd` (feature `etcd`): etcd v3. What it keeps can also be written, as any [`ResourceStore`] can.
 //! * `kubernetes` (feature `kubernetes`): the API server of Kubernetes.
 //!
@@ -22,6 +23,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "sources read files and wait on threads of their own")]
 
+pub mod apply;
 mod backoff;
 mod buffer;
 mod built_in;

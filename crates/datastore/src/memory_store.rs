@@ -33,6 +33,8 @@ pub struct MemoryStore {
 /// What goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// Nothing: this call is not the one that is to fail.
+    None,
     /// The call does nothing and says so.
     Unavailable,
     /// A write happens, but the answer is lost.
@@ -90,7 +92,7 @@ impl MemoryStore {
             return Err(StoreError::Unavailable("it is down".into()));
         }
         match state.faults.pop_front() {
-            None => call(&mut state),
+            None | Some(Fault::None) => call(&mut state),
             Some(Fault::Unavailable) => Err(StoreError::Unavailable("as the test wants".into())),
             Some(Fault::Refused) => Err(StoreError::Refused("as the test wants".into())),
             Some(Fault::LostAnswer) => {

@@ -42,7 +42,7 @@ mod report;
 
 use tortie_model::desired::{DesiredUpdate, proto};
 
-pub use receive::{ReceiveError, Received, Unusable, datastore_config, receive};
+pub use receive::{ReceiveError, Received, Unusable, datastore_config, decode, receive};
 pub use report::{Report, ReportError};
 
 /// `update` as a serialised `felix.ToDataplane`, without framing. Equal updates have equal bytes.

@@ -1,16 +1,29 @@
 //! The command line.
 #![allow(clippy::doc_markdown, reason = "these comments are help texts, read on a terminal")]
 
+#[cfg(feature = "etcd")]
+mod apply;
 mod check;
 mod cleanup;
+mod dataplane;
+mod dataplane_url;
 mod datastore_url;
+#[cfg(feature = "etcd")]
+mod delete;
 mod demo;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod exit;
+#[cfg(feature = "etcd")]
+mod get;
 mod listeners;
+mod node;
 mod render;
 mod replay;
 mod run;
 mod selector;
+#[cfg(feature = "etcd")]
+mod written;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,7 +39,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    success; for `check`: nothing is wrong
   1    failure; for `check`: problems were found; for `run`: the input is unusable (see --lenient)
-  2    wrong usage, or a selector that does not parse";
+  2    wrong usage, or a selector that does not parse
+  129  for `dataplane`: a parameter changed; both sides should be started again";
 
 /// A network-policy engine for Linux: what the cluster says becomes what this node's kernel enforces.
 #[derive(Debug, Parser)]
@@ -39,12 +53,19 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Dataplane(dataplane::Args),
     Render(render::Args),
     Check(check::Args),
     Selector(selector::Args),
     Replay(replay::Args),
     Cleanup(cleanup::Args),
     Demo(demo::Args),
+    #[cfg(feature = "etcd")]
+    Apply(apply::Args),
+    #[cfg(feature = "etcd")]
+    Get(get::Args),
+    #[cfg(feature = "etcd")]
+    Delete(delete::Args),
 }
 
 /// The configuration of this machine: environment variables and the configuration file.
@@ -64,12 +85,19 @@ fn local_sources(file: Option<&Path>) -> Result<Sources, Failure> {
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Dataplane(args) => dataplane::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Selector(args) => selector::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::Demo(args) => demo::run(&args),
+        #[cfg(feature = "etcd")]
+        Command::Apply(args) => apply::run(&args),
+        #[cfg(feature = "etcd")]
+        Command::Get(args) => get::run(&args),
+        #[cfg(feature = "etcd")]
+        Command::Delete(args) => delete::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,33 +1,27 @@
 //! `tortie run`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use tortie_dataplane::DataplaneConfig;
 use tortie_datastore::{DirSource, Resend, Watching, watch};
-use tortie_iptables::Backend;
 use tortie_model::Hostname;
 
 use super::Failure;
+use super::dataplane_url::DataplaneUrl;
 use super::datastore_url::DatastoreUrl;
 use super::listeners::Listeners;
-use crate::config::{IptablesBackend, Resolved, Sources};
-use crate::engine::{End, Input, Session, Setup};
+use super::node::{QUEUE, dataplane_settings, failed, hostname, resolve, stop_on_signals, watch_links};
+use crate::config::{Resolved, Sources};
+use crate::driver::{Driver, DriverSetup};
+use crate::engine::{End, Enforcement, InKernel, Input, Session, SessionError, Setup};
 use crate::health::Health;
-use crate::kernel::{self, LinuxKernel};
-use crate::logging::{self, LogFormat};
+use crate::kernel::LinuxKernel;
+use crate::logging::LogFormat;
 use crate::metrics::SharedMetrics;
-use crate::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
 use crate::settings;
-
-/// How many events wait for the engine; beyond that their sources wait.
-const QUEUE: usize = 64;
 
 /// Enforce policy on this node, and keep enforcing it while the datastore changes.
 ///
@@ -52,6 +46,10 @@ pub(super) struct Args {
     /// Start although some input cannot be used and what it was to protect is unknown.
     #[arg(long)]
     lenient: bool,
+    /// Who enforces: internal, this program; exec:PATH, a driver that speaks Felix's protocol on descriptors 3 and 4, which
+    /// is started without arguments and ends with this program. See `tortie dataplane`.
+    #[arg(long, value_name = "URL", default_value = "internal")]
+    dataplane: DataplaneUrl,
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
@@ -61,122 +59,100 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut sources = super::local_sources(args.config.as_deref())?;
-    let mut resolved = resolve(&sources, args.log_format)?;
-    let hostname = hostname(args, &resolved);
+    let sources = super::local_sources(args.config.as_deref())?;
+    let resolved = resolve(&sources, args.log_format)?;
+    let hostname = hostname(args.node.as_deref(), &resolved);
     let health = Health::default();
     let metrics = SharedMetrics::default();
     metrics.lock().host = hostname.to_string();
     let mut listeners = Listeners::new(health.clone(), metrics.clone());
     listeners.follow(&resolved.config)?;
     let (sender, inputs) = sync_channel(QUEUE);
-    let stopping = stop_on_signals(sender.clone())?;
+    let stopping = stop_on_signals(sender.clone(), || Input::Stop)?;
     let resend = watch_datastore(args, &resolved, sender.clone())?;
+    let mut run = Run { args, hostname, sender, health, metrics, sources, resolved };
     for number in 1.. {
-        let dataplane = dataplane_settings(&resolved, &hostname)?;
         if number > 1 {
             // What is left in the queue was meant for the session that has ended.
             inputs.try_iter().for_each(drop);
             resend.ask();
         }
-        let monitor = watch_links(&resolved, sender.clone(), number)?;
-        let setup = Setup {
-            number,
-            hostname: hostname.clone(),
-            sources: sources.clone(),
-            resolved: resolved.clone(),
-            kernel: LinuxKernel::new(resolved.config.netlink_timeout),
-            dataplane,
-            // Once enforcing, input that goes bad must not end the program.
-            lenient: args.lenient || number > 1,
-            health: health.clone(),
-            metrics: metrics.clone(),
-        };
-        let end = if stopping.load(Ordering::Acquire) { Ok(End::Stopped) } else { Session::new(setup).run(&inputs) };
-        drop(monitor);
+        let end = if stopping.load(Ordering::Acquire) { End::Stopped } else { run.session(number, &inputs)? };
         match end {
-            Ok(End::Stopped) => {
+            End::Stopped => {
                 tracing::info!("stopping; what is in force stays in force");
                 return Ok(());
             }
-            Ok(End::Reconfigured(update)) => {
+            End::Reconfigured(update) => {
                 tracing::info!("the datastore's configuration changed; beginning anew");
-                sources.set_datastore(&update);
-                resolved = resolve(&sources, args.log_format)?;
-                if let Err(failure) = listeners.follow(&resolved.config) {
+                run.sources.set_datastore(&update);
+                run.resolved = resolve(&run.sources, args.log_format)?;
+                if let Err(failure) = listeners.follow(&run.resolved.config) {
                     // Not worth the end of enforcement.
                     tracing::error!("{failure}");
                 }
             }
-            Err(error) => return Err(failed(error)),
         }
     }
     Ok(())
 }
 
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Failed(error.to_string())
+/// What all sessions of the program have in common.
+struct Run<'a> {
+    args: &'a Args,
+    hostname: Hostname,
+    sender: SyncSender<Input>,
+    health: Health,
+    metrics: SharedMetrics,
+    sources: Sources,
+    resolved: Resolved,
 }
 
-/// Parses all sources, and logs what is to be said of them.
-fn resolve(sources: &Sources, format: LogFormat) -> Result<Resolved, Failure> {
-    let resolved = sources.resolve().map_err(failed)?;
-    logging::init(format, resolved.config.log_severity_screen);
-    for notice in &resolved.notices {
-        tracing::warn!("{notice}");
-    }
-    Ok(resolved)
-}
-
-/// The dataplane's settings, fitted to this machine.
-fn dataplane_settings(resolved: &Resolved, hostname: &Hostname) -> Result<DataplaneConfig, Failure> {
-    let config = &resolved.config;
-    let wanted = match config.iptables_backend {
-        IptablesBackend::Auto => None,
-        IptablesBackend::Legacy => Some(Backend::Legacy),
-        IptablesBackend::Nft => Some(Backend::Nft),
-    };
-    let mut settings = settings::dataplane(config, hostname.clone(), Backend::Nft).map_err(failed)?;
-    let machine = kernel::detect(wanted, &settings.families, &config.feature_detect_override).map_err(failed)?;
-    if machine.backend != machine.detected {
-        let (configured, others) = (machine.backend, machine.detected);
-        tracing::warn!(%configured, %others, "IptablesBackend is not what others on this machine seem to use");
-    }
-    for piece in &machine.unused_overrides {
-        tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
-    }
-    machine.apply_to(&mut settings.iptables);
-    tracing::info!(backend = %machine.backend, families = settings.families.len(), "iptables");
-    Ok(settings)
-}
-
-fn hostname(args: &Args, resolved: &Resolved) -> Hostname {
-    if let Some(node) = &args.node {
-        return Hostname::new(node.as_str());
-    }
-    match resolved.config.felix_hostname.as_str() {
-        "" => Hostname::new(rustix::system::uname().nodename().to_string_lossy().as_ref()),
-        name => Hostname::new(name),
-    }
-}
-
-/// Sends [`Input::Stop`] at the first SIGTERM or SIGINT, and tells so by the flag as well. Whoever sends a second one
-/// does not want to wait.
-fn stop_on_signals(sender: SyncSender<Input>) -> Result<Arc<AtomicBool>, Failure> {
-    let stopping = Arc::new(AtomicBool::new(false));
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("signals"))?;
-    let flag = Arc::clone(&stopping);
-    let wait = move || {
-        for _ in signals.forever() {
-            if flag.swap(true, Ordering::AcqRel) {
-                std::process::exit(1);
+impl Run<'_> {
+    /// Enforces until there is a reason to end or to begin anew.
+    fn session(&self, number: u64, inputs: &Receiver<Input>) -> Result<End, Failure> {
+        let end = match &self.args.dataplane {
+            DataplaneUrl::Internal => {
+                let settings = dataplane_settings(&self.resolved, &self.hostname)?;
+                let wrap = move |event| Input::Links { session: number, event };
+                let _monitor = watch_links(&self.resolved, self.sender.clone(), wrap)?;
+                let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout);
+                let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
+                self.enforce(number, inputs, in_kernel)
             }
-            // If nobody listens, the program is ending anyway.
-            let _ = sender.send(Input::Stop);
-        }
-    };
-    thread::Builder::new().name("signals".into()).spawn(wait).map_err(Failure::io("the thread for signals"))?;
-    Ok(stopping)
+            DataplaneUrl::Exec(program) => {
+                let driver = Driver::new(DriverSetup {
+                    program: program.clone(),
+                    node: self.hostname.clone(),
+                    session: number,
+                    events: self.sender.clone(),
+                    health: self.health.clone(),
+                });
+                self.enforce(number, inputs, driver)
+            }
+        };
+        end.map_err(failed)
+    }
+
+    fn enforce<E: Enforcement>(
+        &self,
+        number: u64,
+        inputs: &Receiver<Input>,
+        enforcement: E,
+    ) -> Result<End, SessionError> {
+        let setup = Setup {
+            number,
+            hostname: self.hostname.clone(),
+            sources: self.sources.clone(),
+            resolved: self.resolved.clone(),
+            // Once enforcing, input that goes bad must not end the program.
+            lenient: self.args.lenient || number > 1,
+            enforcement,
+            health: self.health.clone(),
+            metrics: self.metrics.clone(),
+        };
+        Session::new(setup).run(inputs)
+    }
 }
 
 /// Watches the datastore for the rest of the program's life.
@@ -195,25 +171,4 @@ fn watch_datastore(args: &Args, resolved: &Resolved, sender: SyncSender<Input>) 
     };
     thread::Builder::new().name("events".into()).spawn(forward).map_err(Failure::io("the thread for events"))?;
     Ok(resend)
-}
-
-/// Watches the network interfaces for as long as the result lives.
-fn watch_links(resolved: &Resolved, sender: SyncSender<Input>, session: u64) -> Result<MonitorThread, Failure> {
-    let config = &resolved.config;
-    let interval = config.interface_refresh_interval;
-    let config = MonitorConfig {
-        excluded: config.interface_exclude.clone(),
-        resync_interval: (!interval.is_zero()).then_some(interval),
-        netlink_timeout: config.netlink_timeout,
-    };
-    let (reports, events) = sync_channel::<MonitorEvent>(QUEUE);
-    let forward = move || {
-        for event in events {
-            if sender.send(Input::Links { session, event }).is_err() {
-                return;
-            }
-        }
-    };
-    thread::Builder::new().name("links".into()).spawn(forward).map_err(Failure::io("the thread for interfaces"))?;
-    monitor::spawn(config, reports).map_err(Failure::io("the interface monitor"))
 }

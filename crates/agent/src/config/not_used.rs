@@ -121,7 +121,6 @@ pub(crate) const NOT_USED: &[&str] = &[
     "PrometheusMetricsClientAuth",
     "PrometheusMetricsKeyFile",
     "PrometheusWireGuardMetricsEnabled",
-    "ReportingIntervalSecs",
     "ReportingTTLSecs",
     "RequireMTUFile",
     "RouteSource",

@@ -252,6 +252,7 @@ params! {
         "IPv4NormalRoutePriority", |raw| parse::integer_in(raw, 1, 2_147_483_646), 1024, 1024, PLAIN;
     ipv6_normal_route_priority: u32 =
         "IPv6NormalRoutePriority", |raw| parse::integer_in(raw, 1, 2_147_483_646), 1024, 1024, PLAIN;
+    reporting_interval: Duration = "ReportingIntervalSecs", parse::seconds, secs(30), secs(0), PLAIN;
     ip_forwarding: Switch = "IPForwarding", parse::one_of, Switch::Enabled, Switch::Disabled, PLAIN;
     failsafe_inbound_host_ports: Vec<FailsafePort> =
         "FailsafeInboundHostPorts", parse::failsafe_ports, default_failsafe_inbound(), vec![], FATAL;

@@ -101,6 +101,13 @@ pub(crate) fn canonical_name(written: &str) -> &str {
 }
 
 impl Resolved {
+    /// The raw values of all parameters of Felix's, with or without an effect here. Other dataplanes may heed them.
+    #[must_use]
+    pub fn known(&self) -> BTreeMap<&str, &str> {
+        let known = |name: &str| PARAMS.iter().any(|param| param.name == name) || not_used(name).is_some();
+        self.raw.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| known(name)).collect()
+    }
+
     /// The raw values of the parameters that have an effect, but for those that change while the program runs. Equal
     /// values make equal programs.
     #[must_use]

@@ -1,14 +1,20 @@
 //! The running agent: one thread that owns all state.
 //!
 //! Events come in from the datastore, from network interfaces and from signals; after each, the calculation says what
-//! has changed for this node, and the dataplane applies it. A change of the configuration begins a new [`Session`] in
+//! has changed for this node, and an [`Enforcement`] brings it into force: [`InKernel`] by itself, or a
+//! [`Driver`](crate::driver::Driver) by another program. A change of the configuration begins a new [`Session`] in
 //! the same process, which finds in the kernel what the old one left there.
 
+mod enforcement;
+mod in_kernel;
 mod latency;
 mod observe;
 mod session;
 mod throttle;
 
+pub(crate) use enforcement::HEARTBEAT;
+pub use enforcement::{Enforcement, Progress};
+pub use in_kernel::InKernel;
 pub use session::{End, Input, Inputs, Session, SessionError, Setup};
 
 /// An object that the calculation ignores: its path in a datastore, the field, and what is wrong.

@@ -2,25 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tortie_calc::Graph;
-use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, Problem};
 use tortie_datastore::{Cover, Event as DatastoreEvent, InputProblem};
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
 
+use super::enforcement::{Enforcement, HEARTBEAT};
 use super::latency::Latency;
 use super::observe;
-use super::throttle::Throttle;
 use crate::config::{ConfigError, Resolved, Sources};
+use crate::driver::{DriverError, DriverEvent};
 use crate::health::{Condition, Health, Reporter};
 use crate::metrics::SharedMetrics;
 use crate::monitor::MonitorEvent;
 use crate::settings::{self, SettingsError};
 
-/// How long the loop rests at the most before it reports that it is alive.
-const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How many events are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;
 
@@ -35,6 +33,13 @@ pub enum Input {
         session: u64,
         /// The report.
         event: MonitorEvent,
+    },
+    /// From the dataplane driver.
+    Driver {
+        /// The session whose driver it is.
+        session: u64,
+        /// What it has to say.
+        event: DriverEvent,
     },
     /// The program should end.
     Stop,
@@ -64,6 +69,9 @@ pub enum SessionError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// The dataplane driver does not do its job.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
     /// The threads that report events are gone.
     #[error("no more events can arrive: the threads that report them have ended")]
     Deaf,
@@ -79,29 +87,24 @@ fn list(problems: &[InputProblem]) -> String {
 
 /// The state of the engine under one configuration.
 #[derive(Debug)]
-pub struct Session<K> {
+pub struct Session<E> {
     pub(super) graph: Graph,
-    pub(super) dataplane: Dataplane,
+    pub(super) enforcement: E,
     pub(super) metrics: SharedMetrics,
     number: u64,
-    kernel: K,
     health: Health,
     sources: Sources,
     resolved: Resolved,
     lenient: bool,
-    started: Instant,
-    throttle: Throttle,
     latency: Latency,
     in_sync: bool,
-    /// The datastore says that it may be used.
+    /// The datastore says that it may be used, as of the last update.
+    said_ready: bool,
+    /// The same, as of the last answer of the calculation.
     ready: bool,
     /// What is wrong with the input, as far as it has been logged.
     problems: BTreeSet<String>,
-    /// What is wrong with the kernel, as far as it has been logged.
-    kernel_problems: BTreeSet<String>,
-    applied_once: bool,
     pending: Vec<DesiredUpdate>,
-    batches: observe::LinkBatches,
     /// How many problems the input has by itself.
     input_problems: usize,
     /// Objects that the calculation ignores: how many, and one of them.
@@ -110,7 +113,7 @@ pub struct Session<K> {
 
 /// What a session is made from.
 #[derive(Debug)]
-pub struct Setup<K> {
+pub struct Setup<E> {
     /// Counts the sessions of this process.
     pub number: u64,
     /// The node.
@@ -119,46 +122,38 @@ pub struct Setup<K> {
     pub sources: Sources,
     /// The same, parsed.
     pub resolved: Resolved,
-    /// The dataplane's settings, fitted to the machine.
-    pub dataplane: DataplaneConfig,
     /// Start although some input cannot be used.
     pub lenient: bool,
-    /// The kernel.
-    pub kernel: K,
+    /// Who enforces.
+    pub enforcement: E,
     /// Where to report how things are.
     pub health: Health,
     /// Where to count.
     pub metrics: SharedMetrics,
 }
 
-impl<K: Kernel> Session<K> {
+impl<E: Enforcement> Session<E> {
     /// A session that has not heard of anything yet.
-    pub fn new(setup: Setup<K>) -> Self {
-        let Setup { number, hostname, sources, resolved, dataplane, lenient, mut kernel, health, metrics } = setup;
+    pub fn new(setup: Setup<E>) -> Self {
+        let Setup { number, hostname, sources, resolved, lenient, enforcement, health, metrics } = setup;
         let mut graph = Graph::new(&settings::graph(&resolved.config, hostname));
         // A datastore without a word on it is ready.
         graph.on_update(Update::set(Key::Ready, Value::Ready(true)));
-        let throttle = Throttle::new(kernel.now());
         Self {
             graph,
-            dataplane: Dataplane::new(dataplane),
+            enforcement,
             metrics,
             number,
-            kernel,
             health,
             sources,
             resolved,
             lenient,
-            started: Instant::now(),
-            throttle,
             latency: Latency::default(),
             in_sync: false,
+            said_ready: true,
             ready: true,
             problems: BTreeSet::new(),
-            kernel_problems: BTreeSet::new(),
-            applied_once: false,
             pending: Vec::new(),
-            batches: observe::LinkBatches::default(),
             input_problems: 0,
             ignored: (0, None),
         }
@@ -182,16 +177,19 @@ impl<K: Kernel> Session<K> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(SessionError::Deaf),
             }
-            self.batches.note(&mut self.metrics.lock());
             if stop {
                 return Ok(End::Stopped);
             }
             if let Some(reconfigured) = self.calculate()? {
                 return Ok(End::Reconfigured(reconfigured));
             }
-            wait = self.apply();
+            let progress = self.enforcement.enforce(self.ready)?;
+            if progress.done {
+                let latency = self.latency.applied(Instant::now(), &mut self.metrics.lock().event_to_kernel);
+                tracing::debug!(?latency, "applied");
+            }
+            wait = progress.next;
             self.health.still_alive(Reporter::CalculationGraph);
-            self.health.still_alive(Reporter::Dataplane);
         }
     }
 
@@ -199,24 +197,12 @@ impl<K: Kernel> Session<K> {
     fn take(&mut self, input: Input) -> Result<bool, SessionError> {
         match input {
             Input::Stop => return Ok(true),
-            Input::Links { session, event } if session == self.number => self.take_from_monitor(event),
-            Input::Links { .. } => {}
+            Input::Links { session, event } if session == self.number => self.enforcement.on_links(event),
+            Input::Driver { session, event } if session == self.number => self.enforcement.on_driver(event)?,
+            Input::Links { .. } | Input::Driver { .. } => {}
             Input::Datastore(event) => self.take_from_datastore(event)?,
         }
         Ok(false)
-    }
-
-    fn take_from_monitor(&mut self, event: MonitorEvent) {
-        match event {
-            MonitorEvent::Link(event) => {
-                self.batches.count(&event);
-                self.dataplane.on_link(event);
-            }
-            MonitorEvent::InSync => self.dataplane.on_links_in_sync(),
-            MonitorEvent::Failed(error) => {
-                tracing::error!(%error, "network interfaces cannot be watched; trying again");
-            }
-        }
     }
 
     fn take_from_datastore(&mut self, event: DatastoreEvent) -> Result<(), SessionError> {
@@ -229,6 +215,9 @@ impl<K: Kernel> Session<K> {
                     observe::count_update(&update, &mut self.metrics.lock());
                     if update.key == Key::Ready && update.value.is_none() {
                         update.value = Some(Value::Ready(true));
+                    }
+                    if let Some(Value::Ready(ready)) = update.value {
+                        self.said_ready = ready;
                     }
                     self.graph.on_update(update);
                 }
@@ -323,7 +312,7 @@ impl<K: Kernel> Session<K> {
 
     /// Lets the calculation answer. Returns the datastore's configuration if it asks for a new session.
     fn calculate(&mut self) -> Result<Option<ConfigUpdate>, SessionError> {
-        if !self.in_sync {
+        if !self.in_sync || !self.enforcement.takes_more(self.said_ready) {
             return Ok(None);
         }
         let mut pending = std::mem::take(&mut self.pending);
@@ -338,10 +327,14 @@ impl<K: Kernel> Session<K> {
                         tracing::warn!(ready = !not_ready, "the datastore's ready flag changed");
                     }
                     self.ready = !not_ready;
-                    match self.reconfigures(&config) {
-                        Ok(true) => return Ok(Some(config)),
-                        Ok(false) => {}
-                        Err(error) if self.applied_once => {
+                    let mut sources = self.sources.clone();
+                    sources.set_datastore(&config);
+                    match sources.resolve() {
+                        Ok(resolved) if self.enforcement.must_begin_anew(&self.resolved, &resolved) => {
+                            return Ok(Some(config));
+                        }
+                        Ok(resolved) => self.enforcement.on_config(&sources, &resolved)?,
+                        Err(error) if self.enforcement.has_enforced() => {
                             tracing::error!(%error, "the configuration in force stays in force");
                         }
                         Err(error) => return Err(error.into()),
@@ -350,77 +343,13 @@ impl<K: Kernel> Session<K> {
                 DesiredUpdate::DatastoreNotReady => {}
                 update => {
                     observe::count_message(&update, &mut self.metrics.lock());
-                    self.dataplane.on_update(update);
+                    self.enforcement.on_update(update);
                 }
             }
         }
         self.pending = pending;
         observe::graph(&self.graph.stats(), &mut self.metrics.lock());
         Ok(None)
-    }
-
-    /// Whether the datastore's configuration changes any parameter that takes effect.
-    fn reconfigures(&self, update: &ConfigUpdate) -> Result<bool, ConfigError> {
-        let mut sources = self.sources.clone();
-        sources.set_datastore(update);
-        let resolved = sources.resolve()?;
-        Ok(resolved.effective() != self.resolved.effective())
-    }
-
-    /// Brings the kernel up to date if there is a need; says how long there will be none.
-    fn apply(&mut self) -> Duration {
-        let now = self.kernel.now();
-        if !self.ready || !self.dataplane.wants_apply(now) {
-            let next = self.dataplane.next_wakeup(now).filter(|_| self.ready);
-            return next.unwrap_or(HEARTBEAT).min(HEARTBEAT);
-        }
-        if let Err(wait) = self.throttle.admit(now) {
-            return wait;
-        }
-        let begin = Instant::now();
-        let report = self.dataplane.apply(&mut self.kernel);
-        let took = begin.elapsed();
-        self.note(&report, took);
-        report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT)
-    }
-
-    fn note(&mut self, report: &ApplyReport, took: Duration) {
-        observe::dataplane(&self.dataplane.stats(), &mut self.metrics.lock());
-        let mut now = BTreeSet::new();
-        for problem in &report.problems {
-            let text = problem.to_string();
-            if !self.kernel_problems.contains(&text) {
-                tracing::error!(problem = %text, "not as it should be in the kernel");
-            }
-            now.insert(text);
-        }
-        for mended in self.kernel_problems.difference(&now) {
-            tracing::info!(problem = %mended, "as it should be again");
-        }
-        self.kernel_problems = now;
-        for change in &report.statuses {
-            observe::log_status(change);
-        }
-        if !report.applied {
-            return;
-        }
-        let mut metrics = self.metrics.lock();
-        metrics.apply_time.observe(took);
-        metrics.dataplane_problems = u64::try_from(report.problems.len()).unwrap_or(u64::MAX);
-        let latency = self.latency.applied(Instant::now(), &mut metrics.event_to_kernel);
-        // What cannot be read or written as a whole may be as open as it was; single objects have been closed instead.
-        let whole = !report.problems.iter().any(|p| matches!(p, Problem::Table(_) | Problem::IpSetNames { .. }));
-        if whole && !self.applied_once {
-            self.applied_once = true;
-            metrics.initial_resync = Some(self.started.elapsed());
-            tracing::info!(took = ?self.started.elapsed(), "policy is in force");
-        } else if let Some(latency) = latency {
-            tracing::debug!(?took, ?latency, "applied");
-        }
-        drop(metrics);
-        let detail = self.kernel_problems.first().cloned().unwrap_or_default();
-        let condition = Condition { live: true, ready: self.applied_once, detail };
-        self.health.report(Reporter::Dataplane, condition);
     }
 }
 

@@ -1,6 +1,7 @@
 //! A node in a namespace with the agent on it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ pub(crate) struct Node {
     namespace: Namespace,
     folder: TempDir,
     backend: &'static str,
+    /// Whether a driver enforces what the agent calculates.
+    driven: bool,
     agent: Option<Child>,
 }
 
@@ -23,10 +26,29 @@ impl Node {
         let namespace = Namespace::new().unwrap();
         namespace.ip(["link set lo up"]).unwrap();
         let folder = TempDir::new().unwrap();
-        let node = Self { namespace, folder, backend, agent: None };
+        let node = Self { namespace, folder, backend, driven: false, agent: None };
         fs::create_dir(node.manifests()).unwrap();
         node.write("cluster.yaml", cluster);
         node
+    }
+
+    /// From the next start on, a driver enforces: a script that says who it is and becomes `tortie dataplane`.
+    pub(crate) fn drive(&mut self) {
+        let script = format!(
+            "#!/bin/sh\necho $$ >{}\nexec {} dataplane\n",
+            self.folder.path().join("driver.pid").display(),
+            env!("CARGO_BIN_EXE_tortie"),
+        );
+        let path = self.folder.path().join("driver");
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        self.driven = true;
+    }
+
+    /// The process of the driver that was started last.
+    pub(crate) fn driver(&self) -> Pid {
+        let pid = fs::read_to_string(self.folder.path().join("driver.pid")).unwrap();
+        Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
     }
 
     pub(crate) fn manifests(&self) -> PathBuf {
@@ -55,7 +77,11 @@ impl Node {
         let mut command = self.tortie();
         command
             .args(["run", "--node", "n1", "--log-format", "json", "--datastore"])
-            .arg(format!("file:{}", self.manifests().display()))
+            .arg(format!("file:{}", self.manifests().display()));
+        if self.driven {
+            command.arg("--dataplane").arg(format!("exec:{}", self.folder.path().join("driver").display()));
+        }
+        command
             .envs([
                 ("FELIX_IPTABLESBACKEND", self.backend),
                 ("FELIX_IPTABLESPOSTWRITECHECKINTERVALSECS", "0.5"),

@@ -59,7 +59,7 @@ impl Consumer {
     fn tiers(&self) -> BTreeMap<String, f64> {
         let order = |(key, value): (&Key, &ModelValue)| match (key, value) {
             (Key::Tier(name), ModelValue::Tier(tier)) => {
-                Some((name.to_string(), tier.order.map_or(f64::INFINITY, |order| order.get())))
+                Some((name.to_string(), tier.order.map_or(f64::INFINITY, tortie_model::Order::get)))
             }
             _ => None,
         };

@@ -55,12 +55,20 @@ pub enum ReceiveError {
     Unusable(#[from] Unusable),
 }
 
-/// Reads a serialised `felix.ToDataplane`, without framing.
+/// Parses a serialised `felix.ToDataplane`, without framing.
+///
+/// # Errors
+/// [`ReceiveError::NotProtobuf`] if it is none.
+pub fn decode(bytes: &[u8]) -> Result<felix::ToDataplane, ReceiveError> {
+    Ok(felix::ToDataplane::decode(bytes)?)
+}
+
+/// Reads a serialised `felix.ToDataplane`, without framing: [`decode`], and what it means.
 ///
 /// # Errors
 /// [`ReceiveError`] if the message cannot be taken.
 pub fn receive(bytes: &[u8]) -> Result<Received, ReceiveError> {
-    Ok(felix::ToDataplane::decode(bytes)?.try_into()?)
+    Ok(decode(bytes)?.try_into()?)
 }
 
 /// The datastore's part of a configuration.

@@ -99,16 +99,51 @@ pub struct Manifest {
 #[must_use]
 pub fn read(text: &str, format: Format, options: &Options, labels: &mut LabelInterner) -> Manifest {
     let mut manifest = Manifest::default();
-    let mut take = |document: Result<Node<'_>, SyntaxError>| match document {
-        Ok(node) => read_document(&node, None, options, labels, &mut manifest),
-        Err(error) => manifest.unreadable.push(error),
+    manifest.unreadable = each_object(text, format, |node, implied| {
+        manifest.resources.push(read_resource(Cursor::root(node), implied, options, labels));
+    });
+    manifest
+}
+
+/// Reads a manifest as [`read`] does, and gives besides each of [`Manifest::resources`] what is written, whole, with what
+/// follows for it from the list that it stands in.
+#[must_use]
+pub fn read_written(
+    text: &str,
+    format: Format,
+    options: &Options,
+    labels: &mut LabelInterner,
+) -> (Manifest, Vec<serde_json::Value>) {
+    let mut manifest = Manifest::default();
+    let mut written = Vec::new();
+    manifest.unreadable = each_object(text, format, |node, implied| {
+        manifest.resources.push(read_resource(Cursor::root(node), implied, options, labels));
+        let mut object = serde_json::Value::from(node);
+        if let (Some(Implied::Text(api_version, kind)), Some(fields)) = (implied, object.as_object_mut())
+            && !fields.contains_key("apiVersion")
+            && !fields.contains_key("kind")
+        {
+            fields.insert("apiVersion".into(), api_version.into());
+            fields.insert("kind".into(), kind.into());
+        }
+        written.push(object);
+    });
+    (manifest, written)
+}
+
+/// Takes a manifest apart into objects; returns why which documents could not be.
+fn each_object(text: &str, format: Format, mut take: impl FnMut(&Node<'_>, Option<Implied<'_>>)) -> Vec<SyntaxError> {
+    let mut unreadable = Vec::new();
+    let mut document = |document: Result<Node<'_>, SyntaxError>| match document {
+        Ok(node) => each_item(&node, None, &mut take),
+        Err(error) => unreadable.push(error),
     };
     match format {
-        Format::Yaml => parse_yaml(text).for_each(take),
+        Format::Yaml => parse_yaml(text).for_each(document),
         Format::Json if text.trim().is_empty() => {}
-        Format::Json => take(parse_json(text)),
+        Format::Json => document(parse_json(text)),
     }
-    manifest
+    unreadable
 }
 
 /// Reads one object as a datastore or API server holds it: a JSON document of a kind that follows from where it was
@@ -172,23 +207,17 @@ enum Implied<'n> {
     Kind(Kind),
 }
 
-/// Reads an object, or each of a list. The API server leaves out of the items of a list what follows from the list:
-/// that is `implied`.
-fn read_document(
-    node: &Node<'_>,
-    implied: Option<Implied<'_>>,
-    options: &Options,
-    labels: &mut LabelInterner,
-    manifest: &mut Manifest,
+/// Takes an object, or each of a list. The API server leaves out of the items of a list what follows from the list: that
+/// is `implied`.
+fn each_item<'n>(
+    node: &'n Node<'n>,
+    implied: Option<Implied<'n>>,
+    take: &mut impl FnMut(&Node<'_>, Option<Implied<'_>>),
 ) {
-    if let Some((implied, items)) = list(node) {
-        for item in items {
-            read_document(item, implied, options, labels, manifest);
-        }
-        return;
+    match list(node) {
+        Some((implied, items)) => items.iter().for_each(|item| each_item(item, implied, take)),
+        None => take(node, implied),
     }
-    let root = Cursor::root(node);
-    manifest.resources.push(read_resource(root, implied, options, labels));
 }
 
 /// The items of a list, and what it says of their kind.

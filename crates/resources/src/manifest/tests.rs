@@ -194,3 +194,25 @@ metadata:
     }
     assert!(problems(&bomb).contains("aliases make the document too large"));
 }
+
+#[test]
+fn what_is_written_stays_whole() {
+    let text = "
+apiVersion: projectcalico.org/v3
+kind: TierList
+items:
+- {metadata: {name: a, custom: 1}, spec: {order: 1.5, more: [true, null, 'x']}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: b}}
+";
+    let (manifest, written) = super::read_written(text, Format::Yaml, &Options::default(), &mut LabelInterner::new());
+    assert_eq!(manifest.resources.len(), 2);
+    let tier = serde_json::json!({
+        "metadata": {"name": "a", "custom": 1},
+        "spec": {"order": 1.5, "more": [true, null, "x"]},
+        "apiVersion": "projectcalico.org/v3",
+        "kind": "Tier",
+    });
+    let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "b"}});
+    assert_eq!(written, [tier, namespace]);
+}

@@ -99,8 +99,8 @@ fn part<'v>(
 /// Makes of an object what is kept of it under this key:
 ///
 /// * `apiVersion`, `kind`, name and namespace are those of the key; what only a reader is told is left out;
-/// * the defaults of `api/pkg/defaults` and `libcalico-go/lib/resources/tier.go` are filled in: types and tier label of
-///   a policy, order and action of a tier;
+/// * the defaults of `api/pkg/defaults`, `libcalico-go/lib/resources/tier.go` and `lib/clientv3/ippool.go` are filled in:
+///   types and tier label of a policy, order and action of a tier, what a pool is for;
 /// * the name of a policy is also put where older releases look for it.
 ///
 /// Everything else stays as it is, known or not.
@@ -136,8 +136,10 @@ pub fn to_stored(key: &ResourceKey, object: &mut Value) -> Result<(), ObjectErro
         part(metadata, "annotations", "metadata.annotations")?.insert(METADATA_ANNOTATION.into(), stored_name.into());
         default_policy(object)?;
     }
-    if key.kind() == ResourceKind::Tier {
-        default_tier(part(object, "spec", "spec")?);
+    match key.kind() {
+        ResourceKind::Tier => default_tier(part(object, "spec", "spec")?),
+        ResourceKind::IpPool => default_pool(part(object, "spec", "spec")?),
+        _ => {}
     }
     Ok(())
 }
@@ -164,14 +166,38 @@ fn default_policy(object: &mut Map<String, Value>) -> Result<(), ObjectError> {
     Ok(())
 }
 
-fn default_tier(spec: &mut Map<String, Value>) {
-    let defaults = [("order", json!(super::tiers::DEFAULT_ORDER)), ("defaultAction", json!("Deny"))];
+/// Fills in fields that are missing or empty.
+fn fill<const N: usize>(spec: &mut Map<String, Value>, defaults: [(&str, Value); N]) {
     for (name, default) in defaults {
         let value = spec.entry(name).or_insert(Value::Null);
-        if value.is_null() {
+        let is_empty = match &*value {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Number(number) => default.is_u64() && number.as_u64() == Some(0),
+            _ => false,
+        };
+        if is_empty {
             *value = default;
         }
     }
+}
+
+fn default_tier(spec: &mut Map<String, Value>) {
+    fill(spec, [("order", json!(super::tiers::DEFAULT_ORDER)), ("defaultAction", json!("Deny"))]);
+}
+
+fn default_pool(spec: &mut Map<String, Value>) {
+    let is_v6 = spec.get("cidr").and_then(Value::as_str).is_some_and(|cidr| cidr.contains(':'));
+    let defaults = [
+        ("nodeSelector", json!("all()")),
+        ("blockSize", json!(if is_v6 { 122_u64 } else { 26 })),
+        ("allowedUses", json!(["Workload", "Tunnel"])),
+        ("assignmentMode", json!("Automatic")),
+        ("ipipMode", json!("Never")),
+        ("vxlanMode", json!("Never")),
+    ];
+    fill(spec, defaults);
 }
 
 /// Makes of what is kept under a key what a reader is told: with its version, and with the name that a policy has for

@@ -185,3 +185,21 @@ fn policies_of_old_show_their_tier() {
     assert_eq!(object["metadata"]["labels"], json!({"projectcalico.org/tier": "default"}));
     labelled(ResourceKind::NetworkSet, &mut object);
 }
+
+#[test]
+fn pools_get_their_uses() {
+    let pool = stored(ResourceKind::IpPool, "", json!({"cidr": "10.0.0.0/16", "blockSize": 0, "vxlanMode": "Always"}));
+    assert_eq!(
+        pool["spec"],
+        json!({
+            "cidr": "10.0.0.0/16",
+            "blockSize": 26,
+            "vxlanMode": "Always",
+            "nodeSelector": "all()",
+            "allowedUses": ["Workload", "Tunnel"],
+            "assignmentMode": "Automatic",
+            "ipipMode": "Never",
+        })
+    );
+    assert_eq!(stored(ResourceKind::IpPool, "", json!({"cidr": "fd00::/48"}))["spec"]["blockSize"], 122);
+}

@@ -108,5 +108,22 @@ impl<'t> From<&'t serde_json::Value> for Node<'t> {
     }
 }
 
+impl From<&Node<'_>> for serde_json::Value {
+    /// The value without positions. A number that JSON cannot write is nothing.
+    fn from(node: &Node<'_>) -> Self {
+        match &node.content {
+            Content::Null => Self::Null,
+            Content::Bool(b) => (*b).into(),
+            Content::Int(int) => (*int).into(),
+            Content::Float(float) => (*float).into(),
+            Content::Text(text) => text.as_ref().into(),
+            Content::List(items) => items.iter().map(Self::from).collect(),
+            Content::Map(entries) => {
+                Self::Object(entries.iter().map(|entry| (entry.key.to_string(), Self::from(&entry.node))).collect())
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,9 @@ struct Args {
     /// Where the agent reads: file, fanout, typha, etcd.
     #[arg(long, default_value = "file")]
     source: Source,
+    /// A driver process enforces what the agent calculates.
+    #[arg(long)]
+    driven: bool,
     /// The iptables back ends to go through.
     #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy"])]
     backend: Vec<String>,
@@ -51,7 +54,11 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let mut passed = true;
     for backend in &args.backend {
-        let agent = CommandAgent::tortie(&args.agent).environment("FELIX_IPTABLESBACKEND", backend).source(args.source);
+        let mut agent =
+            CommandAgent::tortie(&args.agent).environment("FELIX_IPTABLESBACKEND", backend).source(args.source);
+        if args.driven {
+            agent = agent.driven();
+        }
         let mut options = Options::new(agent);
         if !args.cases.is_empty() {
             options.cases.clone_from(&args.cases);

@@ -109,6 +109,7 @@ pub struct CommandAgent {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     source: Source,
+    driven: bool,
 }
 
 impl CommandAgent {
@@ -120,6 +121,7 @@ impl CommandAgent {
             arguments: arguments.into_iter().map(Into::into).collect(),
             environment: Vec::new(),
             source: Source::File,
+            driven: false,
         }
     }
 
@@ -133,6 +135,14 @@ impl CommandAgent {
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Lets a second process of the program enforce what the first one calculates, by the protocol of drivers.
+    #[must_use]
+    pub fn driven(mut self) -> Self {
+        self.driven = true;
+        self.arguments.extend(["--dataplane".to_owned(), "exec:{driver}".to_owned()]);
         self
     }
 
@@ -152,7 +162,14 @@ impl Agent for CommandAgent {
     fn start(&self, node: &NodeUnderTest<'_>) -> Result<Box<dyn RunningAgent>, AgentError> {
         let program = absolute(&self.program);
         let supply = Supply::start(self.source, &program, node)?;
-        let words = |text: &String| text.replace("{datastore}", &supply.url).replace("{node}", node.name);
+        let driver = node.folder.join("driver");
+        if self.driven {
+            write_driver(&driver, &program)?;
+        }
+        let driver = driver.display().to_string();
+        let words = |text: &String| {
+            text.replace("{datastore}", &supply.url).replace("{node}", node.name).replace("{driver}", &driver)
+        };
         let mut command = Command::new(program);
         command
             .args(self.arguments.iter().map(words))
@@ -162,6 +179,15 @@ impl Agent for CommandAgent {
         let process = Process::start("agent", node, &mut command)?;
         Ok(Box::new(RunningCommand { process, supply }))
     }
+}
+
+/// A script that becomes the program's driver half, since drivers are started without arguments.
+fn write_driver(path: &Path, program: &Path) -> Result<(), AgentError> {
+    use std::os::unix::fs::PermissionsExt;
+    let script = format!("#!/bin/sh\nexec '{}' dataplane\n", program.display());
+    std::fs::write(path, script)
+        .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)))
+        .map_err(|source| AgentError::Log { path: path.to_owned(), source })
 }
 
 /// The agent stops before what serves it.

@@ -1,6 +1,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use tortie_dataplane::LinkEvent;
 use tortie_dataplane::fake::FakeKernel;
@@ -11,6 +12,7 @@ use tortie_resources::manifest::Options;
 
 use super::*;
 use crate::config::Raw;
+use crate::engine::InKernel;
 
 const CLUSTER: &str = "
 apiVersion: v1
@@ -36,7 +38,7 @@ struct Bench {
     inputs: Option<Inputs>,
     health: Health,
     metrics: SharedMetrics,
-    session: Option<Session<FakeKernel>>,
+    session: Option<Session<InKernel<FakeKernel>>>,
 }
 
 impl Bench {
@@ -52,12 +54,16 @@ impl Bench {
         let metrics = SharedMetrics::default();
         let setup = Setup {
             number: 1,
-            dataplane: settings::dataplane(&resolved.config, hostname.clone(), Backend::Nft).unwrap(),
+            enforcement: InKernel::new(
+                settings::dataplane(&resolved.config, hostname.clone(), Backend::Nft).unwrap(),
+                FakeKernel::new(Backend::Nft, []),
+                health.clone(),
+                metrics.clone(),
+            ),
             hostname,
             sources,
             resolved,
             lenient,
-            kernel: FakeKernel::new(Backend::Nft, []),
             health: health.clone(),
             metrics: metrics.clone(),
         };
@@ -91,7 +97,7 @@ impl Bench {
         let (mut session, inputs) = (self.session.take().unwrap(), self.inputs.take().unwrap());
         let running = thread::spawn(move || {
             let end = session.run(&inputs);
-            (end, session.kernel)
+            (end, session.enforcement.into_kernel())
         });
         let patience = Instant::now() + Duration::from_secs(20);
         while !running.is_finished() && !done(self) {

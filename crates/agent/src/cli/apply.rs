@@ -1,0 +1,61 @@
+//! `tortie apply`.
+
+use std::path::PathBuf;
+
+use tortie_datastore::StoreError;
+use tortie_datastore::apply::{Applied, ApplyError, apply, initialise};
+
+use super::Failure;
+use super::etcd::StoreArgs;
+use super::written::{self, Wanted};
+
+/// Write resources into etcd, as calicoctl does.
+///
+/// Validates everything first, and writes nothing if there is an error; each problem is printed on standard error as
+/// `file:line:column: kind/name: field.path: what`. Then creates each resource, or replaces the one that is there. A
+/// resource with a resourceVersion replaces that version only: if somebody else has changed it since, that is an error.
+/// Tiers go first. Ends with exit code 1 if anything was not written.
+///
+/// Example: tortie apply --datastore etcd://127.0.0.1:2379 -f policies/
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Files, directories, or - for standard input.
+    #[arg(short, long, value_name = "PATH", required = true, num_args = 1..)]
+    filename: Vec<PathBuf>,
+    /// The namespace of resources that do not say.
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    namespace: String,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let mut resources = written::read(&args.filename, &args.namespace, Wanted::Valid)?;
+    written::tiers_first(&mut resources);
+    let store = args.store.open()?;
+    initialise(&store).map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut failed = false;
+    for resource in &resources {
+        match apply(&store, &resource.key, &resource.object) {
+            Ok(applied) => println!("{} {}", resource.key, word(applied)),
+            // The next one would have to wait as long in vain.
+            Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => {
+                return Err(Failure::Failed(error.to_string()));
+            }
+            Err(error) => {
+                failed = true;
+                eprintln!("{resource}: {error}");
+            }
+        }
+    }
+    if failed { Err(Failure::Reported(1)) } else { Ok(()) }
+}
+
+fn word(applied: Applied) -> &'static str {
+    match applied {
+        Applied::Created => "created",
+        Applied::Updated => "updated",
+        Applied::Unchanged => "unchanged",
+    }
+}

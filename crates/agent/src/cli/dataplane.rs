@@ -1,0 +1,120 @@
+//! `tortie dataplane`.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
+
+use tortie_protocol::{Received, felix};
+
+use super::Failure;
+use super::node::{QUEUE, announce, dataplane_settings, failed, hostname, resolve, stop_on_signals, watch_links};
+use crate::config::{Raw, Sources, from_environment};
+use crate::driver::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
+use crate::engine::InKernel;
+use crate::health::Health;
+use crate::kernel::LinuxKernel;
+use crate::logging::LogFormat;
+use crate::metrics::SharedMetrics;
+
+/// Ended because a parameter changed, to be started again, as Felix does (`felix/daemon/daemon.go`).
+const RECONFIGURED: u8 = 129;
+
+/// Enforce on this node what another program has calculated, as a driver in Felix's sense.
+///
+/// Messages of Felix's driver protocol are read from descriptor 3, reports are written to descriptor 4. Felix starts this
+/// with UseInternalDataplaneDriver=false and DataplaneDriver=PATH, where PATH names a script that says
+/// `exec tortie dataplane`; so does `tortie run --dataplane exec:PATH`. Needs CAP_NET_ADMIN.
+///
+/// Parameters come with the messages; FELIX_* variables of this process override them. Health and metrics are the other
+/// program's business. When that is gone, or sends what cannot be understood, this ends and leaves everything in force.
+///
+/// Exit codes: 0 when the other program is gone, and after SIGTERM; 129 when a parameter has changed with which everything
+/// begins anew, so that both should be started again; 1 otherwise.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// The descriptor to read messages from.
+    #[arg(long, value_name = "FD", default_value_t = 3)]
+    read_fd: u32,
+    /// The descriptor to write reports to.
+    #[arg(long, value_name = "FD", default_value_t = 4)]
+    write_fd: u32,
+    /// How log lines look; they go to standard error.
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let started = Instant::now();
+    let environment = from_environment(std::env::vars());
+    let mut local = Sources::default();
+    local.set(tortie_model::desired::ConfigSource::Environment, environment.clone());
+    resolve(&local, args.log_format)?;
+
+    let messages = open(args.read_fd, OpenOptions::new().read(true))?;
+    let reports = open(args.write_fd, OpenOptions::new().write(true))?;
+    let (sender, inputs) = sync_channel(QUEUE);
+    let stopping = stop_on_signals(sender.clone(), || ServeInput::Stop)?;
+    follow_peer(messages, sender.clone()).map_err(Failure::io("the thread that reads messages"))?;
+    let Some(message) = first_configuration(&inputs)? else { return Ok(()) };
+    let setup = setup(&message, environment, args.log_format, started)?;
+    let links = watch_links(&setup.resolved, sender.clone(), ServeInput::Links)?;
+    let served = Served::new(setup, reports, sender).map_err(Failure::io("the thread that writes reports"));
+    let end = if stopping.load(Ordering::Acquire) { Ok(ServedEnd::Stopped) } else { served?.run(&inputs) };
+    drop(links);
+    match end.map_err(failed)? {
+        ServedEnd::Stopped => tracing::info!("stopping; what is in force stays in force"),
+        ServedEnd::PeerGone => tracing::info!("the engine is gone; what is in force stays in force"),
+        ServedEnd::Reconfigured => {
+            tracing::info!("the configuration changed; ending to be started again");
+            return Err(Failure::Reported(RECONFIGURED));
+        }
+    }
+    Ok(())
+}
+
+fn setup(
+    message: &felix::ConfigUpdate,
+    environment: Raw,
+    format: LogFormat,
+    started: Instant,
+) -> Result<ServeSetup<LinuxKernel>, Failure> {
+    let (_, resolved) = configuration(message, &environment).map_err(failed)?;
+    announce(&resolved, format);
+    let hostname = hostname(None, &resolved);
+    let settings = dataplane_settings(&resolved, &hostname)?;
+    tracing::info!(node = %hostname, "the engine has sent its configuration");
+    let kernel = LinuxKernel::new(resolved.config.netlink_timeout);
+    let in_kernel = InKernel::new(settings, kernel, Health::default(), SharedMetrics::default());
+    Ok(ServeSetup { in_kernel, environment, resolved, started })
+}
+
+/// Waits for the first message, which has to be the configuration; `None` if the program should end.
+fn first_configuration(inputs: &Receiver<ServeInput>) -> Result<Option<felix::ConfigUpdate>, Failure> {
+    loop {
+        match inputs.recv() {
+            Ok(ServeInput::Stop) => return Ok(None),
+            Ok(ServeInput::Links(_)) => {}
+            Ok(ServeInput::Peer(PeerEvent::Gone)) => {
+                tracing::info!("the engine is gone before it said anything");
+                return Ok(None);
+            }
+            Ok(ServeInput::Peer(PeerEvent::Broken(error))) => return Err(failed(error)),
+            Ok(ServeInput::Peer(PeerEvent::Message(message))) => match message.0 {
+                Received::Config(message) => return Ok(Some(message)),
+                _ => return Err(failed(ServeError::NoConfiguration)),
+            },
+            Err(_) => return Err(failed(ServeError::Deaf)),
+        }
+    }
+}
+
+/// Opens an inherited descriptor again under a number of our own, which the programs that are started do not inherit.
+fn open(descriptor: u32, options: &OpenOptions) -> Result<File, Failure> {
+    let path = format!("/proc/self/fd/{descriptor}");
+    options.open(&path).map_err(|error: io::Error| {
+        Failure::Failed(format!("descriptor {descriptor} cannot be used: {error}; is this started by an engine?"))
+    })
+}

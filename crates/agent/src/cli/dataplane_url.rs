@@ -1,0 +1,40 @@
+//! Who enforces: this program or another.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where what was calculated is enforced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum DataplaneUrl {
+    /// In this kernel, by this program.
+    #[default]
+    Internal,
+    /// By the program at this path.
+    Exec(PathBuf),
+}
+
+impl FromStr for DataplaneUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "internal" => Ok(Self::Internal),
+            Some(("exec", path)) if !path.is_empty() => Ok(Self::Exec(path.into())),
+            _ => Err("expected internal or exec:PATH, the path of a driver program".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DataplaneUrl;
+
+    #[test]
+    fn only_programs_can_be_named() {
+        assert_eq!("internal".parse(), Ok(DataplaneUrl::Internal));
+        assert_eq!("exec:/a:b".parse(), Ok(DataplaneUrl::Exec("/a:b".into())));
+        for bad in ["", "exec:", "exec", "tcp:host", "internal:"] {
+            assert!(bad.parse::<DataplaneUrl>().is_err(), "{bad}");
+        }
+    }
+}

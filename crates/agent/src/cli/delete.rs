@@ -1,0 +1,80 @@
+//! `tortie delete`.
+
+use std::path::PathBuf;
+
+use tortie_datastore::StoreError;
+use tortie_datastore::apply::{ApplyError, delete};
+use tortie_resources::stored::{ResourceKey, ResourceKind, Revision, revision_of};
+
+use super::Failure;
+use super::etcd::StoreArgs;
+use super::written::{self, Wanted};
+
+/// Delete resources from etcd, as calicoctl does.
+///
+/// By kind and name, or those that are written in files. A resource with a resourceVersion is deleted at that version
+/// only. Tiers go last; one that policies are in is not deleted, and neither is what every cluster has.
+///
+/// Examples: tortie delete networkpolicy web -n shop
+///           tortie delete -f policies/
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// The kind, in any case, as a plural or as one of calicoctl's short names, such as np, gnp, hep.
+    #[arg(required_unless_present = "filename", conflicts_with = "filename", requires = "names")]
+    kind: Option<ResourceKind>,
+    /// The names.
+    names: Vec<String>,
+    /// Files, directories, or - for standard input.
+    #[arg(short, long, value_name = "PATH", num_args = 1..)]
+    filename: Vec<PathBuf>,
+    /// The namespace of resources that do not say.
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    namespace: String,
+    /// What does not exist counts as deleted.
+    #[arg(long)]
+    skip_not_exists: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let targets = targets(args)?;
+    let store = args.store.open()?;
+    let mut failed = false;
+    for (place, key, version) in &targets {
+        match delete(&store, key, *version) {
+            Ok(()) => println!("{key} deleted"),
+            Err(ApplyError::Store(StoreError::NotFound(_))) if args.skip_not_exists => {}
+            Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => {
+                return Err(Failure::Failed(error.to_string()));
+            }
+            Err(error) => {
+                failed = true;
+                eprintln!("{place}: {error}");
+            }
+        }
+    }
+    if failed { Err(Failure::Reported(1)) } else { Ok(()) }
+}
+
+/// What to delete, and where it is asked for.
+fn targets(args: &Args) -> Result<Vec<(String, ResourceKey, Option<Revision>)>, Failure> {
+    if let Some(kind) = args.kind {
+        let namespace = if kind.is_namespaced() { args.namespace.as_str() } else { "" };
+        let key = |name: &String| {
+            let key = ResourceKey::new(kind, namespace, name).map_err(|error| Failure::Usage(error.to_string()))?;
+            Ok(("tortie".to_owned(), key, None))
+        };
+        return args.names.iter().map(key).collect();
+    }
+    let mut resources = written::read(&args.filename, &args.namespace, Wanted::Identified)?;
+    written::tiers_first(&mut resources);
+    resources.reverse();
+    let target = |resource: &written::Written| {
+        let place = resource.to_string();
+        let version = revision_of(&resource.object).map_err(|error| Failure::Failed(format!("{place}: {error}")))?;
+        Ok((place, resource.key.clone(), version))
+    };
+    resources.iter().map(target).collect()
+}

@@ -1,0 +1,108 @@
+//! Resources as a table for people.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use tortie_resources::stored::ResourceKind;
+
+/// The columns after namespace and name: title, and where the value is.
+fn columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
+    match kind {
+        ResourceKind::NetworkPolicy
+        | ResourceKind::GlobalNetworkPolicy
+        | ResourceKind::StagedNetworkPolicy
+        | ResourceKind::StagedGlobalNetworkPolicy => {
+            &[("TIER", "/spec/tier"), ("ORDER", "/spec/order"), ("SELECTOR", "/spec/selector")]
+        }
+        ResourceKind::Tier => &[("ORDER", "/spec/order"), ("DEFAULTACTION", "/spec/defaultAction")],
+        ResourceKind::NetworkSet | ResourceKind::GlobalNetworkSet => &[("NETS", "/spec/nets")],
+        ResourceKind::HostEndpoint => &[
+            ("NODE", "/spec/node"),
+            ("INTERFACE", "/spec/interfaceName"),
+            ("IPS", "/spec/expectedIPs"),
+            ("PROFILES", "/spec/profiles"),
+        ],
+        ResourceKind::WorkloadEndpoint => &[
+            ("WORKLOAD", "/spec/pod"),
+            ("NODE", "/spec/node"),
+            ("NETWORKS", "/spec/ipNetworks"),
+            ("INTERFACE", "/spec/interfaceName"),
+        ],
+        ResourceKind::IpPool => &[("CIDR", "/spec/cidr"), ("SELECTOR", "/spec/nodeSelector")],
+        ResourceKind::IpReservation => &[("CIDRS", "/spec/reservedCIDRs")],
+        ResourceKind::Node => {
+            &[("ASN", "/spec/bgp/asNumber"), ("IPV4", "/spec/bgp/ipv4Address"), ("IPV6", "/spec/bgp/ipv6Address")]
+        }
+        ResourceKind::ClusterInformation => &[
+            ("CLUSTERGUID", "/spec/clusterGUID"),
+            ("CALICOVERSION", "/spec/calicoVersion"),
+            ("DATASTOREREADY", "/spec/datastoreReady"),
+        ],
+        ResourceKind::Profile => &[("LABELS", "/spec/labelsToApply")],
+        ResourceKind::BgpPeer => &[("PEERIP", "/spec/peerIP"), ("NODE", "/spec/node"), ("ASN", "/spec/asNumber")],
+        _ => &[],
+    }
+}
+
+/// A line for each resource, below a line of titles.
+pub(super) fn table(kind: ResourceKind, objects: &[Value]) -> String {
+    let mut columns: Vec<(&str, &str)> = columns(kind).to_vec();
+    columns.insert(0, ("NAME", "/metadata/name"));
+    if kind.is_namespaced() {
+        columns.insert(0, ("NAMESPACE", "/metadata/namespace"));
+    }
+    let mut rows: Vec<Vec<String>> = vec![columns.iter().map(|(title, _)| (*title).to_owned()).collect()];
+    for object in objects {
+        rows.push(columns.iter().map(|(title, at)| cell(title, object.pointer(at))).collect());
+    }
+    let widths: Vec<usize> =
+        (0..columns.len()).map(|n| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:width$}   ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn cell(title: &str, value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) if title == "TIER" => "default".into(),
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        // Whole numbers as people write them.
+        Some(Value::Number(number)) => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
+        Some(Value::Array(items)) => items.iter().map(|item| cell("", Some(item))).collect::<Vec<_>>().join(","),
+        Some(Value::Object(fields)) => {
+            fields.iter().map(|(name, value)| format!("{name}={}", cell("", Some(value)))).collect::<Vec<_>>().join(",")
+        }
+        Some(Value::Bool(value)) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_aligned() {
+        let policies = [
+            json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"order": 10.0, "selector": "all()"}}),
+            json!({"metadata": {"name": "a", "namespace": "x"}, "spec": {"tier": "platform"}}),
+        ];
+        assert_eq!(
+            table(ResourceKind::NetworkPolicy, &policies),
+            "NAMESPACE   NAME   TIER       ORDER   SELECTOR\n\
+             shop        web    default    10      all()\n\
+             x           a      platform\n"
+        );
+        let set = [json!({"metadata": {"name": "a"}, "spec": {"nets": ["10.0.0.0/8", "::/0"]}})];
+        assert_eq!(table(ResourceKind::GlobalNetworkSet, &set), "NAME   NETS\na      10.0.0.0/8,::/0\n");
+    }
+}

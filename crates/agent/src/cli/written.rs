@@ -1,0 +1,129 @@
+//! Resources in files, as people write them.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tortie_datastore::{Cover, InputProblem};
+use tortie_model::LabelInterner;
+use tortie_resources::manifest::{Format, Options, Outcome, Resource, read_written};
+use tortie_resources::stored::{ResourceKey, ResourceKind, key_of};
+use tortie_resources::{Position, Problem, Severity};
+
+use super::Failure;
+
+/// What is written of a resource, and where.
+pub(super) struct Written {
+    file: PathBuf,
+    position: Position,
+    pub(super) key: ResourceKey,
+    pub(super) object: Value,
+}
+
+impl fmt::Display for Written {
+    /// `file:line:column`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.position)
+    }
+}
+
+/// How much of a resource must be right.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// All of it.
+    Valid,
+    /// Which one it is.
+    Identified,
+}
+
+/// Reads files, directories and, as `-`, standard input. Problems are printed; if there is an error, nothing is read.
+pub(super) fn read(paths: &[PathBuf], namespace: &str, wanted: Wanted) -> Result<Vec<Written>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.as_os_str() == "-" {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text).map_err(Failure::io("standard input"))?;
+            files.push((PathBuf::from("stdin"), text));
+        } else {
+            find(path, &mut files, true)?;
+        }
+    }
+    let mut all = Vec::new();
+    let mut errors = 0;
+    for (file, text) in files {
+        let (written, problems) = read_file(&file, &text, namespace, wanted);
+        for problem in &problems {
+            let warning = problem.problem.severity == Severity::Warning;
+            errors += usize::from(!warning);
+            eprintln!("{problem}{}", if warning { " (warning)" } else { "" });
+        }
+        all.extend(written);
+    }
+    if errors > 0 {
+        eprintln!("tortie: nothing has been changed");
+        return Err(Failure::Reported(1));
+    }
+    if all.is_empty() {
+        return Err(Failure::Failed("there are no resources in what is given".into()));
+    }
+    Ok(all)
+}
+
+/// The texts of the manifests below a path, in the order of names; hidden ones are left out.
+fn find(path: &Path, files: &mut Vec<(PathBuf, String)>, named: bool) -> Result<(), Failure> {
+    let failed = |error| Failure::io(path.display().to_string())(error);
+    if !fs::metadata(path).map_err(failed)?.is_dir() {
+        let is_manifest = path.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json");
+        if named || is_manifest {
+            files.push((path.to_owned(), fs::read_to_string(path).map_err(failed)?));
+        }
+        return Ok(());
+    }
+    let entries = fs::read_dir(path).map_err(failed)?;
+    let mut inside: Vec<PathBuf> =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
+    inside.retain(|path| path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b".")));
+    inside.sort();
+    inside.iter().try_for_each(|path| find(path, files, false))
+}
+
+fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<Written>, Vec<InputProblem>) {
+    let format = if file.extension().is_some_and(|end| end == "json") { Format::Json } else { Format::Yaml };
+    let (manifest, objects) = read_written(text, format, &Options::default(), &mut LabelInterner::new());
+    let input = |subject: String, problem: Problem| InputProblem {
+        file: Some(file.to_owned()),
+        subject,
+        problem,
+        cover: Cover::Nothing,
+    };
+    let error = |position, what: String| Problem { severity: Severity::Error, position, field: String::new(), what };
+    let mut problems: Vec<InputProblem> =
+        manifest.unreadable.into_iter().map(|e| input(String::new(), error(e.position, e.what))).collect();
+    let mut written = Vec::new();
+    for (Resource { subject, position, outcome, problems: found, .. }, object) in
+        manifest.resources.into_iter().zip(objects)
+    {
+        match key_of(&object, namespace) {
+            Ok(key) => {
+                // What is kept for others to read is not for us to judge.
+                let ours = key.kind().understood().is_some() || outcome != Outcome::Unknown;
+                if ours && wanted == Wanted::Valid {
+                    problems.extend(found.into_iter().map(|problem| input(subject.clone(), problem)));
+                }
+                written.push(Written { file: file.to_owned(), position, key, object });
+            }
+            Err(why) if found.iter().all(|problem| problem.severity == Severity::Warning) => {
+                problems.push(input(subject, error(position, why.to_string())));
+            }
+            Err(_) => problems.extend(found.into_iter().map(|problem| input(subject.clone(), problem))),
+        }
+    }
+    (written, problems)
+}
+
+/// Puts tiers before everything else, which may be in them.
+pub(super) fn tiers_first(written: &mut [Written]) {
+    written.sort_by_key(|written| written.key.kind() != ResourceKind::Tier);
+}

@@ -1,0 +1,66 @@
+//! Configuration in messages.
+
+use std::collections::BTreeMap;
+
+use tortie_model::Hostname;
+use tortie_model::desired::ConfigSource;
+use tortie_protocol::felix;
+
+use crate::config::{Raw, Resolved, Sources, source_name};
+
+const SOURCES: [ConfigSource; 7] = [
+    ConfigSource::Default,
+    ConfigSource::DatastoreGlobal,
+    ConfigSource::DatastorePerSelector,
+    ConfigSource::DatastorePerHost,
+    ConfigSource::ConfigFile,
+    ConfigSource::Environment,
+    ConfigSource::InternalOverride,
+];
+
+const HOSTNAME: &str = "FelixHostname";
+
+/// The configuration as a driver is told: what every source says, and which values won. The node's name is among them,
+/// since the driver could find out the machine's only.
+pub(super) fn to_message(sources: &Sources, resolved: &Resolved, node: &Hostname) -> felix::ConfigUpdate {
+    let mut message = felix::ConfigUpdate { config: resolved.raw.clone(), ..felix::ConfigUpdate::default() };
+    for (source, raw) in sources.iter() {
+        let raw = felix::RawConfig { source: source_name(source).to_owned(), config: raw.clone() };
+        message.source_to_raw_config.insert(source as u32, raw);
+    }
+    let internal = message.source_to_raw_config.entry(ConfigSource::InternalOverride as u32).or_insert_with(|| {
+        felix::RawConfig { source: source_name(ConfigSource::InternalOverride).to_owned(), config: BTreeMap::new() }
+    });
+    internal.config.insert(HOSTNAME.to_owned(), node.to_string());
+    message.config.insert(HOSTNAME.to_owned(), node.to_string());
+    message
+}
+
+/// The configuration for a driver: what the message says of each source, and the driver's own environment, which
+/// overrides that of the other program. If only the values that won are there, they count as a configuration file.
+pub(super) fn from_message(message: &felix::ConfigUpdate, environment: &Raw) -> Sources {
+    let mut sources = Sources::default();
+    let mut merged = environment.clone();
+    for (number, raw) in &message.source_to_raw_config {
+        let Some(source) = SOURCES.into_iter().find(|source| *source as u32 == *number) else {
+            tracing::warn!(source = raw.source, number, "a source of configuration that is not known; ignored");
+            continue;
+        };
+        if source == ConfigSource::Environment {
+            for (name, value) in &raw.config {
+                let name = name.to_ascii_lowercase();
+                merged.entry(name).or_insert_with(|| value.clone());
+            }
+        } else {
+            sources.set(source, raw.config.clone());
+        }
+    }
+    if message.source_to_raw_config.is_empty() {
+        sources.set(ConfigSource::ConfigFile, message.config.clone());
+    }
+    sources.set(ConfigSource::Environment, merged);
+    sources
+}
+
+#[cfg(test)]
+mod tests;

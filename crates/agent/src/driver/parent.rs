@@ -1,0 +1,178 @@
+//! The engine's side: enforcement by another program.
+
+use std::path::PathBuf;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use tortie_model::Hostname;
+use tortie_model::desired::DesiredUpdate;
+use tortie_protocol::Report;
+
+use super::config::to_message;
+use super::outbox::Outbox;
+use super::process::Process;
+use super::{DriverError, DriverEvent};
+use crate::config::{Resolved, Sources};
+use crate::engine::{Enforcement, HEARTBEAT, Input, Progress};
+use crate::health::{Condition, Health, Reporter};
+use crate::monitor::MonitorEvent;
+
+/// Drivers for the original need not say when they are in sync, since it does not listen. One that has taken everything
+/// this long ago and is still running is believed to be done.
+const BELIEVED_AFTER: Duration = Duration::from_secs(30);
+
+/// How long a driver that broke its pipes is waited for, to tell how it ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What a driver is made from.
+#[derive(Debug)]
+pub struct DriverSetup {
+    /// The program.
+    pub program: PathBuf,
+    /// The node that it enforces on.
+    pub node: Hostname,
+    /// The session that it belongs to.
+    pub session: u64,
+    /// Where what becomes known of it goes.
+    pub events: SyncSender<Input>,
+    /// Where to report how it is.
+    pub health: Health,
+}
+
+/// Enforcement by a driver. The program is started when the configuration is known, and ended when this is dropped.
+#[derive(Debug)]
+pub struct Driver {
+    setup: DriverSetup,
+    process: Option<Process>,
+    outbox: Outbox,
+    /// When it took the last message that was known at start.
+    in_sync_written: Option<Instant>,
+    /// It says that everything is in force.
+    in_sync: bool,
+    ready: bool,
+}
+
+impl Driver {
+    /// Starts nothing yet.
+    #[must_use]
+    pub fn new(setup: DriverSetup) -> Self {
+        setup.health.report(Reporter::Dataplane, Condition::waiting("the dataplane driver has not been started"));
+        Self { setup, process: None, outbox: Outbox::default(), in_sync_written: None, in_sync: false, ready: false }
+    }
+
+    fn start(&self) -> Result<Process, DriverError> {
+        let (session, events) = (self.setup.session, self.setup.events.clone());
+        let tell = move |event| events.send(Input::Driver { session, event }).is_ok();
+        let process = Process::start(&self.setup.program, tell)
+            .map_err(|error| DriverError::Start { program: self.setup.program.clone(), error })?;
+        tracing::info!(program = %self.setup.program.display(), "dataplane driver started");
+        Ok(process)
+    }
+
+    fn ended(&self, status: std::process::ExitStatus) -> DriverError {
+        DriverError::Ended { program: self.setup.program.clone(), status }
+    }
+
+    /// Becomes ready, once, when the driver is in sync or believed to be.
+    fn report_condition(&mut self) {
+        let believed = self.in_sync_written.is_some_and(|written| written.elapsed() >= BELIEVED_AFTER);
+        if self.ready || !(self.in_sync || believed) {
+            return;
+        }
+        self.ready = true;
+        let detail = if self.in_sync {
+            tracing::info!("the dataplane driver is in sync");
+            String::new()
+        } else {
+            tracing::info!("the dataplane driver has been told everything and does not say whether it is in sync");
+            "the driver does not say whether it is in sync".to_owned()
+        };
+        self.setup.health.report(Reporter::Dataplane, Condition { live: true, ready: true, detail });
+    }
+
+    fn take(&mut self, report: Report) {
+        match report {
+            Report::Process { timestamp, uptime } => tracing::debug!(timestamp, uptime, "dataplane driver"),
+            Report::Workload { id, status: Some(status), .. } => {
+                tracing::info!(endpoint = %id, status, "workload endpoint");
+            }
+            Report::Workload { id, status: None, .. } => tracing::info!(endpoint = %id, "workload endpoint is gone"),
+            Report::Host(name, Some(status)) => tracing::info!(endpoint = %name, status, "host endpoint"),
+            Report::Host(name, None) => tracing::info!(endpoint = %name, "host endpoint is gone"),
+            Report::Wireguard { public_key, family } => {
+                tracing::info!(public_key, ?family, "the dataplane driver set up WireGuard");
+            }
+            Report::InSync => self.in_sync = true,
+            report => tracing::debug!(?report, "a report without effect"),
+        }
+    }
+}
+
+impl Enforcement for Driver {
+    /// A driver may heed parameters that have no effect here. Those that are not Felix's it is told of as they change, as
+    /// by the original.
+    fn must_begin_anew(&self, old: &Resolved, new: &Resolved) -> bool {
+        old.known() != new.known()
+    }
+
+    fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), DriverError> {
+        if self.process.is_none() {
+            self.process = Some(self.start()?);
+            let waiting = Condition::waiting("the dataplane driver is not in sync yet");
+            self.setup.health.report(Reporter::Dataplane, waiting);
+        }
+        self.outbox.config(to_message(sources, resolved, &self.setup.node));
+        Ok(())
+    }
+
+    fn takes_more(&self, ready: bool) -> bool {
+        ready && self.outbox.is_empty()
+    }
+
+    fn on_update(&mut self, update: DesiredUpdate) {
+        self.outbox.update(update);
+    }
+
+    fn on_links(&mut self, _: MonitorEvent) {}
+
+    fn on_driver(&mut self, event: DriverEvent) -> Result<(), DriverError> {
+        match event {
+            DriverEvent::Report(report) => self.take(report),
+            DriverEvent::Room => {}
+            DriverEvent::InSyncWritten => self.in_sync_written = Some(Instant::now()),
+            DriverEvent::Broken(why) => {
+                let status = self.process.as_mut().and_then(|process| process.ends_within(LAST_WORDS));
+                return Err(match status {
+                    Some(status) => self.ended(status),
+                    None => DriverError::Broken { program: self.setup.program.clone(), why },
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn enforce(&mut self, _: bool) -> Result<Progress, DriverError> {
+        let Some(process) = &mut self.process else {
+            self.setup.health.still_alive(Reporter::Dataplane);
+            return Ok(Progress::idle(HEARTBEAT));
+        };
+        if let Some(status) = process.ended() {
+            return Err(self.ended(status));
+        }
+        let taken = self.outbox.offer_to(|message| process.offer(message));
+        let done = taken && self.outbox.is_empty();
+        if self.outbox.is_empty() {
+            // One that takes nothing any more is not alive.
+            self.setup.health.still_alive(Reporter::Dataplane);
+        }
+        self.report_condition();
+        Ok(Progress { done, next: HEARTBEAT, statuses: Vec::new() })
+    }
+
+    fn has_enforced(&self) -> bool {
+        self.in_sync_written.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests;

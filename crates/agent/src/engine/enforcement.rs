@@ -1,0 +1,74 @@
+//! The seam between what was calculated and whoever enforces it.
+
+use std::time::Duration;
+
+use tortie_dataplane::StatusChange;
+use tortie_model::desired::DesiredUpdate;
+
+use crate::config::{Resolved, Sources};
+use crate::driver::{DriverError, DriverEvent};
+use crate::monitor::MonitorEvent;
+
+/// How long the loop rests at the most before it reports that it is alive.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// Enforces what was calculated: [`InKernel`](super::InKernel) by itself, [`Driver`](crate::driver::Driver) by another
+/// program.
+pub trait Enforcement {
+    /// Whether going from one configuration to the other asks for a new beginning of everything.
+    fn must_begin_anew(&self, old: &Resolved, new: &Resolved) -> bool {
+        old.effective() != new.effective()
+    }
+
+    /// The configuration in force: before any update, and again when it changes in a way that asks for no new beginning.
+    ///
+    /// # Errors
+    /// If nothing can be enforced any more.
+    fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), DriverError> {
+        let _ = (sources, resolved);
+        Ok(())
+    }
+
+    /// Whether more updates are wanted now; those that are not stay in the calculation, where they become fewer. `ready`
+    /// is what the datastore says of itself.
+    fn takes_more(&self, ready: bool) -> bool;
+
+    /// Takes a change of what is to be enforced. Cheap.
+    fn on_update(&mut self, update: DesiredUpdate);
+
+    /// Takes a change of a network interface. Cheap.
+    fn on_links(&mut self, event: MonitorEvent);
+
+    /// Takes what a driver has to say.
+    ///
+    /// # Errors
+    /// If nothing can be enforced any more.
+    fn on_driver(&mut self, event: DriverEvent) -> Result<(), DriverError>;
+
+    /// Does what there is to do, unless the datastore may not be used now.
+    ///
+    /// # Errors
+    /// If nothing can be enforced any more.
+    fn enforce(&mut self, ready: bool) -> Result<Progress, DriverError>;
+
+    /// Whether everything has been in force once.
+    fn has_enforced(&self) -> bool;
+}
+
+/// What came of an attempt to enforce.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// Whether all that was told is in force, or in the hands of whoever enforces it, since this attempt.
+    pub done: bool,
+    /// How long there is nothing to do if nothing happens.
+    pub next: Duration,
+    /// Endpoints whose status changed.
+    pub statuses: Vec<StatusChange>,
+}
+
+impl Progress {
+    /// Nothing was done.
+    pub(crate) fn idle(next: Duration) -> Self {
+        Self { done: false, next, statuses: Vec::new() }
+    }
+}

@@ -1,0 +1,142 @@
+//! Enforcement by this program itself.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, Problem};
+use tortie_model::desired::DesiredUpdate;
+
+use super::enforcement::{Enforcement, HEARTBEAT, Progress};
+use super::observe;
+use super::throttle::Throttle;
+use crate::driver::{DriverError, DriverEvent};
+use crate::health::{Condition, Health, Reporter};
+use crate::metrics::SharedMetrics;
+use crate::monitor::MonitorEvent;
+
+/// A dataplane and the kernel that it programs.
+#[derive(Debug)]
+pub struct InKernel<K> {
+    dataplane: Dataplane,
+    kernel: K,
+    health: Health,
+    metrics: SharedMetrics,
+    throttle: Throttle,
+    started: Instant,
+    batches: observe::LinkBatches,
+    /// What is wrong with the kernel, as far as it has been logged.
+    problems: BTreeSet<String>,
+    applied_once: bool,
+}
+
+impl<K: Kernel> InKernel<K> {
+    /// Writes nothing yet. How things are is reported to `health` and counted in `metrics`.
+    pub fn new(config: DataplaneConfig, mut kernel: K, health: Health, metrics: SharedMetrics) -> Self {
+        let throttle = Throttle::new(kernel.now());
+        Self {
+            dataplane: Dataplane::new(config),
+            kernel,
+            health,
+            metrics,
+            throttle,
+            started: Instant::now(),
+            batches: observe::LinkBatches::default(),
+            problems: BTreeSet::new(),
+            applied_once: false,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn into_kernel(self) -> K {
+        self.kernel
+    }
+
+    fn note(&mut self, report: &ApplyReport, took: Duration) {
+        let stats = self.dataplane.stats();
+        observe::dataplane(&stats, &mut self.metrics.lock());
+        let mut now = BTreeSet::new();
+        for problem in &report.problems {
+            let text = problem.to_string();
+            if !self.problems.contains(&text) {
+                tracing::error!(problem = %text, "not as it should be in the kernel");
+            }
+            now.insert(text);
+        }
+        for mended in self.problems.difference(&now) {
+            tracing::info!(problem = %mended, "as it should be again");
+        }
+        self.problems = now;
+        for change in &report.statuses {
+            observe::log_status(change);
+        }
+        if !report.applied {
+            return;
+        }
+        let mut metrics = self.metrics.lock();
+        metrics.apply_time.observe(took);
+        metrics.dataplane_problems = u64::try_from(report.problems.len()).unwrap_or(u64::MAX);
+        // What cannot be read or written as a whole may be as open as it was; single objects have been closed instead.
+        let whole = !report.problems.iter().any(|p| matches!(p, Problem::Table(_) | Problem::IpSetNames { .. }));
+        if whole && !self.applied_once {
+            self.applied_once = true;
+            metrics.initial_resync = Some(self.started.elapsed());
+            let restores: u64 = stats.tables.iter().map(|(_, _, table)| table.restore_calls).sum();
+            let set_lines = stats.ipset_lines;
+            tracing::info!(took = ?self.started.elapsed(), restores, set_lines, "policy is in force");
+        }
+        drop(metrics);
+        let detail = self.problems.first().cloned().unwrap_or_default();
+        let condition = Condition { live: true, ready: self.applied_once, detail };
+        self.health.report(Reporter::Dataplane, condition);
+    }
+}
+
+impl<K: Kernel> Enforcement for InKernel<K> {
+    fn takes_more(&self, _: bool) -> bool {
+        true
+    }
+
+    fn on_update(&mut self, update: DesiredUpdate) {
+        self.dataplane.on_update(update);
+    }
+
+    fn on_links(&mut self, event: MonitorEvent) {
+        match event {
+            MonitorEvent::Link(event) => {
+                self.batches.count(&event);
+                self.dataplane.on_link(event);
+            }
+            MonitorEvent::InSync => self.dataplane.on_links_in_sync(),
+            MonitorEvent::Failed(error) => {
+                tracing::error!(%error, "network interfaces cannot be watched; trying again");
+            }
+        }
+    }
+
+    fn on_driver(&mut self, _: DriverEvent) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn enforce(&mut self, ready: bool) -> Result<Progress, DriverError> {
+        self.batches.note(&mut self.metrics.lock());
+        self.health.still_alive(Reporter::Dataplane);
+        let now = self.kernel.now();
+        if !ready || !self.dataplane.wants_apply(now) {
+            let next = self.dataplane.next_wakeup(now).filter(|_| ready);
+            return Ok(Progress::idle(next.unwrap_or(HEARTBEAT).min(HEARTBEAT)));
+        }
+        if let Err(wait) = self.throttle.admit(now) {
+            return Ok(Progress::idle(wait));
+        }
+        let begin = Instant::now();
+        let report = self.dataplane.apply(&mut self.kernel);
+        self.note(&report, begin.elapsed());
+        self.health.still_alive(Reporter::Dataplane);
+        let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT);
+        Ok(Progress { done: report.applied, next, statuses: report.statuses })
+    }
+
+    fn has_enforced(&self) -> bool {
+        self.applied_once
+    }
+}

@@ -1,0 +1,280 @@
+//! Writing resources as people mean it: with the rules that hold between them.
+
+use serde_json::{Map, Value, json};
+use tortie_model::Cidr;
+use tortie_resources::stored::{
+    self, API_VERSION, DEFAULT_ALLOW_PROFILE, ObjectError, ResourceKey, ResourceKind, Revision, built_in_tier,
+    built_in_tiers, check_tier, revision_of, tier_of,
+};
+
+use crate::stamp::{random, uuid};
+use crate::{ResourceStore, StoreError, StoredResource};
+
+/// How often a write is tried again that somebody else was faster than.
+const TRIES: usize = 5;
+
+/// What became of a resource that was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// It was not there, and is now.
+    Created,
+    /// It was there, and is different now.
+    Updated,
+    /// It was there like this.
+    Unchanged,
+}
+
+/// Why a resource was not applied or deleted.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ApplyError {
+    /// A rule is against it.
+    #[error("{key}: {why}")]
+    Refused {
+        /// The resource.
+        key: ResourceKey,
+        /// The rule.
+        why: String,
+    },
+    /// The object says something of itself that makes no sense.
+    #[error("{key}: {error}")]
+    Object {
+        /// The resource.
+        key: ResourceKey,
+        /// What is wrong.
+        error: ObjectError,
+    },
+    /// The datastore.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn refused(key: &ResourceKey, why: impl Into<String>) -> ApplyError {
+    ApplyError::Refused { key: key.clone(), why: why.into() }
+}
+
+/// Makes sure that a datastore has what every datastore needs: the built-in tiers, and `ClusterInformation` which says
+/// that it is ready (`EnsureInitialized` of `libcalico-go/lib/clientv3/client.go`). What is there stays as it is; that the
+/// datastore is not ready stays, too, if somebody has said so.
+///
+/// # Errors
+/// [`StoreError`] from the datastore.
+pub fn initialise(store: &dyn ResourceStore) -> Result<(), StoreError> {
+    for tier in built_in_tiers() {
+        if let Ok(key) = ResourceKey::new(ResourceKind::Tier, "", tier.name) {
+            create_unless_there(store, &key, tier.object())?;
+        }
+    }
+    let Ok(key) = ResourceKey::new(ResourceKind::ClusterInformation, "", "default") else { return Ok(()) };
+    let guid = || uuid(random()).replace('-', "");
+    for _ in 0..TRIES {
+        let there = match store.get(&key) {
+            Ok(there) => there,
+            Err(StoreError::NotFound(_)) => {
+                let spec = json!({"clusterGUID": guid(), "datastoreReady": true});
+                let object = json!({"apiVersion": API_VERSION, "kind": "ClusterInformation", "spec": spec});
+                create_unless_there(store, &key, object)?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let mut object = there.object;
+        let Some(spec) = object
+            .as_object_mut()
+            .and_then(|whole| whole.entry("spec").or_insert_with(|| Value::Object(Map::new())).as_object_mut())
+        else {
+            return Err(StoreError::Unreadable { key, why: "spec: must be a mapping".into() });
+        };
+        let is_missing = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value == "");
+        let mut changed = false;
+        if is_missing(spec.get("clusterGUID")) {
+            spec.insert("clusterGUID".into(), guid().into());
+            changed = true;
+        }
+        if is_missing(spec.get("datastoreReady")) {
+            spec.insert("datastoreReady".into(), true.into());
+            changed = true;
+        }
+        if !changed {
+            return Ok(());
+        }
+        match store.update(&key, object, there.revision) {
+            Ok(_) => return Ok(()),
+            Err(StoreError::Conflict { .. } | StoreError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(StoreError::Unavailable(format!("{key} keeps being changed by others")))
+}
+
+fn create_unless_there(store: &dyn ResourceStore, key: &ResourceKey, object: Value) -> Result<(), StoreError> {
+    match store.create(key, object) {
+        Ok(_) | Err(StoreError::AlreadyExists(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates a resource, or replaces what is there by it.
+///
+/// If the object has a `metadata.resourceVersion`, it replaces that version only. Of the metadata of what is there,
+/// labels and annotations are replaced and everything else stays, as calicoctl does it.
+///
+/// # Errors
+/// [`ApplyError::Refused`] if the resource cannot be written by anybody, a built-in tier would become another, a policy is
+/// in a tier that does not exist, or a pool would overlap with another or change its size; otherwise what the datastore
+/// says, [`StoreError::Conflict`] above all.
+pub fn apply(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<Applied, ApplyError> {
+    let based_on = revision_of(object).map_err(|error| ApplyError::Object { key: key.clone(), error })?;
+    check(store, key, object)?;
+    let mut last = None;
+    for _ in 0..TRIES {
+        let result = match store.get(key) {
+            Ok(there) => replace(store, &there, object, based_on),
+            Err(StoreError::NotFound(_)) => {
+                check_new_pool(store, key, object)?;
+                store.create(key, object.clone()).map(|_| Applied::Created).map_err(ApplyError::from)
+            }
+            Err(error) => Err(error.into()),
+        };
+        match result {
+            // Somebody was faster; who wants to replace one version only has been told.
+            Err(ApplyError::Store(
+                error @ (StoreError::AlreadyExists(_) | StoreError::Conflict { .. } | StoreError::NotFound(_)),
+            )) if based_on.is_none() => last = Some(error),
+            result => return result,
+        }
+    }
+    Err(last.unwrap_or_else(|| StoreError::NotFound(key.clone())).into())
+}
+
+fn replace(
+    store: &dyn ResourceStore,
+    there: &StoredResource,
+    object: &Value,
+    based_on: Option<Revision>,
+) -> Result<Applied, ApplyError> {
+    let key = &there.key;
+    if let Some(expected) = based_on.filter(|based_on| *based_on != there.revision) {
+        return Err(StoreError::Conflict { key: key.clone(), expected, found: there.revision }.into());
+    }
+    let wrong = |error| ApplyError::Object { key: key.clone(), error };
+    let mut next = object.clone();
+    merge_metadata(&there.object, &mut next);
+    stored::to_stored(key, &mut next).map_err(wrong)?;
+    let mut before = there.object.clone();
+    stored::to_stored(key, &mut before).map_err(wrong)?;
+    if next == before {
+        return Ok(Applied::Unchanged);
+    }
+    check_same_pool(key, &before, &next)?;
+    store.update(key, next, there.revision)?;
+    Ok(Applied::Updated)
+}
+
+/// Lets an object have the metadata of what is there, but its own labels and annotations.
+fn merge_metadata(there: &Value, object: &mut Value) {
+    let Some(Value::Object(mut metadata)) = there.get("metadata").cloned() else { return };
+    let own = object.get("metadata");
+    for name in ["labels", "annotations"] {
+        match own.and_then(|own| own.get(name)).filter(|value| !value.is_null()) {
+            Some(value) => metadata.insert(name.into(), value.clone()),
+            None => metadata.shift_remove(name),
+        };
+    }
+    if let Some(whole) = object.as_object_mut() {
+        whole.insert("metadata".into(), Value::Object(metadata));
+    }
+}
+
+/// What is against a resource, whether it is there or not.
+fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
+    check_writable(key)?;
+    let empty = Map::new();
+    let spec = object.get("spec").and_then(Value::as_object).unwrap_or(&empty);
+    if key.kind() == ResourceKind::Tier {
+        check_tier(key.name(), spec).map_err(|(field, what)| refused(key, format!("{field}: {what}")))?;
+    }
+    if key.kind().has_tier() {
+        let name = tier_of(spec);
+        let tier = ResourceKey::new(ResourceKind::Tier, "", name)
+            .map_err(|_| refused(key, format!("spec.tier: `{name}` is not the name of a tier")))?;
+        match store.get(&tier) {
+            Ok(_) | Err(StoreError::Unreadable { .. }) => {}
+            Err(StoreError::NotFound(_)) => return Err(refused(key, format!("spec.tier: there is no tier `{name}`"))),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn check_writable(key: &ResourceKey) -> Result<(), ApplyError> {
+    match key.kind() {
+        ResourceKind::ClusterInformation => Err(refused(key, "is kept by the cluster itself and cannot be written")),
+        ResourceKind::Profile if key.name() == DEFAULT_ALLOW_PROFILE => {
+            Err(refused(key, "is part of every cluster and cannot be written"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn cidr_of(object: &Value) -> Option<Cidr> {
+    object.pointer("/spec/cidr")?.as_str()?.parse().ok()
+}
+
+/// Pools must not overlap.
+fn check_new_pool(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
+    if key.kind() != ResourceKind::IpPool {
+        return Ok(());
+    }
+    let Some(cidr) = cidr_of(object) else { return Ok(()) };
+    for other in store.list(ResourceKind::IpPool, None)?.resources {
+        let Some(others) = cidr_of(&other.object).filter(|others| others.family() == cidr.family()) else { continue };
+        if other.key != *key
+            && (others.masked().contains(cidr.masked().address()) || cidr.masked().contains(others.masked().address()))
+        {
+            return Err(refused(key, format!("spec.cidr: overlaps with {others} of {}", other.key)));
+        }
+    }
+    Ok(())
+}
+
+/// The addresses of a pool may be in use already, in blocks of its size.
+fn check_same_pool(key: &ResourceKey, before: &Value, next: &Value) -> Result<(), ApplyError> {
+    if key.kind() != ResourceKind::IpPool {
+        return Ok(());
+    }
+    if cidr_of(before).is_some_and(|before| cidr_of(next).is_none_or(|next| next.masked() != before.masked())) {
+        return Err(refused(key, "spec.cidr: cannot be changed"));
+    }
+    if before.pointer("/spec/blockSize") != next.pointer("/spec/blockSize") {
+        return Err(refused(key, "spec.blockSize: cannot be changed"));
+    }
+    Ok(())
+}
+
+/// Deletes a resource; if a version is given, only that one.
+///
+/// # Errors
+/// [`ApplyError::Refused`] if the resource is part of every cluster, or a tier that policies are in; otherwise what the
+/// datastore says.
+pub fn delete(store: &dyn ResourceStore, key: &ResourceKey, version: Option<Revision>) -> Result<(), ApplyError> {
+    check_writable(key)?;
+    if key.kind() == ResourceKind::Tier {
+        if built_in_tier(key.name()).is_some() {
+            return Err(refused(key, "is part of every cluster and cannot be deleted"));
+        }
+        for kind in ResourceKind::all().filter(|kind| kind.has_tier()) {
+            let empty = Map::new();
+            let listing = store.list(kind, None)?;
+            let mut inside = listing.resources.iter().filter(|policy| {
+                tier_of(policy.object.get("spec").and_then(Value::as_object).unwrap_or(&empty)) == key.name()
+            });
+            if let Some(policy) = inside.next() {
+                return Err(refused(key, format!("is not empty: {} is in it", policy.key)));
+            }
+        }
+    }
+    store.delete(key, version).map_err(ApplyError::from)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use super::*;
+use crate::{Fault, MemoryStore};
+
+fn key(kind: ResourceKind, name: &str) -> ResourceKey {
+    ResourceKey::new(kind, if kind.is_namespaced() { "shop" } else { "" }, name).expect("a key")
+}
+
+fn ready() -> MemoryStore {
+    let store = MemoryStore::default();
+    initialise(&store).expect("initialised");
+    store
+}
+
+fn object(spec: Value) -> Value {
+    json!({"spec": spec})
+}
+
+#[test]
+fn every_datastore_has_its_tiers_and_is_ready() {
+    let store = ready();
+    let info = key(ResourceKind::ClusterInformation, "default");
+    let spec = store.get(&info).expect("there").object["spec"].clone();
+    assert_eq!(spec["datastoreReady"], true);
+    assert_eq!(spec["clusterGUID"].as_str().map(str::len), Some(32));
+    assert_eq!(store.get(&key(ResourceKind::Tier, "kube-admin")).expect("there").object["spec"]["order"], 1000.0);
+    let writes = store.writes();
+    initialise(&store).expect("initialised");
+    assert_eq!(store.writes(), writes);
+
+    // What somebody has said stays.
+    let there = store.get(&info).expect("there");
+    store.update(&info, object(json!({"datastoreReady": false, "extra": 1})), there.revision).expect("updated");
+    store.fail_next(Fault::Overtaken);
+    initialise(&store).expect("initialised");
+    let spec = store.get(&info).expect("there").object["spec"].clone();
+    assert_eq!((&spec["datastoreReady"], &spec["extra"]), (&json!(false), &json!(1)));
+    assert!(spec["clusterGUID"].is_string());
+}
+
+#[test]
+fn applying_twice_changes_nothing() {
+    let store = ready();
+    let policy = key(ResourceKind::NetworkPolicy, "web");
+    let mut written = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"selector": "all()", "unknown": [1]}});
+    assert_eq!(apply(&store, &policy, &written), Ok(Applied::Created));
+    assert_eq!(apply(&store, &policy, &written), Ok(Applied::Unchanged));
+    let first = store.get(&policy).expect("there").object;
+    assert_eq!(first["spec"]["unknown"], json!([1]));
+    // What was read can be applied again.
+    assert_eq!(apply(&store, &policy, &first), Ok(Applied::Unchanged));
+    written["spec"]["selector"] = "has(x)".into();
+    written["metadata"] = json!({"annotations": {"mine": "x"}});
+    assert_eq!(apply(&store, &policy, &written), Ok(Applied::Updated));
+    let second = store.get(&policy).expect("there").object;
+    assert_eq!(second["metadata"]["uid"], first["metadata"]["uid"]);
+    assert_eq!(second["metadata"]["labels"], json!({"projectcalico.org/tier": "default"}));
+    assert_eq!(second["metadata"]["annotations"], json!({"mine": "x"}));
+    // The first version is gone.
+    let conflict = apply(&store, &policy, &first);
+    assert!(matches!(conflict, Err(ApplyError::Store(StoreError::Conflict { .. }))), "{conflict:?}");
+    let odd = json!({"metadata": {"resourceVersion": "x"}});
+    assert!(matches!(apply(&store, &policy, &odd), Err(ApplyError::Object { .. })));
+}
+
+#[test]
+fn somebody_else_may_be_faster() {
+    let store = ready();
+    let set = key(ResourceKind::NetworkSet, "a");
+    let nets = |net: &str| object(json!({"nets": [net]}));
+    for written in [nets("10.0.0.0/8"), nets("10.0.0.0/16")] {
+        // Between reading and writing: the first call is the read.
+        store.fail_next(Fault::None);
+        store.fail_next(Fault::Overtaken);
+        let applied = apply(&store, &set, &written).expect("applied in the end");
+        assert_eq!(applied, Applied::Updated);
+        assert_eq!(store.get(&set).expect("there").object["spec"], written["spec"]);
+    }
+    store.fail_next(Fault::Unavailable);
+    assert!(matches!(apply(&store, &set, &nets("::/0")), Err(ApplyError::Store(StoreError::Unavailable(_)))));
+}
+
+fn why(result: Result<Applied, ApplyError>) -> String {
+    match result {
+        Err(error @ ApplyError::Refused { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn tiers_have_rules() {
+    let store = ready();
+    let policy = key(ResourceKind::GlobalNetworkPolicy, "a");
+    let in_platform = object(json!({"tier": "platform"}));
+    assert_eq!(
+        why(apply(&store, &policy, &in_platform)),
+        "GlobalNetworkPolicy/a: spec.tier: there is no tier `platform`"
+    );
+    let platform = key(ResourceKind::Tier, "platform");
+    assert_eq!(apply(&store, &platform, &object(json!({"order": 5}))), Ok(Applied::Created));
+    assert_eq!(apply(&store, &policy, &in_platform), Ok(Applied::Created));
+    assert_eq!(
+        delete(&store, &platform, None).expect_err("not empty").to_string(),
+        "Tier/platform: is not empty: GlobalNetworkPolicy/a is in it"
+    );
+    assert_eq!(delete(&store, &policy, None), Ok(()));
+    assert_eq!(delete(&store, &platform, None), Ok(()));
+    assert_eq!(delete(&store, &platform, None), Err(StoreError::NotFound(platform).into()));
+
+    let default = key(ResourceKind::Tier, "default");
+    assert!(matches!(delete(&store, &default, None), Err(ApplyError::Refused { .. })));
+    assert_eq!(
+        why(apply(&store, &default, &object(json!({"order": 1})))),
+        "Tier/default: spec.order: must be 1000000 for the tier default"
+    );
+    assert_eq!(apply(&store, &default, &object(json!({}))), Ok(Applied::Unchanged));
+}
+
+#[test]
+fn some_things_are_not_for_people() {
+    let store = ready();
+    for key in
+        [key(ResourceKind::ClusterInformation, "default"), key(ResourceKind::Profile, "projectcalico-default-allow")]
+    {
+        why(apply(&store, &key, &object(json!({}))));
+        assert!(matches!(delete(&store, &key, None), Err(ApplyError::Refused { .. })));
+    }
+}
+
+#[test]
+fn pools_have_rules() {
+    let store = ready();
+    let pool = |cidr: &str| object(json!({"cidr": cidr}));
+    let (a, b) = (key(ResourceKind::IpPool, "a"), key(ResourceKind::IpPool, "b"));
+    assert_eq!(apply(&store, &a, &pool("10.0.0.0/16")), Ok(Applied::Created));
+    for inside in ["10.0.4.0/24", "10.0.0.0/8"] {
+        assert!(why(apply(&store, &b, &pool(inside))).contains("overlaps with 10.0.0.0/16 of IPPool/a"));
+    }
+    assert_eq!(apply(&store, &b, &pool("10.1.0.0/16")), Ok(Applied::Created));
+    assert!(why(apply(&store, &b, &pool("10.2.0.0/16"))).contains("spec.cidr: cannot be changed"));
+    let blocks = object(json!({"cidr": "10.1.0.0/16", "blockSize": 28}));
+    assert!(why(apply(&store, &b, &blocks)).contains("spec.blockSize: cannot be changed"));
+    let off = object(json!({"cidr": "10.1.0.0/16", "disabled": true}));
+    assert_eq!(apply(&store, &b, &off), Ok(Applied::Updated));
+}
