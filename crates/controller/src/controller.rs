@@ -120,7 +120,7 @@ impl Controller {
         }
     }
 
-    /// From now on this controller may write.
+    /// From now on this controller may write. Begins with comparing everything, unless it may already.
     pub fn lead(&mut self, now: Instant) {
         if self.leads {
             return;
@@ -135,6 +135,9 @@ impl Controller {
 
     /// From now on it may not. Jobs that are with workers should be let be, and are not counted on.
     pub fn follow(&mut self) {
+        if !self.leads {
+            return;
+        }
         self.leads = false;
         self.queue.clear();
         self.limiter.clear();

@@ -65,6 +65,7 @@ pub struct Elector {
     seen: Option<Seen>,
     /// When the renewal was begun that succeeded last; `None` if the lease is not ours.
     renewed: Option<Instant>,
+    term: u64,
     step: Step,
 }
 
@@ -124,7 +125,7 @@ impl Elector {
     /// A candidate that begins now.
     #[must_use]
     pub fn new(config: ElectorConfig, now: Instant) -> Self {
-        Self { config, seen: None, renewed: None, step: Step::Rest(now) }
+        Self { config, seen: None, renewed: None, term: 0, step: Step::Rest(now) }
     }
 
     /// Whether this candidate leads now. What it decides must be asked anew before everything that only the leader may do,
@@ -138,6 +139,12 @@ impl Elector {
     #[must_use]
     pub fn leads_until(&self) -> Option<Instant> {
         self.renewed.map(|renewed| renewed + self.config.renew_deadline)
+    }
+
+    /// How many times it has begun to lead. Another may have led between two terms.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.term
     }
 
     /// Who holds the lease, as last seen; empty if nobody does.
@@ -233,8 +240,10 @@ impl Elector {
                 self.step = Step::Absent;
             }
             (Answer::Written(lease), Some(begun)) => {
+                let led = self.leads(now);
                 self.see(lease, now);
                 self.renewed = (self.holder() == self.config.identity).then_some(begun);
+                self.term += u64::from(!led);
                 self.step = Step::Rest(begun + self.config.retry_period);
             }
             _ => {

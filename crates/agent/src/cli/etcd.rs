@@ -66,7 +66,11 @@ pub(super) struct StoreArgs {
 }
 
 impl StoreArgs {
+    pub(super) fn config(&self) -> Result<EtcdConfig, Failure> {
+        self.etcd.config(&self.datastore)
+    }
+
     pub(super) fn open(&self) -> Result<EtcdStore, Failure> {
-        EtcdStore::new(self.etcd.config(&self.datastore)?).map_err(Failure::io("etcd"))
+        EtcdStore::new(self.config()?).map_err(Failure::io("etcd"))
     }
 }

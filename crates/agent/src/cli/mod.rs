@@ -7,6 +7,8 @@ mod check;
 mod cleanup;
 mod dataplane;
 mod dataplane_url;
+#[cfg(all(feature = "etcd", feature = "kubernetes"))]
+mod controller;
 mod datastore_url;
 #[cfg(feature = "etcd")]
 mod delete;
@@ -66,6 +68,8 @@ enum Command {
     Get(get::Args),
     #[cfg(feature = "etcd")]
     Delete(delete::Args),
+    #[cfg(all(feature = "etcd", feature = "kubernetes"))]
+    Controller(controller::Args),
 }
 
 /// The configuration of this machine: environment variables and the configuration file.
@@ -98,6 +102,8 @@ pub fn main() -> ExitCode {
         Command::Get(args) => get::run(&args),
         #[cfg(feature = "etcd")]
         Command::Delete(args) => delete::run(&args),
+        #[cfg(all(feature = "etcd", feature = "kubernetes"))]
+        Command::Controller(args) => controller::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

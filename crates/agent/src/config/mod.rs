@@ -16,6 +16,8 @@ pub use params::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, IptablesBackend, LogSeverity,
     NatOutgoingExclusions, NftablesMode, ServiceLoopPrevention, Switch, WorkloadSourceSpoofing,
 };
+#[cfg(all(feature = "etcd", feature = "kubernetes"))]
+pub(crate) use parse::go_duration;
 pub use parse::{FailsafePort, LogRate};
 pub use resolve::{ConfigError, Notice, Resolved};
 pub(crate) use resolve::{canonical_name, source_name};

@@ -114,8 +114,10 @@ fn a_leader_that_cannot_renew_stops_in_time_and_may_come_back() {
         }
         assert_eq!(a.leads(now), now < start + 10 * SECOND);
     }
+    assert_eq!(a.term(), 1);
     server.drive(&mut a, now);
     assert!(a.leads(now));
+    assert_eq!(a.term(), 2);
     assert_eq!(server.lease.as_ref().expect("a lease")["spec"]["leaseTransitions"], 0);
 }
 

@@ -1,0 +1,141 @@
+//! `tortie controller`.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tortie_controller::elector::ElectorConfig;
+use tortie_datastore::ResourceStore;
+use tortie_datastore::etcd::EtcdStore;
+use tortie_datastore::kubernetes::{Client, KubeConfig};
+
+use super::Failure;
+use super::etcd::StoreArgs;
+use crate::config::{LogSeverity, go_duration};
+use crate::controller::{self, Split};
+use crate::http;
+use crate::logging::{self, LogFormat};
+
+/// Keep the datastore equal to what Kubernetes says.
+///
+/// For clusters where Calico has an etcd of its own: Kubernetes' network policies, and the labels of its namespaces,
+/// service accounts and pods, are written there. What users have written is not touched.
+///
+/// Several controllers may run with --leader-elect: one of them acts, and another takes over within 15 seconds if it goes
+/// away.
+///
+/// Example: tortie controller --datastore etcd://10.0.0.1:2379 --leader-elect --listen 0.0.0.0:9094
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// How to reach the API server; as other programs find it if not given.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// How often everything is compared, such as 5m; 0 for only at the beginning.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    reconcile_period: Duration,
+    /// How many objects are written at the same time.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    workers: u8,
+    /// Let one of several controllers act.
+    #[arg(long)]
+    leader_elect: bool,
+    /// The lease by which one is elected.
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kube-system/tortie-controller", value_parser = lease)]
+    lease: (String, String),
+    /// For how many seconds the lease holds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    lease_duration: u64,
+    /// Answer /liveness, /readiness and /metrics here.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    go_duration(text).map_err(|why| why.to_string())
+}
+
+fn lease(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.into(), name.into()))
+        }
+        _ => Err("must be NAMESPACE/NAME".into()),
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    logging::init(args.log_format, LogSeverity::Info);
+    let stop = stop_on_signals()?;
+    let election = args.leader_elect.then(|| election(args));
+    let store = store(args, election.as_ref())?;
+    let kubeconfig = args.kubeconfig.as_ref().map_or_else(KubeConfig::usual, KubeConfig::file);
+    let client = Client::new(kubeconfig).map_err(Failure::io("the API server's thread"))?;
+    let config = controller::Config { reconcile_period: args.reconcile_period, workers: args.workers.into(), election };
+    let running = controller::start(&config, &client, store).map_err(Failure::io("threads"))?;
+    let server = match &args.listen {
+        Some(address) => {
+            let server = http::serve(address.as_str(), "health", running.answerer());
+            let server = server.map_err(Failure::io(format!("health on {address}")))?;
+            tracing::info!(address = %server.address(), "listening");
+            Some(server)
+        }
+        None => None,
+    };
+    running.report_until(&stop);
+    tracing::info!("stopping");
+    running.stop();
+    drop(server);
+    Ok(())
+}
+
+/// The proportions are those of Kubernetes' own components.
+fn election(args: &Args) -> ElectorConfig {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let duration = Duration::from_secs(args.lease_duration);
+    let (namespace, name) = args.lease.clone();
+    ElectorConfig {
+        lease_duration: duration,
+        renew_deadline: duration * 2 / 3,
+        retry_period: duration * 2 / 15,
+        ..ElectorConfig::new(namespace, name, format!("{host}_{:016x}", controller::random()))
+    }
+}
+
+fn store(args: &Args, election: Option<&ElectorConfig>) -> Result<Box<dyn ResourceStore>, Failure> {
+    let config = args.store.config()?;
+    let open = |config| EtcdStore::new(config).map_err(Failure::io("the datastore"));
+    let Some(election) = election else { return Ok(Box::new(open(config)?)) };
+    // What is begun before the lead is lost must be over before another leads.
+    let rest = election.lease_duration.saturating_sub(election.renew_deadline);
+    let mut quick = config.clone();
+    let members = u32::try_from(quick.endpoints.len().max(1)).unwrap_or(u32::MAX);
+    quick.pace.connect = quick.pace.connect.min(rest * 2 / 5 / members);
+    quick.pace.request = quick.pace.request.min(rest * 2 / 5);
+    Ok(Box::new(Split { reads: open(config)?, writes: open(quick)? }))
+}
+
+/// Says so at the first SIGTERM or SIGINT. Whoever sends a second one does not want to wait.
+fn stop_on_signals() -> Result<Receiver<()>, Failure> {
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("signals"))?;
+    let (sender, receiver) = channel();
+    let wait = move || {
+        for (count, _) in signals.forever().enumerate() {
+            if count > 0 {
+                std::process::exit(1);
+            }
+            // If nobody listens, the program is ending anyway.
+            let _ = sender.send(());
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait).map_err(Failure::io("the thread for signals"))?;
+    Ok(receiver)
+}

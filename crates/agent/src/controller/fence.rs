@@ -1,0 +1,162 @@
+//! Nothing is written by who does not lead.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use serde_json::Value;
+use tortie_datastore::{Listing, ResourceStore, StoreError, StoredResource};
+use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+
+/// Until when this controller leads. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Fence(Arc<Mutex<Lead>>);
+
+#[derive(Clone, Copy, Debug)]
+enum Lead {
+    /// There is no other.
+    Always,
+    Never,
+    /// In the term of this number.
+    Until(Instant, u64),
+}
+
+impl Fence {
+    /// For a controller that is the only one.
+    #[must_use]
+    pub fn open() -> Self {
+        Self(Arc::new(Mutex::new(Lead::Always)))
+    }
+
+    /// For one that does not lead yet.
+    #[must_use]
+    pub fn closed() -> Self {
+        Self(Arc::new(Mutex::new(Lead::Never)))
+    }
+
+    /// From now on the controller leads until this time, in the term of this number; or not at all.
+    pub fn set(&self, until: Option<Instant>, term: u64) {
+        let lead = until.map_or(Lead::Never, |until| Lead::Until(until, term));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lead;
+    }
+
+    /// The number of the term in which the controller leads now; `None` if it does not.
+    #[must_use]
+    pub fn term(&self, now: Instant) -> Option<u64> {
+        match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Lead::Always => Some(0),
+            Lead::Until(until, term) if now < until => Some(term),
+            Lead::Never | Lead::Until(..) => None,
+        }
+    }
+}
+
+/// A store to which is written only by who leads at the time of each write.
+pub struct Fenced {
+    store: Box<dyn ResourceStore>,
+    fence: Fence,
+}
+
+impl Fenced {
+    /// Lets through to this store.
+    #[must_use]
+    pub fn new(store: Box<dyn ResourceStore>, fence: Fence) -> Self {
+        Self { store, fence }
+    }
+
+    fn pass(&self) -> Result<&dyn ResourceStore, StoreError> {
+        match self.fence.term(Instant::now()) {
+            Some(_) => Ok(&*self.store),
+            None => Err(StoreError::Unavailable("this controller does not lead any more".into())),
+        }
+    }
+}
+
+impl ResourceStore for Fenced {
+    fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
+        self.store.get(key)
+    }
+
+    fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
+        self.store.list(kind, namespace)
+    }
+
+    fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.pass()?.create(key, object)
+    }
+
+    fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
+        self.pass()?.update(key, object, based_on)
+    }
+
+    fn put(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.pass()?.put(key, object)
+    }
+
+    fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
+        self.pass()?.delete(key, version)
+    }
+}
+
+/// A store whose writes go another way than its reads: they must be over sooner.
+pub struct Split<R, W> {
+    /// Where to read.
+    pub reads: R,
+    /// Where to write.
+    pub writes: W,
+}
+
+impl<R: ResourceStore, W: ResourceStore> ResourceStore for Split<R, W> {
+    fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
+        self.reads.get(key)
+    }
+
+    fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
+        self.reads.list(kind, namespace)
+    }
+
+    fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.writes.create(key, object)
+    }
+
+    fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
+        self.writes.update(key, object, based_on)
+    }
+
+    fn put(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.writes.put(key, object)
+    }
+
+    fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
+        self.writes.delete(key, version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use tortie_datastore::MemoryStore;
+
+    use super::*;
+
+    #[test]
+    fn only_who_leads_writes() {
+        let key = ResourceKey::new(ResourceKind::Tier, "", "t").expect("a key");
+        let fence = Fence::closed();
+        let store = Fenced::new(Box::new(MemoryStore::default()), fence.clone());
+        let refused = |result: Result<StoredResource, StoreError>| matches!(result, Err(StoreError::Unavailable(_)));
+        assert!(refused(store.create(&key, json!({}))));
+        let now = Instant::now();
+        fence.set(Some(now + Duration::from_secs(60)), 1);
+        let created = store.create(&key, json!({})).expect("it leads");
+        fence.set(Some(now), 1);
+        assert!(refused(store.put(&key, json!({}))));
+        assert!(refused(store.update(&key, json!({}), created.revision)));
+        assert!(matches!(store.delete(&key, None), Err(StoreError::Unavailable(_))));
+        assert_eq!(store.get(&key), Ok(created));
+        fence.set(None, 1);
+        assert_eq!(fence.term(now), None);
+        assert_eq!(Fence::open().term(now), Some(0));
+    }
+}
