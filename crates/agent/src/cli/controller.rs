@@ -27,7 +27,7 @@ use crate::logging::{self, LogFormat};
 /// Several controllers may run with --leader-elect: one of them acts, and another takes over within 15 seconds if it goes
 /// away.
 ///
-/// Example: tortie controller --datastore etcd://10.0.0.1:2379 --leader-elect --listen 0.0.0.0:9094
+/// Example: tortie controller --datastore etcd://10.0.0.1:2379 --leader-elect --http 0.0.0.0:9094
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -53,7 +53,7 @@ pub(super) struct Args {
     lease_duration: u64,
     /// Answer /liveness, /readiness and /metrics here.
     #[arg(long, value_name = "HOST:PORT")]
-    listen: Option<String>,
+    http: Option<String>,
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let client = Client::new(kubeconfig).map_err(Failure::io("the API server's thread"))?;
     let config = controller::Config { reconcile_period: args.reconcile_period, workers: args.workers.into(), election };
     let running = controller::start(&config, &client, store).map_err(Failure::io("threads"))?;
-    let server = match &args.listen {
+    let server = match &args.http {
         Some(address) => {
             let server = http::serve(address.as_str(), "health", running.answerer());
             let server = server.map_err(Failure::io(format!("health on {address}")))?;
