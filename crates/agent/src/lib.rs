@@ -5,12 +5,9 @@
 
 pub mod cli;
 pub mod config;
-<<<<<<< HEAD
-pub mod driver;
-=======
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 pub mod controller;
->>>>>>> 84b772c (agent: tortie controller)
+pub mod driver;
 pub mod engine;
 pub mod exec;
 pub mod health;

@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// How often everything is compared, such as 5m; 0 for only at the beginning.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = go_duration)]
     reconcile_period: Duration,
     /// How many objects are written at the same time.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -57,10 +57,6 @@ pub(super) struct Args {
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    go_duration(text).map_err(|why| why.to_string())
 }
 
 fn lease(text: &str) -> Result<(String, String), String> {

@@ -5,10 +5,10 @@
 mod apply;
 mod check;
 mod cleanup;
-mod dataplane;
-mod dataplane_url;
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 mod controller;
+mod dataplane;
+mod dataplane_url;
 mod datastore_url;
 #[cfg(feature = "etcd")]
 mod delete;

@@ -174,7 +174,6 @@ impl Running {
     }
 
     /// What answers requests for health and metrics.
-    #[must_use]
     pub fn answerer(&self) -> impl Fn(&str) -> crate::http::Response + Send + use<> {
         let shared = Arc::clone(&self.shared);
         move |path| {
