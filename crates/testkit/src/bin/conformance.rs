@@ -16,7 +16,7 @@ struct Args {
     /// The agent's program.
     #[arg(long)]
     agent: PathBuf,
-    /// Where the agent reads: file, fanout, typha, etcd.
+    /// Where the agent reads: file, fanout, typha, etcd, kubernetes.
     #[arg(long, default_value = "file")]
     source: Source,
     /// A driver process enforces what the agent calculates.

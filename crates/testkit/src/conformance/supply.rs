@@ -1,6 +1,7 @@
 //! How an agent under test learns what its cluster says.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
     process::Command,
@@ -14,7 +15,7 @@ use super::{
     etcd_store::EtcdStore,
     process::Process,
 };
-use crate::manifests::ManifestDir;
+use crate::{apiserver::ApiServer, manifests::ManifestDir};
 
 /// A kind of datastore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +28,18 @@ pub enum Source {
     Typha,
     /// An etcd that holds what a CNI plugin and the policy controller would write.
     Etcd,
+    /// An API server of Kubernetes.
+    Kubernetes,
 }
 
 impl Source {
-    const ALL: [(&'static str, Self); 4] =
-        [("file", Self::File), ("fanout", Self::Fanout), ("typha", Self::Typha), ("etcd", Self::Etcd)];
+    const ALL: [(&'static str, Self); 5] = [
+        ("file", Self::File),
+        ("fanout", Self::Fanout),
+        ("typha", Self::Typha),
+        ("etcd", Self::Etcd),
+        ("kubernetes", Self::Kubernetes),
+    ];
 }
 
 /// A word that is no [`Source`].
@@ -66,6 +74,7 @@ pub(super) struct Supply {
 enum Store {
     Directory { manifests: ManifestDir, server: Option<Process> },
     Etcd(Box<EtcdStore>),
+    Kubernetes(Box<Cluster>),
 }
 
 impl Supply {
@@ -93,6 +102,13 @@ impl Supply {
                 let store = EtcdStore::start(tortie, node)?;
                 Ok(Self { url: store.url(), store: Store::Etcd(store.into()) })
             }
+            Source::Kubernetes => {
+                let server = node.namespace.run(ApiServer::start)?.map_err(AgentError::Datastore)?;
+                server.install_calico("crd.projectcalico.org", "v1");
+                let url = format!("kubernetes:{}", server.kubeconfig().display());
+                let cluster = Cluster { server, objects: BTreeMap::new() };
+                Ok(Self { url, store: Store::Kubernetes(cluster.into()) })
+            }
         }
     }
 
@@ -101,6 +117,10 @@ impl Supply {
         match &mut self.store {
             Store::Directory { manifests, .. } => manifests.replace(objects).map(drop).map_err(AgentError::from),
             Store::Etcd(store) => store.replace(node, objects),
+            Store::Kubernetes(cluster) => {
+                cluster.replace(objects);
+                Ok(())
+            }
         }
     }
 
@@ -108,8 +128,36 @@ impl Supply {
     pub(super) fn check(&mut self) -> Result<(), AgentError> {
         match &mut self.store {
             Store::Directory { server: Some(server), .. } => server.check(),
-            Store::Directory { server: None, .. } | Store::Etcd(_) => Ok(()),
+            Store::Directory { server: None, .. } | Store::Etcd(_) | Store::Kubernetes(_) => Ok(()),
         }
+    }
+}
+
+/// An API server in the namespace of a node.
+#[derive(Debug)]
+struct Cluster {
+    server: ApiServer,
+    /// What it holds, by kind, namespace and name.
+    objects: BTreeMap<[String; 3], Value>,
+}
+
+impl Cluster {
+    /// Makes it hold exactly these objects: writes what differs, in the order given, then deletes what is gone.
+    fn replace(&mut self, objects: &[Value]) {
+        let mut wanted = BTreeMap::new();
+        for object in objects {
+            let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let name = ["/kind", "/metadata/namespace", "/metadata/name"].map(text);
+            if self.objects.get(&name) != Some(object) {
+                self.server.apply(object.clone());
+            }
+            wanted.insert(name, object.clone());
+        }
+        for ([kind, namespace, name], object) in self.objects.iter().filter(|(name, _)| !wanted.contains_key(*name)) {
+            let api_version = object["apiVersion"].as_str().unwrap_or_default();
+            self.server.delete(api_version, kind, namespace, name);
+        }
+        self.objects = wanted;
     }
 }
 
