@@ -27,7 +27,8 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     }
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     run_conformance(&words("--shard 0/3"))?;
-    run_conformance(&words("--shard 1/6 --family dual --backend nft"))
+    run_conformance(&words("--shard 1/6 --family dual --backend nft"))?;
+    run_conformance(&words("--shard 5/12 --driven --backend nft"))
 }
 
 /// The conformance cases on a real kernel.

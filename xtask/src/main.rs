@@ -15,7 +15,7 @@ cargo xtask COMMAND
 
   demo [ARGS]         build a node of network namespaces on this machine, enforce examples/demo, show the effect
   test [ARGS]         all tests, a third of the conformance cases on both iptables back ends, and some more of them with
-                      IPv4 and IPv6 at once; ARGS go to cargo test, and leave it at that
+                      IPv4 and IPv6 at once, and by a driver; ARGS go to cargo test, and leave it at that
   conformance [ARGS]  all conformance cases; --help tells what can be chosen
   prepare             install what is missing for building and testing
   codegen             Rust from the protocol files, to be committed

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use prost::Message;
+use tortie_protocol::felix::to_dataplane::Payload;
 use tortie_protocol::felix::{FromDataplane, ToDataplane};
 use tortie_protocol::frame::{FrameReader, write_frame};
-use tortie_protocol::{Received, Report, receive};
+use tortie_protocol::{Received, Report, datastore_config, decode, encode, receive};
 
 fn messages(stream: &str) -> (Vec<u8>, Vec<Vec<u8>>) {
     let path = format!("{}/testdata/{stream}.stream", env!("CARGO_MANIFEST_DIR"));
@@ -95,4 +96,48 @@ fn what_the_model_makes_of_them() {
     );
     let (_, from) = messages("FromDataplane");
     assert_eq!(from.iter().filter(|message| Report::decode(message).is_ok()).count(), 24);
+}
+
+/// What two messages are compared by: without their numbers, and members in one order.
+fn comparable(mut message: ToDataplane) -> ToDataplane {
+    message.sequence_number = 0;
+    match &mut message.payload {
+        Some(Payload::IpsetUpdate(update)) => update.members.sort_unstable(),
+        Some(Payload::IpsetDeltaUpdate(update)) => {
+            update.added_members.sort_unstable();
+            update.removed_members.sort_unstable();
+        }
+        _ => {}
+    }
+    message
+}
+
+/// What the original's calculation told a driver about a small cluster, ids of rules included.
+#[test]
+fn what_the_original_says_is_understood_and_said_the_same() {
+    let (_, to) = messages("felix-node-1");
+    let mut same = BTreeSet::new();
+    for (number, bytes) in (0..).zip(&to) {
+        let message = decode(bytes).unwrap();
+        assert_eq!(message.sequence_number, number);
+        match receive(bytes).unwrap() {
+            Received::Update(update) => {
+                let ours = decode(&encode(&update, 0).unwrap()).unwrap();
+                assert_eq!(comparable(ours), comparable(message));
+                let name = format!("{update:?}");
+                same.insert(name.split('(').next().unwrap_or_default().to_owned());
+            }
+            Received::Config(config) => {
+                assert_eq!(number, 0);
+                assert_eq!(config.config["FelixHostname"], "node-1");
+                assert!(!datastore_config(&config).global.is_empty());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    for name in
+        ["InSync", "IpSet", "Policy", "Profile", "WorkloadEndpoint", "HostEndpoint", "Host", "IpPool", "Namespace"]
+    {
+        assert!(same.contains(name), "{name}: {same:?}");
+    }
 }
