@@ -46,15 +46,13 @@ fn run_conformance(args: &[String]) -> Result<(), String> {
 
 /// Builds the agent and tells where it is.
 fn build_agent() -> Result<PathBuf, String> {
-    let mut build = cargo(&[
-        "build",
-        "--locked",
-        "--package",
-        "tortie-agent",
-        "--features=full",
-        "--message-format=json-render-diagnostics",
-    ]);
-    output(&mut build)?
+    build_agent_with(&["--features=full"])
+}
+
+fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {
+    let mut build =
+        cargo(&["build", "--locked", "--package", "tortie-agent", "--message-format=json-render-diagnostics"]);
+    output(build.args(options))?
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
@@ -105,4 +103,13 @@ pub(crate) fn fuzz_smoke(args: &[String]) -> Result<(), String> {
 pub(crate) fn bench_smoke() -> Result<(), String> {
     needs::to_build()?;
     run(&mut cargo(&["bench", "--locked", "--package", "tortie-benches", "--", "--test"]))
+}
+
+/// The load of a large cluster on a server of the fan-out.
+pub(crate) fn fanout_bench(args: &[String]) -> Result<(), String> {
+    needs::to_build()?;
+    let tortie = build_agent_with(&["--release", "--features=fanout"])?;
+    run(cargo(&["bench", "--locked", "--package", "tortie-fanout", "--bench", "load", "--", "--agent"])
+        .arg(tortie)
+        .args(args))
 }

@@ -22,6 +22,8 @@ cargo xtask COMMAND
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   fuzz-smoke [SECS]   every fuzz target for a few seconds
   bench-smoke         every benchmark once, small
+  fanout-bench [ARGS] 1,000 clients of `tortie fanout`, 100,000 endpoints, 500 updates a second; or as ARGS say:
+                      --clients N, --endpoints N, --rate N, --seconds N
 
 `demo`, `test` and `conformance` first install what they need (iptables, ipset, protoc, etcd, …) where that is missing.";
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(),
         "fuzz-smoke" => commands::fuzz_smoke(&rest),
         "bench-smoke" => commands::bench_smoke(),
+        "fanout-bench" => commands::fanout_bench(&rest),
         "" | "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())

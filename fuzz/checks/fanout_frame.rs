@@ -1,0 +1,48 @@
+//! Any bytes are frames of the fan-out's protocol or are refused, however they arrive; what is read can be written and
+//! read again.
+
+use bytes::BytesMut;
+use prost::Message;
+use tortie_fanout::protocol::frame::{self, Compression, FrameError};
+use tortie_fanout::protocol::{ToClient, ToServer};
+
+/// Small enough that frames beyond it are found.
+const LIMIT: usize = 64 * 1024;
+
+/// The first byte says how many bytes arrive at a time.
+pub(crate) fn check(data: &[u8]) {
+    let Some((&step, bytes)) = data.split_first() else { return };
+    both_ways::<ToServer>(bytes, step);
+    both_ways::<ToClient>(bytes, step);
+}
+
+fn both_ways<M: Message + Default + PartialEq>(bytes: &[u8], step: u8) {
+    let (messages, error) = read::<M>([bytes].into_iter());
+    let (piecemeal, same_error) = read::<M>(bytes.chunks(usize::from(step).max(1)));
+    assert!(messages == piecemeal && error == same_error);
+    let mut written = BytesMut::new();
+    for message in &messages {
+        written.extend_from_slice(&frame::encode(message, Compression::Fast));
+    }
+    // Other encodings of the same message may be longer than the one that was read, but not by much.
+    let mut again = Vec::new();
+    while let Some(message) = frame::take::<M>(&mut written, 2 * LIMIT).expect("what we write is a frame") {
+        again.push(message);
+    }
+    assert!(written.is_empty() && again == messages);
+}
+
+fn read<'a, M: Message + Default>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<M>, Option<FrameError>) {
+    let (mut buffer, mut messages) = (BytesMut::new(), Vec::new());
+    for piece in pieces {
+        buffer.extend_from_slice(piece);
+        loop {
+            match frame::take(&mut buffer, LIMIT) {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(error) => return (messages, Some(error)),
+            }
+        }
+    }
+    (messages, None)
+}
