@@ -108,7 +108,7 @@ fn every_parameter_changes_something() {
     let limit = ("LogActionRateLimit", "7/minute");
     assert_ne!(engine(&[limit, ("LogActionRateLimitBurst", "9")]), engine(&[limit]));
 
-    // What `run` and its listeners, log, kernel and interface monitor read.
+    // What `run` and `dataplane` with their listeners, log, kernel and interface monitor read.
     let of_the_program = [
         "FelixHostname",
         "InterfaceExclude",
@@ -126,6 +126,7 @@ fn every_parameter_changes_something() {
         "PrometheusMetricsPort",
         "PrometheusProcessMetricsEnabled",
         "LogSeverityScreen",
+        "ReportingIntervalSecs",
     ];
     let mut known: Vec<_> = of_the_engine.iter().map(|(name, _)| *name).chain(of_the_program).collect();
     known.push("LogActionRateLimitBurst");
