@@ -52,9 +52,10 @@ struct Step {
 }
 
 fn cases() -> Vec<Case> {
-    let packed: [&[u8]; 2] = [
+    let packed: [&[u8]; 3] = [
         include_bytes!("../../../testdata/oracle/k8s_cases.jsonl.gz"),
         include_bytes!("../../../testdata/oracle/k8s_e2e_cases.jsonl.gz"),
+        include_bytes!("../../../testdata/oracle/admin_cases.jsonl.gz"),
     ];
     let mut cases = Vec::new();
     for packed in packed {

@@ -100,7 +100,13 @@ pub struct Case {
     pub steps: Vec<Step>,
 }
 
-/// The case files of the workspace.
+/// The case file of policies of who administers a cluster, which need a source that has their kinds.
+#[must_use]
+pub fn bundled_admin() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/oracle/admin_cases.jsonl.gz")
+}
+
+/// The case files of the workspace that every source can be put through.
 #[must_use]
 pub fn bundled() -> [PathBuf; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/oracle");

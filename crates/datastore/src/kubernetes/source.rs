@@ -29,7 +29,9 @@ const BATCH: usize = 1024;
 /// * What was told stays true while the server is away, and when a kind vanishes.
 /// * What this node may not read is a problem ([`crate::Event::Problems`]), and the server is asked again.
 /// * Nothing is written back: with this datastore the original keeps the status of processes and endpoints to itself
-///   (`libcalico-go/lib/backend/k8s/client.go` has no client for their keys).
+///   (`libcalico-go/lib/backend/k8s/client.go` has no client for their keys); what it writes to nodes are keys of
+///   `WireGuard`, which is not part of this agent.
+/// * BGP peers, blocks of addresses and live migrations are not read: nothing here depends on them.
 ///
 /// ```no_run
 /// use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};

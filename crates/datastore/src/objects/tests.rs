@@ -58,6 +58,25 @@ fn endpoints_of_other_nodes_are_reduced_and_share_what_they_have_in_common() {
 }
 
 #[test]
+fn policies_that_need_the_same_tier_do_not_contend() {
+    let mut objects = settled();
+    let tier = id(Kind::Tier, "default");
+    for name in ["a", "b"] {
+        let id = id(Kind::ClusterNetworkPolicy, name);
+        let spec = r#", "spec": {"tier": "Baseline", "priority": 1, "subject": {"namespaces": {}}}"#;
+        objects.set(&id, resource(&id, spec));
+    }
+    objects.set(&tier, resource(&tier, r#", "spec": {"order": 1000000, "defaultAction": "Deny"}"#));
+    let tiers = |updates: &[Update]| updates.iter().filter(|update| matches!(update.key, Key::Tier(_))).count();
+    assert_eq!((tiers(&objects.settle()), objects.problems()), (2, Vec::new()));
+    objects.remove(&tier);
+    objects.remove(&id(Kind::ClusterNetworkPolicy, "a"));
+    assert_eq!(tiers(&objects.settle()), 0, "somebody still needs them");
+    objects.remove(&id(Kind::ClusterNetworkPolicy, "b"));
+    assert_eq!(tiers(&objects.settle()), 2);
+}
+
+#[test]
 fn what_somebody_writes_under_a_built_in_name_counts_while_it_is_there() {
     let mut objects = settled();
     let profile = id(Kind::Profile, "projectcalico-default-allow");

@@ -50,18 +50,19 @@ impl Claims {
         !self.losers.is_empty()
     }
 
-    /// In the order of keys.
+    /// In the order of keys. Policies that need a tier of the same kind do not contend with it, or with each other.
     pub(super) fn contests<'r>(&'r self, store: &'r Store) -> impl Iterator<Item = Contest<'r>> {
         let value = |claim: Claim| -> &'r Value { &store.claimed(claim).1 };
         let id = |claim: Claim| &store.object(claim.slot).id;
         let of_key = move |(key, losers): (&'r Key, &'r Vec<Claim>)| {
             let winner = self.winner(key, store);
             winner.into_iter().flat_map(move |winner| {
-                losers.iter().map(move |loser| Contest {
+                let contests = losers.iter().map(move |loser| Contest {
                     winner: id(winner),
                     loser: id(*loser),
                     same: value(winner) == value(*loser),
-                })
+                });
+                contests.filter(move |contest| !contest.same || !matches!(key, Key::Tier(_)))
             })
         };
         self.losers.iter().flat_map(of_key)

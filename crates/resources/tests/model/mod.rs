@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
-    EntityMatch, Key, LabelInterner, Policy, PortSpec, Profile, ProfileName, Protocol, Value, WorkloadEndpoint,
+    EntityMatch, Key, LabelInterner, Policy, PortSpec, Profile, ProfileName, Protocol, RuleAction, Value,
+    WorkloadEndpoint,
 };
 use tortie_resources::manifest::{self, Format, Options, Outcome};
 use tortie_selector::Selector;
@@ -84,23 +85,38 @@ impl Model {
         let (from, to) = ((from, self.endpoint(from)), (to, self.endpoint(to)));
         let direction = |own: Option<usize>, ingress: bool| {
             let Some(endpoint) = own else { return true };
-            let mut isolated = false;
-            for policy in &self.policies {
-                let governs = if ingress { policy.types.ingress } else { policy.types.egress };
-                if !governs || !self.selected[policy.selector.as_str()][endpoint] {
-                    continue;
-                }
-                isolated = true;
-                let rules = if ingress { &policy.inbound } else { &policy.outbound };
-                if rules.iter().any(|rule| {
+            // Both kinds of administrators' policies are never in one case.
+            for (tiers, decides) in [
+                (&["kube-admin", "adminnetworkpolicy"][..], false),
+                (&["default"], true),
+                (&["kube-baseline", "baselineadminnetworkpolicy"], false),
+            ] {
+                let mut policies: Vec<&Policy> = self
+                    .policies
+                    .iter()
+                    .map(|policy| &**policy)
+                    .filter(|policy| tiers.contains(&policy.tier.as_str()))
+                    .filter(|policy| if ingress { policy.types.ingress } else { policy.types.egress })
+                    .filter(|policy| self.selected[policy.selector.as_str()][endpoint])
+                    .collect();
+                policies.sort_by(|a, b| a.order.cmp(&b.order));
+                let mut rules =
+                    policies.iter().flat_map(|policy| if ingress { &*policy.inbound } else { &*policy.outbound });
+                let decision = rules.find(|rule| {
                     rule.protocol.is_none_or(|of| of == protocol)
                         && self.side_matches(&rule.source, from, protocol, 40_000)
                         && self.side_matches(&rule.destination, to, protocol, port)
-                }) {
-                    return true;
+                });
+                match decision.map(|rule| rule.action) {
+                    Some(RuleAction::Allow) => return true,
+                    Some(RuleAction::Deny) => return false,
+                    // Pass, or nothing was said.
+                    Some(_) => {}
+                    None if decides && !policies.is_empty() => return false,
+                    None => {}
                 }
             }
-            !isolated
+            true
         };
         (direction(from.1, false), direction(to.1, true))
     }

@@ -47,6 +47,7 @@ use store::{ServedKind, Store};
 pub struct ApiServer {
     shared: Arc<Shared>,
     address: SocketAddr,
+    listener: TcpListener,
     /// Kubeconfig, token, and certificates if there are any.
     files: TempDir,
 }
@@ -155,7 +156,7 @@ impl ApiServer {
              users:\n- name: test\n  user:\n    tokenFile: {dir}/token{user}\n"
         );
         std::fs::write(files.path().join("kubeconfig"), config)?;
-        let server = Self { shared: Arc::clone(&shared), address, files };
+        let server = Self { shared: Arc::clone(&shared), address, listener: listener.try_clone()?, files };
         server.rotate_token("first-token")?;
         for (group, version, plural, kind, namespaced) in BUILT_IN {
             server.add_kind(group, version, plural, kind, namespaced, true);
@@ -360,7 +361,7 @@ impl Drop for ApiServer {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.partition();
         // Wakes who accepts; if this fails nobody does.
-        let _ = TcpStream::connect(self.address);
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
 

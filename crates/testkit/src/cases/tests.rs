@@ -2,13 +2,14 @@ use std::io::Write;
 
 use serde_json::json;
 
-use super::{Addressing, CaseError, bundled, read};
+use super::{Addressing, CaseError, bundled, bundled_admin, read};
 use crate::lab::Family;
 
 #[test]
 fn bundled_files_are_complete() {
     let counts: Vec<(usize, usize, usize, usize)> = bundled()
         .iter()
+        .chain([&bundled_admin()])
         .map(|path| {
             let cases = read(path).unwrap();
             let steps: Vec<_> = cases.iter().flat_map(|case| &case.steps).collect();
@@ -16,7 +17,7 @@ fn bundled_files_are_complete() {
             (cases.len(), steps.len(), rows, steps.iter().map(|step| step.contested.len()).sum())
         })
         .collect();
-    assert_eq!(counts, [(330, 464, 275_700, 5), (49, 59, 2_712, 0)]);
+    assert_eq!(counts, [(330, 464, 275_700, 5), (49, 59, 2_712, 0), (68, 144, 88_512, 0)]);
 }
 
 #[test]

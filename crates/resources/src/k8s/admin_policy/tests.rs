@@ -17,7 +17,10 @@ fn policy(outcome: &Outcome) -> (&Key, &Policy) {
         Outcome::Valid(contributions) | Outcome::Invalid { substitute: Some(contributions) } => contributions,
         other => panic!("{other:?}"),
     };
-    let [(key, Value::Policy(policy))] = &contributions[..] else { panic!("{contributions:?}") };
+    let [(key, Value::Policy(policy)), tiers @ ..] = &contributions[..] else { panic!("{contributions:?}") };
+    let names: Vec<String> = tiers.iter().map(|(key, value)| format!("{key:?} {value:?}")).collect();
+    assert!(names[0].contains(policy.tier.as_str()), "{names:?}");
+    assert_eq!(names.len(), if policy.tier.as_str().contains("baseline") { 2 } else { 1 }, "{names:?}");
     (key, policy)
 }
 
