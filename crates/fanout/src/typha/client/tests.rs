@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use serde_json::Value as Json;
 use tortie_model::LabelInterner;
 use tortie_resources::v1::{self, Decoded};
@@ -157,4 +159,38 @@ fn recorded_sessions() {
 enum Said {
     Update(String, String, u64, Decoded),
     Status(SyncStatus),
+}
+
+/// What the original's server told us, and what we told the original's client.
+#[test]
+fn recorded_with_us_on_one_side() {
+    for (bytes, objects) in [
+        (&include_bytes!("../../../testdata/typha/recorded-our-client.s2c")[..], 17),
+        (include_bytes!("../../../testdata/typha/recorded-our-server.s2c"), 15),
+    ] {
+        let mut session = session();
+        let (mut known, mut at_sync, mut confirmed) = (BTreeSet::new(), None, 0);
+        for byte in bytes {
+            let mut actions = Vec::new();
+            session.received(&[*byte], &mut actions).unwrap();
+            for action in actions {
+                match action {
+                    ClientAction::Updates(updates) => {
+                        for SerializedUpdate { key, value, .. } in updates {
+                            if value.is_empty() {
+                                known.remove(&key)
+                            } else {
+                                known.insert(key)
+                            };
+                        }
+                    }
+                    ClientAction::Status(SyncStatus::InSync) => at_sync = Some(known.len()),
+                    ClientAction::Send(bytes) if bytes == ClientMessage::Ack.encode() => confirmed += 1,
+                    ClientAction::Send(_) | ClientAction::Welcome(_) | ClientAction::Status(_) => {}
+                }
+            }
+        }
+        assert_eq!((at_sync, confirmed), (Some(objects), 2));
+        assert!(!known.contains("/calico/v1/policy/GlobalNetworkPolicy//deny-all"), "deleted later");
+    }
 }

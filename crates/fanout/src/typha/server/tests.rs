@@ -194,6 +194,8 @@ fn recorded_sessions() {
     for (bytes, compressed) in [
         (&include_bytes!("../../../testdata/typha/recorded-restart.c2s")[..], true),
         (include_bytes!("../../../testdata/typha/recorded-plain.c2s"), false),
+        (include_bytes!("../../../testdata/typha/recorded-our-client.c2s"), true),
+        (include_bytes!("../../../testdata/typha/recorded-our-server.c2s"), true),
     ] {
         let mut bench = Bench::new();
         let mut follows = 0;

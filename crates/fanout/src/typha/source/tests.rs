@@ -1,3 +1,13 @@
+use std::io::Write;
+use std::net::TcpListener;
+
+use tortie_datastore::{Event, Watching, channel, watch};
+use tortie_model::{Key, Update, Value};
+
+use crate::server::{Server, ServerConfig};
+use crate::tls::PeerNames;
+use crate::tls::tests::Authority;
+
 use super::*;
 
 #[test]
@@ -7,4 +17,85 @@ fn urls() {
     assert_eq!(servers("[::1]"), Some(vec!["[::1]:5473".into()]));
     assert_eq!(servers("typha://"), None);
     assert_eq!(servers("a,,b"), None);
+}
+
+fn ready() -> Update {
+    Update::set(Key::Ready, Value::Ready(true))
+}
+
+fn serve(tls: Option<TlsSettings>) -> (Feed, Server) {
+    let (feed, upstream) = channel();
+    let config =
+        ServerConfig { listen: vec!["127.0.0.1:0".parse().unwrap()], tls, threads: 1, ..ServerConfig::default() };
+    let server = Server::start(config, upstream).unwrap();
+    feed.begin_resync().unwrap();
+    feed.tell([ready()], Instant::now()).unwrap();
+    feed.end_resync().unwrap();
+    (feed, server)
+}
+
+fn options(servers: &[String]) -> TyphaOptions {
+    let mut options = TyphaOptions::from_url(&servers.join(","), "node-1").unwrap();
+    options.read_timeout = Duration::from_millis(300);
+    options.min_pause = Duration::from_millis(10);
+    options.max_pause = Duration::from_millis(50);
+    options
+}
+
+/// What is told until everything is; and of what was not available.
+fn until_in_sync(watching: &Watching) -> (Vec<Update>, Vec<String>) {
+    let (mut told, mut failures) = (Vec::new(), Vec::new());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        match watching.events.recv_timeout(Duration::from_millis(100)) {
+            Some(Event::Updates { updates, .. }) => told.extend(updates),
+            Some(Event::Unavailable(why)) => failures.push(why),
+            Some(Event::Status(SyncStatus::InSync)) => return (told, failures),
+            _ => {}
+        }
+    }
+    panic!("not in sync: {told:?} {failures:?}");
+}
+
+#[test]
+fn servers_that_are_of_no_use_are_passed_over() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let rude = TcpListener::bind("127.0.0.1:0").unwrap();
+    let rude_address = rude.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in rude.incoming().map_while(Result::ok) {
+            let _ = stream.write_all(&[0x80; 200]);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let (_feed, server) = serve(None);
+    let addresses = [closed, silent.local_addr().unwrap(), rude_address, server.addresses()[0]];
+    let watching = watch(TyphaSource::new(options(&addresses.map(|address| address.to_string()))).unwrap()).unwrap();
+    let (told, failures) = until_in_sync(&watching);
+    assert_eq!(told, [ready()]);
+    // Of what is told one after the other, the newest is heard at least.
+    assert!(failures.last().is_some_and(|why| why.starts_with(&rude_address.to_string())), "{failures:?}");
+}
+
+#[test]
+fn both_sides_ask_for_a_name() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let authority = Authority::new();
+    let settings = |who: &str, peer: &str| TlsSettings {
+        files: authority.issue(folder.path(), who, who, None),
+        peer: PeerNames::new(Some(peer.into()), None).unwrap(),
+    };
+    let (_feed, server) = serve(Some(settings("typha-server", "typha-client")));
+    let address = [server.addresses()[0].to_string()];
+    let with = |tls| TyphaSource::new(TyphaOptions { tls, ..options(&address) }).unwrap();
+    let good = watch(with(Some(settings("typha-client", "typha-server")))).unwrap();
+    assert_eq!(until_in_sync(&good).0, [ready()]);
+    for tls in [None, Some(settings("somebody", "typha-server")), Some(settings("typha-client", "another-server"))] {
+        let watching = watch(with(tls)).unwrap();
+        let heard: Vec<Event> =
+            (0..10).filter_map(|_| watching.events.recv_timeout(Duration::from_millis(50))).collect();
+        assert!(heard.iter().all(|event| matches!(event, Event::Unavailable(_))), "{heard:?}");
+        assert!(!heard.is_empty());
+    }
 }
