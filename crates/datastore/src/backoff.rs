@@ -63,7 +63,33 @@ pub fn chance() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn pauses_are_between_half_of_what_is_due_and_all_of_it(
+            min in 1..5_000_u64,
+            more in 0..60_000_u64,
+            attempts in prop::collection::vec((0.0..=1.0, any::<bool>()), 1..40),
+        ) {
+            let (min, max) = (Duration::from_millis(min), Duration::from_millis(min + more));
+            let mut backoff = Backoff::new(min, max);
+            let mut failures = 0_u32;
+            for (chance, succeeds) in attempts {
+                if succeeds {
+                    backoff.succeed();
+                    failures = 0;
+                }
+                let due = min.saturating_mul(2_u32.saturating_pow(failures)).min(max);
+                let pause = backoff.fail(chance);
+                prop_assert!(pause <= due && pause >= due / 2, "{pause:?} of {due:?}");
+                failures += 1;
+                prop_assert_eq!(backoff.failures(), failures);
+            }
+        }
+    }
 
     #[test]
     fn pauses_grow_to_the_bound_and_begin_anew_after_a_success() {

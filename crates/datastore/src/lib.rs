@@ -51,4 +51,5 @@ pub use memory_store::{Fault, MemoryStore};
 pub use objects::Objects;
 pub use problem::{Cover, InputProblem};
 pub use source::{Closed, Event, Events, Feed, Resend, Source, Watching, channel, watch};
+pub use stamp::timestamp;
 pub use store::{Listing, ResourceStore, StoreError, StoredResource};

@@ -27,7 +27,8 @@ pub(crate) fn uuid(random: u128) -> String {
 }
 
 /// A time as RFC 3339 writes it, in UTC and whole seconds.
-pub(crate) fn timestamp(time: SystemTime) -> String {
+#[must_use]
+pub fn timestamp(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     // Howard Hinnant's `civil_from_days`, for days after 1970: years begin in March, so that leap days come last.

@@ -102,7 +102,7 @@ fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<W
     let mut problems: Vec<InputProblem> =
         manifest.unreadable.into_iter().map(|e| input(String::new(), error(e.position, e.what))).collect();
     let mut written = Vec::new();
-    for (Resource { subject, position, outcome, problems: found, .. }, object) in
+    for (Resource { id, subject, position, outcome, problems: found }, object) in
         manifest.resources.into_iter().zip(objects)
     {
         match key_of(&object, namespace) {
@@ -114,7 +114,8 @@ fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<W
                 }
                 written.push(Written { file: file.to_owned(), position, key, object });
             }
-            Err(why) if found.iter().all(|problem| problem.severity == Severity::Warning) => {
+            // It is known what it is, or nothing else says why it cannot be kept.
+            Err(why) if id.is_some() || found.iter().all(|problem| problem.severity == Severity::Warning) => {
                 problems.push(input(subject, error(position, why.to_string())));
             }
             Err(_) => problems.extend(found.into_iter().map(|problem| input(subject.clone(), problem))),

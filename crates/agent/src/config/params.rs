@@ -253,6 +253,10 @@ params! {
     ipv6_normal_route_priority: u32 =
         "IPv6NormalRoutePriority", |raw| parse::integer_in(raw, 1, 2_147_483_646), 1024, 1024, PLAIN;
     reporting_interval: Duration = "ReportingIntervalSecs", parse::seconds, secs(30), secs(0), PLAIN;
+    reporting_ttl: Duration = "ReportingTTLSecs", parse::seconds, secs(90), secs(0), PLAIN;
+    endpoint_reporting_enabled: bool = "EndpointReportingEnabled", parse::boolean, false, false, PLAIN;
+    endpoint_reporting_delay: Duration = "EndpointReportingDelaySecs", parse::seconds, secs(1), secs(0), PLAIN;
+    openstack_region: String = "OpenstackRegion", parse::region, String::new(), String::new(), FATAL;
     ip_forwarding: Switch = "IPForwarding", parse::one_of, Switch::Enabled, Switch::Disabled, PLAIN;
     failsafe_inbound_host_ports: Vec<FailsafePort> =
         "FailsafeInboundHostPorts", parse::failsafe_ports, default_failsafe_inbound(), vec![], FATAL;

@@ -51,6 +51,16 @@ pub(crate) fn text(raw: &str) -> Parsed<String> {
     Ok(raw.into())
 }
 
+/// A region of `OpenStack`: a DNS label that leaves room for what Felix puts before it elsewhere.
+pub(crate) fn region(raw: &str) -> Parsed<String> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let ends = [raw.as_bytes().first(), raw.as_bytes().last()];
+    let is_label = raw.len() <= 63 - "openstack-region-".len()
+        && ends.into_iter().all(|b| b.copied().is_some_and(plain))
+        && raw.bytes().all(|b| plain(b) || b == b'-');
+    if is_label { Ok(raw.into()) } else { Err("must be letters in lower case, digits and `-`, at most 46".into()) }
+}
+
 /// An integer in any base that Go accepts: `0x`, `0o`, `0b`, a leading `0` for octal, underscores after a base prefix.
 pub(crate) fn integer(raw: &str) -> Parsed<i64> {
     let refuse = || "must be an integer".to_owned();

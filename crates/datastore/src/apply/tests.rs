@@ -12,7 +12,7 @@ fn ready() -> MemoryStore {
 }
 
 fn object(spec: Value) -> Value {
-    json!({"spec": spec})
+    Value::Object([("spec".to_owned(), spec)].into_iter().collect())
 }
 
 #[test]

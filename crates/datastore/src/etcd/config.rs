@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn parts_that_do_not_go_together() {
         let config = EtcdConfig { endpoints: vec!["a:1".into()], ..EtcdConfig::default() };
-        let half = EtcdConfig { cert_file: Some("c".into()), ..config.clone() };
+        let half = EtcdConfig { cert_file: Some("c".into()), ..config };
         assert_eq!(half.check(), Err(EtcdConfigError::HalfIdentity));
         let blind = EtcdConfig { key_file: Some("k".into()), ..half };
         assert_eq!(blind.check(), Err(EtcdConfigError::IdentityWithoutCa));

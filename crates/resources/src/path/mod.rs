@@ -11,10 +11,14 @@
 //! # Ok::<(), path::PathError>(())
 //! ```
 
+mod status;
+
 use tortie_model::{
     Cidr, ConfigName, HostConfigKey, HostEndpointKey, HostEndpointName, Hostname, Key, NamespacedName, NetworkSetName,
     PolicyId, PolicyKind, ProfileName, TierName, WorkloadEndpointKey,
 };
+
+pub use status::{endpoint_status_prefixes, host_endpoint_status, process_status, workload_status};
 
 /// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]

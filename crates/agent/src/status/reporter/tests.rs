@@ -1,0 +1,177 @@
+use std::time::UNIX_EPOCH;
+
+use tortie_model::{HostEndpointName, WorkloadEndpointId};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn settings() -> StatusSettings {
+    StatusSettings {
+        host: Hostname::new("node-1"),
+        region: String::new(),
+        process_every: Some(30 * SECOND),
+        process_ttl: 90 * SECOND,
+        endpoint_delay: Some(SECOND),
+    }
+}
+
+fn workload(name: &str, status: Option<EndpointStatus>) -> StatusChange {
+    let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() };
+    StatusChange::Workload(id, status)
+}
+
+fn path_of(name: &str) -> String {
+    format!("/calico/felix/v2/no-region/host/node-1/workload/k8s/{name}/endpoint/eth0")
+}
+
+/// Does everything that is due in this many seconds, and says what.
+fn run(
+    reporter: &mut Reporter,
+    from: Instant,
+    seconds: u64,
+    mut outcome: impl FnMut(&Job) -> Outcome,
+) -> Vec<(u64, Job)> {
+    let mut jobs = Vec::new();
+    for second in 0..=seconds {
+        let now = from + Duration::from_secs(second);
+        while let Some(job) = reporter.next(now, UNIX_EPOCH, 0.0) {
+            let outcome = outcome(&job);
+            reporter.done(&job, outcome);
+            jobs.push((second, job));
+        }
+        assert!(reporter.wake_at().is_none_or(|at| at > now));
+    }
+    jobs
+}
+
+fn written(job: &Job) -> Outcome {
+    if matches!(job, Job::Compare { .. }) { Outcome::Read(Vec::new()) } else { Outcome::Written }
+}
+
+#[test]
+fn the_process_reports_itself() {
+    let now = Instant::now();
+    let mut reporter = Reporter::new(StatusSettings { endpoint_delay: None, ..settings() }, now);
+    let mut failing = true;
+    let jobs =
+        run(&mut reporter, now, 80, |_| if std::mem::take(&mut failing) { Outcome::Failed } else { Outcome::Written });
+    let texts: Vec<(u64, Value)> = jobs
+        .iter()
+        .map(|(second, job)| match job {
+            Job::Process { active, last, text, ttl } => {
+                assert_eq!(active, "/calico/felix/v2/no-region/host/node-1/status");
+                assert_eq!(last, "/calico/felix/v2/no-region/host/node-1/last_reported_status");
+                assert_eq!(*ttl, 90 * SECOND);
+                (*second, serde_json::from_str(text).unwrap())
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let report = |second: u64, first: bool| {
+        (
+            second,
+            json!({"time": "1970-01-01T00:00:00Z", "uptime": f64::from(u32::try_from(second).unwrap()), "first_update": first}),
+        )
+    };
+    assert_eq!(texts, [report(10, true), report(40, true), report(70, false)]);
+
+    let mut silent = Reporter::new(StatusSettings { process_every: None, endpoint_delay: None, ..settings() }, now);
+    silent.change(&workload("a", Some(EndpointStatus::Up)));
+    silent.in_force(now);
+    assert_eq!((run(&mut silent, now, 80, written), silent.wake_at()), (vec![], None));
+}
+
+fn only_endpoints() -> StatusSettings {
+    StatusSettings { process_every: None, ..settings() }
+}
+
+#[test]
+fn endpoints_are_written_one_after_the_other() {
+    let now = Instant::now();
+    let mut reporter = Reporter::new(only_endpoints(), now);
+    let up = Some(EndpointStatus::Up);
+    for change in [
+        workload("a", up),
+        workload("b", up),
+        workload("a", Some(EndpointStatus::Down)),
+        workload("c", up),
+        workload("c", None),
+    ] {
+        reporter.change(&change);
+    }
+    reporter.change(&StatusChange::Host(HostEndpointName::new("e/1"), Some(EndpointStatus::Error)));
+    let mut failures = 2;
+    let jobs = run(&mut reporter, now, 10, |job| {
+        if failures > 0 {
+            failures -= 1;
+            return Outcome::Failed;
+        }
+        written(job)
+    });
+    let endpoint = |second, path: String, status| (second, Job::Endpoint { path, status });
+    let a = || path_of("a");
+    assert_eq!(
+        jobs,
+        [
+            endpoint(0, a(), Some(EndpointStatus::Down)),
+            endpoint(1, a(), Some(EndpointStatus::Down)),
+            endpoint(2, a(), Some(EndpointStatus::Down)),
+            endpoint(3, path_of("b"), up),
+            endpoint(4, path_of("c"), None),
+            endpoint(5, "/calico/felix/v1/host/node-1/endpoint/e%2f1".into(), Some(EndpointStatus::Error)),
+        ]
+    );
+    // What has not changed is not written.
+    reporter.change(&workload("b", up));
+    assert_eq!(run(&mut reporter, now + 20 * SECOND, 3, written), []);
+}
+
+#[test]
+fn what_changes_while_it_is_written_is_written_again() {
+    let now = Instant::now();
+    let mut reporter = Reporter::new(only_endpoints(), now);
+    reporter.change(&workload("a", Some(EndpointStatus::Down)));
+    let job = reporter.next(now, UNIX_EPOCH, 1.0).unwrap();
+    reporter.change(&workload("a", Some(EndpointStatus::Up)));
+    reporter.done(&job, Outcome::Written);
+    // A tenth of the pause is left to chance.
+    assert_eq!(reporter.wake_at(), Some(now + Duration::from_millis(1100)));
+    let jobs = run(&mut reporter, now + 2 * SECOND, 5, written);
+    assert_eq!(jobs, [(0, Job::Endpoint { path: path_of("a"), status: Some(EndpointStatus::Up) })]);
+}
+
+#[test]
+fn what_others_left_behind_is_put_right() {
+    let now = Instant::now();
+    let mut reporter = Reporter::new(only_endpoints(), now);
+    for name in ["a", "b", "c"] {
+        reporter.change(&workload(name, Some(EndpointStatus::Up)));
+    }
+    assert_eq!(run(&mut reporter, now, 5, written).len(), 3);
+    reporter.in_force(now + 6 * SECOND);
+    let there = vec![
+        (path_of("a"), r#"{"status":"up"}"#.to_owned()),
+        (path_of("b"), "{".to_owned()),
+        (path_of("gone"), r#"{"status":"up"}"#.to_owned()),
+    ];
+    let jobs = run(&mut reporter, now + 6 * SECOND, 10, |job| match job {
+        Job::Compare { prefixes } => {
+            assert!(prefixes.iter().any(|prefix| path_of("a").starts_with(prefix)));
+            Outcome::Read(there.clone())
+        }
+        other => written(other),
+    });
+    let written: Vec<_> = jobs[1..].iter().map(|(_, job)| job.clone()).collect();
+    let endpoint = |name, status| Job::Endpoint { path: path_of(name), status };
+    let up = Some(EndpointStatus::Up);
+    assert_eq!(written, [endpoint("b", up), endpoint("gone", None), endpoint("c", up)]);
+    assert_eq!(reporter.wake_at(), Some(now + 186 * SECOND));
+
+    // A new session begins with nothing, and compares as soon as everything is in force.
+    reporter.begin(StatusSettings { region: "r".into(), ..only_endpoints() }, now);
+    assert_eq!(reporter.wake_at(), None);
+    reporter.in_force(now);
+    let Some(Job::Compare { prefixes }) = reporter.next(now, UNIX_EPOCH, 0.0) else { panic!("nothing to compare") };
+    assert_eq!(prefixes[0], "/calico/felix/v2/region-r/host/node-1/workload/");
+}

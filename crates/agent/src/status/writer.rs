@@ -1,0 +1,114 @@
+//! The thread that writes.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::json;
+use tortie_dataplane::StatusChange;
+use tortie_datastore::etcd::{EtcdConfig, EtcdPace, EtcdStore};
+use tortie_datastore::{StoreError, chance};
+
+use super::{Job, Outcome, Reporter, StatusSettings};
+
+/// How long one write may take (`felix/statusrep/status_reporter.go`).
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the thread rests if there is nothing to do.
+const REST: Duration = Duration::from_secs(60);
+
+/// Something that makes a difference to what is to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StatusNews {
+    /// A session begins, with these settings.
+    Begin(StatusSettings),
+    /// Endpoints are otherwise than before.
+    Changes(Vec<StatusChange>),
+    /// Everything that was told is in force.
+    InForce,
+}
+
+/// Tells a thread what to write. The thread ends when the last of these is gone.
+#[derive(Clone, Debug)]
+pub struct StatusWriter {
+    news: Sender<StatusNews>,
+}
+
+impl StatusWriter {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the configuration makes no sense or there can be no more threads.
+    pub fn start(config: &EtcdConfig) -> io::Result<Self> {
+        let pace = EtcdPace { connect: PATIENCE, request: PATIENCE, ..config.pace };
+        let store = EtcdStore::new(EtcdConfig { pace, ..config.clone() })?;
+        let (news, told) = channel();
+        thread::Builder::new().name("status".into()).spawn(move || write(&store, &told))?;
+        Ok(Self { news })
+    }
+
+    /// Tells what happens. Never waits.
+    pub fn tell(&self, news: StatusNews) {
+        // Without the thread nobody is interested.
+        let _ = self.news.send(news);
+    }
+}
+
+fn write(store: &EtcdStore, told: &Receiver<StatusNews>) {
+    // Nothing can be written before the first session begins.
+    let mut reporter = loop {
+        match told.recv() {
+            Ok(StatusNews::Begin(settings)) => break Reporter::new(settings, Instant::now()),
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    };
+    let mut works = true;
+    loop {
+        while let Some(job) = reporter.next(Instant::now(), SystemTime::now(), chance()) {
+            let result = carry_out(store, &job);
+            match (&result, works) {
+                (Err(error), true) => tracing::warn!(%error, "status cannot be written; trying again"),
+                (Ok(_), false) => tracing::info!("status is written again"),
+                _ => {}
+            }
+            works = result.is_ok();
+            reporter.done(&job, result.unwrap_or(Outcome::Failed));
+            if !works {
+                break;
+            }
+        }
+        let rest = reporter.wake_at().map_or(REST, |at| at.saturating_duration_since(Instant::now()));
+        match told.recv_timeout(rest) {
+            Ok(StatusNews::Begin(settings)) => reporter.begin(settings, Instant::now()),
+            Ok(StatusNews::Changes(changes)) => changes.iter().for_each(|change| reporter.change(change)),
+            Ok(StatusNews::InForce) => reporter.in_force(Instant::now()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+fn carry_out(store: &EtcdStore, job: &Job) -> Result<Outcome, StoreError> {
+    match job {
+        Job::Process { active, last, text, ttl } => {
+            let active = store.put_text(active, text, Some(*ttl).filter(|ttl| !ttl.is_zero()));
+            store.put_text(last, text, None)?;
+            active?;
+        }
+        Job::Endpoint { path, status: Some(status) } => {
+            store.put_text(path, &json!({"status": status.as_str()}).to_string(), None)?;
+        }
+        Job::Endpoint { path, status: None } => {
+            store.delete_text(path)?;
+        }
+        Job::Compare { prefixes } => {
+            let mut there = Vec::new();
+            for prefix in prefixes {
+                there.extend(store.list_texts(prefix)?);
+            }
+            return Ok(Outcome::Read(there));
+        }
+    }
+    Ok(Outcome::Written)
+}

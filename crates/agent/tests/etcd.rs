@@ -1,0 +1,226 @@
+//! `tortie apply`, `get` and `delete` against a real etcd.
+#![cfg(feature = "etcd")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tortie_testkit::etcd::{Etcd, EtcdOptions};
+
+struct World {
+    etcd: Etcd,
+    folder: TempDir,
+    options: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl World {
+    fn new(options: EtcdOptions) -> Self {
+        let etcd = Etcd::start(options).unwrap();
+        let mut options = vec!["--datastore".to_owned(), etcd.url()];
+        if let Some(certificates) = etcd.certificates() {
+            let files = [
+                ("--etcd-ca-file", &certificates.ca),
+                ("--etcd-cert-file", &certificates.client),
+                ("--etcd-key-file", &certificates.client_key),
+            ];
+            options.extend(files.into_iter().flat_map(|(flag, file)| [flag.into(), file.display().to_string()]));
+        }
+        Self { etcd, folder: TempDir::new().unwrap(), options, environment: Vec::new() }
+    }
+
+    fn tortie_reading(&self, args: &[&str], input: &str) -> Output {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            .args(args)
+            .args(&self.options)
+            .envs(self.environment.iter().map(|(name, value)| (*name, value.as_str())))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    fn tortie(&self, args: &[&str]) -> Output {
+        self.tortie_reading(args, "")
+    }
+
+    /// Writes a file, and gives its path.
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    /// What is kept under a path, as JSON.
+    fn kept(&self, path: &str) -> Value {
+        let text = self.etcd.get(&format!("/calico/resources/v3/projectcalico.org/{path}")).unwrap();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// What a command prints that succeeds without a word of complaint.
+fn good(output: &Output) -> &str {
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    text(&output.stdout)
+}
+
+/// What a command complains of that fails.
+fn bad(output: &Output) -> &str {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    text(&output.stderr)
+}
+
+const POLICIES: &str = "
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  tier: platform
+  order: 10
+  selector: app == 'web'
+  egress: [{action: Allow}]
+---
+apiVersion: projectcalico.org/v3
+kind: Tier
+metadata: {name: platform}
+spec: {order: 5}
+---
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: rack}
+spec: {peerIP: 10.0.0.1, asNumber: 64512, anything: {goes: [1]}}
+";
+
+#[test]
+fn resources_are_written_shown_and_deleted() {
+    let world = World::new(EtcdOptions::default());
+    let file = world.file("policies.yaml", POLICIES);
+    let created = "Tier/platform created\nNetworkPolicy/shop/web created\nBGPPeer/rack created\n";
+    assert_eq!(good(&world.tortie(&["apply", "-f", &file])), created);
+    assert_eq!(good(&world.tortie(&["apply", "-f", &file])), created.replace("created", "unchanged"));
+
+    // What others read.
+    let policy = world.kept("networkpolicies/shop/web");
+    assert_eq!(policy["spec"]["types"], serde_json::json!(["Egress"]));
+    assert_eq!(policy["metadata"]["labels"]["projectcalico.org/tier"], "platform");
+    assert_eq!(policy["metadata"]["annotations"]["projectcalico.org/metadata"], "{\"name\":\"web\"}");
+    assert!(policy["metadata"]["uid"].is_string() && policy["metadata"]["creationTimestamp"].is_string());
+    assert_eq!(world.kept("clusterinformations/default")["spec"]["datastoreReady"], true);
+    assert_eq!(world.kept("tiers/kube-baseline")["spec"]["defaultAction"], "Pass");
+
+    assert_eq!(
+        good(&world.tortie(&["get", "np", "-A"])),
+        "NAMESPACE   NAME   TIER       ORDER   SELECTOR\nshop        web    platform   10      app == 'web'\n"
+    );
+    assert!(!good(&world.tortie(&["get", "policies"])).contains("web"), "another namespace");
+    assert_eq!(
+        good(&world.tortie(&["get", "tiers"])).lines().next().unwrap().split_whitespace().collect::<Vec<_>>(),
+        ["NAME", "ORDER", "DEFAULTACTION"]
+    );
+
+    // What is shown can be applied again, wherever it is from.
+    for output in ["yaml", "json"] {
+        for args in
+            [&["get", "networkpolicy", "web", "-n", "shop", "-o", output][..], &["get", "bgppeers", "-o", output]]
+        {
+            let shown = world.tortie(args);
+            let again = world.tortie_reading(&["apply", "-f", "-"], good(&shown));
+            assert!(good(&again).ends_with(" unchanged\n"), "{again:?}");
+        }
+    }
+
+    assert!(bad(&world.tortie(&["delete", "tier", "platform"])).contains("is not empty: NetworkPolicy/shop/web"));
+    assert!(bad(&world.tortie(&["delete", "tier", "default"])).contains("cannot be deleted"));
+    assert_eq!(
+        good(&world.tortie(&["delete", "networkpolicy", "web", "-n", "shop"])),
+        "NetworkPolicy/shop/web deleted\n"
+    );
+    assert!(bad(&world.tortie(&["delete", "-f", &file])).contains("NetworkPolicy/shop/web does not exist"));
+    assert_eq!(good(&world.tortie(&["delete", "-f", &file, "--skip-not-exists"])), "");
+    assert_eq!(world.kept("tiers/platform"), Value::Null);
+    assert!(bad(&world.tortie(&["get", "tier", "platform"])).contains("Tier/platform does not exist"));
+}
+
+#[test]
+fn conflicts_are_reported() {
+    let world = World::new(EtcdOptions::default());
+    let set = |net: &str| {
+        format!(
+            "{{apiVersion: projectcalico.org/v3, kind: GlobalNetworkSet, metadata: {{name: a}}, spec: {{nets: [{net}]}}}}"
+        )
+    };
+    good(&world.tortie(&["apply", "-f", &world.file("set.yaml", &set("10.0.0.0/8"))]));
+    let old = world.file("old.yaml", good(&world.tortie(&["get", "gnetsets", "a", "-o", "yaml"])));
+    assert_eq!(
+        good(&world.tortie(&["apply", "-f", &world.file("set.yaml", &set("10.0.0.0/16"))])),
+        "GlobalNetworkSet/a updated\n"
+    );
+    for command in ["apply", "delete"] {
+        let output = world.tortie(&[command, "-f", &old]);
+        let complaint = bad(&output);
+        assert!(
+            complaint.contains("old.yaml:1:1: GlobalNetworkSet/a has been changed by somebody else"),
+            "{complaint}"
+        );
+    }
+    assert_eq!(world.kept("globalnetworksets/a")["spec"]["nets"], serde_json::json!(["10.0.0.0/16"]));
+}
+
+#[test]
+fn mistakes_are_found_before_anything_is_written() {
+    let world = World::new(EtcdOptions::default());
+    let wrong = format!(
+        "{POLICIES}---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {{name: x}}\nspec: {{selektor: all()}}\n---\n{{apiVersion: v1, kind: Pod, metadata: {{name: p}}}}\n"
+    );
+    let output = world.tortie(&["apply", "-f", &world.file("wrong.yaml", &wrong)]);
+    let complaint = bad(&output);
+    assert!(
+        complaint.contains("wrong.yaml:24:8: GlobalNetworkPolicy/x: spec.selektor: is not a known field"),
+        "{complaint}"
+    );
+    assert!(complaint.contains("kind: Pod of v1 is not kept in this datastore"), "{complaint}");
+    assert!(complaint.ends_with("tortie: nothing has been changed\n"), "{complaint}");
+    assert_eq!(world.kept("tiers/default"), Value::Null);
+
+    let elsewhere = POLICIES.replace("tier: platform", "tier: nowhere");
+    let output = world.tortie(&["apply", "-f", &world.file("elsewhere.yaml", &elsewhere)]);
+    let complaint = bad(&output);
+    assert!(
+        complaint.contains("elsewhere.yaml:2:1: NetworkPolicy/shop/web: spec.tier: there is no tier `nowhere`"),
+        "{complaint}"
+    );
+    assert_eq!(text(&output.stdout), "Tier/platform created\nBGPPeer/rack created\n");
+    assert!(bad(&world.tortie(&["apply", "-f", &world.file("empty.yaml", "")])).contains("no resources"));
+    assert_eq!(world.tortie(&["get", "pods"]).status.code(), Some(2));
+}
+
+#[test]
+fn passwords_and_certificates_are_used_and_not_shown() {
+    let mut world = World::new(EtcdOptions { tls: true, ..EtcdOptions::default() });
+    world.etcd.enable_users("felix", "s3cret").unwrap();
+    world.environment = vec![("ETCD_USERNAME", "felix".into()), ("ETCD_PASSWORD", "s3cret".into())];
+    let file = world.file("policies.yaml", POLICIES);
+    assert!(good(&world.tortie(&["apply", "-f", &file])).contains("Tier/platform created"));
+    let help = world.tortie(&["get", "--help"]);
+    assert!(!text(&help.stdout).contains("s3cret"));
+    world.environment[1].1 = "wr0ng".into();
+    let output = world.tortie(&["get", "tiers"]);
+    let complaint = bad(&output);
+    assert!(complaint.contains("authentication failed") && !complaint.contains("wr0ng"), "{complaint}");
+    world.environment.pop();
+    let password = world.file("password", "s3cret\n");
+    good(&world.tortie(&["get", "tiers", "--etcd-password-file", &password]));
+    world.etcd.kill(0);
+    let output = world.tortie(&["get", "tiers", "--etcd-password-file", &password]);
+    assert!(bad(&output).contains("the datastore is not available"), "{output:?}");
+}
