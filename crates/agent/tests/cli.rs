@@ -182,7 +182,7 @@ fn the_prefix_of_interfaces_names_them_in_render_as_in_run() {
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_would_be_right() {
-    let output = tortie(&["run", "--datastore", "etcd://localhost:2379", "--node", "n1"]);
+    let output = tortie(&["run", "--datastore", "zookeeper://localhost:2181", "--node", "n1"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("file:DIR"), "{}", stderr(&output));
     assert_eq!(tortie(&["frobnicate"]).status.code(), Some(2));

@@ -7,7 +7,7 @@ use tortie_datastore::etcd::{EtcdConfig, EtcdStore};
 use super::Failure;
 
 /// How to be let into etcd. The variables are those of calicoctl.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct EtcdArgs {
     /// Certificates of who signs those of the members, PEM; with it TLS is spoken.
     #[arg(long, value_name = "FILE", env = "ETCD_CA_CERT_FILE")]
@@ -29,15 +29,26 @@ pub(super) struct EtcdArgs {
 impl EtcdArgs {
     /// The whole configuration, with what the URL says.
     pub(super) fn config(&self, url: &EtcdConfig) -> Result<EtcdConfig, Failure> {
-        let set = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
+        self.config_or(url, &|_| None)
+    }
+
+    /// As [`EtcdArgs::config`], with what Felix's parameters say where neither a flag nor a variable does.
+    pub(super) fn config_or(
+        &self,
+        url: &EtcdConfig,
+        felix: &dyn Fn(&str) -> Option<PathBuf>,
+    ) -> Result<EtcdConfig, Failure> {
+        let set = |path: &Option<PathBuf>, parameter: &str| {
+            path.clone().filter(|path| !path.as_os_str().is_empty()).or_else(|| felix(parameter))
+        };
         let user = match self.etcd_user.as_deref().filter(|user| !user.is_empty()) {
             Some(user) => Some((user.to_owned(), self.password()?.into())),
             None => None,
         };
         let config = EtcdConfig {
-            ca_file: set(&self.etcd_ca_file),
-            cert_file: set(&self.etcd_cert_file),
-            key_file: set(&self.etcd_key_file),
+            ca_file: set(&self.etcd_ca_file, "EtcdCaFile"),
+            cert_file: set(&self.etcd_cert_file, "EtcdCertFile"),
+            key_file: set(&self.etcd_key_file, "EtcdKeyFile"),
             user,
             ..url.clone()
         };

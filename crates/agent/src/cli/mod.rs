@@ -9,6 +9,7 @@ mod cleanup;
 mod controller;
 mod dataplane;
 mod dataplane_url;
+mod datastore;
 mod datastore_url;
 #[cfg(feature = "etcd")]
 mod delete;

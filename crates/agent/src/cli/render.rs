@@ -1,16 +1,17 @@
 //! `tortie render`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use tortie_calc::{Graph, Problem};
 use tortie_dataplane::{Dataplane, Rendered};
-use tortie_datastore::DirSource;
+use tortie_datastore::{Event, InputProblem, Source, Watching, watch};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Hostname, Key, SyncStatus, Update, Value};
 
 use super::Failure;
-use super::datastore_url::DatastoreUrl;
+use super::datastore::{DatastoreArgs, Wanted};
 use crate::config::{Config, Sources};
 use crate::engine::describe_ignored;
 use crate::settings;
@@ -23,9 +24,8 @@ use crate::settings;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Where the cluster is described: file:DIR.
-    #[arg(long, value_name = "URL")]
-    datastore: DatastoreUrl,
+    #[command(flatten)]
+    datastore: DatastoreArgs,
     /// The node to render for.
     #[arg(long, value_name = "NAME")]
     node: String,
@@ -44,15 +44,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let DatastoreUrl::Directory(directory) = &args.datastore;
     let mut sources = super::local_sources(args.config.as_deref())?;
     let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
-    let mut source = DirSource::new(directory, settings::manifests(&local));
-    let updates = source.read().map_err(|error| Failure::Failed(error.to_string()))?;
-    for problem in source.problems() {
+    let hostname = Hostname::new(args.node.as_str());
+    let options = settings::manifests(&local);
+    let wanted = Wanted { options, node: Some(hostname.clone()), rescan_interval: None };
+    let (updates, problems) = read(args.datastore.source(&sources, wanted)?)?;
+    for problem in problems {
         eprintln!("{problem}");
     }
-    let hostname = Hostname::new(args.node.as_str());
     let config = resolve(&mut sources, &hostname, &updates)?;
     let (desired, ignored) = calculate(&config, &hostname, updates);
     for problem in &ignored {
@@ -62,6 +62,34 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut dataplane = Dataplane::new(settings);
     desired.into_iter().for_each(|update| dataplane.on_update(update));
     print(&dataplane.render(), args, io::stdout().lock()).map_err(Failure::io("standard output"))
+}
+
+/// Everything that a datastore holds, and what is wrong with it.
+///
+/// # Errors
+/// If it cannot be read.
+fn read(source: Box<dyn Source>) -> Result<(Vec<Update>, Vec<InputProblem>), Failure> {
+    let Watching { events, resend: _ } = watch(source).map_err(Failure::io("the datastore's thread"))?;
+    let (mut all, mut wrong) = (BTreeMap::new(), Vec::new());
+    for event in events {
+        match event {
+            Event::Updates { updates, .. } => {
+                for Update { key, value } in updates {
+                    match value {
+                        Some(value) => all.insert(key, value),
+                        None => all.remove(&key),
+                    };
+                }
+            }
+            Event::Problems(problems) => wrong = problems,
+            Event::Unavailable(why) => return Err(Failure::Failed(why)),
+            Event::Status(SyncStatus::InSync) => {
+                return Ok((all.into_iter().map(|(key, value)| Update::set(key, value)).collect(), wrong));
+            }
+            Event::Status(_) => {}
+        }
+    }
+    Err(Failure::Failed("the source of updates has ended".into()))
 }
 
 /// The configuration in force, the datastore's included.

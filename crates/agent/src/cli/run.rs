@@ -2,21 +2,20 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use tortie_datastore::{DirSource, Resend, Watching, watch};
+use tortie_datastore::{Watching, watch};
 use tortie_model::Hostname;
 
 use super::Failure;
 use super::dataplane_url::DataplaneUrl;
-use super::datastore_url::DatastoreUrl;
+use super::datastore::{DatastoreArgs, Wanted};
 use super::listeners::Listeners;
 use super::node::{QUEUE, dataplane_settings, failed, hostname, resolve, stop_on_signals, watch_links};
 use crate::config::{Resolved, Sources};
 use crate::driver::{Driver, DriverSetup};
-use crate::engine::{End, Enforcement, InKernel, Input, Session, SessionError, Setup};
+use crate::engine::{End, Enforcement, InKernel, Input, Inputs, Session, SessionError, Setup};
 use crate::health::Health;
 use crate::kernel::LinuxKernel;
 use crate::logging::LogFormat;
@@ -34,16 +33,16 @@ use crate::settings;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Where the cluster is described: file:DIR, a directory of manifests.
-    #[arg(long, value_name = "URL")]
-    datastore: DatastoreUrl,
+    #[command(flatten)]
+    datastore: DatastoreArgs,
     /// This node's name in the cluster; FelixHostname or the machine's name if not given.
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// A configuration file in Felix's format.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Start although some input cannot be used and what it was to protect is unknown.
+    /// Start although some manifest of a directory cannot be used and what it was to protect is unknown. Other
+    /// datastores are everybody's: what is wrong there is reported, and keeps nobody from starting.
     #[arg(long)]
     lenient: bool,
     /// Who enforces: internal, this program; exec:PATH, a driver that speaks Felix's protocol on descriptors 3 and 4, which
@@ -67,14 +66,24 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     metrics.lock().host = hostname.to_string();
     let mut listeners = Listeners::new(health.clone(), metrics.clone());
     listeners.follow(&resolved.config)?;
-    let (sender, inputs) = sync_channel(QUEUE);
+    let (sender, others) = sync_channel(QUEUE);
     let stopping = stop_on_signals(sender.clone(), || Input::Stop)?;
-    let resend = watch_datastore(args, &resolved, sender.clone())?;
+    let wanted = Wanted {
+        options: settings::manifests(&resolved.config),
+        node: Some(hostname.clone()),
+        rescan_interval: Some(Duration::from_secs(args.rescan_interval)),
+    };
+    let source = args.datastore.source(&sources, wanted)?;
+    let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
+    let wake = sender.clone();
+    events.wake_with(move || {
+        // Where there is no room for it, there is something else to wake up for.
+        let _ = wake.try_send(Input::Datastore);
+    });
+    let inputs = Inputs { others, datastore: events };
     let mut run = Run { args, hostname, sender, health, metrics, sources, resolved };
     for number in 1.. {
         if number > 1 {
-            // What is left in the queue was meant for the session that has ended.
-            inputs.try_iter().for_each(drop);
             resend.ask();
         }
         let end = if stopping.load(Ordering::Acquire) { End::Stopped } else { run.session(number, &inputs)? };
@@ -110,7 +119,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Enforces until there is a reason to end or to begin anew.
-    fn session(&self, number: u64, inputs: &Receiver<Input>) -> Result<End, Failure> {
+    fn session(&self, number: u64, inputs: &Inputs) -> Result<End, Failure> {
         let end = match &self.args.dataplane {
             DataplaneUrl::Internal => {
                 let settings = dataplane_settings(&self.resolved, &self.hostname)?;
@@ -134,41 +143,18 @@ impl Run<'_> {
         end.map_err(failed)
     }
 
-    fn enforce<E: Enforcement>(
-        &self,
-        number: u64,
-        inputs: &Receiver<Input>,
-        enforcement: E,
-    ) -> Result<End, SessionError> {
+    fn enforce<E: Enforcement>(&self, number: u64, inputs: &Inputs, enforcement: E) -> Result<End, SessionError> {
         let setup = Setup {
             number,
             hostname: self.hostname.clone(),
             sources: self.sources.clone(),
             resolved: self.resolved.clone(),
             // Once enforcing, input that goes bad must not end the program.
-            lenient: self.args.lenient || number > 1,
+            lenient: self.args.lenient || number > 1 || !self.args.datastore.is_directory(),
             enforcement,
             health: self.health.clone(),
             metrics: self.metrics.clone(),
         };
         Session::new(setup).run(inputs)
     }
-}
-
-/// Watches the datastore for the rest of the program's life.
-fn watch_datastore(args: &Args, resolved: &Resolved, sender: SyncSender<Input>) -> Result<Resend, Failure> {
-    let DatastoreUrl::Directory(directory) = &args.datastore;
-    let options = settings::manifests(&resolved.config);
-    let interval = Duration::from_secs(args.rescan_interval);
-    let source = DirSource::new(directory, options).rescan_every(interval);
-    let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
-    let forward = move || {
-        for event in events {
-            if sender.send(Input::Datastore(event)).is_err() {
-                return;
-            }
-        }
-    };
-    thread::Builder::new().name("events".into()).spawn(forward).map_err(Failure::io("the thread for events"))?;
-    Ok(resend)
 }

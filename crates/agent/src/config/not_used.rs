@@ -68,10 +68,6 @@ pub(crate) const NOT_USED: &[&str] = &[
     "DebugSimulateDataplaneHangAfter",
     "EndpointStatusPathPrefix",
     "EtcdAddr",
-    "EtcdCaFile",
-    "EtcdCertFile",
-    "EtcdEndpoints",
-    "EtcdKeyFile",
     "EtcdScheme",
     "FeatureGates",
     "FlowLogsCollectorDebugTrace",
@@ -123,15 +119,9 @@ pub(crate) const NOT_USED: &[&str] = &[
     "RouteTableRange",
     "RouteTableRanges",
     "SidecarAccelerationEnabled",
-    "TyphaAddr",
-    "TyphaCAFile",
-    "TyphaCN",
-    "TyphaCertFile",
     "TyphaK8sNamespace",
     "TyphaK8sServiceName",
-    "TyphaKeyFile",
     "TyphaReadTimeout",
-    "TyphaURISAN",
     "TyphaWriteTimeout",
     "UsageReportingEnabled",
     "UsageReportingInitialDelaySecs",
@@ -159,4 +149,19 @@ pub(crate) const NOT_USED: &[&str] = &[
     "WireguardThreadingEnabled",
     "XDPEnabled",
     "XDPRefreshInterval",
+];
+
+/// The parameters that say how to reach a datastore, sorted. They are looked for on the node itself, by
+/// [`super::Sources::local`], before there is a datastore to have any configuration.
+pub(crate) const CONNECTION: &[&str] = &[
+    "EtcdCaFile",
+    "EtcdCertFile",
+    "EtcdEndpoints",
+    "EtcdKeyFile",
+    "TyphaAddr",
+    "TyphaCAFile",
+    "TyphaCN",
+    "TyphaCertFile",
+    "TyphaKeyFile",
+    "TyphaURISAN",
 ];

@@ -5,7 +5,7 @@ use std::fmt;
 
 use tortie_model::desired::ConfigSource;
 
-use super::not_used::NOT_USED;
+use super::not_used::{CONNECTION, NOT_USED};
 use super::params::{Config, PARAMS, Param};
 use super::sources::Sources;
 
@@ -94,10 +94,14 @@ fn not_used(written: &str) -> Option<&'static str> {
     NOT_USED.iter().find(|name| name.eq_ignore_ascii_case(written)).copied()
 }
 
+fn connection(written: &str) -> Option<&'static str> {
+    CONNECTION.iter().find(|name| name.eq_ignore_ascii_case(written)).copied()
+}
+
 /// The spelling that Felix gives a parameter; a name that it does not know stays as it is.
 pub(crate) fn canonical_name(written: &str) -> &str {
     let ours = PARAMS.iter().map(|param| param.name).find(|name| name.eq_ignore_ascii_case(written));
-    ours.or_else(|| not_used(written)).unwrap_or(written)
+    ours.or_else(|| not_used(written)).or_else(|| connection(written)).unwrap_or(written)
 }
 
 impl Resolved {
@@ -135,6 +139,14 @@ fn is_local(source: ConfigSource) -> bool {
 }
 
 impl Sources {
+    /// What the node itself says of a parameter that says how to reach a datastore.
+    #[must_use]
+    pub fn local(&self, name: &str) -> Option<&str> {
+        let strongest = self.iter().rev().filter(|(source, _)| is_local(*source));
+        let mut values = strongest.flat_map(|(_, raw)| raw);
+        values.find(|(written, _)| written.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
     /// Parses every value of every source; the highest source that names a parameter decides it.
     ///
     /// # Errors
@@ -147,10 +159,12 @@ impl Sources {
         for (source, values) in self.iter() {
             for (written, value) in values {
                 let Some(param) = PARAMS.iter().find(|p| p.name.eq_ignore_ascii_case(written)) else {
-                    notices.push(match not_used(written) {
-                        Some(name) => Notice::NotUsed { name, source },
-                        None => Notice::Unknown { name: written.clone(), source },
-                    });
+                    match (connection(written), not_used(written)) {
+                        (Some(_), _) if is_local(source) => {}
+                        (Some(name), _) => notices.push(Notice::LocalOnly { name, source }),
+                        (None, Some(name)) => notices.push(Notice::NotUsed { name, source }),
+                        (None, None) => notices.push(Notice::Unknown { name: written.clone(), source }),
+                    }
                     raw.insert(canonical_name(written).to_owned(), value.clone());
                     continue;
                 };

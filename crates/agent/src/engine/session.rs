@@ -1,11 +1,11 @@
 //! From the start of the engine under one configuration to its end.
 
 use std::collections::BTreeSet;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
 use tortie_calc::Graph;
-use tortie_datastore::{Cover, Event as DatastoreEvent, InputProblem};
+use tortie_datastore::{Cover, Event as DatastoreEvent, Events, InputProblem};
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
 
@@ -25,8 +25,8 @@ const MAX_EVENTS: usize = 100;
 /// Something that the loop reacts to.
 #[derive(Debug)]
 pub enum Input {
-    /// From the datastore.
-    Datastore(DatastoreEvent),
+    /// There is something to take from the datastore.
+    Datastore,
     /// From the network interfaces.
     Links {
         /// The session that the report is meant for; an older one's monitor may linger.
@@ -46,7 +46,13 @@ pub enum Input {
 }
 
 /// Where events come from.
-pub type Inputs = Receiver<Input>;
+#[derive(Debug)]
+pub struct Inputs {
+    /// All but the datastore's.
+    pub others: Receiver<Input>,
+    /// The datastore's, which wait there, the newest of each object, until the session is ready for them.
+    pub datastore: Events,
+}
 
 /// How a session ends when nothing is wrong.
 #[derive(Debug)]
@@ -98,6 +104,10 @@ pub struct Session<E> {
     lenient: bool,
     latency: Latency,
     in_sync: bool,
+    /// Everything is being told to this session, or has been.
+    begun: bool,
+    /// Why the datastore cannot be read now.
+    unavailable: Option<String>,
     /// The datastore says that it may be used, as of the last update.
     said_ready: bool,
     /// The same, as of the last answer of the calculation.
@@ -150,6 +160,8 @@ impl<E: Enforcement> Session<E> {
             lenient,
             latency: Latency::default(),
             in_sync: false,
+            begun: false,
+            unavailable: None,
             said_ready: true,
             ready: true,
             problems: BTreeSet::new(),
@@ -167,16 +179,17 @@ impl<E: Enforcement> Session<E> {
         let mut wait = HEARTBEAT;
         loop {
             let mut stop = false;
-            match inputs.recv_timeout(wait) {
+            match inputs.others.recv_timeout(wait) {
                 Ok(input) => {
                     stop |= self.take(input)?;
-                    for input in inputs.try_iter().take(MAX_EVENTS) {
+                    for input in inputs.others.try_iter().take(MAX_EVENTS) {
                         stop |= self.take(input)?;
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(SessionError::Deaf),
             }
+            let more = !stop && self.take_all_from_datastore(&inputs.datastore)?;
             if stop {
                 return Ok(End::Stopped);
             }
@@ -188,7 +201,7 @@ impl<E: Enforcement> Session<E> {
                 let latency = self.latency.applied(Instant::now(), &mut self.metrics.lock().event_to_kernel);
                 tracing::debug!(?latency, "applied");
             }
-            wait = progress.next;
+            wait = if more { Duration::ZERO } else { progress.next };
             self.health.still_alive(Reporter::CalculationGraph);
         }
     }
@@ -199,15 +212,27 @@ impl<E: Enforcement> Session<E> {
             Input::Stop => return Ok(true),
             Input::Links { session, event } if session == self.number => self.enforcement.on_links(event),
             Input::Driver { session, event } if session == self.number => self.enforcement.on_driver(event)?,
-            Input::Links { .. } | Input::Driver { .. } => {}
-            Input::Datastore(event) => self.take_from_datastore(event)?,
+            Input::Links { .. } | Input::Driver { .. } | Input::Datastore => {}
         }
         Ok(false)
+    }
+
+    /// Takes what waits, within reason; says whether there may be more.
+    fn take_all_from_datastore(&mut self, events: &Events) -> Result<bool, SessionError> {
+        for _ in 0..MAX_EVENTS {
+            match events.try_recv() {
+                Ok(event) => self.take_from_datastore(event)?,
+                Err(TryRecvError::Empty) => return Ok(false),
+                Err(TryRecvError::Disconnected) => return Err(SessionError::Deaf),
+            }
+        }
+        Ok(true)
     }
 
     fn take_from_datastore(&mut self, event: DatastoreEvent) -> Result<(), SessionError> {
         match event {
             DatastoreEvent::Updates { updates, noticed } => {
+                self.is_available();
                 self.latency.event(noticed, updates.len());
                 let begin = Instant::now();
                 let count = u32::try_from(updates.len()).unwrap_or(u32::MAX);
@@ -229,14 +254,33 @@ impl<E: Enforcement> Session<E> {
             DatastoreEvent::Problems(problems) => self.take_problems(&problems)?,
             DatastoreEvent::Status(status) => self.take_status(status),
             DatastoreEvent::Unavailable(why) => {
-                tracing::error!(%why, "the datastore cannot be read; what is in force stays in force");
-                self.health.report(Reporter::CalculationGraph, Condition { detail: why, ..self.condition() });
+                if self.unavailable.as_ref() != Some(&why) {
+                    tracing::error!(%why, "the datastore cannot be read; what is in force stays in force");
+                }
+                self.unavailable = Some(why);
+                self.health.report(Reporter::CalculationGraph, self.condition());
             }
         }
         Ok(())
     }
 
+    /// Whatever the datastore tells, it can be read.
+    fn is_available(&mut self) {
+        if self.unavailable.take().is_some() {
+            tracing::info!("the datastore can be read again");
+            self.health.report(Reporter::CalculationGraph, self.condition());
+        }
+    }
+
     fn take_status(&mut self, status: SyncStatus) {
+        if status == SyncStatus::InSync {
+            if !self.begun {
+                // It can only mean what another session was told.
+                return;
+            }
+            self.is_available();
+        }
+        self.begun |= status == SyncStatus::Resync;
         self.graph.on_status(status);
         let mut metrics = self.metrics.lock();
         match status {
@@ -300,9 +344,14 @@ impl<E: Enforcement> Session<E> {
 
     fn condition(&self) -> Condition {
         if !self.in_sync {
-            return Condition::waiting("the datastore has not been read completely");
+            let why = self.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
+            return Condition::waiting(why.as_deref().unwrap_or("the datastore has not been read completely"));
         }
         let mut condition = Condition::good();
+        if let Some(why) = &self.unavailable {
+            condition.detail = format!("the datastore cannot be read: {why}");
+            return condition;
+        }
         if let Some(first) = self.problems.first().or(self.ignored.1.as_ref()) {
             let more = self.problems.len() + self.ignored.0 - 1;
             condition.detail = if more == 0 { first.clone() } else { format!("{first} (and {more} more problems)") };

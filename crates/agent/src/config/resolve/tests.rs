@@ -91,10 +91,26 @@ fn parameters_of_felix_without_effect_are_reported_as_such() {
 
 #[test]
 fn parameter_names_are_unique() {
-    let all = || PARAMS.iter().map(|p| p.name).chain(NOT_USED.iter().copied());
+    let all = || PARAMS.iter().map(|p| p.name).chain(NOT_USED.iter().copied()).chain(CONNECTION.iter().copied());
     let mut names: Vec<_> = all().map(str::to_ascii_lowercase).collect();
     names.sort();
     names.dedup();
     assert_eq!(names.len(), all().count());
-    assert!(NOT_USED.is_sorted());
+    assert!(NOT_USED.is_sorted() && CONNECTION.is_sorted());
+}
+
+#[test]
+fn how_to_reach_a_datastore_is_said_on_the_node() {
+    let global = ConfigSource::DatastoreGlobal;
+    let resolved = resolve(&[(global, &[("TyphaAddr", "a:1")]), (ConfigSource::ConfigFile, &[("etcdcafile", "/ca")])]);
+    let notices: Vec<String> = resolved.unwrap().notices.iter().map(ToString::to_string).collect();
+    assert_eq!(notices, ["datastore (global): TyphaAddr can only be set on the node itself; ignored"]);
+    let mut sources = Sources::default();
+    let raw = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
+    sources.set(global, raw("TyphaCN", "datastore"));
+    assert_eq!(sources.local("TyphaCN"), None);
+    sources.set(ConfigSource::ConfigFile, raw("TyphaCN", "file"));
+    assert_eq!(sources.local("TyphaCN"), Some("file"));
+    sources.set(ConfigSource::Environment, raw("typhacn", "environment"));
+    assert_eq!(sources.local("TyphaCN"), Some("environment"));
 }

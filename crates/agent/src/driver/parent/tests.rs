@@ -3,14 +3,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use tempfile::TempDir;
-use tortie_datastore::Event as DatastoreEvent;
+use tortie_datastore::channel;
 use tortie_model::desired::{ConfigSource, IpSetType, IpSetUpdate, Members};
-use tortie_model::{Cidr, IpSetId, Key, SyncStatus, Update, Value};
+use tortie_model::{Cidr, IpSetId, Key, Update, Value};
 use tortie_protocol::frame::FrameReader;
 use tortie_protocol::{Received, receive};
 
 use super::*;
-use crate::engine::{Session, SessionError, Setup};
+use crate::engine::{Inputs, Session, SessionError, Setup};
 use crate::metrics::SharedMetrics;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -196,17 +196,21 @@ fn a_driver_is_not_started_while_the_datastore_is_not_ready() {
         health,
         metrics: SharedMetrics::default(),
     };
-    let ready = |ready| {
-        let updates = vec![Update::set(Key::Ready, Value::Ready(ready))];
-        Input::Datastore(DatastoreEvent::Updates { updates, noticed: Instant::now() })
-    };
+    let (feed, watching) = channel();
+    let wake = sender.clone();
+    watching.events.wake_with(move || {
+        let _ = wake.try_send(Input::Datastore);
+    });
+    let ready = |ready| feed.tell([Update::set(Key::Ready, Value::Ready(ready))], Instant::now()).unwrap();
+    let inputs = Inputs { others: inputs, datastore: watching.events };
     let run = std::thread::spawn(move || Session::new(setup).run(&inputs));
-    sender.send(ready(false)).unwrap();
-    sender.send(Input::Datastore(DatastoreEvent::Status(SyncStatus::InSync))).unwrap();
+    feed.begin_resync().unwrap();
+    ready(false);
+    feed.end_resync().unwrap();
     std::thread::sleep(Duration::from_millis(200));
     let started = || folder.path().join("out").exists();
     assert!(!started());
-    sender.send(ready(true)).unwrap();
+    ready(true);
     let deadline = Instant::now() + PATIENCE;
     while !started() {
         assert!(Instant::now() < deadline);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tortie_dataplane::LinkEvent;
 use tortie_dataplane::fake::FakeKernel;
-use tortie_datastore::{DirState, FileContent};
+use tortie_datastore::{DirState, Feed, FileContent, channel};
 use tortie_iptables::Backend;
 use tortie_model::desired::ConfigSource;
 use tortie_resources::manifest::Options;
@@ -34,6 +34,7 @@ spec: {podSelector: {}, policyTypes: [Ingress]}
 
 struct Bench {
     directory: DirState,
+    feed: Feed,
     sender: SyncSender<Input>,
     inputs: Option<Inputs>,
     health: Health,
@@ -67,16 +68,23 @@ impl Bench {
             health: health.clone(),
             metrics: metrics.clone(),
         };
-        let (sender, inputs) = sync_channel(100);
+        let (sender, others) = sync_channel(100);
+        let (feed, watching) = channel();
+        let wake = sender.clone();
+        watching.events.wake_with(move || {
+            let _ = wake.try_send(Input::Datastore);
+        });
+        feed.begin_resync().unwrap();
+        let inputs = Inputs { others, datastore: watching.events };
         let session = Some(Session::new(setup));
         let directory = DirState::new(Options::default());
-        Self { directory, sender, inputs: Some(inputs), health, metrics, session }
+        Self { directory, feed, sender, inputs: Some(inputs), health, metrics, session }
     }
 
     fn file(&mut self, path: &str, text: &str) {
         let updates = self.directory.set_file(path.as_ref(), Some(FileContent::Text(text)));
-        self.send(Input::Datastore(DatastoreEvent::Problems(self.directory.problems().collect())));
-        self.send(Input::Datastore(DatastoreEvent::Updates { updates, noticed: Instant::now() }));
+        self.feed.problems(self.directory.problems().collect()).unwrap();
+        self.feed.tell(updates, Instant::now()).unwrap();
     }
 
     fn send(&self, input: Input) {
@@ -88,7 +96,7 @@ impl Bench {
     }
 
     fn in_sync(&self) {
-        self.send(Input::Datastore(DatastoreEvent::Status(SyncStatus::InSync)));
+        self.feed.end_resync().unwrap();
         self.links(MonitorEvent::InSync);
     }
 
@@ -129,7 +137,7 @@ fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
 
     let mut bench = Bench::new(&[], false);
     bench.file("a.yaml", CLUSTER);
-    bench.send(Input::Datastore(DatastoreEvent::Status(SyncStatus::InSync)));
+    bench.feed.end_resync().unwrap();
     let (_, kernel) = bench.run_until(|bench| bench.metrics.lock().resync_state == 3);
     assert!(!kernel.state().contains("cali-"), "{}", kernel.state());
     assert!(!bench.is_ready());
@@ -138,7 +146,7 @@ fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
 #[test]
 fn reports_of_an_older_sessions_monitor_are_ignored() {
     let mut bench = Bench::new(&[], false);
-    bench.send(Input::Datastore(DatastoreEvent::Status(SyncStatus::InSync)));
+    bench.feed.end_resync().unwrap();
     bench.send(Input::Links { session: 0, event: MonitorEvent::InSync });
     let up = LinkEvent::Up { name: "eth0".into(), index: 2 };
     bench.send(Input::Links { session: 0, event: MonitorEvent::Link(up) });
@@ -179,7 +187,7 @@ fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
         if !mended.get() && bench.is_ready() && told(bench) {
             assert_eq!(bench.metrics.lock().input_problems, 1);
             let updates = directory.borrow_mut().set_file("a.yaml".as_ref(), Some(FileContent::Text(CLUSTER)));
-            bench.send(Input::Datastore(DatastoreEvent::Updates { updates, noticed: Instant::now() }));
+            bench.feed.tell(updates, Instant::now()).unwrap();
             mended.set(true);
         }
         mended.get() && !told(bench) && bench.metrics.lock().input_problems == 0
@@ -219,7 +227,7 @@ fn a_vital_parameter_that_goes_bad_does_not_end_what_is_in_force() {
     let sent = Cell::new(false);
     let (end, _) = bench.run_until(|bench| {
         if bench.is_ready() && !sent.replace(true) {
-            bench.send(Input::Datastore(DatastoreEvent::Updates { updates: updates.clone(), noticed: Instant::now() }));
+            bench.feed.tell(updates.clone(), Instant::now()).unwrap();
         }
         bench.metrics.lock().updates_processed.contains_key("model.GlobalConfigKey")
     });
@@ -236,4 +244,46 @@ fn a_datastore_that_is_not_ready_changes_nothing() {
     bench.in_sync();
     let (_, kernel) = bench.run_until(|bench| bench.metrics.lock().output_events > 0);
     assert!(!kernel.state().contains("cali-"));
+}
+
+#[test]
+fn what_another_session_was_told_does_not_make_this_one_ready() {
+    let mut bench = Bench::new(&[], false);
+    let (feed, watching) = channel();
+    let Some(inputs) = &mut bench.inputs else { panic!() };
+    inputs.datastore = watching.events;
+    feed.end_resync().unwrap();
+    bench.links(MonitorEvent::InSync);
+    let away = "the datastore cannot be read: away";
+    let told = Cell::new(0);
+    let (end, _) = bench.run_until(|bench| {
+        let answer = bench.health.answer("/readiness");
+        match told.get() {
+            0 => feed.unavailable("away").unwrap(),
+            1 if answer.body.contains(away) => {
+                assert_ne!(answer.status, 200);
+                feed.begin_resync().unwrap();
+                feed.end_resync().unwrap();
+            }
+            2 if answer.status == 200 => {
+                assert!(!answer.body.contains(away), "{}", answer.body);
+                feed.unavailable("away").unwrap();
+            }
+            // It stays ready: what is in force stays in force.
+            3 => return answer.status == 200 && answer.body.contains(away),
+            _ => return false,
+        }
+        told.set(told.get() + 1);
+        false
+    });
+    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert_eq!(told.get(), 3);
+}
+
+#[test]
+fn a_source_that_ends_ends_the_session() {
+    let mut bench = Bench::new(&[], false);
+    bench.feed = channel().0;
+    let (end, _) = bench.run_until(|_| false);
+    assert!(matches!(end, Err(SessionError::Deaf)), "{end:?}");
 }

@@ -1,0 +1,206 @@
+//! From `--datastore` to a source that runs.
+
+#[cfg(any(feature = "etcd", feature = "fanout"))]
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[cfg(feature = "etcd")]
+use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
+#[cfg(feature = "kubernetes")]
+use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
+use tortie_datastore::{DirSource, Source};
+#[cfg(feature = "fanout")]
+use tortie_fanout::{
+    client::{ClientConfig, FanoutSource},
+    typha::{TyphaOptions, TyphaSource},
+};
+use tortie_model::Hostname;
+use tortie_resources::manifest::Options;
+
+use super::Failure;
+use super::datastore_url::DatastoreUrl;
+use crate::config::Sources;
+
+/// Where the cluster is described, and how to be let in there.
+///
+/// Besides flags there are Felix's parameters, from `FELIX_*` variables or `--config`, and the variables that Calico's
+/// other programs read (`libcalico-go/lib/apiconfig`, `felix/config`).
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Datastore")]
+pub(super) struct DatastoreArgs {
+    /// Where the cluster is described: file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT or
+    /// typha://HOST:PORT; `etcd:` alone takes ETCD_ENDPOINTS, `typha:` alone FELIX_TYPHAADDR
+    #[arg(long, value_name = "URL")]
+    datastore: DatastoreUrl,
+    #[cfg(feature = "etcd")]
+    #[command(flatten)]
+    etcd: super::etcd::EtcdArgs,
+    #[cfg(feature = "fanout")]
+    #[command(flatten)]
+    fanout: FanoutFlags,
+}
+
+/// How to know, and be known by, a fan-out server or Typha.
+#[cfg(feature = "fanout")]
+#[derive(Clone, Debug, Default, clap::Args)]
+struct FanoutFlags {
+    /// Certificates (PEM) of who signs the server's; with them TLS is spoken [FELIX_TYPHACAFILE]
+    #[arg(long, value_name = "FILE")]
+    fanout_ca_file: Option<PathBuf>,
+    /// The client's certificate (PEM) [FELIX_TYPHACERTFILE]
+    #[arg(long, value_name = "FILE")]
+    fanout_cert_file: Option<PathBuf>,
+    /// The key of the client's certificate (PEM) [FELIX_TYPHAKEYFILE]
+    #[arg(long, value_name = "FILE")]
+    fanout_key_file: Option<PathBuf>,
+    /// The common name that the server's certificate must have [FELIX_TYPHACN]
+    #[arg(long, value_name = "NAME")]
+    fanout_cn: Option<String>,
+    /// A URI that the server's certificate must have [FELIX_TYPHAURISAN]
+    #[arg(long, value_name = "URI")]
+    fanout_uri_san: Option<String>,
+}
+
+/// What a command wants of a datastore.
+pub(super) struct Wanted {
+    /// How objects are read.
+    pub(super) options: Options,
+    /// The node whose part is wanted; `None` for all of it.
+    pub(super) node: Option<Hostname>,
+    /// How often a directory is scanned without a reason.
+    pub(super) rescan_interval: Option<Duration>,
+}
+
+impl DatastoreArgs {
+    /// Whether these are files of whoever starts the program, who can mend what is wrong with them.
+    pub(super) fn is_directory(&self) -> bool {
+        matches!(self.datastore, DatastoreUrl::Directory(_))
+    }
+
+    /// A source that has not read anything yet. `local` is Felix's parameters as the node itself sets them.
+    ///
+    /// # Errors
+    /// If the settings do not go together.
+    #[cfg_attr(
+        not(any(feature = "etcd", feature = "fanout")),
+        expect(unused_variables, reason = "a directory needs no settings")
+    )]
+    pub(super) fn source(&self, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
+        let Wanted { options, node, rescan_interval } = wanted;
+        #[cfg(any(feature = "etcd", feature = "fanout"))]
+        let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
+        match &self.datastore {
+            DatastoreUrl::Directory(directory) => {
+                let source = DirSource::new(directory, options);
+                Ok(match rescan_interval {
+                    Some(interval) => Box::new(source.rescan_every(interval)),
+                    None => Box::new(source),
+                })
+            }
+            #[cfg(feature = "etcd")]
+            DatastoreUrl::Etcd(url) => {
+                let config = settings.etcd(url.as_deref(), &self.etcd)?;
+                let source = EtcdSource::new(config, options);
+                Ok(match node {
+                    Some(node) => Box::new(source.of_node(node)),
+                    None => Box::new(source),
+                })
+            }
+            #[cfg(feature = "fanout")]
+            DatastoreUrl::Fanout(address) => {
+                let tls = settings.fanout_tls(&self.fanout)?;
+                let config = ClientConfig { tls, ..ClientConfig::new(vec![address.clone()], node) };
+                Ok(Box::new(FanoutSource::new(config).map_err(|error| Failure::Failed(error.to_string()))?))
+            }
+            #[cfg(feature = "fanout")]
+            DatastoreUrl::Typha(address) => {
+                let Some(servers) = address.clone().or_else(|| settings.text("TyphaAddr", "")) else {
+                    return Err(Failure::Usage("`typha:` needs FELIX_TYPHAADDR; or give typha://HOST:PORT".into()));
+                };
+                let hostname = node.as_ref().map(Hostname::as_str).unwrap_or_default();
+                let Some(typha) = TyphaOptions::from_url(&servers, hostname) else {
+                    return Err(Failure::Usage(format!("typha: `{servers}` names no server")));
+                };
+                let typha = TyphaOptions { tls: settings.fanout_tls(&self.fanout)?, ..typha };
+                Ok(Box::new(TyphaSource::new(typha).map_err(|error| Failure::Failed(error.to_string()))?))
+            }
+            #[cfg(feature = "kubernetes")]
+            DatastoreUrl::Kubernetes(file) => {
+                let config = file.as_ref().map_or_else(KubeConfig::usual, KubeConfig::file);
+                let source = KubernetesSource::new(config, options);
+                Ok(match node {
+                    Some(node) => Box::new(source.for_node(node)),
+                    None => Box::new(source),
+                })
+            }
+            // The URL's parser lets nothing pass that is not built in.
+            #[cfg(not(all(feature = "etcd", feature = "kubernetes", feature = "fanout")))]
+            other => Err(Failure::Usage(format!("{other} is not part of this build"))),
+        }
+    }
+}
+
+/// What says how to reach a datastore, besides flags.
+#[cfg(any(feature = "etcd", feature = "fanout"))]
+struct Settings<'s> {
+    local: &'s Sources,
+    environment: &'s dyn Fn(&str) -> Option<String>,
+}
+
+#[cfg(any(feature = "etcd", feature = "fanout"))]
+impl Settings<'_> {
+    /// Felix's parameter, or else the environment variable if there is one. What is set to nothing is not set.
+    fn text(&self, felix: &str, variable: &str) -> Option<String> {
+        let ours = self.local.local(felix).map(str::to_owned);
+        ours.or_else(|| (self.environment)(variable)).filter(|value| !value.is_empty())
+    }
+
+    #[cfg(feature = "etcd")]
+    fn etcd(&self, url: Option<&str>, args: &super::etcd::EtcdArgs) -> Result<EtcdConfig, Failure> {
+        let (url, tls) = match url {
+            Some(url) => (url.to_owned(), false),
+            None => match self.text("EtcdEndpoints", "ETCD_ENDPOINTS") {
+                Some(endpoints) => from_endpoints(&endpoints),
+                None => return Err(Failure::Usage("`etcd:` needs ETCD_ENDPOINTS; or give etcd://HOST:PORT".into())),
+            },
+        };
+        let url = url.parse().map_err(|error| Failure::Usage(format!("etcd: {error}")))?;
+        let config = args.config_or(&url, &|parameter| self.text(parameter, "").map(PathBuf::from))?;
+        if tls && config.ca_file.is_none() {
+            return Err(Failure::Usage("etcd: https endpoints need ETCD_CA_CERT_FILE or --etcd-ca-file".into()));
+        }
+        Ok(config)
+    }
+
+    #[cfg(feature = "fanout")]
+    fn fanout_tls(&self, flags: &FanoutFlags) -> Result<Option<tortie_fanout::tls::TlsSettings>, Failure> {
+        let file = |flag: &Option<PathBuf>, felix| flag.clone().or_else(|| self.text(felix, "").map(PathBuf::from));
+        let name = |flag: &Option<String>, felix| flag.clone().or_else(|| self.text(felix, ""));
+        tortie_fanout::tls::TlsSettings::from_parts(
+            file(&flags.fanout_ca_file, "TyphaCAFile"),
+            file(&flags.fanout_cert_file, "TyphaCertFile"),
+            file(&flags.fanout_key_file, "TyphaKeyFile"),
+            name(&flags.fanout_cn, "TyphaCN"),
+            name(&flags.fanout_uri_san, "TyphaURISAN"),
+        )
+        .map_err(|error| Failure::Usage(error.to_string()))
+    }
+}
+
+/// `http://a:1,http://b:1`, as Calico's variables have it, as one URL, and whether TLS is meant.
+#[cfg(feature = "etcd")]
+fn from_endpoints(endpoints: &str) -> (String, bool) {
+    let mut tls = false;
+    let members: Vec<&str> = endpoints
+        .split(',')
+        .map(|endpoint| {
+            let endpoint = endpoint.trim().trim_end_matches('/');
+            tls |= endpoint.starts_with("https://");
+            endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://")).unwrap_or(endpoint)
+        })
+        .collect();
+    (format!("etcd://{}", members.join(",")), tls)
+}
+
+#[cfg(all(test, feature = "etcd", feature = "fanout"))]
+mod tests;

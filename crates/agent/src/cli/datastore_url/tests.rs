@@ -1,0 +1,54 @@
+use super::*;
+
+fn read(text: &str) -> Result<String, String> {
+    text.parse::<DatastoreUrl>().map(|url| format!("{url:?}"))
+}
+
+#[test]
+fn directories_and_nonsense() {
+    assert_eq!(read("file:/etc/tortie"), Ok(r#"Directory("/etc/tortie")"#.into()));
+    assert!(read("file:").unwrap_err().contains("needs a directory"));
+    for text in ["", "/etc/tortie", "http://a:1", "zookeeper://a:1"] {
+        assert!(read(text).unwrap_err().starts_with("must be file:DIR, etcd://"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_built_in_says_so() {
+    for (url, is_there, message) in [
+        ("etcd://a:1", cfg!(feature = "etcd"), "this build has no etcd support; build with --features etcd"),
+        (
+            "kubernetes:",
+            cfg!(feature = "kubernetes"),
+            "this build has no Kubernetes support; build with --features kubernetes",
+        ),
+        ("fanout://a:1", cfg!(feature = "fanout"), "this build has no fanout support; build with --features fanout"),
+        ("typha://a:1", cfg!(feature = "fanout"), "this build has no typha support; build with --features fanout"),
+    ] {
+        match read(url) {
+            Ok(_) => assert!(is_there, "{url}"),
+            Err(error) => assert_eq!((error.as_str(), is_there), (message, false)),
+        }
+    }
+}
+
+#[cfg(all(feature = "etcd", feature = "kubernetes", feature = "fanout"))]
+#[test]
+fn every_form() {
+    for text in [
+        "file:a",
+        "etcd:",
+        "etcd://a:1,[::1]:2/prefix",
+        "kubernetes:",
+        "kubernetes:/root/.kube/config",
+        "fanout://a:1",
+        "fanout://[::1]:1",
+        "typha:",
+        "typha://a:1",
+    ] {
+        assert_eq!(text.parse::<DatastoreUrl>().map(|url| url.to_string()), Ok(text.to_owned()));
+    }
+    for text in ["etcd:a:1", "etcd://", "kubernetes://a", "fanout:", "fanout://a", "fanout://a:0", "fanout://u@a:1"] {
+        assert!(read(text).is_err(), "{text}");
+    }
+}
