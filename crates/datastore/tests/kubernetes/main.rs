@@ -1,5 +1,5 @@
 //! The API server of Kubernetes as a datastore, against one that misbehaves.
-#![allow(clippy::disallowed_methods, reason = "the tests run a server")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "the tests run a server, and end if that fails")]
 
 mod client;
 mod reflector;

@@ -84,7 +84,7 @@ fn keys_of_objects() {
     }
 }
 
-fn stored(kind: ResourceKind, namespace: &str, spec: Value) -> Value {
+fn stored(kind: ResourceKind, namespace: &str, spec: &Value) -> Value {
     let mut object = json!({"metadata": {"name": "ignored", "resourceVersion": "3", "custom": 1}, "spec": spec});
     to_stored(&key(kind, namespace, "a"), &mut object).expect("to be stored");
     object
@@ -100,9 +100,9 @@ fn policies_get_types_and_a_label() {
         (json!({"egress": rule(), "ingress": rule(), "types": null}), json!(["Ingress", "Egress"])),
         (json!({"egress": rule(), "types": ["Ingress"]}), json!(["Ingress"])),
     ] {
-        assert_eq!(stored(ResourceKind::GlobalNetworkPolicy, "", spec)["spec"]["types"], types);
+        assert_eq!(stored(ResourceKind::GlobalNetworkPolicy, "", &spec)["spec"]["types"], types);
     }
-    let policy = stored(ResourceKind::NetworkPolicy, "shop", json!({"tier": "platform", "unknown": {"x": [1]}}));
+    let policy = stored(ResourceKind::NetworkPolicy, "shop", &json!({"tier": "platform", "unknown": {"x": [1]}}));
     assert_eq!(
         policy,
         json!({
@@ -119,15 +119,15 @@ fn policies_get_types_and_a_label() {
         })
     );
     // Staged Kubernetes policies have neither.
-    let policy = stored(ResourceKind::StagedKubernetesNetworkPolicy, "shop", json!({}));
+    let policy = stored(ResourceKind::StagedKubernetesNetworkPolicy, "shop", &json!({}));
     assert_eq!(policy["metadata"].get("labels"), None);
 }
 
 #[test]
 fn tiers_get_an_order_and_an_action() {
-    let tier = stored(ResourceKind::Tier, "", json!({}));
+    let tier = stored(ResourceKind::Tier, "", &json!({}));
     assert_eq!(tier["spec"], json!({"order": 1_000_000.0, "defaultAction": "Deny"}));
-    let tier = stored(ResourceKind::Tier, "", json!({"order": 5, "defaultAction": "Pass"}));
+    let tier = stored(ResourceKind::Tier, "", &json!({"order": 5, "defaultAction": "Pass"}));
     assert_eq!(tier["spec"], json!({"order": 5, "defaultAction": "Pass"}));
 }
 
@@ -188,7 +188,7 @@ fn policies_of_old_show_their_tier() {
 
 #[test]
 fn pools_get_their_uses() {
-    let pool = stored(ResourceKind::IpPool, "", json!({"cidr": "10.0.0.0/16", "blockSize": 0, "vxlanMode": "Always"}));
+    let pool = stored(ResourceKind::IpPool, "", &json!({"cidr": "10.0.0.0/16", "blockSize": 0, "vxlanMode": "Always"}));
     assert_eq!(
         pool["spec"],
         json!({
@@ -201,5 +201,5 @@ fn pools_get_their_uses() {
             "ipipMode": "Never",
         })
     );
-    assert_eq!(stored(ResourceKind::IpPool, "", json!({"cidr": "fd00::/48"}))["spec"]["blockSize"], 122);
+    assert_eq!(stored(ResourceKind::IpPool, "", &json!({"cidr": "fd00::/48"}))["spec"]["blockSize"], 122);
 }

@@ -99,7 +99,7 @@ impl Model {
                     .filter(|policy| if ingress { policy.types.ingress } else { policy.types.egress })
                     .filter(|policy| self.selected[policy.selector.as_str()][endpoint])
                     .collect();
-                policies.sort_by(|a, b| a.order.cmp(&b.order));
+                policies.sort_by_key(|policy| policy.order);
                 let mut rules =
                     policies.iter().flat_map(|policy| if ingress { &*policy.inbound } else { &*policy.outbound });
                 let decision = rules.find(|rule| {
@@ -110,10 +110,9 @@ impl Model {
                 match decision.map(|rule| rule.action) {
                     Some(RuleAction::Allow) => return true,
                     Some(RuleAction::Deny) => return false,
-                    // Pass, or nothing was said.
-                    Some(_) => {}
                     None if decides && !policies.is_empty() => return false,
-                    None => {}
+                    // Pass, or nothing was said.
+                    Some(_) | None => {}
                 }
             }
             true
