@@ -224,3 +224,52 @@ fn passwords_and_certificates_are_used_and_not_shown() {
     let output = world.tortie(&["get", "tiers", "--etcd-password-file", &password]);
     assert!(bad(&output).contains("the datastore is not available"), "{output:?}");
 }
+
+#[test]
+fn status_is_written_where_others_look_for_it() {
+    use std::time::{Duration, Instant};
+
+    use tortie_agent::status::{StatusNews, StatusSettings, StatusWriter};
+    use tortie_dataplane::{EndpointStatus, StatusChange};
+    use tortie_model::{Hostname, WorkloadEndpointId};
+
+    let etcd = Etcd::start(EtcdOptions::default()).unwrap();
+    let eventually = |path: &str, wanted: &dyn Fn(&str) -> bool| {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let text = etcd.get(path).unwrap();
+            if wanted(&text) {
+                return;
+            }
+            assert!(Instant::now() < until, "{path}: {text}");
+        }
+    };
+    let endpoint = |name: &str| format!("/calico/felix/v2/no-region/host/n/workload/k8s/shop%2f{name}/endpoint/eth0");
+    etcd.put(&endpoint("gone"), r#"{"status":"up"}"#).unwrap();
+
+    let settings = StatusSettings {
+        host: Hostname::new("n"),
+        region: String::new(),
+        process_every: None,
+        process_ttl: Duration::from_secs(90),
+        endpoint_delay: Some(Duration::from_millis(10)),
+    };
+    let writer = StatusWriter::start(&etcd.url().parse().unwrap()).unwrap();
+    writer.tell(StatusNews::Begin(settings.clone()));
+    let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "shop/web".into(), endpoint: "eth0".into() };
+    writer.tell(StatusNews::Changes(vec![StatusChange::Workload(id.clone(), Some(EndpointStatus::Up))]));
+    eventually(&endpoint("web"), &|text| text == r#"{"status":"up"}"#);
+    writer.tell(StatusNews::InForce);
+    eventually(&endpoint("gone"), &str::is_empty);
+    writer.tell(StatusNews::Changes(vec![StatusChange::Workload(id, None)]));
+    eventually(&endpoint("web"), &str::is_empty);
+
+    // Reports of the process that were not wanted before begin at once.
+    writer.tell(StatusNews::Begin(StatusSettings { process_every: Some(Duration::from_secs(30)), ..settings }));
+    for name in ["status", "last_reported_status"] {
+        eventually(&format!("/calico/felix/v2/no-region/host/n/{name}"), &|text| {
+            serde_json::from_str(text)
+                .is_ok_and(|report: Value| report["first_update"] == true && report["time"].is_string())
+        });
+    }
+}

@@ -77,6 +77,17 @@ impl DatastoreArgs {
         matches!(self.datastore, DatastoreUrl::Directory(_))
     }
 
+    /// How to write status into the datastore; `None` if it is none that Felix writes status into.
+    ///
+    /// # Errors
+    /// If the settings do not go together.
+    #[cfg(feature = "etcd")]
+    pub(super) fn status(&self, local: &Sources) -> Result<Option<EtcdConfig>, Failure> {
+        let DatastoreUrl::Etcd(url) = &self.datastore else { return Ok(None) };
+        let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
+        settings.etcd(url.as_deref(), &self.etcd).map(Some)
+    }
+
     /// A source that has not read anything yet. `local` is Felix's parameters as the node itself sets them.
     ///
     /// # Errors

@@ -21,6 +21,8 @@ use crate::kernel::LinuxKernel;
 use crate::logging::LogFormat;
 use crate::metrics::SharedMetrics;
 use crate::settings;
+#[cfg(feature = "etcd")]
+use crate::status::{Reported, StatusNews, StatusSettings, StatusWriter};
 
 /// Enforce policy on this node, and keep enforcing it while the datastore changes.
 ///
@@ -81,7 +83,22 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let _ = wake.try_send(Input::Datastore);
     });
     let inputs = Inputs { others, datastore: events };
-    let mut run = Run { args, hostname, sender, health, metrics, sources, resolved };
+    #[cfg(feature = "etcd")]
+    let status = match args.datastore.status(&sources)? {
+        Some(config) => Some(StatusWriter::start(&config).map_err(Failure::io("the status thread"))?),
+        None => None,
+    };
+    let mut run = Run {
+        args,
+        hostname,
+        sender,
+        health,
+        metrics,
+        sources,
+        resolved,
+        #[cfg(feature = "etcd")]
+        status,
+    };
     for number in 1.. {
         if number > 1 {
             resend.ask();
@@ -115,6 +132,9 @@ struct Run<'a> {
     metrics: SharedMetrics,
     sources: Sources,
     resolved: Resolved,
+    /// Who writes status into the datastore, if that is one for it.
+    #[cfg(feature = "etcd")]
+    status: Option<StatusWriter>,
 }
 
 impl Run<'_> {
@@ -144,6 +164,13 @@ impl Run<'_> {
     }
 
     fn enforce<E: Enforcement>(&self, number: u64, inputs: &Inputs, enforcement: E) -> Result<End, SessionError> {
+        #[cfg(feature = "etcd")]
+        let enforcement = {
+            if let Some(status) = &self.status {
+                status.tell(StatusNews::Begin(StatusSettings::new(&self.resolved.config, self.hostname.clone())));
+            }
+            Reported::new(enforcement, self.status.clone())
+        };
         let setup = Setup {
             number,
             hostname: self.hostname.clone(),
