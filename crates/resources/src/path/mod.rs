@@ -141,6 +141,9 @@ fn policy_path(id: &PolicyId, name: &str) -> Result<String, PathError> {
 pub fn parse(path: &str) -> Option<Parsed> {
     let absolute = path.starts_with('/');
     let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
+    if !identifies(&parts) {
+        return None;
+    }
     let key = match *parts {
         ["calico", "v1", "Ready"] if absolute => Key::Ready,
         ["calico", "v1", "config", ref name @ ..] => Key::GlobalConfig(config_name(name)?),
@@ -169,6 +172,17 @@ pub fn parse(path: &str) -> Option<Parsed> {
         _ => return None,
     };
     Some(Parsed::Key(key))
+}
+
+/// Whether no part is empty but those that may be: the namespace of a policy, and parts of a parameter's name.
+fn identifies(parts: &[&str]) -> bool {
+    match parts {
+        ["calico", "v1", "config", ..] | ["calico", "v1", "host", _, "config", ..] => true,
+        ["calico", "v1", "policy", kind, _namespace, rest @ ..] if !matches!(*kind, "tier" | "profile") => {
+            rest.iter().all(|part| !part.is_empty())
+        }
+        _ => parts.iter().all(|part| !part.is_empty()),
+    }
 }
 
 fn config_name(parts: &[&str]) -> Option<ConfigName> {

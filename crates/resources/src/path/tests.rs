@@ -82,6 +82,11 @@ fn paths_that_name_nothing() {
         "/calico/resources/v3/projectcalico.org/unheardof/n1",
         "calico/resources/v3/projectcalico.org/nodes/n1",
         "/other/v1/Ready",
+        "/calico/v1/host/h/endpoint/",
+        "/calico/v1/host//endpoint/e",
+        "/calico/v1/policy/GlobalNetworkPolicy//",
+        "/calico/v1/policy/tier//metadata",
+        "/calico/resources/v3/projectcalico.org/nodes/",
     ] {
         assert_eq!(parse(path), None, "{path}");
     }
