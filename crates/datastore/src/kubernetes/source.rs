@@ -13,7 +13,7 @@ use super::client::Client;
 use super::config::KubeConfig;
 use super::discovery::{Answer, Discovery};
 use super::error::ApiError;
-use super::kinds::KUBERNETES;
+use super::kinds::{CalicoApi, KUBERNETES};
 use super::reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing};
 use super::resource::ApiResource;
 use crate::{Closed, Cover, Feed, InputProblem, Objects, Source};
@@ -52,6 +52,12 @@ pub struct KubernetesSource {
 }
 
 impl KubernetesSource {
+    /// Everything that is listed and watched, Calico's own kinds in both of their forms: what roles must allow.
+    pub fn reads() -> impl Iterator<Item = ApiResource> {
+        let calico = [CalicoApi::CrdV1, CalicoApi::V3].into_iter().flat_map(CalicoApi::kinds);
+        KUBERNETES.into_iter().chain(calico).map(|(resource, _)| resource)
+    }
+
     /// Nothing is read yet.
     #[must_use]
     pub fn new(config: KubeConfig, options: Options) -> Self {

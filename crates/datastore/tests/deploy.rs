@@ -1,0 +1,161 @@
+//! The manifests of `deploy/` are what the API takes them for.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that reads the manifests")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use tortie_datastore::kubernetes::KubernetesSource;
+use tortie_model::LabelInterner;
+use tortie_resources::manifest::{Format, Options, read_written};
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+fn documents(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap();
+    let (manifest, written) = read_written(&text, Format::Yaml, &Options::default(), &mut LabelInterner::new());
+    assert_eq!(manifest.unreadable, [], "{}", file.display());
+    assert!(!written.is_empty(), "{}", file.display());
+    written
+}
+
+fn manifests() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for folder in ["", "with-fanout", "with-fanout-tls"] {
+        let entries = fs::read_dir(deploy().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        files.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")));
+    }
+    files.sort();
+    assert!(files.len() >= 8, "{files:?}");
+    files
+}
+
+/// What the API's own type makes of an object.
+fn through<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, String> {
+    let typed: T = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
+    serde_json::to_value(&typed).map_err(|error| error.to_string())
+}
+
+fn understood(object: &Value) -> Result<Value, String> {
+    let text = |name: &str| object[name].as_str().unwrap_or_default();
+    match (text("apiVersion"), text("kind")) {
+        ("v1", "ServiceAccount") => through::<ServiceAccount>(object),
+        ("v1", "Service") => through::<Service>(object),
+        ("apps/v1", "DaemonSet") => through::<DaemonSet>(object),
+        ("apps/v1", "Deployment") => through::<Deployment>(object),
+        ("policy/v1", "PodDisruptionBudget") => through::<PodDisruptionBudget>(object),
+        ("rbac.authorization.k8s.io/v1", "ClusterRole") => through::<ClusterRole>(object),
+        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => through::<ClusterRoleBinding>(object),
+        ("rbac.authorization.k8s.io/v1", "Role") => through::<Role>(object),
+        ("rbac.authorization.k8s.io/v1", "RoleBinding") => through::<RoleBinding>(object),
+        (api_version, kind) => Err(format!("{api_version} {kind} is not expected here")),
+    }
+}
+
+/// The paths of what the API does not know, or takes for something else.
+fn lost(path: &str, written: &Value, kept: &Value, found: &mut Vec<String>) {
+    match (written, kept) {
+        (Value::Object(written), Value::Object(kept)) => {
+            for (name, value) in written {
+                lost(&format!("{path}.{name}"), value, kept.get(name).unwrap_or(&Value::Null), found);
+            }
+        }
+        (Value::Array(written), Value::Array(kept)) if written.len() == kept.len() => {
+            for (i, (written, kept)) in written.iter().zip(kept).enumerate() {
+                lost(&format!("{path}[{i}]"), written, kept, found);
+            }
+        }
+        (written, kept) if written == kept => {}
+        _ => found.push(path.to_owned()),
+    }
+}
+
+#[test]
+fn nothing_is_misspelt() {
+    for file in manifests() {
+        for mut object in documents(&file) {
+            let name = format!("{} {}", file.display(), object["kind"]);
+            if object["kind"] == "Kustomization" {
+                continue;
+            }
+            // A patch may say that an object is not wanted; that is not the API's.
+            object.as_object_mut().unwrap().shift_remove("$patch");
+            let kept = understood(&object).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let mut found = Vec::new();
+            lost("", &object, &kept, &mut found);
+            assert!(found.is_empty(), "{name}: the API does not know {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_misspelt_field_is_found() {
+    let mut object = documents(&deploy().join("agent.yaml")).pop().unwrap();
+    let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+    container["volumeMounts"][1]["readonly"] = true.into();
+    container["livenessProbe"]["httpGet"]["prot"] = 9099.into();
+    let mut found = Vec::new();
+    lost("", &object, &understood(&object).unwrap(), &mut found);
+    let container = ".spec.template.spec.containers[0]";
+    let expected =
+        [".livenessProbe.httpGet.prot", ".volumeMounts[1].readonly"].map(|field| format!("{container}{field}"));
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+/// Files that kustomizations name are there.
+#[test]
+fn kustomizations_name_what_there_is() {
+    let mut count = 0;
+    for file in manifests() {
+        for object in documents(&file).iter().filter(|object| object["kind"] == "Kustomization") {
+            let known = ["apiVersion", "kind", "resources", "patches", "images"];
+            assert!(object.as_object().unwrap().keys().all(|name| known.contains(&&**name)), "{object}");
+            let resources = object["resources"].as_array().unwrap().iter();
+            let patches = object["patches"].as_array().into_iter().flatten().map(|patch| &patch["path"]);
+            for named in resources.chain(patches) {
+                let target = file.parent().unwrap().join(named.as_str().unwrap());
+                let target = if target.is_dir() { target.join("kustomization.yaml") } else { target };
+                assert!(target.is_file(), "{}: {named}", file.display());
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= 9, "{count}");
+}
+
+/// Who reads a cluster may read what is read, and do nothing else.
+#[test]
+fn readers_may_read_exactly_what_is_read() {
+    let roles = documents(&deploy().join("rbac.yaml"));
+    assert_eq!(roles.len(), 1);
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+    };
+    let mut allowed = BTreeSet::new();
+    for rule in roles[0]["rules"].as_array().unwrap() {
+        assert!(rule.as_object().unwrap().keys().all(|name| ["apiGroups", "resources", "verbs"].contains(&&**name)));
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                for verb in texts(&rule["verbs"]) {
+                    assert!(
+                        allowed.insert((group.clone(), resource.clone(), verb.clone())),
+                        "{group} {resource} {verb}"
+                    );
+                }
+            }
+        }
+    }
+    let needed: BTreeSet<_> = KubernetesSource::reads()
+        .flat_map(|read| ["list", "watch"].map(|verb| (read.group.to_owned(), read.plural.to_owned(), verb.to_owned())))
+        .collect();
+    assert_eq!(allowed, needed);
+}
