@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
-use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
+use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource, Timing};
 use tortie_datastore::{Event, InputProblem, Watching, watch};
 use tortie_model::{Key, SyncStatus, Value};
 use tortie_resources::manifest::Options;
@@ -48,8 +48,12 @@ struct Scene {
 
 impl Scene {
     fn new(server: ApiServer) -> Self {
+        Self::with_timing(server, timing())
+    }
+
+    fn with_timing(server: ApiServer, timing: Timing) -> Self {
         let config = KubeConfig::file(server.kubeconfig());
-        let source = KubernetesSource::new(config, Options::default()).for_node("n1").with_timing(timing());
+        let source = KubernetesSource::new(config, Options::default()).for_node("n1").with_timing(timing);
         Self {
             server,
             watching: watch(source).expect("a thread"),
@@ -72,7 +76,11 @@ impl Scene {
     }
 
     fn in_sync(server: ApiServer) -> Self {
-        let mut scene = Self::new(server);
+        Self::in_sync_with(server, timing())
+    }
+
+    fn in_sync_with(server: ApiServer, timing: Timing) -> Self {
+        let mut scene = Self::with_timing(server, timing);
         scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
         scene
     }
@@ -280,4 +288,24 @@ fn a_server_that_is_not_there_yet() {
     scene.server.heal();
     scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
     assert!(scene.has("shop/web"));
+}
+
+/// Each as large as pods are, and most of it of no use here.
+#[test]
+fn thousands_of_pods_come_in_pages() {
+    const PODS: usize = 3_000;
+    let server = Scene::shop();
+    let managed = "x".repeat(3000);
+    for number in 0..PODS {
+        let ip = format!("10.1.{}.{}", number >> 8, number & 255);
+        let mut pod = pod("shop", &format!("web-{number}"), "n2", &ip);
+        pod["metadata"]["managedFields"] = json!([{"manager": "kubelet", "fieldsV1": {"f:status": {"f:x": managed}}}]);
+        server.apply(pod);
+    }
+    let begin = Instant::now();
+    let scene = Scene::in_sync_with(server, Timing { page: 500, ..timing() });
+    println!("{PODS} pods in {:?}", begin.elapsed());
+    let endpoints = scene.state.keys().filter(|key| matches!(key, Key::WorkloadEndpoint(_))).count();
+    assert_eq!(endpoints, PODS + 2);
+    assert_eq!(scene.server.requests("GET /api/v1/pods"), PODS / 500 + 1);
 }
