@@ -137,7 +137,9 @@ impl DatastoreArgs {
             }
             #[cfg(feature = "kubernetes")]
             DatastoreUrl::Kubernetes(file) => {
-                let config = file.as_ref().map_or_else(KubeConfig::usual, KubeConfig::file);
+                let place = file.as_deref().unwrap_or("".as_ref()).to_string_lossy();
+                let config: KubeConfig =
+                    place.parse().map_err(|error| Failure::Usage(format!("kubernetes: {error}")))?;
                 let source = KubernetesSource::new(config, options);
                 Ok(match node {
                     Some(node) => Box::new(source.for_node(node)),
