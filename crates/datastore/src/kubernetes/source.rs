@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tortie_model::{Hostname, LabelInterner};
-use tortie_resources::manifest::{Kind, ObjectId, Options, Resource, UnknownFields, read_object};
+use tortie_resources::manifest::{Kind, ObjectId, Options, PolicyNames, Resource, UnknownFields, read_object};
 use tortie_resources::{Position, Problem, Severity};
 
 use super::client::Client;
@@ -61,7 +61,7 @@ impl KubernetesSource {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(config: KubeConfig, options: Options) -> Self {
-        let options = Options { unknown_fields: UnknownFields::Ignore, ..options };
+        let options = Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Plain, ..options };
         Self { config, node: None, options, timing: Timing::default() }
     }
 

@@ -29,12 +29,9 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &m
             || !annotation("RouteReflectorClusterID").is_empty(),
     };
     let mut addresses = Vec::new();
-    for (net, family) in [(&bgp.ipv4_address, Family::V4), (&bgp.ipv6_address, Family::V6)] {
-        if let Ok(net) = net.parse::<Cidr>()
-            && net.family() == family
-        {
-            let address: Arc<str> = net.address().to_string().into();
-            addresses.push(NodeAddress { address, kind: NodeAddressKind::CalicoNodeIp });
+    for net in [&bgp.ipv4_address, &bgp.ipv6_address] {
+        if !net.is_empty() {
+            addresses.push(NodeAddress { address: Arc::clone(net), kind: NodeAddressKind::CalicoNodeIp });
         }
     }
     if let Some(status) = object.map.field("status").and_then(|status| status.map(sink)) {

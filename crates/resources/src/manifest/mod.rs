@@ -29,6 +29,22 @@ pub struct Options {
     pub interface_prefix: String,
     /// What becomes of fields that are not known.
     pub unknown_fields: UnknownFields,
+    /// What the name of a policy is that no annotation tells.
+    pub policy_names: PolicyNames,
+}
+
+/// What the name of a policy of the default tier is whose stored name begins with `default.`, if no annotation tells it.
+///
+/// Older releases put the prefix before all such names, without an annotation into etcd
+/// (`libcalico-go/lib/backend/model/keys.go`), with one that has no name into the API server
+/// (`libcalico-go/lib/backend/k8s/resources/resources.go`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PolicyNames {
+    /// What follows the prefix: in files and in etcd.
+    #[default]
+    Prefixed,
+    /// The name as it is: in the API server, where `x` and `default.x` are two policies.
+    Plain,
 }
 
 /// What becomes of fields that are not known.
@@ -49,7 +65,11 @@ pub enum UnknownFields {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { interface_prefix: "cali".into(), unknown_fields: UnknownFields::Refuse }
+        Self {
+            interface_prefix: "cali".into(),
+            unknown_fields: UnknownFields::Refuse,
+            policy_names: PolicyNames::Prefixed,
+        }
     }
 }
 
@@ -313,8 +333,11 @@ fn convert(
     let Some(meta) = Meta::read(kind, map, stored.as_ref(), sink) else {
         return (None, subject(Some(kind_name), map), INVALID);
     };
-    let name: Arc<str> =
-        if kind.has_prefixed_names() { v3::stored_policy_name(&meta, stored.as_ref(), map) } else { meta.name.into() };
+    let name: Arc<str> = if kind.has_prefixed_names() {
+        v3::stored_policy_name(&meta, stored.as_ref(), options.policy_names, map)
+    } else {
+        meta.name.into()
+    };
     let id = ObjectId { name, namespace: meta.namespace.into(), kind };
     let object = Object { id, root, map, meta, options };
     let subject = object.id.to_string();

@@ -9,14 +9,22 @@ use tortie_model::{
 
 use super::rule::{Place, rules, selector};
 use super::selectors::{check_combined, global_policy, namespaced_policy};
-use crate::manifest::{Contributions, Kind, Meta, Object, StoredMeta};
+use crate::manifest::{Contributions, Kind, Meta, Object, PolicyNames, StoredMeta};
 use crate::tree::{Cursor, Map, Sink};
 
 /// The name of a policy: that of the metadata which is kept in an annotation, or without the prefix that older releases
-/// put before the names of the default tier (`libcalico-go/lib/backend/model/keys.go`).
-pub(crate) fn stored_policy_name(meta: &Meta<'_>, stored: Option<&StoredMeta<'_>>, map: Map<'_, '_>) -> Arc<str> {
+/// put before the names of the default tier; see [`PolicyNames`].
+pub(crate) fn stored_policy_name(
+    meta: &Meta<'_>,
+    stored: Option<&StoredMeta<'_>>,
+    names: PolicyNames,
+    map: Map<'_, '_>,
+) -> Arc<str> {
     if let Some(name) = stored.and_then(StoredMeta::name) {
         return name.into();
+    }
+    if stored.is_none() && names == PolicyNames::Plain {
+        return meta.name.into();
     }
     let mut quiet = Sink::default();
     let tier = map.field("spec").and_then(|spec| spec.map(&mut quiet)?.text("tier", &mut quiet)).unwrap_or_default();

@@ -3,7 +3,7 @@
 use tortie_model::{Key, LabelInterner, Value};
 
 use crate::Severity;
-use crate::manifest::{Kind, Options, Outcome, Resource, UnknownFields, read_object};
+use crate::manifest::{Kind, Options, Outcome, PolicyNames, Resource, UnknownFields, read_object};
 
 fn object(kind: Kind, json: &str) -> Resource {
     let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
@@ -46,6 +46,16 @@ fn metadata_kept_in_an_annotation() {
         "spec":{"selector":"all()"}}"#;
     let resource = object(Kind::NetworkPolicy, policy);
     assert_eq!(resource.subject, "NetworkPolicy/shop/default.web");
+    // Without an annotation `x` and `default.x` are two policies there; older releases wrote one without a name.
+    let plain =
+        Options { policy_names: PolicyNames::Plain, unknown_fields: UnknownFields::Ignore, ..Options::default() };
+    for (annotations, name) in [("{}", "default.web"), (r#"{"projectcalico.org/metadata":"{}"}"#, "web")] {
+        let policy = format!(
+            r#"{{"metadata":{{"name":"default.web","namespace":"shop","annotations":{annotations}}},"spec":{{}}}}"#
+        );
+        let resource = read_object(&policy, Kind::NetworkPolicy, &plain, &mut LabelInterner::new()).unwrap();
+        assert_eq!(resource.subject, format!("NetworkPolicy/shop/{name}"));
+    }
     let set = r#"{"apiVersion":"crd.projectcalico.org/v1","kind":"GlobalNetworkSet","metadata":{"name":"s",
         "labels":{"operator.tigera.io/x":"1","role":"old"},"annotations":{"projectcalico.org/metadata":
         "{\"creationTimestamp\":\"2026-01-02T03:04:05Z\",\"labels\":{\"role\":\"db\"}}"}},"spec":{"nets":["10.0.0.0/8"]}}"#;
