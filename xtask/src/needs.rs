@@ -19,7 +19,8 @@ const KERNEL_TOOLS: &[Need] = &[
     Need { program: "unshare", package: "util-linux" },
 ];
 
-const SERVERS: &[Need] = &[Need { program: "etcd", package: "etcd-server" }];
+const SERVERS: &[Need] =
+    &[Need { program: "etcd", package: "etcd-server" }, Need { program: "etcdctl", package: "etcd-client" }];
 
 const BUILD_TOOLS: &[Need] =
     &[Need { program: "cc", package: "gcc" }, Need { program: "protoc", package: "protobuf-compiler" }];

@@ -25,7 +25,9 @@ use tortie_datastore::channel;
 use tortie_fanout::protocol::frame::{self, Compression, MAX_TO_CLIENT};
 use tortie_fanout::protocol::{Batch, ClientHello, Heartbeat, MAGIC, ToClient, ToServer, VERSION, client, server};
 use tortie_fanout::server::{Server, ServerConfig};
-use tortie_model::{EndpointPort, Key, Labels, Mac, Protocol, Update, Value, WorkloadEndpoint, WorkloadEndpointKey};
+use tortie_model::{
+    EndpointPort, Key, Labels, Mac, NamedProtocol, Protocol, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+};
 
 /// One client of so many decodes its snapshot.
 const DECODES: usize = 50;
@@ -214,7 +216,7 @@ fn endpoint(number: usize, nodes: usize, stamp: u64) -> Update {
             .collect(),
         ipv4_nets: [format!("10.{a}.{b}.{c}/32").parse().unwrap()].into_iter().collect(),
         labels: Labels::from_pairs(labels.iter().map(|(k, v)| (*k, v.as_str()))).unwrap(),
-        ports: [EndpointPort { name: "http".into(), protocol: Protocol::TCP, port: 8080 }].into(),
+        ports: [EndpointPort { name: "http".into(), protocol: Protocol::Named(NamedProtocol::Tcp), port: 8080 }].into(),
         ..WorkloadEndpoint::default()
     };
     Update::set(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into()))
@@ -241,6 +243,7 @@ impl Tally {
         let counts: Vec<u64> = self.latency.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();
         let total: u64 = counts.iter().sum();
         [0.5, 0.9, 0.99, 1.0].map(|share| {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count")]
             let wanted = (total as f64 * share) as u64;
             let mut so_far = 0;
             let step = counts.iter().position(|count| {
@@ -272,7 +275,7 @@ async fn follow(address: SocketAddr, number: usize, tally: Arc<Tally>) {
         assert!(read > 0, "client {number} was cut off");
         tally.bytes.fetch_add(read as u64, Ordering::Relaxed);
         loop {
-            if !has_snapshot && number % DECODES != 0 && skip(&mut buffer) {
+            if !has_snapshot && !number.is_multiple_of(DECODES) && skip(&mut buffer) {
                 continue;
             }
             let Some(ToClient { message }) = frame::take(&mut buffer, MAX_TO_CLIENT).unwrap() else { break };
@@ -287,7 +290,7 @@ async fn follow(address: SocketAddr, number: usize, tally: Arc<Tally>) {
                     }
                     if settled.is_some() && !has_snapshot {
                         has_snapshot = true;
-                        if number % DECODES == 0 {
+                        if number.is_multiple_of(DECODES) {
                             tally.decoded.fetch_add(whole.len(), Ordering::Relaxed);
                         }
                         whole = BTreeSet::new();

@@ -17,6 +17,8 @@ mod demo;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod exit;
+#[cfg(feature = "fanout")]
+mod fanout;
 #[cfg(feature = "etcd")]
 mod get;
 mod listeners;
@@ -71,6 +73,8 @@ enum Command {
     Delete(delete::Args),
     #[cfg(all(feature = "etcd", feature = "kubernetes"))]
     Controller(controller::Args),
+    #[cfg(feature = "fanout")]
+    Fanout(fanout::Args),
 }
 
 /// The configuration of this machine: environment variables and the configuration file.
@@ -105,6 +109,8 @@ pub fn main() -> ExitCode {
         Command::Delete(args) => delete::run(&args),
         #[cfg(all(feature = "etcd", feature = "kubernetes"))]
         Command::Controller(args) => controller::run(&args),
+        #[cfg(feature = "fanout")]
+        Command::Fanout(args) => fanout::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -90,6 +90,14 @@ impl Exposition {
         self.sample(&format!("{name}_count"), &[], as_f64(summary.count));
     }
 
+    /// Times, without quantiles: how many, and their sum in seconds.
+    #[cfg(feature = "fanout")]
+    pub fn seconds(&mut self, name: &str, help: &str, count: u64, sum: f64) {
+        self.header(name, help, "summary");
+        self.sample(&format!("{name}_sum"), &[], sum);
+        self.sample(&format!("{name}_count"), &[], as_f64(count));
+    }
+
     /// Values that only grow, one for each value of a label.
     pub fn counts(&mut self, name: &str, help: &str, label: &str, values: &BTreeMap<&'static str, u64>) {
         self.header(name, help, "counter");

@@ -3,6 +3,8 @@
 //! Felix's counters lack the `_total` that `OpenMetrics` libraries append, so the classic text format is written here.
 
 mod exposition;
+#[cfg(feature = "fanout")]
+pub mod fanout;
 pub mod process;
 
 use std::collections::BTreeMap;

@@ -77,6 +77,11 @@ impl TyphaOptions {
     }
 }
 
+/// How long to wait for more before a server is believed that has told everything, and at the most. A Typha says so after a
+/// snapshot that it shares between clients, before it tells what is newer; a client that comes back and believed it would
+/// delete that, for a moment.
+const QUIET: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+
 /// A Typha as a source of updates.
 ///
 /// After a connection is lost, another one is made, to the next server. What was told stays true until the new server
@@ -169,9 +174,27 @@ impl TyphaSource {
         let (tell, mut told) = mpsc::channel(4);
         let reading = tokio::spawn(read(stream, hello, tell, self.options.read_timeout, self.options.write_timeout));
         let _reading = AbortOnDrop(reading.abort_handle());
+        // When to believe that everything has been told, and when at the latest.
+        let mut settles = None::<(Instant, Instant)>;
         loop {
+            let settled = async {
+                match settles {
+                    Some((at, _)) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
             let action = tokio::select! {
                 action = told.recv() => action,
+                () = settled => {
+                    settles = None;
+                    objects.end();
+                    if let Some(problems) = objects.changed_problems() {
+                        feed.problems(problems)?;
+                    }
+                    feed.end_resync()?;
+                    synced = true;
+                    continue;
+                }
                 () = woken.notified() => {
                     if feed.take_resend()? {
                         return Ok(Lost::Resend);
@@ -188,18 +211,18 @@ impl TyphaSource {
                     objects.begin();
                 }
                 Some(Told::Action(ClientAction::Updates(updates))) => {
-                    feed.tell(objects.read(&updates), Instant::now())?;
+                    let now = Instant::now();
+                    feed.tell(objects.read(&updates), now)?;
+                    settles = settles.map(|(_, latest)| (latest.min(now + QUIET[0]), latest));
                     if synced && let Some(problems) = objects.changed_problems() {
                         feed.problems(problems)?;
                     }
                 }
                 Some(Told::Action(ClientAction::Status(SyncStatus::InSync))) => {
-                    objects.end();
-                    if let Some(problems) = objects.changed_problems() {
-                        feed.problems(problems)?;
-                    }
-                    feed.end_resync()?;
-                    synced = true;
+                    let now = Instant::now();
+                    // Who knows nothing yet has nothing to lose.
+                    let at = if attempt == 0 { now } else { now + QUIET[0] };
+                    settles = settles.or(Some((at, now + QUIET[1])));
                 }
                 // A server that reads its datastore anew still tells what changes, and nothing else.
                 Some(Told::Action(ClientAction::Status(_) | ClientAction::Send(_))) => {}

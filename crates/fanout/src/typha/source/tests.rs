@@ -7,6 +7,7 @@ use tortie_model::{Key, Update, Value};
 use crate::server::{Server, ServerConfig};
 use crate::tls::PeerNames;
 use crate::tls::tests::Authority;
+use crate::typha::messages::{self, SerializedUpdate, ServerMessage, Welcome};
 
 use super::*;
 
@@ -98,4 +99,33 @@ fn both_sides_ask_for_a_name() {
         assert!(heard.iter().all(|event| matches!(event, Event::Unavailable(_))), "{heard:?}");
         assert!(!heard.is_empty());
     }
+}
+
+/// The second connection begins with a snapshot from before the object was there, and tells of it after saying that all
+/// is told.
+#[test]
+fn a_server_that_believes_too_early_to_have_told_everything_deletes_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = [listener.local_addr().unwrap().to_string()];
+    std::thread::spawn(move || {
+        let welcome = Welcome { supports_node_resource_updates: true, ..Welcome::default() };
+        let begin = [messages::server_definitions(), &ServerMessage::Welcome(welcome).encode()].concat();
+        let in_sync = ServerMessage::SyncStatus(SyncStatus::InSync).encode();
+        let object =
+            SerializedUpdate { key: "/calico/v1/Ready".into(), value: "true".into(), ..SerializedUpdate::default() };
+        let object = ServerMessage::Kvs(vec![object]).encode();
+        for (mut stream, late) in listener.incoming().map_while(Result::ok).zip([false, true]) {
+            stream.write_all(&begin).unwrap();
+            let order = if late { [&in_sync, &object] } else { [&object, &in_sync] };
+            for message in order {
+                stream.write_all(message).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let watching = watch(TyphaSource::new(options(&address)).unwrap()).unwrap();
+    assert_eq!(until_in_sync(&watching).0, [ready()]);
+    let (told, _) = until_in_sync(&watching);
+    assert!(told.iter().all(|update| update.value.is_some()), "{told:?}");
 }

@@ -1,0 +1,151 @@
+//! `tortie fanout`.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use tortie_datastore::watch;
+use tortie_fanout::server::{Server, ServerConfig};
+use tortie_fanout::tls::TlsSettings;
+use tortie_model::SyncStatus;
+use tortie_resources::manifest::Options;
+
+use super::Failure;
+use super::datastore::{DatastoreArgs, Wanted};
+use super::node::stop_on_signals;
+use crate::config::LogSeverity;
+use crate::http::{self, Response};
+use crate::logging::{self, LogFormat};
+use crate::metrics::{fanout as metrics, process};
+
+/// How many connections a share is at the least, as Typha's MaxConnectionsLowerLimit.
+const LEAST_SHARE: usize = 400;
+
+/// Serve one watch of the datastore to any number of agents.
+///
+/// Agents attach with --datastore fanout://HOST:PORT. A client is cut off when one write to it takes longer than a minute,
+/// and when it is five minutes or 64 MiB of changes behind, once five minutes have passed since it had everything. One that
+/// comes back within five minutes, or 64 MiB, is sent only what it has missed.
+///
+/// With TLS, both sides show a certificate; that of a client must come from the authority and have the common name or the
+/// URI that is asked for. The files are read again when they change.
+///
+/// SIGTERM sends all clients elsewhere, one after the other, and ends the program when they are gone; a second one ends it
+/// at once.
+///
+/// Example: tortie fanout --datastore etcd://10.0.0.1:2379 --listen 0.0.0.0:5473 --http 0.0.0.0:9093
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    #[command(flatten)]
+    datastore: DatastoreArgs,
+    /// A configuration file in Felix's format, for how to reach the datastore.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen for agents; may be given several times.
+    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:5473")]
+    listen: Vec<String>,
+    /// Answer /liveness, /readiness and /metrics here. Ready means: everything has been read once.
+    #[arg(long, value_name = "HOST:PORT")]
+    http: Option<String>,
+    /// The certificates of the authorities that clients' certificates must come from.
+    #[arg(long, value_name = "FILE", env = "TYPHA_CAFILE", help_heading = "TLS for clients")]
+    tls_ca: Option<PathBuf>,
+    /// The certificate to show to clients.
+    #[arg(long, value_name = "FILE", env = "TYPHA_SERVERCERTFILE", help_heading = "TLS for clients")]
+    tls_cert: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, value_name = "FILE", env = "TYPHA_SERVERKEYFILE", help_heading = "TLS for clients")]
+    tls_key: Option<PathBuf>,
+    /// The common name that clients' certificates must have.
+    #[arg(long, value_name = "NAME", env = "TYPHA_CLIENTCN", help_heading = "TLS for clients")]
+    client_cn: Option<String>,
+    /// The URI that clients' certificates must have among their alternative names; with --client-cn, either is enough.
+    #[arg(long, value_name = "URI", env = "TYPHA_CLIENTURISAN", help_heading = "TLS for clients")]
+    client_uri_san: Option<String>,
+    /// How many connections to take; more are refused.
+    #[arg(long, value_name = "N", default_value_t = 10_000, env = "TYPHA_MAXCONNECTIONSUPPERLIMIT")]
+    max_connections: usize,
+    /// How many of these servers there are. One that has more than its share of the nodes (and more than 400) sends
+    /// clients elsewhere, one a second.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    servers: usize,
+    /// Changes that come within so many milliseconds after another one go out together.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 20)]
+    pace: u64,
+    /// For how many seconds to send clients elsewhere at the end.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, env = "TYPHA_SHUTDOWNTIMEOUTSECS")]
+    shutdown_timeout: u64,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    logging::init(args.log_format, LogSeverity::Info);
+    let (sender, stop) = sync_channel(1);
+    stop_on_signals(sender, || ())?;
+    let tls = TlsSettings::from_parts(args.tls_ca, args.tls_cert, args.tls_key, args.client_cn, args.client_uri_san)
+        .map_err(failed)?;
+    let config = ServerConfig {
+        listen: args.listen.iter().map(|text| addresses(text)).collect::<Result<Vec<_>, _>>()?.concat(),
+        tls,
+        pace: Duration::from_millis(args.pace),
+        max_connections: args.max_connections,
+        servers: args.servers,
+        least_share: LEAST_SHARE,
+        ..ServerConfig::default()
+    };
+    let local = super::local_sources(args.config.as_deref())?;
+    let wanted = Wanted { options: Options::default(), node: None, rescan_interval: None };
+    let source = args.datastore.source(&local, wanted)?;
+    let upstream = watch(source).map_err(Failure::io("the datastore's thread"))?;
+    let server = Arc::new(Server::start(config, upstream).map_err(failed)?);
+    for address in server.addresses() {
+        tracing::info!(%address, "listening for agents");
+    }
+    let http = args.http.as_ref().map(|address| answer(address, &server)).transpose()?;
+    // The thread for signals lives as long as the program.
+    let _ = stop.recv();
+    server.drain(Duration::from_secs(args.shutdown_timeout));
+    drop(http);
+    Ok(())
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+/// What `HOST:PORT` stands for.
+fn addresses(text: &str) -> Result<Vec<SocketAddr>, Failure> {
+    Ok(text.to_socket_addrs().map_err(Failure::io(format!("--listen {text}")))?.collect())
+}
+
+fn answer(address: &str, server: &Arc<Server>) -> Result<http::Server, Failure> {
+    let server = Arc::clone(server);
+    let listener = http::serve(address, "http", move |path| match path {
+        "/liveness" => judge(!server.hub().upstream().ended, "the datastore is watched\n"),
+        "/readiness" => {
+            let upstream = server.hub().upstream();
+            let text = match &upstream.unavailable {
+                Some(why) => format!("what is known is served; the datastore cannot be read now: {why}\n"),
+                None => format!("{} problems in the datastore\n", upstream.problems.len()),
+            };
+            judge(server.hub().head().status == SyncStatus::InSync, &text)
+        }
+        "/metrics" => {
+            let body = metrics::expose(&server) + &process::expose();
+            Response { status: 200, content_type: "text/plain; version=0.0.4; charset=utf-8", body }
+        }
+        _ => Response::text(404, "ask for /liveness, /readiness or /metrics\n"),
+    });
+    let listener = listener.map_err(Failure::io(format!("--http {address}")))?;
+    tracing::info!(address = %listener.address(), "listening for HTTP");
+    Ok(listener)
+}
+
+fn judge(good: bool, text: &str) -> Response {
+    Response::text(if good { 200 } else { 503 }, text)
+}

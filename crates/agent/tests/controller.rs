@@ -1,0 +1,277 @@
+//! `tortie controller` between an API server and a real etcd.
+#![cfg(all(feature = "etcd", feature = "kubernetes"))]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tortie_agent::controller::FOLLOWED;
+use tortie_datastore::etcd::EtcdStore;
+use tortie_datastore::{ResourceStore, StoreError};
+use tortie_model::LabelInterner;
+use tortie_resources::manifest::{Format, Options, read_written};
+use tortie_resources::stored::{ResourceKey, ResourceKind};
+use tortie_testkit::apiserver::ApiServer;
+use tortie_testkit::etcd::{Etcd, EtcdOptions};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A controller that runs.
+struct Controller {
+    process: Child,
+    address: String,
+}
+
+impl Controller {
+    fn start(api: &ApiServer, etcd: &Etcd, more: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            .args(["controller", "--datastore", &etcd.url(), "--http", "127.0.0.1:0", "--kubeconfig"])
+            .arg(api.kubeconfig())
+            .args(more)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let address = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .inspect(|line| eprintln!("{line}"))
+            .find_map(|line| Some(line.split_once("address=")?.1.trim().to_owned()))
+            .expect("it says where it listens");
+        thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
+        Self { process, address }
+    }
+
+    fn ask(&self, path: &str) -> String {
+        let mut answer = String::new();
+        if let Ok(mut stream) = TcpStream::connect(&self.address) {
+            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
+            // What has come is what counts.
+            let _ = stream.read_to_string(&mut answer);
+        }
+        answer
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        let metrics = self.ask("/metrics");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).expect(name);
+        line.parse().unwrap()
+    }
+
+    fn leads(&self) -> bool {
+        self.metric("tortie_controller_leads") > 0.0
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ask("/readiness").starts_with("HTTP/1.1 200")
+    }
+
+    fn stop(mut self) {
+        kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "not in time: {what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn key(kind: ResourceKind, namespace: &str, name: &str) -> ResourceKey {
+    ResourceKey::new(kind, namespace, name).unwrap()
+}
+
+fn policy_key(name: &str) -> ResourceKey {
+    key(ResourceKind::NetworkPolicy, "shop", name)
+}
+
+fn spec(store: &EtcdStore, key: &ResourceKey) -> Option<Value> {
+    match store.get(key) {
+        Ok(stored) => Some(stored.object["spec"].clone()),
+        Err(StoreError::NotFound(_)) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn names(store: &EtcdStore, kind: ResourceKind) -> Vec<String> {
+    store.list(kind, None).unwrap().resources.iter().map(|stored| stored.key.to_string()).collect()
+}
+
+fn namespace(label: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": label}}})
+}
+
+fn policy(name: &str, ports: &Value) -> Value {
+    let ingress: Vec<Value> = ports.as_array().unwrap().iter().map(|port| json!({"ports": [{"port": port}]})).collect();
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name, "namespace": "shop"},
+           "spec": {"podSelector": {}, "ingress": ingress}})
+}
+
+fn pod(label: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "labels": {"app": label}},
+           "spec": {"nodeName": "n1", "serviceAccountName": "web"}, "status": {"podIP": "10.0.0.1"}})
+}
+
+fn world() -> (ApiServer, Etcd, EtcdStore) {
+    let (api, etcd) = (ApiServer::start().unwrap(), Etcd::start(EtcdOptions::default()).unwrap());
+    let store = EtcdStore::new(etcd.url().parse().unwrap()).unwrap();
+    api.apply(namespace("a"));
+    api.apply(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "web", "namespace": "shop"}}));
+    (api, etcd, store)
+}
+
+#[test]
+fn the_datastore_follows_kubernetes() {
+    let (api, etcd, store) = world();
+    api.apply(policy("half-bad", &json!([80, "no such port"])));
+    api.apply(pod("old"));
+    // What was left behind, what is a user's, and what a CNI plugin has made of the pod as it was.
+    store.create(&policy_key("knp.default.gone"), json!({"spec": {"selector": "all()"}})).unwrap();
+    let mine = store.create(&policy_key("mine"), json!({"spec": {"selector": "all()"}})).unwrap();
+    let endpoint = key(ResourceKind::WorkloadEndpoint, "shop", "n1-k8s-web-eth0");
+    let made = json!({"metadata": {"labels": {"app": "older"}}, "spec": {"orchestrator": "k8s", "pod": "web", "node": "n1",
+        "endpoint": "eth0", "interfaceName": "cali1", "ipNetworks": ["10.0.0.1/32"]}});
+    store.create(&endpoint, made).unwrap();
+
+    let controller = Controller::start(&api, &etcd, &[]);
+    eventually("ready", || controller.is_ready());
+    eventually("written", || controller.metric("tortie_controller_waiting") == 0.0);
+    assert_eq!(names(&store, ResourceKind::Profile), ["Profile/kns.shop", "Profile/ksa.shop.web"]);
+    assert_eq!(
+        names(&store, ResourceKind::NetworkPolicy),
+        ["NetworkPolicy/shop/knp.default.half-bad", "NetworkPolicy/shop/mine"]
+    );
+    let half = spec(&store, &policy_key("knp.default.half-bad")).unwrap();
+    assert_eq!(half["ingress"], json!([{"action": "Allow", "protocol": "TCP", "destination": {"ports": [80]}}]));
+    assert!(controller.ask("/readiness").contains("knp.default.half-bad: spec.ingress[1].ports[0].port"));
+    let labels = |store: &EtcdStore| store.get(&endpoint).unwrap().object["metadata"]["labels"]["app"].clone();
+    assert_eq!(labels(&store), "old");
+
+    // Changes, with the watch cut and the history lost in between.
+    api.apply(pod("new"));
+    eventually("labels", || labels(&store) == "new");
+    assert_eq!(store.get(&endpoint).unwrap().object["spec"]["interfaceName"], "cali1");
+    api.partition();
+    api.delete("networking.k8s.io/v1", "NetworkPolicy", "shop", "half-bad");
+    api.apply(namespace("b"));
+    api.compact();
+    api.heal();
+    eventually("deleted", || spec(&store, &policy_key("knp.default.half-bad")).is_none());
+    let profile = key(ResourceKind::Profile, "", "kns.shop");
+    eventually("relabelled", || spec(&store, &profile).unwrap()["labelsToApply"]["pcns.team"] == "b");
+    let written = ["created", "updated", "deleted"].map(|n| controller.metric(&format!("tortie_controller_{n}")));
+    assert_eq!(written, [3.0, 3.0, 2.0], "created, changed and deleted, each once");
+    controller.stop();
+
+    // While it is away.
+    api.apply(policy("late", &json!([443])));
+    store.delete(&profile, None).unwrap();
+    let revision = etcd.revision().unwrap();
+    let controller = Controller::start(&api, &etcd, &[]);
+    eventually("caught up", || {
+        controller.is_ready()
+            && spec(&store, &policy_key("knp.default.late")).is_some()
+            && spec(&store, &profile).is_some()
+    });
+    eventually("at rest", || controller.metric("tortie_controller_waiting") == 0.0);
+    assert_eq!(etcd.revision().unwrap(), revision + 2, "nothing else is written");
+    assert_eq!(store.get(&mine.key).unwrap(), mine);
+    controller.stop();
+}
+
+#[test]
+fn one_of_several_acts_and_another_takes_over() {
+    let (api, etcd, store) = world();
+    let quick = ["--leader-elect", "--lease-duration", "3", "--lease", "kube-system/test"];
+    let first = Controller::start(&api, &etcd, &quick);
+    eventually("the first leads", || first.leads() && first.is_ready());
+    let second = Controller::start(&api, &etcd, &quick);
+    eventually("the second knows Kubernetes", || second.is_ready());
+    assert!(!second.leads());
+    let holder = || {
+        let lease = api.get("coordination.k8s.io/v1", "Lease", "kube-system", "test").unwrap();
+        lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    };
+    let was = holder();
+    api.apply(policy("one", &json!([1])));
+    eventually("written", || spec(&store, &policy_key("knp.default.one")).is_some());
+    assert_eq!(second.metric("tortie_controller_created"), 0.0);
+
+    // The leader is killed, and what changes meanwhile is not lost.
+    drop(first);
+    api.apply(policy("two", &json!([2])));
+    api.delete("networking.k8s.io/v1", "NetworkPolicy", "shop", "one");
+    eventually("the second takes over", || second.leads());
+    assert_ne!(holder(), was);
+    eventually("caught up", || {
+        spec(&store, &policy_key("knp.default.two")).is_some() && spec(&store, &policy_key("knp.default.one")).is_none()
+    });
+
+    // It cannot renew its lease: it stops in time, and begins again.
+    let third = Controller::start(&api, &etcd, &quick);
+    eventually("the third knows Kubernetes", || third.is_ready());
+    api.partition();
+    eventually("nobody leads", || !second.leads() && !third.leads());
+    api.heal();
+    eventually("one leads", || second.leads() != third.leads());
+
+    // Who leaves in order lets the other have the lease at once.
+    let (leader, other) = if second.leads() { (second, third) } else { (third, second) };
+    leader.stop();
+    eventually("the other takes over", || other.leads());
+    api.apply(policy("three", &json!([3])));
+    eventually("written", || spec(&store, &policy_key("knp.default.three")).is_some());
+    other.stop();
+    assert_eq!(holder(), "");
+}
+
+/// The roles of `deploy/controller.yaml` allow what is done, and nothing else.
+#[test]
+fn roles_allow_exactly_what_is_done() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/controller.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let (_, documents) = read_written(&text, Format::Yaml, &Options::default(), &mut LabelInterner::new());
+    let rules = |kind: &str| {
+        let role = documents.iter().find(|object| object["kind"] == kind).unwrap();
+        let mut allowed = Vec::new();
+        for rule in role["rules"].as_array().unwrap() {
+            for group in rule["apiGroups"].as_array().unwrap() {
+                for resource in rule["resources"].as_array().unwrap() {
+                    for verb in rule["verbs"].as_array().unwrap() {
+                        let [group, resource, verb] = [group, resource, verb].map(|text| text.as_str().unwrap());
+                        allowed.push(format!("{verb} {group}/{resource} {}", rule["resourceNames"]));
+                    }
+                }
+            }
+        }
+        allowed.sort();
+        allowed
+    };
+    let mut followed: Vec<String> = FOLLOWED
+        .iter()
+        .flat_map(|(_, of)| ["list", "watch"].map(|verb| format!("{verb} {}/{} null", of.group, of.plural)))
+        .collect();
+    followed.sort();
+    assert_eq!(rules("ClusterRole"), followed);
+    let lease = |verb: &str, names: &str| format!("{verb} coordination.k8s.io/leases {names}");
+    let named = "[\"tortie-controller\"]";
+    assert_eq!(rules("Role"), [lease("create", "null"), lease("get", named), lease("update", named)]);
+}
