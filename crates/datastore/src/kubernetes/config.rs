@@ -89,6 +89,11 @@ impl KubeConfig {
         let has_proxy = uses_proxy(&merged, self.context.as_deref());
         let mut config =
             kube::Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| refused(&first, &error))?;
+        if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            // The client logs the URLs that it asks for.
+            let why = "a user or password does not belong into the server's URL, where others can see it".to_owned();
+            return Err(KubeConfigError::File { file: first, why });
+        }
         if !has_proxy {
             // One from the environment, which is not meant for this.
             config.proxy_url = None;
