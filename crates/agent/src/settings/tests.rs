@@ -127,6 +127,10 @@ fn every_parameter_changes_something() {
         "PrometheusProcessMetricsEnabled",
         "LogSeverityScreen",
         "ReportingIntervalSecs",
+        "ReportingTTLSecs",
+        "EndpointReportingEnabled",
+        "EndpointReportingDelaySecs",
+        "OpenstackRegion",
     ];
     let mut known: Vec<_> = of_the_engine.iter().map(|(name, _)| *name).chain(of_the_program).collect();
     known.push("LogActionRateLimitBurst");
