@@ -28,8 +28,8 @@ use crate::config::Sources;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Datastore")]
 pub(super) struct DatastoreArgs {
-    /// Where the cluster is described: file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT or
-    /// typha://HOST:PORT; `etcd:` alone takes ETCD_ENDPOINTS, `typha:` alone FELIX_TYPHAADDR
+    /// Where the cluster is described: file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or
+    /// typha://HOST:PORT,...; `etcd:` alone takes ETCD_ENDPOINTS, `typha:` alone FELIX_TYPHAADDR
     #[arg(long, value_name = "URL")]
     datastore: DatastoreUrl,
     #[cfg(feature = "etcd")]
@@ -120,7 +120,8 @@ impl DatastoreArgs {
             #[cfg(feature = "fanout")]
             DatastoreUrl::Fanout(address) => {
                 let tls = settings.fanout_tls(&self.fanout)?;
-                let config = ClientConfig { tls, ..ClientConfig::new(vec![address.clone()], node) };
+                let servers = address.split(',').map(str::to_owned).collect();
+                let config = ClientConfig { tls, ..ClientConfig::new(servers, node) };
                 Ok(Box::new(FanoutSource::new(config).map_err(|error| Failure::Failed(error.to_string()))?))
             }
             #[cfg(feature = "fanout")]

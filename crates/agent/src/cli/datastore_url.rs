@@ -13,15 +13,15 @@ pub(super) enum DatastoreUrl {
     Etcd(Option<String>),
     /// The API server of Kubernetes, by a kubeconfig or else by what the environment says.
     Kubernetes(Option<PathBuf>),
-    /// Tortie's own fan-out: host and port.
+    /// Tortie's own fan-out: host and port, or several with commas between.
     Fanout(String),
-    /// Typha: host and port, or what the environment says.
+    /// Typha: host and port, or several with commas between, or what the environment says.
     Typha(Option<String>),
 }
 
 /// The forms that a URL may have.
 pub(super) const FORMS: &str =
-    "file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT or typha://HOST:PORT";
+    "file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or typha://HOST:PORT,...";
 
 impl FromStr for DatastoreUrl {
     type Err = String;
@@ -51,11 +51,11 @@ impl FromStr for DatastoreUrl {
                 built_with(cfg!(feature = "fanout"), scheme, "fanout")?;
                 match (scheme, authority()) {
                     ("typha", None) if rest.is_empty() => Ok(Self::Typha(None)),
-                    (_, Some(address)) if is_host_and_port(address) => Ok(match scheme {
+                    (_, Some(address)) if address.split(',').all(is_host_and_port) => Ok(match scheme {
                         "typha" => Self::Typha(Some(address.into())),
                         _ => Self::Fanout(address.into()),
                     }),
-                    _ => Err(format!("must be {scheme}://HOST:PORT")),
+                    _ => Err(format!("must be {scheme}://HOST:PORT, or several of them with commas between")),
                 }
             }
             _ => Err(format!("must be {FORMS}")),
@@ -73,7 +73,7 @@ fn built_with(feature_is_there: bool, what: &str, feature: &str) -> Result<(), S
 
 fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
-    !host.is_empty() && !host.contains(['/', '@', ',']) && port.parse::<u16>().is_ok_and(|port| port != 0)
+    !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
 impl fmt::Display for DatastoreUrl {

@@ -43,12 +43,24 @@ fn every_form() {
         "kubernetes:/root/.kube/config",
         "fanout://a:1",
         "fanout://[::1]:1",
+        "fanout://a:1,[::1]:2",
         "typha:",
         "typha://a:1",
+        "typha://a:1,b:2",
     ] {
         assert_eq!(text.parse::<DatastoreUrl>().map(|url| url.to_string()), Ok(text.to_owned()));
     }
-    for text in ["etcd:a:1", "etcd://", "kubernetes://a", "fanout:", "fanout://a", "fanout://a:0", "fanout://u@a:1"] {
+    for text in [
+        "etcd:a:1",
+        "etcd://",
+        "kubernetes://a",
+        "fanout:",
+        "fanout://a",
+        "fanout://a:0",
+        "fanout://u@a:1",
+        "fanout://a:1,",
+        "typha://a,b:1",
+    ] {
         assert!(read(text).is_err(), "{text}");
     }
 }
