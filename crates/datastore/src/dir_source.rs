@@ -202,6 +202,7 @@ impl Watch<'_> {
                     }
                     self.tell(scanned, noticed, !in_sync || !available)?;
                     available = true;
+                    self.feed.available()?;
                     if !in_sync {
                         in_sync = true;
                         self.feed.end_resync()?;

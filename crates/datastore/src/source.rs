@@ -20,7 +20,7 @@ const BATCH: usize = 1024;
 /// Where updates come from: a directory, a datastore, another process.
 ///
 /// A source runs on a thread of its own for as long as somebody listens. What it cannot reach it tries again, with
-/// growing pauses, and says so by [`Feed::unavailable`]; what it told before stays true until it knows better.
+/// growing pauses, and says so by [`Feed::unavailable`] and [`Feed::available`]; what it told before stays true until it knows better.
 pub trait Source: Send + 'static {
     /// What to call it in logs and thread names, such as `etcd`.
     fn name(&self) -> &'static str;
@@ -64,8 +64,10 @@ pub enum Event {
     },
     /// Everything that is wrong now, replacing what was told before.
     Problems(Vec<InputProblem>),
-    /// The datastore cannot be read now, and why; what was told stays true until it can.
+    /// The datastore cannot be read now, or not all of it, and why; what was told stays true until it can.
     Unavailable(String),
+    /// It can be read again, even if it has nothing new to say.
+    Available,
 }
 
 /// Starts a source on a thread of its own.
@@ -105,7 +107,10 @@ type Wake = Box<dyn Fn() + Send>;
 struct State {
     buffer: DedupeBuffer,
     problems: Option<Vec<InputProblem>>,
-    unavailable: Option<String>,
+    /// What waits of whether the datastore can be read: why not, or that it can.
+    turn: Option<Result<(), String>>,
+    /// The last that was said of it is that it cannot.
+    away: bool,
     /// The consumer is gone.
     closed: bool,
     /// The source is gone.
@@ -233,7 +238,22 @@ impl Feed {
     /// [`Closed`].
     pub fn unavailable(&self, why: impl Into<String>) -> Result<(), Closed> {
         let why = why.into();
-        self.put(|state| state.unavailable = Some(why))
+        self.put(|state| {
+            state.turn = Some(Err(why));
+            state.away = true;
+        })
+    }
+
+    /// The datastore can be read, all of it. Says something only after [`Feed::unavailable`].
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn available(&self) -> Result<(), Closed> {
+        self.put(|state| {
+            if std::mem::take(&mut state.away) {
+                state.turn = Some(Ok(()));
+            }
+        })
     }
 
     /// Whether everything is wanted from the beginning, for a consumer that begins anew. If so, the source must begin
@@ -332,7 +352,7 @@ impl Events {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let state = self.shared.lock();
-        state.ended && state.problems.is_none() && state.unavailable.is_none() && state.buffer.is_empty()
+        state.ended && state.problems.is_none() && state.turn.is_none() && state.buffer.is_empty()
     }
 
     /// The next event if there is one now.
@@ -358,8 +378,13 @@ impl Events {
         if let Some(problems) = state.problems.take() {
             return Some(Event::Problems(problems));
         }
-        if state.unavailable.is_some() && !state.buffer.begins_with_status() {
-            return state.unavailable.take().map(Event::Unavailable);
+        if !state.buffer.begins_with_status()
+            && let Some(turn) = state.turn.take()
+        {
+            return Some(match turn {
+                Err(why) => Event::Unavailable(why),
+                Ok(()) => Event::Available,
+            });
         }
         let event = match state.buffer.take(BATCH)? {
             Next::Updates(updates, noticed) => Event::Updates { updates, noticed },
@@ -398,7 +423,7 @@ impl Resend {
         self.shared.change(|state| {
             state.buffer.clear();
             state.problems = None;
-            state.unavailable = None;
+            state.turn = None;
             state.resend = true;
         });
     }

@@ -86,7 +86,7 @@ fn read(source: Box<dyn Source>) -> Result<(Vec<Update>, Vec<InputProblem>), Fai
             Event::Status(SyncStatus::InSync) => {
                 return Ok((all.into_iter().map(|(key, value)| Update::set(key, value)).collect(), wrong));
             }
-            Event::Status(_) => {}
+            Event::Status(_) | Event::Available => {}
         }
     }
     Err(Failure::Failed("the source of updates has ended".into()))

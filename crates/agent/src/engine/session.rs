@@ -232,7 +232,6 @@ impl<E: Enforcement> Session<E> {
     fn take_from_datastore(&mut self, event: DatastoreEvent) -> Result<(), SessionError> {
         match event {
             DatastoreEvent::Updates { updates, noticed } => {
-                self.is_available();
                 self.latency.event(noticed, updates.len());
                 let begin = Instant::now();
                 let count = u32::try_from(updates.len()).unwrap_or(u32::MAX);
@@ -253,6 +252,7 @@ impl<E: Enforcement> Session<E> {
             }
             DatastoreEvent::Problems(problems) => self.take_problems(&problems)?,
             DatastoreEvent::Status(status) => self.take_status(status),
+            DatastoreEvent::Available => self.is_available(),
             DatastoreEvent::Unavailable(why) => {
                 if self.unavailable.as_ref() != Some(&why) {
                     tracing::error!(%why, "the datastore cannot be read; what is in force stays in force");
@@ -264,7 +264,6 @@ impl<E: Enforcement> Session<E> {
         Ok(())
     }
 
-    /// Whatever the datastore tells, it can be read.
     fn is_available(&mut self) {
         if self.unavailable.take().is_some() {
             tracing::info!("the datastore can be read again");
@@ -273,12 +272,9 @@ impl<E: Enforcement> Session<E> {
     }
 
     fn take_status(&mut self, status: SyncStatus) {
-        if status == SyncStatus::InSync {
-            if !self.begun {
-                // It can only mean what another session was told.
-                return;
-            }
-            self.is_available();
+        if status == SyncStatus::InSync && !self.begun {
+            // It can only mean what another session was told.
+            return;
         }
         self.begun |= status == SyncStatus::Resync;
         self.graph.on_status(status);

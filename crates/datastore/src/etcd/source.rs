@@ -284,6 +284,7 @@ impl<'f> Reader<'f> {
                         let Some(message) = message.map_err(Failure::from)? else { return Ok(()) };
                         patience = SILENCE;
                         self.take(&message)?;
+                        self.feed.available()?;
                         worked_since.get_or_insert_with(Instant::now);
                     }
                     Err(_) if patience == SILENCE => {

@@ -304,7 +304,10 @@ impl Running<'_> {
         if trouble != self.told.trouble {
             match &trouble {
                 Some(why) => self.feed.unavailable(why.clone())?,
-                None => tracing::info!("the API server answers again"),
+                None => {
+                    tracing::info!("the API server answers again");
+                    self.feed.available()?;
+                }
             }
             self.told.trouble = trouble;
         }

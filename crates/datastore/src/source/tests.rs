@@ -124,9 +124,16 @@ fn why_a_datastore_is_away_comes_after_the_status_and_problems_come_first() {
             Event::Updates { .. } => "updates",
             Event::Problems(_) => "problems",
             Event::Unavailable(_) => "unavailable",
+            Event::Available => "available",
         })
         .collect();
     assert_eq!(kinds, ["problems", "status", "unavailable", "updates"]);
+    for _ in 0..2 {
+        feed.available().unwrap();
+    }
+    assert!(matches!(events.try_recv(), Ok(Event::Available)), "although nothing has changed");
+    feed.available().unwrap();
+    assert_eq!(events.try_recv().err(), Some(TryRecvError::Empty), "once is enough");
     drop(feed);
     assert_eq!(events.try_recv().err(), Some(TryRecvError::Disconnected));
 }

@@ -30,6 +30,7 @@ impl Consumer {
             Event::Status(status) => self.in_sync = status == SyncStatus::InSync,
             Event::Problems(problems) => self.problems = problems,
             Event::Unavailable(_) => self.unavailable += 1,
+            Event::Available => {}
             Event::Updates { updates, .. } => {
                 for update in updates {
                     match update.value {

@@ -105,7 +105,7 @@ impl Scene {
                 }
                 Some(Event::Problems(problems)) => self.problems = problems,
                 Some(Event::Unavailable(why)) => self.unavailable.push(why),
-                None => {}
+                Some(Event::Available) | None => {}
             }
         }
     }

@@ -150,12 +150,11 @@ impl Hub {
                 tracing::warn!(why, "the datastore cannot be read; what is known stays");
                 self.change_upstream(|upstream| upstream.unavailable = Some(why));
             }
-            event => {
-                if self.shared.upstream.borrow().unavailable.is_some() {
-                    self.change_upstream(|upstream| upstream.unavailable = None);
-                }
-                self.lock().apply(event, Instant::now());
+            Event::Available => {
+                tracing::info!("the datastore can be read again");
+                self.change_upstream(|upstream| upstream.unavailable = None);
             }
+            event => self.lock().apply(event, Instant::now()),
         }
     }
 

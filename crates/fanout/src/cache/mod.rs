@@ -149,7 +149,7 @@ impl Cache {
                     self.noticed = Some(self.noticed.map_or(noticed, |oldest| oldest.min(noticed)));
                 }
             }
-            Event::Problems(_) | Event::Unavailable(_) => {}
+            Event::Problems(_) | Event::Unavailable(_) | Event::Available => {}
         }
     }
 

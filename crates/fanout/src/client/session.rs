@@ -103,8 +103,9 @@ pub(super) async fn run(
                 return Ok(Lost::Failed(format!("{address}: the server says hello a second time")));
             }
             Some(server::Message::Upstream(upstream)) => {
-                if !upstream.unavailable.is_empty() {
-                    feed.unavailable(format!("the fan-out's datastore: {}", upstream.unavailable))?;
+                match upstream.unavailable.as_str() {
+                    "" => feed.available()?,
+                    why => feed.unavailable(format!("the fan-out's datastore: {why}"))?,
                 }
                 view.upstream(upstream.problems, upstream.more)?;
             }

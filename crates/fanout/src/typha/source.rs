@@ -192,6 +192,7 @@ impl TyphaSource {
                         feed.problems(problems)?;
                     }
                     feed.end_resync()?;
+                    feed.available()?;
                     synced = true;
                     continue;
                 }

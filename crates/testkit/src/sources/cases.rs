@@ -283,6 +283,7 @@ fn a_datastore_that_is_away_is_told(world: &mut World<'_>) {
     world.datastore.stop();
     world.consumer().until("the datastore is away", |consumer| consumer.unavailable.is_some());
     world.datastore.start();
+    world.consumer().until("the datastore is back, with nothing new", |consumer| consumer.unavailable.is_none());
     world.edit([set("later", 1)]);
     world.settled();
 }

@@ -65,6 +65,7 @@ impl Consumer {
                 assert!(!why.is_empty(), "no reason is given");
                 self.unavailable = Some(why);
             }
+            Event::Available => self.unavailable = None,
         }
         true
     }

@@ -250,6 +250,10 @@ fn a_datastore_that_is_not_ready_changes_nothing() {
 fn what_another_session_was_told_does_not_make_this_one_ready() {
     let mut bench = Bench::new(&[], false);
     let (feed, watching) = channel();
+    let wake = bench.sender.clone();
+    watching.events.wake_with(move || {
+        let _ = wake.try_send(Input::Datastore);
+    });
     let Some(inputs) = &mut bench.inputs else { panic!() };
     inputs.datastore = watching.events;
     feed.end_resync().unwrap();
@@ -264,20 +268,22 @@ fn what_another_session_was_told_does_not_make_this_one_ready() {
                 assert_ne!(answer.status, 200);
                 feed.begin_resync().unwrap();
                 feed.end_resync().unwrap();
+                feed.available().unwrap();
             }
             2 if answer.status == 200 => {
                 assert!(!answer.body.contains(away), "{}", answer.body);
                 feed.unavailable("away").unwrap();
             }
             // It stays ready: what is in force stays in force.
-            3 => return answer.status == 200 && answer.body.contains(away),
+            3 if answer.status == 200 && answer.body.contains(away) => feed.available().unwrap(),
+            4 => return answer.status == 200 && !answer.body.contains(away),
             _ => return false,
         }
         told.set(told.get() + 1);
         false
     });
     assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
-    assert_eq!(told.get(), 3);
+    assert_eq!(told.get(), 4);
 }
 
 #[test]
