@@ -1,6 +1,8 @@
 //! A node in a namespace with the agent on it.
+#![allow(dead_code, reason = "each program of tests needs another part of it")]
 
 use std::fs;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use tortie_testkit::etcd::Proxy;
 use tortie_testkit::netns::Namespace;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -16,20 +19,42 @@ pub(crate) struct Node {
     namespace: Namespace,
     folder: TempDir,
     backend: &'static str,
+    /// What the agent is given as its datastore.
+    datastore: String,
+    environment: Vec<(&'static str, String)>,
     /// Whether a driver enforces what the agent calculates.
     driven: bool,
     agent: Option<Child>,
 }
 
 impl Node {
+    /// A node whose agent reads a directory of manifests, in which there is this one.
     pub(crate) fn new(backend: &'static str, cluster: &str) -> Self {
+        let mut node = Self::reading(backend, String::new());
+        fs::create_dir(node.manifests()).unwrap();
+        node.write("cluster.yaml", cluster);
+        node.datastore = format!("file:{}", node.manifests().display());
+        node
+    }
+
+    /// A node whose agent reads this datastore.
+    pub(crate) fn reading(backend: &'static str, datastore: String) -> Self {
         let namespace = Namespace::new().unwrap();
         namespace.ip(["link set lo up"]).unwrap();
         let folder = TempDir::new().unwrap();
-        let node = Self { namespace, folder, backend, driven: false, agent: None };
-        fs::create_dir(node.manifests()).unwrap();
-        node.write("cluster.yaml", cluster);
-        node
+        Self { namespace, folder, backend, datastore, environment: Vec::new(), driven: false, agent: None }
+    }
+
+    /// From the next start on, the agent finds this in its environment.
+    pub(crate) fn set(&mut self, name: &'static str, value: &str) {
+        self.environment.retain(|(known, _)| *known != name);
+        self.environment.push((name, value.to_owned()));
+    }
+
+    /// What is at this address outside is there on the node, too.
+    pub(crate) fn carry(&self, address: SocketAddr) -> Proxy {
+        let listener = self.namespace.run(|| TcpListener::bind(address)).unwrap().unwrap();
+        Proxy::from(listener, address).unwrap()
     }
 
     /// From the next start on, a driver enforces: a script that says who it is and becomes `tortie dataplane`.
@@ -75,9 +100,7 @@ impl Node {
     pub(crate) fn spawn(&mut self) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut command = self.tortie();
-        command
-            .args(["run", "--node", "n1", "--log-format", "json", "--datastore"])
-            .arg(format!("file:{}", self.manifests().display()));
+        command.args(["run", "--node", "n1", "--log-format", "json", "--datastore"]).arg(&self.datastore);
         if self.driven {
             command.arg("--dataplane").arg(format!("exec:{}", self.folder.path().join("driver").display()));
         }
@@ -88,6 +111,7 @@ impl Node {
                 ("FELIX_HEALTHENABLED", "true"),
                 ("FELIX_PROMETHEUSMETRICSENABLED", "true"),
             ])
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
@@ -152,10 +176,15 @@ impl Node {
 
     /// Waits until the agent is ready and says so in these words.
     pub(crate) fn until_ready(&mut self, words: &str) {
+        self.until_readiness("200", |answer| answer.contains(words));
+    }
+
+    /// Waits until the answer to whether the agent is ready has this code and is as wanted.
+    pub(crate) fn until_readiness(&mut self, code: &str, wanted: impl Fn(&str) -> bool) {
         let patience = Instant::now() + PATIENCE;
         loop {
             let answer = self.get(9099, "/readiness");
-            if answer.starts_with("HTTP/1.1 200") && answer.contains(words) {
+            if answer.strip_prefix("HTTP/1.1 ").is_some_and(|rest| rest.starts_with(code)) && wanted(&answer) {
                 return;
             }
             let status = self.agent.as_mut().unwrap().try_wait().unwrap();

@@ -11,6 +11,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
+    listener: TcpListener,
     shared: Arc<Shared>,
 }
 
@@ -36,10 +37,18 @@ impl Proxy {
     /// # Errors
     /// If that is not possible.
     pub fn to(target: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Self::from(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, target)
+    }
+
+    /// Passes what comes in here, which may be in another network namespace, on to `target` as this thread sees it.
+    ///
+    /// # Errors
+    /// If the listener is none.
+    pub fn from(listener: TcpListener, target: SocketAddr) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::default());
         let accepting = Arc::clone(&shared);
+        let proxy = Self { address, listener: listener.try_clone()?, shared };
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 if accepting.ended.load(Ordering::SeqCst) {
@@ -50,7 +59,7 @@ impl Proxy {
                 }
             }
         });
-        Ok(Self { address, shared })
+        Ok(proxy)
     }
 
     /// Where to connect to.
@@ -112,7 +121,7 @@ impl Drop for Proxy {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.silent.store(false, Ordering::SeqCst);
         self.shared.hang_up();
-        // Wakes the thread that accepts.
-        let _ = TcpStream::connect(self.address);
+        // Wakes the thread that accepts; it may be out of reach for a connection.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }

@@ -1,0 +1,379 @@
+//! What happens on nodes when their datastore goes away and comes back, whichever it is.
+#![cfg(all(feature = "etcd", feature = "fanout", feature = "kubernetes"))]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests that run the program on the kernel")]
+
+#[path = "../node/agent.rs"]
+mod agent;
+mod world;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use agent::Node;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tortie_testkit::apiserver::ApiServer;
+use tortie_testkit::etcd::{Etcd, EtcdOptions, Proxy};
+use world::{Cluster, FanOut, Site, Work, differences, equal};
+
+const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+const CLUSTER: &str = "
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {name: n1-k8s-web-eth0, namespace: shop, labels: {app: web}}
+spec: {orchestrator: k8s, node: n1, pod: web, endpoint: eth0, interfaceName: cali0web, ipNetworks: [10.65.0.2/32]}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  selector: app == 'web'
+  ingress: [{action: Allow, protocol: TCP, source: {selector: friend == 'yes'}, destination: {ports: [80]}}]
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkSet
+metadata: {name: friends, namespace: shop, labels: {friend: 'yes'}}
+spec: {nets: [10.66.0.1/32]}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: outside}
+spec: {order: 2000, selector: all(), types: [Egress], egress: [{action: Allow, destination: {nets: [10.99.0.0/16]}}]}
+---
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: pods}
+spec: {cidr: 10.65.0.0/16, natOutgoing: true}
+";
+
+const TIER: &str = "
+apiVersion: projectcalico.org/v3
+kind: Tier
+metadata: {name: platform}
+spec: {order: 5}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: guard}
+spec: {tier: platform, order: 1, selector: has(app), ingress: [{action: Deny, source: {nets: [10.77.0.0/16]}}, {action: Pass}]}
+";
+
+const REJECT: &str = "
+apiVersion: projectcalico.org/v3
+kind: FelixConfiguration
+metadata: {name: default}
+spec: {iptablesFilterDenyAction: Reject}
+";
+
+fn friends(nets: &str) -> String {
+    format!(
+        "apiVersion: projectcalico.org/v3\nkind: NetworkSet\nmetadata: {{name: friends, namespace: shop, labels: {{friend: \
+         'yes'}}}}\nspec: {{nets: [{nets}]}}\n"
+    )
+}
+
+/// What was in the kernel before the datastore went away, and is still there.
+struct Before {
+    state: String,
+    work: Work,
+}
+
+impl Before {
+    fn of(site: &Site) -> Self {
+        Self { state: site.state(), work: site.work() }
+    }
+
+    /// Nothing has been written, not even what was there already.
+    fn still_holds(&self, site: &Site) {
+        assert_eq!(site.state(), self.state, "{}", site.node.log());
+        assert_eq!(site.work(), self.work, "{}", site.node.log());
+    }
+}
+
+/// An agent that starts while its datastore is away leaves everything as it is, and so it does when it then finds what was
+/// there before.
+fn start_without_a_datastore(site: &mut Site, leave: impl FnOnce(&Site), come_back: impl FnOnce(&Site)) {
+    let before = site.state();
+    site.node.stop(Signal::TERM);
+    leave(site);
+    site.node.spawn();
+    site.node.until_readiness("503", |answer| answer.contains("the datastore cannot be read: "));
+    let nothing = Work { restores: 0.0, set_lines: 0.0 };
+    assert_eq!((site.state(), site.work()), (before.clone(), nothing));
+    thread::sleep(Duration::from_millis(700));
+    assert!(site.node.get(9099, "/readiness").starts_with("HTTP/1.1 503"));
+    assert_eq!((site.state(), site.work()), (before.clone(), nothing));
+    come_back(site);
+    site.until_all_is_well();
+    assert_eq!((site.state(), site.work()), (before, nothing), "{}", site.node.log());
+}
+
+tortie_testkit::kernel_test! {
+    fn beside_and_behind_a_fan_out_kernels_are_equal() {
+        let cluster = Cluster::start(CLUSTER);
+        let (url, member) = (cluster.etcd.url(), cluster.etcd.address(0));
+        let mut fan_out = FanOut::start(&url, ANYWHERE);
+        let server = fan_out.address;
+        let direct = Site::started(url.clone(), &[member]);
+        let mut behind = [
+            Site::started(format!("fanout://{server}"), &[server]),
+            Site::started(format!("typha://{server}"), &[server]),
+        ];
+        let all = |behind: &[Site; 2], what: &str, wanted: &dyn Fn(&str) -> bool| {
+            equal(what, &[&direct, &behind[0], &behind[1]], wanted)
+        };
+        let first = all(&behind, "the first state is in force", &|state| {
+            ["10.66.0.1", "cali0web", "MASQUERADE", "10.65.0.2 dev cali0web"].iter().all(|part| state.contains(part))
+        });
+        cluster.apply(&friends("10.66.0.2/32, 10.66.7.0/24"));
+        all(&behind, "a set has other members", &|state| state.contains("10.66.7.0/24") && !state.contains("10.66.0.1"));
+        cluster.apply(TIER);
+        all(&behind, "there is a tier", &|state| state.contains("10.77.0.0/16"));
+        cluster.apply(REJECT);
+        all(&behind, "denied packets are rejected", &|state| state.contains("-j REJECT") && state.contains("10.77.0.0/16"));
+        cluster.apply(&CLUSTER.replace("10.65.0.2/32", "10.65.0.3/32").replace("ports: [80]", "ports: [81]"));
+        all(&behind, "the workload has another address", &|state| {
+            state.contains("10.65.0.3 dev cali0web") && !state.contains("10.65.0.2") && state.contains("81")
+        });
+        cluster.delete(TIER);
+        cluster.delete(REJECT);
+        cluster.apply(CLUSTER);
+        let last = all(&behind, "all is as before", &|state| *state == first);
+
+        // A server that dies takes nothing with it; the next one in its place has another history.
+        let before: Vec<Before> = behind.iter().map(Before::of).collect();
+        fan_out.kill();
+        behind.iter_mut().for_each(Site::until_told_why);
+        cluster.apply(&friends("10.66.0.1/32, 10.66.0.9/32"));
+        direct.node.until("the friend is let in", |state| state.contains("10.66.0.9"));
+        before.iter().zip(&behind).for_each(|(before, site)| before.still_holds(site));
+        let _second = FanOut::start(&url, server);
+        let after = all(&behind, "the friend is let in everywhere", &|state| state.contains("10.66.0.9"));
+        let (gone, new) = differences(&last, &after);
+        assert!(gone.is_empty() && new.len() == 1, "{gone:?} {new:?}");
+        for (before, site) in before.iter().zip(&mut behind) {
+            site.until_all_is_well();
+            let work = site.work();
+            assert_eq!(work.restores, before.work.restores, "{}", site.node.log());
+            assert!(work.set_lines - before.work.set_lines <= 4.0, "{work:?}\n{}", site.node.log());
+        }
+        for site in &mut behind {
+            start_without_a_datastore(site, Site::cut, Site::heal);
+        }
+    }
+
+    fn an_etcd_that_is_away_changes_nothing() {
+        let mut cluster = Cluster::start(CLUSTER);
+        let (url, member) = (cluster.etcd.url(), cluster.etcd.address(0));
+        let fan_out = FanOut::start(&url, ANYWHERE);
+        let server = fan_out.address;
+        let mut sites = [
+            Site::started(url, &[member]),
+            Site::started(format!("fanout://{server}"), &[server]),
+        ];
+        equal("all is in force", &[&sites[0], &sites[1]], |state| {
+            state.contains("10.66.0.1") && state.contains("10.65.0.2 dev cali0web")
+        });
+        sites.iter().for_each(Site::send);
+        let before: Vec<Before> = sites.iter().map(Before::of).collect();
+
+        // It dies.
+        cluster.etcd.kill(0);
+        sites.iter_mut().for_each(Site::until_told_why);
+        thread::sleep(Duration::from_millis(500));
+        before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
+        cluster.etcd.restart(0).unwrap();
+        sites.iter_mut().for_each(Site::until_all_is_well);
+        before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
+
+        // It is out of reach, while others change it, and then throw its history away.
+        sites.iter().for_each(Site::cut);
+        sites.iter_mut().for_each(Site::until_told_why);
+        let counted: Vec<_> = sites.iter().map(Site::counters).collect();
+        cluster.apply(&friends("10.66.0.8/32"));
+        cluster.apply(&CLUSTER.replace("10.66.0.1/32", "10.66.0.8/32").replace("ports: [80]", "ports: [8123]"));
+        cluster.apply(TIER);
+        cluster.delete(TIER);
+        cluster.etcd.compact().unwrap();
+        before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
+        sites.iter().for_each(Site::heal);
+        let after = equal("the changes are in force", &[&sites[0], &sites[1]], |state| {
+            state.contains("10.66.0.8") && !state.contains("10.66.0.1") && state.contains("8123")
+        });
+        let (gone, new) = differences(&before[0].state, &after);
+        // A rule of each family, and a member of a set.
+        assert!(gone.len() == 3 && new.len() == 3, "{gone:#?} {new:#?}");
+        for ((before, counted), site) in before.iter().zip(&counted).zip(&mut sites) {
+            site.until_all_is_well();
+            let work = site.work();
+            // The policy's chain in one table of each family, and two members of a set.
+            assert!(work.restores - before.work.restores <= 2.0, "{before:?} {work:?}", before = before.work);
+            assert!(work.set_lines - before.work.set_lines <= 6.0, "{before:?} {work:?}", before = before.work);
+            let now = site.counters();
+            assert!(counted.keys().any(|rule| rule.contains("-A cali-fw-cali0web")), "{counted:#?}");
+            for (rule, packets) in counted {
+                // What was not changed has not been written again.
+                assert!(now.get(rule).is_some_and(|now| now >= packets), "{rule}: {packets}, {:?}", now.get(rule));
+            }
+        }
+        start_without_a_datastore(&mut sites[0], Site::cut, Site::heal);
+    }
+
+    fn an_api_server_that_is_away_changes_nothing() {
+        let server = ApiServer::start().unwrap();
+        server.install_calico("crd.projectcalico.org", "v1");
+        for object in objects() {
+            server.apply(object);
+        }
+        let mut site =
+            Site::started(format!("kubernetes:{}", server.kubeconfig().display()), &[server.address()]);
+        site.node.until("all is in force", |state| state.contains("10.66.0.1") && state.contains("cali-pi-"));
+        let before = Before::of(&site);
+
+        server.partition();
+        site.until_told_why();
+        server.delete("v1", "Pod", "shop", "friend");
+        server.apply(friend("other", "10.66.0.8"));
+        server.apply(friend("passing", "10.66.0.9"));
+        server.delete("v1", "Pod", "shop", "passing");
+        server.compact();
+        thread::sleep(Duration::from_millis(500));
+        before.still_holds(&site);
+        server.heal();
+        site.node.until("the changes are in force", |state| state.contains("10.66.0.8") && !state.contains("10.66.0.1"));
+        site.until_all_is_well();
+        let after = site.state();
+        let (gone, new) = differences(&before.state, &after);
+        assert!(gone.len() == 1 && new.len() == 1, "{gone:#?} {new:#?}");
+        let work = site.work();
+        assert_eq!(work.restores, before.work.restores);
+        assert!(work.set_lines - before.work.set_lines <= 6.0, "{work:?}");
+
+        // It comes back as one that has only begun: without Calico's kinds, which it is told of later.
+        let before = Before::of(&site);
+        start_without_a_datastore(&mut site, |_| server.partition(), |_| server.heal());
+        assert_eq!(site.state(), before.state);
+    }
+
+    fn clients_of_a_server_that_ends_go_to_another_one() {
+        let cluster = Cluster::start(CLUSTER);
+        let url = cluster.etcd.url();
+        let mut servers = [FanOut::start(&url, ANYWHERE), FanOut::start(&url, ANYWHERE)];
+        let addresses = servers.each_ref().map(|server| server.address);
+        let both = addresses.map(|address| address.to_string()).join(",");
+        let sites = ["fanout", "typha"].map(|scheme| Site::started(format!("{scheme}://{both}"), &addresses));
+        let before = sites.each_ref().map(Before::of);
+        for (n, friend) in ["10.66.0.8", "10.66.0.9"].into_iter().enumerate() {
+            servers[n].signal(Signal::TERM);
+            assert!(servers[n].wait().success(), "{}", servers[n].log());
+            if n == 0 {
+                before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
+                servers[0] = FanOut::start(&url, addresses[0]);
+            }
+            cluster.apply(&friends(&format!("10.66.0.1/32, {friend}/32")));
+            equal("the friend is let in", &[&sites[0], &sites[1]], |state| state.contains(friend));
+        }
+        for (before, site) in before.iter().zip(&sites) {
+            let after = site.state();
+            let (gone, new) = differences(&before.state, &after);
+            assert!(gone.is_empty() && new.len() == 1, "{gone:?} {new:?}");
+            assert_eq!(site.work().restores, before.work.restores, "{}", site.node.log());
+        }
+    }
+
+    fn secrets_are_not_shown() {
+        let mut etcd = Etcd::start(EtcdOptions::default()).unwrap();
+        etcd.enable_users("felix", "pa55word").unwrap();
+        let mut node = Node::reading("nft", etcd.url());
+        let link = node.carry(etcd.address(0));
+        let mut shown = String::new();
+        node.set("FELIX_LOGSEVERITYSCREEN", "Trace");
+        node.set("ETCD_USERNAME", "felix");
+        node.set("ETCD_PASSWORD", "wr0ngword");
+        node.spawn();
+        node.until_readiness("503", |answer| answer.contains("authentication failed"));
+        shown += &node.get(9099, "/readiness");
+        node.stop(Signal::TERM);
+        node.set("ETCD_PASSWORD", "pa55word");
+        node.start();
+        // Once more, and in vain, with the token that was given out.
+        link.cut();
+        node.until_ready("cannot be read");
+        shown += &node.get(9099, "/readiness");
+        link.heal();
+        node.until_readiness("200", |answer| !answer.contains("cannot be read"));
+        node.stop(Signal::TERM);
+        is_hidden(&["pa55word", "wr0ngword"], &(shown + &node.log()));
+
+        let server = ApiServer::start().unwrap();
+        server.install_calico("crd.projectcalico.org", "v1");
+        server.rotate_token("f1rst-t0ken").unwrap();
+        let mut node = Node::reading("nft", format!("kubernetes:{}", server.kubeconfig().display()));
+        let link: Proxy = node.carry(server.address());
+        node.set("FELIX_LOGSEVERITYSCREEN", "Trace");
+        node.start();
+        server.expire_token();
+        link.hang_up();
+        node.until_ready("cannot be read");
+        let mut shown = node.get(9099, "/readiness");
+        server.rotate_token("sec0nd-t0ken").unwrap();
+        node.until_readiness("200", |answer| !answer.contains("cannot be read"));
+        node.stop(Signal::TERM);
+        // One that cannot be understood, and has the token in it.
+        let file = server.files().join("broken");
+        let text = std::fs::read_to_string(server.kubeconfig()).unwrap();
+        let tokens = [
+            text.replace("tokenFile:", "token: thi1rd-t0ken\n    tokenFile: ["),
+            text.replace("users:", "users: thi1rd-t0ken\nusers:"),
+            text.replace("server: http://", "server: http://thi1rd-t0ken@"),
+            text.replace("server: http://", "server: http://thi1rd-t0ken:x y@"),
+        ];
+        for text in tokens {
+            std::fs::write(&file, text).unwrap();
+            let mut node = Node::reading("nft", format!("kubernetes:{}", file.display()));
+            node.set("FELIX_LOGSEVERITYSCREEN", "Trace");
+            node.spawn();
+            node.until_readiness("503", |answer| answer.contains("cannot be read"));
+            shown += &node.get(9099, "/readiness");
+            node.stop(Signal::TERM);
+            shown += &node.log();
+        }
+        is_hidden(&["f1rst-t0ken", "sec0nd-t0ken", "thi1rd-t0ken"], &(shown + &node.log()));
+    }
+}
+
+fn is_hidden(secrets: &[&str], text: &str) {
+    assert!(text.contains("DEBUG"), "a log without details proves nothing");
+    for secret in secrets {
+        // As it is, and as lists of bytes are printed.
+        let bytes: Vec<String> = secret.bytes().map(|byte| byte.to_string()).collect();
+        for form in [(*secret).to_owned(), bytes.join(", ")] {
+            let line = text.lines().find(|line| line.contains(&form));
+            assert_eq!(line, None, "{secret}");
+        }
+    }
+}
+
+fn friend(name: &str, address: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop", "labels": {"friend": "yes"}},
+        "spec": {"nodeName": "elsewhere", "containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running", "podIPs": [{"ip": address}]}})
+}
+
+fn objects() -> Vec<Value> {
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web"}},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+            "status": {"phase": "Running", "podIPs": [{"ip": "10.65.0.2"}]}}),
+        friend("friend", "10.66.0.1"),
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"name": "from-friends", "namespace": "shop"},
+            "spec": {"podSelector": {"matchLabels": {"app": "web"}},
+                "ingress": [{"from": [{"podSelector": {"matchLabels": {"friend": "yes"}}}]}]}}),
+    ]
+}
