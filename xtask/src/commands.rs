@@ -28,12 +28,16 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     run_conformance(&words("--shard 0/3"))?;
     run_conformance(&words("--shard 1/6 --family dual --backend nft"))?;
-    run_conformance(&words("--shard 5/12 --driven --backend nft"))
+    run_conformance(&words("--shard 5/12 --driven --backend nft"))?;
+    for (index, source) in ["etcd", "kubernetes", "fanout", "typha"].into_iter().enumerate() {
+        run_conformance(&words(&format!("--shard {index}/24 --source {source} --backend nft")))?;
+    }
+    Ok(())
 }
 
 /// The conformance cases on a real kernel.
 pub(crate) fn conformance(args: &[String]) -> Result<(), String> {
-    needs::to_run()?;
+    needs::to_test()?;
     run_conformance(args)
 }
 

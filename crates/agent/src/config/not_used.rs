@@ -49,10 +49,7 @@ pub(crate) const NOT_USED: &[&str] = &[
     "BPFPolicyDebugEnabled",
     "BPFProfiling",
     "BPFRedirectToPeer",
-    "CalicoVersion",
     "CgroupV2Path",
-    "ClusterGUID",
-    "ClusterType",
     "DataplaneDriver",
     "DatastoreType",
     "DebugBPFCgroupV2",
@@ -165,3 +162,6 @@ pub(crate) const CONNECTION: &[&str] = &[
     "TyphaKeyFile",
     "TyphaURISAN",
 ];
+
+/// What a cluster says of itself in its `ClusterInformation`, sorted. Nobody relies on it for an effect.
+pub(crate) const DESCRIPTIONS: &[&str] = &["CalicoVersion", "ClusterGUID", "ClusterType"];

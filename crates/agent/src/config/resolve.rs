@@ -5,7 +5,7 @@ use std::fmt;
 
 use tortie_model::desired::ConfigSource;
 
-use super::not_used::{CONNECTION, NOT_USED};
+use super::not_used::{CONNECTION, DESCRIPTIONS, NOT_USED};
 use super::params::{Config, PARAMS, Param};
 use super::sources::Sources;
 
@@ -94,6 +94,10 @@ fn not_used(written: &str) -> Option<&'static str> {
     NOT_USED.iter().find(|name| name.eq_ignore_ascii_case(written)).copied()
 }
 
+fn description(written: &str) -> Option<&'static str> {
+    DESCRIPTIONS.iter().find(|name| name.eq_ignore_ascii_case(written)).copied()
+}
+
 fn connection(written: &str) -> Option<&'static str> {
     CONNECTION.iter().find(|name| name.eq_ignore_ascii_case(written)).copied()
 }
@@ -101,14 +105,19 @@ fn connection(written: &str) -> Option<&'static str> {
 /// The spelling that Felix gives a parameter; a name that it does not know stays as it is.
 pub(crate) fn canonical_name(written: &str) -> &str {
     let ours = PARAMS.iter().map(|param| param.name).find(|name| name.eq_ignore_ascii_case(written));
-    ours.or_else(|| not_used(written)).or_else(|| connection(written)).unwrap_or(written)
+    ours.or_else(|| not_used(written))
+        .or_else(|| description(written))
+        .or_else(|| connection(written))
+        .unwrap_or(written)
 }
 
 impl Resolved {
     /// The raw values of all parameters of Felix's, with or without an effect here. Other dataplanes may heed them.
     #[must_use]
     pub fn known(&self) -> BTreeMap<&str, &str> {
-        let known = |name: &str| PARAMS.iter().any(|param| param.name == name) || not_used(name).is_some();
+        let known = |name: &str| {
+            PARAMS.iter().any(|param| param.name == name) || not_used(name).is_some() || description(name).is_some()
+        };
         self.raw.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| known(name)).collect()
     }
 
@@ -163,6 +172,7 @@ impl Sources {
                         (Some(_), _) if is_local(source) => {}
                         (Some(name), _) => notices.push(Notice::LocalOnly { name, source }),
                         (None, Some(name)) => notices.push(Notice::NotUsed { name, source }),
+                        (None, None) if description(written).is_some() => {}
                         (None, None) => notices.push(Notice::Unknown { name: written.clone(), source }),
                     }
                     raw.insert(canonical_name(written).to_owned(), value.clone());

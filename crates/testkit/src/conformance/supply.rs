@@ -17,6 +17,9 @@ use super::{
 };
 use crate::{apiserver::ApiServer, manifests::ManifestDir};
 
+/// Where the fan-out listens.
+const FANOUT: &str = "127.0.0.1:5473";
+
 /// A kind of datastore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -88,15 +91,10 @@ impl Supply {
             Source::Fanout | Source::Typha => {
                 let (manifests, directory) = directory(node)?;
                 let mut command = Command::new(tortie);
-                command.args(["fanout", "--datastore", &directory, "--listen", "127.0.0.1:5472"]);
-                let address = if source == Source::Typha {
-                    command.args(["--listen-typha", "127.0.0.1:5473"]);
-                    "127.0.0.1:5473"
-                } else {
-                    "127.0.0.1:5472"
-                };
+                // One port serves both protocols.
+                command.args(["fanout", "--datastore", &directory, "--listen", FANOUT]);
                 let server = Some(Process::start("fanout", node, &mut command)?);
-                Ok(Self { url: format!("{source}://{address}"), store: Store::Directory { manifests, server } })
+                Ok(Self { url: format!("{source}://{FANOUT}"), store: Store::Directory { manifests, server } })
             }
             Source::Etcd => {
                 let store = EtcdStore::start(tortie, node)?;

@@ -90,13 +90,24 @@ fn parameters_of_felix_without_effect_are_reported_as_such() {
 }
 
 #[test]
+fn what_a_cluster_says_of_itself_is_no_parameter_without_effect() {
+    let resolved =
+        resolve(&[(ConfigSource::DatastoreGlobal, &[("ClusterGUID", "a1"), ("clustertype", "k8s")])]).unwrap();
+    assert!(resolved.notices.is_empty());
+    assert_eq!(resolved.raw["ClusterType"], "k8s");
+}
+
+#[test]
 fn parameter_names_are_unique() {
-    let all = || PARAMS.iter().map(|p| p.name).chain(NOT_USED.iter().copied()).chain(CONNECTION.iter().copied());
+    let all = || {
+        let others = [NOT_USED, DESCRIPTIONS, CONNECTION].concat();
+        PARAMS.iter().map(|param| param.name).chain(others)
+    };
     let mut names: Vec<_> = all().map(str::to_ascii_lowercase).collect();
     names.sort();
     names.dedup();
     assert_eq!(names.len(), all().count());
-    assert!(NOT_USED.is_sorted() && CONNECTION.is_sorted());
+    assert!([NOT_USED, DESCRIPTIONS, CONNECTION].iter().all(|names| names.is_sorted()));
 }
 
 #[test]
