@@ -29,7 +29,7 @@ fn documents(file: &Path) -> Vec<Value> {
 
 fn manifests() -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for folder in ["", "with-fanout", "with-fanout-tls"] {
+    for folder in ["", "agent", "with-fanout", "with-fanout-tls"] {
         let entries = fs::read_dir(deploy().join(folder)).unwrap().map(|entry| entry.unwrap().path());
         files.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")));
     }
@@ -98,7 +98,7 @@ fn nothing_is_misspelt() {
 
 #[test]
 fn a_misspelt_field_is_found() {
-    let mut object = documents(&deploy().join("agent.yaml")).pop().unwrap();
+    let mut object = documents(&deploy().join("agent/agent.yaml")).pop().unwrap();
     let container = &mut object["spec"]["template"]["spec"]["containers"][0];
     container["volumeMounts"][1]["readonly"] = true.into();
     container["livenessProbe"]["httpGet"]["prot"] = 9099.into();
@@ -122,7 +122,14 @@ fn kustomizations_name_what_there_is() {
             let resources = object["resources"].as_array().unwrap().iter();
             let patches = object["patches"].as_array().into_iter().flatten().map(|patch| &patch["path"]);
             for named in resources.chain(patches) {
-                let target = file.parent().unwrap().join(named.as_str().unwrap());
+                let named = named.as_str().unwrap();
+                let target = file.parent().unwrap().join(named);
+                // kustomize takes files of its own folder only, and folders that are not around it.
+                assert!(
+                    !named.contains("..") || target.is_dir() && named.starts_with("../"),
+                    "{}: {named}",
+                    file.display()
+                );
                 let target = if target.is_dir() { target.join("kustomization.yaml") } else { target };
                 assert!(target.is_file(), "{}: {named}", file.display());
                 count += 1;
@@ -135,7 +142,7 @@ fn kustomizations_name_what_there_is() {
 /// Who reads a cluster may read what is read, and do nothing else.
 #[test]
 fn readers_may_read_exactly_what_is_read() {
-    let roles = documents(&deploy().join("rbac.yaml"));
+    let roles = documents(&deploy().join("agent/rbac.yaml"));
     assert_eq!(roles.len(), 1);
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
