@@ -167,13 +167,14 @@ tortie_testkit::kernel_test! {
     fn an_etcd_that_is_away_changes_nothing() {
         let mut cluster = Cluster::start(CLUSTER);
         let (url, member) = (cluster.etcd.url(), cluster.etcd.address(0));
-        let fan_out = FanOut::start(&url, ANYWHERE);
+        let mut fan_out = FanOut::start(&url, ANYWHERE);
         let server = fan_out.address;
         let mut sites = [
-            Site::started(url, &[member]),
+            Site::started(url.clone(), &[member]),
             Site::started(format!("fanout://{server}"), &[server]),
+            Site::started(format!("typha://{server}"), &[server]),
         ];
-        equal("all is in force", &[&sites[0], &sites[1]], |state| {
+        equal("all is in force", &[&sites[0], &sites[1], &sites[2]], |state| {
             state.contains("10.66.0.1") && state.contains("10.65.0.2 dev cali0web")
         });
         sites.iter().for_each(Site::send);
@@ -181,6 +182,11 @@ tortie_testkit::kernel_test! {
 
         // It dies.
         cluster.etcd.kill(0);
+        // Typha's protocol has no word for it.
+        sites[..2].iter_mut().for_each(Site::until_told_why);
+        // A server that begins now knows nothing, which does not mean that there is nothing.
+        fan_out.kill();
+        let _second = FanOut::start(&url, server);
         sites.iter_mut().for_each(Site::until_told_why);
         thread::sleep(Duration::from_millis(500));
         before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
@@ -199,7 +205,7 @@ tortie_testkit::kernel_test! {
         cluster.etcd.compact().unwrap();
         before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
         sites.iter().for_each(Site::heal);
-        let after = equal("the changes are in force", &[&sites[0], &sites[1]], |state| {
+        let after = equal("the changes are in force", &[&sites[0], &sites[1], &sites[2]], |state| {
             state.contains("10.66.0.8") && !state.contains("10.66.0.1") && state.contains("8123")
         });
         let (gone, new) = differences(&before[0].state, &after);

@@ -96,7 +96,7 @@ impl FanOut {
         self.child.wait().unwrap()
     }
 
-    /// Kills it without notice, and starts another one in its place.
+    /// Kills it without notice.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.wait();
