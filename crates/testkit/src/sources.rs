@@ -11,10 +11,10 @@
 //!
 //! impl SourceUnderTest for MyDatastore {
 //!     fn source(&mut self) -> Box<dyn Source> {
-//!         todo!("a source that has not read anything yet")
+//!         unreachable!("here goes a source that has not read anything yet")
 //!     }
 //!     fn edit(&mut self, edits: &[Edit]) {
-//!         todo!("write to the datastore")
+//!         unreachable!("here the edits go into the datastore")
 //!     }
 //!     fn lacks(&self) -> Vec<(Need, &'static str)> {
 //!         vec![(Need::Compact, "it keeps no history")]
