@@ -19,6 +19,10 @@ use tortie_resources::manifest::Options;
 
 use super::Failure;
 use super::datastore_url::DatastoreUrl;
+#[cfg(feature = "fanout")]
+use super::datastore_url::typha_servers;
+#[cfg(feature = "etcd")]
+use super::etcd::Surroundings;
 use crate::config::Sources;
 
 /// Where the cluster is described, and how to be let in there.
@@ -29,7 +33,8 @@ use crate::config::Sources;
 #[command(next_help_heading = "Datastore")]
 pub(super) struct DatastoreArgs {
     /// Where the cluster is described: file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or
-    /// typha://HOST:PORT,...; `etcd:` alone takes ETCD_ENDPOINTS, `typha:` alone FELIX_TYPHAADDR
+    /// typha://HOST[:PORT],...; `etcd:` alone takes FELIX_ETCDENDPOINTS, FELIX_ETCDADDR or ETCD_ENDPOINTS, `typha:` alone
+    /// FELIX_TYPHAADDR
     #[arg(long, value_name = "URL")]
     datastore: DatastoreUrl,
     #[cfg(feature = "etcd")]
@@ -118,17 +123,14 @@ impl DatastoreArgs {
                 })
             }
             #[cfg(feature = "fanout")]
-            DatastoreUrl::Fanout(address) => {
+            DatastoreUrl::Fanout(servers) => {
                 let tls = settings.fanout_tls(&self.fanout)?;
-                let servers = address.split(',').map(str::to_owned).collect();
-                let config = ClientConfig { tls, ..ClientConfig::new(servers, node) };
+                let config = ClientConfig { tls, ..ClientConfig::new(servers.clone(), node) };
                 Ok(Box::new(FanoutSource::new(config).map_err(|error| Failure::Failed(error.to_string()))?))
             }
             #[cfg(feature = "fanout")]
-            DatastoreUrl::Typha(address) => {
-                let Some(servers) = address.clone().or_else(|| settings.text("TyphaAddr", "")) else {
-                    return Err(Failure::Usage("`typha:` needs FELIX_TYPHAADDR; or give typha://HOST:PORT".into()));
-                };
+            DatastoreUrl::Typha(servers) => {
+                let servers = settings.typha_servers(servers.as_ref())?.join(",");
                 let hostname = node.as_ref().map(Hostname::as_str).unwrap_or_default();
                 let Some(typha) = TyphaOptions::from_url(&servers, hostname) else {
                     return Err(Failure::Usage(format!("typha: `{servers}` names no server")));
@@ -158,38 +160,66 @@ impl DatastoreArgs {
 #[cfg(any(feature = "etcd", feature = "fanout"))]
 struct Settings<'s> {
     local: &'s Sources,
+    #[cfg_attr(
+        not(feature = "etcd"),
+        expect(dead_code, reason = "only etcd is found by other variables than Felix's")
+    )]
     environment: &'s dyn Fn(&str) -> Option<String>,
 }
 
 #[cfg(any(feature = "etcd", feature = "fanout"))]
 impl Settings<'_> {
-    /// Felix's parameter, or else the environment variable if there is one. What is set to nothing is not set.
-    fn text(&self, felix: &str, variable: &str) -> Option<String> {
-        let ours = self.local.local(felix).map(str::to_owned);
-        ours.or_else(|| (self.environment)(variable)).filter(|value| !value.is_empty())
+    /// Felix's parameter as the node itself sets it. What is set to nothing is not set.
+    fn felix(&self, parameter: &str) -> Option<String> {
+        self.local.local(parameter).map(str::to_owned).filter(|value| !value.is_empty())
     }
 
+    /// How to reach etcd: Felix's parameters come before the variables of Calico's other programs
+    /// (`felix/config/config_params.go`, `DatastoreConfig`).
     #[cfg(feature = "etcd")]
     fn etcd(&self, url: Option<&str>, args: &super::etcd::EtcdArgs) -> Result<EtcdConfig, Failure> {
         let (url, tls) = match url {
             Some(url) => (url.to_owned(), false),
-            None => match self.text("EtcdEndpoints", "ETCD_ENDPOINTS") {
+            None => match self.etcd_endpoints() {
                 Some(endpoints) => from_endpoints(&endpoints),
-                None => return Err(Failure::Usage("`etcd:` needs ETCD_ENDPOINTS; or give etcd://HOST:PORT".into())),
+                None => {
+                    let missing = "`etcd:` needs FELIX_ETCDENDPOINTS or ETCD_ENDPOINTS; or give etcd://HOST:PORT";
+                    return Err(Failure::Usage(missing.into()));
+                }
             },
         };
         let url = url.parse().map_err(|error| Failure::Usage(format!("etcd: {error}")))?;
-        let config = args.config_or(&url, &|parameter| self.text(parameter, "").map(PathBuf::from))?;
+        let config = args.config(&url, self)?;
         if tls && config.ca_file.is_none() {
             return Err(Failure::Usage("etcd: https endpoints need ETCD_CA_CERT_FILE or --etcd-ca-file".into()));
         }
         Ok(config)
     }
 
+    #[cfg(feature = "etcd")]
+    fn etcd_endpoints(&self) -> Option<String> {
+        let from_address = || {
+            let scheme = self.felix("EtcdScheme").unwrap_or_else(|| "http".into());
+            self.felix("EtcdAddr").map(|address| format!("{scheme}://{address}"))
+        };
+        self.felix("EtcdEndpoints").or_else(from_address).or_else(|| self.calico("ETCD_ENDPOINTS"))
+    }
+
+    #[cfg(feature = "fanout")]
+    fn typha_servers(&self, url: Option<&Vec<String>>) -> Result<Vec<String>, Failure> {
+        if let Some(servers) = url {
+            return Ok(servers.clone());
+        }
+        let Some(list) = self.felix("TyphaAddr") else {
+            return Err(Failure::Usage("`typha:` needs FELIX_TYPHAADDR; or give typha://HOST:PORT".into()));
+        };
+        typha_servers(&list).map_err(|error| Failure::Usage(format!("FELIX_TYPHAADDR: {error}")))
+    }
+
     #[cfg(feature = "fanout")]
     fn fanout_tls(&self, flags: &FanoutFlags) -> Result<Option<tortie_fanout::tls::TlsSettings>, Failure> {
-        let file = |flag: &Option<PathBuf>, felix| flag.clone().or_else(|| self.text(felix, "").map(PathBuf::from));
-        let name = |flag: &Option<String>, felix| flag.clone().or_else(|| self.text(felix, ""));
+        let file = |flag: &Option<PathBuf>, felix| flag.clone().or_else(|| self.felix(felix).map(PathBuf::from));
+        let name = |flag: &Option<String>, felix| flag.clone().or_else(|| self.felix(felix));
         tortie_fanout::tls::TlsSettings::from_parts(
             file(&flags.fanout_ca_file, "TyphaCAFile"),
             file(&flags.fanout_cert_file, "TyphaCertFile"),
@@ -198,6 +228,17 @@ impl Settings<'_> {
             name(&flags.fanout_uri_san, "TyphaURISAN"),
         )
         .map_err(|error| Failure::Usage(error.to_string()))
+    }
+}
+
+#[cfg(feature = "etcd")]
+impl Surroundings for Settings<'_> {
+    fn felix(&self, parameter: &str) -> Option<String> {
+        Settings::felix(self, parameter)
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        (self.environment)(name).filter(|value| !value.is_empty())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where a datastore is, in one word.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -13,15 +14,18 @@ pub(super) enum DatastoreUrl {
     Etcd(Option<String>),
     /// The API server of Kubernetes, by a kubeconfig or else by what the environment says.
     Kubernetes(Option<PathBuf>),
-    /// Tortie's own fan-out: host and port, or several with commas between.
-    Fanout(String),
-    /// Typha: host and port, or several with commas between, or what the environment says.
-    Typha(Option<String>),
+    /// Tortie's own fan-out: the servers, each host and port.
+    Fanout(Vec<String>),
+    /// Typha: the servers, each host and port, or what the environment says.
+    Typha(Option<Vec<String>>),
 }
 
 /// The forms that a URL may have.
 pub(super) const FORMS: &str =
-    "file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or typha://HOST:PORT,...";
+    "file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or typha://HOST[:PORT],...";
+
+/// The port of Typha's servers where none is given (`typha/pkg/config/config_params.go`).
+const TYPHA_PORT: u16 = 5473;
 
 impl FromStr for DatastoreUrl {
     type Err = String;
@@ -51,10 +55,8 @@ impl FromStr for DatastoreUrl {
                 built_with(cfg!(feature = "fanout"), scheme, "fanout")?;
                 match (scheme, authority()) {
                     ("typha", None) if rest.is_empty() => Ok(Self::Typha(None)),
-                    (_, Some(address)) if address.split(',').all(is_host_and_port) => Ok(match scheme {
-                        "typha" => Self::Typha(Some(address.into())),
-                        _ => Self::Fanout(address.into()),
-                    }),
+                    ("typha", Some(list)) => typha_servers(list).map(|servers| Self::Typha(Some(servers))),
+                    ("fanout", Some(list)) => servers(list, None).map(Self::Fanout),
                     _ => Err(format!("must be {scheme}://HOST:PORT, or several of them with commas between")),
                 }
             }
@@ -71,9 +73,37 @@ fn built_with(feature_is_there: bool, what: &str, feature: &str) -> Result<(), S
     Err(format!("this build has no {what} support; build with --features {feature}"))
 }
 
-fn is_host_and_port(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else { return false };
-    !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok_and(|port| port != 0)
+/// The servers of Typha in a list such as `a,b:5474`.
+pub(super) fn typha_servers(list: &str) -> Result<Vec<String>, String> {
+    servers(list, Some(TYPHA_PORT))
+}
+
+/// The servers in a list with commas, each as host and port.
+fn servers(list: &str, usual_port: Option<u16>) -> Result<Vec<String>, String> {
+    list.trim_end_matches('/').split(',').map(|server| host_and_port(server, usual_port)).collect()
+}
+
+fn host_and_port(server: &str, usual_port: Option<u16>) -> Result<String, String> {
+    let wrong = || match usual_port {
+        Some(_) => format!("`{server}` is not HOST or HOST:PORT"),
+        None => format!("`{server}` is not HOST:PORT"),
+    };
+    // The colons of an IPv6 address are within brackets.
+    let end_of_host = if server.starts_with('[') { server.find(']').map(|at| at + 1) } else { server.find(':') };
+    let (host, port) = server.split_at(end_of_host.unwrap_or(server.len()));
+    let host_is_good = match host.strip_prefix('[') {
+        Some(address) => address.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok()),
+        None => !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_')),
+    };
+    let port = match (port.strip_prefix(':'), usual_port) {
+        (Some(port), _) => port.parse::<u16>().ok().filter(|port| *port != 0),
+        (None, usual) if port.is_empty() => usual,
+        (None, _) => None,
+    };
+    match port {
+        Some(port) if host_is_good => Ok(format!("{host}:{port}")),
+        _ => Err(wrong()),
+    }
 }
 
 impl fmt::Display for DatastoreUrl {
@@ -82,8 +112,8 @@ impl fmt::Display for DatastoreUrl {
             Self::Directory(directory) => write!(f, "file:{}", directory.display()),
             Self::Etcd(url) => f.write_str(url.as_deref().unwrap_or("etcd:")),
             Self::Kubernetes(file) => write!(f, "kubernetes:{}", file.as_deref().unwrap_or("".as_ref()).display()),
-            Self::Fanout(address) => write!(f, "fanout://{address}"),
-            Self::Typha(Some(address)) => write!(f, "typha://{address}"),
+            Self::Fanout(servers) => write!(f, "fanout://{}", servers.join(",")),
+            Self::Typha(Some(servers)) => write!(f, "typha://{}", servers.join(",")),
             Self::Typha(None) => f.write_str("typha:"),
         }
     }

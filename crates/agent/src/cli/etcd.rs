@@ -2,67 +2,97 @@
 
 use std::path::PathBuf;
 
-use tortie_datastore::etcd::{EtcdConfig, EtcdStore};
+use tortie_datastore::etcd::{EtcdConfig, EtcdStore, Password};
 
 use super::Failure;
 
-/// How to be let into etcd. The variables are those of calicoctl.
+/// How to be let into etcd. What no flag says, Felix's parameters say where there are any, and else the variables of
+/// Calico's other programs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct EtcdArgs {
-    /// Certificates of who signs those of the members, PEM; with it TLS is spoken.
-    #[arg(long, value_name = "FILE", env = "ETCD_CA_CERT_FILE")]
+    /// Certificates of who signs those of the members, PEM; with it TLS is spoken [FELIX_ETCDCAFILE, ETCD_CA_CERT_FILE]
+    #[arg(long, value_name = "FILE")]
     etcd_ca_file: Option<PathBuf>,
-    /// The certificate to show, PEM.
-    #[arg(long, value_name = "FILE", env = "ETCD_CERT_FILE")]
+    /// The certificate to show, PEM [FELIX_ETCDCERTFILE, ETCD_CERT_FILE]
+    #[arg(long, value_name = "FILE")]
     etcd_cert_file: Option<PathBuf>,
-    /// The key of the certificate, PEM.
-    #[arg(long, value_name = "FILE", env = "ETCD_KEY_FILE")]
+    /// The key of the certificate, PEM [FELIX_ETCDKEYFILE, ETCD_KEY_FILE]
+    #[arg(long, value_name = "FILE")]
     etcd_key_file: Option<PathBuf>,
-    /// A user of etcd; the password is in ETCD_PASSWORD or --etcd-password-file.
-    #[arg(long, value_name = "NAME", env = "ETCD_USERNAME")]
+    /// A user of etcd; the password is in --etcd-password-file or ETCD_PASSWORD [ETCD_USERNAME]
+    #[arg(long, value_name = "NAME")]
     etcd_user: Option<String>,
-    /// A file with the user's password.
-    #[arg(long, value_name = "FILE", requires = "etcd_user")]
+    /// A file with the user's password [ETCD_PASSWORD_FILE]
+    #[arg(long, value_name = "FILE")]
     etcd_password_file: Option<PathBuf>,
+}
+
+/// What says how to reach etcd, besides flags.
+pub(super) trait Surroundings {
+    /// A parameter of Felix, from its variables or its file; `None` if it is not set, or to nothing.
+    fn felix(&self, parameter: &str) -> Option<String>;
+
+    /// A variable of the environment; `None` if it is not set, or to nothing.
+    fn variable(&self, name: &str) -> Option<String>;
+
+    /// A variable that Calico's programs read, which also take it with a prefix and then before the other
+    /// (`libcalico-go/lib/apiconfig/load.go`).
+    fn calico(&self, name: &str) -> Option<String> {
+        self.variable(&format!("CALICO_{name}")).or_else(|| self.variable(name))
+    }
+}
+
+/// For programs that are not Felix: the environment, and none of Felix's parameters.
+struct Environment;
+
+impl Surroundings for Environment {
+    fn felix(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok().filter(|value| !value.is_empty())
+    }
 }
 
 impl EtcdArgs {
     /// The whole configuration, with what the URL says.
-    pub(super) fn config(&self, url: &EtcdConfig) -> Result<EtcdConfig, Failure> {
-        self.config_or(url, &|_| None)
-    }
-
-    /// As [`EtcdArgs::config`], with what Felix's parameters say where neither a flag nor a variable does.
-    pub(super) fn config_or(
-        &self,
-        url: &EtcdConfig,
-        felix: &dyn Fn(&str) -> Option<PathBuf>,
-    ) -> Result<EtcdConfig, Failure> {
-        let set = |path: &Option<PathBuf>, parameter: &str| {
-            path.clone().filter(|path| !path.as_os_str().is_empty()).or_else(|| felix(parameter))
-        };
-        let user = match self.etcd_user.as_deref().filter(|user| !user.is_empty()) {
-            Some(user) => Some((user.to_owned(), self.password()?.into())),
-            None => None,
+    pub(super) fn config(&self, url: &EtcdConfig, around: &dyn Surroundings) -> Result<EtcdConfig, Failure> {
+        let set = |flag: &Option<PathBuf>, parameter: &str, variable: &str| {
+            let flag = flag.clone().filter(|path| !path.as_os_str().is_empty());
+            flag.or_else(|| around.felix(parameter).or_else(|| around.calico(variable)).map(PathBuf::from))
         };
         let config = EtcdConfig {
-            ca_file: set(&self.etcd_ca_file, "EtcdCaFile"),
-            cert_file: set(&self.etcd_cert_file, "EtcdCertFile"),
-            key_file: set(&self.etcd_key_file, "EtcdKeyFile"),
-            user,
+            ca_file: set(&self.etcd_ca_file, "EtcdCaFile", "ETCD_CA_CERT_FILE"),
+            cert_file: set(&self.etcd_cert_file, "EtcdCertFile", "ETCD_CERT_FILE"),
+            key_file: set(&self.etcd_key_file, "EtcdKeyFile", "ETCD_KEY_FILE"),
+            user: self.user(around)?,
             ..url.clone()
         };
         config.check().map_err(|error| Failure::Usage(error.to_string()))?;
         Ok(config)
     }
 
-    fn password(&self) -> Result<String, Failure> {
-        let Some(file) = &self.etcd_password_file else {
-            let missing = |_| Failure::Usage("a user of etcd needs ETCD_PASSWORD or --etcd-password-file".into());
-            return std::env::var("ETCD_PASSWORD").map_err(missing);
+    /// A user and the password, if there is a user.
+    fn user(&self, around: &dyn Surroundings) -> Result<Option<(String, Password)>, Failure> {
+        let flag = self.etcd_user.clone().filter(|user| !user.is_empty());
+        let Some(user) = flag.or_else(|| around.calico("ETCD_USERNAME")) else {
+            return match self.etcd_password_file {
+                Some(_) => Err(Failure::Usage("--etcd-password-file needs --etcd-user or ETCD_USERNAME".into())),
+                None => Ok(None),
+            };
         };
-        let text = std::fs::read_to_string(file).map_err(Failure::io(file.display().to_string()))?;
-        Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+        let named = || around.calico("ETCD_PASSWORD_FILE").map(PathBuf::from);
+        let password = match self.etcd_password_file.clone().or_else(named) {
+            Some(file) => {
+                let text = std::fs::read_to_string(&file).map_err(Failure::io(file.display().to_string()))?;
+                text.trim_end_matches(['\r', '\n']).to_owned()
+            }
+            None => around.calico("ETCD_PASSWORD").ok_or_else(|| {
+                Failure::Usage("a user of etcd needs ETCD_PASSWORD, ETCD_PASSWORD_FILE or --etcd-password-file".into())
+            })?,
+        };
+        Ok(Some((user, password.into())))
     }
 }
 
@@ -78,7 +108,7 @@ pub(super) struct StoreArgs {
 
 impl StoreArgs {
     pub(super) fn config(&self) -> Result<EtcdConfig, Failure> {
-        self.etcd.config(&self.datastore)
+        self.etcd.config(&self.datastore, &Environment)
     }
 
     pub(super) fn open(&self) -> Result<EtcdStore, Failure> {

@@ -38,6 +38,50 @@ fn etcd_is_found_as_calicos_programs_find_it() {
 }
 
 #[test]
+fn felix_is_asked_before_calico_and_calico_before_the_rest() {
+    fn etcd(parameters: &[(&str, &str)], variables: &[(&str, &str)]) -> Result<EtcdConfig, String> {
+        let args = super::super::etcd::EtcdArgs::default();
+        with(parameters, variables, |settings| settings.etcd(None, &args))
+    }
+    let folder = tempfile::TempDir::new().unwrap();
+    let password = folder.path().join("password");
+    std::fs::write(&password, "from a file\n").unwrap();
+    let password = password.to_str().unwrap();
+    let mut variables = vec![
+        ("ETCD_ENDPOINTS", "https://a:1"),
+        ("ETCD_CA_CERT_FILE", "/ca"),
+        ("ETCD_CERT_FILE", "/cert"),
+        ("ETCD_KEY_FILE", "/key"),
+        ("ETCD_USERNAME", "me"),
+        ("ETCD_PASSWORD", "secret"),
+    ];
+    let config = etcd(&[], &variables).unwrap();
+    assert_eq!((config.endpoints, config.ca_file), (vec!["a:1".to_owned()], Some("/ca".into())));
+    assert_eq!(config.user, Some(("me".into(), "secret".to_owned().into())));
+    variables.extend([("CALICO_ETCD_CERT_FILE", "/calico-cert"), ("CALICO_ETCD_ENDPOINTS", "https://b:1")]);
+    variables.push(("ETCD_PASSWORD_FILE", password));
+    let config = etcd(&[("etcdkeyfile", "/felix-key")], &variables).unwrap();
+    assert_eq!(config.endpoints, ["b:1"]);
+    assert_eq!((config.cert_file, config.key_file), (Some("/calico-cert".into()), Some("/felix-key".into())));
+    assert_eq!(config.user, Some(("me".into(), "from a file".to_owned().into())));
+    let address = [("etcdaddr", "c:1"), ("etcdscheme", "https")];
+    assert_eq!(etcd(&address, &variables).unwrap().endpoints, ["c:1"]);
+    assert!(etcd(&address, &[]).unwrap_err().contains("ETCD_CA_CERT_FILE"));
+    assert_eq!(etcd(&address[..1], &[]).unwrap().endpoints, ["c:1"]);
+    let alone = etcd(&address[..1], &[("ETCD_USERNAME", "me")]).unwrap_err();
+    assert!(alone.contains("needs ETCD_PASSWORD"), "{alone}");
+}
+
+#[test]
+fn typha_has_a_usual_port() {
+    let servers = |parameters| with(parameters, &[], |settings| settings.typha_servers(None));
+    assert_eq!(servers(&[("typhaaddr", "typha-1")]), Ok(vec!["typha-1:5473".into()]));
+    assert_eq!(servers(&[("typhaaddr", "10.0.0.1:1,[::1]:2")]), Ok(vec!["10.0.0.1:1".into(), "[::1]:2".into()]));
+    assert!(servers(&[("typhaaddr", "a:0")]).unwrap_err().starts_with("FELIX_TYPHAADDR: `a:0`"));
+    assert!(servers(&[]).unwrap_err().contains("needs FELIX_TYPHAADDR"));
+}
+
+#[test]
 fn a_fan_out_server_is_known_as_felix_knows_typha() {
     let none = FanoutFlags::default();
     assert_eq!(with(&[], &[], |settings| settings.fanout_tls(&none)), Ok(None));

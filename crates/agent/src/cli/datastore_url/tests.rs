@@ -42,14 +42,14 @@ fn every_form() {
         "kubernetes:",
         "kubernetes:/root/.kube/config",
         "fanout://a:1",
-        "fanout://[::1]:1",
-        "fanout://a:1,[::1]:2",
+        "fanout://a:1,[::1]:1,10.0.0.1:2",
         "typha:",
-        "typha://a:1",
-        "typha://a:1,b:2",
+        "typha://a:1,[fd00::1]:2",
     ] {
         assert_eq!(text.parse::<DatastoreUrl>().map(|url| url.to_string()), Ok(text.to_owned()));
     }
+    let usual = "typha://typha-1,[::1],10.0.0.1:5474".parse::<DatastoreUrl>().map(|url| url.to_string());
+    assert_eq!(usual, Ok("typha://typha-1:5473,[::1]:5473,10.0.0.1:5474".into()));
     for text in [
         "etcd:a:1",
         "etcd://",
@@ -58,8 +58,17 @@ fn every_form() {
         "fanout://a",
         "fanout://a:0",
         "fanout://u@a:1",
-        "fanout://a:1,",
-        "typha://a,b:1",
+        "fanout://a:1,b",
+        "fanout://a:1,,b:1",
+        "fanout://::1:1",
+        "fanout://[a]:1",
+        "fanout://[::1]1",
+        "typha://",
+        "typha://a,",
+        "typha://a:",
+        "typha://a:b",
+        "typha://::1",
+        "typha:a",
     ] {
         assert!(read(text).is_err(), "{text}");
     }
