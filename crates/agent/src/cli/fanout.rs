@@ -29,6 +29,11 @@ const LEAST_SHARE: usize = 400;
 /// and when it is five minutes or 64 MiB of changes behind, once five minutes have passed since it had everything. One that
 /// comes back within five minutes, or 64 MiB, is sent only what it has missed.
 ///
+/// A Felix can attach by Typha's protocol. It is refused, or cut off, while the datastore has an IP pool with IP-in-IP or
+/// VXLAN, a WireGuard key, or one of the parameters IpInIpEnabled, VXLANEnabled, WireguardEnabled, BPFEnabled and
+/// ProgramClusterRoutes that comes to the same: it then programs routes from blocks of addresses (IPAM), which are not
+/// served here, and would remove the routes that it has. With --typha-without-blocks it is served all the same.
+///
 /// With TLS, both sides show a certificate; that of a client must come from the authority and have the common name or the
 /// URI that is asked for. The files are read again when they change.
 ///
@@ -65,6 +70,10 @@ pub(super) struct Args {
     /// The URI that clients' certificates must have among their alternative names; with --client-cn, either is enough.
     #[arg(long, value_name = "URI", env = "TYPHA_CLIENTURISAN", help_heading = "TLS for clients")]
     client_uri_san: Option<String>,
+    /// Serve Felix by Typha's protocol even where it programs routes from blocks of addresses, which are not served: it
+    /// removes those routes.
+    #[arg(long)]
+    typha_without_blocks: bool,
     /// How many connections to take; more are refused.
     #[arg(long, value_name = "N", default_value_t = 10_000, env = "TYPHA_MAXCONNECTIONSUPPERLIMIT")]
     max_connections: usize,
@@ -93,6 +102,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         listen: args.listen.iter().map(|text| addresses(text)).collect::<Result<Vec<_>, _>>()?.concat(),
         tls,
         pace: Duration::from_millis(args.pace),
+        typha_without_blocks: args.typha_without_blocks,
         max_connections: args.max_connections,
         servers: args.servers,
         least_share: LEAST_SHARE,

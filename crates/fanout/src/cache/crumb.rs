@@ -68,6 +68,8 @@ pub struct Crumb {
     pub status_changed: bool,
     /// What has changed.
     pub deltas: Box<[Delta]>,
+    /// Whether, as of this crumb, Felix needs blocks of addresses to program routes.
+    pub needs_blocks: bool,
     /// The bytes of paths and values of all crumbs up to this one.
     pub bytes_so_far: u64,
     pub(super) next: OnceLock<Arc<Self>>,
@@ -77,7 +79,18 @@ pub struct Crumb {
 impl Crumb {
     /// The first crumb, with nothing before it.
     pub(super) fn first(made: Instant) -> Self {
-        Self::make(0, 0, None, SyncStatus::WaitForDatastore, false, Box::default(), made)
+        Self {
+            sequence: 0,
+            made,
+            noticed: None,
+            status: SyncStatus::WaitForDatastore,
+            status_changed: false,
+            deltas: Box::default(),
+            needs_blocks: false,
+            bytes_so_far: 0,
+            next: OnceLock::new(),
+            wire: Default::default(),
+        }
     }
 
     /// What comes after this crumb.
@@ -87,23 +100,21 @@ impl Crumb {
         status: SyncStatus,
         made: Instant,
         noticed: Option<Instant>,
+        needs_blocks: bool,
     ) -> Self {
         let bytes: usize = deltas.iter().map(|delta| delta.entry.as_ref().map_or(delta.path.len(), |e| e.size())).sum();
-        let bytes_so_far = self.bytes_so_far + bytes as u64;
-        Self::make(self.sequence + 1, bytes_so_far, noticed, status, status != self.status, deltas, made)
-    }
-
-    fn make(
-        sequence: u64,
-        bytes_so_far: u64,
-        noticed: Option<Instant>,
-        status: SyncStatus,
-        status_changed: bool,
-        deltas: Box<[Delta]>,
-        made: Instant,
-    ) -> Self {
-        let (next, wire) = Default::default();
-        Self { sequence, made, noticed, status, status_changed, deltas, bytes_so_far, next, wire }
+        Self {
+            sequence: self.sequence + 1,
+            made,
+            noticed,
+            status,
+            status_changed: status != self.status,
+            deltas,
+            needs_blocks,
+            bytes_so_far: self.bytes_so_far + bytes as u64,
+            next: OnceLock::new(),
+            wire: Default::default(),
+        }
     }
 
     /// The next crumb, if it has been laid.

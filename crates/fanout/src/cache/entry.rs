@@ -6,6 +6,8 @@ use bytes::Bytes;
 use tortie_model::{Hostname, Key, Value, WorkloadEndpoint};
 use tortie_resources::{path, v1};
 
+use super::blocks::needs_blocks;
+
 /// An object: where the datastore has it, and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -15,6 +17,8 @@ pub struct Entry {
     pub value: Bytes,
     /// What other nodes need of it.
     pub elsewhere: Elsewhere,
+    /// Whether it makes Felix program routes from blocks of addresses.
+    pub needs_blocks: bool,
 }
 
 /// What the nodes need of an object that is not their own.
@@ -45,7 +49,7 @@ impl Entry {
             }
             _ => Elsewhere::Same,
         };
-        Some(Self { path, value: text, elsewhere })
+        Some(Self { path, value: text, elsewhere, needs_blocks: needs_blocks(key, value) })
     }
 
     /// The value for nodes that it does not belong to.

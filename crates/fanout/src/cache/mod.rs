@@ -4,6 +4,7 @@
 //! changes. A client begins with the map as of some crumb and follows the trail from there. [`Hub`] shares a cache
 //! between the thread that fills it and any number of clients.
 
+mod blocks;
 mod crumb;
 mod entries;
 mod entry;
@@ -106,6 +107,8 @@ pub struct Cache {
     /// With what has not been published yet.
     entries: Entries,
     pending: Vec<Delta>,
+    /// How many of the objects make Felix program routes from blocks of addresses.
+    with_blocks: usize,
     noticed: Option<Instant>,
     status: SyncStatus,
     /// As of the newest crumb.
@@ -126,6 +129,7 @@ impl Cache {
             limits,
             entries: Entries::default(),
             pending: Vec::new(),
+            with_blocks: 0,
             noticed: None,
             status: head.status,
             published: Entries::default(),
@@ -178,18 +182,23 @@ impl Cache {
         let concerns_others = before.and_then(|before| before.for_others()) != entry.for_others();
         let entry = Arc::new(entry);
         let before = self.entries.insert(Arc::clone(&entry));
+        self.with_blocks += usize::from(entry.needs_blocks);
+        self.with_blocks -= usize::from(before.as_ref().is_some_and(|before| before.needs_blocks));
         let change = if before.is_some() { Change::Updated } else { Change::New };
         self.pending.push(Delta { path: Arc::clone(&entry.path), entry: Some(entry), change, concerns_others });
     }
 
     fn delete(&mut self, key: &Key) {
         match path::to_path(key).ok().and_then(|path| self.entries.remove(&path)) {
-            Some(before) => self.pending.push(Delta {
-                path: Arc::clone(&before.path),
-                entry: None,
-                change: Change::Deleted,
-                concerns_others: before.for_others().is_some(),
-            }),
+            Some(before) => {
+                self.with_blocks -= usize::from(before.needs_blocks);
+                self.pending.push(Delta {
+                    path: Arc::clone(&before.path),
+                    entry: None,
+                    change: Change::Deleted,
+                    concerns_others: before.for_others().is_some(),
+                });
+            }
             None => self.stats.skipped += 1,
         }
     }
@@ -206,7 +215,7 @@ impl Cache {
             let status = if later.is_empty() { self.status } else { status_before };
             let deltas = std::mem::replace(&mut rest, later);
             self.stats.deltas += deltas.len() as u64;
-            let crumb = Arc::new(self.head.followed_by(deltas.into(), status, now, noticed));
+            let crumb = Arc::new(self.head.followed_by(deltas.into(), status, now, noticed, self.with_blocks > 0));
             // Only we set it, and only once.
             let _ = self.head.next.set(Arc::clone(&crumb));
             self.log.push_back(Arc::clone(&crumb));

@@ -11,9 +11,9 @@ use tokio::time::timeout;
 use tortie_datastore::{Closed, Feed, Source, chance};
 use tortie_model::SyncStatus;
 
-use super::DEFAULT_PORT;
 use super::client::{ClientAction, ClientEnd, ClientHello, ClientSession};
 use super::objects::Objects;
+use super::{DEFAULT_PORT, TORTIE};
 use crate::tls::{BoxStream, Connector, TlsError, TlsSettings};
 
 /// Where a Typha is, and how to talk to it. The defaults are those of Typha's own client.
@@ -154,7 +154,7 @@ impl TyphaSource {
         let hello = ClientHello {
             hostname: self.options.hostname.clone(),
             version: concat!("tortie-", env!("CARGO_PKG_VERSION")).into(),
-            info: "Tortie".into(),
+            info: TORTIE.into(),
             connection: u64::from(std::process::id()) << 32 | attempt & 0xffff_ffff,
         };
         let connecting = async {

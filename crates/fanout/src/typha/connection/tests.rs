@@ -1,5 +1,5 @@
 use tortie_datastore::Event;
-use tortie_model::{Key, Update, Value};
+use tortie_model::{EncapMode, IpPool, Key, Update, Value};
 
 use super::*;
 use crate::cache::{Cache, CacheLimits, Instance};
@@ -41,15 +41,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 
     async fn until(&mut self, done: impl Fn(&Self) -> bool) {
+        assert!(self.listen(done).await, "the server has hung up");
+    }
+
+    async fn until_hung_up(&mut self) {
+        self.listen(|_| false).await;
+    }
+
+    /// Whether it came to that before the server hung up.
+    async fn listen(&mut self, done: impl Fn(&Self) -> bool) -> bool {
         let mut buffer = vec![0; 10_000];
         while !done(self) {
-            let count = self.stream.read(&mut buffer).await.unwrap();
-            assert!(count > 0, "the server has hung up");
+            let count = self.stream.read(&mut buffer).await.unwrap_or_default();
+            if count == 0 {
+                return false;
+            }
             let mut actions = Vec::new();
             self.session.received(&buffer[..count], &mut actions).unwrap();
             for action in actions {
                 match action {
-                    ClientAction::Send(bytes) => self.stream.write_all(&bytes).await.unwrap(),
+                    ClientAction::Send(bytes) => drop(self.stream.write_all(&bytes).await),
                     ClientAction::Status(status) => self.statuses.push(status),
                     ClientAction::Updates(updates) => {
                         for SerializedUpdate { key, value, .. } in updates {
@@ -64,6 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                 }
             }
         }
+        true
     }
 }
 
@@ -276,5 +288,66 @@ fn silence_garbage_and_hanging_up() {
         let (_here, there) = tokio::io::duplex(64);
         let end = serve(there, b"", 1, &hub, &settings, std::future::ready(())).await;
         assert!(matches!(end, ServeEnd::Closed), "{end}");
+    });
+}
+
+fn pool(ipip_mode: EncapMode) -> Update {
+    let cidr = "10.0.0.0/8".parse().unwrap();
+    let pool = IpPool { cidr, ipip_mode, vxlan_mode: EncapMode::Never, masquerade: true, allowed_uses: Box::default() };
+    Update::set(Key::IpPool(cidr), Value::IpPool(Arc::new(pool)))
+}
+
+/// Without blocks it would remove its routes.
+#[test]
+fn a_felix_that_needs_blocks_is_not_served() {
+    block_on(async {
+        let hub = hub();
+        tell(&hub, vec![pool(EncapMode::Never)]);
+        status(&hub, SyncStatus::InSync);
+        let connect = async |info: &str, without_blocks| {
+            let (here, there) = tokio::io::duplex(4096);
+            let hub = hub.clone();
+            let serving = tokio::spawn(async move {
+                let settings = ServeSettings { without_blocks, ..ServeSettings::default() };
+                serve(there, b"", 1, &hub, &settings, std::future::pending()).await
+            });
+            let hello = ClientHello { info: info.into(), ..ClientHello::default() };
+            let (session, hello) = ClientSession::new(hello, ClientSession::limits());
+            let mut client = Client { stream: here, session, objects: Default::default(), statuses: Vec::new() };
+            client.stream.write_all(&hello).await.unwrap();
+            (client, serving)
+        };
+        let kinds = [("Felix", false), ("Felix", true), (TORTIE, false)];
+        let mut before = Vec::new();
+        for (info, without_blocks) in kinds {
+            let (mut client, serving) = connect(info, without_blocks).await;
+            client.until(|client| client.statuses == [SyncStatus::InSync]).await;
+            before.push((client, serving));
+        }
+        // Who is there already must not hear of it either.
+        tell(&hub, vec![pool(EncapMode::CrossSubnet)]);
+        for (at, (mut client, serving)) in before.into_iter().enumerate() {
+            if at == 0 {
+                assert!(matches!(serving.await, Ok(ServeEnd::NeedsBlocks)));
+            } else {
+                client.until(|client| client.objects.values().any(|value| value.contains(&b'-'))).await;
+            }
+        }
+        for (info, without_blocks) in kinds {
+            let (mut client, serving) = connect(info, without_blocks).await;
+            if (info, without_blocks) == kinds[0] {
+                // It begins; but nothing of it is heard.
+                tokio::select! {
+                    end = serving => assert!(matches!(end, Ok(ServeEnd::NeedsBlocks)), "{end:?}"),
+                    () = client.until_hung_up() => {}
+                }
+                assert_eq!((client.objects.len(), client.statuses.len()), (0, 0));
+            } else {
+                client.until(|client| client.statuses == [SyncStatus::InSync]).await;
+            }
+        }
+        tell(&hub, vec![pool(EncapMode::Never)]);
+        let (mut client, _serving) = connect("Felix", false).await;
+        client.until(|client| client.statuses == [SyncStatus::InSync]).await;
     });
 }
