@@ -22,12 +22,7 @@ const BASELINE_ORDER: f64 = 1000.0;
 
 /// Converts any of these policies.
 pub(crate) fn admin_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
-    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
-    let Some(spec) = object.map.field("spec") else {
-        object.map.missing("spec", sink);
-        return None;
-    };
-    let spec = spec.map(sink)?;
+    let spec = object.required_spec(sink)?;
     let kind = object.id.kind;
     match kind {
         Kind::ClusterNetworkPolicy => spec.known(&["tier", "priority", "subject", "ingress", "egress"], sink),

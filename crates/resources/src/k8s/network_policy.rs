@@ -22,12 +22,7 @@ pub(crate) const ORDER: f64 = 1000.0;
 /// Converts a Kubernetes `NetworkPolicy` or a `StagedKubernetesNetworkPolicy`.
 pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let staged = object.id.kind == Kind::StagedKubernetesNetworkPolicy;
-    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
-    let Some(spec) = object.map.field("spec") else {
-        object.map.missing("spec", sink);
-        return None;
-    };
-    let spec = spec.map(sink)?;
+    let spec = object.required_spec(sink)?;
     let known = ["podSelector", "ingress", "egress", "policyTypes", "stagedAction"];
     spec.known(&known[..if staged { 5 } else { 4 }], sink);
     let action = if staged { staged_action(spec, sink) } else { None };

@@ -266,6 +266,23 @@ pub(crate) struct Object<'n, 'p> {
     pub(crate) options: &'p Options,
 }
 
+impl<'n> Object<'n, '_> {
+    /// The specification, for a resource that may lack it; beside it there may be only what all resources have.
+    pub(crate) fn spec(&self, sink: &mut Sink) -> Option<Map<'n, '_>> {
+        self.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+        self.map.field("spec").and_then(|spec| spec.map(sink))
+    }
+
+    /// As [`Object::spec`], for a resource that means nothing without it.
+    pub(crate) fn required_spec(&self, sink: &mut Sink) -> Option<Map<'n, '_>> {
+        let spec = self.spec(sink);
+        if self.map.field("spec").is_none() {
+            self.map.missing("spec", sink);
+        }
+        spec
+    }
+}
+
 /// Does something with an object of this kind, whatever it says of its kind; `None` if the object has no usable identity.
 pub(crate) fn with_object<T>(
     root: Cursor<'_, '_>,

@@ -22,12 +22,7 @@ pub(crate) fn host_endpoint(
     labels: &mut LabelInterner,
     sink: &mut Sink,
 ) -> Option<Contributions> {
-    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
-    let Some(spec) = object.map.field("spec") else {
-        object.map.missing("spec", sink);
-        return None;
-    };
-    let spec = spec.map(sink)?;
+    let spec = object.required_spec(sink)?;
     spec.known(&["node", "interfaceName", "expectedIPs", "profiles", "ports"], sink);
     let node = required(spec, "node", sink)?;
     let addresses: Vec<IpAddr> = spec.list("expectedIPs", sink, scalar::address);
@@ -165,12 +160,7 @@ pub(crate) fn workload_endpoint(
     labels: &mut LabelInterner,
     sink: &mut Sink,
 ) -> Option<Contributions> {
-    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
-    let Some(spec) = object.map.field("spec") else {
-        object.map.missing("spec", sink);
-        return None;
-    };
-    let spec = spec.map(sink)?;
+    let spec = object.required_spec(sink)?;
     spec.known(&WORKLOAD_FIELDS, sink);
     let namespace = &*object.id.namespace;
     let Some([node, orchestrator, workload, endpoint]) = name_parts(&object.id.name) else {

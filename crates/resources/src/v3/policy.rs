@@ -68,12 +68,7 @@ const GLOBAL_FIELDS: [&str; 4] = ["doNotTrack", "preDNAT", "applyOnForward", "na
 pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let global = matches!(object.id.kind, Kind::GlobalNetworkPolicy | Kind::StagedGlobalNetworkPolicy);
     let staged = matches!(object.id.kind, Kind::StagedGlobalNetworkPolicy | Kind::StagedNetworkPolicy);
-    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
-    let Some(spec) = object.map.field("spec") else {
-        object.map.missing("spec", sink);
-        return None;
-    };
-    let spec = spec.map(sink)?;
+    let spec = object.required_spec(sink)?;
     let known = FIELDS.iter().filter(|name| staged || **name != "stagedAction");
     let known: Vec<&str> = known.chain(if global { &GLOBAL_FIELDS[..] } else { &[] }).copied().collect();
     spec.known(&known, sink);
@@ -272,8 +267,7 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
 /// Reads a `Tier`.
 pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     use tortie_model::{Tier, TierDefaultAction};
-    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
-    let spec = object.map.field("spec").and_then(|spec| spec.map(sink));
+    let spec = object.spec(sink);
     let mut tier = Tier { order: None, default_action: Some(TierDefaultAction::Deny) };
     if let Some(spec) = spec {
         spec.known(&["order", "defaultAction"], sink);

@@ -22,12 +22,7 @@ const FIELDS: [&str; 11] = [
 
 /// Converts an `IPPool`.
 pub(crate) fn ip_pool(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
-    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
-    let Some(spec) = object.map.field("spec") else {
-        object.map.missing("spec", sink);
-        return None;
-    };
-    let spec = spec.map(sink)?;
+    let spec = object.required_spec(sink)?;
     // Other releases have other fields; none of them could restrict anything.
     spec.expect_only(&FIELDS, sink);
     let Some(cidr_field) = spec.field("cidr") else {

@@ -42,10 +42,10 @@ fn check_inherited(labels: &[(&str, &str)], cursor: Cursor<'_, '_>, sink: &mut S
 
 /// Converts a `Profile` to its rules and its labels.
 pub(crate) fn profile(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
-    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+    let spec = object.spec(sink);
     let profile = profile_labels(&object.root, object.map, labels, sink);
     let mut profile_rules = ProfileRules::default();
-    if let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) {
+    if let Some(spec) = spec {
         spec.known(&["ingress", "egress", "labelsToApply"], sink);
         profile_rules.inbound = rules(spec, "ingress", Place { namespace: "", ingress: true }, sink).into();
         profile_rules.outbound = rules(spec, "egress", Place { namespace: "", ingress: false }, sink).into();

@@ -13,9 +13,8 @@ pub(crate) fn network_set(
     labels: &mut LabelInterner,
     sink: &mut Sink,
 ) -> Option<Contributions> {
-    object.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
     let mut nets = Vec::new();
-    if let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) {
+    if let Some(spec) = object.spec(sink) {
         spec.known(&["nets"], sink);
         nets = spec.list("nets", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked));
     }
