@@ -1,6 +1,6 @@
 //! From `--datastore` to a source that runs.
 
-#[cfg(any(feature = "etcd", feature = "fanout"))]
+#[cfg(feature = "fanout")]
 use std::path::PathBuf;
 use std::time::Duration;
 
