@@ -103,6 +103,7 @@ impl Supply {
             Source::Kubernetes => {
                 let server = node.namespace.run(ApiServer::start)?.map_err(AgentError::Datastore)?;
                 server.install_calico("crd.projectcalico.org", "v1");
+                server.install_admin();
                 let url = format!("kubernetes:{}", server.kubeconfig().display());
                 let cluster = Cluster { server, objects: BTreeMap::new() };
                 Ok(Self { url, store: Store::Kubernetes(cluster.into()) })
