@@ -1,5 +1,10 @@
 //! The command line.
-#![allow(clippy::doc_markdown, reason = "these comments are help texts, read on a terminal")]
+#![allow(
+    clippy::doc_markdown,
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "these comments are help texts, read on a terminal"
+)]
 
 #[cfg(feature = "etcd")]
 mod apply;
