@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a benchmark starts programs and reads clocks")]
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream as StdStream};
@@ -72,6 +73,8 @@ struct Tally {
     decoded: AtomicUsize,
     bytes: AtomicU64,
     changes: AtomicU64,
+    /// Connections that were lost before anything came over them.
+    knocked_again: AtomicUsize,
     /// How many changes took so many steps from the datastore to a client.
     latency: Vec<AtomicU32>,
 }
@@ -103,6 +106,7 @@ fn run(settings: &Settings) {
         decoded: AtomicUsize::new(0),
         bytes: AtomicU64::new(0),
         changes: AtomicU64::new(0),
+        knocked_again: AtomicUsize::new(0),
         latency: (0..STEPS).map(|_| AtomicU32::new(0)).collect(),
     });
     let address = server.address;
@@ -179,6 +183,7 @@ fn run(settings: &Settings) {
         server.metric("typha_kvs_per_msg_sum") / server.metric("typha_kvs_per_msg_count").max(1.0),
         server.metric("tortie_fanout_sent_bytes") / 1e6
     );
+    println!("  connections lost in the crowd: {}", tally.knocked_again.load(Ordering::Relaxed));
     println!("  clients cut off: {}", server.metric("tortie_fanout_connections_too_slow"));
     let driver = figures(std::process::id());
     println!(
@@ -255,23 +260,35 @@ impl Tally {
     }
 }
 
-/// A client of one node.
+/// A client of one node, which comes back if it is lost in the crowd that knocks at once.
 async fn follow(address: SocketAddr, number: usize, tally: Arc<Tally>) {
-    let stream = TcpStream::connect(address).await.unwrap();
+    loop {
+        let Err(error) = listen(address, number, &tally).await;
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "client {number}");
+        tally.knocked_again.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Follows the changes. An error means that there was no connection to speak of.
+async fn listen(address: SocketAddr, number: usize, tally: &Tally) -> std::io::Result<Infallible> {
+    let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true).unwrap();
     let (mut reader, mut writer) = stream.into_split();
     let hello =
         ClientHello { version: VERSION, node: format!("node-{number:04}"), software: "load".into(), resume: None };
     let hello = ToServer { message: Some(client::Message::Hello(hello)) };
-    writer.write_all(&MAGIC).await.unwrap();
-    writer.write_all(&frame::encode(&hello, Compression::None)).await.unwrap();
+    writer.write_all(&MAGIC).await?;
+    writer.write_all(&frame::encode(&hello, Compression::None)).await?;
     let own = format!("/calico/v1/host/node-{number:04}/");
     let mut buffer = BytesMut::new();
     let mut whole = BTreeSet::new();
     let mut has_snapshot = false;
     loop {
         buffer.reserve(64 * 1024);
-        let read = reader.read_buf(&mut buffer).await.unwrap();
+        let read = match reader.read_buf(&mut buffer).await {
+            Err(error) if !has_snapshot && whole.is_empty() => return Err(error),
+            read => read.unwrap(),
+        };
         assert!(read > 0, "client {number} was cut off");
         tally.bytes.fetch_add(read as u64, Ordering::Relaxed);
         loop {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tortie_datastore::{Events, Watching};
@@ -32,6 +32,8 @@ use self::stats::Counters;
 use crate::cache::{Cache, CacheLimits, Hub, Instance};
 use crate::tls::{Acceptor, TlsError, TlsSettings};
 
+/// How many connections may wait to be taken.
+const BACKLOG: u32 = 4096;
 /// How long a client that is told to go has for it, at the most.
 const GO_WITHIN: Duration = Duration::from_secs(5);
 
@@ -177,7 +179,7 @@ impl Server {
         let mut addresses = Vec::new();
         for &address in &context.config.listen {
             let failed = |error| StartError::Listen { address, error };
-            let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
+            let listener = runtime.block_on(async { listen(address) }).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?);
             runtime.spawn(accept::run(listener, Arc::clone(&context), closing.clone()));
         }
@@ -271,4 +273,12 @@ async fn rebalance(context: Arc<Context>, mut closing: watch::Receiver<bool>) {
             context.counters.rebalanced.add(1);
         }
     }
+}
+
+/// Listens with room for all agents of a large cluster to knock at once, as they do when a server ends.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
