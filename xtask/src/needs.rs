@@ -4,27 +4,31 @@ use std::path::Path;
 
 use crate::shell;
 
-/// A program, and the Debian package that has it.
+/// A program or, relative to where programs are, another file; and the Debian package that has it.
 struct Need {
-    program: &'static str,
+    file: &'static str,
     package: &'static str,
 }
 
 const KERNEL_TOOLS: &[Need] = &[
-    Need { program: "iptables-nft-restore", package: "iptables" },
-    Need { program: "iptables-legacy-restore", package: "iptables" },
-    Need { program: "ipset", package: "ipset" },
-    Need { program: "ip", package: "iproute2" },
-    Need { program: "conntrack", package: "conntrack" },
-    Need { program: "unshare", package: "util-linux" },
+    Need { file: "iptables-nft-restore", package: "iptables" },
+    Need { file: "iptables-legacy-restore", package: "iptables" },
+    Need { file: "ipset", package: "ipset" },
+    Need { file: "ip", package: "iproute2" },
+    Need { file: "conntrack", package: "conntrack" },
+    Need { file: "unshare", package: "util-linux" },
 ];
 
 const SERVERS: &[Need] =
-    &[Need { program: "etcd", package: "etcd-server" }, Need { program: "etcdctl", package: "etcd-client" }];
+    &[Need { file: "etcd", package: "etcd-server" }, Need { file: "etcdctl", package: "etcd-client" }];
 
-const BUILD_TOOLS: &[Need] =
-    &[Need { program: "cc", package: "gcc" }, Need { program: "protoc", package: "protobuf-compiler" }];
-const CXX_COMPILERS: &[Need] = &[Need { program: "c++", package: "g++" }];
+const BUILD_TOOLS: &[Need] = &[
+    Need { file: "cc", package: "gcc" },
+    Need { file: "protoc", package: "protobuf-compiler" },
+    // Which the package before only recommends.
+    Need { file: "../include/google/protobuf/descriptor.proto", package: "libprotobuf-dev" },
+];
+const CXX_COMPILERS: &[Need] = &[Need { file: "c++", package: "g++" }];
 
 /// Installs what is missing for building.
 pub(crate) fn to_build() -> Result<(), String> {
@@ -50,7 +54,7 @@ pub(crate) fn to_fuzz() -> Result<(), String> {
 }
 
 fn install(needs: &[Need]) -> Result<(), String> {
-    let mut packages: Vec<&str> = needs.iter().filter(|n| !is_installed(n.program)).map(|n| n.package).collect();
+    let mut packages: Vec<&str> = needs.iter().filter(|n| !is_installed(n.file)).map(|n| n.package).collect();
     packages.dedup();
     if packages.is_empty() {
         return Ok(());
@@ -78,8 +82,8 @@ fn is_root() -> bool {
     shell::output(&mut shell::command("id", &["-u"])).is_ok_and(|uid| uid.trim() == "0")
 }
 
-fn is_installed(program: &str) -> bool {
+fn is_installed(file: &str) -> bool {
     // Tools of the kernel live where an ordinary user's search path does not lead.
     let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(program).is_file())
+    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(file).is_file())
 }
