@@ -126,7 +126,7 @@ impl Hub {
                 }
                 None if waiting => {}
                 None => {
-                    self.tidy();
+                    self.tidy(Instant::now());
                     if events.has_ended() {
                         tracing::error!("the source of the datastore has ended");
                         self.change_upstream(|upstream| upstream.ended = true);
@@ -167,6 +167,7 @@ impl Hub {
         if let Some(sequence) = sequence {
             self.shared.newest.send_replace(sequence);
         }
+        self.tidy(now);
     }
 
     /// All objects as of the newest crumb.
@@ -247,10 +248,10 @@ impl Hub {
     }
 
     /// Lets go of written snapshots that are too old to be shared: each holds all crumbs since.
-    fn tidy(&self) {
+    fn tidy(&self, now: Instant) {
         for place in &self.shared.written {
             if let Ok(mut place) = place.try_lock()
-                && place.as_ref().is_some_and(|written| written.made.elapsed() >= SHARE)
+                && place.as_ref().is_some_and(|written| now.saturating_duration_since(written.made) >= SHARE)
             {
                 *place = None;
             }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tortie_datastore::Event;
 use tortie_model::{Cidr, Key, Labels, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey};
 
-use super::{Cache, CacheLimits, Change, Crumb, Elsewhere, Entry, Instance, OwnPrefix};
+use super::{Cache, CacheLimits, Change, Crumb, Elsewhere, Entry, Form, Hub, Instance, OwnPrefix, WireSnapshot};
 
 fn config(name: &str, value: &str) -> Update {
     Update::set(Key::GlobalConfig(name.into()), Value::Config(value.into()))
@@ -52,6 +52,21 @@ fn crumbs_hold_what_changes_and_claim_no_more_than_that() {
     assert_eq!(deltas(third), [("/calico/v1/config/A", Change::Updated), ("/calico/v1/config/B", Change::Deleted)]);
     let stats = cache.stats();
     assert_eq!((stats.entries, stats.updates, stats.skipped, stats.deltas), (2, 7, 2, 5));
+}
+
+/// What is written for new clients holds all crumbs since; it must not do so for as long as the datastore is busy.
+#[tokio::test]
+async fn a_written_snapshot_is_let_go_while_changes_come_without_pause() {
+    let now = Instant::now();
+    let hub = Hub::new(Cache::new(Instance(1), CacheLimits::default(), now));
+    let write = |base| WireSnapshot::new(base, Vec::new(), 0);
+    let written = hub.written(Form::AllNodes, write).await.unwrap();
+    for (seconds, holders) in [(1, 2), (60, 1)] {
+        let later = now + Duration::from_secs(seconds);
+        hub.take(updates(vec![config("A", &seconds.to_string())], later));
+        hub.publish(later);
+        assert_eq!(Arc::strong_count(&written), holders, "after {seconds} s");
+    }
 }
 
 #[test]
