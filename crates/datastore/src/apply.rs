@@ -1,12 +1,12 @@
 //! Writing resources as people mean it: with the rules that hold between them.
 
 use serde_json::{Map, Value, json};
-use tortie_model::Cidr;
 use tortie_resources::stored::{
-    self, API_VERSION, DEFAULT_ALLOW_PROFILE, ObjectError, ResourceKey, ResourceKind, Revision, built_in_tier,
-    built_in_tiers, check_tier, revision_of, tier_of,
+    self, API_VERSION, ObjectError, ResourceKey, ResourceKind, Revision, built_in_tier, built_in_tiers, revision_of,
+    tier_of,
 };
 
+use self::checks::{check, check_new_pool, check_same_pool, check_writable};
 use crate::stamp::{random, uuid};
 use crate::{ResourceStore, StoreError, StoredResource};
 
@@ -119,9 +119,8 @@ fn create_unless_there(store: &dyn ResourceStore, key: &ResourceKey, object: Val
 /// labels and annotations are replaced and everything else stays, as calicoctl does it.
 ///
 /// # Errors
-/// [`ApplyError::Refused`] if the resource cannot be written by anybody, a built-in tier would become another, a policy is
-/// in a tier that does not exist, or a pool would overlap with another or change its size; otherwise what the datastore
-/// says, [`StoreError::Conflict`] above all.
+/// [`ApplyError::Refused`] if a rule between resources is against it, such as that a policy is in a tier that exists;
+/// otherwise what the datastore says, [`StoreError::Conflict`] above all.
 pub fn apply(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<Applied, ApplyError> {
     let based_on = revision_of(object).map_err(|error| ApplyError::Object { key: key.clone(), error })?;
     check(store, key, object)?;
@@ -131,7 +130,9 @@ pub fn apply(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Re
             Ok(there) => replace(store, &there, object, based_on),
             Err(StoreError::NotFound(_)) => {
                 check_new_pool(store, key, object)?;
-                store.create(key, object.clone()).map(|_| Applied::Created).map_err(ApplyError::from)
+                let mut object = object.clone();
+                stored::strip_metadata(&mut object);
+                store.create(key, object).map(|_| Applied::Created).map_err(ApplyError::from)
             }
             Err(error) => Err(error.into()),
         };
@@ -160,11 +161,12 @@ fn replace(
     let mut next = object.clone();
     merge_metadata(&there.object, &mut next);
     stored::to_stored(key, &mut next).map_err(wrong)?;
-    let mut before = there.object.clone();
-    stored::to_stored(key, &mut before).map_err(wrong)?;
-    if next == before {
+    // Compared as it is told, not as it would be written now: a default may be missing in what is there.
+    if stored::from_stored(key, next.clone(), there.revision).map_err(wrong)? == there.object {
         return Ok(Applied::Unchanged);
     }
+    let mut before = there.object.clone();
+    stored::to_stored(key, &mut before).map_err(wrong)?;
     check_same_pool(key, &before, &next)?;
     store.update(key, next, there.revision)?;
     Ok(Applied::Updated)
@@ -183,72 +185,6 @@ fn merge_metadata(there: &Value, object: &mut Value) {
     if let Some(whole) = object.as_object_mut() {
         whole.insert("metadata".into(), Value::Object(metadata));
     }
-}
-
-/// What is against a resource, whether it is there or not.
-fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
-    check_writable(key)?;
-    let empty = Map::new();
-    let spec = object.get("spec").and_then(Value::as_object).unwrap_or(&empty);
-    if key.kind() == ResourceKind::Tier {
-        check_tier(key.name(), spec).map_err(|(field, what)| refused(key, format!("{field}: {what}")))?;
-    }
-    if key.kind().has_tier() {
-        let name = tier_of(spec);
-        let tier = ResourceKey::new(ResourceKind::Tier, "", name)
-            .map_err(|_| refused(key, format!("spec.tier: `{name}` is not the name of a tier")))?;
-        match store.get(&tier) {
-            Ok(_) | Err(StoreError::Unreadable { .. }) => {}
-            Err(StoreError::NotFound(_)) => return Err(refused(key, format!("spec.tier: there is no tier `{name}`"))),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-fn check_writable(key: &ResourceKey) -> Result<(), ApplyError> {
-    match key.kind() {
-        ResourceKind::ClusterInformation => Err(refused(key, "is kept by the cluster itself and cannot be written")),
-        ResourceKind::Profile if key.name() == DEFAULT_ALLOW_PROFILE => {
-            Err(refused(key, "is part of every cluster and cannot be written"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn cidr_of(object: &Value) -> Option<Cidr> {
-    object.pointer("/spec/cidr")?.as_str()?.parse().ok()
-}
-
-/// Pools must not overlap.
-fn check_new_pool(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
-    if key.kind() != ResourceKind::IpPool {
-        return Ok(());
-    }
-    let Some(cidr) = cidr_of(object) else { return Ok(()) };
-    for other in store.list(ResourceKind::IpPool, None)?.resources {
-        let Some(others) = cidr_of(&other.object).filter(|others| others.family() == cidr.family()) else { continue };
-        if other.key != *key
-            && (others.masked().contains(cidr.masked().address()) || cidr.masked().contains(others.masked().address()))
-        {
-            return Err(refused(key, format!("spec.cidr: overlaps with {others} of {}", other.key)));
-        }
-    }
-    Ok(())
-}
-
-/// The addresses of a pool may be in use already, in blocks of its size.
-fn check_same_pool(key: &ResourceKey, before: &Value, next: &Value) -> Result<(), ApplyError> {
-    if key.kind() != ResourceKind::IpPool {
-        return Ok(());
-    }
-    if cidr_of(before).is_some_and(|before| cidr_of(next).is_none_or(|next| next.masked() != before.masked())) {
-        return Err(refused(key, "spec.cidr: cannot be changed"));
-    }
-    if before.pointer("/spec/blockSize") != next.pointer("/spec/blockSize") {
-        return Err(refused(key, "spec.blockSize: cannot be changed"));
-    }
-    Ok(())
 }
 
 /// Deletes a resource; if a version is given, only that one.
@@ -276,5 +212,6 @@ pub fn delete(store: &dyn ResourceStore, key: &ResourceKey, version: Option<Revi
     store.delete(key, version).map_err(ApplyError::from)
 }
 
+mod checks;
 #[cfg(test)]
 mod tests;

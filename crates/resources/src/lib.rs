@@ -38,6 +38,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod duration;
 mod k8s;
 pub mod manifest;
 pub mod path;

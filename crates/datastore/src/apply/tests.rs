@@ -142,3 +142,52 @@ fn pools_have_rules() {
     let off = object(json!({"cidr": "10.1.0.0/16", "disabled": true}));
     assert_eq!(apply(&store, &b, &off), Ok(Applied::Updated));
 }
+
+#[test]
+fn what_is_created_has_the_metadata_that_people_choose() {
+    let store = ready();
+    let set = key(ResourceKind::NetworkSet, "a");
+    let metadata = json!({"uid": "mine", "finalizers": ["x"], "labels": {"a": "b"}, "annotations": {"c": "d"}});
+    assert_eq!(apply(&store, &set, &json!({"metadata": metadata})), Ok(Applied::Created));
+    let there = store.get(&set).expect("there").object["metadata"].clone();
+    assert_eq!((&there["labels"], &there["annotations"]), (&json!({"a": "b"}), &json!({"c": "d"})));
+    assert_eq!(there.get("finalizers"), None);
+    assert_ne!(there["uid"], "mine");
+}
+
+#[test]
+fn endpoints_are_called_as_they_say() {
+    let store = ready();
+    let spec = |node: &str| object(json!({"orchestrator": "k8s", "node": node, "pod": "web-0", "endpoint": "eth0"}));
+    let endpoint = key(ResourceKind::WorkloadEndpoint, "n1-k8s-web--0-eth0");
+    assert_eq!(apply(&store, &endpoint, &spec("n1")), Ok(Applied::Created));
+    let labels = json!({"projectcalico.org/namespace": "shop", "projectcalico.org/orchestrator": "k8s"});
+    assert_eq!(store.get(&endpoint).expect("there").object["metadata"]["labels"], labels);
+    assert!(why(apply(&store, &endpoint, &spec("n2"))).contains("metadata.name: must be n2-k8s-web--0-eth0"));
+    assert!(why(apply(&store, &endpoint, &spec(""))).contains("spec.node: ``"));
+    let cni = key(ResourceKind::WorkloadEndpoint, "n1-cni-c1-eth0");
+    let spec = json!({"orchestrator": "cni", "node": "n1", "containerID": "c1", "endpoint": "eth0"});
+    assert_eq!(apply(&store, &cni, &object(spec)), Ok(Applied::Created));
+}
+
+#[test]
+fn routing_has_rules() {
+    let store = ready();
+    let (all, one) = (key(ResourceKind::BgpConfiguration, "default"), key(ResourceKind::BgpConfiguration, "node.n1"));
+    let numbered = object(json!({"asNumber": 64512, "serviceClusterIPs": []}));
+    assert_eq!(apply(&store, &all, &numbered), Ok(Applied::Created));
+    assert!(why(apply(&store, &one, &numbered)).contains("spec.asNumber: can be given for all nodes only"));
+    assert_eq!(apply(&store, &one, &object(json!({"serviceClusterIPs": []}))), Ok(Applied::Created));
+
+    let peer = key(ResourceKind::BgpPeer, "a");
+    let filtered = object(json!({"peerIP": "10.0.0.1", "filters": ["f"]}));
+    assert!(why(apply(&store, &peer, &filtered)).contains("spec.filters: there is no BGPFilter `f`"));
+    assert_eq!(apply(&store, &key(ResourceKind::BgpFilter, "f"), &object(json!({}))), Ok(Applied::Created));
+    assert_eq!(apply(&store, &peer, &filtered), Ok(Applied::Created));
+
+    let pool = key(ResourceKind::IpPool, "lb");
+    let of_use = |of_use: &str| object(json!({"cidr": "10.9.0.0/16", "allowedUses": [of_use]}));
+    assert_eq!(apply(&store, &pool, &of_use("LoadBalancer")), Ok(Applied::Created));
+    assert!(why(apply(&store, &pool, &of_use("Workload"))).contains("spec.allowedUses"));
+    assert!(why(apply(&store, &key(ResourceKind::IpamConfiguration, "a"), &object(json!({})))).contains("`default`"));
+}

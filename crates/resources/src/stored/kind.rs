@@ -143,6 +143,12 @@ impl ResourceKind {
         ROWS.iter().find(|row| row.understood == Some(kind)).map(|row| row.kind)
     }
 
+    /// Whether people write resources of this kind: those that calicoctl knows.
+    #[must_use]
+    pub fn is_for_people(self) -> bool {
+        !matches!(self, Self::BlockAffinity | Self::IpamConfig | Self::LiveMigration)
+    }
+
     /// Whether the name of such a policy is kept in an annotation besides its path, because releases up to 3.29 put
     /// the tier before it (`defaultPolicyName` of `libcalico-go/lib/backend/etcdv3/etcdv3.go`).
     #[must_use]

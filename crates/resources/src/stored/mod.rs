@@ -20,6 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod defaults;
+mod endpoint;
+mod form;
 mod kind;
 mod object;
 mod tiers;
@@ -28,8 +31,10 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
+pub(crate) use endpoint::endpoint_name;
+pub use endpoint::{EndpointNameError, check_endpoint};
 pub use kind::{ResourceKind, UnknownKind};
-pub use object::{ObjectError, from_stored, key_of, labelled, revision_of, to_stored};
+pub use object::{ObjectError, from_stored, key_of, labelled, revision_of, strip_metadata, to_stored};
 pub use tiers::{BuiltIn, DEFAULT_ALLOW_PROFILE, built_in_tier, built_in_tiers, check_tier, tier_of};
 
 /// The `apiVersion` of everything that is kept.

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{API_VERSION, KeyError, ResourceKey, ResourceKind, Revision, tier_of};
+use super::{API_VERSION, KeyError, ResourceKey, ResourceKind, Revision, defaults, form};
 
-const TIER_LABEL: &str = "projectcalico.org/tier";
+pub(super) const TIER_LABEL: &str = "projectcalico.org/tier";
 const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
 
 /// Why an object is no resource that can be kept, or is none that was kept.
@@ -84,7 +84,7 @@ pub fn revision_of(object: &Value) -> Result<Option<Revision>, ObjectError> {
 }
 
 /// The field `name` as a mapping, made if it is missing.
-fn part<'v>(
+pub(super) fn part<'v>(
     of: &'v mut Map<String, Value>,
     name: &str,
     field: &'static str,
@@ -96,11 +96,20 @@ fn part<'v>(
     value.as_object_mut().ok_or_else(|| shape(field, A_MAPPING))
 }
 
+/// Leaves of the metadata of an object that is to be created only what people may choose: everything else is given by
+/// the datastore (`prepareMetadataForCreate` of `calicoctl/calicoctl/resourcemgr`).
+pub fn strip_metadata(object: &mut Value) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.retain(|name, _| matches!(name.as_str(), "name" | "namespace" | "labels" | "annotations"));
+    }
+}
+
 /// Makes of an object what is kept of it under this key:
 ///
 /// * `apiVersion`, `kind`, name and namespace are those of the key; what only a reader is told is left out;
-/// * the defaults of `api/pkg/defaults`, `libcalico-go/lib/resources/tier.go` and `lib/clientv3/ippool.go` are filled in:
-///   types and tier label of a policy, order and action of a tier, what a pool is for;
+/// * what can be written in several ways is put into the form in which the original writes it, and what is null or empty
+///   is left out;
+/// * the original's defaults are filled in (`defaults.rs`);
 /// * the name of a policy is also put where older releases look for it.
 ///
 /// Everything else stays as it is, known or not.
@@ -128,76 +137,24 @@ pub fn to_stored(key: &ResourceKey, object: &mut Value) -> Result<(), ObjectErro
     for told in ["resourceVersion", "selfLink"] {
         metadata.shift_remove(told);
     }
-    if metadata.get("creationTimestamp").is_some_and(Value::is_null) {
-        metadata.shift_remove("creationTimestamp");
-    }
+    metadata.retain(|name, value| match name.as_str() {
+        "labels" | "annotations" => value.as_object().is_none_or(|texts| !texts.is_empty()) && !value.is_null(),
+        _ => !value.is_null(),
+    });
     if key.kind().has_tier() {
         let stored_name = json!({"name": key.name()}).to_string();
         part(metadata, "annotations", "metadata.annotations")?.insert(METADATA_ANNOTATION.into(), stored_name.into());
-        default_policy(object)?;
     }
-    match key.kind() {
-        ResourceKind::Tier => default_tier(part(object, "spec", "spec")?),
-        ResourceKind::IpPool => default_pool(part(object, "spec", "spec")?),
-        _ => {}
-    }
-    Ok(())
-}
-
-fn default_policy(object: &mut Map<String, Value>) -> Result<(), ObjectError> {
-    let spec = part(object, "spec", "spec")?;
-    let is_empty = |name: &str| {
-        spec.get(name).is_none_or(|value| match value {
-            Value::Array(items) => items.is_empty(),
-            other => other.is_null(),
-        })
-    };
-    if is_empty("types") {
-        let types = match (is_empty("ingress"), is_empty("egress")) {
-            (_, true) => json!(["Ingress"]),
-            (true, false) => json!(["Egress"]),
-            (false, false) => json!(["Ingress", "Egress"]),
-        };
-        spec.insert("types".into(), types);
-    }
-    let tier = tier_of(spec).to_owned();
-    let metadata = part(object, "metadata", "metadata")?;
-    part(metadata, "labels", "metadata.labels")?.insert(TIER_LABEL.into(), tier.into());
-    Ok(())
-}
-
-/// Fills in fields that are missing or empty.
-fn fill<const N: usize>(spec: &mut Map<String, Value>, defaults: [(&str, Value); N]) {
-    for (name, default) in defaults {
-        let value = spec.entry(name).or_insert(Value::Null);
-        let is_empty = match &*value {
-            Value::Null => true,
-            Value::String(text) => text.is_empty(),
-            Value::Array(items) => items.is_empty(),
-            Value::Number(number) => default.is_u64() && number.as_u64() == Some(0),
-            _ => false,
-        };
-        if is_empty {
-            *value = default;
+    // Those that only other components write are theirs in every detail.
+    if key.kind().is_for_people() {
+        object.retain(|_, value| !value.is_null());
+        form::settle(key.kind(), "spec", part(object, "spec", "spec")?);
+        if let Some(Value::Object(status)) = object.get_mut("status") {
+            form::settle(key.kind(), "status", status);
         }
+        defaults::fill_in(key, object)?;
     }
-}
-
-fn default_tier(spec: &mut Map<String, Value>) {
-    fill(spec, [("order", json!(super::tiers::DEFAULT_ORDER)), ("defaultAction", json!("Deny"))]);
-}
-
-fn default_pool(spec: &mut Map<String, Value>) {
-    let is_v6 = spec.get("cidr").and_then(Value::as_str).is_some_and(|cidr| cidr.contains(':'));
-    let defaults = [
-        ("nodeSelector", json!("all()")),
-        ("blockSize", json!(if is_v6 { 122_u64 } else { 26 })),
-        ("allowedUses", json!(["Workload", "Tunnel"])),
-        ("assignmentMode", json!("Automatic")),
-        ("ipipMode", json!("Never")),
-        ("vxlanMode", json!("Never")),
-    ];
-    fill(spec, defaults);
+    Ok(())
 }
 
 /// Makes of what is kept under a key what a reader is told: with its version, and with the name that a policy has for

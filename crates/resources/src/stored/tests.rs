@@ -126,7 +126,7 @@ fn policies_get_types_and_a_label() {
 #[test]
 fn tiers_get_an_order_and_an_action() {
     let tier = stored(ResourceKind::Tier, "", &json!({}));
-    assert_eq!(tier["spec"], json!({"order": 1_000_000.0, "defaultAction": "Deny"}));
+    assert_eq!(tier["spec"], json!({"order": 1_000_000, "defaultAction": "Deny"}));
     let tier = stored(ResourceKind::Tier, "", &json!({"order": 5, "defaultAction": "Pass"}));
     assert_eq!(tier["spec"], json!({"order": 5, "defaultAction": "Pass"}));
 }

@@ -8,6 +8,7 @@ use tortie_model::{LabelInterner, NatMapping, Protocol, QosControls, Value, Work
 use super::{Outcome, resource};
 use crate::manifest::{self, Kind, Object, Options};
 use crate::scalar::resource_protocol_name;
+use crate::stored::{EndpointNameError, endpoint_name};
 use crate::tree::{Cursor, Node, Sink, UnknownField};
 use crate::v3::not_inherited;
 use crate::v3::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
@@ -59,31 +60,12 @@ fn labels<'o>(object: &'o Object<'_, '_>, account: &'o str) -> impl Iterator<Ite
     own.chain(place).chain(account)
 }
 
-/// A part of an endpoint's name that is empty, or begins or ends with a hyphen: it could not be told apart from others.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{part}` cannot be a part of the name of a workload endpoint")]
-pub struct EndpointNameError {
-    /// The part.
-    pub part: String,
-}
-
-/// What the endpoint of a pod on a node is called, its interface being `eth0`
-/// (`libcalico-go/lib/names/workloadendpoint.go`).
+/// What the endpoint of a pod on a node is called, its interface being `eth0`.
 ///
 /// # Errors
 /// [`EndpointNameError`] if one of the names cannot be part of it.
 pub fn workload_endpoint_name(node: &str, pod: &str) -> Result<String, EndpointNameError> {
-    let mut name = String::new();
-    for part in [node, "k8s", pod, INTERFACE] {
-        if part.is_empty() || part.starts_with('-') || part.ends_with('-') {
-            return Err(EndpointNameError { part: part.into() });
-        }
-        if !name.is_empty() {
-            name.push('-');
-        }
-        name.push_str(&part.replace('-', "--"));
-    }
-    Ok(name)
+    endpoint_name([node, "k8s", pod, INTERFACE])
 }
 
 pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut LabelInterner, sink: &mut Sink) -> Outcome {

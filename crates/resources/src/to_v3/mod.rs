@@ -33,7 +33,7 @@ use crate::Problem;
 use crate::manifest::{self, Kind, Object, Options};
 use crate::tree::{Cursor, Node, Sink, UnknownField};
 
-pub use endpoint::{EndpointFacts, EndpointNameError, endpoint_facts, workload_endpoint_name};
+pub use endpoint::{EndpointFacts, endpoint_facts, workload_endpoint_name};
 pub use policy::{POLICY_PREFIX, policy_name};
 pub use profile::{ACCOUNT_PREFIX, NAMESPACE_PREFIX, account_profile_name, namespace_profile_name};
 

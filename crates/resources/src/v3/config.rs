@@ -169,6 +169,12 @@ pub(crate) fn bgp_configuration_resource(object: &Object<'_, '_>, sink: &mut Sin
     Some(vec![(Key::BgpConfiguration((&*object.id.name).into()), Value::BgpConfiguration(configuration.into()))])
 }
 
+/// Whether a field of `FelixConfiguration` is a duration.
+pub(crate) fn is_duration_of_felix(field: &str) -> bool {
+    let kind = FIELDS.binary_search_by(|(name, ..)| (*name).cmp(field)).ok().map(|at| FIELDS[at].2);
+    matches!(kind, Some(FieldKind::Seconds | FieldKind::Milliseconds))
+}
+
 fn capitalised(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
@@ -266,35 +272,11 @@ fn range(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
 /// A duration as Go writes it, such as `1m30s` or `250ms`, in nanoseconds.
 fn duration(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<f64> {
     let text = cursor.text(sink)?;
-    let nanoseconds = parse_duration(text);
+    let nanoseconds = crate::duration::parse(text);
     if nanoseconds.is_none() {
         cursor.error(sink, format!("`{text}` is not a duration such as `90s` or `1m30s`"));
     }
     nanoseconds
-}
-
-fn parse_duration(text: &str) -> Option<f64> {
-    const UNITS: [(&str, f64); 8] =
-        [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
-    let (sign, mut rest) = match text.as_bytes().first()? {
-        b'-' => (-1.0, &text[1..]),
-        b'+' => (1.0, &text[1..]),
-        _ => (1.0, text),
-    };
-    if rest == "0" {
-        return Some(0.0);
-    }
-    let mut total = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let (_, factor) = UNITS.iter().find(|(name, _)| *name == &rest[..unit])?;
-        total += number * factor;
-        rest = &rest[unit..];
-    }
-    (total != 0.0 || !text.is_empty()).then_some(sign * total)
 }
 
 fn decimal(nanoseconds: f64, unit: f64) -> String {

@@ -12,8 +12,8 @@ pub(crate) mod selectors;
 mod sets;
 
 pub(crate) use config::{
-    OVERRIDE, bgp_configuration, bgp_configuration_resource, cluster_information, felix_configuration, scoped_config,
-    time_text,
+    OVERRIDE, bgp_configuration, bgp_configuration_resource, cluster_information, felix_configuration,
+    is_duration_of_felix, scoped_config, time_text,
 };
 pub(crate) use endpoint::{host_endpoint, not_inherited, workload_endpoint};
 pub(crate) use node::{NodeFacts, calico_node, node, node_contributions, parse_as_number};

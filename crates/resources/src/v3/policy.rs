@@ -75,8 +75,9 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
 
     let staged_action = staged_action(spec, sink);
     if staged_action == Some(Staged::Delete) {
-        if let Some((name, field)) = spec.fields().find(|(name, _)| !matches!(*name, "stagedAction" | "tier" | "order"))
-        {
+        // The types are dropped when it is stored.
+        let meant = ["stagedAction", "tier", "order", "types"];
+        if let Some((name, field)) = spec.fields().find(|(name, _)| !meant.contains(name)) {
             field.error(sink, format!("`{name}` has no meaning when the staged action is Delete"));
         }
         return Some(Vec::new());

@@ -1,27 +1,8 @@
-use super::{FIELDS, parse_duration, seconds_since_1970};
+use super::{FIELDS, seconds_since_1970};
 
 #[test]
 fn fields_are_sorted() {
     assert!(FIELDS.is_sorted_by(|(a, ..), (b, ..)| a < b));
-}
-
-#[test]
-fn durations() {
-    for (text, seconds) in [
-        ("90s", Some(90.0)),
-        ("1m30s", Some(90.0)),
-        ("1.5h", Some(5400.0)),
-        ("250ms", Some(0.25)),
-        ("-1s", Some(-1.0)),
-        ("0", Some(0.0)),
-        ("", None),
-        ("90", None),
-        ("s", None),
-        ("1x", None),
-        ("1.2.3s", None),
-    ] {
-        assert_eq!(parse_duration(text).map(|n| n / 1e9), seconds, "{text:?}");
-    }
 }
 
 #[test]

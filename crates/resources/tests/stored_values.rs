@@ -1,0 +1,94 @@
+//! What is kept of a resource is what the original keeps of it.
+
+use serde::Deserialize;
+use serde_json::Value;
+use tortie_model::LabelInterner;
+use tortie_resources::manifest::{Options, Outcome, UnknownFields, read_object};
+use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision, key_of};
+
+#[derive(Deserialize)]
+struct Line {
+    /// As somebody writes it in a file.
+    written: Value,
+    /// Where the original keeps it.
+    path: String,
+    /// What the original keeps.
+    stored: Value,
+}
+
+fn lines() -> Vec<Line> {
+    let text = include_str!("../testdata/stored.jsonl");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect()
+}
+
+/// What is kept, as text with sorted fields: unlike JSON numbers, their texts must be the same.
+fn sorted(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<_> =
+                fields.iter().map(|(name, value)| format!("{name:?}: {}", sorted(value))).collect();
+            fields.sort();
+            format!("{{{}}}", fields.join(", "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(sorted).collect::<Vec<_>>().join(", ")),
+        other => other.to_string(),
+    }
+}
+
+#[test]
+fn as_the_original_keeps_it() {
+    let mut differences = Vec::new();
+    for Line { mut written, path, mut stored } in lines() {
+        let key = key_of(&written, "default").expect("a key");
+        assert_eq!(key.path(), path);
+        assert_eq!(ResourceKey::from_path(&path).as_ref(), Some(&key));
+        // Given by the datastore that creates it.
+        for given in ["uid", "creationTimestamp"] {
+            assert!(stored["metadata"].as_object_mut().expect("metadata").shift_remove(given).is_some(), "{path}");
+        }
+        stored::strip_metadata(&mut written);
+        stored::to_stored(&key, &mut written).expect("to be stored");
+        if sorted(&written) != sorted(&stored) {
+            differences.push(format!("{path}\n  ours:     {}\n  original: {}", sorted(&written), sorted(&stored)));
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+#[test]
+fn what_is_kept_stays_as_it_is() {
+    for Line { path, stored, .. } in lines() {
+        let key = ResourceKey::from_path(&path).expect("a path");
+        let read = stored::from_stored(&key, stored.clone(), Revision(1)).expect("to be read");
+        let mut again = read;
+        stored::to_stored(&key, &mut again).expect("to be stored");
+        assert_eq!(sorted(&again), sorted(&stored), "{path}");
+    }
+}
+
+#[test]
+fn every_kind_is_there() {
+    let lines = lines();
+    for kind in ResourceKind::all().filter(|kind| kind.is_for_people()) {
+        assert!(lines.iter().any(|line| line.written["kind"] == kind.as_str()), "{kind}");
+    }
+}
+
+/// Defaults and forms of the original are no surprise to who reads them.
+#[test]
+fn what_is_kept_is_understood() {
+    let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
+    let labels = &mut LabelInterner::new();
+    let mut understood = 0;
+    for Line { written, path, stored } in lines() {
+        let key = ResourceKey::from_path(&path).expect("a path");
+        let Some(kind) = key.kind().understood() else { continue };
+        for object in [written, stored] {
+            let resource = read_object(&object.to_string(), kind, &options, labels).expect("JSON");
+            assert!(resource.problems.is_empty(), "{path}: {:?}", resource.problems);
+            assert!(matches!(resource.outcome, Outcome::Valid(_)), "{path}: {:?}", resource.outcome);
+        }
+        understood += 1;
+    }
+    assert!(understood > 30, "{understood}");
+}
