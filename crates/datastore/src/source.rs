@@ -107,10 +107,10 @@ type Wake = Box<dyn Fn() + Send>;
 struct State {
     buffer: DedupeBuffer,
     problems: Option<Vec<InputProblem>>,
-    /// What waits of whether the datastore can be read: why not, or that it can.
-    turn: Option<Result<(), String>>,
-    /// The last that was said of it is that it cannot.
-    away: bool,
+    /// Why the datastore cannot be read now.
+    away: Option<String>,
+    /// Whether it can be read, and why not, waits to be taken.
+    turned: bool,
     /// The consumer is gone.
     closed: bool,
     /// The source is gone.
@@ -238,9 +238,9 @@ impl Feed {
     /// [`Closed`].
     pub fn unavailable(&self, why: impl Into<String>) -> Result<(), Closed> {
         let why = why.into();
-        self.put(|state| {
-            state.turn = Some(Err(why));
-            state.away = true;
+        self.turn(|state| {
+            state.away = Some(why);
+            true
         })
     }
 
@@ -249,11 +249,7 @@ impl Feed {
     /// # Errors
     /// [`Closed`].
     pub fn available(&self) -> Result<(), Closed> {
-        self.put(|state| {
-            if std::mem::take(&mut state.away) {
-                state.turn = Some(Ok(()));
-            }
-        })
+        self.turn(|state| state.away.take().is_some())
     }
 
     /// Whether everything is wanted from the beginning, for a consumer that begins anew. If so, the source must begin
@@ -286,6 +282,19 @@ impl Feed {
             wake();
         }
         state.wake = Some(Box::new(wake));
+    }
+
+    /// Takes whether the datastore can be read, if that is news. It is as true for a consumer that begins anew.
+    fn turn(&self, turn: impl FnOnce(&mut State) -> bool) -> Result<(), Closed> {
+        let mut state = self.shared.lock();
+        if state.closed {
+            return Err(Closed);
+        }
+        if turn(&mut state) {
+            state.turned = true;
+            self.shared.fill(&state);
+        }
+        Ok(())
     }
 
     fn put(&self, put: impl FnOnce(&mut State)) -> Result<(), Closed> {
@@ -352,7 +361,7 @@ impl Events {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let state = self.shared.lock();
-        state.ended && state.problems.is_none() && state.turn.is_none() && state.buffer.is_empty()
+        state.ended && state.problems.is_none() && !state.turned && state.buffer.is_empty()
     }
 
     /// The next event if there is one now.
@@ -378,13 +387,8 @@ impl Events {
         if let Some(problems) = state.problems.take() {
             return Some(Event::Problems(problems));
         }
-        if !state.buffer.begins_with_status()
-            && let Some(turn) = state.turn.take()
-        {
-            return Some(match turn {
-                Err(why) => Event::Unavailable(why),
-                Ok(()) => Event::Available,
-            });
+        if !state.buffer.begins_with_status() && std::mem::take(&mut state.turned) {
+            return Some(state.away.clone().map_or(Event::Available, Event::Unavailable));
         }
         let event = match state.buffer.take(BATCH)? {
             Next::Updates(updates, noticed) => Event::Updates { updates, noticed },
@@ -418,13 +422,14 @@ pub struct Resend {
 impl Resend {
     /// Asks. Whatever waits is dropped. The answer begins with the status [`SyncStatus::Resync`] and ends with
     /// [`SyncStatus::InSync`]; what the source keeps for lack of anything better, such as last good versions, is part of
-    /// it.
+    /// it. Why the datastore cannot be read, if it cannot, is said again at once, whoever has heard it before.
     pub fn ask(&self) {
         self.shared.change(|state| {
             state.buffer.clear();
             state.problems = None;
-            state.turn = None;
+            state.turned = state.away.is_some();
             state.resend = true;
+            self.shared.fill(state);
         });
     }
 }

@@ -346,9 +346,6 @@ impl Running<'_> {
         }
         self.feed.begin_resync()?;
         self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())?;
-        if let Some(why) = &self.told.trouble {
-            self.feed.unavailable(why.clone())?;
-        }
         // What has not settled is told afterwards.
         self.feed.tell(self.state.objects.snapshot(), Instant::now())?;
         if self.told.in_sync { self.feed.end_resync() } else { Ok(()) }

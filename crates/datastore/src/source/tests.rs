@@ -95,7 +95,6 @@ fn asking_again_drops_what_waits_and_wakes_a_source_that_waits() {
     feed.tell(updates(5..6), Instant::now()).unwrap();
     feed.end_resync().unwrap();
     feed.problems(Vec::new()).unwrap();
-    feed.unavailable("away").unwrap();
     assert_eq!(watching.events.try_recv().err(), Some(TryRecvError::Empty));
     assert_eq!(feed.take_resend(), Ok(true));
     assert_eq!(feed.take_resend(), Ok(false));
@@ -136,6 +135,45 @@ fn why_a_datastore_is_away_comes_after_the_status_and_problems_come_first() {
     assert_eq!(events.try_recv().err(), Some(TryRecvError::Empty), "once is enough");
     drop(feed);
     assert_eq!(events.try_recv().err(), Some(TryRecvError::Disconnected));
+}
+
+fn told(events: &Events) -> String {
+    format!("{:?}", events.try_recv())
+}
+
+#[test]
+fn why_a_datastore_is_away_is_said_again_to_a_consumer_that_begins_anew() {
+    let (feed, Watching { events, resend }) = channel();
+    let woken = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&woken);
+    events.wake_with(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let away = |why| format!("Ok(Unavailable({why:?}))");
+    feed.unavailable("no route").unwrap();
+    // Whether it was heard before, only waits, or is news meanwhile.
+    assert_eq!(told(&events), away("no route"));
+    for _ in 0..2 {
+        let before = woken.load(Ordering::Relaxed);
+        resend.ask();
+        assert!(woken.load(Ordering::Relaxed) > before, "somebody who sleeps hears of it");
+    }
+    assert_eq!(told(&events), away("no route"));
+    feed.unavailable("refused").unwrap();
+    assert_eq!(told(&events), away("refused"));
+    assert_eq!(told(&events), "Err(Empty)");
+    // The source answers with what it knows, which makes no difference to where it knows it from.
+    assert_eq!(feed.take_resend(), Ok(true));
+    feed.begin_resync().unwrap();
+    feed.end_resync().unwrap();
+    assert_eq!(told(&events), "Ok(Status(Resync))");
+    assert_eq!(told(&events), "Ok(Status(InSync))");
+    // It may come back before it has answered.
+    resend.ask();
+    feed.available().unwrap();
+    assert_eq!(told(&events), "Ok(Available)");
+    resend.ask();
+    assert_eq!(told(&events), "Err(Empty)", "nothing is wrong any more");
 }
 
 /// Who is woken and takes all there is never misses anything.
