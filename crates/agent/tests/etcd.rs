@@ -5,9 +5,11 @@
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tortie_model::WorkloadEndpointId;
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
 struct World {
@@ -225,27 +227,43 @@ fn passwords_and_certificates_are_used_and_not_shown() {
     assert!(bad(&output).contains("the datastore is not available"), "{output:?}");
 }
 
+/// Waits until what etcd has under a path is as wanted.
+fn eventually(etcd: &Etcd, path: &str, wanted: impl Fn(&str) -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let text = etcd.get(path).unwrap();
+        if wanted(&text) {
+            return;
+        }
+        assert!(Instant::now() < until, "{path}: {text}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn workload_status(name: &str) -> String {
+    format!("/calico/felix/v2/no-region/host/n/workload/k8s/shop%2f{name}/endpoint/eth0")
+}
+
+fn process_status(name: &str) -> String {
+    format!("/calico/felix/v2/no-region/host/n/{name}")
+}
+
+fn workload(name: &str) -> WorkloadEndpointId {
+    WorkloadEndpointId {
+        orchestrator: "k8s".into(),
+        workload: format!("shop/{name}").as_str().into(),
+        endpoint: "eth0".into(),
+    }
+}
+
 #[test]
 fn status_is_written_where_others_look_for_it() {
-    use std::time::{Duration, Instant};
-
     use tortie_agent::status::{StatusNews, StatusSettings, StatusWriter};
     use tortie_dataplane::{EndpointStatus, StatusChange};
-    use tortie_model::{Hostname, WorkloadEndpointId};
+    use tortie_model::Hostname;
 
     let etcd = Etcd::start(EtcdOptions::default()).unwrap();
-    let eventually = |path: &str, wanted: &dyn Fn(&str) -> bool| {
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            let text = etcd.get(path).unwrap();
-            if wanted(&text) {
-                return;
-            }
-            assert!(Instant::now() < until, "{path}: {text}");
-        }
-    };
-    let endpoint = |name: &str| format!("/calico/felix/v2/no-region/host/n/workload/k8s/shop%2f{name}/endpoint/eth0");
-    etcd.put(&endpoint("gone"), r#"{"status":"up"}"#).unwrap();
+    etcd.put(&workload_status("gone"), r#"{"status":"up"}"#).unwrap();
 
     let settings = StatusSettings {
         host: Hostname::new("n"),
@@ -256,20 +274,80 @@ fn status_is_written_where_others_look_for_it() {
     };
     let writer = StatusWriter::start(&etcd.url().parse().unwrap()).unwrap();
     writer.tell(StatusNews::Begin(settings.clone()));
-    let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "shop/web".into(), endpoint: "eth0".into() };
-    writer.tell(StatusNews::Changes(vec![StatusChange::Workload(id.clone(), Some(EndpointStatus::Up))]));
-    eventually(&endpoint("web"), &|text| text == r#"{"status":"up"}"#);
+    writer.tell(StatusNews::Changes(vec![StatusChange::Workload(workload("web"), Some(EndpointStatus::Up))]));
+    eventually(&etcd, &workload_status("web"), |text| text == r#"{"status":"up"}"#);
     writer.tell(StatusNews::InForce);
-    eventually(&endpoint("gone"), &str::is_empty);
-    writer.tell(StatusNews::Changes(vec![StatusChange::Workload(id, None)]));
-    eventually(&endpoint("web"), &str::is_empty);
+    eventually(&etcd, &workload_status("gone"), str::is_empty);
+    writer.tell(StatusNews::Changes(vec![StatusChange::Workload(workload("web"), None)]));
+    eventually(&etcd, &workload_status("web"), str::is_empty);
 
     // Reports of the process that were not wanted before begin at once.
     writer.tell(StatusNews::Begin(StatusSettings { process_every: Some(Duration::from_secs(30)), ..settings }));
     for name in ["status", "last_reported_status"] {
-        eventually(&format!("/calico/felix/v2/no-region/host/n/{name}"), &|text| {
+        eventually(&etcd, &process_status(name), |text| {
             serde_json::from_str(text)
                 .is_ok_and(|report: Value| report["first_update"] == true && report["time"].is_string())
         });
     }
+}
+
+#[test]
+fn what_a_driver_reports_is_written_as_what_the_program_finds_itself() {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rustix::process::{Pid, Signal, kill_process};
+    use tortie_model::HostEndpointName;
+    use tortie_protocol::{Report, frame::write_frame};
+
+    let etcd = Etcd::start(EtcdOptions::default()).unwrap();
+    let up = r#"{"status":"up"}"#;
+    etcd.put(&workload_status("gone"), up).unwrap();
+    let folder = TempDir::new().unwrap();
+    let status = |name, word: &str| Report::Workload { id: workload(name), status: Some(word.into()), endpoint: None };
+    let sign = |time: &str, uptime| Report::Process { timestamp: time.into(), uptime };
+    let before = [
+        status("web", "up"),
+        status("odd", "blue"),
+        Report::Host(HostEndpointName::new("eth0"), Some("error".into())),
+        sign("2020-02-02T02:02:02Z", 1.5),
+    ];
+    let gone = Report::Workload { id: workload("web"), status: None, endpoint: None };
+    let after = [gone, status("db", "down"), sign("2020-02-02T02:02:12Z", 11.5), Report::InSync];
+    for (name, reports) in [("before", &before), ("after", &after)] {
+        let mut bytes = Vec::new();
+        reports.iter().for_each(|report| write_frame(&mut bytes, &report.clone().encode(0)).unwrap());
+        fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    let driver = folder.path().join("driver");
+    let script = "#!/bin/sh\ncd FOLDER; cat before >&4; until [ -e go ]; do sleep 0.02; done; cat after >&4\nexec cat <&3 >/dev/null\n";
+    fs::write(&driver, script.replace("FOLDER", &folder.path().display().to_string())).unwrap();
+    fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
+        .args(["run", "--node", "n", "--datastore", &etcd.url()])
+        .args(["--dataplane", &format!("exec:{}", driver.display())])
+        .envs([("FELIX_ENDPOINTREPORTINGENABLED", "true"), ("FELIX_ENDPOINTREPORTINGDELAYSECS", "0.01")])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually(&etcd, &workload_status("web"), |text| text == up);
+    eventually(&etcd, "/calico/felix/v1/host/n/endpoint/eth0", |text| text == r#"{"status":"error"}"#);
+    let process = |time: &str, uptime: f64, first: bool| {
+        let report = serde_json::json!({"time": time, "uptime": uptime, "first_update": first});
+        for name in ["status", "last_reported_status"] {
+            eventually(&etcd, &process_status(name), |text| serde_json::from_str(text).ok().as_ref() == Some(&report));
+        }
+    };
+    process("2020-02-02T02:02:02Z", 1.5, true);
+    // Until the driver is in sync, it may not have told of every endpoint.
+    assert_eq!(etcd.get(&workload_status("gone")).unwrap(), up);
+
+    fs::write(folder.path().join("go"), "").unwrap();
+    eventually(&etcd, &workload_status("gone"), str::is_empty);
+    eventually(&etcd, &workload_status("web"), str::is_empty);
+    eventually(&etcd, &workload_status("db"), |text| text == r#"{"status":"down"}"#);
+    process("2020-02-02T02:02:12Z", 11.5, false);
+    assert_eq!(etcd.get(&workload_status("odd")).unwrap(), "", "no reader would understand it");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
 }

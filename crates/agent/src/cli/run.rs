@@ -167,7 +167,9 @@ impl Run<'_> {
         #[cfg(feature = "etcd")]
         let enforcement = {
             if let Some(status) = &self.status {
-                status.tell(StatusNews::Begin(StatusSettings::new(&self.resolved.config, self.hostname.clone())));
+                let has_driver = matches!(self.args.dataplane, DataplaneUrl::Exec(_));
+                let settings = StatusSettings::new(&self.resolved.config, self.hostname.clone(), has_driver);
+                status.tell(StatusNews::Begin(settings));
             }
             Reported::new(enforcement, self.status.clone())
         };

@@ -1,9 +1,11 @@
 //! The engine's side: enforcement by another program.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::Hostname;
 use tortie_model::desired::DesiredUpdate;
 use tortie_protocol::Report;
@@ -13,7 +15,7 @@ use super::outbox::Outbox;
 use super::process::Process;
 use super::{DriverError, DriverEvent};
 use crate::config::{Resolved, Sources};
-use crate::engine::{Enforcement, HEARTBEAT, Input, Progress};
+use crate::engine::{Enforcement, HEARTBEAT, Input, Progress, SignOfLife, log_status};
 use crate::health::{Condition, Health, Reporter};
 use crate::monitor::MonitorEvent;
 
@@ -50,6 +52,9 @@ pub struct Driver {
     /// It says that everything is in force.
     in_sync: bool,
     ready: bool,
+    /// What it has said since the last attempt to enforce.
+    statuses: Vec<StatusChange>,
+    sign_of_life: Option<SignOfLife>,
 }
 
 impl Driver {
@@ -57,7 +62,16 @@ impl Driver {
     #[must_use]
     pub fn new(setup: DriverSetup) -> Self {
         setup.health.report(Reporter::Dataplane, Condition::waiting("the dataplane driver has not been started"));
-        Self { setup, process: None, outbox: Outbox::default(), in_sync_written: None, in_sync: false, ready: false }
+        Self {
+            setup,
+            process: None,
+            outbox: Outbox::default(),
+            in_sync_written: None,
+            in_sync: false,
+            ready: false,
+            statuses: Vec::new(),
+            sign_of_life: None,
+        }
     }
 
     fn start(&self) -> Result<Process, DriverError> {
@@ -92,13 +106,18 @@ impl Driver {
 
     fn take(&mut self, report: Report) {
         match report {
-            Report::Process { timestamp, uptime } => tracing::debug!(timestamp, uptime, "dataplane driver"),
-            Report::Workload { id, status: Some(status), .. } => {
-                tracing::info!(endpoint = %id, status, "workload endpoint");
+            Report::Process { timestamp, uptime } => {
+                tracing::debug!(timestamp, uptime, "dataplane driver");
+                self.sign_of_life = Some(SignOfLife { time: timestamp, uptime });
             }
-            Report::Workload { id, status: None, .. } => tracing::info!(endpoint = %id, "workload endpoint is gone"),
-            Report::Host(name, Some(status)) => tracing::info!(endpoint = %name, status, "host endpoint"),
-            Report::Host(name, None) => tracing::info!(endpoint = %name, "host endpoint is gone"),
+            Report::Workload { id, status, .. } => {
+                let status = understand(&id, status);
+                self.note(StatusChange::Workload(id, status));
+            }
+            Report::Host(name, status) => {
+                let status = understand(&name, status);
+                self.note(StatusChange::Host(name, status));
+            }
             Report::Wireguard { public_key, family } => {
                 tracing::info!(public_key, ?family, "the dataplane driver set up WireGuard");
             }
@@ -106,6 +125,23 @@ impl Driver {
             report => tracing::debug!(?report, "a report without effect"),
         }
     }
+
+    fn note(&mut self, change: StatusChange) {
+        log_status(&change);
+        self.statuses.push(change);
+    }
+}
+
+/// The status that a word stands for. Nothing stands for an endpoint that is gone, as in the original; so does here what
+/// no reader of statuses would understand.
+fn understand(endpoint: &dyn Display, word: Option<String>) -> Option<EndpointStatus> {
+    let word = word.filter(|word| !word.is_empty())?;
+    let all = [EndpointStatus::Up, EndpointStatus::Down, EndpointStatus::Error];
+    let known = all.into_iter().find(|status| status.as_str() == word);
+    if known.is_none() {
+        tracing::warn!(%endpoint, word, "the dataplane driver reports a status that is not known");
+    }
+    known
 }
 
 impl Enforcement for Driver {
@@ -166,11 +202,12 @@ impl Enforcement for Driver {
             self.setup.health.still_alive(Reporter::Dataplane);
         }
         self.report_condition();
-        Ok(Progress { done, next: HEARTBEAT, statuses: Vec::new() })
+        let statuses = std::mem::take(&mut self.statuses);
+        Ok(Progress { done, next: HEARTBEAT, statuses, sign_of_life: self.sign_of_life.take() })
     }
 
     fn has_enforced(&self) -> bool {
-        self.in_sync_written.is_some()
+        self.ready
     }
 }
 

@@ -64,11 +64,22 @@ pub struct Progress {
     pub next: Duration,
     /// Endpoints whose status changed.
     pub statuses: Vec<StatusChange>,
+    /// The last that a driver said of itself.
+    pub sign_of_life: Option<SignOfLife>,
+}
+
+/// What a driver says of itself from time to time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SignOfLife {
+    /// When it said so, in its own words.
+    pub time: String,
+    /// For how many seconds it has been running.
+    pub uptime: f64,
 }
 
 impl Progress {
     /// Nothing was done.
     pub(crate) fn idle(next: Duration) -> Self {
-        Self { done: false, next, statuses: Vec::new() }
+        Self { done: false, next, statuses: Vec::new(), sign_of_life: None }
     }
 }

@@ -133,7 +133,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         self.note(&report, begin.elapsed());
         self.health.still_alive(Reporter::Dataplane);
         let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT);
-        Ok(Progress { done: report.applied, next, statuses: report.statuses })
+        Ok(Progress { done: report.applied, next, statuses: report.statuses, sign_of_life: None })
     }
 
     fn has_enforced(&self) -> bool {

@@ -13,8 +13,9 @@ mod session;
 mod throttle;
 
 pub(crate) use enforcement::HEARTBEAT;
-pub use enforcement::{Enforcement, Progress};
+pub use enforcement::{Enforcement, Progress, SignOfLife};
 pub use in_kernel::InKernel;
+pub(crate) use observe::log_status;
 pub use session::{End, Input, Inputs, Session, SessionError, Setup};
 
 /// An object that the calculation ignores: its path in a datastore, the field, and what is wrong.

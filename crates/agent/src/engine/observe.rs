@@ -154,7 +154,7 @@ pub(super) fn log_input_problem(problem: &InputProblem) {
     }
 }
 
-pub(super) fn log_status(change: &StatusChange) {
+pub(crate) fn log_status(change: &StatusChange) {
     match change {
         StatusChange::Workload(id, Some(status)) => {
             tracing::info!(endpoint = %id, status = status.as_str(), "workload endpoint");

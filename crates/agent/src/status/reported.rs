@@ -55,6 +55,9 @@ impl<E: Enforcement> Enforcement for Reported<E> {
             if !progress.statuses.is_empty() {
                 writer.tell(StatusNews::Changes(progress.statuses.clone()));
             }
+            if let Some(sign) = &progress.sign_of_life {
+                writer.tell(StatusNews::SignOfLife(sign.clone()));
+            }
             if !self.told && self.inner.has_enforced() {
                 self.told = true;
                 writer.tell(StatusNews::InForce);

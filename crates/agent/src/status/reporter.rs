@@ -10,6 +10,7 @@ use tortie_model::Hostname;
 use tortie_resources::path;
 
 use crate::config::Config;
+use crate::engine::SignOfLife;
 
 /// The first report of the process comes after this time, when there is something to report.
 const FIRST: Duration = Duration::from_secs(10);
@@ -23,7 +24,7 @@ pub struct StatusSettings {
     pub host: Hostname,
     /// The region of `OpenStack`; empty for none.
     pub region: String,
-    /// How often the process reports itself; `None` for never.
+    /// How often this process reports itself; `None` for never.
     pub process_every: Option<Duration>,
     /// How long such a report counts.
     pub process_ttl: Duration,
@@ -32,13 +33,14 @@ pub struct StatusSettings {
 }
 
 impl StatusSettings {
-    /// What Felix's parameters say.
+    /// What Felix's parameters say, for a process that enforces itself or for one that has a driver, which reports
+    /// itself as often as it likes.
     #[must_use]
-    pub fn new(config: &Config, host: Hostname) -> Self {
+    pub fn new(config: &Config, host: Hostname, has_driver: bool) -> Self {
         Self {
             host,
             region: config.openstack_region.clone(),
-            process_every: Some(config.reporting_interval).filter(|interval| !interval.is_zero()),
+            process_every: Some(config.reporting_interval).filter(|interval| !has_driver && !interval.is_zero()),
             process_ttl: config.reporting_ttl,
             endpoint_delay: config.endpoint_reporting_enabled.then_some(config.endpoint_reporting_delay),
         }
@@ -90,6 +92,8 @@ pub struct Reporter {
     settings: StatusSettings,
     started: Instant,
     next_process: Option<Instant>,
+    /// What a driver has said of itself, until it is written.
+    sign_of_life: Option<SignOfLife>,
     /// Whether a report of the process has been written.
     reported: bool,
     /// How each endpoint is, by path.
@@ -114,6 +118,7 @@ impl Reporter {
             next_process: settings.process_every.map(|_| now + FIRST),
             settings,
             started: now,
+            sign_of_life: None,
             reported: false,
             wanted: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -133,6 +138,12 @@ impl Reporter {
         self.wanted.clear();
         self.queue.clear();
         self.next_comparison = None;
+    }
+
+    /// A driver is alive: its report stands where this process would write its own. Only the last one counts, and is
+    /// written but once (`handleProcessStatusUpdate` of `felix/daemon/daemon.go`).
+    pub fn lives(&mut self, sign: SignOfLife) {
+        self.sign_of_life = Some(sign);
     }
 
     /// An endpoint is otherwise than before.
@@ -180,7 +191,11 @@ impl Reporter {
             && next <= now
         {
             self.next_process = Some(after(now, every, chance));
-            return Some(self.process(now, clock));
+            let uptime = now.saturating_duration_since(self.started).as_secs_f64();
+            return Some(self.process(&SignOfLife { time: timestamp(clock), uptime }));
+        }
+        if let Some(sign) = self.sign_of_life.take() {
+            return Some(self.process(&sign));
         }
         let delay = self.settings.endpoint_delay?;
         if self.next_comparison.is_some_and(|next| next <= now) {
@@ -197,12 +212,12 @@ impl Reporter {
         Some(Job::Endpoint { path, status })
     }
 
-    fn process(&self, now: Instant, clock: SystemTime) -> Job {
+    fn process(&self, SignOfLife { time, uptime }: &SignOfLife) -> Job {
         let StatusSettings { region, host, process_ttl, .. } = &self.settings;
         let [active, last] = path::process_status(region, host);
         let text = json!({
-            "time": timestamp(clock),
-            "uptime": now.saturating_duration_since(self.started).as_secs_f64(),
+            "time": time,
+            "uptime": uptime,
             "first_update": !self.reported,
         });
         Job::Process { active, last, text: text.to_string(), ttl: *process_ttl }

@@ -10,6 +10,8 @@ use tortie_dataplane::StatusChange;
 use tortie_datastore::etcd::{EtcdConfig, EtcdPace, EtcdStore};
 use tortie_datastore::{StoreError, chance};
 
+use crate::engine::SignOfLife;
+
 use super::{Job, Outcome, Reporter, StatusSettings};
 
 /// How long one write may take (`felix/statusrep/status_reporter.go`).
@@ -24,6 +26,8 @@ pub enum StatusNews {
     Begin(StatusSettings),
     /// Endpoints are otherwise than before.
     Changes(Vec<StatusChange>),
+    /// A driver says that it is alive.
+    SignOfLife(SignOfLife),
     /// Everything that was told is in force.
     InForce,
 }
@@ -82,6 +86,7 @@ fn write(store: &EtcdStore, told: &Receiver<StatusNews>) {
         match told.recv_timeout(rest) {
             Ok(StatusNews::Begin(settings)) => reporter.begin(settings, Instant::now()),
             Ok(StatusNews::Changes(changes)) => changes.iter().for_each(|change| reporter.change(change)),
+            Ok(StatusNews::SignOfLife(sign)) => reporter.lives(sign),
             Ok(StatusNews::InForce) => reporter.in_force(Instant::now()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,

@@ -82,6 +82,28 @@ fn the_process_reports_itself() {
     assert_eq!((run(&mut silent, now, 80, written), silent.wake_at()), (vec![], None));
 }
 
+#[test]
+fn a_driver_reports_itself() {
+    let now = Instant::now();
+    let mut reporter = Reporter::new(only_endpoints(), now);
+    let sign = |time: &str, uptime| SignOfLife { time: time.into(), uptime };
+    let texts = |jobs: Vec<(u64, Job)>| -> Vec<Value> {
+        let text = |(_, job)| match job {
+            Job::Process { text, .. } => serde_json::from_str(&text).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        jobs.into_iter().map(text).collect()
+    };
+    let report = |time, uptime, first| json!({"time": time, "uptime": uptime, "first_update": first});
+    reporter.lives(sign("a", 1.0));
+    reporter.lives(sign("b", 2.5));
+    assert_eq!(texts(run(&mut reporter, now, 60, |_| Outcome::Failed)), [report("b", 2.5, true)], "not tried again");
+    for (time, first) in [("c", true), ("d", false)] {
+        reporter.lives(sign(time, 3.0));
+        assert_eq!(texts(run(&mut reporter, now, 60, written)), [report(time, 3.0, first)]);
+    }
+}
+
 fn only_endpoints() -> StatusSettings {
     StatusSettings { process_every: None, ..settings() }
 }
