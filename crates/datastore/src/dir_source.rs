@@ -210,7 +210,7 @@ impl Watch<'_> {
                 }
                 Err(error) => {
                     if available {
-                        self.feed.unavailable(error.to_string())?;
+                        self.feed.refused(error.to_string())?;
                     }
                     available = false;
                 }

@@ -20,7 +20,8 @@ const BATCH: usize = 1024;
 /// Where updates come from: a directory, a datastore, another process.
 ///
 /// A source runs on a thread of its own for as long as somebody listens. What it cannot reach it tries again, with
-/// growing pauses, and says so by [`Feed::unavailable`] and [`Feed::available`]; what it told before stays true until it knows better.
+/// growing pauses, and says so by [`Feed::unavailable`], [`Feed::refused`] and [`Feed::available`]; what it told before
+/// stays true until it knows better.
 pub trait Source: Send + 'static {
     /// What to call it in logs and thread names, such as `etcd`.
     fn name(&self) -> &'static str;
@@ -64,8 +65,13 @@ pub enum Event {
     },
     /// Everything that is wrong now, replacing what was told before.
     Problems(Vec<InputProblem>),
-    /// The datastore cannot be read now, or not all of it, and why; what was told stays true until it can.
-    Unavailable(String),
+    /// The datastore cannot be read now, or not all of it; what was told stays true until it can.
+    Unavailable {
+        /// Why.
+        why: String,
+        /// Whether that stays so until somebody changes something: credentials, rights, a configuration.
+        refused: bool,
+    },
     /// It can be read again, even if it has nothing new to say.
     Available,
 }
@@ -107,8 +113,8 @@ type Wake = Box<dyn Fn() + Send>;
 struct State {
     buffer: DedupeBuffer,
     problems: Option<Vec<InputProblem>>,
-    /// Why the datastore cannot be read now.
-    away: Option<String>,
+    /// Why the datastore cannot be read now, and whether it refuses.
+    away: Option<(String, bool)>,
     /// Whether it can be read, and why not, waits to be taken.
     turned: bool,
     /// The consumer is gone.
@@ -237,9 +243,20 @@ impl Feed {
     /// # Errors
     /// [`Closed`].
     pub fn unavailable(&self, why: impl Into<String>) -> Result<(), Closed> {
-        let why = why.into();
+        self.away(why.into(), false)
+    }
+
+    /// The datastore cannot be read, and why, until somebody changes something.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn refused(&self, why: impl Into<String>) -> Result<(), Closed> {
+        self.away(why.into(), true)
+    }
+
+    fn away(&self, why: String, refused: bool) -> Result<(), Closed> {
         self.turn(|state| {
-            state.away = Some(why);
+            state.away = Some((why, refused));
             true
         })
     }
@@ -388,7 +405,10 @@ impl Events {
             return Some(Event::Problems(problems));
         }
         if !state.buffer.begins_with_status() && std::mem::take(&mut state.turned) {
-            return Some(state.away.clone().map_or(Event::Available, Event::Unavailable));
+            return Some(match state.away.clone() {
+                Some((why, refused)) => Event::Unavailable { why, refused },
+                None => Event::Available,
+            });
         }
         let event = match state.buffer.take(BATCH)? {
             Next::Updates(updates, noticed) => Event::Updates { updates, noticed },

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use tortie_calc::{Graph, Problem};
 use tortie_dataplane::{Dataplane, Rendered};
@@ -38,6 +39,10 @@ pub(super) struct Args {
     /// Only this table: filter, nat, mangle or raw.
     #[arg(long, conflicts_with = "ipsets", value_parser = ["filter", "nat", "mangle", "raw"])]
     table: Option<String>,
+    /// For how many seconds to try again while the datastore cannot be read, as when its server is starting. What lasts
+    /// until somebody changes something, such as a refusal or a directory that is not there, is not waited for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    timeout: u64,
     /// Only the IP sets.
     #[arg(long)]
     ipsets: bool,
@@ -49,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let hostname = Hostname::new(args.node.as_str());
     let options = settings::manifests(&local);
     let wanted = Wanted { options, node: Some(hostname.clone()), rescan_interval: None };
-    let (updates, problems) = read(args.datastore.source(&sources, wanted)?)?;
+    let (updates, problems) = read(args.datastore.source(&sources, wanted)?, Duration::from_secs(args.timeout))?;
     for problem in problems {
         eprintln!("{problem}");
     }
@@ -67,11 +72,21 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// Everything that a datastore holds, and what is wrong with it.
 ///
 /// # Errors
-/// If it cannot be read.
-fn read(source: Box<dyn Source>) -> Result<(Vec<Update>, Vec<InputProblem>), Failure> {
+/// If it refuses, or cannot be read for so long.
+fn read(source: Box<dyn Source>, patience: Duration) -> Result<(Vec<Update>, Vec<InputProblem>), Failure> {
     let Watching { events, resend: _ } = watch(source).map_err(Failure::io("the datastore's thread"))?;
     let (mut all, mut wrong) = (BTreeMap::new(), Vec::new());
-    for event in events {
+    // Since when it cannot be read, and why.
+    let mut away = None::<(Instant, String)>;
+    loop {
+        let event = match &away {
+            None => events.recv(),
+            Some((since, _)) => events.recv_timeout(patience.saturating_sub(since.elapsed())),
+        };
+        let Some(event) = event else {
+            let ended = || "the source of updates has ended".to_owned();
+            return Err(Failure::Failed(away.map_or_else(ended, |(_, why)| why)));
+        };
         match event {
             Event::Updates { updates, .. } => {
                 for Update { key, value } in updates {
@@ -82,14 +97,21 @@ fn read(source: Box<dyn Source>) -> Result<(Vec<Update>, Vec<InputProblem>), Fai
                 }
             }
             Event::Problems(problems) => wrong = problems,
-            Event::Unavailable(why) => return Err(Failure::Failed(why)),
+            Event::Unavailable { why, refused: true } => return Err(Failure::Failed(why)),
+            Event::Unavailable { why, refused: false } => {
+                if away.is_none() && !patience.is_zero() {
+                    eprintln!("{why}; trying again for {} s", patience.as_secs());
+                }
+                let since = away.map_or_else(Instant::now, |(since, _)| since);
+                away = Some((since, why));
+            }
+            Event::Available => away = None,
             Event::Status(SyncStatus::InSync) => {
                 return Ok((all.into_iter().map(|(key, value)| Update::set(key, value)).collect(), wrong));
             }
-            Event::Status(_) | Event::Available => {}
+            Event::Status(_) => {}
         }
     }
-    Err(Failure::Failed("the source of updates has ended".into()))
 }
 
 /// The configuration in force, the datastore's included.

@@ -117,7 +117,7 @@ fn a_directory_that_goes_away_deletes_nothing() {
     let mut watched = Watched { watching, tiers: BTreeMap::new() };
     watched.until(&[("a", 1.0)]);
     fs::rename(&dir, &away).unwrap();
-    while !matches!(watched.next(), Event::Unavailable(_)) {}
+    while !matches!(watched.next(), Event::Unavailable { .. }) {}
     assert_eq!(watched.tiers.len(), 1);
     fs::write(away.join("a.yaml"), tier("a", 2)).unwrap();
     fs::rename(&away, &dir).unwrap();
@@ -214,7 +214,7 @@ fn a_directory_that_is_not_there_is_waited_for() {
     let watching = watch(DirSource::new(&dir, Options::default()).rescan_every(INTERVAL)).unwrap();
     let mut watched = Watched { watching, tiers: BTreeMap::new() };
     assert!(matches!(watched.next(), Event::Status(SyncStatus::Resync)));
-    let Event::Unavailable(why) = watched.next() else { panic!("the directory cannot be there") };
+    let Event::Unavailable { why, .. } = watched.next() else { panic!("the directory cannot be there") };
     assert!(why.starts_with(&format!("{}: No such file or directory", dir.display())), "{why}");
     // Nothing is said, least of all that everything has been read.
     let silence = watched.watching.events.recv_timeout(INTERVAL * 2);
@@ -239,7 +239,7 @@ fn events_come_from_the_directory_that_is_there_now() {
     let mut watched = Watched { watching, tiers: BTreeMap::new() };
     watched.until(&[("a", 1.0)]);
     fs::rename(&dir, parent.path().join("away")).unwrap();
-    while !matches!(watched.next(), Event::Unavailable(_)) {}
+    while !matches!(watched.next(), Event::Unavailable { .. }) {}
     fs::rename(&other, &dir).unwrap();
     watched.until(&[("a", 2.0)]);
     fs::write(dir.join("a.yaml"), tier("a", 3)).unwrap();

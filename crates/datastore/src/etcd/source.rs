@@ -163,7 +163,12 @@ impl<'f> Reader<'f> {
                 tracing::info!("etcd: {failure}; reading everything again");
             } else {
                 self.turn = self.turn.wrapping_add(1);
-                if let Err(closed) = self.feed.unavailable(format!("etcd: {failure}")) {
+                let why = format!("etcd: {failure}");
+                let told = match failure {
+                    Failure::Refused(_) => self.feed.refused(why),
+                    _ => self.feed.unavailable(why),
+                };
+                if let Err(closed) = told {
                     return closed;
                 }
             }

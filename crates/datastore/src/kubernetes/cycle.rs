@@ -170,9 +170,7 @@ impl Cycle {
     }
 
     fn pause(&mut self, error: &ApiError, chance: f64) -> Duration {
-        let pause = self.retry.fail(chance);
-        // A server that asks for more than this is not believed.
-        error.retry_after().map_or(pause, |wish| pause.max(wish.min(self.timing.retry.1.saturating_mul(4))))
+        self.timing.pause(&mut self.retry, error, chance)
     }
 }
 

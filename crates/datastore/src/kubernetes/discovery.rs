@@ -34,7 +34,7 @@ impl Discovery {
                 let pause = match &answer {
                     Ok(Some(_)) => None,
                     Ok(None) => Some(missing.fail(chance())),
-                    Err(_) => Some(retry.fail(chance())),
+                    Err(error) => Some(timing.pause(&mut retry, error, chance())),
                 };
                 if tell.send(answer).is_err() {
                     return;

@@ -118,6 +118,12 @@ impl ApiError {
         }
     }
 
+    /// Whether the answer stays the same until somebody changes a configuration, credentials or rights.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Config(_) | Self::Status { code: 401 | 403, .. })
+    }
+
     /// When to ask again at the earliest, as the server wishes.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {

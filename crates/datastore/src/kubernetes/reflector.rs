@@ -16,6 +16,7 @@ use super::cycle::{Cycle, Step, Verdict};
 use super::error::ApiError;
 use super::json::{ListHead, ListItems, Objects, field, text_field};
 use super::resource::{ApiResource, escaped};
+use crate::Backoff;
 use crate::backoff::chance;
 
 /// How many KiB may wait for the consumer.
@@ -119,6 +120,15 @@ pub struct Timing {
     pub retry: (Duration, Duration),
     /// The shortest and the longest time after which a kind is looked for again that was not there.
     pub missing: (Duration, Duration),
+}
+
+impl Timing {
+    /// How long to wait after another failure, and at least as long as the server wishes.
+    pub(super) fn pause(&self, retry: &mut Backoff, error: &ApiError, chance: f64) -> Duration {
+        let pause = retry.fail(chance);
+        // A server that asks for more than this is not believed.
+        error.retry_after().map_or(pause, |wish| pause.max(wish.min(self.retry.1.saturating_mul(4))))
+    }
 }
 
 impl Default for Timing {

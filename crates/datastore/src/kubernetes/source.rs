@@ -168,9 +168,11 @@ impl Mirror {
         self.lists.iter().all(|list| list.known)
     }
 
-    /// Why the server cannot be read, the first reason.
-    fn trouble(&self) -> Option<String> {
-        self.lists.iter().find_map(|list| list.trouble.as_ref().map(|error| format!("{}: {error}", list.resource)))
+    /// Why the server cannot be read: the first reason, of those that last if there are any.
+    fn trouble(&self) -> Option<Trouble> {
+        let troubles = self.lists.iter().filter_map(|list| Some((list, list.trouble.as_ref()?)));
+        let (list, error) = troubles.min_by_key(|(_, error)| !error.is_refusal())?;
+        Some(Trouble { why: format!("{}: {error}", list.resource), refused: error.is_refusal() })
     }
 
     /// The lists that this node may not read.
@@ -192,6 +194,13 @@ impl Mirror {
             })
             .collect()
     }
+}
+
+/// Why the server cannot be read, and whether it refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Trouble {
+    why: String,
+    refused: bool,
 }
 
 fn id_of(kind: Kind, meta: ObjectMeta) -> ObjectId {
@@ -217,7 +226,7 @@ enum Calico {
 struct Told {
     begun: bool,
     in_sync: bool,
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     refused: Vec<InputProblem>,
     problems: Vec<InputProblem>,
 }
@@ -254,7 +263,7 @@ impl Running<'_> {
             if self.feed.take_resend()? {
                 self.tell_all()?;
             }
-            self.tell(noticed.unwrap_or_else(Instant::now), trouble.as_deref())?;
+            self.tell(noticed.unwrap_or_else(Instant::now), trouble.as_ref())?;
         }
     }
 
@@ -273,7 +282,7 @@ impl Running<'_> {
     }
 
     /// Takes what was found; gives back why nothing could be.
-    fn discovered(&mut self, answer: Answer) -> Option<String> {
+    fn discovered(&mut self, answer: Answer) -> Option<Trouble> {
         match answer {
             Ok(Some(api)) => {
                 tracing::info!(?api, "Calico's resources are read");
@@ -294,16 +303,17 @@ impl Running<'_> {
                 };
                 None
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(Trouble { why: error.to_string(), refused: error.is_refusal() }),
         }
     }
 
-    fn tell(&mut self, noticed: Instant, trouble: Option<&str>) -> Result<(), Closed> {
+    fn tell(&mut self, noticed: Instant, trouble: Option<&Trouble>) -> Result<(), Closed> {
         self.tell_problems()?;
-        let trouble = self.state.trouble().or_else(|| trouble.map(str::to_owned));
+        let trouble = self.state.trouble().or_else(|| trouble.cloned());
         if trouble != self.told.trouble {
             match &trouble {
-                Some(why) => self.feed.unavailable(why.clone())?,
+                Some(Trouble { why, refused: true }) => self.feed.refused(why.clone())?,
+                Some(Trouble { why, refused: false }) => self.feed.unavailable(why.clone())?,
                 None => {
                     tracing::info!("the API server answers again");
                     self.feed.available()?;

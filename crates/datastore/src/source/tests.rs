@@ -122,7 +122,7 @@ fn why_a_datastore_is_away_comes_after_the_status_and_problems_come_first() {
             Event::Status(_) => "status",
             Event::Updates { .. } => "updates",
             Event::Problems(_) => "problems",
-            Event::Unavailable(_) => "unavailable",
+            Event::Unavailable { .. } => "unavailable",
             Event::Available => "available",
         })
         .collect();
@@ -149,18 +149,18 @@ fn why_a_datastore_is_away_is_said_again_to_a_consumer_that_begins_anew() {
     events.wake_with(move || {
         count.fetch_add(1, Ordering::Relaxed);
     });
-    let away = |why| format!("Ok(Unavailable({why:?}))");
+    let away = |why, refused| format!("Ok(Unavailable {{ why: {why:?}, refused: {refused} }})");
     feed.unavailable("no route").unwrap();
     // Whether it was heard before, only waits, or is news meanwhile.
-    assert_eq!(told(&events), away("no route"));
+    assert_eq!(told(&events), away("no route", false));
     for _ in 0..2 {
         let before = woken.load(Ordering::Relaxed);
         resend.ask();
         assert!(woken.load(Ordering::Relaxed) > before, "somebody who sleeps hears of it");
     }
-    assert_eq!(told(&events), away("no route"));
-    feed.unavailable("refused").unwrap();
-    assert_eq!(told(&events), away("refused"));
+    assert_eq!(told(&events), away("no route", false));
+    feed.refused("no rights").unwrap();
+    assert_eq!(told(&events), away("no rights", true));
     assert_eq!(told(&events), "Err(Empty)");
     // The source answers with what it knows, which makes no difference to where it knows it from.
     assert_eq!(feed.take_resend(), Ok(true));

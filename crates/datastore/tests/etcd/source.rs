@@ -29,7 +29,7 @@ impl Consumer {
         match event {
             Event::Status(status) => self.in_sync = status == SyncStatus::InSync,
             Event::Problems(problems) => self.problems = problems,
-            Event::Unavailable(_) => self.unavailable += 1,
+            Event::Unavailable { .. } => self.unavailable += 1,
             Event::Available => {}
             Event::Updates { updates, .. } => {
                 for update in updates {

@@ -104,7 +104,7 @@ impl Scene {
                     }
                 }
                 Some(Event::Problems(problems)) => self.problems = problems,
-                Some(Event::Unavailable(why)) => self.unavailable.push(why),
+                Some(Event::Unavailable { why, .. }) => self.unavailable.push(why),
                 Some(Event::Available) | None => {}
             }
         }

@@ -146,7 +146,7 @@ impl Hub {
                 }
                 self.change_upstream(|upstream| upstream.problems = problems);
             }
-            Event::Unavailable(why) => {
+            Event::Unavailable { why, .. } => {
                 tracing::warn!(why, "the datastore cannot be read; what is known stays");
                 self.change_upstream(|upstream| upstream.unavailable = Some(why));
             }

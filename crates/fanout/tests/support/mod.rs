@@ -157,7 +157,7 @@ impl Client {
         match self.watching.events.recv_timeout(patience) {
             Some(Event::Available) | None => {}
             Some(Event::Status(status)) => self.statuses.push(status),
-            Some(Event::Unavailable(why)) => self.unavailable.push(why),
+            Some(Event::Unavailable { why, .. }) => self.unavailable.push(why),
             Some(Event::Problems(problems)) => self.problems = problems,
             Some(Event::Updates { updates, .. }) => {
                 for Update { key, value } in updates {

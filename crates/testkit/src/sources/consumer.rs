@@ -61,7 +61,7 @@ impl Consumer {
                 self.take_updates(updates);
             }
             Event::Problems(problems) => self.problems = problems,
-            Event::Unavailable(why) => {
+            Event::Unavailable { why, .. } => {
                 assert!(!why.is_empty(), "no reason is given");
                 self.unavailable = Some(why);
             }
