@@ -1,25 +1,21 @@
 //! What all sources are put through: a directory, served by a server, behind a wire that can be cut.
-#![allow(clippy::disallowed_methods, reason = "tests write files")]
+#![allow(clippy::disallowed_methods, reason = "tests look at clocks")]
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tortie_datastore::{DirSource, Source, watch};
 use tortie_fanout::client::FanoutSource;
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_fanout::typha::{TyphaOptions, TyphaSource};
-use tortie_resources::manifest::{ObjectId, Options};
+use tortie_resources::manifest::Options;
 use tortie_testkit::etcd::Proxy;
-use tortie_testkit::sources::{self, Edit, Need, SourceUnderTest};
+use tortie_testkit::sources::{self, Edit, Folder, Need, SourceUnderTest};
 
 struct UnderTest {
-    parent: TempDir,
-    names: BTreeMap<ObjectId, String>,
+    folder: Folder,
     address: SocketAddr,
     server: Option<Server>,
     proxy: Proxy,
@@ -32,21 +28,19 @@ enum Protocol {
     Typha,
 }
 
-fn serve(parent: &TempDir, listen: SocketAddr) -> Server {
-    let manifests = parent.path().join("manifests");
-    let source = DirSource::new(manifests, Options::default()).rescan_every(Duration::from_millis(100));
+fn serve(folder: &Folder, listen: SocketAddr) -> Server {
+    let source = DirSource::new(folder.path(), Options::default()).rescan_every(Duration::from_millis(100));
     let config = ServerConfig { listen: vec![listen], ..support::quick() };
     Server::start(config, watch(source).expect("a thread")).expect("a server")
 }
 
 impl UnderTest {
     fn new(protocol: Protocol) -> Self {
-        let parent = TempDir::new().expect("a directory");
-        fs::create_dir(parent.path().join("manifests")).expect("a directory");
-        let server = serve(&parent, SocketAddr::from(([127, 0, 0, 1], 0)));
+        let folder = Folder::new().expect("a directory");
+        let server = serve(&folder, SocketAddr::from(([127, 0, 0, 1], 0)));
         let address = server.addresses()[0];
         let proxy = Proxy::to(address).expect("a proxy");
-        Self { parent, names: BTreeMap::new(), address, server: Some(server), proxy, protocol }
+        Self { folder, address, server: Some(server), proxy, protocol }
     }
 }
 
@@ -68,20 +62,7 @@ impl SourceUnderTest for UnderTest {
     }
 
     fn edit(&mut self, edits: &[Edit]) {
-        for edit in edits {
-            let (Edit::Put(id, _) | Edit::Delete(id)) = edit;
-            let count = self.names.len();
-            let name = self.names.entry(id.clone()).or_insert_with(|| format!("manifests/{count}.json"));
-            let path = self.parent.path().join(name);
-            match edit {
-                Edit::Put(_, object) => {
-                    let new = self.parent.path().join("new");
-                    fs::write(&new, object.to_string()).expect("a file");
-                    fs::rename(&new, path).expect("a file");
-                }
-                Edit::Delete(_) => fs::remove_file(path).expect("a file"),
-            }
-        }
+        self.folder.edit(edits).expect("files are written");
     }
 
     fn lacks(&self) -> Vec<(Need, &'static str)> {
@@ -96,7 +77,7 @@ impl SourceUnderTest for UnderTest {
     }
 
     fn start(&mut self) {
-        self.server = Some(serve(&self.parent, self.address));
+        self.server = Some(serve(&self.folder, self.address));
     }
 
     fn cut(&mut self) {

@@ -26,6 +26,7 @@
 
 mod cases;
 mod consumer;
+mod folder;
 mod objects;
 mod world;
 
@@ -36,6 +37,7 @@ use tortie_datastore::Source;
 use tortie_model::Key;
 use tortie_resources::manifest::ObjectId;
 
+pub use folder::Folder;
 use world::World;
 
 /// A datastore, and a source that reads it over a connection which can be disturbed.

@@ -18,7 +18,7 @@ use super::node::stop_on_signals;
 use crate::config::LogSeverity;
 use crate::http::{self, Response};
 use crate::logging::{self, LogFormat};
-use crate::metrics::{fanout as metrics, process};
+use crate::metrics::{self, process};
 
 /// How many connections a share is at the least, as Typha's MaxConnectionsLowerLimit.
 const LEAST_SHARE: usize = 400;
@@ -145,10 +145,7 @@ fn answer(address: &str, server: &Arc<Server>) -> Result<http::Server, Failure> 
             };
             judge(server.hub().head().status == SyncStatus::InSync, &text)
         }
-        "/metrics" => {
-            let body = metrics::expose(&server) + &process::expose();
-            Response { status: 200, content_type: "text/plain; version=0.0.4; charset=utf-8", body }
-        }
+        "/metrics" => metrics::answer(metrics::fanout::expose(&server) + &process::expose()),
         _ => Response::text(404, "ask for /liveness, /readiness or /metrics\n"),
     });
     let listener = listener.map_err(Failure::io(format!("--http {address}")))?;

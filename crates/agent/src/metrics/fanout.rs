@@ -3,7 +3,7 @@
 
 use tortie_fanout::server::{Server, Total};
 
-use super::{Exposition, Summary};
+use super::{Exposition, Summary, as_f64};
 
 /// The figures in Prometheus' text format.
 #[must_use]
@@ -55,8 +55,8 @@ pub fn expose(server: &Server) -> String {
     times(&mut e, "typha_client_latency_secs", "Age of changes when they have been sent.", stats.latency);
     times(&mut e, "typha_client_write_latency_secs", "Time of writes to clients.", stats.write);
     times(&mut e, "typha_ping_latency", "Time until a client answers.", stats.round_trip);
-    let objects = Summary { count: stats.objects.count, sum: stats.objects.sum };
-    e.summary("typha_kvs_per_msg", "Objects in each write.", &objects);
+    let Total { count, sum } = stats.objects;
+    e.summary("typha_kvs_per_msg", "Objects in each write.", &Summary { count, sum });
 
     e.level(
         "tortie_fanout_upstream_problems",
@@ -68,7 +68,6 @@ pub fn expose(server: &Server) -> String {
     e.finish()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "seconds for a chart")]
 fn times(e: &mut Exposition, name: &str, help: &str, total: Total) {
-    e.seconds(name, help, total.count, total.sum as f64 / 1e6);
+    e.seconds(name, help, total.count, as_f64(total.sum) / 1e6);
 }

@@ -261,6 +261,12 @@ impl Metrics {
     }
 }
 
+/// An answer to who asks for metrics.
+#[must_use]
+pub fn answer(exposition: String) -> Response {
+    Response { status: 200, content_type: "text/plain; version=0.0.4; charset=utf-8", body: exposition }
+}
+
 /// Counts are far below the 2^53 from which on they would lose precision.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus values are floats")]
 fn as_f64(count: u64) -> f64 {
@@ -281,11 +287,7 @@ impl SharedMetrics {
     #[must_use]
     pub fn answer(&self, path: &str) -> Response {
         match path {
-            "/metrics" => Response {
-                status: 200,
-                content_type: "text/plain; version=0.0.4; charset=utf-8",
-                body: self.lock().expose(),
-            },
+            "/metrics" => answer(self.lock().expose()),
             _ => Response::text(404, "ask for /metrics\n"),
         }
     }
