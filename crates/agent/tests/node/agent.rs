@@ -181,7 +181,11 @@ impl Node {
 
     /// Waits until the answer to whether the agent is ready has this code and is as wanted.
     pub(crate) fn until_readiness(&mut self, code: &str, wanted: impl Fn(&str) -> bool) {
-        let patience = Instant::now() + PATIENCE;
+        self.until_within(PATIENCE, code, wanted);
+    }
+
+    pub(crate) fn until_within(&mut self, patience: Duration, code: &str, wanted: impl Fn(&str) -> bool) {
+        let patience = Instant::now() + patience;
         loop {
             let answer = self.get(9099, "/readiness");
             if answer.strip_prefix("HTTP/1.1 ").is_some_and(|rest| rest.starts_with(code)) && wanted(&answer) {

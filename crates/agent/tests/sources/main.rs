@@ -8,7 +8,7 @@ mod world;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent::Node;
 use rustix::process::Signal;
@@ -261,6 +261,44 @@ tortie_testkit::kernel_test! {
         let before = Before::of(&site);
         start_without_a_datastore(&mut site, |_| server.partition(), |_| server.heal());
         assert_eq!(site.state(), before.state);
+    }
+
+    /// Connections stay, and nothing answers: only the beat of hearts tells. That of etcd is missed after 20 s
+    /// (`EtcdPace`), that of a fan-out after three beats of 10 s, that of a Typha after 30 s.
+    fn peers_that_freeze_change_nothing() {
+        let cluster = Cluster::start(CLUSTER);
+        let (url, member) = (cluster.etcd.url(), cluster.etcd.address(0));
+        let fan_out = FanOut::start(&url, ANYWHERE);
+        let server = fan_out.address;
+        let mut sites = [
+            Site::started(url, &[member]),
+            Site::started(format!("fanout://{server}"), &[server]),
+            Site::started(format!("typha://{server}"), &[server]),
+        ];
+        let all = |sites: &[Site; 3], what: &str, friend: &str| {
+            equal(what, &[&sites[0], &sites[1], &sites[2]], |state| {
+                state.contains(friend) && state.contains("10.65.0.2 dev cali0web")
+            })
+        };
+        all(&sites, "all is in force", "10.66.0.1");
+        let before: Vec<Before> = sites.iter().map(Before::of).collect();
+        cluster.etcd.freeze(0);
+        fan_out.signal(Signal::STOP);
+        let frozen = Instant::now();
+        sites.iter_mut().for_each(|site| site.until_told_why_within(Duration::from_secs(60)));
+        assert!(frozen.elapsed() > Duration::from_secs(5), "nobody was given the time to answer");
+        before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
+        cluster.etcd.thaw(0);
+        sites[0].until_all_is_well();
+        cluster.apply(&friends("10.66.0.8/32"));
+        sites[0].node.until("the friend is let in", |state| state.contains("10.66.0.8"));
+        before[1..].iter().zip(&sites[1..]).for_each(|(before, site)| before.still_holds(site));
+        fan_out.signal(Signal::CONT);
+        all(&sites, "the friend is let in everywhere", "10.66.0.8");
+        for (before, site) in before.iter().zip(&mut sites) {
+            site.until_all_is_well();
+            assert_eq!(site.work().restores, before.work.restores, "{}", site.node.log());
+        }
     }
 
     fn clients_of_a_server_that_ends_go_to_another_one() {

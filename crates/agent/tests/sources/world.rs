@@ -195,7 +195,11 @@ impl Site {
     }
 
     pub(crate) fn until_told_why(&mut self) {
-        self.node.until_ready("the datastore cannot be read: ");
+        self.until_told_why_within(PATIENCE);
+    }
+
+    pub(crate) fn until_told_why_within(&mut self, patience: Duration) {
+        self.node.until_within(patience, "200", |answer| answer.contains("the datastore cannot be read: "));
     }
 
     pub(crate) fn until_all_is_well(&mut self) {
