@@ -4,13 +4,18 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tortie_model::WorkloadEndpointId;
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
+
+#[path = "support/secrets.rs"]
+mod secrets;
 
 struct World {
     etcd: Etcd,
@@ -57,6 +62,13 @@ impl World {
         let path = self.folder.path().join(name);
         fs::write(&path, text).unwrap();
         path.display().to_string()
+    }
+
+    /// Writes a driver, and gives what `--dataplane` takes. It runs in the folder.
+    fn script(&self, script: &str) -> String {
+        let path = self.file("driver", &format!("#!/bin/sh\ncd {}\n{script}\n", self.folder.path().display()));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        format!("exec:{path}")
     }
 
     /// What is kept under a path, as JSON.
@@ -222,6 +234,29 @@ fn passwords_and_certificates_are_used_and_not_shown() {
     world.environment.pop();
     let password = world.file("password", "s3cret\n");
     good(&world.tortie(&["get", "tiers", "--etcd-password-file", &password]));
+
+    // The agent, whose driver takes everything and does nothing, at its most verbose.
+    let (driver, out) = (world.script("cat <&3 >OUT"), world.folder.path().join("OUT"));
+    let log = world.folder.path().join("log");
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_tortie"))
+        .args(["run", "--node", "n", "--dataplane", &driver, "--etcd-password-file", &password])
+        .args(&world.options)
+        .env("FELIX_LOGSEVERITYSCREEN", "Trace")
+        .env("ETCD_USERNAME", "felix")
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !fs::metadata(&out).is_ok_and(|out| out.len() > 0) {
+        assert!(Instant::now() < until, "{}", fs::read_to_string(&log).unwrap());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
+    assert!(agent.wait().unwrap().success());
+    let log = fs::read_to_string(&log).unwrap();
+    secrets::is_hidden(&["s3cret"], &log);
+    secrets::key_is_hidden(&world.etcd.certificates().unwrap().client_key, &log);
+
     world.etcd.kill(0);
     let output = world.tortie(&["get", "tiers", "--etcd-password-file", &password]);
     assert!(bad(&output).contains("the datastore is not available"), "{output:?}");
@@ -293,16 +328,13 @@ fn status_is_written_where_others_look_for_it() {
 
 #[test]
 fn what_a_driver_reports_is_written_as_what_the_program_finds_itself() {
-    use std::os::unix::fs::PermissionsExt;
-
-    use rustix::process::{Pid, Signal, kill_process};
     use tortie_model::HostEndpointName;
     use tortie_protocol::{Report, frame::write_frame};
 
-    let etcd = Etcd::start(EtcdOptions::default()).unwrap();
+    let world = World::new(EtcdOptions::default());
+    let (etcd, folder) = (&world.etcd, &world.folder);
     let up = r#"{"status":"up"}"#;
     etcd.put(&workload_status("gone"), up).unwrap();
-    let folder = TempDir::new().unwrap();
     let status = |name, word: &str| Report::Workload { id: workload(name), status: Some(word.into()), endpoint: None };
     let sign = |time: &str, uptime| Report::Process { timestamp: time.into(), uptime };
     let before = [
@@ -318,24 +350,22 @@ fn what_a_driver_reports_is_written_as_what_the_program_finds_itself() {
         reports.iter().for_each(|report| write_frame(&mut bytes, &report.clone().encode(0)).unwrap());
         fs::write(folder.path().join(name), bytes).unwrap();
     }
-    let driver = folder.path().join("driver");
-    let script = "#!/bin/sh\ncd FOLDER; cat before >&4; until [ -e go ]; do sleep 0.02; done; cat after >&4\nexec cat <&3 >/dev/null\n";
-    fs::write(&driver, script.replace("FOLDER", &folder.path().display().to_string())).unwrap();
-    fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
+    let driver =
+        world.script("cat before >&4\nuntil [ -e go ]; do sleep 0.02; done\ncat after >&4\nexec cat <&3 >/dev/null");
 
     let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
-        .args(["run", "--node", "n", "--datastore", &etcd.url()])
-        .args(["--dataplane", &format!("exec:{}", driver.display())])
+        .args(["run", "--node", "n", "--dataplane", &driver])
+        .args(&world.options)
         .envs([("FELIX_ENDPOINTREPORTINGENABLED", "true"), ("FELIX_ENDPOINTREPORTINGDELAYSECS", "0.01")])
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    eventually(&etcd, &workload_status("web"), |text| text == up);
-    eventually(&etcd, "/calico/felix/v1/host/n/endpoint/eth0", |text| text == r#"{"status":"error"}"#);
+    eventually(etcd, &workload_status("web"), |text| text == up);
+    eventually(etcd, "/calico/felix/v1/host/n/endpoint/eth0", |text| text == r#"{"status":"error"}"#);
     let process = |time: &str, uptime: f64, first: bool| {
         let report = serde_json::json!({"time": time, "uptime": uptime, "first_update": first});
         for name in ["status", "last_reported_status"] {
-            eventually(&etcd, &process_status(name), |text| serde_json::from_str(text).ok().as_ref() == Some(&report));
+            eventually(etcd, &process_status(name), |text| serde_json::from_str(text).ok().as_ref() == Some(&report));
         }
     };
     process("2020-02-02T02:02:02Z", 1.5, true);
@@ -343,9 +373,9 @@ fn what_a_driver_reports_is_written_as_what_the_program_finds_itself() {
     assert_eq!(etcd.get(&workload_status("gone")).unwrap(), up);
 
     fs::write(folder.path().join("go"), "").unwrap();
-    eventually(&etcd, &workload_status("gone"), str::is_empty);
-    eventually(&etcd, &workload_status("web"), str::is_empty);
-    eventually(&etcd, &workload_status("db"), |text| text == r#"{"status":"down"}"#);
+    eventually(etcd, &workload_status("gone"), str::is_empty);
+    eventually(etcd, &workload_status("web"), str::is_empty);
+    eventually(etcd, &workload_status("db"), |text| text == r#"{"status":"down"}"#);
     process("2020-02-02T02:02:12Z", 11.5, false);
     assert_eq!(etcd.get(&workload_status("odd")).unwrap(), "", "no reader would understand it");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();

@@ -2,13 +2,21 @@
 #![cfg(feature = "fanout")]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
 
+#[path = "support/secrets.rs"]
+mod secrets;
+
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tortie_testkit::certificates::{Authority, Issued};
 
 const MANIFESTS: &str = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
 
@@ -16,24 +24,43 @@ struct Fanout {
     child: Child,
     agents: SocketAddr,
     http: SocketAddr,
+    log: Arc<Mutex<String>>,
 }
 
 impl Fanout {
-    fn start() -> Self {
+    fn start(args: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
             .args(["fanout", "--datastore", MANIFESTS, "--log-format", "json"])
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+            .args(args)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let log = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&log);
+        let keep = move |line: &String| *kept.lock().unwrap() += &(line.clone() + "\n");
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok).inspect(keep);
         let mut address = |message: &str| -> SocketAddr {
             let line = lines.find(|line| line.contains(message)).unwrap();
             line.split_once("\"address\":\"").unwrap().1.split('"').next().unwrap().parse().unwrap()
         };
         let (agents, http) = (address("listening for agents"), address("listening for HTTP"));
         thread::spawn(move || lines.for_each(drop));
-        Self { child, agents, http }
+        let fanout = Self { child, agents, http, log };
+        fanout.until("it is ready", || fanout.get("/readiness").starts_with("HTTP/1.1 200"));
+        fanout
+    }
+
+    fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    fn until(&self, what: &str, is: impl Fn() -> bool) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !is() {
+            assert!(Instant::now() < until, "waiting until {what}\n{}\n{}", self.get("/readiness"), self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn get(&self, path: &str) -> String {
@@ -52,21 +79,62 @@ impl Drop for Fanout {
     }
 }
 
-fn render(datastore: &str) -> Output {
+fn render_as(datastore: &str, identity: &[String]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tortie"))
-        .args(["render", "--datastore", datastore, "--node", "demo-node"])
+        .args(["render", "--datastore", datastore, "--node", "demo-node", "--timeout", "0"])
+        .args(identity)
         .output()
         .unwrap()
 }
 
+fn render(datastore: &str) -> Output {
+    render_as(datastore, &[])
+}
+
+/// How an agent shows a certificate, and asks for a server of this name.
+fn identity(Issued { authority, certificate, key }: &Issued, server: &str) -> Vec<String> {
+    let files = [("ca", authority), ("cert", certificate), ("key", key)];
+    let files = files.map(|(what, file)| format!("--fanout-{what}-file={}", file.display()));
+    files.into_iter().chain([format!("--fanout-cn={server}")]).collect()
+}
+
+/// An agent whose driver takes everything and does nothing.
+struct Agent {
+    child: Child,
+    log: std::path::PathBuf,
+}
+
+impl Agent {
+    fn start(folder: &Path, datastore: &str, identity: &[String]) -> Self {
+        let (driver, log) = (folder.join("driver"), folder.join("log"));
+        fs::write(&driver, "#!/bin/sh\nexec cat <&3 >/dev/null\n").unwrap();
+        fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            .args(["run", "--node", "demo-node", "--datastore", datastore])
+            .args(["--dataplane", &format!("exec:{}", driver.display())])
+            .args(identity)
+            .env("FELIX_LOGSEVERITYSCREEN", "Trace")
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 #[test]
 fn an_agent_behind_it_enforces_what_one_beside_it_does() {
-    let mut fanout = Fanout::start();
-    let until = Instant::now() + Duration::from_secs(20);
-    while !fanout.get("/readiness").starts_with("HTTP/1.1 200") {
-        assert!(Instant::now() < until, "{}", fanout.get("/readiness"));
-        thread::sleep(Duration::from_millis(20));
-    }
+    let mut fanout = Fanout::start(&[]);
     assert!(fanout.get("/liveness").starts_with("HTTP/1.1 200"));
     let direct = render(MANIFESTS);
     for scheme in ["fanout", "typha"] {
@@ -80,4 +148,64 @@ fn an_agent_behind_it_enforces_what_one_beside_it_does() {
     }
     kill_process(Pid::from_child(&fanout.child), Signal::TERM).unwrap();
     assert!(fanout.child.wait().unwrap().success());
+}
+
+#[test]
+fn certificates_decide_who_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let [right, wrong] = [(); 2].map(|()| Authority::new().unwrap());
+    let issue = |by: &Authority, who: &str, name: &str| by.issue(folder.path(), who, name, None).unwrap();
+    let serving = issue(&right, "server", "typha-server");
+    let felix = issue(&right, "felix", "felix");
+    let mallory = right.issue(folder.path(), "mallory", "mallory", Some("spiffe://c/felix")).unwrap();
+    let forged = issue(&wrong, "forged", "felix");
+    let forged = Issued { authority: felix.authority.clone(), ..forged };
+    let betrayed = Issued { authority: folder.path().join("forged-ca.pem"), ..felix.clone() };
+
+    let file = |path: &Path| path.display().to_string();
+    let (ca, cert, key) = (file(&serving.authority), file(&serving.certificate), file(&serving.key));
+    let fanout = Fanout::start(&["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key, "--client-cn", "felix"]);
+    let url = format!("fanout://{}", fanout.agents);
+    let agent = Agent::start(folder.path(), &url, &identity(&felix, "typha-server"));
+    fanout.until("an agent is served", || fanout.get("/metrics").contains("typha_connections_streaming 1\n"));
+    let direct = render(MANIFESTS);
+    for scheme in ["fanout", "typha"] {
+        let behind = render_as(&format!("{scheme}://{}", fanout.agents), &identity(&felix, "typha-server"));
+        assert!(behind.status.success(), "{}", String::from_utf8_lossy(&behind.stderr));
+        assert!(behind.stdout.len() > 1000 && behind.stdout == direct.stdout, "{scheme}");
+    }
+
+    // What the server says of clients, and clients of servers.
+    let name = |name: &str| format!("common name {name:?}");
+    for (identity, by_server, by_client) in [
+        (identity(&mallory, "typha-server"), [name("mallory"), name("felix")], [String::new(), String::new()]),
+        (identity(&forged, "typha-server"), ["UnknownIssuer".into(), String::new()], [String::new(), String::new()]),
+        (vec![], ["InvalidContentType".into(), String::new()], [String::new(), String::new()]),
+        (identity(&felix, "x"), [String::new(), String::new()], [name("typha-server"), name("x")]),
+        (identity(&betrayed, "typha-server"), [String::new(), String::new()], ["UnknownIssuer".into(), String::new()]),
+    ] {
+        let before = fanout.log().len();
+        let refused = render_as(&url, &identity);
+        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{refused:?}");
+        let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(by_client.iter().all(|part| complaint.contains(part)), "{complaint}");
+        let said = |line: &str| {
+            let line = line.replace("\\\"", "\"");
+            line.contains("a connection failed before it was of use")
+                && by_server.iter().all(|part| line.contains(part))
+        };
+        fanout.until(&format!("it is said why {identity:?}"), || fanout.log()[before..].lines().any(said));
+    }
+
+    // Everybody else has been served all the time; the server gets another name, which new connections see.
+    issue(&right, "server", "new-name");
+    fanout.until("the new name is shown", || render_as(&url, &identity(&felix, "new-name")).status.success());
+    assert!(!render_as(&url, &identity(&felix, "typha-server")).status.success());
+    assert!(fanout.get("/metrics").contains("typha_connections_streaming 1\n"));
+    assert_eq!(agent.log().matches("connected to the fan-out").count(), 1, "{}", agent.log());
+
+    let log = agent.log() + &fanout.log();
+    for who in ["server", "felix", "mallory", "forged"] {
+        secrets::key_is_hidden(&folder.path().join(format!("{who}-key.pem")), &log);
+    }
 }

@@ -35,6 +35,7 @@
 
 pub mod apiserver;
 pub mod cases;
+pub mod certificates;
 pub mod conformance;
 pub mod etcd;
 pub mod evaluator;

@@ -21,7 +21,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use self::verify::{ClientByName, ServerByName};
+use self::verify::{ClientByName, ServerByName, explain};
 
 /// How often it is looked whether the files have changed, at the most.
 const LOOK: Duration = Duration::from_secs(1);
@@ -132,7 +132,7 @@ impl Acceptor {
     }
 
     pub(crate) async fn accept(&self, stream: impl Stream + 'static) -> io::Result<BoxStream> {
-        Ok(Box::new(TlsAcceptor::from(self.files.current()).accept(stream).await?))
+        Ok(Box::new(TlsAcceptor::from(self.files.current()).accept(stream).await.map_err(explain)?))
     }
 }
 
@@ -151,7 +151,7 @@ impl Connector {
         let name = ServerName::try_from(server.to_owned())
             .or_else(|_| ServerName::try_from("typha"))
             .map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(Box::new(TlsConnector::from(self.files.current()).connect(name, stream).await?))
+        Ok(Box::new(TlsConnector::from(self.files.current()).connect(name, stream).await.map_err(explain)?))
     }
 }
 

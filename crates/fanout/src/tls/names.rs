@@ -13,12 +13,44 @@ const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
 /// `id-at-commonName`, 2.5.4.3 (RFC 5280, A.1).
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
+/// How many names of a certificate are shown.
+const SHOWN: usize = 5;
+
+/// A certificate that is valid but somebody else's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the certificate of the other side is for {borne}, and not for {wanted}")]
+pub(super) struct Stranger {
+    borne: String,
+    wanted: String,
+}
+
 impl PeerNames {
     /// Whether a certificate bears a name that is asked for. What cannot be read bears none.
-    pub(super) fn accept(&self, certificate: &CertificateDer<'_>) -> bool {
-        let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return false };
-        let by_name = self.common_name.as_deref().is_some_and(|name| common_name(certificate.subject()) == Some(name));
-        by_name || self.uri_san.as_deref().is_some_and(|wanted| certificate.valid_uri_names().any(|uri| uri == wanted))
+    ///
+    /// # Errors
+    /// With the names that it bears.
+    pub(super) fn accept(&self, certificate: &CertificateDer<'_>) -> Result<(), Stranger> {
+        let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else {
+            return Err(self.stranger(None, &[]));
+        };
+        let name = common_name(certificate.subject());
+        let uris: Vec<&str> = certificate.valid_uri_names().collect();
+        let by_name = self.common_name.is_some() && self.common_name.as_deref() == name;
+        if by_name || self.uri_san.as_deref().is_some_and(|wanted| uris.contains(&wanted)) {
+            return Ok(());
+        }
+        Err(self.stranger(name, &uris))
+    }
+
+    fn stranger(&self, name: Option<&str>, uris: &[&str]) -> Stranger {
+        let list = |name: Option<&str>, uris: &[&str]| {
+            let name = name.map(|name| format!("common name {name:?}"));
+            name.into_iter().chain(uris.iter().take(SHOWN).map(|uri| format!("URI {uri:?}"))).collect::<Vec<_>>()
+        };
+        let borne = list(name, uris);
+        let borne = if borne.is_empty() { "no name that can be read".to_owned() } else { borne.join(", ") };
+        let wanted = list(self.common_name.as_deref(), self.uri_san.as_deref().as_slice()).join(" or ");
+        Stranger { borne, wanted }
     }
 }
 

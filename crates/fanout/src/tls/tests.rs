@@ -4,46 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tortie_testkit::certificates::{Authority, Issued};
 
 use super::{Acceptor, Connector, PeerNames, TlsError, TlsFiles, TlsSettings};
 
-/// An authority that gives out certificates.
-pub(crate) struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    pub(crate) fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "authority");
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
-    }
-
-    /// Writes a certificate with these names below `folder`, for somebody who trusts this authority.
-    pub(crate) fn issue(&self, folder: &Path, who: &str, common_name: &str, uri: Option<&str>) -> TlsFiles {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::OrganizationName, "tests");
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        params.subject_alt_names.extend(uri.map(|uri| SanType::URI(uri.try_into().unwrap())));
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let file = |what: &str, text: &str| {
-            let path = folder.join(format!("{who}-{what}.pem"));
-            fs::write(&path, text).unwrap();
-            path
-        };
-        TlsFiles {
-            authority: file("ca", &self.pem),
-            certificate: file("cert", &certificate.pem()),
-            key: file("key", &key.serialize_pem()),
-        }
-    }
+/// Writes a certificate with these names below `folder`.
+pub(crate) fn issue(by: &Authority, folder: &Path, who: &str, common_name: &str, uri: Option<&str>) -> TlsFiles {
+    let Issued { authority, certificate, key } = by.issue(folder, who, common_name, uri).unwrap();
+    TlsFiles { authority, certificate, key }
 }
 
 fn names(common_name: &str, uri: &str) -> PeerNames {
@@ -76,13 +45,13 @@ fn talk(server: &Acceptor, client: &Connector) -> bool {
 #[test]
 fn either_name_is_enough_where_both_are_asked_for() {
     let folder = tempfile::tempdir().unwrap();
-    let authority = Authority::new();
-    let server_files = authority.issue(folder.path(), "server", "typha-server", Some("spiffe://c/typha"));
+    let authority = Authority::new().unwrap();
+    let server_files = issue(&authority, folder.path(), "server", "typha-server", Some("spiffe://c/typha"));
     let client_cn = "felix";
     let client_uri = "spiffe://c/felix";
     for borne_cn in [client_cn, "mallory"] {
         for borne_uri in [None, Some(client_uri), Some("spiffe://c/mallory")] {
-            let files = authority.issue(folder.path(), "client", borne_cn, borne_uri);
+            let files = issue(&authority, folder.path(), "client", borne_cn, borne_uri);
             let client =
                 Connector::new(TlsSettings { files: files.clone(), peer: names("typha-server", "spiffe://c/other") });
             let client = client.unwrap();
@@ -99,10 +68,10 @@ fn either_name_is_enough_where_both_are_asked_for() {
 #[test]
 fn clients_are_as_picky_as_servers() {
     let folder = tempfile::tempdir().unwrap();
-    let authority = Authority::new();
+    let authority = Authority::new().unwrap();
     let settings = |files: &TlsFiles, cn: &str, uri: &str| TlsSettings { files: files.clone(), peer: names(cn, uri) };
-    let server_files = authority.issue(folder.path(), "server", "typha-server", Some("spiffe://c/typha"));
-    let client_files = authority.issue(folder.path(), "client", "felix", None);
+    let server_files = issue(&authority, folder.path(), "server", "typha-server", Some("spiffe://c/typha"));
+    let client_files = issue(&authority, folder.path(), "client", "felix", None);
     let server = Acceptor::new(settings(&server_files, "felix", "")).unwrap();
     for (cn, uri, wanted) in [
         ("typha-server", "", true),
@@ -117,7 +86,7 @@ fn clients_are_as_picky_as_servers() {
         assert_eq!(talk(&server, &client), wanted, "{cn:?} {uri:?}");
     }
     // The right name from somebody else.
-    let forged = Authority::new().issue(folder.path(), "forged", "felix", Some("spiffe://c/felix"));
+    let forged = issue(&Authority::new().unwrap(), folder.path(), "forged", "felix", Some("spiffe://c/felix"));
     let trusting = TlsFiles { authority: client_files.authority, ..forged };
     let client = Connector::new(settings(&trusting, "typha-server", "")).unwrap();
     assert!(!talk(&server, &client));
@@ -126,9 +95,9 @@ fn clients_are_as_picky_as_servers() {
 #[test]
 fn changed_files_are_read_again_and_bad_ones_are_not_used() {
     let folder = tempfile::tempdir().unwrap();
-    let authority = Authority::new();
-    let server_files = authority.issue(folder.path(), "server", "old", None);
-    let client_files = authority.issue(folder.path(), "client", "felix", None);
+    let authority = Authority::new().unwrap();
+    let server_files = issue(&authority, folder.path(), "server", "old", None);
+    let client_files = issue(&authority, folder.path(), "client", "felix", None);
     let server = Acceptor::new(TlsSettings { files: server_files.clone(), peer: names("felix", "") }).unwrap();
     let client = |name| Connector::new(TlsSettings { files: client_files.clone(), peer: names(name, "") }).unwrap();
     let look_again = || server.files.current.lock().unwrap().looked -= super::LOOK;
@@ -136,7 +105,7 @@ fn changed_files_are_read_again_and_bad_ones_are_not_used() {
     fs::write(&server_files.certificate, "nothing").unwrap();
     look_again();
     assert!(talk(&server, &client("old")));
-    authority.issue(folder.path(), "server", "a-new-name", None);
+    issue(&authority, folder.path(), "server", "a-new-name", None);
     look_again();
     assert!(talk(&server, &client("a-new-name")) && !talk(&server, &client("old")));
 }

@@ -1,5 +1,6 @@
 //! Who may be at the other end.
 
+use std::io;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -8,13 +9,24 @@ use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_sig
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore, SignatureScheme,
+};
 
 use super::PeerNames;
+use super::names::Stranger;
 
-/// The error for a certificate that is valid but somebody else's.
-fn stranger() -> Error {
-    Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)
+fn refuse(stranger: Stranger) -> Error {
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(stranger))))
+}
+
+/// An error with its reason, where that is one of ours, which would be hard to find among what rustls prints around it.
+pub(super) fn explain(error: io::Error) -> io::Error {
+    let reason = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(Error::InvalidCertificate(CertificateError::Other(OtherError(reason)))) => reason.to_string(),
+        _ => return error,
+    };
+    io::Error::new(error.kind(), reason)
 }
 
 /// Lets clients in whose certificate comes from the authority and bears a certain name.
@@ -42,7 +54,8 @@ impl ClientCertVerifier for ClientByName {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
-        if self.names.accept(end_entity) { Ok(verified) } else { Err(stranger()) }
+        self.names.accept(end_entity).map_err(refuse)?;
+        Ok(verified)
     }
 
     fn verify_tls12_signature(
@@ -93,7 +106,8 @@ impl ServerCertVerifier for ServerByName {
     ) -> Result<ServerCertVerified, Error> {
         let parsed = ParsedCertificate::try_from(end_entity)?;
         verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, self.algorithms.all)?;
-        if self.names.accept(end_entity) { Ok(ServerCertVerified::assertion()) } else { Err(stranger()) }
+        self.names.accept(end_entity).map_err(refuse)?;
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

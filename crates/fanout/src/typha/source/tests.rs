@@ -6,8 +6,9 @@ use tortie_model::{Key, Update, Value};
 
 use crate::server::{Server, ServerConfig};
 use crate::tls::PeerNames;
-use crate::tls::tests::Authority;
+use crate::tls::tests::issue;
 use crate::typha::messages::{self, SerializedUpdate, ServerMessage, Welcome};
+use tortie_testkit::certificates::Authority;
 
 use super::*;
 
@@ -82,9 +83,9 @@ fn servers_that_are_of_no_use_are_passed_over() {
 #[test]
 fn both_sides_ask_for_a_name() {
     let folder = tempfile::TempDir::new().unwrap();
-    let authority = Authority::new();
+    let authority = Authority::new().unwrap();
     let settings = |who: &str, peer: &str| TlsSettings {
-        files: authority.issue(folder.path(), who, who, None),
+        files: issue(&authority, folder.path(), who, who, None),
         peer: PeerNames::new(Some(peer.into()), None).unwrap(),
     };
     let (_feed, server) = serve(Some(settings("typha-server", "typha-client")));

@@ -1,0 +1,75 @@
+//! Certificates for tests.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+
+/// How many authorities there have been.
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+/// An authority that gives out certificates.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// A certificate and what belongs to it, as PEM files.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    /// The certificate of the authority.
+    pub authority: PathBuf,
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl Authority {
+    /// An authority like no other.
+    ///
+    /// # Errors
+    /// If there is no chance to be had for its key.
+    pub fn new() -> io::Result<Self> {
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Two of one name would be told apart by their signatures only.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        params.distinguished_name.push(DnType::CommonName, format!("authority {number}"));
+        let pem = params.self_signed(&key).map_err(io::Error::other)?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), pem })
+    }
+
+    /// Writes a certificate with these names, and for localhost, below `folder`, for somebody who trusts this authority.
+    ///
+    /// # Errors
+    /// If a name cannot be one, or a file cannot be written.
+    pub fn issue(&self, folder: &Path, who: &str, common_name: &str, uri: Option<&str>) -> io::Result<Issued> {
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::OrganizationName, "tests");
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.subject_alt_names.push(SanType::DnsName("localhost".try_into().map_err(io::Error::other)?));
+        if let Some(uri) = uri {
+            params.subject_alt_names.push(SanType::URI(uri.try_into().map_err(io::Error::other)?));
+        }
+        let certificate = params.signed_by(&key, &self.issuer).map_err(io::Error::other)?;
+        let file = |what: &str, text: &str| {
+            let path = folder.join(format!("{who}-{what}.pem"));
+            // A reader must not find half of it.
+            let new = folder.join("new");
+            fs::write(&new, text)?;
+            fs::rename(&new, &path)?;
+            Ok::<_, io::Error>(path)
+        };
+        Ok(Issued {
+            authority: file("ca", &self.pem)?,
+            certificate: file("cert", &certificate.pem())?,
+            key: file("key", &key.serialize_pem())?,
+        })
+    }
+}
