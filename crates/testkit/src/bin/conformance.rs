@@ -46,7 +46,7 @@ struct Args {
     /// Keep the agents' manifests and logs here.
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// Other files of cases than the bundled ones.
+    /// Other files of cases than the bundled ones whose kinds the source has.
     cases: Vec<PathBuf>,
 }
 
@@ -60,9 +60,7 @@ fn main() -> ExitCode {
             agent = agent.driven();
         }
         let mut options = Options::new(agent);
-        if !args.cases.is_empty() {
-            options.cases.clone_from(&args.cases);
-        }
+        options.cases = if args.cases.is_empty() { args.source.cases() } else { args.cases.clone() };
         options.filter.clone_from(&args.filter);
         options.shard = args.shard;
         options.workers = args.workers;

@@ -2,7 +2,9 @@
 //!
 //! Without it a measurement could come too early and find, in every row that the step does not change, the state
 //! before. The canary's policy is the last thing that a step changes; once it is in force, the rest should be.
-//! Its namespace has a label of its own, and no namespaced policy of a case can select its pods.
+//! Its namespace has a label of its own, and no namespaced policy of a case can select its pods. Those of the whole
+//! cluster can: above them stands a guard that passes the canary on to its own policy, which leaves nothing to those
+//! below.
 
 use std::{
     collections::BTreeMap,
@@ -19,6 +21,40 @@ use crate::{
 const NAMESPACE: &str = "canary";
 const PORTS: [u16; 2] = [1, 2];
 
+/// The kinds whose policies can select the canary before its own does.
+const GUARDS: [Guard; 2] = [
+    Guard { api_version: "policy.networking.k8s.io/v1alpha1", kind: "AdminNetworkPolicy", tier: None },
+    Guard { api_version: "policy.networking.k8s.io/v1alpha2", kind: "ClusterNetworkPolicy", tier: Some("Admin") },
+];
+
+struct Guard {
+    api_version: &'static str,
+    kind: &'static str,
+    tier: Option<&'static str>,
+}
+
+impl Guard {
+    /// Of the highest priority, which no case uses.
+    fn policy(&self) -> Value {
+        let pass = |peer: &str| json!([{ "action": "Pass", peer: [{ "namespaces": {} }] }]);
+        let mut policy = json!({
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": { "name": "canary" },
+            "spec": {
+                "priority": 0,
+                "subject": { "namespaces": { "matchLabels": { NAMESPACE: NAMESPACE } } },
+                "ingress": pass("from"),
+                "egress": pass("to"),
+            },
+        });
+        if let Some(tier) = self.tier {
+            policy["spec"]["tier"] = tier.into();
+        }
+        policy
+    }
+}
+
 /// Opens one port and closes the other, the other way round at each turn.
 #[derive(Debug, Default)]
 pub(super) struct Canary {
@@ -33,7 +69,7 @@ impl Canary {
 
     /// Adds the canary's pods to a cluster.
     pub(super) fn join(cluster: &mut Cluster, addressing: Addressing) {
-        let labels = BTreeMap::from([("canary".to_owned(), "canary".to_owned())]);
+        let labels = BTreeMap::from([(NAMESPACE.to_owned(), NAMESPACE.to_owned())]);
         cluster.namespaces.push(LabelledNamespace { name: NAMESPACE.to_owned(), labels: labels.clone() });
         let port = |container_port| ContainerPort { name: None, container_port, protocol: Protocol::Tcp };
         for (name, last) in [("client", 1), ("server", 2)] {
@@ -53,16 +89,22 @@ impl Canary {
         }
     }
 
-    /// The policy of this turn.
-    pub(super) fn policy(&self) -> Value {
+    /// What the canary adds to the policies of a step: guards against them, and last the policy of this turn.
+    pub(super) fn policies(&self, of_step: &[Value]) -> Vec<Value> {
+        let guards = GUARDS.iter().filter(|guard| of_step.iter().any(|policy| policy["kind"] == guard.kind));
+        guards.map(Guard::policy).chain([self.policy()]).collect()
+    }
+
+    fn policy(&self) -> Value {
         json!({
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",
             "metadata": { "name": "canary", "namespace": NAMESPACE },
             "spec": {
                 "podSelector": {},
-                "policyTypes": ["Ingress"],
+                "policyTypes": ["Ingress", "Egress"],
                 "ingress": [{ "ports": [{ "protocol": "TCP", "port": self.open_port() }] }],
+                "egress": [{}],
             },
         })
     }

@@ -15,7 +15,7 @@ use super::{
     etcd_store::EtcdStore,
     process::Process,
 };
-use crate::{apiserver::ApiServer, manifests::ManifestDir};
+use crate::{apiserver::ApiServer, cases, manifests::ManifestDir};
 
 /// Where the fan-out listens.
 const FANOUT: &str = "127.0.0.1:5473";
@@ -43,6 +43,16 @@ impl Source {
         ("etcd", Self::Etcd),
         ("kubernetes", Self::Kubernetes),
     ];
+
+    /// The bundled files of cases whose kinds it has. Nobody writes policies of who administers a cluster to etcd.
+    #[must_use]
+    pub fn cases(self) -> Vec<PathBuf> {
+        let mut files = cases::bundled().to_vec();
+        if self != Self::Etcd {
+            files.push(cases::bundled_admin());
+        }
+        files
+    }
 }
 
 /// A word that is no [`Source`].

@@ -111,7 +111,7 @@ impl<'a> Worker<'a> {
             .collect();
         expected.extend(site.canary.expected(addressing));
         let mut policies = step.policies.clone();
-        policies.push(site.canary.policy());
+        policies.extend(site.canary.policies(&step.policies));
         report.rows = expected.len();
 
         site.lab.set_pods(&cluster.lab_pods())?;
@@ -168,7 +168,7 @@ impl Site {
         Canary::join(&mut cluster, addressing);
         let expected = self.canary.expected(addressing);
         self.lab.set_pods(&cluster.lab_pods())?;
-        self.apply(&cluster, &[self.canary.policy()], &expected)?;
+        self.apply(&cluster, &self.canary.policies(&[]), &expected)?;
         let deadline = Instant::now() + START_UP;
         while !self.compare(&expected, &Timing::patient(Duration::from_millis(60)))?.is_empty() {
             self.agent.check()?;
