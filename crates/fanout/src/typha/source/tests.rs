@@ -108,6 +108,7 @@ fn both_sides_ask_for_a_name() {
 fn a_server_that_believes_too_early_to_have_told_everything_deletes_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = [listener.local_addr().unwrap().to_string()];
+    let (hang_up, told_to) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
         let welcome = Welcome { supports_node_resource_updates: true, ..Welcome::default() };
         let begin = [messages::server_definitions(), &ServerMessage::Welcome(welcome).encode()].concat();
@@ -116,17 +117,16 @@ fn a_server_that_believes_too_early_to_have_told_everything_deletes_nothing() {
             SerializedUpdate { key: "/calico/v1/Ready".into(), value: "true".into(), ..SerializedUpdate::default() };
         let object = ServerMessage::Kvs(vec![object]).encode();
         for (mut stream, late) in listener.incoming().map_while(Result::ok).zip([false, true]) {
-            stream.write_all(&begin).unwrap();
-            let order = if late { [&in_sync, &object] } else { [&object, &in_sync] };
-            for message in order {
-                stream.write_all(message).unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            std::thread::sleep(Duration::from_millis(100));
+            let [first, second] = if late { [&in_sync, &object] } else { [&object, &in_sync] };
+            stream.write_all(&[&begin, first, second].map(Vec::as_slice).concat()).unwrap();
+            let _ = told_to.recv();
         }
     });
-    let watching = watch(TyphaSource::new(options(&address)).unwrap()).unwrap();
+    // It sends no pings.
+    let options = TyphaOptions { read_timeout: Duration::from_secs(10), ..options(&address) };
+    let watching = watch(TyphaSource::new(options).unwrap()).unwrap();
     assert_eq!(until_in_sync(&watching).0, [ready()]);
+    hang_up.send(()).unwrap();
     let (told, _) = until_in_sync(&watching);
     assert!(told.iter().all(|update| update.value.is_some()), "{told:?}");
 }
