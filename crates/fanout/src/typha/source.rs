@@ -35,6 +35,10 @@ pub struct TyphaOptions {
     pub min_pause: Duration,
     /// How long to wait at the most.
     pub max_pause: Duration,
+    /// How long to wait for more before a server is believed that has told everything; ten times that at the most. A
+    /// Typha says so after a snapshot that it shares between clients, before it tells what is newer; a client that comes
+    /// back and believed it would delete that, for a moment.
+    pub settle: Duration,
 }
 
 impl TyphaOptions {
@@ -73,14 +77,10 @@ impl TyphaOptions {
             write_timeout: Duration::from_secs(10),
             min_pause: Duration::from_millis(100),
             max_pause: Duration::from_secs(10),
+            settle: Duration::from_millis(100),
         })
     }
 }
-
-/// How long to wait for more before a server is believed that has told everything, and at the most. A Typha says so after a
-/// snapshot that it shares between clients, before it tells what is newer; a client that comes back and believed it would
-/// delete that, for a moment.
-const QUIET: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
 /// A Typha as a source of updates.
 ///
@@ -214,7 +214,7 @@ impl TyphaSource {
                 Some(Told::Action(ClientAction::Updates(updates))) => {
                     let now = Instant::now();
                     feed.tell(objects.read(&updates), now)?;
-                    settles = settles.map(|(_, latest)| (latest.min(now + QUIET[0]), latest));
+                    settles = settles.map(|(_, latest)| (latest.min(now + self.options.settle), latest));
                     if synced && let Some(problems) = objects.changed_problems() {
                         feed.problems(problems)?;
                     }
@@ -222,8 +222,8 @@ impl TyphaSource {
                 Some(Told::Action(ClientAction::Status(SyncStatus::InSync))) => {
                     let now = Instant::now();
                     // Who knows nothing yet has nothing to lose.
-                    let at = if attempt == 0 { now } else { now + QUIET[0] };
-                    settles = settles.or(Some((at, now + QUIET[1])));
+                    let at = if attempt == 0 { now } else { now + self.options.settle };
+                    settles = settles.or(Some((at, now + self.options.settle * 10)));
                 }
                 // A server that reads its datastore anew still tells what changes, and nothing else.
                 Some(Told::Action(ClientAction::Status(_) | ClientAction::Send(_))) => {}

@@ -118,12 +118,15 @@ fn a_server_that_believes_too_early_to_have_told_everything_deletes_nothing() {
         let object = ServerMessage::Kvs(vec![object]).encode();
         for (mut stream, late) in listener.incoming().map_while(Result::ok).zip([false, true]) {
             let [first, second] = if late { [&in_sync, &object] } else { [&object, &in_sync] };
-            stream.write_all(&[&begin, first, second].map(Vec::as_slice).concat()).unwrap();
+            stream.write_all(&[&begin, first].map(Vec::as_slice).concat()).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            stream.write_all(second).unwrap();
             let _ = told_to.recv();
         }
     });
-    // It sends no pings.
-    let options = TyphaOptions { read_timeout: Duration::from_secs(10), ..options(&address) };
+    // It sends no pings, and may take its time on a busy machine.
+    let options =
+        TyphaOptions { read_timeout: Duration::from_secs(10), settle: Duration::from_secs(1), ..options(&address) };
     let watching = watch(TyphaSource::new(options).unwrap()).unwrap();
     assert_eq!(until_in_sync(&watching).0, [ready()]);
     hang_up.send(()).unwrap();
