@@ -163,6 +163,8 @@ impl Graph {
                 self.config.on_node(name, value.as_deref());
                 self.hosts.on_node(name, value.as_deref(), &mut self.sequencer);
             }
+            // Not ours to read.
+            Key::Relayed(_) => {}
             _ => self.on_unchecked(&key, value),
         }
     }
@@ -209,7 +211,8 @@ impl Graph {
             | Key::Policy(_)
             | Key::ProfileRules(_)
             | Key::Profile(_)
-            | Key::Node(_) => debug_assert!(false, "{key:?} needs checks"),
+            | Key::Node(_)
+            | Key::Relayed(_) => debug_assert!(false, "{key:?} does not come here"),
         }
     }
 

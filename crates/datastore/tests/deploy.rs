@@ -13,7 +13,7 @@ use k8s_openapi::serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tortie_datastore::kubernetes::KubernetesSource;
 use tortie_model::LabelInterner;
-use tortie_resources::manifest::{Format, Options, read_written};
+use tortie_resources::manifest::{Format, Options, Relay, read_written};
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
@@ -139,10 +139,10 @@ fn kustomizations_name_what_there_is() {
     assert!(count >= 9, "{count}");
 }
 
-/// Who reads a cluster may read what is read, and do nothing else.
-#[test]
-fn readers_may_read_exactly_what_is_read() {
-    let roles = documents(&deploy().join("agent/rbac.yaml"));
+/// What the one role in a file allows: group, resource and verb.
+fn allowed(file: &str) -> BTreeSet<(String, String, String)> {
+    let mut roles = documents(&deploy().join(file));
+    roles.retain(|object| object["kind"] == "ClusterRole");
     assert_eq!(roles.len(), 1);
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
@@ -161,8 +161,22 @@ fn readers_may_read_exactly_what_is_read() {
             }
         }
     }
-    let needed: BTreeSet<_> = KubernetesSource::reads()
-        .flat_map(|read| ["list", "watch"].map(|verb| (read.group.to_owned(), read.plural.to_owned(), verb.to_owned())))
-        .collect();
-    assert_eq!(allowed, needed);
+    allowed
+}
+
+/// Who reads a cluster may read what is read, and do nothing else: an agent less than a fan-out.
+#[test]
+fn readers_may_read_exactly_what_is_read() {
+    let needed = |relay| -> BTreeSet<_> {
+        KubernetesSource::reads(relay)
+            .flat_map(|read| {
+                ["list", "watch"].map(|verb| (read.group.to_owned(), read.plural.to_owned(), verb.to_owned()))
+            })
+            .collect()
+    };
+    let agent = allowed("agent/rbac.yaml");
+    assert_eq!(agent, needed(Relay::Nothing));
+    let fanout: BTreeSet<_> = agent.union(&allowed("with-fanout/fanout.yaml")).cloned().collect();
+    assert_eq!(fanout, needed(Relay::IpamBlocks));
+    assert_eq!(allowed("with-fanout/fanout.yaml").intersection(&agent).count(), 0);
 }

@@ -13,7 +13,7 @@ use tortie_fanout::server::ServerConfig;
 use tortie_model::{Key, SyncStatus, Update, Value};
 use tortie_testkit::etcd::Proxy;
 
-use support::{Client, Upstream, config, eventually, host_config, quick, serve, workload};
+use support::{Client, Upstream, block, config, eventually, host_config, quick, serve, workload};
 
 fn greeting(version: u8, node: &str) -> Vec<u8> {
     let hello = ClientHello { version: VERSION, node: node.into(), software: "test".into(), resume: None };
@@ -54,11 +54,13 @@ fn a_node_is_told_what_it_needs() {
         host_config("there", "Theirs", "1"),
         workload("here", "w1", "10.0.0.1/32"),
         workload("there", "w2", "10.0.0.2/32"),
+        block("10.0.0.0/26", "here"),
     ]);
     upstream.resync();
     let expected = |upstream: &Upstream| {
         let reduced = |(key, value): (&Key, &Value)| match (key, value) {
             (Key::HostConfig(key), _) if key.host.as_str() != "here" => None,
+            (Key::Relayed(_), _) => None,
             (Key::WorkloadEndpoint(id), Value::WorkloadEndpoint(endpoint)) if id.host() != "here" => {
                 let endpoint = endpoint.as_ref().clone().for_other_node();
                 Some((key.clone(), Value::WorkloadEndpoint(endpoint.into())))
@@ -76,6 +78,8 @@ fn a_node_is_told_what_it_needs() {
         vec![workload("here", "w1", "10.0.0.3/32")],
         vec![workload("there", "w2", "10.0.0.4/32")],
         vec![host_config("there", "Theirs", "2")],
+        vec![block("10.0.0.0/26", "there"), block("10.0.0.64/26", "there")],
+        vec![Update::delete(block("10.0.0.0/26", "").key)],
         vec![host_config("here", "Mine", "2"), host_config("there", "Theirs", "3"), config("All", "2")],
         vec![
             Update::delete(workload("here", "w1", "10.0.0.3/32").key),

@@ -1,5 +1,7 @@
 //! What an update is about.
 
+use std::sync::Arc;
+
 use crate::{
     Cidr, ConfigName, HostEndpointName, Hostname, NamespacedName, NetworkSetName, PolicyId, ProfileName, TierName,
     WorkloadEndpointKey,
@@ -21,6 +23,18 @@ pub struct HostConfigKey {
     pub host: Hostname,
     /// The parameter.
     pub name: ConfigName,
+}
+
+/// The identity of an object that is only passed on: Felix needs it to program routes between nodes, or to watch over
+/// moves of virtual machines; nothing here is calculated from it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RelayedKey {
+    /// A block of addresses that a node hands out to workloads (IPAM), by its masked network.
+    Block(Cidr),
+    /// A `BGPPeer`, by name.
+    BgpPeer(Arc<str>),
+    /// A `LiveMigration`.
+    LiveMigration(NamespacedName),
 }
 
 /// The identity of an object in the datastore.
@@ -60,4 +74,6 @@ pub enum Key {
     EndpointSlice(NamespacedName),
     /// BGP configuration.
     BgpConfiguration(ConfigName),
+    /// An object that is passed on as it is.
+    Relayed(RelayedKey),
 }

@@ -38,7 +38,7 @@ pub use ids::{
     ConfigName, HostEndpointName, Hostname, IfaceName, IpSetId, NamespacedName, NetworkSetName, PolicyId, PolicyKind,
     ProfileName, TierName, WorkloadEndpointId, WorkloadEndpointKey,
 };
-pub use key::{HostConfigKey, HostEndpointKey, Key};
+pub use key::{HostConfigKey, HostEndpointKey, Key, RelayedKey};
 pub use labels::{LabelInterner, Labels, LabelsError, PrefixStripper, Shape};
 pub use net::{Cidr, CidrParseError, Family};
 pub use policy::{
@@ -49,5 +49,5 @@ pub use protocol::{NamedProtocol, PortSpec, Protocol};
 pub use update::{SyncStatus, Update};
 pub use value::{
     BgpConfiguration, EncapMode, EndpointSlice, EndpointSlicePort, IpPool, Node, NodeAddress, NodeAddressKind, NodeBgp,
-    Profile, ScopedConfig, Service, ServicePort, Value, Wireguard,
+    NodeTunnels, Profile, ScopedConfig, Service, ServicePort, Value, Wireguard,
 };

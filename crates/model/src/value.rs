@@ -42,6 +42,8 @@ pub enum Value {
     EndpointSlice(Arc<EndpointSlice>),
     /// For [`crate::Key::BgpConfiguration`].
     BgpConfiguration(Arc<BgpConfiguration>),
+    /// For [`crate::Key::Relayed`]: the text of a JSON object, in the form in which Felix reads it.
+    Relayed(Arc<str>),
 }
 
 /// What a profile adds to the labels of its endpoints.
@@ -121,6 +123,22 @@ pub struct NodeAddress {
     pub kind: NodeAddressKind,
 }
 
+/// The addresses of a node's tunnels. Nothing here is calculated from them, but Felix looks for them in the node when it
+/// programs routes between nodes (`felix/calc/l3_route_resolver.go`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeTunnels {
+    /// IP-in-IP; it is written in the BGP section, which is there if this is.
+    pub ipip: Option<IpAddr>,
+    /// VXLAN over IPv4.
+    pub vxlan: Option<IpAddr>,
+    /// VXLAN over IPv6.
+    pub vxlan_v6: Option<IpAddr>,
+    /// `WireGuard` over IPv4.
+    pub wireguard: Option<IpAddr>,
+    /// `WireGuard` over IPv6.
+    pub wireguard_v6: Option<IpAddr>,
+}
+
 /// A node's BGP section; present but empty means that the node is to be ignored
 /// (`felix/calc/dataplane_passthru.go`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,7 +149,7 @@ pub struct NodeBgp {
     pub ipv6_address: Arc<str>,
     /// The AS number as text.
     pub as_number: Option<Arc<str>>,
-    /// Whether any other BGP field is set.
+    /// Whether any other BGP field is set, the address of the IP-in-IP tunnel included.
     pub has_other_fields: bool,
 }
 
@@ -142,6 +160,8 @@ pub struct Node {
     pub bgp: Option<NodeBgp>,
     /// Its addresses.
     pub addresses: Box<[NodeAddress]>,
+    /// Its tunnels, if it has any.
+    pub tunnels: Option<Box<NodeTunnels>>,
     /// Its labels.
     pub labels: Labels,
 }

@@ -43,6 +43,7 @@ mod k8s;
 pub mod manifest;
 pub mod path;
 mod problem;
+pub mod relayed;
 mod scalar;
 pub mod stored;
 pub mod to_v3;

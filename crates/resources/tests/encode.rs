@@ -14,10 +14,10 @@ use tortie_model::{
     AdminState, BgpConfiguration, Cidr, ConfigName, EncapMode, EndpointPort, EndpointSlice, EndpointSlicePort,
     EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HttpMatch, HttpPath, IpPool, Key, LabelInterner,
     Labels, Mac, NamedProtocol, NamespacedName, NatMapping, NetworkSet, Node, NodeAddress, NodeAddressKind, NodeBgp,
-    Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules,
-    Protocol, QosControls, Rule, RuleAction, ScopedConfig, SelectorText, Service, ServiceAccountMatch, ServicePort,
-    StagedAction, Tier, TierDefaultAction, Update, Value, Wireguard, WorkloadEndpoint, WorkloadEndpointKey,
-    WorkloadExtras,
+    NodeTunnels, Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName,
+    ProfileRules, Protocol, QosControls, Rule, RuleAction, ScopedConfig, SelectorText, Service, ServiceAccountMatch,
+    ServicePort, StagedAction, Tier, TierDefaultAction, Update, Value, Wireguard, WorkloadEndpoint,
+    WorkloadEndpointKey, WorkloadExtras,
 };
 use tortie_resources::path;
 use tortie_resources::v1::{self, Decoded};
@@ -288,11 +288,26 @@ fn node() -> impl Strategy<Value = Node> {
             has_other_fields,
         },
     );
-    (option::of(bgp), boxed(address), labels(shared())).prop_map(|(bgp, addresses, labels)| Node {
-        bgp,
-        addresses,
-        labels,
-    })
+    let tunnels = (option::of(v4()), option::of(v4()), option::of(v6()), option::of(v4()), option::of(v6())).prop_map(
+        |(ipip, vxlan, vxlan_v6, wireguard, wireguard_v6)| NodeTunnels {
+            ipip,
+            vxlan,
+            vxlan_v6,
+            wireguard,
+            wireguard_v6,
+        },
+    );
+    (option::of(bgp), boxed(address), tunnels, labels(shared())).prop_map(
+        |(mut bgp, addresses, mut tunnels, labels)| {
+            // The address of IP-in-IP is one of the other fields of that section.
+            match &mut bgp {
+                Some(bgp) => bgp.has_other_fields |= tunnels.ipip.is_some(),
+                None => tunnels.ipip = None,
+            }
+            let tunnels = (tunnels != NodeTunnels::default()).then(|| tunnels.into());
+            Node { bgp, addresses, tunnels, labels }
+        },
+    )
 }
 
 fn service() -> impl Strategy<Value = Service> {

@@ -10,7 +10,7 @@ use tortie_datastore::watch;
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_fanout::tls::TlsSettings;
 use tortie_model::SyncStatus;
-use tortie_resources::manifest::Options;
+use tortie_resources::manifest::{Options, Relay};
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
@@ -29,10 +29,8 @@ const LEAST_SHARE: usize = 400;
 /// and when it is five minutes or 64 MiB of changes behind, once five minutes have passed since it had everything. One that
 /// comes back within five minutes, or 64 MiB, is sent only what it has missed.
 ///
-/// A Felix can attach by Typha's protocol. It is refused, or cut off, while the datastore has an IP pool with IP-in-IP or
-/// VXLAN, a WireGuard key, or one of the parameters IpInIpEnabled, VXLANEnabled, WireguardEnabled, BPFEnabled and
-/// ProgramClusterRoutes that comes to the same: it then programs routes from blocks of addresses (IPAM), which are not
-/// served here, and would remove the routes that it has. With --typha-without-blocks it is served all the same.
+/// A Felix can attach by Typha's protocol. For it, blocks of addresses (IPAM), BGP peers and moves of virtual machines are
+/// read besides what agents need; agents are not sent them.
 ///
 /// With TLS, both sides show a certificate; that of a client must come from the authority and have the common name or the
 /// URI that is asked for. The files are read again when they change.
@@ -70,10 +68,10 @@ pub(super) struct Args {
     /// The URI that clients' certificates must have among their alternative names; with --client-cn, either is enough.
     #[arg(long, value_name = "URI", env = "TYPHA_CLIENTURISAN", help_heading = "TLS for clients")]
     client_uri_san: Option<String>,
-    /// Serve Felix by Typha's protocol even where it programs routes from blocks of addresses, which are not served: it
-    /// removes those routes.
-    #[arg(long)]
-    typha_without_blocks: bool,
+    /// Make blocks of addresses for Felix from the networks that nodes have for their pods, in place of Calico's IPAM: for
+    /// clusters that give out addresses by host-local.
+    #[arg(long, env = "USE_POD_CIDR")]
+    use_pod_cidr: bool,
     /// How many connections to take; more are refused.
     #[arg(long, value_name = "N", default_value_t = 10_000, env = "TYPHA_MAXCONNECTIONSUPPERLIMIT")]
     max_connections: usize,
@@ -102,14 +100,15 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         listen: args.listen.iter().map(|text| addresses(text)).collect::<Result<Vec<_>, _>>()?.concat(),
         tls,
         pace: Duration::from_millis(args.pace),
-        typha_without_blocks: args.typha_without_blocks,
         max_connections: args.max_connections,
         servers: args.servers,
         least_share: LEAST_SHARE,
         ..ServerConfig::default()
     };
     let local = super::local_sources(args.config.as_deref())?;
-    let wanted = Wanted { options: Options::default(), node: None, rescan_interval: None };
+    let relay = if args.use_pod_cidr { Relay::PodCidrs } else { Relay::IpamBlocks };
+    let options = Options { relay, ..Options::default() };
+    let wanted = Wanted { options, node: None, rescan_interval: None };
     let source = args.datastore.source(&local, wanted)?;
     let upstream = watch(source).map_err(Failure::io("the datastore's thread"))?;
     let server = Arc::new(Server::start(config, upstream).map_err(failed)?);

@@ -108,7 +108,8 @@ fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<W
         match key_of(&object, namespace) {
             Ok(key) => {
                 // What is kept for others to read is not for us to judge.
-                let ours = key.kind().understood().is_some() || outcome != Outcome::Unknown;
+                let ours =
+                    key.kind().understood().is_some_and(|kind| !kind.is_relayed()) || outcome != Outcome::Unknown;
                 if ours && wanted == Wanted::Valid {
                     problems.extend(found.into_iter().map(|problem| input(subject.clone(), problem)));
                 }

@@ -4,7 +4,7 @@ use tortie_calc::GraphStats;
 use tortie_dataplane::{DataplaneStats, LinkEvent, StatusChange};
 use tortie_datastore::{Cover, InputProblem};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, Key, Update};
+use tortie_model::{Family, Key, RelayedKey, Update};
 use tortie_resources::Severity;
 
 use crate::metrics::{ActiveLocal, Metrics, TableCounts};
@@ -31,7 +31,9 @@ pub(super) fn count_update(update: &Update, metrics: &mut Metrics) {
         | Key::Node(_)
         | Key::Service(_)
         | Key::EndpointSlice(_)
-        | Key::BgpConfiguration(_) => "model.ResourceKey",
+        | Key::BgpConfiguration(_)
+        | Key::Relayed(RelayedKey::BgpPeer(_) | RelayedKey::LiveMigration(_)) => "model.ResourceKey",
+        Key::Relayed(RelayedKey::Block(_)) => "model.BlockKey",
     };
     *metrics.updates_processed.entry(kind).or_default() += 1;
 }

@@ -24,11 +24,6 @@ pub fn expose(server: &Server) -> String {
     e.count("tortie_fanout_connections_resumed", "Clients that went on where they were.", stats.resumed);
     e.count("tortie_fanout_connections_too_slow", "Clients cut off for being too slow.", stats.too_slow);
     e.count("tortie_fanout_connections_silent", "Clients cut off for being silent.", stats.silent);
-    e.count(
-        "tortie_fanout_connections_need_blocks",
-        "Clients of Typha's protocol not served, because Felix would need blocks of addresses.",
-        stats.need_blocks,
-    );
     e.count("tortie_fanout_sent_bytes", "Bytes sent to clients, before TLS.", stats.bytes_sent);
 
     e.level("typha_breadcrumb_seq_number", "The newest crumb: groups of changes so far.", cache.sequence);

@@ -6,6 +6,7 @@ fn node(bgp: Option<&str>, addresses: &[(&str, NodeAddressKind)]) -> Node {
     Node {
         bgp: bgp.map(|text| NodeBgp { ipv4_address: text.into(), ..NodeBgp::default() }),
         addresses: addresses.iter().map(|&(text, kind)| NodeAddress { address: text.into(), kind }).collect(),
+        tunnels: None,
         labels: Labels::default(),
     }
 }

@@ -61,7 +61,7 @@ impl Pages {
 }
 
 /// What is just behind all keys that begin with `prefix`.
-fn end_of(prefix: &[u8]) -> Vec<u8> {
+pub(super) fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {

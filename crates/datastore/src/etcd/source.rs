@@ -8,14 +8,15 @@ use etcd_client::{Client, KeyValue, WatchOptions, WatchResponse};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tortie_model::{Hostname, LabelInterner, Update};
-use tortie_resources::manifest::{Kind, ObjectId, Options, Resource, UnknownFields, read_object};
+use tortie_resources::manifest::{Kind, ObjectId, Options, Relay, Resource, UnknownFields, read_object};
+use tortie_resources::path::BLOCKS;
 use tortie_resources::stored::{PREFIX, ResourceKey, ResourceKind, prefix_of};
-use tortie_resources::{Position as TextPosition, SyntaxError};
+use tortie_resources::{Position as TextPosition, SyntaxError, relayed};
 
 use super::EtcdConfig;
 use super::connection::{Failure, Head, connect, within};
 use super::position::Position;
-use super::range::Pages;
+use super::range::{Pages, end_of};
 use crate::{Backoff, Closed, Feed, Objects, Source, chance};
 
 /// How large an answer of a watch may be. etcd splits larger ones.
@@ -28,6 +29,10 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Everything is listed at one revision and watched from the next. After a failure the watch goes on where it was; if
 /// etcd does not have the history between any more, everything is listed again and the difference is told. Nothing is
 /// deleted because it cannot be read.
+///
+/// With [`Options::relay`], blocks of addresses are read as well. One watch covers them and all resources, so that changes
+/// come in their order; it is of the keys from `/calico/ipam/v2/assignment/` on, which a user of etcd must be allowed to read
+/// up to the last of the resources.
 ///
 /// ```no_run
 /// use tortie_datastore::etcd::EtcdSource;
@@ -241,8 +246,12 @@ impl<'f> Reader<'f> {
     /// Lists every kind at one revision, and tells what differs from what was known.
     async fn list(&mut self, client: &Client) -> Result<(), End> {
         let mut revision = 0;
-        for (stored, kind) in ResourceKind::all().filter_map(|stored| Some((stored, stored.understood()?))) {
-            let prefix = format!("{}{}", self.config.key_prefix, prefix_of(stored, None::<&str>));
+        let relay = self.options.relay;
+        let resources =
+            ResourceKind::all().filter_map(|stored| Some((prefix_of(stored, None::<&str>), stored.understood()?)));
+        let blocks = (BLOCKS.to_owned(), Kind::IpamBlock);
+        for (prefix, kind) in resources.chain([blocks]).filter(|(_, kind)| relay.takes(*kind)) {
+            let prefix = format!("{}{prefix}", self.config.key_prefix);
             let mut pages = Pages::new(client.kv_client(), &prefix, revision, self.config.pace.request);
             self.objects.begin_list(kind);
             while let Some(page) = pages.next().await? {
@@ -275,11 +284,15 @@ impl<'f> Reader<'f> {
 
     async fn watch(&mut self, client: Client, worked_since: &mut Option<Instant>) -> Result<(), End> {
         let Some(from) = self.position.watch_from() else { return Ok(()) };
-        let options =
-            WatchOptions::new().with_prefix().with_start_revision(from).with_progress_notify().with_fragment();
+        let options = WatchOptions::new().with_start_revision(from).with_progress_notify().with_fragment();
         let mut watcher = client.watch_client().max_decoding_message_size(MAX_ANSWER);
         let prefix = format!("{}{PREFIX}", self.config.key_prefix);
-        let mut stream = within(self.config.pace.request, "watching", watcher.watch(prefix, Some(options))).await?;
+        let options = options.with_range(end_of(prefix.as_bytes()));
+        let begin = match self.options.relay {
+            Relay::IpamBlocks => format!("{}{BLOCKS}", self.config.key_prefix),
+            Relay::Nothing | Relay::PodCidrs => prefix,
+        };
+        let mut stream = within(self.config.pace.request, "watching", watcher.watch(begin, Some(options))).await?;
         let asked = Arc::clone(&self.asked);
         let mut patience = SILENCE;
         loop {
@@ -328,8 +341,11 @@ impl<'f> Reader<'f> {
     /// Takes in what is under one key now.
     fn see(&mut self, kv: &KeyValue, deleted: bool) {
         let path = kv.key_str().ok().and_then(|path| path.strip_prefix(&self.config.key_prefix));
-        let Some(key) = path.and_then(ResourceKey::from_path) else { return };
-        let Some(kind) = key.kind().understood() else { return };
+        let Some(path) = path else { return };
+        let Some(key) = ResourceKey::from_path(path) else {
+            return self.see_block(path, kv.value(), deleted);
+        };
+        let Some(kind) = key.kind().understood().filter(|kind| self.options.relay.takes(*kind)) else { return };
         let id = ObjectId { name: key.name().into(), namespace: key.namespace().into(), kind };
         if deleted {
             self.objects.remove(&id);
@@ -339,11 +355,26 @@ impl<'f> Reader<'f> {
         }
     }
 
+    /// As [`Reader::see`], of what is no resource.
+    fn see_block(&mut self, path: &str, value: &[u8], deleted: bool) {
+        // Blocks are seen only if they are watched, and are not the only ones there.
+        let Some(id) = relayed::block_id(path) else { return };
+        if deleted {
+            self.objects.remove(&id);
+        } else {
+            let resource = text(value).map(|text| relayed::read_block(path, text));
+            self.objects.set(&id, resource.unwrap_or_else(|error| Resource::unreadable(path, error)));
+        }
+    }
+
     fn read(&mut self, key: &ResourceKey, kind: Kind, value: &[u8]) -> Resource {
-        let not_text = |_| SyntaxError { position: TextPosition::default(), what: "is not UTF-8 text".into() };
-        std::str::from_utf8(value)
-            .map_err(not_text)
+        text(value)
             .and_then(|text| read_object(text, kind, &self.options, &mut self.labels))
             .unwrap_or_else(|error| Resource::unreadable(key.to_string(), error))
     }
+}
+
+fn text(value: &[u8]) -> Result<&str, SyntaxError> {
+    let not_text = |_| SyntaxError { position: TextPosition::default(), what: "is not UTF-8 text".into() };
+    std::str::from_utf8(value).map_err(not_text)
 }

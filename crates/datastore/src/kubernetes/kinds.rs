@@ -1,6 +1,6 @@
 //! What an agent needs of an API server.
 
-use tortie_resources::manifest::Kind;
+use tortie_resources::manifest::{Kind, Relay};
 
 use super::resource::ApiResource;
 
@@ -8,7 +8,7 @@ use super::resource::ApiResource;
 const ADMIN: &str = "policy.networking.k8s.io";
 
 /// Kinds of Kubernetes. Those of the last group are installed where somebody wants them.
-pub(super) const KUBERNETES: [(ApiResource, Kind); 10] = [
+const KUBERNETES: [(ApiResource, Kind); 10] = [
     (ApiResource::NAMESPACES, Kind::Namespace),
     (ApiResource::SERVICE_ACCOUNTS, Kind::ServiceAccount),
     (ApiResource::PODS, Kind::Pod),
@@ -38,6 +38,20 @@ const CALICO: [(&str, Kind); 13] = [
     ("hostendpoints", Kind::HostEndpoint),
     ("ippools", Kind::IpPool),
 ];
+
+/// Kinds of Calico that are only passed on.
+const CALICO_RELAYED: [(&str, Kind); 2] = [("bgppeers", Kind::BgpPeer), ("ipamblocks", Kind::IpamBlock)];
+
+/// Other kinds that are only passed on. `KubeVirt` is installed where somebody wants it.
+const RELAYED: [(ApiResource, Kind); 1] = [(
+    ApiResource::new("kubevirt.io", "v1", "virtualmachineinstancemigrations"),
+    Kind::VirtualMachineInstanceMigration,
+)];
+
+/// The kinds that are read from the beginning.
+pub(super) fn kinds(relay: Relay) -> impl Iterator<Item = (ApiResource, Kind)> {
+    KUBERNETES.into_iter().chain(RELAYED).filter(move |(_, kind)| relay.takes(*kind))
+}
 
 /// The API by which Calico's own kinds are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +84,9 @@ impl CalicoApi {
         }
     }
 
-    pub(super) fn kinds(self) -> impl Iterator<Item = (ApiResource, Kind)> {
-        CALICO.into_iter().map(move |(plural, kind)| (ApiResource::new(self.group(), self.version(), plural), kind))
+    /// The kinds that are read by this API.
+    pub(super) fn kinds(self, relay: Relay) -> impl Iterator<Item = (ApiResource, Kind)> {
+        let kinds = CALICO.into_iter().chain(CALICO_RELAYED).filter(move |(_, kind)| relay.takes(*kind));
+        kinds.map(move |(plural, kind)| (ApiResource::new(self.group(), self.version(), plural), kind))
     }
 }

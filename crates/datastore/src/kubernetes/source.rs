@@ -6,14 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tortie_model::{Hostname, LabelInterner};
-use tortie_resources::manifest::{Kind, ObjectId, Options, PolicyNames, Resource, UnknownFields, read_object};
+use tortie_resources::manifest::{Kind, ObjectId, Options, PolicyNames, Relay, Resource, UnknownFields, read_object};
 use tortie_resources::{Position, Problem, Severity};
 
 use super::client::Client;
 use super::config::KubeConfig;
 use super::discovery::{Answer, Discovery};
 use super::error::ApiError;
-use super::kinds::{CalicoApi, KUBERNETES};
+use super::kinds::{CalicoApi, kinds};
 use super::reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing};
 use super::resource::ApiResource;
 use crate::{Closed, Cover, Feed, InputProblem, Objects, Source};
@@ -31,7 +31,8 @@ const BATCH: usize = 1024;
 /// * Nothing is written back: with this datastore the original keeps the status of processes and endpoints to itself
 ///   (`libcalico-go/lib/backend/k8s/client.go` has no client for their keys); what it writes to nodes are keys of
 ///   `WireGuard`, which is not part of this agent.
-/// * BGP peers, blocks of addresses and live migrations are not read: nothing here depends on them.
+/// * BGP peers, blocks of addresses and moves of virtual machines, on which nothing here depends, are read if
+///   [`Options::relay`] says so.
 ///
 /// ```no_run
 /// use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
@@ -53,9 +54,9 @@ pub struct KubernetesSource {
 
 impl KubernetesSource {
     /// Everything that is listed and watched, Calico's own kinds in both of their forms: what roles must allow.
-    pub fn reads() -> impl Iterator<Item = ApiResource> {
-        let calico = [CalicoApi::CrdV1, CalicoApi::V3].into_iter().flat_map(CalicoApi::kinds);
-        KUBERNETES.into_iter().chain(calico).map(|(resource, _)| resource)
+    pub fn reads(relay: Relay) -> impl Iterator<Item = ApiResource> {
+        let calico = [CalicoApi::CrdV1, CalicoApi::V3].into_iter().flat_map(move |api| api.kinds(relay));
+        kinds(relay).chain(calico).map(|(resource, _)| resource)
     }
 
     /// Nothing is read yet.
@@ -243,7 +244,7 @@ struct Running<'f> {
 impl Running<'_> {
     fn run(mut self) -> Result<Infallible, Closed> {
         self.feed.waiting()?;
-        for (resource, kind) in KUBERNETES {
+        for (resource, kind) in kinds(self.state.options.relay) {
             self.follow(resource, kind);
         }
         let mut trouble = None;
@@ -286,7 +287,7 @@ impl Running<'_> {
         match answer {
             Ok(Some(api)) => {
                 tracing::info!(?api, "Calico's resources are read");
-                for (resource, kind) in api.kinds() {
+                for (resource, kind) in api.kinds(self.state.options.relay) {
                     self.follow(resource, kind);
                 }
                 self.calico = Calico::Followed;

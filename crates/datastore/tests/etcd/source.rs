@@ -4,7 +4,8 @@ use std::time::Instant;
 use tortie_datastore::etcd::EtcdSource;
 use tortie_datastore::{Event, InputProblem, Watching, watch};
 use tortie_model::{Key, SyncStatus, Value as ModelValue};
-use tortie_resources::manifest::Options;
+use tortie_resources::manifest::{Options, Relay};
+use tortie_resources::path;
 use tortie_testkit::etcd::Proxy;
 
 use super::*;
@@ -21,7 +22,12 @@ struct Consumer {
 
 impl Consumer {
     fn new(config: EtcdConfig) -> Self {
-        let watching = watch(EtcdSource::new(config, Options::default())).expect("a thread");
+        Self::with(config, Relay::Nothing)
+    }
+
+    fn with(config: EtcdConfig, relay: Relay) -> Self {
+        let options = Options { relay, ..Options::default() };
+        let watching = watch(EtcdSource::new(config, options)).expect("a thread");
         Self { watching, told: BTreeMap::new(), in_sync: false, problems: Vec::new(), unavailable: 0, deletions: 0 }
     }
 
@@ -55,6 +61,15 @@ impl Consumer {
             }
             assert!(Instant::now() < until, "{what}: {:?}, in sync: {}", self.tiers(), self.in_sync);
         }
+    }
+
+    /// What is only passed on, by path.
+    fn relayed(&self) -> BTreeMap<String, String> {
+        let text = |(key, value): (&Key, &ModelValue)| match value {
+            ModelValue::Relayed(text) => Some((path::to_path(key).expect("a path"), text.to_string())),
+            _ => None,
+        };
+        self.told.iter().filter_map(text).collect()
     }
 
     fn tiers(&self) -> BTreeMap<String, f64> {
@@ -103,6 +118,69 @@ fn tells_what_is_there_and_what_changes() {
     consumer.watching.resend.ask();
     consumer.until("told again", |c| c.has(&[("a", 1)]));
     assert_eq!(consumer.unavailable, 0);
+}
+
+const BLOCK: &str = "/calico/ipam/v2/assignment/ipv4/block/10.65.1.0-26";
+const BLOCK_V6: &str = "/calico/ipam/v2/assignment/ipv6/block/fd00:65::40-122";
+const PEER: &str = "/calico/resources/v3/projectcalico.org/bgppeers/rack";
+const MIGRATION: &str = "/calico/resources/v3/projectcalico.org/livemigrations/shop/vm";
+
+/// As libcalico-go writes it.
+fn block(cidr: &str, sequence: u32) -> String {
+    format!(
+        r#"{{"cidr":"{cidr}","affinity":"host:n1","affinity_claim_time":"2026-01-02T03:04:05Z","allocations":[0,null],"unallocated":[1],"attributes":[{{"handle_id":"h","secondary":{{"node":"n1"}}}}],"sequenceNumber":{sequence},"sequenceNumberForAllocation":{{"0":1}},"deleted":false}}"#
+    )
+}
+
+#[test]
+fn what_is_only_passed_on_is_read_where_it_is_wanted() {
+    let etcd = one();
+    put(&etcd, "a", 1);
+    etcd.put(BLOCK, &block("10.65.1.0/26", 1)).expect("put");
+    etcd.put("/calico/ipam/v2/handle/h", r#"{"handleID":"h","block":{}}"#).expect("put");
+    etcd.put("/calico/ipam/v2/host/n1/ipv4/block/10.65.1.0-26", r#"{"state":"confirmed"}"#).expect("put");
+    etcd.put(PEER, r#"{"kind":"BGPPeer","apiVersion":"projectcalico.org/v3","metadata":{"name":"rack","uid":"u"},"spec":{"peerIP":"10.0.0.1","asNumber":64512}}"#).expect("put");
+    let mut consumer = Consumer::with(config(&etcd.url()), Relay::IpamBlocks);
+    let mut agent = Consumer::new(config(&etcd.url()));
+    let mut by_pods = Consumer::with(config(&etcd.url()), Relay::PodCidrs);
+    consumer.until("listed", |c| c.has(&[("a", 1)]));
+    let told = consumer.relayed();
+    assert_eq!(told.keys().collect::<Vec<_>>(), [BLOCK, PEER]);
+    assert_eq!(told[BLOCK], block("10.65.1.0/26", 1), "byte for byte");
+    let peer: Value = serde_json::from_str(&told[PEER]).expect("JSON");
+    assert_eq!(
+        (&peer["kind"], &peer["metadata"]["uid"], &peer["spec"]["asNumber"]),
+        (&json!("BGPPeer"), &json!("u"), &json!(64512))
+    );
+
+    etcd.put(BLOCK_V6, &block("fd00:65::40/122", 1)).expect("put");
+    etcd.put(BLOCK, &block("10.65.1.0/26", 2)).expect("put");
+    etcd.put(MIGRATION, r#"{"metadata":{"name":"vm","namespace":"shop"},"spec":{"target":{"selector":"all()"}}}"#)
+        .expect("put");
+    etcd.delete(PEER).expect("deleted");
+    consumer.until("changed", |c| c.relayed().len() == 3 && !c.relayed().contains_key(PEER));
+    assert_eq!(consumer.relayed()[BLOCK], block("10.65.1.0/26", 2));
+    // What Felix could not read stays as it was, and is a problem with a name.
+    etcd.put(BLOCK, &block("10.65.2.0/26", 3)).expect("put");
+    consumer.until("another network", |c| c.problems.len() == 1);
+    assert_eq!(
+        consumer.problems[0].to_string(),
+        format!("{BLOCK}: cidr: is not 10.65.1.0/26, under which the block is kept")
+    );
+    etcd.put(BLOCK_V6, r#"{"cidr":"fd00:65::40/122","allocations":["x"]}"#).expect("put");
+    consumer.until("no numbers", |c| c.problems.len() == 2);
+    assert_eq!(consumer.relayed()[BLOCK], block("10.65.1.0/26", 2));
+    etcd.delete(BLOCK).expect("deleted");
+    consumer.until("deleted", |c| c.relayed().len() == 2 && c.problems.len() == 1);
+    // History that is gone is made up for, deletions included.
+    let mut late = Consumer::with(config(&etcd.url()), Relay::IpamBlocks);
+    late.until("told later", |c| c.in_sync);
+    assert_eq!(late.relayed().keys().collect::<Vec<_>>(), [MIGRATION], "what never was good is not there");
+    put(&etcd, "b", 2);
+    for (reader, count) in [(&mut agent, 0), (&mut by_pods, 1)] {
+        reader.until("up to date", |c| c.has(&[("a", 1), ("b", 2)]));
+        assert_eq!((reader.relayed().len(), reader.problems.len()), (count, 0));
+    }
 }
 
 #[test]

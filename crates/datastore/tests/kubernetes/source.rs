@@ -7,7 +7,8 @@ use serde_json::{Value as Json, json};
 use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource, Timing};
 use tortie_datastore::{Event, InputProblem, Watching, watch};
 use tortie_model::{Key, SyncStatus, Value};
-use tortie_resources::manifest::Options;
+use tortie_resources::manifest::{Options, Relay};
+use tortie_resources::path;
 use tortie_testkit::apiserver::{ApiServer, Fault, On};
 
 use super::timing;
@@ -54,6 +55,10 @@ impl Scene {
     fn with_timing(server: ApiServer, timing: Timing) -> Self {
         let config = KubeConfig::file(server.kubeconfig());
         let source = KubernetesSource::new(config, Options::default()).for_node("n1").with_timing(timing);
+        Self::of(source, server)
+    }
+
+    fn of(source: KubernetesSource, server: ApiServer) -> Self {
         Self {
             server,
             watching: watch(source).expect("a thread"),
@@ -121,6 +126,95 @@ impl Scene {
     fn until_gone(&mut self, key: &str) {
         self.until(key, |scene| !scene.has(key));
     }
+}
+
+fn block(api_version: &str, name: &str, cidr: &str) -> Json {
+    json!({
+        "apiVersion": api_version, "kind": "IPAMBlock", "metadata": {"name": name},
+        "spec": {"cidr": cidr, "affinity": "host:n1", "allocations": [null], "unallocated": [0], "attributes": [],
+            "sequenceNumber": 1, "sequenceNumberForAllocation": {}, "deleted": false, "strictAffinity": false},
+    })
+}
+
+/// A cluster with blocks, a peer, and a virtual machine that moves.
+fn routed(group: &str, version: &str) -> ApiServer {
+    let server = Scene::shop();
+    server.install_calico(group, version);
+    server.install("kubevirt.io", "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration", true);
+    let api_version = format!("{group}/{version}");
+    server.apply(block(&api_version, "10-65-0-0-26", "10.65.0.0/26"));
+    server.apply(block(&api_version, "10-65-0-64-26", "10.65.0.64/26"));
+    server.apply(json!({"apiVersion": api_version, "kind": "BGPPeer", "metadata": {"name": "rack"}, "spec": {}}));
+    server.apply(json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"namespace": "shop", "name": "m", "uid": "u"},
+        "spec": {"vmiName": "vm"}, "status": {"phase": "Running"},
+    }));
+    server
+}
+
+fn relayed(scene: &Scene) -> BTreeMap<String, String> {
+    let text = |(key, value): (&Key, &Value)| match value {
+        Value::Relayed(text) => Some((path::to_path(key).expect("a path"), text.to_string())),
+        _ => None,
+    };
+    scene.state.iter().filter_map(text).collect()
+}
+
+fn relaying(server: ApiServer, relay: Relay) -> Scene {
+    let options = Options { relay, ..Options::default() };
+    let source = KubernetesSource::new(KubeConfig::file(server.kubeconfig()), options).with_timing(timing());
+    let mut scene = Scene::of(source, server);
+    scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
+    scene
+}
+
+const PEER: &str = "/calico/resources/v3/projectcalico.org/bgppeers/rack";
+const MIGRATION: &str = "/calico/resources/v3/projectcalico.org/livemigrations/shop/m";
+
+/// As the server has it, and after it has forgotten its history.
+#[test]
+fn what_is_only_passed_on() {
+    for (group, version) in [("crd.projectcalico.org", "v1"), ("projectcalico.org", "v3")] {
+        let api_version = format!("{group}/{version}");
+        let of_block = |last: u8| format!("/calico/ipam/v2/assignment/ipv4/block/10.65.0.{last}-26");
+        let mut scene = relaying(routed(group, version), Relay::IpamBlocks);
+        let told = relayed(&scene);
+        assert_eq!(told.keys().collect::<Vec<_>>(), [&of_block(0), &of_block(64), PEER, MIGRATION]);
+        assert_eq!(
+            told[&of_block(0)],
+            concat!(
+                r#"{"cidr":"10.65.0.0/26","affinity":"host:n1","allocations":[null],"unallocated":[0],"attributes":[],"#,
+                r#""sequenceNumber":1,"sequenceNumberForAllocation":{},"deleted":false}"#
+            )
+        );
+        scene.server.delete(&api_version, "IPAMBlock", "", "10-65-0-0-26");
+        scene.until("a block goes", |scene| !relayed(scene).contains_key(&of_block(0)));
+        scene.server.partition();
+        scene.server.delete(&api_version, "IPAMBlock", "", "10-65-0-64-26");
+        scene.server.delete("kubevirt.io/v1", "VirtualMachineInstanceMigration", "shop", "m");
+        scene.server.apply(block(&api_version, "10-65-0-128-26", "10.65.0.128/26"));
+        scene.server.restart();
+        scene.until("listed again", |scene| relayed(scene).keys().eq([&of_block(128), PEER]));
+        assert_eq!(scene.problems, []);
+    }
+}
+
+#[test]
+fn what_is_only_passed_on_is_not_asked_for_where_it_is_not_wanted() {
+    let group = "/apis/crd.projectcalico.org/v1";
+    let blocks = format!("GET {group}/ipamblocks");
+    for (relay, wanted) in [(Relay::Nothing, &[][..]), (Relay::PodCidrs, &[PEER, MIGRATION])] {
+        let scene = relaying(routed("crd.projectcalico.org", "v1"), relay);
+        assert_eq!(relayed(&scene).keys().collect::<Vec<_>>(), wanted);
+        assert_eq!(scene.server.requests(&blocks), 0);
+        let peers = scene.server.requests(&format!("GET {group}/bgppeers"));
+        assert_eq!(peers > 0, relay == Relay::PodCidrs, "{relay:?}");
+    }
+    assert!(relaying(routed("crd.projectcalico.org", "v1"), Relay::IpamBlocks).server.requests(&blocks) > 0);
+    // Without KubeVirt, and with nothing of Calico's, there is nothing to pass on, and nothing is amiss.
+    let scene = relaying(Scene::shop(), Relay::IpamBlocks);
+    assert_eq!((relayed(&scene).len(), &scene.problems[..]), (0, &[][..]));
 }
 
 #[test]

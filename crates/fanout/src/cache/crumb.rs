@@ -68,8 +68,6 @@ pub struct Crumb {
     pub status_changed: bool,
     /// What has changed.
     pub deltas: Box<[Delta]>,
-    /// Whether, as of this crumb, Felix needs blocks of addresses to program routes.
-    pub needs_blocks: bool,
     /// The bytes of paths and values of all crumbs up to this one.
     pub bytes_so_far: u64,
     pub(super) next: OnceLock<Arc<Self>>,
@@ -86,7 +84,6 @@ impl Crumb {
             status: SyncStatus::WaitForDatastore,
             status_changed: false,
             deltas: Box::default(),
-            needs_blocks: false,
             bytes_so_far: 0,
             next: OnceLock::new(),
             wire: Default::default(),
@@ -100,7 +97,6 @@ impl Crumb {
         status: SyncStatus,
         made: Instant,
         noticed: Option<Instant>,
-        needs_blocks: bool,
     ) -> Self {
         let bytes: usize = deltas.iter().map(|delta| delta.entry.as_ref().map_or(delta.path.len(), |e| e.size())).sum();
         Self {
@@ -110,7 +106,6 @@ impl Crumb {
             status,
             status_changed: status != self.status,
             deltas,
-            needs_blocks,
             bytes_so_far: self.bytes_so_far + bytes as u64,
             next: OnceLock::new(),
             wire: Default::default(),

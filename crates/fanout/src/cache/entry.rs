@@ -6,8 +6,6 @@ use bytes::Bytes;
 use tortie_model::{Hostname, Key, Value, WorkloadEndpoint};
 use tortie_resources::{path, v1};
 
-use super::blocks::needs_blocks;
-
 /// An object: where the datastore has it, and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -17,8 +15,6 @@ pub struct Entry {
     pub value: Bytes,
     /// What other nodes need of it.
     pub elsewhere: Elsewhere,
-    /// Whether it makes Felix program routes from blocks of addresses.
-    pub needs_blocks: bool,
 }
 
 /// What the nodes need of an object that is not their own.
@@ -28,8 +24,17 @@ pub enum Elsewhere {
     Same,
     /// Less: labels, profiles, addresses and named ports of a workload endpoint, but not its interface and the like.
     Reduced(Bytes),
-    /// Nothing: the configuration of one node.
+    /// Nothing: the configuration of one node, and what is only passed on to Felix.
     Nothing,
+}
+
+/// A text that its source holds as well: there are thousands of blocks, of some thousand bytes each.
+struct Shared(Arc<str>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
 }
 
 impl Entry {
@@ -37,9 +42,12 @@ impl Entry {
     #[must_use]
     pub fn new(key: &Key, value: &Value) -> Option<Self> {
         let path = path::to_path(key).ok()?.into();
-        let text = Bytes::from(v1::encode(key, value));
+        let text = match value {
+            Value::Relayed(text) => Bytes::from_owner(Shared(Arc::clone(text))),
+            value => v1::encode(key, value).into(),
+        };
         let elsewhere = match (key, value) {
-            (Key::HostConfig(_), _) => Elsewhere::Nothing,
+            (Key::HostConfig(_) | Key::Relayed(_), _) => Elsewhere::Nothing,
             (_, Value::WorkloadEndpoint(endpoint)) => {
                 let reduced = v1::encode(
                     key,
@@ -49,7 +57,7 @@ impl Entry {
             }
             _ => Elsewhere::Same,
         };
-        Some(Self { path, value: text, elsewhere, needs_blocks: needs_blocks(key, value) })
+        Some(Self { path, value: text, elsewhere })
     }
 
     /// The value for nodes that it does not belong to.

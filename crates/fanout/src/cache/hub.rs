@@ -212,7 +212,6 @@ impl Hub {
         if let Some(written) = &*place
             && (written.made.elapsed() < SHARE || written.base.crumb.sequence == base.crumb.sequence)
             && written.base.crumb.status == base.crumb.status
-            && written.base.crumb.needs_blocks == base.crumb.needs_blocks
         {
             self.shared.snapshots_shared.fetch_add(1, Ordering::Relaxed);
             return Some(Arc::clone(written));

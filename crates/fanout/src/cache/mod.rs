@@ -4,7 +4,6 @@
 //! changes. A client begins with the map as of some crumb and follows the trail from there. [`Hub`] shares a cache
 //! between the thread that fills it and any number of clients.
 
-mod blocks;
 mod crumb;
 mod entries;
 mod entry;
@@ -107,8 +106,6 @@ pub struct Cache {
     /// With what has not been published yet.
     entries: Entries,
     pending: Vec<Delta>,
-    /// How many of the objects make Felix program routes from blocks of addresses.
-    with_blocks: usize,
     noticed: Option<Instant>,
     status: SyncStatus,
     /// As of the newest crumb.
@@ -129,7 +126,6 @@ impl Cache {
             limits,
             entries: Entries::default(),
             pending: Vec::new(),
-            with_blocks: 0,
             noticed: None,
             status: head.status,
             published: Entries::default(),
@@ -182,8 +178,6 @@ impl Cache {
         let concerns_others = before.and_then(|before| before.for_others()) != entry.for_others();
         let entry = Arc::new(entry);
         let before = self.entries.insert(Arc::clone(&entry));
-        self.with_blocks += usize::from(entry.needs_blocks);
-        self.with_blocks -= usize::from(before.as_ref().is_some_and(|before| before.needs_blocks));
         let change = if before.is_some() { Change::Updated } else { Change::New };
         self.pending.push(Delta { path: Arc::clone(&entry.path), entry: Some(entry), change, concerns_others });
     }
@@ -191,7 +185,6 @@ impl Cache {
     fn delete(&mut self, key: &Key) {
         match path::to_path(key).ok().and_then(|path| self.entries.remove(&path)) {
             Some(before) => {
-                self.with_blocks -= usize::from(before.needs_blocks);
                 self.pending.push(Delta {
                     path: Arc::clone(&before.path),
                     entry: None,
@@ -215,7 +208,7 @@ impl Cache {
             let status = if later.is_empty() { self.status } else { status_before };
             let deltas = std::mem::replace(&mut rest, later);
             self.stats.deltas += deltas.len() as u64;
-            let crumb = Arc::new(self.head.followed_by(deltas.into(), status, now, noticed, self.with_blocks > 0));
+            let crumb = Arc::new(self.head.followed_by(deltas.into(), status, now, noticed));
             // Only we set it, and only once.
             let _ = self.head.next.set(Arc::clone(&crumb));
             self.log.push_back(Arc::clone(&crumb));

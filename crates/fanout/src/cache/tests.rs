@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tortie_datastore::Event;
-use tortie_model::{Cidr, Key, Labels, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey};
+use tortie_model::{Cidr, Key, Labels, RelayedKey, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey};
 
 use super::{Cache, CacheLimits, Change, Crumb, Elsewhere, Entry, Form, Hub, Instance, OwnPrefix, WireSnapshot};
 
@@ -67,6 +67,19 @@ async fn a_written_snapshot_is_let_go_while_changes_come_without_pause() {
         hub.publish(later);
         assert_eq!(Arc::strong_count(&written), holders, "after {seconds} s");
     }
+}
+
+#[test]
+fn what_is_only_passed_on_is_held_once_and_not_for_nodes() {
+    let text: Arc<str> = r#"{"cidr":"10.0.0.0/26"}"#.into();
+    let key = Key::Relayed(RelayedKey::Block("10.0.0.0/26".parse().unwrap()));
+    let entry = Entry::new(&key, &Value::Relayed(Arc::clone(&text))).unwrap();
+    assert_eq!(
+        (&*entry.path, &entry.value[..]),
+        ("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26", text.as_bytes())
+    );
+    assert_eq!(entry.value.as_ptr(), text.as_ptr());
+    assert_eq!(entry.for_others(), None);
 }
 
 #[test]

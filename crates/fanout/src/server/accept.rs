@@ -98,7 +98,6 @@ async fn serve_typha(stream: BoxStream, first: u8, peer: SocketAddr, context: &A
         max_fall_behind: config.max_behind,
         max_bytes_behind: config.max_bytes_behind,
         grace: config.grace,
-        without_blocks: config.typha_without_blocks,
     };
     let connection = ticket.id();
     let _streaming = Streaming::begin(context);
@@ -109,10 +108,6 @@ async fn serve_typha(stream: BoxStream, first: u8, peer: SocketAddr, context: &A
     let counters = &context.counters;
     match &end {
         ServeEnd::Stuck | ServeEnd::FellBehind => counters.too_slow.add(1),
-        ServeEnd::NeedsBlocks => {
-            counters.need_blocks.add(1);
-            return tracing::error!(connection, %peer, reason = %end, "a Felix is not served");
-        }
         ServeEnd::Rule(ServerEnd::NoPong) => counters.silent.add(1),
         ServeEnd::Rule(_) => counters.handshakes_failed.add(1),
         ServeEnd::Left | ServeEnd::Lost(_) | ServeEnd::Closed => {

@@ -60,9 +60,6 @@ pub struct ServerConfig {
     pub max_bytes_behind: u64,
     /// For how long after its snapshot a client may be further behind than that.
     pub grace: Duration,
-    /// Serve Felix by Typha's protocol also where it needs blocks of addresses, which are not served; see
-    /// [`crate::typha`].
-    pub typha_without_blocks: bool,
     /// How many connections there may be; more are refused.
     pub max_connections: usize,
     /// How many servers share the nodes: one that has more than its share of connections sends some elsewhere. Not if
@@ -89,7 +86,6 @@ impl Default for ServerConfig {
             max_behind: Duration::from_secs(300),
             max_bytes_behind: 64 * 1024 * 1024,
             grace: Duration::from_secs(300),
-            typha_without_blocks: false,
             max_connections: 10_000,
             servers: 1,
             least_share: 400,

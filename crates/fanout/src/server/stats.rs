@@ -31,8 +31,6 @@ pub struct ServerStats {
     pub too_slow: u64,
     /// Clients cut off for being silent.
     pub silent: u64,
-    /// Clients of Typha's protocol not served because they need blocks of addresses.
-    pub need_blocks: u64,
     /// Clients that were too slow while that is forgiven.
     pub grace_used: u64,
     /// Clients that went on where they were.
@@ -116,7 +114,6 @@ pub(crate) struct Counters {
     pub(crate) rebalanced: Counter,
     pub(crate) too_slow: Counter,
     pub(crate) silent: Counter,
-    pub(crate) need_blocks: Counter,
     pub(crate) grace_used: Counter,
     pub(crate) resumed: Counter,
     pub(crate) snapshot_send: Sum,
@@ -142,7 +139,6 @@ impl Counters {
             rebalanced: self.rebalanced.get(),
             too_slow: self.too_slow.get(),
             silent: self.silent.get(),
-            need_blocks: self.need_blocks.get(),
             grace_used: self.grace_used.get(),
             resumed: self.resumed.get(),
             snapshot_send: self.snapshot_send.total(),

@@ -10,10 +10,10 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tortie_model::SyncStatus;
 
+use super::GoTime;
 use super::messages::{self, ServerMessage, UpdateRef, UpdateType};
 use super::server::{ServerAction, ServerEnd, ServerSession, ServerSettings, encoded, restart, stream_begin};
 use super::snappy;
-use super::{GoTime, TORTIE};
 use crate::cache::{Change, Crumb, Followers, Form, Hub, Snapshot, WireSnapshot};
 
 /// How clients of this protocol are served. The defaults are Typha's, which does not count bytes.
@@ -29,8 +29,6 @@ pub struct ServeSettings {
     pub max_bytes_behind: u64,
     /// For how long after its snapshot a client may be further behind than that.
     pub grace: Duration,
-    /// Serve a Felix that needs blocks of addresses, although there are none here.
-    pub without_blocks: bool,
 }
 
 impl Default for ServeSettings {
@@ -41,7 +39,6 @@ impl Default for ServeSettings {
             max_fall_behind: Duration::from_secs(300),
             max_bytes_behind: u64::MAX,
             grace: Duration::from_secs(300),
-            without_blocks: false,
         }
     }
 }
@@ -64,12 +61,6 @@ pub enum ServeEnd {
     /// The client is too slow for what changes.
     #[error("the client has fallen behind too far")]
     FellBehind,
-    /// The client would program routes from blocks of addresses, which are not served.
-    #[error(
-        "IP-in-IP, VXLAN, WireGuard or the like is in use, for which Felix needs blocks of addresses (IPAM), which are not \
-         served here: without them it would remove routes that work"
-    )]
-    NeedsBlocks,
     /// It was told to end.
     #[error("the connection was to be closed")]
     Closed,
@@ -158,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
                     Done::Snapshot => self.session.snapshot_sent(Instant::now()),
                 },
                 next = next_crumb(&mut self.following), if room && self.following.is_some() => {
-                    self.send_crumb(next.ok_or(ServeEnd::Closed)?)?;
+                    self.send_crumb(next.ok_or(ServeEnd::Closed)?);
                     Vec::new()
                 }
                 () = tokio::time::sleep_until(deadline.into()) => self.session.tick(Instant::now(), GoTime::utc(SystemTime::now())),
@@ -188,7 +179,6 @@ impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
                     let form = form(compressed);
                     let snapshot = self.hub.written(form, move |base| write_snapshot(base, compressed)).await;
                     let snapshot = snapshot.ok_or(ServeEnd::Closed)?;
-                    self.may_have(&snapshot.base.crumb)?;
                     for piece in &snapshot.pieces {
                         self.out.push(piece.clone());
                     }
@@ -219,26 +209,14 @@ impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
     }
 
     /// A client that is up to date gets each change at once; one that is not gets as many together as there is room for.
-    fn send_crumb(&mut self, crumb: Arc<Crumb>) -> Result<(), ServeEnd> {
-        self.may_have(&crumb)?;
-        let Some(following) = &mut self.following else { return Ok(()) };
+    fn send_crumb(&mut self, crumb: Arc<Crumb>) {
+        let Some(following) = &mut self.following else { return };
         if !crumb.deltas.is_empty() {
             let compressed = following.compressed;
             self.out.push(crumb.wire(form(compressed), |crumb| write_crumb(crumb, compressed)));
         }
         following.crumb = crumb;
         following.send_status(&mut self.out);
-        Ok(())
-    }
-
-    /// Whether the client can do without blocks of addresses as of this crumb. It is not told that it knows everything
-    /// before it has got there, so it has not removed any routes yet.
-    fn may_have(&self, crumb: &Crumb) -> Result<(), ServeEnd> {
-        let is_ours = self.session.hello().is_some_and(|hello| hello.info == TORTIE);
-        if crumb.needs_blocks && !is_ours && !self.settings.without_blocks {
-            return Err(ServeEnd::NeedsBlocks);
-        }
-        Ok(())
     }
 
     /// Whether a client is too slow for what changes.

@@ -7,11 +7,9 @@
 //! * [`ServeSettings`]: how a connection to a Felix is served, fed from a [`crate::cache::Hub`];
 //! * [`TyphaSource`]: an existing Typha as a source of updates.
 //!
-//! Our datastores do not read blocks of addresses (IPAM) and BGP peers. A Felix that programs routes between nodes from
-//! blocks would find none, and remove the routes that it has. So it is not served while there is anything in the datastore
-//! that makes it do so: an IP pool with IP-in-IP or VXLAN, a `WireGuard` key, or a parameter such as `BPFEnabled`
-//! ([`ServeEnd::NeedsBlocks`], unless [`ServeSettings::without_blocks`] is set). What is set on the nodes themselves cannot
-//! be seen from here. Our own [`TyphaSource`] is always served.
+//! A Felix programs routes between nodes from blocks of addresses (IPAM), and removes those for which it finds none. So the
+//! source of a server must read what is only passed on ([`tortie_resources::manifest::Relay`]); a [`TyphaSource`] takes it
+//! over if [`TyphaOptions::relayed`] is set.
 //!
 //! The messages of one connection are several gob streams, one after the other: each [`MsgDecoderRestart`] ends one, and
 //! the next begins after the client has confirmed, compressed or not.
@@ -38,7 +36,7 @@ pub use time::GoTime;
 pub use update::{Reading, read_update};
 pub use wire::WireError;
 
-/// What our client says of itself in its hello, besides its version. No other client says so.
+/// What our client says of itself in its hello, besides its version.
 pub(crate) const TORTIE: &str = "Tortie";
 
 /// The port that Typha listens on.

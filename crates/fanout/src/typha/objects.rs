@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tortie_datastore::{Cover, InputProblem};
 use tortie_model::{Key, LabelInterner, Update, Value};
 use tortie_resources::v1::DecodeError;
-use tortie_resources::{Position, Problem, Severity};
+use tortie_resources::{Position, Problem, Severity, path};
 
 use super::messages::SerializedUpdate;
 use super::update::{Reading, read_update};
@@ -18,6 +18,8 @@ use super::update::{Reading, read_update};
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     labels: LabelInterner,
+    /// Whether objects are wanted that are only passed on.
+    relayed: bool,
     /// Counts connections.
     generation: u64,
     good: HashMap<Key, (u64, Value)>,
@@ -30,6 +32,10 @@ pub(super) struct Objects {
 const SHRINK: usize = 100_000;
 
 impl Objects {
+    pub(super) fn new(relayed: bool) -> Self {
+        Self { relayed, ..Self::default() }
+    }
+
     /// A server begins to tell everything.
     pub(super) fn begin(&mut self) {
         self.generation += 1;
@@ -55,6 +61,9 @@ impl Objects {
     }
 
     fn read_one(&mut self, update: &SerializedUpdate) -> Option<Update> {
+        if !self.relayed && path::is_relayed(&update.key) {
+            return None;
+        }
         match read_update(update, &mut self.labels) {
             Reading::Ignored => {
                 tracing::debug!(path = update.key, "an object of no known kind");
@@ -115,6 +124,7 @@ mod tests {
     const POLICY: &str = "/calico/v1/policy/GlobalNetworkPolicy//p";
     const GOOD: &str = r#"{"selector":"all()","types":["ingress"]}"#;
     const BAD: &str = r#"{"selector":"all()","order":"first"}"#;
+    const BLOCK: &str = "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26";
     const ENDPOINT: &str = "/calico/v1/host/h/workload/k8s/ns%2fpod/endpoint/eth0";
 
     #[test]
@@ -150,13 +160,29 @@ mod tests {
         objects.begin();
         let updates = objects.read(&[
             update("/calico/v9/what", "{}"),
-            update("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26", "{}"),
+            update(BLOCK, "{}"),
             update(ENDPOINT, r#"{"name":"cali1"}"#),
             update(ENDPOINT, "\u{1}"),
             update("/calico/v1/config/LogSeverityScreen", ""),
         ]);
         let values: Vec<bool> = updates.iter().map(|update| update.value.is_some()).collect();
         assert_eq!(values, [true, false, false]);
+    }
+
+    #[test]
+    fn what_is_only_passed_on_is_taken_by_who_wants_it() {
+        let value = r#"{"cidr":"10.0.0.0/26","affinity":"host:h"}"#;
+        assert_eq!(Objects::default().read(&[update(BLOCK, value), update(BLOCK, "")]), []);
+        let mut objects = Objects::new(true);
+        let read = objects.read(&[update(BLOCK, value), update(BLOCK, "{"), update(BLOCK, "")]);
+        let texts: Vec<Option<&str>> = read
+            .iter()
+            .map(|update| match &update.value {
+                Some(Value::Relayed(text)) => Some(&**text),
+                other => other.as_ref().map(|_| panic!("{other:?}")),
+            })
+            .collect();
+        assert_eq!(texts, [Some(value), Some(value), None]);
     }
 
     #[test]

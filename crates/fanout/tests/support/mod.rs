@@ -10,7 +10,8 @@ use tortie_datastore::{Event, Feed, InputProblem, Watching, channel, watch};
 use tortie_fanout::client::{ClientConfig, FanoutSource};
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_model::{
-    Cidr, HostConfigKey, Hostname, Key, Labels, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, HostConfigKey, Hostname, Key, Labels, RelayedKey, SyncStatus, Update, Value, WorkloadEndpoint,
+    WorkloadEndpointKey,
 };
 
 /// How long anything may take.
@@ -33,6 +34,11 @@ pub(crate) fn workload(host: &str, name: &str, address: &str) -> Update {
         ..WorkloadEndpoint::default()
     };
     Update::set(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into()))
+}
+
+pub(crate) fn block(cidr: &str, node: &str) -> Update {
+    let text = format!(r#"{{"cidr":"{cidr}","affinity":"host:{node}"}}"#);
+    Update::set(Key::Relayed(RelayedKey::Block(cidr.parse().unwrap())), Value::Relayed(text.into()))
 }
 
 /// A datastore in memory that a server reads.

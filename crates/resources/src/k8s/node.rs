@@ -1,10 +1,12 @@
 //! Nodes.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use tortie_model::{Cidr, Family, LabelInterner, Node, NodeAddress, NodeAddressKind, NodeBgp};
 
 use crate::manifest::{Contributions, Object};
+use crate::relayed::{self, Relay};
 use crate::scalar;
 use crate::tree::Sink;
 use crate::v3::{NodeFacts, node_contributions, parse_as_number};
@@ -13,6 +15,15 @@ use crate::v3::{NodeFacts, node_contributions, parse_as_number};
 /// (`libcalico-go/lib/backend/k8s/resources/node.go`).
 pub(crate) fn node(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
     let annotation = |name: &str| object.meta.annotation(&format!("projectcalico.org/{name}")).unwrap_or_default();
+    let pods =
+        if object.options.relay == Relay::PodCidrs { PodNetworks::of(object, sink) } else { PodNetworks::default() };
+    // Where nodes have networks for pods, tunnels have the first address of it, and are not asked for.
+    let tunnel = |name: &str| match &pods.tunnel {
+        Some(address) => address,
+        None => annotation(name),
+    };
+    let ipip_address = tunnel("IPv4IPIPTunnelAddr");
+    let wireguard_key = annotation("WireguardPublicKey");
     let mut network = |name: &str, family: Family| {
         let text = annotation(name);
         let valid = text.contains('/') && text.parse::<Cidr>().is_ok_and(|net| net.family() == family);
@@ -25,8 +36,7 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &m
         ipv4_address: network("IPv4Address", Family::V4),
         ipv6_address: network("IPv6Address", Family::V6),
         as_number: parse_as_number(annotation("ASNumber")).map(|number| number.to_string().into()),
-        has_other_fields: !annotation("IPv4IPIPTunnelAddr").is_empty()
-            || !annotation("RouteReflectorClusterID").is_empty(),
+        has_other_fields: !ipip_address.is_empty() || !annotation("RouteReflectorClusterID").is_empty(),
     };
     let mut addresses = Vec::new();
     for net in [&bgp.ipv4_address, &bgp.ipv6_address] {
@@ -46,20 +56,50 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &m
         }));
     }
     let facts = NodeFacts {
-        ipip_address: annotation("IPv4IPIPTunnelAddr"),
+        ipip_address,
         vxlan_address: annotation("IPv4VXLANTunnelAddr"),
         vxlan_mac: annotation("VXLANTunnelMACAddr"),
         vxlan_address_v6: annotation("IPv6VXLANTunnelAddr"),
         vxlan_mac_v6: annotation("VXLANTunnelMACAddrV6"),
-        wireguard_address: annotation("IPv4WireguardInterfaceAddr"),
-        wireguard_address_v6: annotation("IPv6WireguardInterfaceAddr"),
-        wireguard_key: annotation("WireguardPublicKey"),
+        wireguard_address: if pods.tunnel.is_some() && wireguard_key.is_empty() {
+            ""
+        } else {
+            tunnel("IPv4WireguardInterfaceAddr")
+        },
+        wireguard_address_v6: if pods.tunnel.is_some() { "" } else { annotation("IPv6WireguardInterfaceAddr") },
+        wireguard_key,
         wireguard_key_v6: annotation("WireguardPublicKeyV6"),
     };
     let node = Node {
         bgp: (bgp != NodeBgp::default()).then_some(bgp),
         addresses: addresses.into(),
+        tunnels: facts.tunnels(),
         labels: scalar::interned(&object.root, object.meta.labels.iter().copied(), labels, sink),
     };
-    Some(node_contributions(object, node, &facts, sink))
+    let mut contributions = node_contributions(object, node, &facts, sink);
+    contributions.extend(relayed::pod_blocks(object, &pods.cidrs, sink));
+    Some(contributions)
+}
+
+/// What the node's pods get their addresses from, if that is not Calico's IPAM.
+#[derive(Default)]
+struct PodNetworks<'n> {
+    cidrs: Vec<&'n str>,
+    /// The address of the tunnels; empty if it cannot be told.
+    tunnel: Option<String>,
+}
+
+impl<'n> PodNetworks<'n> {
+    fn of(object: &Object<'n, '_>, sink: &mut Sink) -> Self {
+        let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) else { return Self::default() };
+        let first = spec.text_or_empty("podCIDR", sink);
+        let tunnel = (!first.is_empty()).then(|| match first.parse::<Cidr>().map(Cidr::address) {
+            Ok(IpAddr::V4(address)) => {
+                let [a, b, c, d] = address.octets();
+                Ipv4Addr::new(a, b, c, d.wrapping_add(1)).to_string()
+            }
+            _ => String::new(),
+        });
+        Self { cidrs: spec.texts("podCIDRs", sink), tunnel }
+    }
 }

@@ -25,6 +25,9 @@ pub enum Kind {
     FelixConfiguration,
     ClusterInformation,
     BgpConfiguration,
+    BgpPeer,
+    IpamBlock,
+    LiveMigration,
     Namespace,
     ServiceAccount,
     Pod,
@@ -35,6 +38,7 @@ pub enum Kind {
     ClusterNetworkPolicy,
     AdminNetworkPolicy,
     BaselineAdminNetworkPolicy,
+    VirtualMachineInstanceMigration,
 }
 
 /// Which API a kind belongs to.
@@ -52,6 +56,8 @@ enum Api {
     AdminV1Alpha1,
     /// `policy.networking.k8s.io/v1alpha2`.
     AdminV1Alpha2,
+    /// `kubevirt.io/v1`.
+    KubeVirt,
 }
 
 impl Api {
@@ -63,13 +69,14 @@ impl Api {
             "discovery.k8s.io/v1" => Some(Self::Discovery),
             "policy.networking.k8s.io/v1alpha1" => Some(Self::AdminV1Alpha1),
             "policy.networking.k8s.io/v1alpha2" => Some(Self::AdminV1Alpha2),
+            "kubevirt.io/v1" => Some(Self::KubeVirt),
             _ => None,
         }
     }
 }
 
 /// Kind, API, name, and whether objects belong to a namespace.
-const KINDS: [(Kind, Api, &str, bool); 26] = [
+const KINDS: [(Kind, Api, &str, bool); 30] = [
     (Kind::NetworkPolicy, Api::Calico, "NetworkPolicy", true),
     (Kind::GlobalNetworkPolicy, Api::Calico, "GlobalNetworkPolicy", false),
     (Kind::StagedNetworkPolicy, Api::Calico, "StagedNetworkPolicy", true),
@@ -86,6 +93,9 @@ const KINDS: [(Kind, Api, &str, bool); 26] = [
     (Kind::FelixConfiguration, Api::Calico, "FelixConfiguration", false),
     (Kind::ClusterInformation, Api::Calico, "ClusterInformation", false),
     (Kind::BgpConfiguration, Api::Calico, "BGPConfiguration", false),
+    (Kind::BgpPeer, Api::Calico, "BGPPeer", false),
+    (Kind::IpamBlock, Api::Calico, "IPAMBlock", false),
+    (Kind::LiveMigration, Api::Calico, "LiveMigration", true),
     (Kind::Namespace, Api::Core, "Namespace", false),
     (Kind::ServiceAccount, Api::Core, "ServiceAccount", true),
     (Kind::Pod, Api::Core, "Pod", true),
@@ -96,6 +106,7 @@ const KINDS: [(Kind, Api, &str, bool); 26] = [
     (Kind::ClusterNetworkPolicy, Api::AdminV1Alpha2, "ClusterNetworkPolicy", false),
     (Kind::AdminNetworkPolicy, Api::AdminV1Alpha1, "AdminNetworkPolicy", false),
     (Kind::BaselineAdminNetworkPolicy, Api::AdminV1Alpha1, "BaselineAdminNetworkPolicy", false),
+    (Kind::VirtualMachineInstanceMigration, Api::KubeVirt, "VirtualMachineInstanceMigration", true),
 ];
 
 impl Kind {
@@ -134,6 +145,7 @@ impl Kind {
             Api::Discovery => "discovery.k8s.io/v1",
             Api::AdminV1Alpha1 => "policy.networking.k8s.io/v1alpha1",
             Api::AdminV1Alpha2 => "policy.networking.k8s.io/v1alpha2",
+            Api::KubeVirt => "kubevirt.io/v1",
         }
     }
 
@@ -167,6 +179,12 @@ impl Kind {
     #[must_use]
     pub fn is_namespaced(self) -> bool {
         self.row().1
+    }
+
+    /// Whether objects of this kind are only passed on; see [`Relay`](super::Relay).
+    #[must_use]
+    pub fn is_relayed(self) -> bool {
+        matches!(self, Self::BgpPeer | Self::IpamBlock | Self::LiveMigration | Self::VirtualMachineInstanceMigration)
     }
 
     /// Whether objects of this kind are policies, which must fail closed.

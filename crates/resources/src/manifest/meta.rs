@@ -14,7 +14,7 @@ pub(crate) struct Meta<'n> {
     pub(crate) deleting: bool,
 }
 
-const STORED_METADATA: &str = "projectcalico.org/metadata";
+pub(crate) const STORED_METADATA: &str = "projectcalico.org/metadata";
 
 /// The metadata of a resource of Calico that is kept in an annotation, because the metadata of a
 /// `crd.projectcalico.org/v1` object is the API server's (`libcalico-go/lib/backend/k8s/resources/resources.go`).

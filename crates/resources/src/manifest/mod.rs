@@ -8,10 +8,13 @@ use std::sync::Arc;
 use tortie_model::{Key, LabelInterner, Value};
 
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
-use crate::{Position, Problem, Severity, SyntaxError, k8s, v3};
+use crate::{Position, Problem, Severity, SyntaxError, k8s, relayed, v3};
 
+pub use crate::relayed::Relay;
 pub use kind::{Kind, ObjectId};
-pub(crate) use meta::{Meta, StoredMeta, check_labels, is_dns_subdomain, is_label_name, is_label_value};
+pub(crate) use meta::{
+    Meta, STORED_METADATA, StoredMeta, check_labels, is_dns_subdomain, is_label_name, is_label_value,
+};
 
 /// How a manifest is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +34,8 @@ pub struct Options {
     pub unknown_fields: UnknownFields,
     /// What the name of a policy is that no annotation tells.
     pub policy_names: PolicyNames,
+    /// Which objects are read that are only passed on. Those that are not are of no known kind.
+    pub relay: Relay,
 }
 
 /// What the name of a policy of the default tier is whose stored name begins with `default.`, if no annotation tells it.
@@ -69,6 +74,7 @@ impl Default for Options {
             interface_prefix: "cali".into(),
             unknown_fields: UnknownFields::Refuse,
             policy_names: PolicyNames::Prefixed,
+            relay: Relay::Nothing,
         }
     }
 }
@@ -339,7 +345,7 @@ fn convert(
         }
         return (None, subject(written.1, map), INVALID);
     };
-    let Some(kind) = Kind::find(api_version, kind_name) else {
+    let Some(kind) = Kind::find(api_version, kind_name).filter(|kind| options.relay.takes(*kind)) else {
         let outcome = unknown_kind(api_version, kind_name, map, sink);
         return (None, subject(Some(kind_name), map), outcome);
     };
@@ -415,6 +421,9 @@ fn contributions(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut
         Kind::FelixConfiguration => v3::felix_configuration(object, sink),
         Kind::ClusterInformation => v3::cluster_information(object, sink),
         Kind::BgpConfiguration => v3::bgp_configuration_resource(object, sink),
+        Kind::BgpPeer | Kind::LiveMigration => relayed::resource(object, sink),
+        Kind::IpamBlock => relayed::ipam_block(object, sink),
+        Kind::VirtualMachineInstanceMigration => relayed::virtual_machine_migration(object, sink),
         Kind::Namespace => k8s::namespace(object, labels, sink),
         Kind::ServiceAccount => k8s::service_account(object, labels, sink),
         Kind::Pod => k8s::pod(object, labels, sink),

@@ -15,7 +15,7 @@ mod status;
 
 use tortie_model::{
     Cidr, ConfigName, HostConfigKey, HostEndpointKey, HostEndpointName, Hostname, Key, NamespacedName, NetworkSetName,
-    PolicyId, PolicyKind, ProfileName, TierName, WorkloadEndpointKey,
+    PolicyId, PolicyKind, ProfileName, RelayedKey, TierName, WorkloadEndpointKey,
 };
 
 pub use status::{endpoint_status_prefixes, host_endpoint_status, process_status, workload_status};
@@ -33,7 +33,7 @@ pub enum Parsed {
         /// The tier.
         tier: TierName,
     },
-    /// An object that exists in the datastore but not in the model, such as an IPAM block.
+    /// An object that exists in the datastore but not in the model, such as a handle of IPAM.
     NotModelled,
 }
 
@@ -114,7 +114,23 @@ pub fn to_path(key: &Key) -> Result<String, PathError> {
         Key::Service(name) => namespaced("kubernetesservice", name),
         Key::EndpointSlice(name) => namespaced("kubernetesendpointslices", name),
         Key::BgpConfiguration(name) => resource("bgpconfigurations", name.as_str()),
+        Key::Relayed(RelayedKey::Block(cidr)) => {
+            let net = cidr.masked().to_string().replacen('/', "-", 1);
+            Ok(format!("{BLOCKS}ipv{}/block/{net}", cidr.family().number()))
+        }
+        Key::Relayed(RelayedKey::BgpPeer(name)) => resource("bgppeers", name),
+        Key::Relayed(RelayedKey::LiveMigration(name)) => namespaced("livemigrations", name),
     }
+}
+
+/// What the paths of all blocks begin with.
+pub const BLOCKS: &str = "/calico/ipam/v2/assignment/";
+
+/// Whether an object of this path is only passed on ([`Key::Relayed`]), without looking at all of the path.
+#[must_use]
+pub fn is_relayed(path: &str) -> bool {
+    let of_resource = |rest: &str| rest.starts_with("/bgppeers/") || rest.starts_with("/livemigrations/");
+    path.starts_with(BLOCKS) || path.strip_prefix(RESOURCES).is_some_and(of_resource)
 }
 
 const RESOURCES: &str = "/calico/resources/v3/projectcalico.org";
@@ -152,6 +168,12 @@ pub fn parse(path: &str) -> Option<Parsed> {
             let (address, length) = net.split_once('-')?;
             Key::IpPool(format!("{address}/{length}").parse::<Cidr>().ok()?.masked())
         }
+        ["calico", "ipam", "v2", "assignment", version, "block", net]
+            if matches!(version.as_bytes(), [b'i', b'p', b'v', _]) =>
+        {
+            let (address, length) = net.split_once('-')?;
+            Key::Relayed(RelayedKey::Block(format!("{address}/{length}").parse::<Cidr>().ok()?.masked()))
+        }
         ["calico", "v1", "netset", name] => Key::NetworkSet(NetworkSetName::new(unescape(name))),
         ["calico", "v1", "policy", "tier", tier, "metadata"] => Key::Tier(TierName::new(unescape(tier))),
         ["calico", "v1", "policy", "tier", tier, "policy", name] => {
@@ -166,7 +188,7 @@ pub fn parse(path: &str) -> Option<Parsed> {
         }
         ["calico", "resources", "v3", "projectcalico.org", ref rest @ ..] if absolute => return parse_resource(rest),
         ["calico", "v1", "policy", "profile", _, "labels", ..]
-        | ["calico", "ipam", "v2", "assignment" | "handle" | "host", _, ..]
+        | ["calico", "ipam", "v2", "handle" | "host", _, ..]
         | ["calico", "bgp", "v1", "global" | "host", _, ..]
         | ["calico", "felix", "v1" | "v2", _, _, ..] => return Some(Parsed::NotModelled),
         _ => return None,
@@ -229,6 +251,8 @@ fn parse_resource(rest: &[&str]) -> Option<Parsed> {
         "bgpconfigurations" => Key::BgpConfiguration(ConfigName::new(name)),
         "kubernetesservice" => Key::Service(namespaced(name)),
         "kubernetesendpointslices" => Key::EndpointSlice(namespaced(name)),
+        "bgppeers" => Key::Relayed(RelayedKey::BgpPeer(name.into())),
+        "livemigrations" => Key::Relayed(RelayedKey::LiveMigration(namespaced(name))),
         _ => return Some(Parsed::NotModelled),
     };
     Some(Parsed::Key(key))

@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 use tortie_model::{
-    Cidr, ConfigName, HostConfigKey, HostEndpointKey, Hostname, Key, NamespacedName, PolicyId, PolicyKind,
+    Cidr, ConfigName, HostConfigKey, HostEndpointKey, Hostname, Key, NamespacedName, PolicyId, PolicyKind, RelayedKey,
     WorkloadEndpointKey,
 };
 
-use super::{Parsed, parse, to_path};
+use super::{Parsed, is_relayed, parse, to_path};
 
 fn key(path: &str) -> Option<Key> {
     match parse(path) {
@@ -95,12 +95,12 @@ fn paths_that_name_nothing() {
 #[test]
 fn objects_outside_the_model() {
     for path in [
-        "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26",
+        "/calico/ipam/v2/handle/h",
+        "/calico/ipam/v2/host/h/ipv4/block/10.0.0.0-26",
         "/calico/v1/policy/profile/p/labels",
         "/calico/v1/host/h/metadata",
         "/calico/v1/host/h/bird_ip",
-        "/calico/resources/v3/projectcalico.org/bgppeers/p",
-        "/calico/resources/v3/projectcalico.org/livemigrations/ns/p",
+        "/calico/resources/v3/projectcalico.org/bgpfilters/p",
     ] {
         assert_eq!(parse(path), Some(Parsed::NotModelled), "{path}");
     }
@@ -118,8 +118,42 @@ fn keys_without_identity_have_no_path() {
     assert!(to_path(&Key::Policy(PolicyId::new(PolicyKind::Other("tier".into()), "", "a"))).is_err());
 }
 
+#[test]
+fn what_is_passed_on_is_known_by_its_path() {
+    let block = |cidr: &str| Key::Relayed(RelayedKey::Block(cidr.parse().unwrap()));
+    for (path, expected) in [
+        ("/calico/ipam/v2/assignment/ipv4/block/10.0.0.64-26", block("10.0.0.64/26")),
+        ("/calico/ipam/v2/assignment/ipv6/block/fd00:10::40-122", block("fd00:10::40/122")),
+        ("/calico/resources/v3/projectcalico.org/bgppeers/p", Key::Relayed(RelayedKey::BgpPeer("p".into()))),
+        (
+            "/calico/resources/v3/projectcalico.org/livemigrations/ns/p",
+            Key::Relayed(RelayedKey::LiveMigration(NamespacedName::new("ns", "p"))),
+        ),
+    ] {
+        assert_eq!(key(path).as_ref(), Some(&expected));
+        assert_eq!(to_path(&expected).unwrap(), path);
+        assert!(is_relayed(path), "{path}");
+    }
+    assert_eq!(key("/calico/ipam/v2/assignment/ipv4/block/10.0.0.77-26"), Some(block("10.0.0.64/26")));
+    for path in ["/calico/ipam/v2/assignment/ipv4/block/10.0.0.0", "/calico/ipam/v2/assignment/ipv4/block/x-26"] {
+        assert_eq!(parse(path), None, "{path}");
+    }
+    for path in ["/calico/ipam/v2/handle/h", "/calico/resources/v3/projectcalico.org/nodes/n", "/calico/v1/Ready"] {
+        assert!(!is_relayed(path), "{path}");
+    }
+}
+
 fn name() -> impl Strategy<Value = String> {
     "[a-zA-Z0-9.%/_-]{1,8}|%2f|%25|%252f|a/b"
+}
+
+fn relayed_key() -> impl Strategy<Value = RelayedKey> {
+    let net = (any::<std::net::IpAddr>(), 0..=32u8).prop_map(|(a, l)| Cidr::new(a, l).unwrap().masked());
+    prop_oneof![
+        net.prop_map(RelayedKey::Block),
+        name().prop_map(|n| RelayedKey::BgpPeer(n.into())),
+        (name(), name()).prop_map(|(a, b)| RelayedKey::LiveMigration(NamespacedName::new(a, b))),
+    ]
 }
 
 fn any_key() -> impl Strategy<Value = Key> {
@@ -146,6 +180,7 @@ fn any_key() -> impl Strategy<Value = Key> {
             .prop_map(|(a, l)| Key::IpPool(Cidr::new(std::net::Ipv4Addr::from(a).into(), l).unwrap().masked())),
         (any::<u128>(), 0..=128u8)
             .prop_map(|(a, l)| Key::IpPool(Cidr::new(std::net::Ipv6Addr::from(a).into(), l).unwrap().masked())),
+        relayed_key().prop_map(Key::Relayed),
     ]
 }
 

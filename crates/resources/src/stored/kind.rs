@@ -65,7 +65,7 @@ macro_rules! rows {
 static ROWS: [Row; 25] = rows![
     BgpConfiguration, "BGPConfiguration", "bgpconfigurations", false, ["bgpconfig", "bgpconfigs"], Some(Kind::BgpConfiguration);
     BgpFilter, "BGPFilter", "bgpfilters", false, ["bgpf", "bgpfs", "bf", "bfs"], None;
-    BgpPeer, "BGPPeer", "bgppeers", false, ["bgpp", "bgpps", "bp", "bps"], None;
+    BgpPeer, "BGPPeer", "bgppeers", false, ["bgpp", "bgpps", "bp", "bps"], Some(Kind::BgpPeer);
     BlockAffinity, "BlockAffinity", "blockaffinities", false, [], None;
     CalicoNodeStatus, "CalicoNodeStatus", "caliconodestatuses", false, ["nodestatus", "nodestatuses"], None;
     ClusterInformation, "ClusterInformation", "clusterinformations", false, ["clusterinfo", "clusterinfos"], Some(Kind::ClusterInformation);
@@ -78,7 +78,7 @@ static ROWS: [Row; 25] = rows![
     IpPool, "IPPool", "ippools", false, ["ipp", "ipps", "pool", "pools"], Some(Kind::IpPool);
     IpReservation, "IPReservation", "ipreservations", false, ["reservation", "reservations"], None;
     KubeControllersConfiguration, "KubeControllersConfiguration", "kubecontrollersconfigurations", false, ["kubecontrollersconfig", "kubecontrollersconfigs"], None;
-    LiveMigration, "LiveMigration", "livemigrations", true, [], None;
+    LiveMigration, "LiveMigration", "livemigrations", true, [], Some(Kind::LiveMigration);
     NetworkPolicy, "NetworkPolicy", "networkpolicies", true, ["policy", "np", "policies", "pol", "pols"], Some(Kind::NetworkPolicy);
     NetworkSet, "NetworkSet", "networksets", true, ["netsets"], Some(Kind::NetworkSet);
     Node, "Node", "nodes", false, ["no", "nos"], Some(Kind::Node);

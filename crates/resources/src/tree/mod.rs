@@ -111,7 +111,14 @@ impl<'t> From<&'t serde_json::Value> for Node<'t> {
 impl From<&Node<'_>> for serde_json::Value {
     /// The value without positions. A number that JSON cannot write is nothing.
     fn from(node: &Node<'_>) -> Self {
-        match &node.content {
+        Self::from(&node.content)
+    }
+}
+
+impl From<&Content<'_>> for serde_json::Value {
+    /// As of the whole node.
+    fn from(content: &Content<'_>) -> Self {
+        match content {
             Content::Null => Self::Null,
             Content::Bool(b) => (*b).into(),
             Content::Int(int) => (*int).into(),

@@ -30,7 +30,7 @@ use json::{Object, number, object, shown, text};
 pub fn encode(key: &Key, value: &Value) -> Vec<u8> {
     let mut out = String::with_capacity(256);
     match value {
-        Value::Config(parameter) => out.push_str(parameter),
+        Value::Config(text) | Value::Relayed(text) => out.push_str(text),
         Value::Ready(ready) => out.push_str(if *ready { "true" } else { "false" }),
         value => object(&mut out, |object| write(object, key, value)),
     }
@@ -53,8 +53,8 @@ fn write(out: &mut Object<'_>, key: &Key, value: &Value) {
         Value::Service(service) => resource::service(out, key, service),
         Value::EndpointSlice(slice) => resource::endpoint_slice(out, key, slice),
         Value::BgpConfiguration(configuration) => resource::bgp_configuration(out, key, configuration),
-        // Not JSON; see `encode`.
-        Value::Config(_) | Value::Ready(_) => {}
+        // Not JSON, or JSON already; see `encode`.
+        Value::Config(_) | Value::Ready(_) | Value::Relayed(_) => {}
     }
 }
 

@@ -11,7 +11,7 @@ use tortie_model::{Key, LabelInterner, ProfileName, TierName, Update, Value};
 
 use crate::path::{self, Parsed};
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
-use crate::{Severity, k8s, scalar, v3};
+use crate::{Severity, k8s, relayed, scalar, v3};
 
 pub use encode::encode;
 
@@ -145,6 +145,7 @@ fn read(
         Key::Service(_) => Value::Service(k8s::service(map, sink).into()),
         Key::EndpointSlice(name) => Value::EndpointSlice(k8s::endpoint_slice(&name.namespace, map, sink).into()),
         Key::BgpConfiguration(_) => Value::BgpConfiguration(v3::bgp_configuration(map, sink).into()),
+        Key::Relayed(key) => Value::Relayed(relayed::checked(key, &root, map, sink)),
         Key::GlobalConfig(_) | Key::HostConfig(_) | Key::Ready => return None,
     })
 }

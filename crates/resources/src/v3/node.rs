@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use tortie_model::{
     ConfigName, Family, HostConfigKey, Hostname, Key, LabelInterner, Node, NodeAddress, NodeAddressKind, NodeBgp,
-    Value, Wireguard,
+    NodeTunnels, Value, Wireguard,
 };
 
 use crate::manifest::{Contributions, Object};
+use crate::relayed::{self, Relay};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
 
@@ -21,11 +22,13 @@ pub(crate) fn node(root: &Cursor<'_, '_>, map: Map<'_, '_>, labels: &mut LabelIn
     };
     let labels = scalar::interned(root, pairs, labels, sink);
     let Some(spec) = map.field("spec").and_then(|spec| spec.map(sink)) else {
-        return Node { bgp: None, addresses: Box::default(), labels };
+        return Node { bgp: None, addresses: Box::default(), tunnels: None, labels };
     };
+    let section = spec.field("bgp").and_then(|bgp| bgp.map(sink));
     Node {
-        bgp: spec.field("bgp").and_then(|bgp| bgp.map(sink)).map(|map| bgp(map, sink)),
+        bgp: section.map(|map| bgp(map, sink)),
         addresses: spec.list("addresses", sink, address).into(),
+        tunnels: NodeFacts::of_spec(spec, sink).tunnels(),
         labels,
     }
 }
@@ -84,6 +87,40 @@ pub(crate) struct NodeFacts<'n> {
     pub(crate) wireguard_address_v6: &'n str,
     pub(crate) wireguard_key: &'n str,
     pub(crate) wireguard_key_v6: &'n str,
+}
+
+impl<'n> NodeFacts<'n> {
+    /// Those of the specification of a `Node` of `projectcalico.org/v3`.
+    fn of_spec(spec: Map<'n, '_>, sink: &mut Sink) -> Self {
+        let mut facts = Self {
+            vxlan_address: spec.text_or_empty("ipv4VXLANTunnelAddr", sink),
+            vxlan_mac: spec.text_or_empty("vxlanTunnelMACAddr", sink),
+            vxlan_address_v6: spec.text_or_empty("ipv6VXLANTunnelAddr", sink),
+            vxlan_mac_v6: spec.text_or_empty("vxlanTunnelMACAddrV6", sink),
+            ..Self::default()
+        };
+        if let Some(bgp) = spec.field("bgp").and_then(|bgp| bgp.map(sink)) {
+            facts.ipip_address = bgp.text_or_empty("ipv4IPIPTunnelAddr", sink);
+        }
+        if let Some(wireguard) = spec.field("wireguard").and_then(|field| field.map(sink)) {
+            facts.wireguard_address = wireguard.text_or_empty("interfaceIPv4Address", sink);
+            facts.wireguard_address_v6 = wireguard.text_or_empty("interfaceIPv6Address", sink);
+        }
+        facts
+    }
+
+    /// The addresses of tunnels that are addresses.
+    pub(crate) fn tunnels(&self) -> Option<Box<NodeTunnels>> {
+        let address = |text: &str| text.parse().ok();
+        let tunnels = NodeTunnels {
+            ipip: address(self.ipip_address),
+            vxlan: address(self.vxlan_address),
+            vxlan_v6: address(self.vxlan_address_v6),
+            wireguard: address(self.wireguard_address),
+            wireguard_v6: address(self.wireguard_address_v6),
+        };
+        (tunnels != NodeTunnels::default()).then(|| tunnels.into())
+    }
 }
 
 /// Everything that a node contributes (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixnodeprocessor.go`).
@@ -159,6 +196,7 @@ pub(crate) fn calico_node(
     sink: &mut Sink,
 ) -> Option<Contributions> {
     let mut facts = NodeFacts::default();
+    let mut pod_cidrs = Vec::new();
     if let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) {
         spec.expect_only(
             &[
@@ -174,10 +212,7 @@ pub(crate) fn calico_node(
             ],
             sink,
         );
-        facts.vxlan_address = spec.text_or_empty("ipv4VXLANTunnelAddr", sink);
-        facts.vxlan_mac = spec.text_or_empty("vxlanTunnelMACAddr", sink);
-        facts.vxlan_address_v6 = spec.text_or_empty("ipv6VXLANTunnelAddr", sink);
-        facts.vxlan_mac_v6 = spec.text_or_empty("vxlanTunnelMACAddrV6", sink);
+        facts = NodeFacts::of_spec(spec, sink);
         if let Some(bgp) = spec.field("bgp").and_then(|bgp| bgp.map(sink)) {
             if bgp.is_empty() {
                 bgp.error(sink, "must not be empty");
@@ -190,17 +225,17 @@ pub(crate) fn calico_node(
                     }
                 }
             }
-            facts.ipip_address = bgp.text_or_empty("ipv4IPIPTunnelAddr", sink);
-        }
-        if let Some(wireguard) = spec.field("wireguard").and_then(|field| field.map(sink)) {
-            facts.wireguard_address = wireguard.text_or_empty("interfaceIPv4Address", sink);
-            facts.wireguard_address_v6 = wireguard.text_or_empty("interfaceIPv6Address", sink);
         }
     }
     if let Some(status) = object.map.field("status").and_then(|status| status.map(sink)) {
         facts.wireguard_key = status.text_or_empty("wireguardPublicKey", sink);
         facts.wireguard_key_v6 = status.text_or_empty("wireguardPublicKeyV6", sink);
+        if object.options.relay == Relay::PodCidrs {
+            pod_cidrs = status.texts("podCIDRs", sink);
+        }
     }
     let node = node(&object.root, object.map, labels, sink);
-    Some(node_contributions(object, node, &facts, sink))
+    let mut contributions = node_contributions(object, node, &facts, sink);
+    contributions.extend(relayed::pod_blocks(object, &pod_cidrs, sink));
+    Some(contributions)
 }

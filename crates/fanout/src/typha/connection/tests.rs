@@ -1,5 +1,5 @@
 use tortie_datastore::Event;
-use tortie_model::{EncapMode, IpPool, Key, Update, Value};
+use tortie_model::{Key, RelayedKey, Update, Value};
 
 use super::*;
 use crate::cache::{Cache, CacheLimits, Instance};
@@ -41,21 +41,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 
     async fn until(&mut self, done: impl Fn(&Self) -> bool) {
-        assert!(self.listen(done).await, "the server has hung up");
-    }
-
-    async fn until_hung_up(&mut self) {
-        self.listen(|_| false).await;
-    }
-
-    /// Whether it came to that before the server hung up.
-    async fn listen(&mut self, done: impl Fn(&Self) -> bool) -> bool {
         let mut buffer = vec![0; 10_000];
         while !done(self) {
             let count = self.stream.read(&mut buffer).await.unwrap_or_default();
-            if count == 0 {
-                return false;
-            }
+            assert!(count > 0, "the server has hung up");
             let mut actions = Vec::new();
             self.session.received(&buffer[..count], &mut actions).unwrap();
             for action in actions {
@@ -75,7 +64,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                 }
             }
         }
-        true
     }
 }
 
@@ -291,63 +279,45 @@ fn silence_garbage_and_hanging_up() {
     });
 }
 
-fn pool(ipip_mode: EncapMode) -> Update {
-    let cidr = "10.0.0.0/8".parse().unwrap();
-    let pool = IpPool { cidr, ipip_mode, vxlan_mode: EncapMode::Never, masquerade: true, allowed_uses: Box::default() };
-    Update::set(Key::IpPool(cidr), Value::IpPool(Arc::new(pool)))
+fn block(third: u8, value: Option<&str>) -> Update {
+    let cidr = format!("10.0.{third}.0/26").parse().unwrap();
+    Update { key: Key::Relayed(RelayedKey::Block(cidr)), value: value.map(|value| Value::Relayed(value.into())) }
 }
 
-/// Without blocks it would remove its routes.
+/// What a Felix that programs routes between nodes makes them of.
 #[test]
-fn a_felix_that_needs_blocks_is_not_served() {
+fn blocks_come_go_and_are_there_for_who_comes_later() {
     block_on(async {
         let hub = hub();
-        tell(&hub, vec![pool(EncapMode::Never)]);
+        let text = |third: u8, node: &str| format!(r#"{{"cidr":"10.0.{third}.0/26","affinity":"host:{node}"}}"#);
+        tell(&hub, (0..=255).map(|third| block(third, Some(&text(third, "a")))).collect());
         status(&hub, SyncStatus::InSync);
-        let connect = async |info: &str, without_blocks| {
+        let path = |third: u8| format!("/calico/ipam/v2/assignment/ipv4/block/10.0.{third}.0-26");
+        let connect = || {
             let (here, there) = tokio::io::duplex(4096);
             let hub = hub.clone();
             let serving = tokio::spawn(async move {
-                let settings = ServeSettings { without_blocks, ..ServeSettings::default() };
-                serve(there, b"", 1, &hub, &settings, std::future::pending()).await
+                serve(there, b"", 1, &hub, &ServeSettings::default(), std::future::pending()).await
             });
-            let hello = ClientHello { info: info.into(), ..ClientHello::default() };
-            let (session, hello) = ClientSession::new(hello, ClientSession::limits());
-            let mut client = Client { stream: here, session, objects: Default::default(), statuses: Vec::new() };
-            client.stream.write_all(&hello).await.unwrap();
-            (client, serving)
+            (Client::new(here), serving)
         };
-        let kinds = [("Felix", false), ("Felix", true), (TORTIE, false)];
-        let mut before = Vec::new();
-        for (info, without_blocks) in kinds {
-            let (mut client, serving) = connect(info, without_blocks).await;
-            client.until(|client| client.statuses == [SyncStatus::InSync]).await;
-            before.push((client, serving));
-        }
-        // Who is there already must not hear of it either.
-        tell(&hub, vec![pool(EncapMode::CrossSubnet)]);
-        for (at, (mut client, serving)) in before.into_iter().enumerate() {
-            if at == 0 {
-                assert!(matches!(serving.await, Ok(ServeEnd::NeedsBlocks)));
-            } else {
-                client.until(|client| client.objects.values().any(|value| value.contains(&b'-'))).await;
-            }
-        }
-        for (info, without_blocks) in kinds {
-            let (mut client, serving) = connect(info, without_blocks).await;
-            if (info, without_blocks) == kinds[0] {
-                // It begins; but nothing of it is heard.
-                tokio::select! {
-                    end = serving => assert!(matches!(end, Ok(ServeEnd::NeedsBlocks)), "{end:?}"),
-                    () = client.until_hung_up() => {}
-                }
-                assert_eq!((client.objects.len(), client.statuses.len()), (0, 0));
-            } else {
-                client.until(|client| client.statuses == [SyncStatus::InSync]).await;
-            }
-        }
-        tell(&hub, vec![pool(EncapMode::Never)]);
-        let (mut client, _serving) = connect("Felix", false).await;
+        let (client, _serving) = connect();
+        let mut client = client.await;
         client.until(|client| client.statuses == [SyncStatus::InSync]).await;
+        assert_eq!(client.objects.len(), 256);
+        assert_eq!(client.objects[&path(7)], text(7, "a").as_bytes());
+        tell(&hub, vec![block(7, Some(&text(7, "b"))), block(8, None)]);
+        client.until(|client| client.objects.len() == 255).await;
+        assert_eq!(client.objects[&path(7)], text(7, "b").as_bytes());
+        // The source begins anew, and has found one block less.
+        status(&hub, SyncStatus::Resync);
+        tell(&hub, vec![block(7, Some(&text(7, "b"))), block(9, None)]);
+        status(&hub, SyncStatus::InSync);
+        client.until(|client| client.statuses.len() == 3).await;
+        let (late, _serving) = connect();
+        let mut late = late.await;
+        late.until(|client| client.statuses.last() == Some(&SyncStatus::InSync)).await;
+        assert_eq!(late.objects, client.objects);
+        assert_eq!((late.objects.len(), late.objects.get(&path(9))), (254, None));
     });
 }

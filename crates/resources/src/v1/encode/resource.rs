@@ -1,5 +1,6 @@
 //! Resources of `projectcalico.org/v3` and Kubernetes, as far as the model keeps them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
@@ -65,14 +66,25 @@ pub(super) fn node(out: &mut Object<'_>, key: &Key, node: &Node) {
         }
     });
     out.object("spec", |out| {
+        let tunnels = node.tunnels.as_deref();
         if let Some(section) = &node.bgp {
-            out.object("bgp", |out| bgp(out, section));
+            out.object("bgp", |out| bgp(out, section, tunnels.and_then(|tunnels| tunnels.ipip)));
+        }
+        if let Some(tunnels) = tunnels {
+            out.shown_if("ipv4VXLANTunnelAddr", tunnels.vxlan);
+            out.shown_if("ipv6VXLANTunnelAddr", tunnels.vxlan_v6);
+            if tunnels.wireguard.is_some() || tunnels.wireguard_v6.is_some() {
+                out.object("wireguard", |out| {
+                    out.shown_if("interfaceIPv4Address", tunnels.wireguard);
+                    out.shown_if("interfaceIPv6Address", tunnels.wireguard_v6);
+                });
+            }
         }
         out.list_if("addresses", &node.addresses, address);
     });
 }
 
-fn bgp(out: &mut Object<'_>, bgp: &NodeBgp) {
+fn bgp(out: &mut Object<'_>, bgp: &NodeBgp, ipip: Option<IpAddr>) {
     match &bgp.as_number {
         Some(number) if number.parse::<u32>().is_ok() => out.bare("asNumber", number),
         Some(number) => out.text("asNumber", number),
@@ -80,7 +92,8 @@ fn bgp(out: &mut Object<'_>, bgp: &NodeBgp) {
     }
     out.text_if("ipv4Address", &bgp.ipv4_address);
     out.text_if("ipv6Address", &bgp.ipv6_address);
-    if bgp.has_other_fields {
+    out.shown_if("ipv4IPIPTunnelAddr", ipip);
+    if bgp.has_other_fields && ipip.is_none() {
         // All that counts is that there is something; of the fields that may be meant, no reader of this form uses this.
         out.text("routeReflectorClusterID", "0.0.0.0");
     }
@@ -152,7 +165,7 @@ pub(super) fn endpoint_slice(out: &mut Object<'_>, key: &Key, slice: &EndpointSl
             out.texts("labels", [("kubernetes.io/service-name", &*service.name)]);
         }
     });
-    let v6 = slice.addresses.iter().any(std::net::IpAddr::is_ipv6);
+    let v6 = slice.addresses.iter().any(IpAddr::is_ipv6);
     out.text("addressType", if v6 { "IPv6" } else { "IPv4" });
     out.list("endpoints", &slice.addresses, |out, address| {
         object(out, |object| {

@@ -1,0 +1,236 @@
+//! Objects that are only passed on to Felix: blocks of addresses (IPAM), BGP peers, moves of virtual machines.
+//!
+//! Nothing here is calculated from them. Felix programs routes between nodes from them, so who serves Felix reads them and
+//! passes them on as Typha does (`SerializeValue` of `libcalico-go/lib/backend/model/keys.go`); everybody else leaves them
+//! out.
+
+use std::sync::Arc;
+
+use serde_json::{Map as JsonMap, Value as Json, json};
+use tortie_model::{Cidr, Key, LabelInterner, NamespacedName, RelayedKey, Update, Value};
+
+use crate::manifest::{Contributions, Kind, Object, ObjectId, Outcome, Resource, STORED_METADATA};
+use crate::tree::{Content, Cursor, Map, Sink};
+use crate::v1::{self, Decoded};
+use crate::{Position, Problem, Severity, path, scalar};
+
+/// Which objects are read that are only passed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Relay {
+    /// None: an agent has no use for them.
+    #[default]
+    Nothing,
+    /// All, with the blocks that Calico's IPAM keeps.
+    IpamBlocks,
+    /// All, but in place of IPAM's blocks one for each network that a node has for its pods: for clusters that give out
+    /// addresses by `host-local` (`USE_POD_CIDR` of the original).
+    PodCidrs,
+}
+
+impl Relay {
+    /// Whether objects of this kind are read.
+    #[must_use]
+    pub fn takes(self, kind: Kind) -> bool {
+        match self {
+            Self::Nothing => !kind.is_relayed(),
+            Self::IpamBlocks => true,
+            Self::PodCidrs => kind != Kind::IpamBlock,
+        }
+    }
+}
+
+/// The block of this path: etcd keeps blocks beside the resources of `projectcalico.org/v3`. `None` if it is another path.
+#[must_use]
+pub fn block_id(path: &str) -> Option<ObjectId> {
+    match path::parse(path)? {
+        path::Parsed::Key(Key::Relayed(RelayedKey::Block(cidr))) => {
+            Some(ObjectId { kind: Kind::IpamBlock, namespace: "".into(), name: cidr.to_string().into() })
+        }
+        _ => None,
+    }
+}
+
+/// Reads a block as it is kept under its path (`libcalico-go/lib/backend/model/block.go`).
+#[must_use]
+pub fn read_block(path: &str, text: &str) -> Resource {
+    let (outcome, problems) = match v1::decode_text(path, Some(text), &mut LabelInterner::new()) {
+        Ok(Decoded::Update(Update { key, value: Some(value) })) => (Outcome::Valid(vec![(key, value)]), Vec::new()),
+        Ok(_) => (Outcome::Valid(Vec::new()), Vec::new()),
+        Err(error) => {
+            let position = Position::default();
+            let problem = Problem { severity: Severity::Error, position, field: error.field, what: error.reason };
+            (Outcome::Invalid { substitute: None }, vec![problem])
+        }
+    };
+    Resource { id: block_id(path), subject: path.to_owned(), position: Position::default(), outcome, problems }
+}
+
+/// An object in the form in which it is passed on, checked as far as a mistake in it would make Felix ignore it.
+pub(crate) fn checked(key: &RelayedKey, root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> Arc<str> {
+    match key {
+        RelayedKey::Block(cidr) => {
+            check_block(map, sink);
+            match map.field("cidr") {
+                Some(field) => {
+                    let found = scalar::cidr(field, sink).map(Cidr::masked);
+                    if found.is_some_and(|found| found != cidr.masked()) {
+                        field.error(sink, format!("is not {cidr}, under which the block is kept"));
+                    }
+                }
+                None => map.missing("cidr", sink),
+            }
+        }
+        RelayedKey::BgpPeer(_) | RelayedKey::LiveMigration(_) => {
+            for part in ["metadata", "spec"] {
+                if let Some(field) = map.field(part) {
+                    field.map(sink);
+                }
+            }
+        }
+    }
+    Json::from(root.content()).to_string().into()
+}
+
+/// What a block has besides its network, in both of its forms.
+fn check_block(map: Map<'_, '_>, sink: &mut Sink) {
+    map.text("affinity", sink);
+    map.list("allocations", sink, |item, sink| match item.content() {
+        Content::Null => None,
+        _ => item.int::<u32>(0, u32::MAX.into(), sink),
+    });
+    map.list("unallocated", sink, |item, sink| item.int::<u32>(0, u32::MAX.into(), sink));
+    map.list("attributes", sink, |item, sink| item.map(sink).map(|_| ()));
+    if let Some(field) = map.field("sequenceNumber") {
+        field.int::<u64>(0, i64::MAX, sink);
+    }
+    if let Some(field) = map.field("sequenceNumberForAllocation") {
+        field.map(sink);
+    }
+    map.flag("deleted", sink);
+}
+
+/// Converts an `IPAMBlock` of the API server (`IPAMBlockV3toV1` of `libcalico-go/lib/backend/k8s/resources/ipam_block.go`).
+pub(crate) fn ipam_block(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    let spec = object.required_spec(sink)?;
+    check_block(spec, sink);
+    let Some(field) = spec.field("cidr") else {
+        spec.missing("cidr", sink);
+        return None;
+    };
+    let cidr = scalar::cidr(field, sink)?.masked();
+    let value = |name: &str| spec.field(name).map(|field| Json::from(field.content()));
+    let mut block = JsonMap::new();
+    block.insert("cidr".into(), cidr.to_string().into());
+    block.insert("affinity".into(), value("affinity").into());
+    if let Some(time) = value("affinityClaimTime") {
+        block.insert("affinity_claim_time".into(), time);
+    }
+    for name in ["allocations", "unallocated"] {
+        block.insert(name.into(), value(name).into());
+    }
+    block.insert("attributes".into(), value("attributes").unwrap_or_else(|| json!([])));
+    block.insert("sequenceNumber".into(), value("sequenceNumber").unwrap_or_else(|| json!(0)));
+    block.insert("sequenceNumberForAllocation".into(), value("sequenceNumberForAllocation").into());
+    block.insert("deleted".into(), value("deleted").unwrap_or(Json::Bool(false)));
+    Some(vec![relayed(RelayedKey::Block(cidr), &block.into())])
+}
+
+/// The blocks of a node that has networks of its own for its pods
+/// (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixnodeprocessor.go`).
+pub(crate) fn pod_blocks(object: &Object<'_, '_>, cidrs: &[&str], sink: &mut Sink) -> Contributions {
+    let mut blocks = Contributions::new();
+    for text in cidrs {
+        let Ok(cidr) = text.parse::<Cidr>() else {
+            object.root.warn(sink, format!("`{text}` is not a network for pods; it is not used"));
+            continue;
+        };
+        let block = json!({
+            "cidr": cidr.masked().to_string(),
+            "affinity": format!("host:{}", object.id.name),
+            "allocations": null,
+            "unallocated": null,
+            "attributes": null,
+            "sequenceNumber": 0,
+            "sequenceNumberForAllocation": null,
+            "deleted": false,
+        });
+        blocks.push(relayed(RelayedKey::Block(cidr.masked()), &block));
+    }
+    blocks
+}
+
+/// Passes on a `BGPPeer` or a `LiveMigration` as it is written, but for what tells only of when it was.
+pub(crate) fn resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    let spec = object.spec(sink);
+    let name = Arc::clone(&object.id.name);
+    let key = match object.id.kind {
+        Kind::BgpPeer => RelayedKey::BgpPeer(name),
+        _ => RelayedKey::LiveMigration(NamespacedName::new(&*object.id.namespace, &*name)),
+    };
+    let spec = spec.and(object.map.field("spec")).map_or_else(|| json!({}), |spec| Json::from(spec.content()));
+    Some(vec![relayed(key.clone(), &written(&key, &metadata(object), &spec))])
+}
+
+/// Makes of a `VirtualMachineInstanceMigration` of `KubeVirt` the `LiveMigration` that it is for Felix, as long as the
+/// machine moves or has failed to (`libcalico-go/lib/backend/k8s/resources/livemigration.go`).
+pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
+    const MOVING: [&str; 6] = ["Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Failed"];
+    let part = |name: &'static str, sink: &mut Sink| object.map.field(name).and_then(|part| part.map(sink));
+    let machine = part("spec", sink).map_or("", |spec| spec.text_or_empty("vmiName", sink));
+    let uid = part("metadata", sink).map_or("", |metadata| metadata.text_or_empty("uid", sink));
+    let Some(status) = part("status", sink) else { return Some(Contributions::new()) };
+    if machine.is_empty() || uid.is_empty() || !MOVING.contains(&status.text_or_empty("phase", sink)) {
+        return Some(Contributions::new());
+    }
+    let state = status.field("migrationState").and_then(|state| state.map(sink));
+    let source = state.map_or("", |state| state.text_or_empty("sourcePod", sink));
+    let id = &object.id;
+    let mut spec = JsonMap::new();
+    if !source.is_empty() {
+        let workload = format!("{}/{source}", id.namespace);
+        spec.insert("source".into(), json!({"workload": {"orchestratorID": "k8s", "workloadID": workload}}));
+    }
+    // Releases of KubeVirt before 1.7 know only the second label.
+    let selector = format!(
+        "(vmi.kubevirt.io/id == '{machine}' || vm.kubevirt.io/name == '{machine}') && kubevirt.io/migrationJobUID == '{uid}'"
+    );
+    spec.insert("target".into(), json!({"selector": selector}));
+    let key = RelayedKey::LiveMigration(NamespacedName::new(&*id.namespace, &*id.name));
+    Some(vec![relayed(key.clone(), &written(&key, &metadata(object), &spec.into()))])
+}
+
+/// The metadata of an object, but for what is different each time that it is written.
+fn metadata(object: &Object<'_, '_>) -> Json {
+    let written = object.map.field("metadata").map(|metadata| Json::from(metadata.content()));
+    let Some(Json::Object(mut metadata)) = written else { return json!({}) };
+    for told in ["resourceVersion", "managedFields", "generation", "selfLink", "labels", "annotations"] {
+        metadata.shift_remove(told);
+    }
+    let pairs = |pairs: &[(&str, &str)]| -> JsonMap<String, Json> {
+        let ours = pairs.iter().filter(|(name, _)| *name != STORED_METADATA);
+        ours.map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
+    };
+    for (name, pairs) in [("labels", pairs(&object.meta.labels)), ("annotations", pairs(&object.meta.annotations))] {
+        if !pairs.is_empty() {
+            metadata.insert(name.into(), pairs.into());
+        }
+    }
+    metadata.into()
+}
+
+/// A resource as Felix reads it.
+fn written(key: &RelayedKey, metadata: &Json, spec: &Json) -> Json {
+    let kind = match key {
+        RelayedKey::Block(_) => Kind::IpamBlock,
+        RelayedKey::BgpPeer(_) => Kind::BgpPeer,
+        RelayedKey::LiveMigration(_) => Kind::LiveMigration,
+    };
+    json!({"kind": kind.as_str(), "apiVersion": kind.api_version(), "metadata": metadata, "spec": spec})
+}
+
+fn relayed(key: RelayedKey, value: &Json) -> (Key, Value) {
+    (Key::Relayed(key), Value::Relayed(value.to_string().into()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+use serde_json::{Value as Json, json};
+use tortie_model::{LabelInterner, Node, NodeTunnels};
+
+use super::*;
+use crate::manifest::{Format, Options, UnknownFields, read, read_object};
+
+fn options(relay: Relay) -> Options {
+    Options { relay, unknown_fields: UnknownFields::Ignore, ..Options::default() }
+}
+
+fn resource(kind: Kind, object: &Json, relay: Relay) -> Resource {
+    read_object(&object.to_string(), kind, &options(relay), &mut LabelInterner::new()).expect("JSON")
+}
+
+fn contributed(kind: Kind, object: &Json, relay: Relay) -> Contributions {
+    let resource = resource(kind, object, relay);
+    assert_eq!(resource.problems, [], "{object}");
+    match resource.outcome {
+        Outcome::Valid(contributions) => contributions,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The paths and texts of what is only passed on.
+fn relayed_texts(contributions: &Contributions) -> Vec<(String, String)> {
+    let text = |(key, value): &(Key, Value)| match value {
+        Value::Relayed(text) => Some((path::to_path(key).expect("a path"), text.to_string())),
+        _ => None,
+    };
+    contributions.iter().filter_map(text).collect()
+}
+
+fn only(kind: Kind, object: &Json) -> (String, Json) {
+    let texts = relayed_texts(&contributed(kind, object, Relay::IpamBlocks));
+    let [(path, text)] = &texts[..] else { panic!("{texts:?}") };
+    (path.clone(), serde_json::from_str(text).expect("JSON"))
+}
+
+/// Names and order of fields are those of `AllocationBlock` in `libcalico-go/lib/backend/model/block.go`.
+#[test]
+fn blocks_of_the_api_server_are_written_as_those_of_etcd() {
+    let crd = json!({
+        "apiVersion": "crd.projectcalico.org/v1",
+        "kind": "IPAMBlock",
+        "metadata": {"name": "10-65-1-0-30", "resourceVersion": "7", "annotations": {"projectcalico.org/metadata": "{}"}},
+        "spec": {
+            "affinity": "host:n1",
+            "affinityClaimTime": "2026-01-02T03:04:05Z",
+            "allocations": [0, null, 0, 1],
+            "attributes": [
+                {"handle_id": "h", "secondary": {"node": "n1", "pod": "web"}},
+                {"handle_id": "v", "alternateOwnerAttrs": {"node": "n2"}, "releasedAt": "2026-01-02T03:04:05Z"},
+            ],
+            "cidr": "10.65.1.0/30",
+            "deleted": false,
+            "sequenceNumber": 12,
+            "sequenceNumberForAllocation": {"0": 3, "2": 4, "3": 9},
+            "strictAffinity": false,
+            "unallocated": [1],
+        },
+    });
+    let expected = concat!(
+        r#"{"cidr":"10.65.1.0/30","affinity":"host:n1","affinity_claim_time":"2026-01-02T03:04:05Z","#,
+        r#""allocations":[0,null,0,1],"unallocated":[1],"#,
+        r#""attributes":[{"handle_id":"h","secondary":{"node":"n1","pod":"web"}},"#,
+        r#"{"handle_id":"v","alternateOwnerAttrs":{"node":"n2"},"releasedAt":"2026-01-02T03:04:05Z"}],"#,
+        r#""sequenceNumber":12,"sequenceNumberForAllocation":{"0":3,"2":4,"3":9},"deleted":false}"#,
+    );
+    let path = "/calico/ipam/v2/assignment/ipv4/block/10.65.1.0-30";
+    for api_version in ["crd.projectcalico.org/v1", "projectcalico.org/v3"] {
+        let mut crd = crd.clone();
+        crd["apiVersion"] = json!(api_version);
+        let texts = relayed_texts(&contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks));
+        assert_eq!(texts, [(path.to_owned(), expected.to_owned())]);
+    }
+    // etcd's own form is passed on as it is, and so is what a server of Typha's protocol told.
+    let stored = read_block(path, expected);
+    let Outcome::Valid(contributions) = &stored.outcome else { panic!("{stored:?}") };
+    assert_eq!(relayed_texts(contributions), [(path.to_owned(), expected.to_owned())]);
+    assert_eq!(stored.id, block_id(path));
+}
+
+#[test]
+fn a_block_without_owner_or_addresses() {
+    let crd = json!({
+        "metadata": {"name": "fd00-1---122"},
+        "spec": {"cidr": "fd00:1::/122", "allocations": [], "unallocated": [], "attributes": []},
+    });
+    let expected = json!({
+        "cidr": "fd00:1::/122", "affinity": null, "allocations": [], "unallocated": [], "attributes": [],
+        "sequenceNumber": 0, "sequenceNumberForAllocation": null, "deleted": false,
+    });
+    assert_eq!(
+        only(Kind::IpamBlock, &crd),
+        ("/calico/ipam/v2/assignment/ipv6/block/fd00:1::-122".to_owned(), expected)
+    );
+}
+
+#[test]
+fn a_block_that_felix_could_not_read_is_a_problem() {
+    for (spec, problem) in [
+        (json!({}), "spec.cidr: is required"),
+        (json!({"cidr": "10.0.0.0"}), ""),
+        (json!({"cidr": "10.0.0.0/33"}), "spec.cidr: `10.0.0.0/33` is neither"),
+        (json!({"cidr": "10.0.0.0/26", "allocations": ["a"]}), "spec.allocations[0]: must be"),
+        (json!({"cidr": "10.0.0.0/26", "allocations": [-1]}), "spec.allocations[0]: "),
+        (json!({"cidr": "10.0.0.0/26", "attributes": [7]}), "spec.attributes[0]: must be a mapping"),
+        (json!({"cidr": "10.0.0.0/26", "affinity": 7}), "spec.affinity: must be text"),
+        (
+            json!({"cidr": "10.0.0.0/26", "sequenceNumberForAllocation": []}),
+            "spec.sequenceNumberForAllocation: must be",
+        ),
+    ] {
+        let read = resource(Kind::IpamBlock, &json!({"metadata": {"name": "b"}, "spec": spec}), Relay::IpamBlocks);
+        let found: Vec<String> = read.problems.iter().map(ToString::to_string).collect();
+        match problem {
+            "" => assert!(matches!(read.outcome, Outcome::Valid(_)), "{found:?}"),
+            problem => {
+                assert_eq!(read.outcome, Outcome::Invalid { substitute: None }, "{spec}");
+                assert!(found.len() == 1 && found[0].starts_with(problem), "{found:?}");
+            }
+        }
+    }
+    let path = "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26";
+    for (text, problem) in [
+        ("{}", "cidr: is required"),
+        (r#"{"cidr":"10.0.0.64/26"}"#, "cidr: is not 10.0.0.0/26, under which the block is kept"),
+        (r#"{"cidr":"10.0.0.0/26","unallocated":[null]}"#, "unallocated[0]: must be"),
+        ("[]", "must be a mapping"),
+        ("{", "is not JSON"),
+    ] {
+        let read = read_block(path, text);
+        assert_eq!(read.outcome, Outcome::Invalid { substitute: None }, "{text}");
+        assert!(read.problems[0].to_string().starts_with(problem), "{}", read.problems[0]);
+        assert_eq!(read.subject, path);
+    }
+}
+
+#[test]
+fn a_peer_is_passed_on_without_what_tells_only_when_it_was_written() {
+    let annotation = json!({"labels": {"rack": "7"}, "annotations": {"a": "b"}}).to_string();
+    let crd = json!({
+        "apiVersion": "crd.projectcalico.org/v1",
+        "kind": "BGPPeer",
+        "metadata": {
+            "name": "rack", "uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z", "generation": 3,
+            "resourceVersion": "7", "managedFields": [{"manager": "x"}],
+            "labels": {"own": "1"}, "annotations": {"projectcalico.org/metadata": annotation},
+        },
+        "spec": {"localWorkloadSelector": "has(peer)", "asNumber": 64512, "unheardOf": [1.5, {"x": null}]},
+    });
+    let expected = json!({
+        "kind": "BGPPeer",
+        "apiVersion": "projectcalico.org/v3",
+        "metadata": {
+            "name": "rack", "uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z",
+            "labels": {"own": "1", "rack": "7"}, "annotations": {"a": "b"},
+        },
+        "spec": {"localWorkloadSelector": "has(peer)", "asNumber": 64512, "unheardOf": [1.5, {"x": null}]},
+    });
+    let path = "/calico/resources/v3/projectcalico.org/bgppeers/rack".to_owned();
+    assert_eq!(only(Kind::BgpPeer, &crd), (path, expected));
+    let read = resource(Kind::BgpPeer, &json!({"metadata": {"name": "rack"}, "spec": 7}), Relay::IpamBlocks);
+    assert_eq!(read.problems[0].to_string(), "spec: must be a mapping, is a number");
+    assert_eq!(read.outcome, Outcome::Invalid { substitute: None });
+}
+
+/// As `libcalico-go/lib/backend/k8s/resources/livemigration_test.go` has it.
+#[test]
+fn a_machine_that_moves() {
+    let moving = |phase: &str, source: Option<&str>| {
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+            "metadata": {"name": "m", "namespace": "shop", "uid": "uid-123", "resourceVersion": "7"},
+            "spec": {"vmiName": "my-vmi"},
+            "status": {"phase": phase, "migrationState": {"sourcePod": source}},
+        })
+    };
+    let selector = "(vmi.kubevirt.io/id == 'my-vmi' || vm.kubevirt.io/name == 'my-vmi') && kubevirt.io/migrationJobUID == 'uid-123'";
+    let expected = |spec: Json| {
+        let metadata = json!({"name": "m", "namespace": "shop", "uid": "uid-123"});
+        let path = "/calico/resources/v3/projectcalico.org/livemigrations/shop/m".to_owned();
+        (
+            path,
+            json!({"kind": "LiveMigration", "apiVersion": "projectcalico.org/v3", "metadata": metadata, "spec": spec}),
+        )
+    };
+    let kind = Kind::VirtualMachineInstanceMigration;
+    let target = json!({"selector": selector});
+    assert_eq!(only(kind, &moving("Scheduling", None)), expected(json!({"target": target})));
+    let source = json!({"workload": {"orchestratorID": "k8s", "workloadID": "shop/old"}});
+    assert_eq!(only(kind, &moving("Running", Some("old"))), expected(json!({"source": source, "target": target})));
+    for phase in ["Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Failed"] {
+        assert_eq!(contributed(kind, &moving(phase, None), Relay::PodCidrs).len(), 1, "{phase}");
+    }
+    let mut without = vec![moving("", None), moving("Pending", None), moving("Succeeded", None)];
+    for part in [("spec", "vmiName"), ("metadata", "uid")] {
+        let mut incomplete = moving("Running", None);
+        incomplete[part.0][part.1] = json!("");
+        without.push(incomplete);
+    }
+    for object in without {
+        assert_eq!(contributed(kind, &object, Relay::IpamBlocks), [], "{object}");
+    }
+}
+
+/// As `felixnodeprocessor.go` and `libcalico-go/lib/backend/k8s/resources/node.go` have it for `USE_POD_CIDR`.
+#[test]
+fn networks_of_pods_are_blocks_where_that_is_wanted() {
+    let node = json!({
+        "metadata": {"name": "n1", "annotations": {
+            "projectcalico.org/IPv4IPIPTunnelAddr": "10.1.1.1",
+            "projectcalico.org/IPv4VXLANTunnelAddr": "10.2.2.2",
+        }},
+        "spec": {"podCIDR": "10.244.3.0/24", "podCIDRs": ["10.244.3.0/24", "fd00:3::/64"]},
+    });
+    let tunnels = |contributions: &Contributions| {
+        let node = contributions.iter().find_map(|(_, value)| match value {
+            Value::Node(node) => Some(Node::clone(node)),
+            _ => None,
+        });
+        *node.expect("a node").tunnels.expect("tunnels")
+    };
+    let address = |text: &str| Some(text.parse().expect("an address"));
+    let by_ipam = contributed(Kind::KubernetesNode, &node, Relay::IpamBlocks);
+    assert_eq!(relayed_texts(&by_ipam), []);
+    let expected = NodeTunnels { ipip: address("10.1.1.1"), vxlan: address("10.2.2.2"), ..NodeTunnels::default() };
+    assert_eq!(tunnels(&by_ipam), expected);
+
+    let by_pods = contributed(Kind::KubernetesNode, &node, Relay::PodCidrs);
+    assert_eq!(tunnels(&by_pods), NodeTunnels { ipip: address("10.244.3.1"), ..expected });
+    let block = |cidr: &str| {
+        format!(
+            r#"{{"cidr":"{cidr}","affinity":"host:n1","allocations":null,"unallocated":null,"attributes":null,"sequenceNumber":0,"sequenceNumberForAllocation":null,"deleted":false}}"#
+        )
+    };
+    let blocks = [
+        ("/calico/ipam/v2/assignment/ipv4/block/10.244.3.0-24".to_owned(), block("10.244.3.0/24")),
+        ("/calico/ipam/v2/assignment/ipv6/block/fd00:3::-64".to_owned(), block("fd00:3::/64")),
+    ];
+    assert_eq!(relayed_texts(&by_pods), blocks);
+    let v3 = json!({"metadata": {"name": "n1"}, "status": {"podCIDRs": ["10.244.3.0/24", "fd00:3::/64"]}});
+    assert_eq!(relayed_texts(&contributed(Kind::Node, &v3, Relay::PodCidrs)), blocks);
+    assert_eq!(relayed_texts(&contributed(Kind::Node, &v3, Relay::IpamBlocks)), []);
+    // A key of WireGuard takes the same address.
+    let mut with_key = node;
+    with_key["metadata"]["annotations"]["projectcalico.org/WireguardPublicKey"] =
+        json!("JhM2vJdsaBGYWnPoLQoEbStdQpfedceXNfYDiC+5h1s=");
+    let wireguard = tunnels(&contributed(Kind::KubernetesNode, &with_key, Relay::PodCidrs)).wireguard;
+    assert_eq!(wireguard, address("10.244.3.1"));
+}
+
+#[test]
+fn an_agent_knows_no_such_kinds() {
+    for kind in ["BGPPeer", "IPAMBlock", "LiveMigration"] {
+        let text = json!({"apiVersion": "projectcalico.org/v3", "kind": kind, "metadata": {"name": "x"}}).to_string();
+        let manifest = read(&text, Format::Json, &Options::default(), &mut LabelInterner::new());
+        assert_eq!(manifest.resources[0].outcome, Outcome::Unknown, "{kind}");
+    }
+    assert!(!Relay::PodCidrs.takes(Kind::IpamBlock) && Relay::PodCidrs.takes(Kind::BgpPeer));
+    assert!(!Relay::Nothing.takes(Kind::BgpPeer) && Relay::Nothing.takes(Kind::Node));
+}
