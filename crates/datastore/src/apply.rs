@@ -1,5 +1,7 @@
 //! Writing resources as people mean it: with the rules that hold between them.
 
+mod checks;
+
 use serde_json::{Map, Value, json};
 use tortie_resources::stored::{
     self, API_VERSION, ObjectError, ResourceKey, ResourceKind, Revision, built_in_tier, built_in_tiers, revision_of,
@@ -212,6 +214,5 @@ pub fn delete(store: &dyn ResourceStore, key: &ResourceKey, version: Option<Revi
     store.delete(key, version).map_err(ApplyError::from)
 }
 
-mod checks;
 #[cfg(test)]
 mod tests;

@@ -9,8 +9,10 @@ pub(crate) fn parse(text: &str) -> Option<f64> {
         b'+' => (1.0, &text[1..]),
         _ => (1.0, text),
     };
-    if rest == "0" {
-        return Some(0.0);
+    match rest {
+        "" => return None,
+        "0" => return Some(0.0),
+        _ => {}
     }
     let mut total = 0.0;
     while !rest.is_empty() {
@@ -22,7 +24,7 @@ pub(crate) fn parse(text: &str) -> Option<f64> {
         total += number * factor;
         rest = &rest[unit..];
     }
-    (total != 0.0 || !text.is_empty()).then_some(sign * total)
+    Some(sign * total)
 }
 
 /// The one form in which Go writes a number of nanoseconds: `1m30s`, `0s`, `1.5ms`.
@@ -62,6 +64,7 @@ mod tests {
             ("-1s", Some(-1.0)),
             ("0", Some(0.0)),
             ("", None),
+            ("-", None),
             ("90", None),
             ("s", None),
             ("1x", None),

@@ -46,13 +46,20 @@ pub(super) fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value
         let name = tier_of(spec);
         let tier = ResourceKey::new(ResourceKind::Tier, "", name)
             .map_err(|_| refused(key, format!("spec.tier: `{name}` is not the name of a tier")))?;
-        match store.get(&tier) {
-            Ok(_) | Err(StoreError::Unreadable { .. }) => {}
-            Err(StoreError::NotFound(_)) => return Err(refused(key, format!("spec.tier: there is no tier `{name}`"))),
-            Err(error) => return Err(error.into()),
+        if !is_there(store, &tier)? {
+            return Err(refused(key, format!("spec.tier: there is no tier `{name}`")));
         }
     }
     Ok(())
+}
+
+/// Whether there is such a resource, readable or not.
+fn is_there(store: &dyn ResourceStore, key: &ResourceKey) -> Result<bool, StoreError> {
+    match store.get(key) {
+        Ok(_) | Err(StoreError::Unreadable { .. }) => Ok(true),
+        Err(StoreError::NotFound(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -64,10 +71,8 @@ fn check_filters(store: &dyn ResourceStore, key: &ResourceKey, spec: &Map<String
     for filter in spec.get("filters").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
         let missing = || refused(key, format!("spec.filters: there is no BGPFilter `{filter}`"));
         let filter = ResourceKey::new(ResourceKind::BgpFilter, "", filter).map_err(|_| missing())?;
-        match store.get(&filter) {
-            Ok(_) | Err(StoreError::Unreadable { .. }) => {}
-            Err(StoreError::NotFound(_)) => return Err(missing()),
-            Err(error) => return Err(error.into()),
+        if !is_there(store, &filter)? {
+            return Err(missing());
         }
     }
     Ok(())

@@ -33,7 +33,7 @@ impl BuiltIn {
 }
 
 const BUILT_IN: [BuiltIn; 3] = [
-    BuiltIn { name: "default", order: 1_000_000.0, default_action: "Deny" },
+    BuiltIn { name: "default", order: DEFAULT_ORDER as f64, default_action: "Deny" },
     BuiltIn { name: "kube-admin", order: 1_000.0, default_action: "Pass" },
     BuiltIn { name: "kube-baseline", order: 10_000_000.0, default_action: "Pass" },
 ];
