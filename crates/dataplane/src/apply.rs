@@ -104,7 +104,6 @@ impl Dataplane {
             let family = output.family;
             for failure in report.failures {
                 let users = self.managers.policies.users_of_set(failure.id.as_str());
-                tracing::error!(?family, %failure, ?users, "An IP set does not hold what it should");
                 problems.push(Problem::IpSet { family, failure, users });
             }
             problems.extend(report.listing.map(|failure| Problem::IpSetNames { family, failure }));
@@ -132,7 +131,6 @@ impl Dataplane {
             match outcome {
                 TableOutcome::Done { recheck_after } => wakeups.extend(recheck_after),
                 TableOutcome::Failed(error) => {
-                    tracing::error!(%error, "A table is not as it should be");
                     problems.push(Problem::Table(error));
                     all_done = false;
                 }
@@ -150,7 +148,6 @@ impl Dataplane {
 
     fn chain_problem(&self, family: Family, table: Table, problem: TableProblem) -> Problem {
         let owners = chain_of(&problem).map(|chain| self.chain_owners(chain)).unwrap_or_default();
-        tracing::error!(?family, %table, ?owners, ?problem, "A chain is not as it should be");
         Problem::Chain { family, table, problem, owners }
     }
 

@@ -277,7 +277,7 @@ impl Dataplane {
         self.statuses.hosts()
     }
 
-    /// All that is not as it should be, as of the last apply.
+    /// All that is out of sync, as of the last apply.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems

@@ -8,6 +8,7 @@ mod dataplane;
 mod drive;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+mod identity;
 mod kernel;
 mod links;
 mod managers;
@@ -24,6 +25,7 @@ mod sysctls;
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
 pub use config::{DataplaneConfig, IpSetsConfig, IptablesConfig, RoutesConfig};
 pub use dataplane::Dataplane;
+pub use identity::ProblemIdentity;
 pub use kernel::{
     CommandOutcome, CommandStatus, InvalidSysctlPath, Kernel, KernelCommand, KernelError, MacAddress, Neighbour,
     SysctlPath,

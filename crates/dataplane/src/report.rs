@@ -10,6 +10,7 @@ use tortie_model::{Family, HostEndpointName, IfaceName, IpSetId, PolicyId, Profi
 use tortie_rules::RuleProblem;
 
 use crate::kernel::{KernelError, Neighbour, SysctlPath};
+use crate::output::table_family;
 use crate::route::Route;
 
 /// What became of an apply.
@@ -17,7 +18,7 @@ use crate::route::Route;
 pub struct ApplyReport {
     /// Whether anything was applied; not before both the datastore and the interfaces are in sync.
     pub applied: bool,
-    /// All that is not as it should be, those things included that earlier applies reported.
+    /// All that is out of sync, those things included that earlier applies reported.
     pub problems: Vec<Problem>,
     /// Endpoints whose status changed.
     pub statuses: Vec<StatusChange>,
@@ -33,12 +34,13 @@ impl ApplyReport {
     }
 }
 
-/// Something that is not as it should be, while everything else is.
+/// Something that is out of sync, while everything else is in force. [`identity`](Self::identity) tells whether it is the
+/// same as before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// A rule of a policy or profile cannot be expressed.
-    #[error("{family:?}: {problem}")]
+    #[error("{}: {problem}", table_family(*.family))]
     Rule {
         /// Where the rule would be.
         family: Family,
@@ -46,7 +48,7 @@ pub enum Problem {
         problem: RuleProblem,
     },
     /// A chain is not in the kernel as it should be; something that denies is in its place.
-    #[error("{}: {family:?} table {table}: {problem:?}", OwnerList(.owners))]
+    #[error("{}: {} table {table}: {problem}", OwnerList(.owners), table_family(*.family))]
     Chain {
         /// Its family.
         family: Family,
@@ -61,7 +63,7 @@ pub enum Problem {
     #[error(transparent)]
     Table(TableError),
     /// An IP set does not hold what it should.
-    #[error("{}: {family:?}: {failure}", OwnerList(.users))]
+    #[error("{}: {}: {failure}", OwnerList(.users), table_family(*.family))]
     IpSet {
         /// Its family.
         family: Family,
@@ -71,7 +73,7 @@ pub enum Problem {
         users: Vec<Owner>,
     },
     /// The names of the IP sets cannot be listed.
-    #[error("{family:?} IP sets cannot be listed: {failure}")]
+    #[error("{} IP sets cannot be listed: {failure}", table_family(*.family))]
     IpSetNames {
         /// Their family.
         family: Family,
@@ -104,7 +106,7 @@ pub enum Problem {
         text: String,
     },
     /// The routing table cannot be read.
-    #[error("{family:?} routes cannot be read: {error}")]
+    #[error("{} routes cannot be read: {error}", table_family(*.family))]
     Routes {
         /// Its family.
         family: Family,

@@ -177,7 +177,6 @@ fn ensure(path: String, value: &str, weight: Weight, kernel: &mut dyn Kernel, pr
             false
         }
         (Weight::Needed, _) => {
-            tracing::warn!(%path, %error, "A sysctl cannot be written");
             problems.push(Problem::Sysctl { path, error });
             false
         }

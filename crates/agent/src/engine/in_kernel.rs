@@ -1,9 +1,9 @@
 //! Enforcement by this program itself.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, Problem};
+use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, Problem, ProblemIdentity};
 use tortie_model::desired::DesiredUpdate;
 
 use super::enforcement::{Enforcement, HEARTBEAT, Progress};
@@ -24,8 +24,8 @@ pub struct InKernel<K> {
     throttle: Throttle,
     started: Instant,
     batches: observe::LinkBatches,
-    /// What is wrong with the kernel, as far as it has been logged.
-    problems: BTreeSet<String>,
+    /// What is out of sync in the kernel, as far as it has been logged, in the words of the last apply.
+    problems: BTreeMap<ProblemIdentity, String>,
     applied_once: bool,
 }
 
@@ -41,7 +41,7 @@ impl<K: Kernel> InKernel<K> {
             throttle,
             started: Instant::now(),
             batches: observe::LinkBatches::default(),
-            problems: BTreeSet::new(),
+            problems: BTreeMap::new(),
             applied_once: false,
         }
     }
@@ -54,16 +54,16 @@ impl<K: Kernel> InKernel<K> {
     fn note(&mut self, report: &ApplyReport, took: Duration) {
         let stats = self.dataplane.stats();
         observe::dataplane(&stats, &mut self.metrics.lock());
-        let mut now = BTreeSet::new();
+        let mut now = BTreeMap::new();
         for problem in &report.problems {
-            let text = problem.to_string();
-            if !self.problems.contains(&text) {
-                tracing::error!(problem = %text, "not as it should be in the kernel");
+            let (identity, text) = (problem.identity(), problem.to_string());
+            if !self.problems.contains_key(&identity) && !now.contains_key(&identity) {
+                tracing::error!(problem = %text, "out of sync");
             }
-            now.insert(text);
+            now.entry(identity).or_insert(text);
         }
-        for mended in self.problems.difference(&now) {
-            tracing::info!(problem = %mended, "as it should be again");
+        for (identity, _) in self.problems.iter().filter(|(identity, _)| !now.contains_key(*identity)) {
+            tracing::info!(problem = %identity, "resolved");
         }
         self.problems = now;
         for change in &report.statuses {
@@ -85,7 +85,7 @@ impl<K: Kernel> InKernel<K> {
             tracing::info!(took = ?self.started.elapsed(), restores, set_lines, "policy is in force");
         }
         drop(metrics);
-        let detail = self.problems.first().cloned().unwrap_or_default();
+        let detail = self.problems.values().next().cloned().unwrap_or_default();
         let condition = Condition { live: true, ready: self.applied_once, detail };
         self.health.report(Reporter::Dataplane, condition);
     }
@@ -140,3 +140,6 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         self.applied_once
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,7 +89,6 @@ impl IpSetManager {
                 self.problems.remove(&id);
             }
             Err(error) => {
-                tracing::error!(set = %id, %error, "An IP set is not as it was sent");
                 self.problems.insert(id, error);
             }
         }

@@ -207,9 +207,6 @@ fn note(
     family: Family,
     problems: Vec<RuleProblem>,
 ) {
-    for problem in &problems {
-        tracing::error!(?family, %problem, "A rule cannot be expressed");
-    }
     if !problems.is_empty() {
         let problems = problems.into_iter().map(|problem| (family, problem));
         all.entry(owner.clone()).or_default().extend(problems);

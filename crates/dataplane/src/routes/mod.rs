@@ -215,7 +215,6 @@ impl RouteTable {
         let listed = match kernel.routes(family) {
             Ok(listed) => listed,
             Err(error) => {
-                tracing::warn!(?family, %error, "Routes cannot be read");
                 problems.push(Problem::Routes { family, error });
                 return false;
             }
@@ -375,7 +374,6 @@ impl RouteTable {
                 self.flushes.remove(&address);
             }
             Err(error) => {
-                tracing::warn!(%address, %error, "Connections cannot be flushed");
                 problems.push(Problem::Conntrack { address, error });
             }
         }
@@ -395,7 +393,6 @@ impl RouteTable {
                 false
             }
             (Err(error), _) => {
-                tracing::warn!(route = ?change.route(), %error, "A route cannot be changed");
                 self.must_read = true;
                 problems.push(Problem::Route { route: change.route().clone(), error });
                 false

@@ -45,15 +45,17 @@ pub enum StandIn {
 }
 
 /// Something that is not as the caller wants it to be, while everything else is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// Rules lead to this chain, but it is not defined. A stand-in is in its place.
+    #[error("chain {chain} is referred to but not defined, and a stand-in is in its place")]
     Undefined {
         /// The chain.
         chain: ChainName,
     },
     /// The kernel refuses this chain. A stand-in is in its place, and the chain is tried again.
+    #[error("the kernel refuses chain {chain}, and a stand-in is in its place ({attempts} attempts): {error}")]
     Refused {
         /// The chain.
         chain: ChainName,
@@ -63,6 +65,7 @@ pub enum Problem {
         attempts: u32,
     },
     /// This chain is not wanted any more, but the kernel does not let go of it; it was emptied.
+    #[error("chain {chain} is not needed any more, but cannot be deleted; it was emptied: {error}")]
     Undeletable {
         /// The chain.
         chain: ChainName,
@@ -71,6 +74,7 @@ pub enum Problem {
     },
     /// This chain was defined although its name is not one of ours, or a hook was wanted in a chain
     /// of ours. It is ignored.
+    #[error("chain {chain} is ignored: it is not ours to define, or not one to hook into")]
     WrongOwner {
         /// The chain.
         chain: ChainName,

@@ -1,0 +1,87 @@
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use tortie_dataplane::fake::FakeKernel;
+use tortie_iptables::{Backend, Table};
+use tortie_model::desired::{Profile, RuleSets, Rules, WorkloadEndpointState};
+use tortie_model::{Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId};
+
+use super::*;
+use crate::config::Sources;
+use crate::settings;
+
+/// Log lines in memory.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn containing(&self, word: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(word)).map(str::to_owned).collect()
+    }
+}
+
+fn enforcement() -> InKernel<FakeKernel> {
+    let resolved = Sources::default().resolve().unwrap();
+    let config = settings::dataplane(&resolved.config, "n1".into(), Backend::Nft).unwrap();
+    let kernel = FakeKernel::new(Backend::Nft, ["cali1"]);
+    let mut enforcement = InKernel::new(config, kernel, Health::default(), SharedMetrics::default());
+    enforcement.on_update(DesiredUpdate::InSync);
+    enforcement.on_links(MonitorEvent::InSync);
+    enforcement
+}
+
+/// Applies for as long as that.
+fn enforce_for(enforcement: &mut InKernel<FakeKernel>, time: Duration) {
+    let end = enforcement.kernel.now() + time;
+    while enforcement.kernel.now() < end {
+        let progress = enforcement.enforce(true).unwrap();
+        enforcement.kernel.sleep(progress.next.max(Duration::from_millis(1)));
+    }
+}
+
+#[test]
+fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_tried_in_between() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+
+    let mut enforcement = enforcement();
+    let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "default/w".into(), endpoint: "eth0".into() };
+    let allow = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let inbound = Rules::new([allow].into(), [RuleSets::default()].into()).unwrap();
+    enforcement.on_update(DesiredUpdate::Profile("p".into(), Profile { inbound, outbound: Rules::default() }.into()));
+    let endpoint = WorkloadEndpoint {
+        iface: Some("cali1".into()),
+        profiles: Arc::new(["p".into()]),
+        ..WorkloadEndpoint::default()
+    };
+    let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: Arc::new([]) };
+    enforcement.on_update(DesiredUpdate::WorkloadEndpoint(id, state));
+    enforcement.kernel.tables_v4.refuse("Profile p ingress");
+    enforce_for(&mut enforcement, Duration::from_secs(30));
+    let refusals = enforcement.kernel.tables_v4.counters().restores;
+    let out_of_sync = lines.containing("out of sync");
+    assert!(out_of_sync.len() == 1 && out_of_sync[0].contains("cali-pri-p"), "{out_of_sync:#?}");
+    assert!(refusals > 4, "it was tried again");
+    assert_eq!(lines.containing("resolved"), [] as [&str; 0]);
+
+    enforcement.kernel.tables_v4.behave();
+    enforce_for(&mut enforcement, Duration::from_secs(400));
+    assert!(enforcement.kernel.tables_v4.saved(Table::Filter).contains("Profile p ingress"));
+    let resolved = lines.containing("resolved");
+    assert!(resolved.len() == 1 && resolved[0].contains("cali-pri-p"), "{resolved:#?}");
+    assert_eq!(lines.containing("out of sync").len(), 1);
+}

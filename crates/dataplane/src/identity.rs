@@ -1,0 +1,116 @@
+//! What a problem is about, to tell whether it is still the same one.
+
+use std::fmt;
+
+use tortie_ipsets::SetError;
+use tortie_iptables::{Problem as ChainProblem, TableError};
+
+use crate::output::table_family;
+use crate::report::Problem;
+
+/// What is wrong with which object, without counters, times and what programs print: as long as a problem lasts, its
+/// identity stays the same while its text may change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProblemIdentity {
+    kind: &'static str,
+    object: String,
+}
+
+impl ProblemIdentity {
+    fn new(kind: &'static str, object: impl fmt::Display) -> Self {
+        Self { kind, object: object.to_string() }
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// With which object.
+    #[must_use]
+    pub fn object(&self) -> &str {
+        &self.object
+    }
+}
+
+impl fmt::Display for ProblemIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.object)
+    }
+}
+
+impl Problem {
+    /// What the problem is about.
+    #[must_use]
+    pub fn identity(&self) -> ProblemIdentity {
+        let (kind, object) = match self {
+            Self::Rule { family, problem } => (
+                "rule cannot be expressed",
+                format!("{} {} rule {}", table_family(*family), problem.owner, rule(problem)),
+            ),
+            Self::Chain { family, table, problem, .. } => {
+                let (kind, chain) = match problem {
+                    ChainProblem::Undefined { chain } => ("chain not defined", chain),
+                    ChainProblem::Refused { chain, .. } => ("chain refused", chain),
+                    ChainProblem::Undeletable { chain, .. } => ("chain cannot be deleted", chain),
+                    ChainProblem::WrongOwner { chain } => ("chain not ours", chain),
+                    other => return ProblemIdentity::new("chain", other),
+                };
+                (kind, format!("{} table {table} chain {chain}", table_family(*family)))
+            }
+            Self::Table(error) => return table_identity(error),
+            Self::IpSet { family, failure, .. } => {
+                let kind = match failure.error {
+                    SetError::TooManyMembers { .. } => "IP set overfull",
+                    _ => "IP set cannot be written",
+                };
+                (kind, format!("{} IP set {}", table_family(*family), failure.id))
+            }
+            Self::IpSetNames { family, .. } => ("IP sets cannot be listed", table_family(*family).to_string()),
+            Self::IpSetUpdate { id, .. } => ("IP set update cannot be used", id.to_string()),
+            Self::Endpoint { owner, error } => ("endpoint cannot be programmed", format!("{owner}: {error}")),
+            Self::Network { what, text } => ("not a network", format!("{what}: {text}")),
+            Self::Routes { family, .. } => ("routes cannot be read", table_family(*family).to_string()),
+            Self::Route { route, .. } => {
+                ("route cannot be changed", format!("{} metric {}", route.key.destination, route.key.metric))
+            }
+            Self::Neighbours { .. } => ("neighbours cannot be read", "IPv4".to_owned()),
+            Self::Neighbour { neighbour, .. } => {
+                ("neighbour cannot be set", format!("{} on interface {}", neighbour.address, neighbour.interface))
+            }
+            Self::Conntrack { address, .. } => ("connections cannot be forgotten", address.to_string()),
+            Self::Sysctl { path, .. } => ("sysctl cannot be written", path.to_string()),
+        };
+        ProblemIdentity::new(kind, object)
+    }
+}
+
+fn rule(problem: &tortie_rules::RuleProblem) -> String {
+    let direction = match problem.direction {
+        tortie_model::Direction::Ingress => "ingress",
+        tortie_model::Direction::Egress => "egress",
+    };
+    format!("{direction} {}", problem.index)
+}
+
+fn table_identity(error: &TableError) -> ProblemIdentity {
+    match error {
+        TableError::Save { table, family, .. } => {
+            ProblemIdentity::new("table cannot be read", format_args!("{family} table {table}"))
+        }
+        TableError::Restore { table, family, .. } => {
+            ProblemIdentity::new("table cannot be written", format_args!("{family} table {table}"))
+        }
+        TableError::Refused { table, family, chain, .. } => {
+            ProblemIdentity::new("chain refused", format_args!("{family} table {table} chain {chain}"))
+        }
+        TableError::Undefined { table, family, chain } => {
+            ProblemIdentity::new("chain not defined", format_args!("{family} table {table} chain {chain}"))
+        }
+        other => ProblemIdentity::new("table", other),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+use std::collections::BTreeSet;
+
+use tortie_ipsets::CommandFailure;
+use tortie_iptables::{ChainName, CommandError, Problem as ChainProblem, Table, TableError};
+use tortie_model::Family;
+
+use crate::report::Problem;
+use crate::{KernelError, SysctlPath};
+
+fn refused(family: Family, chain: &str, attempts: u32, stderr: &str) -> Problem {
+    let chain = ChainName::new(chain).expect("short");
+    let error = CommandError::Exit { code: Some(4), stderr: stderr.to_owned() };
+    let problem = ChainProblem::Refused { chain, error, attempts };
+    Problem::Chain { family, table: Table::Filter, problem, owners: Vec::new() }
+}
+
+fn unreadable(table: Table, family: tortie_iptables::Family, why: &str) -> Problem {
+    Problem::Table(TableError::Save { table, family, error: CommandError::Io(why.to_owned()) })
+}
+
+#[test]
+fn the_same_problem_keeps_its_identity_whatever_programs_print_and_however_often_it_was_tried() {
+    let sysctl = |why: &str| Problem::Sysctl {
+        path: SysctlPath::new("net/ipv4/ip_forward").expect("plain"),
+        error: KernelError::Failed(why.to_owned()),
+    };
+    let names = |why: &str| Problem::IpSetNames { family: Family::V4, failure: CommandFailure::new(why) };
+    let pairs = [
+        [refused(Family::V4, "cali-pi-x", 1, "line 7 failed"), refused(Family::V4, "cali-pi-x", 2, "line 9 failed")],
+        [
+            unreadable(Table::Raw, tortie_iptables::Family::V4, "a"),
+            unreadable(Table::Raw, tortie_iptables::Family::V4, "b"),
+        ],
+        [sysctl("a"), sysctl("b")],
+        [names("a"), names("b")],
+    ];
+    for [first, second] in pairs {
+        assert_ne!(first.to_string(), second.to_string());
+        assert_eq!(first.identity(), second.identity());
+    }
+}
+
+#[test]
+fn problems_of_different_objects_differ() {
+    let all = [
+        refused(Family::V4, "cali-pi-x", 1, ""),
+        refused(Family::V6, "cali-pi-x", 1, ""),
+        refused(Family::V4, "cali-pi-y", 1, ""),
+        unreadable(Table::Raw, tortie_iptables::Family::V4, ""),
+        unreadable(Table::Raw, tortie_iptables::Family::V6, ""),
+        unreadable(Table::Filter, tortie_iptables::Family::V4, ""),
+    ];
+    let identities: BTreeSet<_> = all.iter().map(Problem::identity).collect();
+    assert_eq!(identities.len(), all.len(), "{identities:?}");
+}
+
+#[test]
+fn problems_are_told_in_plain_words() {
+    let text = refused(Family::V4, "cali-pi-x", 2, "line 7 failed\n").to_string();
+    assert_eq!(
+        text,
+        "configuration: IPv4 table filter: the kernel refuses chain cali-pi-x, and a stand-in is in its place \
+         (2 attempts): exit code 4: line 7 failed",
+    );
+    let identity = refused(Family::V6, "cali-pi-x", 2, "").identity();
+    assert_eq!(identity.to_string(), "chain refused: IPv6 table filter chain cali-pi-x");
+}
