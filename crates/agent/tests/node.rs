@@ -165,6 +165,35 @@ tortie_testkit::kernel_test! {
         });
     }
 
+    fn a_datastore_that_is_not_ready_holds_what_is_in_force() {
+        let information = |ready| {
+            format!("apiVersion: projectcalico.org/v3\nkind: ClusterInformation\nmetadata: {{name: default}}\nspec: \
+                     {{datastoreReady: {ready}}}\n")
+        };
+        for driven in [false, true] {
+            let mut node = Node::new("nft", CLUSTER);
+            if driven {
+                node.drive();
+            }
+            node.start();
+            node.write("information.yaml", &information(false));
+            node.until_readiness("503", |answer| answer.contains("the datastore says that it is not ready"));
+            let good = node.kernel_state();
+            node.write("friend.yaml", FRIEND);
+            node.shell("iptables-nft -F cali-from-wl-dispatch");
+            node.until("the damage is repaired", |state| state == good);
+            assert!(node.get(9099, "/liveness").contains("200"));
+            // Nor does it take a start: nothing is torn down, and nothing that is new enforced.
+            node.stop(Signal::TERM);
+            node.spawn();
+            node.until_readiness("503", |answer| answer.contains("the datastore says that it is not ready"));
+            assert_eq!(node.kernel_state(), good);
+            node.write("information.yaml", &information(true));
+            node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+            node.until_ready("");
+        }
+    }
+
     fn log_lines_are_json_if_wanted() {
         let mut node = Node::new("nft", CLUSTER);
         node.start();

@@ -66,10 +66,12 @@ impl ConfigBatcher {
         }
     }
 
-    /// Whether the datastore may be used.
+    /// Whether the datastore may be used. Both ways are told, by the configuration with or without
+    /// [`DesiredUpdate::DatastoreNotReady`](tortie_model::desired::DesiredUpdate::DatastoreNotReady) before it.
     pub(crate) fn on_ready(&mut self, ready: Option<bool>) {
-        self.ready = ready == Some(true);
-        self.dirty |= !self.ready;
+        let ready = ready == Some(true);
+        self.dirty |= ready != self.ready;
+        self.ready = ready;
     }
 
     /// Sends the configuration if it has changed; to be called once the datastore has been read.

@@ -161,8 +161,8 @@ impl Enforcement for Driver {
         Ok(())
     }
 
-    fn takes_more(&self, ready: bool) -> bool {
-        ready && self.outbox.is_empty()
+    fn takes_more(&self) -> bool {
+        self.outbox.is_empty()
     }
 
     fn on_update(&mut self, update: DesiredUpdate) {
@@ -187,7 +187,7 @@ impl Enforcement for Driver {
         Ok(())
     }
 
-    fn enforce(&mut self, _: bool) -> Result<Progress, DriverError> {
+    fn enforce(&mut self) -> Result<Progress, DriverError> {
         let Some(process) = &mut self.process else {
             self.setup.health.still_alive(Reporter::Dataplane);
             return Ok(Progress::idle(HEARTBEAT));

@@ -277,7 +277,7 @@ where
     fn enforce(&mut self) -> Duration {
         let in_kernel = &mut self.setup.in_kernel;
         // What enforces by itself does not fail as a driver does.
-        let Ok(progress) = in_kernel.enforce(true) else { return HEARTBEAT };
+        let Ok(progress) = in_kernel.enforce() else { return HEARTBEAT };
         let has_enforced = in_kernel.has_enforced();
         for change in progress.statuses {
             self.report(change);

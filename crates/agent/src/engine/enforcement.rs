@@ -29,9 +29,8 @@ pub trait Enforcement {
         Ok(())
     }
 
-    /// Whether more updates are wanted now; those that are not stay in the calculation, where they become fewer. `ready`
-    /// is what the datastore says of itself.
-    fn takes_more(&self, ready: bool) -> bool;
+    /// Whether more updates are wanted now; those that are not stay in the calculation, where they become fewer.
+    fn takes_more(&self) -> bool;
 
     /// Takes a change of what is to be enforced. Cheap.
     fn on_update(&mut self, update: DesiredUpdate);
@@ -45,11 +44,11 @@ pub trait Enforcement {
     /// If nothing can be enforced any more.
     fn on_driver(&mut self, event: DriverEvent) -> Result<(), DriverError>;
 
-    /// Does what there is to do, unless the datastore may not be used now.
+    /// Does what there is to do for what has been told, repairs included.
     ///
     /// # Errors
     /// If nothing can be enforced any more.
-    fn enforce(&mut self, ready: bool) -> Result<Progress, DriverError>;
+    fn enforce(&mut self) -> Result<Progress, DriverError>;
 
     /// Whether everything has been in force once.
     fn has_enforced(&self) -> bool;

@@ -51,6 +51,11 @@ impl<K: Kernel> InKernel<K> {
         self.kernel
     }
 
+    #[cfg(test)]
+    pub(crate) fn kernel_mut(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
     fn note(&mut self, report: &ApplyReport, took: Duration) {
         let stats = self.dataplane.stats();
         observe::dataplane(&stats, &mut self.metrics.lock());
@@ -92,7 +97,7 @@ impl<K: Kernel> InKernel<K> {
 }
 
 impl<K: Kernel> Enforcement for InKernel<K> {
-    fn takes_more(&self, _: bool) -> bool {
+    fn takes_more(&self) -> bool {
         true
     }
 
@@ -117,12 +122,12 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         Ok(())
     }
 
-    fn enforce(&mut self, ready: bool) -> Result<Progress, DriverError> {
+    fn enforce(&mut self) -> Result<Progress, DriverError> {
         self.batches.note(&mut self.metrics.lock());
         self.health.still_alive(Reporter::Dataplane);
         let now = self.kernel.now();
-        if !ready || !self.dataplane.wants_apply(now) {
-            let next = self.dataplane.next_wakeup(now).filter(|_| ready);
+        if !self.dataplane.wants_apply(now) {
+            let next = self.dataplane.next_wakeup(now);
             return Ok(Progress::idle(next.unwrap_or(HEARTBEAT).min(HEARTBEAT)));
         }
         if let Err(wait) = self.throttle.admit(now) {

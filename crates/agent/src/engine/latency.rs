@@ -17,6 +17,11 @@ impl Latency {
         self.waiting.push((noticed, u64::try_from(changes).unwrap_or(u64::MAX)));
     }
 
+    /// Whatever was waiting waits for something else than the kernel.
+    pub(super) fn forget(&mut self) {
+        self.waiting.clear();
+    }
+
     /// Whatever was waiting is in the kernel now. Returns the longest wait.
     pub(super) fn applied(&mut self, now: Instant, histogram: &mut Histogram) -> Option<Duration> {
         let mut longest = None;

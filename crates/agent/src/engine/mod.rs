@@ -6,6 +6,7 @@
 //! the same process, which finds in the kernel what the old one left there.
 
 mod enforcement;
+mod hold;
 mod in_kernel;
 mod latency;
 mod observe;

@@ -10,6 +10,7 @@ use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
 
 use super::enforcement::{Enforcement, HEARTBEAT};
+use super::hold::Hold;
 use super::latency::Latency;
 use super::observe;
 use crate::config::{ConfigError, Resolved, Sources};
@@ -21,6 +22,8 @@ use crate::settings::{self, SettingsError};
 
 /// How many events are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;
+
+const STAYS: &str = "what is in force stays in force";
 
 /// Something that the loop reacts to.
 #[derive(Debug)]
@@ -61,6 +64,15 @@ pub enum End {
     Stopped,
     /// The datastore's configuration differs from the one that the session began with.
     Reconfigured(ConfigUpdate),
+}
+
+/// What follows a turn of the loop.
+#[derive(Debug)]
+enum Turn {
+    /// Another one, after this time at the latest.
+    Next(Duration),
+    /// The end of the session.
+    Over(End),
 }
 
 /// Why a session cannot go on.
@@ -108,10 +120,12 @@ pub struct Session<E> {
     begun: bool,
     /// Why the datastore cannot be read now.
     unavailable: Option<String>,
-    /// The datastore says that it may be used, as of the last update.
-    said_ready: bool,
-    /// The same, as of the last answer of the calculation.
+    /// Everything is being told again.
+    resyncing: bool,
+    /// The datastore says that it may be used.
     ready: bool,
+    /// Why nothing new is enforced.
+    hold: Option<Hold>,
     /// What is wrong with the input, as far as it has been logged.
     problems: BTreeSet<String>,
     pending: Vec<DesiredUpdate>,
@@ -162,8 +176,9 @@ impl<E: Enforcement> Session<E> {
             in_sync: false,
             begun: false,
             unavailable: None,
-            said_ready: true,
+            resyncing: false,
             ready: true,
+            hold: None,
             problems: BTreeSet::new(),
             pending: Vec::new(),
             input_problems: 0,
@@ -178,32 +193,41 @@ impl<E: Enforcement> Session<E> {
     pub fn run(&mut self, inputs: &Inputs) -> Result<End, SessionError> {
         let mut wait = HEARTBEAT;
         loop {
-            let mut stop = false;
-            match inputs.others.recv_timeout(wait) {
-                Ok(input) => {
-                    stop |= self.take(input)?;
-                    for input in inputs.others.try_iter().take(MAX_EVENTS) {
-                        stop |= self.take(input)?;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(SessionError::Deaf),
+            match self.turn(inputs, wait)? {
+                Turn::Next(next) => wait = next,
+                Turn::Over(end) => return Ok(end),
             }
-            let more = !stop && self.take_all_from_datastore(&inputs.datastore)?;
-            if stop {
-                return Ok(End::Stopped);
-            }
-            if let Some(reconfigured) = self.calculate()? {
-                return Ok(End::Reconfigured(reconfigured));
-            }
-            let progress = self.enforcement.enforce(self.ready)?;
-            if progress.done {
-                let latency = self.latency.applied(Instant::now(), &mut self.metrics.lock().event_to_kernel);
-                tracing::debug!(?latency, "applied");
-            }
-            wait = if more { Duration::ZERO } else { progress.next };
-            self.health.still_alive(Reporter::CalculationGraph);
         }
+    }
+
+    /// One turn of the loop: takes the events that there are, waiting for the first, lets the calculation answer, and
+    /// has the answer enforced.
+    fn turn(&mut self, inputs: &Inputs, wait: Duration) -> Result<Turn, SessionError> {
+        let mut stop = false;
+        match inputs.others.recv_timeout(wait) {
+            Ok(input) => {
+                stop |= self.take(input)?;
+                for input in inputs.others.try_iter().take(MAX_EVENTS) {
+                    stop |= self.take(input)?;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(SessionError::Deaf),
+        }
+        let more = !stop && self.take_all_from_datastore(&inputs.datastore)?;
+        if stop {
+            return Ok(Turn::Over(End::Stopped));
+        }
+        if let Some(reconfigured) = self.calculate()? {
+            return Ok(Turn::Over(End::Reconfigured(reconfigured)));
+        }
+        let progress = self.enforcement.enforce()?;
+        if progress.done {
+            let latency = self.latency.applied(Instant::now(), &mut self.metrics.lock().event_to_kernel);
+            tracing::debug!(?latency, "applied");
+        }
+        self.health.still_alive(Reporter::CalculationGraph);
+        Ok(Turn::Next(if more { Duration::ZERO } else { progress.next }))
     }
 
     /// Takes an event; says whether the program should end.
@@ -232,7 +256,9 @@ impl<E: Enforcement> Session<E> {
     fn take_from_datastore(&mut self, event: DatastoreEvent) -> Result<(), SessionError> {
         match event {
             DatastoreEvent::Updates { updates, noticed } => {
-                self.latency.event(noticed, updates.len());
+                if self.hold.is_none() {
+                    self.latency.event(noticed, updates.len());
+                }
                 let begin = Instant::now();
                 let count = u32::try_from(updates.len()).unwrap_or(u32::MAX);
                 for mut update in updates {
@@ -241,7 +267,7 @@ impl<E: Enforcement> Session<E> {
                         update.value = Some(Value::Ready(true));
                     }
                     if let Some(Value::Ready(ready)) = update.value {
-                        self.said_ready = ready;
+                        self.ready = ready;
                     }
                     self.graph.on_update(update);
                 }
@@ -277,6 +303,7 @@ impl<E: Enforcement> Session<E> {
             return;
         }
         self.begun |= status == SyncStatus::Resync;
+        self.resyncing = status != SyncStatus::InSync;
         self.graph.on_status(status);
         let mut metrics = self.metrics.lock();
         match status {
@@ -343,9 +370,14 @@ impl<E: Enforcement> Session<E> {
             let why = self.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
             return Condition::waiting(why.as_deref().unwrap_or("the datastore has not been read completely"));
         }
+        let unavailable = self.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
+        if let Some(hold) = &self.hold {
+            let details = [Some(format!("{hold}; {STAYS}")), unavailable];
+            return Condition::waiting(details.into_iter().flatten().collect::<Vec<_>>().join("; "));
+        }
         let mut condition = Condition::good();
-        if let Some(why) = &self.unavailable {
-            condition.detail = format!("the datastore cannot be read: {why}");
+        if let Some(detail) = unavailable {
+            condition.detail = detail;
             return condition;
         }
         if let Some(first) = self.problems.first().or(self.ignored.1.as_ref()) {
@@ -355,23 +387,41 @@ impl<E: Enforcement> Session<E> {
         condition
     }
 
+    /// Finds out whether there is a reason to enforce nothing new. While there is one the calculation is asked nothing, so
+    /// that changes that cancel each other out come to nothing.
+    fn review_hold(&mut self) {
+        // A datastore whose flag was false may be another one now: what is told first is not all of it.
+        let is_ready = self.ready && !(self.resyncing && self.hold == Some(Hold::NotReady));
+        let hold = (!is_ready).then_some(Hold::NotReady);
+        if hold == self.hold {
+            return;
+        }
+        match &hold {
+            Some(hold) => tracing::warn!("{hold}; {STAYS}, and is kept so"),
+            None => tracing::info!("resolved: {}; what has changed meanwhile is enforced now", Hold::NotReady),
+        }
+        self.hold = hold;
+        // How long this takes is not the agent's doing.
+        self.latency.forget();
+        self.health.report(Reporter::CalculationGraph, self.condition());
+    }
+
     /// Lets the calculation answer. Returns the datastore's configuration if it asks for a new session.
     fn calculate(&mut self) -> Result<Option<ConfigUpdate>, SessionError> {
-        if !self.in_sync || !self.enforcement.takes_more(self.said_ready) {
+        if !self.in_sync {
+            return Ok(None);
+        }
+        self.review_hold();
+        if self.hold.is_some() || !self.enforcement.takes_more() {
             return Ok(None);
         }
         let mut pending = std::mem::take(&mut self.pending);
         self.graph.flush(&mut pending);
         self.note_ignored();
         self.metrics.lock().message_batches.observe(pending.len());
-        let not_ready = pending.contains(&DesiredUpdate::DatastoreNotReady);
         for update in pending.drain(..) {
             match update {
                 DesiredUpdate::Config(config) => {
-                    if self.ready == not_ready {
-                        tracing::warn!(ready = !not_ready, "the datastore's ready flag changed");
-                    }
-                    self.ready = !not_ready;
                     let mut sources = self.sources.clone();
                     sources.set_datastore(&config);
                     match sources.resolve() {
@@ -385,7 +435,6 @@ impl<E: Enforcement> Session<E> {
                         Err(error) => return Err(error.into()),
                     }
                 }
-                DesiredUpdate::DatastoreNotReady => {}
                 update => {
                     observe::count_message(&update, &mut self.metrics.lock());
                     self.enforcement.on_update(update);

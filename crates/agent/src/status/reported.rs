@@ -33,8 +33,8 @@ impl<E: Enforcement> Enforcement for Reported<E> {
         self.inner.on_config(sources, resolved)
     }
 
-    fn takes_more(&self, ready: bool) -> bool {
-        self.inner.takes_more(ready)
+    fn takes_more(&self) -> bool {
+        self.inner.takes_more()
     }
 
     fn on_update(&mut self, update: DesiredUpdate) {
@@ -49,8 +49,8 @@ impl<E: Enforcement> Enforcement for Reported<E> {
         self.inner.on_driver(event)
     }
 
-    fn enforce(&mut self, ready: bool) -> Result<Progress, DriverError> {
-        let progress = self.inner.enforce(ready)?;
+    fn enforce(&mut self) -> Result<Progress, DriverError> {
+        let progress = self.inner.enforce()?;
         if let Some(writer) = &self.writer {
             if !progress.statuses.is_empty() {
                 writer.tell(StatusNews::Changes(progress.statuses.clone()));

@@ -21,19 +21,48 @@ fn selected(batcher: &mut ConfigBatcher) -> Option<String> {
     sequencer.config.map(|config| config.selector.get("P").map(ToString::to_string).unwrap_or_default())
 }
 
+/// What a flush says: whether the datastore is ready; nothing if no message says it.
+fn told(batcher: &mut ConfigBatcher) -> Option<bool> {
+    let mut sequencer = Sequencer::default();
+    batcher.flush(&mut sequencer);
+    assert!(sequencer.config.is_some() || !sequencer.not_ready, "the flag never goes alone");
+    sequencer.config.map(|_| !sequencer.not_ready)
+}
+
 #[test]
 fn never_seen_ready_is_not_ready() {
+    assert_eq!(told(&mut batcher()), Some(false));
+}
+
+#[test]
+fn each_change_of_the_ready_flag_is_told_once() {
     let mut batcher = batcher();
-    let mut sequencer = Sequencer::default();
-    batcher.flush(&mut sequencer);
-    assert!(sequencer.not_ready);
+    assert_eq!(told(&mut batcher), Some(false));
+    for (ready, said) in [
+        (Some(true), Some(true)),
+        (Some(true), None),
+        (None, Some(false)),
+        (Some(false), None),
+        (Some(true), Some(true)),
+        (Some(false), Some(false)),
+        (Some(true), Some(true)),
+    ] {
+        batcher.on_ready(ready);
+        assert_eq!(told(&mut batcher), said, "{ready:?}");
+    }
+}
+
+#[test]
+fn a_flag_that_comes_back_before_a_flush_leaves_the_datastore_ready() {
+    let mut batcher = batcher();
     batcher.on_ready(Some(true));
-    let mut sequencer = Sequencer::default();
-    batcher.flush(&mut sequencer);
-    assert!(!sequencer.not_ready && sequencer.config.is_none());
-    batcher.on_ready(None);
-    batcher.flush(&mut sequencer);
-    assert!(sequencer.not_ready && sequencer.config.is_some());
+    assert_eq!(told(&mut batcher), Some(true));
+    batcher.on_ready(Some(false));
+    batcher.on_ready(Some(true));
+    assert_eq!(told(&mut batcher), Some(true));
+    batcher.on_ready(Some(false));
+    batcher.on_host(&HostConfigKey { host: Hostname::new("node"), name: ConfigName::new("P") }, Some(&"1".into()));
+    assert_eq!(told(&mut batcher), Some(false));
 }
 
 #[test]

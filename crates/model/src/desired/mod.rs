@@ -24,7 +24,8 @@ use crate::{
 /// One change of what the node must enforce. Deliberately exhaustive: a dataplane must know them all.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DesiredUpdate {
-    /// The datastore says that it may not be used now.
+    /// The datastore says that it may not be used now. That stands until a [`DesiredUpdate::Config`] comes without this
+    /// before it in the same batch.
     DatastoreNotReady,
     /// The configuration in force.
     Config(ConfigUpdate),

@@ -3,14 +3,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use tempfile::TempDir;
-use tortie_datastore::channel;
+use tortie_datastore::{Feed, channel};
 use tortie_model::desired::{ConfigSource, IpSetType, IpSetUpdate, Members};
-use tortie_model::{Cidr, IpSetId, Key, Update, Value};
+use tortie_model::{Cidr, EncapMode, IpPool, IpSetId, Key, Update, Value};
 use tortie_protocol::frame::FrameReader;
 use tortie_protocol::{Received, receive};
 
 use super::*;
-use crate::engine::{Inputs, Session, SessionError, Setup};
+use crate::engine::{End, Inputs, Session, SessionError, Setup};
 use crate::metrics::SharedMetrics;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,7 +54,7 @@ impl Bench {
     fn until(&mut self, done: impl Fn(&Driver) -> bool) -> Result<(), DriverError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            self.driver.enforce(true)?;
+            self.driver.enforce()?;
             if done(&self.driver) {
                 return Ok(());
             }
@@ -68,18 +68,23 @@ impl Bench {
     }
 
     fn written(&self) -> Vec<Received> {
-        let bytes = fs::read(self.folder.path().join("out")).unwrap_or_default();
-        let mut frames = FrameReader::new(bytes.as_slice());
-        let mut messages = Vec::new();
-        while let Ok(Some(bytes)) = frames.next_frame() {
-            messages.push(receive(bytes).unwrap());
-        }
-        messages
+        written(&self.folder)
     }
 
     fn is_ready(&self) -> bool {
         self.health.answer("/readiness").status == 200
     }
+}
+
+/// What the driver has been told, if it writes that to `OUT`.
+fn written(folder: &TempDir) -> Vec<Received> {
+    let bytes = fs::read(folder.path().join("out")).unwrap_or_default();
+    let mut frames = FrameReader::new(bytes.as_slice());
+    let mut messages = Vec::new();
+    while let Ok(Some(bytes)) = frames.next_frame() {
+        messages.push(receive(bytes).unwrap());
+    }
+    messages
 }
 
 fn big_set(number: u32) -> DesiredUpdate {
@@ -121,11 +126,10 @@ fn a_slow_driver_is_waited_for_without_blocking() {
         bench.driver.on_update(big_set(number));
     }
     // It reads nothing before this returns.
-    assert!(!bench.driver.enforce(true).unwrap().done);
+    assert!(!bench.driver.enforce().unwrap().done);
     fs::write(bench.folder.path().join("out"), "").unwrap();
-    assert!(!bench.driver.takes_more(true), "what is not taken stays in the calculation");
-    bench.until(|driver| driver.takes_more(true)).unwrap();
-    assert!(!bench.driver.takes_more(false), "nothing is sent while the datastore may not be used");
+    assert!(!bench.driver.takes_more(), "what is not taken stays in the calculation");
+    bench.until(Driver::takes_more).unwrap();
     assert!(!bench.is_ready());
 }
 
@@ -181,42 +185,112 @@ fn a_driver_has_its_pipes_and_nothing_else_of_ours() {
     assert!(open.contains("3") && open.contains("4") && new.len() <= 4, "{new:?} besides {inherited:?}");
 }
 
+/// A session whose enforcement is the driver of a bench.
+struct Running {
+    folder: TempDir,
+    feed: Feed,
+    health: Health,
+    sender: SyncSender<Input>,
+    session: std::thread::JoinHandle<Result<End, SessionError>>,
+}
+
+impl Running {
+    fn new(bench: Bench) -> Self {
+        let Bench { folder, sender, inputs, health, driver } = bench;
+        health.expect(Reporter::CalculationGraph, Duration::ZERO);
+        let sources = Sources::default();
+        let setup = Setup {
+            number: 1,
+            hostname: Hostname::new("n1"),
+            resolved: sources.resolve().unwrap(),
+            sources,
+            lenient: false,
+            enforcement: driver,
+            health: health.clone(),
+            metrics: SharedMetrics::default(),
+        };
+        let (feed, watching) = channel();
+        let wake = sender.clone();
+        watching.events.wake_with(move || {
+            let _ = wake.try_send(Input::Datastore);
+        });
+        let inputs = Inputs { others: inputs, datastore: watching.events };
+        let session = std::thread::spawn(move || Session::new(setup).run(&inputs));
+        feed.begin_resync().unwrap();
+        Self { folder, feed, health, sender, session }
+    }
+
+    fn tell(&self, update: Update) {
+        self.feed.tell([update], Instant::now()).unwrap();
+    }
+
+    fn ready(&self, ready: bool) {
+        self.tell(Update::set(Key::Ready, Value::Ready(ready)));
+    }
+
+    fn pool(&self, cidr: &str) {
+        let cidr: Cidr = cidr.parse().unwrap();
+        let (ipip_mode, vxlan_mode) = (EncapMode::Never, EncapMode::Never);
+        let pool = IpPool { cidr, ipip_mode, vxlan_mode, masquerade: false, allowed_uses: [].into() };
+        self.tell(Update::set(Key::IpPool(cidr), Value::IpPool(pool.into())));
+    }
+
+    fn written(&self) -> Vec<Received> {
+        written(&self.folder)
+    }
+
+    fn has_pool(&self, cidr: &str) -> bool {
+        let is_it = |message: &Received| matches!(message, Received::Update(DesiredUpdate::IpPool(pool)) if pool.cidr.to_string() == cidr);
+        self.written().iter().any(is_it)
+    }
+
+    fn until(&self, done: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !done(self) {
+            assert!(Instant::now() < deadline && !self.session.is_finished(), "{:?}", self.written());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn says(&self, code: u16, words: &str) -> bool {
+        let answer = self.health.answer("/readiness");
+        answer.status == code && answer.body.contains(words)
+    }
+
+    fn stop(self) {
+        self.sender.send(Input::Stop).unwrap();
+        let end = self.session.join().unwrap();
+        assert!(end.is_ok(), "{end:?}");
+    }
+}
+
 #[test]
 fn a_driver_is_not_started_while_the_datastore_is_not_ready() {
-    let bench = bench("touch OUT; exec cat <&3 >/dev/null");
-    let Bench { folder, sender, inputs, health, driver } = bench;
-    let sources = Sources::default();
-    let setup = Setup {
-        number: 1,
-        hostname: Hostname::new("n1"),
-        resolved: sources.resolve().unwrap(),
-        sources,
-        lenient: false,
-        enforcement: driver,
-        health,
-        metrics: SharedMetrics::default(),
-    };
-    let (feed, watching) = channel();
-    let wake = sender.clone();
-    watching.events.wake_with(move || {
-        let _ = wake.try_send(Input::Datastore);
-    });
-    let ready = |ready| feed.tell([Update::set(Key::Ready, Value::Ready(ready))], Instant::now()).unwrap();
-    let inputs = Inputs { others: inputs, datastore: watching.events };
-    let run = std::thread::spawn(move || Session::new(setup).run(&inputs));
-    feed.begin_resync().unwrap();
-    ready(false);
-    feed.end_resync().unwrap();
+    let running = Running::new(bench("touch OUT; exec cat <&3 >/dev/null"));
+    running.ready(false);
+    running.feed.end_resync().unwrap();
+    running.until(|running| running.says(503, "not ready (ClusterInformation default"));
     std::thread::sleep(Duration::from_millis(200));
-    let started = || folder.path().join("out").exists();
-    assert!(!started());
-    ready(true);
-    let deadline = Instant::now() + PATIENCE;
-    while !started() {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    sender.send(Input::Stop).unwrap();
-    let end: Result<_, SessionError> = run.join().unwrap();
-    assert!(end.is_ok(), "{end:?}");
+    let started = |running: &Running| running.folder.path().join("out").exists();
+    assert!(!started(&running));
+    running.ready(true);
+    running.until(started);
+    running.stop();
+}
+
+#[test]
+fn a_driver_is_told_nothing_while_the_datastore_is_not_ready_and_then_everything() {
+    let running = Running::new(bench(r"printf '\002\000\000\000\000\000\000\000R\000' >&4; cat <&3 >OUT"));
+    running.pool("10.1.0.0/16");
+    running.feed.end_resync().unwrap();
+    running.until(|running| running.has_pool("10.1.0.0/16") && running.says(200, ""));
+    running.ready(false);
+    running.until(|running| running.says(503, "not ready (ClusterInformation default"));
+    let before = running.written();
+    running.pool("10.2.0.0/16");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(running.written(), before);
+    running.ready(true);
+    running.until(|running| running.has_pool("10.2.0.0/16") && running.says(200, ""));
+    running.stop();
 }

@@ -129,6 +129,21 @@ fn what_is_in_force_stays_when_the_engine_goes_or_errs() {
 }
 
 #[test]
+fn a_datastore_that_is_not_ready_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.update(&endpoint());
+    bench.update(&DesiredUpdate::InSync);
+    while bench.report() != Report::InSync {}
+    assert_eq!(encode(&DesiredUpdate::DatastoreNotReady, 0), None, "the protocol has no word for it");
+    let message = (Received::Update(DesiredUpdate::DatastoreNotReady), None);
+    bench.sender.send(ServeInput::Peer(PeerEvent::Message(Box::new(message)))).unwrap();
+    drop(bench.engine.take());
+    let (end, kernel) = bench.end();
+    assert_eq!(end.unwrap(), ServedEnd::PeerGone);
+    assert!(kernel.contains("cali-FORWARD") && kernel.contains("cali-tw-cali1"), "{kernel}");
+}
+
+#[test]
 fn an_engine_that_no_longer_listens_ends_it() {
     let mut bench = Bench::new();
     bench.reports = FrameReader::new(pipe().unwrap().0);

@@ -1,0 +1,258 @@
+//! While there is a reason not to enforce news, what is in force stays, is repaired, and the reason is told.
+
+use tortie_iptables::Command;
+
+use super::*;
+
+const WORKLOAD: &str = ":cali-tw-cali";
+
+fn cluster_information(spec: &str) -> String {
+    format!("apiVersion: projectcalico.org/v3\nkind: ClusterInformation\nmetadata: {{name: default}}\nspec: {spec}\n")
+}
+
+fn policy(port: u16) -> String {
+    POLICY.replace("policyTypes: [Ingress]", &format!("ingress: [{{ports: [{{port: {port}}}]}}]"))
+}
+
+impl Bench {
+    fn say_ready(&mut self, ready: bool) {
+        self.file("information.yaml", &cluster_information(&format!("{{datastoreReady: {ready}}}")));
+    }
+
+    fn has_rule(&mut self, part: &str) -> bool {
+        self.kernel().state().contains(part)
+    }
+
+    fn readiness(&self) -> (u16, String) {
+        let answer = self.health.answer("/readiness");
+        (answer.status, answer.body)
+    }
+
+    fn assert_not_ready(&self, why: &str) {
+        let (status, body) = self.readiness();
+        assert!(status == 503 && body.contains(why), "{status} {body}");
+        assert_eq!(self.health.answer("/liveness").status, 200);
+    }
+
+    /// A node on which a policy that opens this port is in force.
+    fn enforcing(port: u16) -> Self {
+        let mut bench = Self::new(&[], false);
+        bench.file("a.yaml", CLUSTER);
+        bench.file("b.yaml", &policy(port));
+        bench.in_sync();
+        bench.settle();
+        assert!(bench.is_ready() && bench.has_rule(&dport(port)), "{}", bench.kernel().state());
+        bench
+    }
+}
+
+fn dport(port: u16) -> String {
+    format!("--dports {port} ")
+}
+
+const NOT_READY: &str = "the datastore says that it is not ready";
+
+#[test]
+fn a_flag_that_goes_false_and_true_again_holds_news_back_and_lets_them_through() {
+    let mut bench = Bench::enforcing(80);
+    bench.say_ready(false);
+    bench.settle();
+    bench.assert_not_ready(NOT_READY);
+    let before = bench.kernel().state();
+    bench.kernel().reset_writes();
+    bench.file("b.yaml", &policy(81));
+    bench.without_file("a.yaml");
+    bench.settle();
+    assert_eq!(bench.kernel().state(), before);
+    assert_eq!(bench.kernel().writes(), tortie_dataplane::fake::Writes::default());
+    bench.file("a.yaml", CLUSTER);
+    bench.say_ready(true);
+    bench.settle();
+    assert!(bench.is_ready() && bench.has_rule(&dport(81)) && !bench.has_rule(&dport(80)));
+    bench.file("b.yaml", &policy(82));
+    bench.settle();
+    assert!(bench.is_ready() && bench.has_rule(&dport(82)));
+}
+
+#[test]
+fn news_that_come_with_the_flag_are_held_back_and_those_that_come_with_its_end_are_not() {
+    let mut bench = Bench::enforcing(80);
+    bench.file("b.yaml", &policy(81));
+    bench.say_ready(false);
+    bench.settle();
+    assert!(bench.has_rule(&dport(80)) && !bench.has_rule(&dport(81)));
+    bench.say_ready(true);
+    bench.file("b.yaml", &policy(82));
+    bench.settle();
+    assert!(bench.is_ready() && bench.has_rule(&dport(82)));
+}
+
+#[test]
+fn what_others_break_is_repaired_while_the_flag_is_false() {
+    let mut bench = Bench::enforcing(80);
+    bench.say_ready(false);
+    bench.settle();
+    let before = bench.kernel().state();
+    let flush = Command { program: "iptables-nft-restore".into(), args: vec!["--noflush".into()] };
+    let tables = &mut bench.kernel().tables_v4;
+    tables.restore(&flush, "*filter\n-F cali-FORWARD\n-F FORWARD\nCOMMIT\n").unwrap();
+    assert_ne!(bench.kernel().state(), before);
+    bench.kernel().sleep(Duration::from_secs(600));
+    bench.settle();
+    assert_eq!(bench.kernel().state(), before);
+    bench.assert_not_ready(NOT_READY);
+}
+
+#[test]
+fn a_start_with_the_flag_false_tears_nothing_down_and_enforces_when_it_is_true() {
+    for first in ["news", "flag"] {
+        let left = {
+            let mut bench = Bench::enforcing(80);
+            bench.kernel().clone()
+        };
+        let mut bench = Bench::new(&[], false);
+        *bench.kernel() = left.clone();
+        bench.kernel().reset_writes();
+        bench.say_ready(false);
+        bench.in_sync();
+        bench.settle();
+        assert_eq!(bench.kernel().state(), left.state());
+        assert_eq!(bench.kernel().writes(), tortie_dataplane::fake::Writes::default());
+        bench.assert_not_ready(NOT_READY);
+        if first == "news" {
+            bench.file("a.yaml", CLUSTER);
+            bench.settle();
+            bench.say_ready(true);
+        } else {
+            bench.say_ready(true);
+            bench.file("a.yaml", CLUSTER);
+        }
+        bench.settle();
+        assert!(bench.is_ready(), "{:?}", bench.readiness());
+        assert!(bench.has_rule(WORKLOAD) && !bench.has_rule(&dport(80)));
+    }
+}
+
+#[test]
+fn no_word_on_the_flag_is_as_good_as_true() {
+    // Neither the object nor the field.
+    Bench::enforcing(80);
+    let mut bench = Bench::new(&[], false);
+    bench.file("information.yaml", &cluster_information("{clusterGUID: abc}"));
+    bench.file("a.yaml", CLUSTER);
+    bench.in_sync();
+    bench.settle();
+    assert!(bench.is_ready());
+    // False, and then deleted, with the field or with all of it.
+    for end in [Some("{clusterGUID: abc}"), None] {
+        bench.say_ready(false);
+        bench.file("b.yaml", &policy(81));
+        bench.settle();
+        bench.assert_not_ready(NOT_READY);
+        assert!(!bench.has_rule(&dport(81)));
+        match end {
+            Some(spec) => bench.file("information.yaml", &cluster_information(spec)),
+            None => bench.without_file("information.yaml"),
+        }
+        bench.settle();
+        assert!(bench.is_ready() && bench.has_rule(&dport(81)));
+        bench.without_file("b.yaml");
+        bench.settle();
+        assert!(!bench.has_rule(&dport(81)));
+    }
+}
+
+#[test]
+fn a_flag_that_flips_before_the_datastore_is_in_sync_counts_as_it_stands_then() {
+    for last in [true, false] {
+        let mut bench = Bench::new(&[], false);
+        bench.say_ready(last);
+        bench.settle();
+        bench.say_ready(!last);
+        bench.settle();
+        bench.say_ready(last);
+        bench.file("a.yaml", CLUSTER);
+        bench.settle();
+        assert!(!bench.has_rule("cali"));
+        bench.in_sync();
+        bench.settle();
+        assert_eq!((bench.is_ready(), bench.has_rule(WORKLOAD)), (last, last));
+    }
+}
+
+#[test]
+fn after_the_flag_was_false_a_resync_is_waited_for() {
+    let mut bench = Bench::enforcing(80);
+    bench.say_ready(false);
+    bench.settle();
+    bench.feed.begin_resync().unwrap();
+    bench.say_ready(true);
+    bench.settle();
+    // The cluster and its policies are yet to be told of.
+    bench.assert_not_ready(NOT_READY);
+    assert!(bench.has_rule(&dport(80)));
+    bench.file("c.yaml", &CLUSTER.replace("10.0.0.1", "10.0.0.2").replace("name: web", "name: api"));
+    bench.file("b.yaml", &policy(81));
+    bench.settle();
+    assert!(bench.has_rule(&dport(80)) && !bench.has_rule(&dport(81)));
+    bench.feed.end_resync().unwrap();
+    bench.settle();
+    assert!(bench.is_ready() && bench.has_rule(&dport(81)) && !bench.has_rule(&dport(80)));
+}
+
+#[test]
+fn a_flag_that_goes_false_in_a_resync_holds_at_once() {
+    let mut bench = Bench::enforcing(80);
+    bench.feed.begin_resync().unwrap();
+    bench.say_ready(false);
+    bench.settle();
+    bench.assert_not_ready(NOT_READY);
+    // All that is not told is deleted, and all of it is held back.
+    bench.feed.end_resync().unwrap();
+    bench.settle();
+    bench.assert_not_ready(NOT_READY);
+    assert!(bench.has_rule(&dport(80)) && bench.has_rule(WORKLOAD));
+}
+
+#[test]
+fn a_parameter_that_changes_while_the_flag_is_false_waits_too() {
+    let mut bench = Bench::enforcing(80);
+    bench.say_ready(false);
+    bench.settle();
+    let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
+                 {defaultEndpointToHostAction: Accept}\n";
+    bench.file("felix.yaml", felix);
+    assert!(bench.try_settle().is_none());
+    bench.say_ready(true);
+    let Some(End::Reconfigured(update)) = bench.try_settle() else { panic!("no new session") };
+    assert_eq!(&*update.global["DefaultEndpointToHostAction"], "Accept");
+}
+
+#[test]
+fn an_unavailable_datastore_does_not_end_the_hold() {
+    let mut bench = Bench::enforcing(80);
+    bench.say_ready(false);
+    bench.feed.unavailable("away").unwrap();
+    bench.settle();
+    bench.assert_not_ready(NOT_READY);
+    bench.assert_not_ready("away");
+    bench.feed.available().unwrap();
+    bench.settle();
+    bench.assert_not_ready(NOT_READY);
+}
+
+#[test]
+fn time_spent_waiting_for_the_flag_is_not_taken_for_slowness() {
+    let mut bench = Bench::enforcing(80);
+    bench.say_ready(false);
+    bench.settle();
+    let count = bench.metrics.lock().event_to_kernel.count();
+    bench.file("b.yaml", &policy(81));
+    bench.settle();
+    bench.say_ready(true);
+    bench.settle();
+    assert!(bench.has_rule(&dport(81)));
+    let told = bench.metrics.lock().event_to_kernel.count() - count;
+    // The end of the hold is an event itself.
+    assert!(told <= 1, "{told}");
+}
