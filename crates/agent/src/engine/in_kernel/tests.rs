@@ -46,7 +46,7 @@ fn enforcement() -> InKernel<FakeKernel> {
 fn enforce_for(enforcement: &mut InKernel<FakeKernel>, time: Duration) {
     let end = enforcement.kernel.now() + time;
     while enforcement.kernel.now() < end {
-        let progress = enforcement.enforce(true).unwrap();
+        let progress = enforcement.enforce().unwrap();
         enforcement.kernel.sleep(progress.next.max(Duration::from_millis(1)));
     }
 }
