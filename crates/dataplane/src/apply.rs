@@ -4,15 +4,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tortie_ipsets::{Report, Resync};
-use tortie_iptables::{ChainName, Problem as TableProblem, Table, TableError};
+use tortie_iptables::{ChainName, InterfaceName, Problem as TableProblem, Table, TableError};
 use tortie_model::{Direction, Family};
 use tortie_rules::names::{policy_chain, profile_chain};
 
 use crate::dataplane::Dataplane;
 use crate::drive::{self, TableOutcome};
+use crate::gate::{PolicyGate, denies};
 use crate::kernel::Kernel;
 use crate::managers::hosts::all_tiers;
+use crate::output::FamilyOutput;
 use crate::report::{ApplyReport, Owner, Problem};
+use crate::routes::RouteTable;
 
 /// How soon sets are destroyed after others; each takes the kernel its time.
 const NEXT_DELETION: Duration = Duration::from_millis(100);
@@ -21,8 +24,9 @@ impl Dataplane {
     /// Brings the kernel to the desired state: IP sets, then all tables, then IP sets that are not needed any more, then
     /// routes and sysctls. One thing that fails does not stop the others. Does nothing while a gate is shut.
     ///
-    /// By this order no rule refers to a set that is not there, and nothing leads to a workload before its policy is in
-    /// force.
+    /// By this order no rule refers to a set that is not there. Nothing leads to a workload before its policy is in
+    /// force: routes, neighbour entries and sysctls of a family are not touched before its policy has been in force once,
+    /// and later none are added for an endpoint that changed while policy cannot be put in force.
     pub fn apply(&mut self, kernel: &mut dyn Kernel) -> ApplyReport {
         if !self.gates.are_open() {
             return ApplyReport::default();
@@ -35,28 +39,28 @@ impl Dataplane {
 
         self.refresh_sets(started);
         let reports = self.drive_sets(kernel);
-        self.note_sets(reports, &mut wakeups, &mut problems);
+        let mut unenforced = self.note_sets(reports, &mut wakeups, &mut problems);
 
         let outcomes = self.drive_tables(kernel);
-        let tables_done = self.note_tables(outcomes, &mut wakeups, &mut problems);
+        unenforced.extend(self.note_tables(outcomes, &mut wakeups, &mut problems));
+        for gate in &mut self.policy_gates {
+            gate.on_applied(!unenforced.contains(&gate.family()));
+        }
 
         if self.drive_deletions(kernel) {
             wakeups.push(NEXT_DELETION);
         }
         self.apply_routes(kernel, &mut problems);
-        self.sysctls.apply(kernel, &self.links, &mut problems);
+        let open = self.policy_gates.iter().filter(|gate| gate.is_open()).map(PolicyGate::family).collect();
+        self.sysctls.apply(kernel, &self.links, &open, &mut problems);
 
-        if tables_done {
-            self.unconfirmed.clear();
-            self.hosts_unconfirmed = false;
-        }
         let refused = refused_chains(&problems);
         let (workloads, hosts) = self.current_statuses(&refused);
         let statuses = self.statuses.replace(workloads, hosts);
 
         let now = kernel.now();
         wakeups.extend(self.timed_wakeups(now));
-        if !tables_done {
+        if problems.iter().any(|problem| matches!(problem, Problem::Table(_) | Problem::IpSetNames { .. })) {
             wakeups.push(self.config.retry_interval);
         }
         let next = wakeups.into_iter().min();
@@ -64,7 +68,8 @@ impl Dataplane {
         self.applies += 1;
         self.failed_applies += u64::from(!problems.is_empty());
         self.problems.clone_from(&problems);
-        ApplyReport { applied: true, problems, statuses, next }
+        let unenforced = self.policy_gates.iter().filter(|gate| !gate.in_force()).map(PolicyGate::family).collect();
+        ApplyReport { applied: true, problems, statuses, unenforced, next }
     }
 
     /// What is wrong with the desired state itself.
@@ -99,40 +104,61 @@ impl Dataplane {
         drive::sets(kernel, sets, &mut self.set_counters)
     }
 
-    fn note_sets(&self, reports: Vec<Report>, wakeups: &mut Vec<Duration>, problems: &mut Vec<Problem>) {
+    /// Returns the families of which it is not known what sets there are.
+    fn note_sets(
+        &self,
+        reports: Vec<Report>,
+        wakeups: &mut Vec<Duration>,
+        problems: &mut Vec<Problem>,
+    ) -> BTreeSet<Family> {
+        let mut unlisted = BTreeSet::new();
         for (output, report) in self.output.families.iter().zip(reports) {
             let family = output.family;
             for failure in report.failures {
                 let users = self.managers.policies.users_of_set(failure.id.as_str());
                 problems.push(Problem::IpSet { family, failure, users });
             }
-            problems.extend(report.listing.map(|failure| Problem::IpSetNames { family, failure }));
+            if let Some(failure) = report.listing {
+                unlisted.insert(family);
+                problems.push(Problem::IpSetNames { family, failure });
+            }
             wakeups.extend(report.retry_after);
             wakeups.extend(report.more.then_some(NEXT_DELETION));
         }
+        unlisted
     }
 
-    /// Writes all tables; those to be swept come last among the outcomes.
+    /// Writes all tables, and once all of them are in the kernel sweeps those of the other implementation, which may be
+    /// all that denies until then. Those that were swept come last among the outcomes.
     pub(crate) fn drive_tables(&mut self, kernel: &mut dyn Kernel) -> Vec<TableOutcome> {
         let enforced = self.output.families.iter_mut().flat_map(|family| &mut family.tables);
-        let swept = self.output.sweeps.iter_mut().map(|(_, table)| table);
-        drive::tables(kernel, enforced.chain(swept).collect())
+        let mut outcomes = drive::tables(kernel, enforced.collect());
+        if outcomes.iter().all(|outcome| matches!(outcome, TableOutcome::Done { .. })) {
+            let swept = self.output.sweeps.iter_mut().map(|(_, table)| table);
+            outcomes.extend(drive::tables(kernel, swept.collect()));
+        }
+        outcomes
     }
 
-    /// Returns whether all tables are as they should be, but for single chains.
+    /// Returns the families of which a table that denies is out of sync, but for single chains.
     fn note_tables(
         &self,
         outcomes: Vec<TableOutcome>,
         wakeups: &mut Vec<Duration>,
         problems: &mut Vec<Problem>,
-    ) -> bool {
-        let mut all_done = true;
-        for outcome in outcomes {
+    ) -> BTreeSet<Family> {
+        let mut unenforced = BTreeSet::new();
+        let tables = |output: &FamilyOutput| {
+            let family = output.family;
+            output.tables.iter().map(move |table| Some((family, table.config().table))).collect::<Vec<_>>()
+        };
+        let enforced = self.output.families.iter().flat_map(tables);
+        for (outcome, table) in outcomes.into_iter().zip(enforced.chain(std::iter::repeat(None))) {
             match outcome {
                 TableOutcome::Done { recheck_after } => wakeups.extend(recheck_after),
                 TableOutcome::Failed(error) => {
                     problems.push(Problem::Table(error));
-                    all_done = false;
+                    unenforced.extend(table.filter(|(_, table)| denies(*table)).map(|(family, _)| family));
                 }
             }
         }
@@ -143,7 +169,7 @@ impl Dataplane {
                 problems.extend(found.map(|problem| self.chain_problem(output.family, kind, problem)));
             }
         }
-        all_done
+        unenforced
     }
 
     fn chain_problem(&self, family: Family, table: Table, problem: TableProblem) -> Problem {
@@ -203,11 +229,20 @@ impl Dataplane {
         }
         let mut routes = std::mem::take(&mut self.routes);
         let ownership = self.ownership();
-        for table in &mut routes {
-            table.apply(kernel, &self.links, &ownership, problems);
+        for (table, gate) in routes.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
+            table.apply(kernel, &self.links, &ownership, gate.unconfirmed(), problems);
+        }
+        for (address, interface, error) in routes.iter().flat_map(RouteTable::failed_flushes) {
+            let interface = interface.and_then(|interface| InterfaceName::new(interface.as_str()).ok());
+            let waiting = interface.and_then(|interface| self.managers.workloads.owner(interface));
+            let waiting = waiting.map(|(id, _)| id.clone());
+            problems.push(Problem::Conntrack { address, waiting, error: error.clone() });
         }
         self.routes = routes;
-        self.neighbours.apply(kernel, &self.links, problems);
+        let v4 = self.policy_gates.iter().find(|gate| gate.family() == Family::V4);
+        if let Some(gate) = v4.filter(|gate| gate.is_open()) {
+            self.neighbours.apply(kernel, &self.links, gate.unconfirmed(), problems);
+        }
     }
 
     /// Checks and retries, as pauses from now.

@@ -126,7 +126,7 @@ impl Default for IpSetsConfig {
 pub struct RoutesConfig {
     /// Whether there are any routes and neighbour entries of ours, not `RouteSyncDisabled`.
     pub enabled: bool,
-    /// How often the routing table is read again, `RouteRefreshInterval`; never if `None`.
+    /// How often the routing table is read again, and all sysctls, `RouteRefreshInterval`; never if `None`.
     pub refresh_interval: Option<Duration>,
     /// Who we are in the routing table, `DeviceRouteProtocol`.
     pub protocol: RouteProtocol,

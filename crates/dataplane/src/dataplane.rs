@@ -10,6 +10,7 @@ use tortie_rules::Renderer;
 
 use crate::config::DataplaneConfig;
 use crate::drive::SetCounters;
+use crate::gate::PolicyGate;
 use crate::kernel::MacAddress;
 use crate::links::{LinkChange, LinkEvent, Links};
 use crate::managers::Completion;
@@ -48,9 +49,8 @@ pub struct Dataplane {
     pub(crate) sysctls: Sysctls,
     pub(crate) gates: Gates,
     pub(crate) timers: Timers,
-    /// Interfaces whose endpoints changed since all tables were last as they should be.
-    pub(crate) unconfirmed: BTreeSet<InterfaceName>,
-    pub(crate) hosts_unconfirmed: bool,
+    /// One for each family, in the order of the output.
+    pub(crate) policy_gates: Vec<PolicyGate>,
     pub(crate) statuses: Statuses,
     pub(crate) problems: Vec<Problem>,
     pub(crate) set_counters: SetCounters,
@@ -129,15 +129,14 @@ impl Dataplane {
         Self {
             routes: families.iter().map(|family| RouteTable::new(*family, config.routes.clone())).collect(),
             neighbours: Neighbours::new(config.routes.enabled && families.contains(&Family::V4)),
-            sysctls: Sysctls::new(families, config.ip_forwarding),
+            policy_gates: families.iter().copied().map(PolicyGate::new).collect(),
+            sysctls: Sysctls::new(families, config.ip_forwarding, config.routes.refresh_interval),
             renderer,
             links: Links::default(),
             output,
             managers,
             gates: Gates::default(),
             timers: Timers { dirty: true, ..Timers::default() },
-            unconfirmed: BTreeSet::new(),
-            hosts_unconfirmed: true,
             statuses: Statuses::default(),
             problems: Vec::new(),
             set_counters: SetCounters::default(),
@@ -299,6 +298,7 @@ impl Dataplane {
             ipset_lines: self.set_counters.lines,
             routes: self.routes.iter().map(|table| (table.family(), table.len())).collect(),
             route_changes: self.routes.iter().map(RouteTable::changes).sum(),
+            sysctls_repaired: self.sysctls.repaired(),
         }
     }
 
@@ -340,8 +340,7 @@ impl Dataplane {
         managers.service_loop.complete(renderer, output);
         managers.policies.on_overfull_sets(output.overfull_sets());
         managers.policies.complete(renderer, output);
-        self.unconfirmed.extend(changed);
-        self.hosts_unconfirmed |= hosts_changed;
+        self.policy_gates.iter_mut().for_each(|gate| gate.on_changed(&changed, hosts_changed));
     }
 
     /// Tells everybody else which endpoint each interface has now.
@@ -392,7 +391,8 @@ impl Dataplane {
             let is_ready = standing.interface.is_some_and(|interface| {
                 self.links.is_up(interface.as_str())
                     && !self.sysctls.is_pending(interface)
-                    && !self.unconfirmed.contains(&interface)
+                    && !self.policy_gates.iter().any(|gate| gate.unconfirmed().contains(&interface))
+                    && !self.routes.iter().any(|table| table.awaits_flush(interface.as_str()))
             });
             let is_active = standing.state.endpoint.state == AdminState::Active;
             if standing.has_it && is_active && is_ready { Up } else { Down }
@@ -401,10 +401,11 @@ impl Dataplane {
 
         let mut hosts: BTreeMap<HostEndpointName, EndpointStatus> =
             managers.hosts.names().map(|name| (name.clone(), Error)).collect();
+        let hosts_unconfirmed = self.policy_gates.iter().any(PolicyGate::hosts_unconfirmed);
         let host = |name: &HostEndpointName, is_up: bool, before: Option<EndpointStatus>| {
             if is_refused(crate::report::Owner::Host(name.clone())) {
                 Error
-            } else if is_up && !self.hosts_unconfirmed && before != Some(Down) {
+            } else if is_up && !hosts_unconfirmed && before != Some(Down) {
                 Up
             } else {
                 Down

@@ -37,7 +37,7 @@ pub struct Writes {
     pub neighbours: usize,
     /// Sysctls written.
     pub sysctls: usize,
-    /// Addresses whose connections were flushed.
+    /// Attempts to flush the connections of an address.
     pub flushes: usize,
 }
 
@@ -48,6 +48,10 @@ pub struct FakeKernel {
     pub tables_v4: FakeTables,
     /// The IPv6 tables.
     pub tables_v6: FakeTables,
+    /// The IPv4 tables of the other implementation of iptables.
+    pub other_v4: FakeTables,
+    /// The IPv6 tables of the other implementation of iptables.
+    pub other_v6: FakeTables,
     /// All IP sets.
     pub sets: FakeIpset,
     /// The routes of the main table.
@@ -60,8 +64,13 @@ pub struct FakeKernel {
     pub read_only: Vec<String>,
     /// Interfaces that routes cannot be made on.
     pub broken_interfaces: BTreeSet<u32>,
+    /// Addresses whose connections cannot be flushed.
+    pub unflushable: BTreeSet<IpAddr>,
+    /// Programs that cannot be run, by a part of their name.
+    pub not_runnable: Vec<String>,
     /// Addresses whose connections were flushed, in order.
     pub flushed: Vec<IpAddr>,
+    backend: Backend,
     writes: Writes,
     now: Duration,
 }
@@ -73,13 +82,18 @@ impl FakeKernel {
         let mut kernel = Self {
             tables_v4: FakeTables::new(backend),
             tables_v6: FakeTables::new(backend),
+            other_v4: FakeTables::new(other(backend)),
+            other_v6: FakeTables::new(other(backend)),
             sets: FakeIpset::new(),
             routes: Vec::new(),
             neighbours: BTreeMap::new(),
             sysctls: BTreeMap::new(),
             read_only: Vec::new(),
             broken_interfaces: BTreeSet::new(),
+            unflushable: BTreeSet::new(),
+            not_runnable: Vec::new(),
             flushed: Vec::new(),
+            backend,
             writes: Writes::default(),
             now: Duration::from_secs(1000),
         };
@@ -158,12 +172,16 @@ impl FakeKernel {
     /// Runs one command; what [`Kernel::run`] does with each.
     pub fn run_one(&mut self, command: &KernelCommand) -> CommandOutcome {
         self.now += RUN_TIME;
+        if self.not_runnable.iter().any(|part| command.program.contains(part.as_str())) {
+            return CommandOutcome::not_run("Too many open files");
+        }
         if command.program == "ipset" {
             return self.run_ipset(command);
         }
         let family = if command.program.starts_with("ip6tables") { Family::V6 } else { Family::V4 };
+        let is_other = command.program.contains(&format!("-{}-", other(self.backend)));
         if command.program.ends_with("-save") {
-            let result = self.tables_mut(family).save(&table_command(command));
+            let result = self.tables_mut(family, is_other).save(&table_command(command));
             return result.map_or_else(table_failure, CommandOutcome::success);
         }
         if !command.program.ends_with("-restore") {
@@ -171,17 +189,19 @@ impl FakeKernel {
         }
         self.writes.table_restores += 1;
         let sets: Vec<String> = self.sets.names().into_iter().map(str::to_owned).collect();
-        let tables = self.tables_mut(family);
+        let tables = self.tables_mut(family, is_other);
         tables.set_ip_sets(sets);
         let result = tables.restore(&table_command(command), &command.input);
         self.note_sets_in_use();
         result.map_or_else(table_failure, |()| CommandOutcome::success(""))
     }
 
-    fn tables_mut(&mut self, family: Family) -> &mut FakeTables {
-        match family {
-            Family::V4 => &mut self.tables_v4,
-            Family::V6 => &mut self.tables_v6,
+    fn tables_mut(&mut self, family: Family, is_other: bool) -> &mut FakeTables {
+        match (family, is_other) {
+            (Family::V4, false) => &mut self.tables_v4,
+            (Family::V6, false) => &mut self.tables_v6,
+            (Family::V4, true) => &mut self.other_v4,
+            (Family::V6, true) => &mut self.other_v6,
         }
     }
 
@@ -214,9 +234,9 @@ impl FakeKernel {
 
     fn note_sets_in_use(&mut self) {
         let mut in_use = BTreeSet::new();
-        for family in Family::ALL {
+        for tables in [&self.tables_v4, &self.tables_v6, &self.other_v4, &self.other_v6] {
             for table in Table::ALL {
-                let saved = self.tables(family).saved(table);
+                let saved = tables.saved(table);
                 let mut words = saved.split_whitespace();
                 while let Some(word) = words.next() {
                     if word == "--match-set" {
@@ -229,6 +249,13 @@ impl FakeKernel {
         for name in names {
             self.sets.set_in_use(&name, in_use.contains(&name));
         }
+    }
+}
+
+const fn other(backend: Backend) -> Backend {
+    match backend {
+        Backend::Legacy => Backend::Nft,
+        Backend::Nft => Backend::Legacy,
     }
 }
 
@@ -305,6 +332,9 @@ impl Kernel for FakeKernel {
 
     fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
         self.writes.flushes += 1;
+        if self.unflushable.contains(&address) {
+            return Err(KernelError::Failed("conntrack: exit code 1".to_owned()));
+        }
         self.flushed.push(address);
         Ok(())
     }

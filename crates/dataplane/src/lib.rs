@@ -8,6 +8,7 @@ mod dataplane;
 mod drive;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+mod gate;
 mod identity;
 mod kernel;
 mod links;

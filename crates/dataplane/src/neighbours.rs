@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_delta::Delta;
+use tortie_iptables::InterfaceName;
 use tortie_model::IfaceName;
 
+use crate::gate::holds;
 use crate::kernel::{Kernel, KernelError, MacAddress, Neighbour};
 use crate::links::Links;
 use crate::report::Problem;
@@ -68,7 +70,14 @@ impl Neighbours {
         self.retry_at.map(|failed| (failed + retry_interval).saturating_sub(now))
     }
 
-    pub(crate) fn apply(&mut self, kernel: &mut dyn Kernel, links: &Links, problems: &mut Vec<Problem>) {
+    /// Sets nothing on the interfaces in `held`.
+    pub(crate) fn apply(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        links: &Links,
+        held: &BTreeSet<InterfaceName>,
+        problems: &mut Vec<Problem>,
+    ) {
         for interface in std::mem::take(&mut self.dirty) {
             self.settle(&interface, links);
         }
@@ -94,6 +103,7 @@ impl Neighbours {
         let writes: Vec<Neighbour> = self
             .entries
             .pending_writes()
+            .filter(|((interface, _), _)| !links.name(*interface).is_some_and(|name| holds(held, name.as_str())))
             .map(|((interface, address), write)| Neighbour {
                 interface: *interface,
                 address: *address,

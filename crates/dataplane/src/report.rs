@@ -22,6 +22,8 @@ pub struct ApplyReport {
     pub problems: Vec<Problem>,
     /// Endpoints whose status changed.
     pub statuses: Vec<StatusChange>,
+    /// Families whose policy is not in force, or not known to be: what is in the kernel may be older, or nothing.
+    pub unenforced: Vec<Family>,
     /// How long from now the next apply is wanted, updates or none; never if `None`.
     pub next: Option<Duration>,
 }
@@ -31,6 +33,14 @@ impl ApplyReport {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.applied && self.problems.is_empty()
+    }
+
+    /// Whether policy is in force in all families: no table, and no family's sets, failed as a whole. Single objects may
+    /// have failed; something that denies is in their place.
+    #[must_use]
+    pub fn enforced(&self) -> bool {
+        let whole = |problem: &Problem| matches!(problem, Problem::Table(_) | Problem::IpSetNames { .. });
+        self.applied && self.unenforced.is_empty() && !self.problems.iter().any(whole)
     }
 }
 
@@ -135,11 +145,13 @@ pub enum Problem {
         /// What the kernel said.
         error: KernelError,
     },
-    /// Connections of an address that changed its owner may live on.
-    #[error("connections of {address} cannot be flushed: {error}")]
+    /// The connections of whoever had an address cannot be forgotten; until they are, nobody else gets it.
+    #[error("the connections of {address} cannot be forgotten, {}; tried again: {error}", Waiting(.waiting.as_ref()))]
     Conntrack {
         /// The address.
         address: IpAddr,
+        /// The endpoint that waits for it.
+        waiting: Option<WorkloadEndpointId>,
         /// What went wrong.
         error: KernelError,
     },
@@ -216,6 +228,17 @@ impl fmt::Display for Owner {
     }
 }
 
+struct Waiting<'a>(Option<&'a WorkloadEndpointId>);
+
+impl fmt::Display for Waiting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(id) => write!(f, "and workload endpoint {id} is not reached there until they are"),
+            None => f.write_str("and no endpoint waits for it"),
+        }
+    }
+}
+
 struct OwnerList<'a>(&'a [Owner]);
 
 impl fmt::Display for OwnerList<'_> {
@@ -281,4 +304,6 @@ pub struct DataplaneStats {
     pub routes: Vec<(Family, usize)>,
     /// Routes made or removed.
     pub route_changes: u64,
+    /// Sysctls that somebody else changed, and that were set back.
+    pub sysctls_repaired: u64,
 }

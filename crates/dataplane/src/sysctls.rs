@@ -25,31 +25,49 @@ enum Weight {
     Optional,
 }
 
-/// Sysctls that are written when the node starts, and when a workload interface comes up.
+/// A sysctl as it should be.
+#[derive(Debug)]
+struct Wanted {
+    path: String,
+    value: String,
+    weight: Weight,
+    /// The family that it belongs to, if that is enforced.
+    family: Option<Family>,
+}
+
+/// Sysctls of the node and of workload interfaces that are up. They are written when they are wanted first, and read
+/// again from time to time, since anybody may change them.
 #[derive(Debug)]
 pub(crate) struct Sysctls {
     families: Vec<Family>,
     ip_forwarding: bool,
-    node_done: bool,
+    refresh_interval: Option<Duration>,
+    /// Something of the node is not as wanted, or not known to be.
+    node_pending: bool,
     /// The node's own default for interfaces, as it was at start.
     rp_filter: Option<String>,
     /// Workload interfaces with an endpoint, and whether it may use foreign source addresses.
     interfaces: BTreeMap<InterfaceName, bool>,
-    /// Those that are to be configured.
-    dirty: BTreeSet<InterfaceName>,
+    /// Those of which something is not as wanted, or not known to be.
+    pending: BTreeSet<InterfaceName>,
+    last_read: Option<Duration>,
     retry_at: Option<Duration>,
+    repaired: u64,
 }
 
 impl Sysctls {
-    pub(crate) fn new(families: Vec<Family>, ip_forwarding: bool) -> Self {
+    pub(crate) fn new(families: Vec<Family>, ip_forwarding: bool, refresh_interval: Option<Duration>) -> Self {
         Self {
             families,
             ip_forwarding,
-            node_done: false,
+            refresh_interval,
+            node_pending: true,
             rp_filter: None,
             interfaces: BTreeMap::new(),
-            dirty: BTreeSet::new(),
+            pending: BTreeSet::new(),
+            last_read: None,
             retry_at: None,
+            repaired: 0,
         }
     }
 
@@ -58,12 +76,12 @@ impl Sysctls {
         match may_spoof {
             Some(may_spoof) => {
                 if self.interfaces.insert(interface, may_spoof) != Some(may_spoof) {
-                    self.dirty.insert(interface);
+                    self.pending.insert(interface);
                 }
             }
             None => {
                 self.interfaces.remove(&interface);
-                self.dirty.remove(&interface);
+                self.pending.remove(&interface);
             }
         }
     }
@@ -71,72 +89,142 @@ impl Sysctls {
     /// An interface came, went, or changed its state; a new one has the kernel's defaults.
     pub(crate) fn on_link(&mut self, interface: InterfaceName) {
         if self.interfaces.contains_key(&interface) {
-            self.dirty.insert(interface);
+            self.pending.insert(interface);
         }
     }
 
     /// Whether an interface that is up still waits to be configured.
     pub(crate) fn is_pending(&self, interface: InterfaceName) -> bool {
-        self.dirty.contains(&interface)
+        self.pending.contains(&interface)
+    }
+
+    /// How often somebody else had changed one, and it was set back.
+    pub(crate) const fn repaired(&self) -> u64 {
+        self.repaired
     }
 
     /// When something has to be done although nothing changes.
     pub(crate) fn next(&self, now: Duration, retry_interval: Duration) -> Option<Duration> {
-        self.retry_at.map(|failed| (failed + retry_interval).saturating_sub(now))
+        let retry = self.retry_at.map(|failed| failed + retry_interval);
+        retry.into_iter().chain(self.refresh_at()).min().map(|at| at.saturating_sub(now))
     }
 
-    pub(crate) fn apply(&mut self, kernel: &mut dyn Kernel, links: &Links, problems: &mut Vec<Problem>) {
-        let mut failed = false;
-        if !self.node_done {
-            self.node_done = self.configure_node(kernel, problems);
-            failed |= !self.node_done;
+    fn refresh_at(&self) -> Option<Duration> {
+        self.refresh_interval.zip(self.last_read).map(|(interval, last)| last + interval)
+    }
+
+    /// Writes what is wanted in the families in `open`, and leaves the others alone.
+    pub(crate) fn apply(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        links: &Links,
+        open: &BTreeSet<Family>,
+        problems: &mut Vec<Problem>,
+    ) {
+        let now = kernel.now();
+        let read_all = self.last_read.is_none() || self.refresh_at().is_some_and(|at| at <= now);
+        if read_all {
+            self.last_read = Some(now);
         }
-        for interface in self.dirty.clone() {
+        let mut failed = false;
+        if self.node_pending || read_all {
+            let outcome = self.bring(self.of_node(), !self.node_pending, open, kernel, problems);
+            self.node_pending = outcome != Outcome::Done;
+            failed |= outcome == Outcome::Failed;
+        }
+        let interfaces: Vec<(InterfaceName, bool)> = self.interfaces.iter().map(|(i, spoof)| (*i, *spoof)).collect();
+        for (interface, may_spoof) in interfaces {
+            let is_pending = self.pending.contains(&interface);
             // Once it is up, the news comes.
-            if !links.is_up(interface.as_str()) {
+            if !(is_pending || read_all) || !links.is_up(interface.as_str()) {
                 continue;
             }
-            if self.configure(interface, kernel, problems) {
-                self.dirty.remove(&interface);
-            } else {
-                failed = true;
+            let rp_filter = if may_spoof { OFF.to_owned() } else { self.default_rp_filter(kernel) };
+            match self.bring(self.of_interface(interface, &rp_filter), !is_pending, open, kernel, problems) {
+                Outcome::Done => {
+                    self.pending.remove(&interface);
+                }
+                outcome => {
+                    self.pending.insert(interface);
+                    failed |= outcome == Outcome::Failed;
+                }
             }
         }
         self.retry_at = failed.then(|| kernel.now());
     }
 
-    fn configure_node(&self, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) -> bool {
-        let mut wanted = vec![("net/netfilter/nf_conntrack_acct", Weight::Optional)];
+    fn of_node(&self) -> Vec<Wanted> {
+        let on = |path: &str, weight, family| Wanted { path: path.to_owned(), value: ON.to_owned(), weight, family };
+        let mut wanted = vec![on("net/netfilter/nf_conntrack_acct", Weight::Optional, None)];
         if self.ip_forwarding {
             wanted.extend(self.families.iter().map(|family| match family {
-                Family::V4 => ("net/ipv4/ip_forward", Weight::Needed),
-                Family::V6 => ("net/ipv6/conf/all/forwarding", Weight::Needed),
+                Family::V4 => on("net/ipv4/ip_forward", Weight::Needed, Some(*family)),
+                Family::V6 => on("net/ipv6/conf/all/forwarding", Weight::Needed, Some(*family)),
             }));
         }
-        wanted.into_iter().fold(true, |ok, (path, weight)| ensure(path.to_owned(), ON, weight, kernel, problems) && ok)
+        wanted
     }
 
-    /// Returns whether the interface is as it should be.
-    fn configure(&mut self, interface: InterfaceName, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) -> bool {
-        let Some(may_spoof) = self.interfaces.get(&interface).copied() else { return true };
-        let rp_filter = if may_spoof { OFF.to_owned() } else { self.default_rp_filter(kernel) };
-        let v4 = |name: &str| format!("net/ipv4/conf/{interface}/{name}");
-        let v6 = |name: &str| format!("net/ipv6/conf/{interface}/{name}");
+    fn of_interface(&self, interface: InterfaceName, rp_filter: &str) -> Vec<Wanted> {
+        let enforced = |family| self.families.contains(&family).then_some(family);
+        let wanted = |family, path: String, value: &str, weight| Wanted {
+            path,
+            value: value.to_owned(),
+            weight,
+            family: enforced(family),
+        };
+        let v4 = |name: &str, value: &str| {
+            wanted(Family::V4, format!("net/ipv4/conf/{interface}/{name}"), value, Weight::Needed)
+        };
+        let v6 = |name: &str, value: &str, weight| {
+            wanted(Family::V6, format!("net/ipv6/conf/{interface}/{name}"), value, weight)
+        };
         // A workload must never advertise itself as the host's router, whether or not IPv6 is enforced.
-        let mut wanted = vec![(v6("accept_ra"), OFF, Weight::Optional)];
+        let mut all = vec![v6("accept_ra", OFF, Weight::Optional)];
         if self.families.contains(&Family::V4) {
-            wanted.extend([
-                (v4("route_localnet"), ON, Weight::Needed),
-                (format!("net/ipv4/neigh/{interface}/proxy_delay"), OFF, Weight::Optional),
-                (v4("proxy_arp"), ON, Weight::Needed),
-                (v4("forwarding"), ON, Weight::Needed),
-                (v4("rp_filter"), &rp_filter, Weight::Needed),
+            let delay = format!("net/ipv4/neigh/{interface}/proxy_delay");
+            all.extend([
+                v4("route_localnet", ON),
+                wanted(Family::V4, delay, OFF, Weight::Optional),
+                v4("proxy_arp", ON),
+                v4("forwarding", ON),
+                v4("rp_filter", rp_filter),
             ]);
         }
         if self.families.contains(&Family::V6) {
-            wanted.extend([(v6("proxy_ndp"), ON, Weight::Needed), (v6("forwarding"), ON, Weight::Needed)]);
+            all.extend([v6("proxy_ndp", ON, Weight::Needed), v6("forwarding", ON, Weight::Needed)]);
         }
-        wanted.into_iter().all(|(path, value, weight)| ensure(path, value, weight, kernel, problems))
+        all
+    }
+
+    /// Goes on with the rest if one fails. `were_right` tells whether all had their values before.
+    fn bring(
+        &mut self,
+        all: Vec<Wanted>,
+        were_right: bool,
+        open: &BTreeSet<Family>,
+        kernel: &mut dyn Kernel,
+        problems: &mut Vec<Problem>,
+    ) -> Outcome {
+        let mut outcome = Outcome::Done;
+        for wanted in all {
+            let is_open = wanted.family.map_or_else(|| !open.is_empty(), |family| open.contains(&family));
+            if !is_open {
+                outcome = outcome.max(Outcome::Waits);
+                continue;
+            }
+            match ensure(wanted, kernel, problems) {
+                Ensured::WasRight | Ensured::CanBeDoneWithout => {}
+                Ensured::Written { path, found } => {
+                    if were_right {
+                        self.repaired += 1;
+                        tracing::warn!(sysctl = %path, %found, "changed by somebody else, set back");
+                    }
+                }
+                Ensured::Failed => outcome = Outcome::Failed,
+            }
+        }
+        outcome
     }
 
     fn default_rp_filter(&mut self, kernel: &mut dyn Kernel) -> String {
@@ -150,35 +238,53 @@ impl Sysctls {
     }
 }
 
-/// Writes a sysctl unless it has the value already. Returns whether it has it now, or need not.
-fn ensure(path: String, value: &str, weight: Weight, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) -> bool {
+/// What became of several sysctls; the worst of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Done,
+    /// Some belong to a family whose policy is not in force yet.
+    Waits,
+    Failed,
+}
+
+/// What became of one.
+enum Ensured {
+    WasRight,
+    Written { path: SysctlPath, found: String },
+    CanBeDoneWithout,
+    Failed,
+}
+
+/// Writes a sysctl unless it has the value already.
+fn ensure(wanted: Wanted, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) -> Ensured {
+    let Wanted { path, value, weight, .. } = wanted;
     let path = match SysctlPath::new(path) {
         Ok(path) => path,
         Err(error) => {
-            tracing::error!(%error, "A sysctl has no path");
-            return weight == Weight::Optional;
+            tracing::error!(%error, "sysctl left alone");
+            return if weight == Weight::Optional { Ensured::CanBeDoneWithout } else { Ensured::Failed };
         }
     };
-    if kernel.read_sysctl(&path).is_ok_and(|current| current.trim() == value) {
-        return true;
-    }
-    let error = match kernel.write_sysctl(&path, value) {
-        Ok(()) => return true,
+    let found = match kernel.read_sysctl(&path) {
+        Ok(current) if current.trim() == value => return Ensured::WasRight,
+        Ok(current) => current.trim().to_owned(),
+        // Some can be written but not read.
+        Err(_) => String::new(),
+    };
+    let error = match kernel.write_sysctl(&path, &value) {
+        Ok(()) => return Ensured::Written { path, found },
         Err(error) => error,
     };
     match (weight, &error) {
         (Weight::Optional, _) => {
-            tracing::debug!(%path, %error, "A sysctl that can be done without cannot be written");
-            true
+            tracing::debug!(%path, %error, "sysctl that can be done without cannot be written");
+            Ensured::CanBeDoneWithout
         }
         // The interface is gone; the news will come.
-        (Weight::Needed, KernelError::NotFound) => {
-            tracing::debug!(%path, "There is no such sysctl");
-            false
-        }
+        (Weight::Needed, KernelError::NotFound) => Ensured::Failed,
         (Weight::Needed, _) => {
             problems.push(Problem::Sysctl { path, error });
-            false
+            Ensured::Failed
         }
     }
 }

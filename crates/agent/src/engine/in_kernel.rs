@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, Problem, ProblemIdentity};
+use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, ProblemIdentity};
 use tortie_model::desired::DesiredUpdate;
 
 use super::enforcement::{Enforcement, HEARTBEAT, Progress};
@@ -80,9 +80,7 @@ impl<K: Kernel> InKernel<K> {
         let mut metrics = self.metrics.lock();
         metrics.apply_time.observe(took);
         metrics.dataplane_problems = u64::try_from(report.problems.len()).unwrap_or(u64::MAX);
-        // What cannot be read or written as a whole may be as open as it was; single objects have been closed instead.
-        let whole = !report.problems.iter().any(|p| matches!(p, Problem::Table(_) | Problem::IpSetNames { .. }));
-        if whole && !self.applied_once {
+        if report.enforced() && !self.applied_once {
             self.applied_once = true;
             metrics.initial_resync = Some(self.started.elapsed());
             let restores: u64 = stats.tables.iter().map(|(_, _, table)| table.restore_calls).sum();

@@ -1,5 +1,6 @@
 //! Routes to workloads, as desired and as observed (`felix/routetable`).
 
+mod flushes;
 mod ownership;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,14 +8,17 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_delta::Delta;
+use tortie_iptables::InterfaceName;
 use tortie_model::{Cidr, Family, IfaceName};
 
 use crate::config::RoutesConfig;
+use crate::gate::holds;
 use crate::kernel::{Kernel, KernelError};
 use crate::links::Links;
 use crate::report::Problem;
 use crate::route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
 
+use flushes::Flushes;
 pub(crate) use ownership::Ownership;
 
 /// The routes of one family in the main table.
@@ -35,7 +39,7 @@ pub(crate) struct RouteTable {
     /// The interface that each single address was last routed to, to know when it changes hands.
     holders: BTreeMap<IpAddr, u32>,
     /// Addresses whose old connections are still to be forgotten.
-    flushes: BTreeSet<IpAddr>,
+    flushes: Flushes,
     /// When each workload interface was first seen.
     first_seen: BTreeMap<u32, Duration>,
     last_read: Option<Duration>,
@@ -56,7 +60,7 @@ impl RouteTable {
             routes: Delta::new(),
             duplicates: Vec::new(),
             holders: BTreeMap::new(),
-            flushes: BTreeSet::new(),
+            flushes: Flushes::default(),
             first_seen: BTreeMap::new(),
             last_read: None,
             must_read: true,
@@ -111,12 +115,14 @@ impl RouteTable {
         self.changes
     }
 
-    /// Brings the kernel's table to what is wanted.
+    /// Brings the kernel's table to what is wanted, but for routes to the interfaces in `held`, which stay as they are or
+    /// go.
     pub(crate) fn apply(
         &mut self,
         kernel: &mut dyn Kernel,
         links: &Links,
         ownership: &Ownership<'_>,
+        held: &BTreeSet<InterfaceName>,
         problems: &mut Vec<Problem>,
     ) {
         if !self.config.enabled {
@@ -132,8 +138,8 @@ impl RouteTable {
         }
         self.remove(now, kernel, ownership, problems);
         self.release_holders();
-        self.write(kernel, problems);
-        self.flush(kernel, problems);
+        self.write(kernel, ownership, held, problems);
+        self.flushes.run_all(kernel);
         let failed = problems.len() > before || self.must_read;
         self.retry_at = failed.then_some(now);
     }
@@ -146,7 +152,8 @@ impl RouteTable {
         let refresh = self.config.refresh_interval.zip(self.last_read).map(|(interval, last)| last + interval);
         let retry = self.retry_at.map(|failed| failed + retry_interval);
         let waiting = self.unexpected(ownership).filter_map(|route| self.grace_end(route.target.interface?, now));
-        refresh.into_iter().chain(retry).chain(waiting).min().map(|at| at.saturating_sub(now))
+        let flushes = self.flushes.next();
+        refresh.into_iter().chain(retry).chain(waiting).chain(flushes).min().map(|at| at.saturating_sub(now))
     }
 
     fn note_links(&mut self, now: Duration, links: &Links, ownership: &Ownership<'_>) {
@@ -289,7 +296,7 @@ impl RouteTable {
             }
             let destination = route.key.destination;
             if destination.is_host() && !self.claims.contains_key(&destination) {
-                self.flushes.insert(destination.address());
+                self.flushes.want(destination.address());
                 self.holders.remove(&destination.address());
             }
         }
@@ -301,20 +308,33 @@ impl RouteTable {
         self.holders.retain(|address, _| {
             let is_held = claims.contains_key(&Cidr::host(*address));
             if !is_held {
-                flushes.insert(*address);
+                flushes.want(*address);
             }
             is_held
         });
     }
 
-    fn write(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) {
+    fn write(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        ownership: &Ownership<'_>,
+        held: &BTreeSet<InterfaceName>,
+        problems: &mut Vec<Problem>,
+    ) {
         let writes: Vec<(Route, Option<RouteTarget>)> = self
             .routes
             .pending_writes()
             .map(|(key, write)| (Route { key: *key, target: write.desired.clone() }, write.observed.cloned()))
             .collect();
         for (route, observed) in writes {
-            self.prepare_move(&route, observed, kernel, problems);
+            let interface = route.target.interface.and_then(|index| ownership.links.name(index));
+            if interface.is_some_and(|name| holds(held, name.as_str())) {
+                self.withdraw(&route, observed, kernel, ownership, problems);
+                continue;
+            }
+            if !self.prepare_move(&route, observed, kernel, problems) {
+                continue;
+            }
             if self.change(&RouteChange::Replace(route.clone()), kernel, problems) {
                 self.routes.confirm_written(&route.key);
                 if let (true, Some(index)) = (route.key.destination.is_host(), route.target.interface) {
@@ -324,59 +344,75 @@ impl RouteTable {
         }
     }
 
+    /// The new route has to wait. The old one goes already if nobody who still wants the destination has it.
+    fn withdraw(
+        &mut self,
+        route: &Route,
+        observed: Option<RouteTarget>,
+        kernel: &mut dyn Kernel,
+        ownership: &Ownership<'_>,
+        problems: &mut Vec<Problem>,
+    ) {
+        let destination = route.key.destination;
+        let Some(target) = observed.filter(|old| old.interface != route.target.interface) else { return };
+        let holder = target.interface.and_then(|index| ownership.links.name(index));
+        let is_wanted = holder.zip(self.claims.get(&destination)).is_some_and(|(name, claims)| claims.contains(name));
+        let old = Route { key: route.key, target };
+        if is_wanted || !ownership.is_ours(&old) {
+            return;
+        }
+        if self.change(&RouteChange::Delete(old), kernel, problems) {
+            self.routes.observe_absent(&route.key);
+            if destination.is_host() {
+                self.flushes.want(destination.address());
+                self.holders.remove(&destination.address());
+            }
+        }
+    }
+
     /// An address that moves to another workload must not take the old one's connections along: its old route goes, then
-    /// the connections, then the new route comes.
+    /// the connections, then the new route comes. Returns whether it may come.
     fn prepare_move(
         &mut self,
         route: &Route,
         observed: Option<RouteTarget>,
         kernel: &mut dyn Kernel,
         problems: &mut Vec<Problem>,
-    ) {
+    ) -> bool {
         let destination = route.key.destination;
         if !destination.is_host() {
-            return;
+            return true;
         }
         let address = destination.address();
         let held_elsewhere = |index: &u32| Some(*index) != route.target.interface;
         let was_held = self.holders.get(&address).is_some_and(held_elsewhere);
         let old = observed.filter(|old| old.interface.as_ref().is_some_and(held_elsewhere));
         if let Some(target) = old {
-            self.flushes.insert(address);
+            self.flushes.want(address);
             let old = Route { key: route.key, target };
             if self.change(&RouteChange::Delete(old), kernel, problems) {
                 self.routes.observe_absent(&route.key);
             }
         }
         if was_held {
-            self.flushes.insert(address);
+            self.flushes.want(address);
+            self.holders.remove(&address);
         }
-        if self.flushes.contains(&address) {
-            self.flush_one(address, kernel, problems);
-        }
+        self.flushes.run(address, kernel)
     }
 
-    fn flush(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) {
-        for address in self.flushes.clone() {
-            // What just failed is tried again with the next apply.
-            let is_reported = problems
-                .iter()
-                .any(|problem| matches!(problem, Problem::Conntrack { address: a, .. } if *a == address));
-            if !is_reported {
-                self.flush_one(address, kernel, problems);
-            }
-        }
+    /// Addresses whose connections could not be forgotten, and the interface that waits for each.
+    pub(crate) fn failed_flushes(&self) -> impl Iterator<Item = (IpAddr, Option<&IfaceName>, &KernelError)> {
+        self.flushes.failed().map(|(address, error)| {
+            let waiting = self.claims.get(&Cidr::host(address)).and_then(|claims| claims.first());
+            (address, waiting, error)
+        })
     }
 
-    fn flush_one(&mut self, address: IpAddr, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) {
-        match kernel.flush_conntrack(address) {
-            Ok(()) => {
-                self.flushes.remove(&address);
-            }
-            Err(error) => {
-                problems.push(Problem::Conntrack { address, error });
-            }
-        }
+    /// Whether the interface wants an address that nobody is given until connections are forgotten.
+    pub(crate) fn awaits_flush(&self, interface: &str) -> bool {
+        let wants = |address| self.claims.get(&Cidr::host(address)).is_some_and(|claims| claims.contains(interface));
+        self.flushes.failed().any(|(address, _)| wants(address))
     }
 
     /// Returns whether the kernel is as the change wants it.

@@ -1,5 +1,6 @@
 //! Routes are made, kept and left alone as told.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tortie_iptables::{Backend, InterfaceName};
@@ -61,7 +62,7 @@ impl Node {
             config: &self.config,
             bgp_peers: self.bgp_peers,
         };
-        self.table.apply(&mut self.kernel, &self.links, &ownership, &mut problems);
+        self.table.apply(&mut self.kernel, &self.links, &ownership, &BTreeSet::new(), &mut problems);
         problems
     }
 

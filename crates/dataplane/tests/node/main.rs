@@ -2,8 +2,12 @@
 
 mod basics;
 mod common;
+mod conntrack;
 mod endpoints;
 mod faults;
+mod opening;
 mod random;
+mod sweeping;
+mod sysctls;
 mod walk;
 mod whole;

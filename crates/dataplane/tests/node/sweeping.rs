@@ -1,0 +1,105 @@
+//! The rules of the other implementation of iptables go only when those of this one are all in the kernel.
+
+use tortie_dataplane::Dataplane;
+use tortie_dataplane::fake::FakeKernel;
+use tortie_iptables::{Backend, Table};
+use tortie_model::Family;
+use tortie_model::desired::DesiredUpdate;
+
+use crate::common::{config, dataplane, kernel, pod, policy, profile, settle, up, workload};
+
+const BACKENDS: [(Backend, Backend); 2] = [(Backend::Legacy, Backend::Nft), (Backend::Nft, Backend::Legacy)];
+
+fn updates() -> Vec<DesiredUpdate> {
+    vec![profile("kns.default"), policy("a", "all()", None), workload("w", pod("cali1", 1), &["a"])]
+}
+
+/// A node with the rules of one implementation, as a run of the other finds it.
+fn left_by(old: Backend, new: Backend) -> FakeKernel {
+    let mut before = kernel(old);
+    settle(&mut dataplane(old, updates(), [up("cali1", 7)]), &mut before);
+    let mut kernel = kernel(new);
+    (kernel.other_v4, kernel.other_v6) = (before.tables_v4, before.tables_v6);
+    (kernel.sets, kernel.routes, kernel.sysctls) = (before.sets, before.routes, before.sysctls);
+    kernel
+}
+
+fn start(backend: Backend, other: Backend) -> Dataplane {
+    let mut config = config(backend);
+    config.iptables.sweep = Family::ALL.map(|family| (family, other)).into();
+    let mut dataplane = Dataplane::new(config);
+    updates().into_iter().for_each(|update| dataplane.on_update(update));
+    dataplane.on_link(up("cali1", 7));
+    dataplane.on_update(DesiredUpdate::InSync);
+    dataplane.on_links_in_sync();
+    dataplane
+}
+
+/// How many tables of the other implementation still have something of ours.
+fn left(kernel: &FakeKernel) -> usize {
+    let has = |(tables, table): (&tortie_iptables::fake::FakeKernel, Table)| tables.saved(table).contains("cali");
+    let all = [&kernel.other_v4, &kernel.other_v6];
+    all.into_iter().flat_map(|tables| Table::ALL.map(|table| (tables, table))).filter(|t| has(*t)).count()
+}
+
+#[test]
+fn old_tables_are_swept_once_every_new_one_is_written() {
+    for (old, new) in BACKENDS {
+        let mut kernel = left_by(old, new);
+        let all = left(&kernel);
+        assert!(all >= 6, "{all}");
+        let mut dataplane = start(new, old);
+        assert!(settle(&mut dataplane, &mut kernel).is_complete());
+        assert_eq!(left(&kernel), 0, "{old} to {new}");
+    }
+}
+
+#[test]
+fn old_tables_stay_while_any_new_one_fails() {
+    for (old, new) in BACKENDS {
+        for family in Family::ALL {
+            for table in Table::ALL {
+                let mut kernel = left_by(old, new);
+                let all = left(&kernel);
+                let broken = |kernel: &mut FakeKernel, broken| match family {
+                    Family::V4 => kernel.tables_v4.set_incompatible(table, broken),
+                    Family::V6 => kernel.tables_v6.set_incompatible(table, broken),
+                };
+                broken(&mut kernel, true);
+                let mut dataplane = start(new, old);
+                for _ in 0..3 {
+                    dataplane.apply(&mut kernel);
+                    assert_eq!(left(&kernel), all, "{old} to {new}: {family:?} {table}");
+                }
+                broken(&mut kernel, false);
+                settle(&mut dataplane, &mut kernel);
+                assert_eq!(left(&kernel), 0, "{old} to {new}: {family:?} {table}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_comes_back_at_run_time_is_swept_only_while_the_new_tables_are_in_force() {
+    let mut kernel = left_by(Backend::Legacy, Backend::Nft);
+    let returning = kernel.other_v4.clone();
+    let mut dataplane = start(Backend::Nft, Backend::Legacy);
+    settle(&mut dataplane, &mut kernel);
+    assert_eq!(left(&kernel), 0);
+
+    // A start of the old version, say.
+    kernel.other_v4 = returning;
+    let back = left(&kernel);
+    kernel.tables_v4.set_incompatible(Table::Filter, true);
+    for _ in 0..60 {
+        let pause = dataplane.apply(&mut kernel).next.expect("it tries again");
+        tortie_dataplane::Kernel::sleep(&mut kernel, pause.max(std::time::Duration::from_secs(5)));
+    }
+    assert_eq!(left(&kernel), back);
+    kernel.tables_v4.set_incompatible(Table::Filter, false);
+    for _ in 0..60 {
+        let pause = dataplane.apply(&mut kernel).next.expect("it looks again");
+        tortie_dataplane::Kernel::sleep(&mut kernel, pause.max(std::time::Duration::from_secs(5)));
+    }
+    assert_eq!(left(&kernel), 0);
+}
