@@ -13,12 +13,12 @@ pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     run(demo.arg("demo").args(args).current_dir(root()))
 }
 
-/// All tests, and a part of the conformance cases.
+/// All tests, a part of the conformance cases, and a part of the faults.
 pub(crate) fn test(args: &[String]) -> Result<(), String> {
     needs::to_test()?;
     run(cargo(&["test", "--workspace", "--all-features", "--locked"]).args(args))?;
     if std::env::var("TORTIE_SKIP_KERNEL_TESTS").is_ok_and(|skip| skip == "1") {
-        println!("conformance cases skipped: TORTIE_SKIP_KERNEL_TESTS=1");
+        println!("conformance cases and faults skipped: TORTIE_SKIP_KERNEL_TESTS=1");
         return Ok(());
     }
     if !args.is_empty() {
@@ -32,7 +32,7 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     for (index, source) in ["etcd", "kubernetes", "fanout", "typha"].into_iter().enumerate() {
         run_conformance(&words(&format!("--shard {index}/24 --source {source} --backend nft")))?;
     }
-    Ok(())
+    run_faults(&words("--sample"))
 }
 
 /// The conformance cases on a real kernel.
@@ -42,8 +42,23 @@ pub(crate) fn conformance(args: &[String]) -> Result<(), String> {
 }
 
 fn run_conformance(args: &[String]) -> Result<(), String> {
+    run_with_agent("conformance", args)
+}
+
+/// Faults that happen to an agent on a real kernel while packets are sent.
+pub(crate) fn faults(args: &[String]) -> Result<(), String> {
+    needs::to_test()?;
+    run_faults(args)
+}
+
+fn run_faults(args: &[String]) -> Result<(), String> {
+    run_with_agent("faults", args)
+}
+
+/// Runs a program of the test kit with the agent that this workspace makes.
+fn run_with_agent(program: &str, args: &[String]) -> Result<(), String> {
     let tortie = build_agent()?;
-    run(cargo(&["run", "--quiet", "--locked", "--package", "tortie-testkit", "--bin", "conformance", "--", "--agent"])
+    run(cargo(&["run", "--quiet", "--locked", "--package", "tortie-testkit", "--bin", program, "--", "--agent"])
         .arg(tortie)
         .args(args))
 }

@@ -14,9 +14,11 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   demo [ARGS]         build a node of network namespaces on this machine, enforce examples/demo, show the effect
-  test [ARGS]         all tests, a third of the conformance cases on both iptables back ends, and some more of them with
-                      IPv4 and IPv6 at once, and by a driver; ARGS go to cargo test, and leave it at that
+  test [ARGS]         all tests, a third of the conformance cases on both iptables back ends, some more of them with
+                      IPv4 and IPv6 at once, and by a driver, and a part of the faults; ARGS go to cargo test, and leave
+                      it at that
   conformance [ARGS]  all conformance cases; --help tells what can be chosen
+  faults [ARGS]       faults that happen to the agent while packets are sent; --help tells what can be chosen
   prepare             install what is missing for building and testing
   codegen             Rust from the protocol files, to be committed
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
@@ -25,7 +27,7 @@ cargo xtask COMMAND
   fanout-bench [ARGS] 1,000 clients of `tortie fanout`, 100,000 endpoints, 500 updates a second; or as ARGS say:
                       --clients N, --endpoints N, --rate N, --seconds N
 
-`demo`, `test` and `conformance` first install what they need (iptables, ipset, protoc, etcd, …) where that is missing.";
+`demo`, `test`, `conformance` and `faults` first install what they need (iptables, ipset, protoc, etcd, …) where that is missing.";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         "demo" => commands::demo(&rest),
         "test" => commands::test(&rest),
         "conformance" => commands::conformance(&rest),
+        "faults" => commands::faults(&rest),
         "prepare" => needs::to_test(),
         "codegen" => codegen::run(),
         "tidy" => tidy::run(),

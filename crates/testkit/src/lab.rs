@@ -165,6 +165,25 @@ impl Lab {
         Ok(())
     }
 
+    /// Deletes a pod's interface as a node that goes wild does. Its namespace, and what runs there, stays.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn unplug(&self, place: &Place) -> Result<(), NetnsError> {
+        let name = interface_name(place).ok_or_else(|| unknown(place))?;
+        self.node().ip([format!("link del {name}")])
+    }
+
+    /// Makes a pod's interface anew, by the same name with another index. Its settings and routes on the node are left to
+    /// the agent.
+    ///
+    /// # Errors
+    /// If the pod is unknown, or has an interface.
+    pub fn plug(&self, place: &Place) -> Result<(), NetnsError> {
+        let station = self.stations.get(place).ok_or_else(|| unknown(place))?;
+        wiring::plug(self.node(), &station.pod, &station.namespace)
+    }
+
     /// Serves `ports` on the node or on the outside host as well, replacing what it served before.
     ///
     /// # Errors

@@ -13,6 +13,7 @@
 //! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
 //! | [`etcd`] | real etcd clusters on loopback, and ways to make them fail |
 //! | [`conformance`] | runs the cases against an agent on a real kernel |
+//! | [`faults`] | lets faults happen to an agent on a real kernel while packets are sent |
 //! | [`sources`] | one suite that every source of updates passes |
 //!
 //! ```no_run
@@ -39,6 +40,7 @@ pub mod certificates;
 pub mod conformance;
 pub mod etcd;
 pub mod evaluator;
+pub mod faults;
 pub mod kernel;
 pub mod lab;
 pub mod manifests;

@@ -130,6 +130,24 @@ pub(super) fn connect_pods(node: &Namespace, pods: &[&Pod], side: NodeSide) -> R
     Ok(namespaces)
 }
 
+/// Joins a pod's namespace to the node once more.
+pub(super) fn plug(node: &Namespace, pod: &Pod, namespace: &Namespace) -> Result<(), NetnsError> {
+    let Some(interface) = interface_name(&pod.place) else {
+        return Ok(());
+    };
+    node.ip([
+        format!(
+            "link add {interface} address {NODE_SIDE_MAC} type veth peer name eth0 netns {}",
+            namespace.path().display()
+        ),
+        format!("addr add {GATEWAY_V6}/64 dev {interface} nodad"),
+        format!("link set {interface} up"),
+    ])?;
+    namespace.ip(pod_side(pod))?;
+    let expected: Vec<_> = ipv6(&pod.addresses).map(|address| (address, "eth0".to_owned())).collect();
+    await_ipv6(namespace, &expected)
+}
+
 fn pod_side(pod: &Pod) -> Vec<String> {
     let mut lines: Vec<String> = pod.addresses.iter().map(|address| address_line(*address)).collect();
     lines.push("link set eth0 up".to_owned());

@@ -1,0 +1,27 @@
+//! The faults, a module for each family.
+
+mod endpoints;
+mod input;
+mod programs;
+mod restarts;
+mod self_check;
+mod serving;
+mod sets;
+mod tables;
+
+use super::Fault;
+
+/// All faults, in the order in which they are run.
+pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
+    let families = [
+        self_check::FAULTS,
+        tables::FAULTS,
+        programs::FAULTS,
+        sets::FAULTS,
+        restarts::FAULTS,
+        input::FAULTS,
+        endpoints::FAULTS,
+        serving::FAULTS,
+    ];
+    families.into_iter().flatten()
+}

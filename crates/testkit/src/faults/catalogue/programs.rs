@@ -1,0 +1,235 @@
+//! The programs of iptables fail, hang, lie or are not there (T4, T5, T6).
+
+use std::time::Duration;
+
+use crate::faults::{
+    Backend, Fault, Sample,
+    stage::{Done, PATIENCE, Stage, Trouble, ensure},
+};
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault::new("T4-restore-fails-once", "iptables-restore fails once: tried again", |stage| restore_fails(stage, 1)),
+    Fault::new("T4-restore-fails-10", "iptables-restore fails 10 times: tried again", |stage| restore_fails(stage, 10))
+        .sample(Sample::Nft),
+    Fault::new("T4-restore-fails", "iptables-restore fails for seconds: the last state holds", restore_fails_long)
+        .sample(Sample::Legacy),
+    Fault::new("T4-save-fails-once", "iptables-save fails once", |stage| save_fails(stage, 1)),
+    Fault::new("T4-save-fails-4", "iptables-save fails 4 times", |stage| save_fails(stage, 4)),
+    Fault::new("T4-save-dies", "iptables-save dies in the middle of its output", save_dies),
+    Fault::new("T4-save-hangs", "iptables-save hangs for a while: the last state holds", save_hangs),
+    Fault::new("T5-incompatible", "iptables-nft-save says that it cannot read a table, and exits with 0", incompatible)
+        .only(&[Backend::Nft]),
+    Fault::new("T6-lock-short", "another program holds the lock for less time than we wait", |stage| {
+        lock(stage, "0.8", 3)
+    })
+    .only(&[Backend::Legacy]),
+    Fault::new("T6-lock-long", "another program holds the lock for longer than we wait", |stage| lock(stage, "3", 1))
+        .only(&[Backend::Legacy])
+        .sample(Sample::Legacy),
+    Fault::new("T6-restore-missing", "iptables-restore is uninstalled while the agent runs", restore_missing),
+    Fault::new("T6-nothing-installed", "at the start nothing is installed: nothing leads to a pod", nothing_installed),
+    Fault::new(
+        "backend-missing",
+        "the datastore asks for a back end that is not installed: what is in force stays",
+        backend_missing,
+    )
+    .sample(Sample::Nft),
+    Fault::new(
+        "helper-hangs-restore",
+        "iptables-restore hangs; SIGTERM ends the agent, and no orphan stays",
+        |stage| {
+            let programs = both("restore", stage.backend);
+            hangs(stage, &programs.each_ref().map(String::as_str))
+        },
+    ),
+    Fault::new("helper-hangs-save", "iptables-save hangs; SIGTERM ends the agent, and no orphan stays", |stage| {
+        let programs = both("save", stage.backend);
+        hangs(stage, &programs.each_ref().map(String::as_str))
+    }),
+    Fault::new("helper-hangs-ipset", "ipset hangs; SIGTERM ends the agent, and no orphan stays", |stage| {
+        hangs(stage, &["ipset"])
+    }),
+];
+
+/// The program of both families that does this.
+pub(super) fn both(action: &str, backend: Backend) -> [String; 2] {
+    ["iptables", "ip6tables"].map(|program| format!("{program}-{backend}-{action}"))
+}
+
+/// Both programs that do this run this shell text first.
+pub(super) fn fault_both(stage: &Stage, action: &str, text: &str) -> Done {
+    for program in both(action, stage.backend) {
+        stage.helpers.fault(&program, text)?;
+    }
+    Ok(())
+}
+
+/// Shell text that fails so many times, and counts.
+pub(super) fn fail_times(times: usize) -> String {
+    format!(
+        "n=$(cat \"$notes/$name\" 2>/dev/null || echo 0)\n\
+         if [ \"$n\" -lt {times} ]; then echo $((n + 1)) >\"$notes/$name\"; cat >/dev/null; \
+         echo 'line 2 failed: told to' >&2; exit 1; fi"
+    )
+}
+
+/// Lets the stranger reach `web`, or not, by another chain, and by another member of a set.
+pub(super) fn admit(stage: &mut Stage, admitted: bool) -> Done {
+    write_admit(stage, admitted)?;
+    stage.confirm(&[("stranger", "web", admitted)])
+}
+
+/// The same without waiting.
+pub(super) fn write_admit(stage: &mut Stage, admitted: bool) -> Done {
+    let edit = |world: &mut crate::faults::world::World| {
+        world.web_admits = if admitted { vec!["stranger".to_owned()] } else { Vec::new() };
+    };
+    stage.write(edit, &[("stranger", "web", admitted)])
+}
+
+fn restore_fails(stage: &mut Stage, times: usize) -> Done {
+    stage.begin()?;
+    fault_both(stage, "restore", &fail_times(times))?;
+    admit(stage, true)?;
+    stage.helpers.clear_notes(&both("restore", stage.backend)[0]);
+    stage.helpers.clear_notes(&both("restore", stage.backend)[1]);
+    admit(stage, false)?;
+    let failed = stage.helpers.notes(&both("restore", stage.backend)[0]);
+    ensure(!failed.is_empty(), || "iptables-restore never failed".to_owned())
+}
+
+fn restore_fails_long(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    admit(stage, true)?;
+    fault_both(stage, "restore", &fail_times(100_000))?;
+    write_admit(stage, false)?;
+    stage.watch(Duration::from_secs(4))?;
+    stage.helpers.mend_all()?;
+    stage.confirm(&[("stranger", "web", false)])
+}
+
+fn save_fails(stage: &mut Stage, times: usize) -> Done {
+    stage.begin()?;
+    fault_both(stage, "save", &fail_times(times))?;
+    admit(stage, true)?;
+    admit(stage, false)
+}
+
+fn save_dies(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    fault_both(stage, "save", "\"$real\" \"$@\" | head -c 1500; kill -9 $$")?;
+    write_admit(stage, true)?;
+    stage.watch(Duration::from_secs(3))?;
+    stage.helpers.mend_all()?;
+    stage.confirm(&[("stranger", "web", true)])
+}
+
+fn save_hangs(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    fault_both(stage, "save", "if [ ! -e \"$notes/hung\" ]; then touch \"$notes/hung\"; exec sleep 600; fi")?;
+    write_admit(stage, true)?;
+    stage.confirm_within(Duration::from_secs(150), &[("stranger", "web", true)])
+}
+
+fn incompatible(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    fault_both(
+        stage,
+        "save",
+        "while [ $# -gt 0 ]; do [ \"$1\" = -t ] && table=$2; shift; done\n\
+         echo \"# Table \\`$table' is incompatible, use 'nft' tool.\"; exit 0",
+    )?;
+    write_admit(stage, true)?;
+    stage.watch(Duration::from_secs(3))?;
+    stage.helpers.mend_all()?;
+    stage.confirm(&[("stranger", "web", true)])
+}
+
+/// The agent waits ten seconds; the wrapper makes that less, so that the fault takes less time.
+fn lock(stage: &mut Stage, held: &str, waited: u8) -> Done {
+    stage.begin()?;
+    let shorter =
+        format!("set -- $(for word; do if [ \"$word\" = 10 ]; then echo {waited}; else echo \"$word\"; fi; done)");
+    fault_both(stage, "restore", &shorter)?;
+    let lock = stage.folder().join("xtables.lock");
+    stage.shell(&format!("flock {} sleep {held} >/dev/null 2>&1 &", lock.display()))?;
+    admit(stage, true)?;
+    admit(stage, false)
+}
+
+fn restore_missing(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    for program in both("restore", stage.backend) {
+        stage.helpers.uninstall(&program)?;
+    }
+    write_admit(stage, true)?;
+    stage.watch(Duration::from_secs(3))?;
+    stage.helpers.mend_all()?;
+    stage.confirm(&[("stranger", "web", true)])
+}
+
+fn nothing_installed(stage: &mut Stage) -> Done {
+    for program in both("restore", stage.backend).iter().chain(&both("save", stage.backend)) {
+        stage.helpers.uninstall(program)?;
+    }
+    for program in ["iptables-restore", "ip6tables-restore", "iptables-save", "ip6tables-save"] {
+        stage.helpers.uninstall(program)?;
+    }
+    stage.spawn()?;
+    std::thread::sleep(Duration::from_secs(2));
+    ensure(!stage.is_ready(), || "the agent says that it is ready without iptables".to_owned())?;
+    ensure(stage.routes()?.is_empty(), || "something leads to a pod without policy".to_owned())?;
+    stage.helpers.mend_all()?;
+    if stage.ended()?.is_some() {
+        stage.spawn()?;
+    }
+    stage.until_ready()?;
+    stage.confirm(&crate::faults::world::BASE)
+}
+
+fn backend_missing(stage: &mut Stage) -> Done {
+    let (backend, other) = (stage.backend, stage.backend.other());
+    // The environment would win.
+    stage.environment.remove("FELIX_IPTABLESBACKEND");
+    stage.world.felix = Some(format!("iptablesBackend: {}", parameter(backend)));
+    stage.write(|_| {}, &[])?;
+    stage.begin()?;
+    for program in both("restore", other).iter().chain(&both("save", other)) {
+        stage.helpers.uninstall(program)?;
+    }
+    stage.write(|world| world.felix = Some(format!("iptablesBackend: {}", parameter(other))), &[])?;
+    stage.watch(Duration::from_secs(3))?;
+    ensure(!stage.get(9099, "/readiness").is_none_or(|answer| answer.is_empty()), || {
+        "the agent does not answer".to_owned()
+    })?;
+    stage.write(|world| world.felix = Some(format!("iptablesBackend: {}", parameter(backend))), &[])?;
+    stage.until_ready()?;
+    admit(stage, true)
+}
+
+/// How `FelixConfiguration` calls a back end.
+pub(super) fn parameter(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Nft => "NFT",
+        Backend::Legacy => "Legacy",
+    }
+}
+
+fn hangs(stage: &mut Stage, programs: &[&str]) -> Done {
+    stage.begin()?;
+    for program in programs {
+        stage.helpers.fault(program, "echo $$ >>\"$notes/hanging\"; exec sleep 600")?;
+    }
+    stage.write(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
+    write_admit(stage, true)?;
+    stage.until("a program hangs", |stage| Ok(!stage.helpers.notes("hanging").is_empty()))?;
+    stage.watch(Duration::from_secs(1))?;
+    ensure(stage.is_live(), || "the agent does not say that it is alive".to_owned())?;
+    stage.stop_within(Duration::from_secs(10)).map_err(|trouble| match trouble {
+        Trouble::Late(what) => Trouble::Late(format!("within 10 s: {what}")),
+        other => other,
+    })?;
+    stage.helpers.mend_all()?;
+    stage.start()?;
+    stage.confirm_within(PATIENCE, &[("stranger", "web", true)])
+}

@@ -1,0 +1,236 @@
+//! The agent ends, is killed, is suspended, or changes how it works (T7, T9, P1, P2, P3).
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::programs::{admit, both, fault_both, parameter, write_admit};
+use crate::faults::{
+    Fault, Sample,
+    stage::{Done, Stage, ensure},
+    world::BASE,
+};
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault::new("T7-restart", "a restart with the same state writes nothing", restart).sample(Sample::Both),
+    Fault::new("T7-one-changed", "a restart with one policy changed writes that one", one_changed),
+    Fault::new(
+        "T9-switch-while-running",
+        "FelixConfiguration changes the iptables back end, and changes it back",
+        switch_back_end,
+    )
+    .sample(Sample::Both),
+    Fault::new(
+        "T9-switch-between-runs",
+        "another iptables back end from the next start on, and back",
+        switch_between_runs,
+    ),
+    Fault::new("P1-killed", "killed at random moments under edits", killed).sample(Sample::Nft),
+    Fault::new("P1-killed-at-start", "killed again and again before it has written everything", killed_at_start)
+        .sample(Sample::Legacy),
+    Fault::new("P2-burst", "a hundred edits at once, and one afterwards", burst),
+    Fault::new("P3-config", "a parameter changes: a new session, and nothing open or cut", config).sample(Sample::Nft),
+    Fault::new("P3-kube-ipvs0", "kube-ipvs0 comes and goes", kube_ipvs),
+    Fault::new("sighup", "SIGHUP ends nothing", sighup),
+    Fault::new("suspended", "SIGSTOP, an edit, SIGCONT", suspended).sample(Sample::Legacy),
+    Fault::new("no-threads", "no more processes and threads are to be had", no_threads),
+];
+
+fn restart(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    for _ in 0..2 {
+        stage.stop()?;
+        stage.watch(Duration::from_millis(200))?;
+        stage.start()?;
+        stage.watch(Duration::from_millis(1500))?;
+        for counter in ["felix_iptables_restore_calls", "felix_ipset_lines_executed"] {
+            let writes = stage.metric(counter)?;
+            ensure(writes == 0.0, || format!("{counter} is {writes} after a restart"))?;
+        }
+    }
+    Ok(())
+}
+
+fn one_changed(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    stage.stop()?;
+    write_admit(stage, true)?;
+    // What it writes is kept.
+    fault_both(stage, "restore", "tee -a \"$notes/$name\" | \"$real\" \"$@\"; exit $?")?;
+    stage.start()?;
+    stage.confirm(&[("stranger", "web", true)])?;
+    for program in both("restore", stage.backend) {
+        let written = stage.helpers.notes(&program);
+        let foreign: Vec<&str> =
+            written.lines().filter(|line| line.starts_with([':', '-']) && !line.contains("cali-pi-")).collect();
+        ensure(!written.is_empty() && foreign.is_empty(), || {
+            format!("{program} was given more than the policy: {foreign:?}")
+        })?;
+    }
+    Ok(())
+}
+
+fn switch_back_end(stage: &mut Stage) -> Done {
+    // The environment would win.
+    stage.environment.remove("FELIX_IPTABLESBACKEND");
+    stage.world.felix = Some(format!("iptablesBackend: {}", parameter(stage.backend)));
+    stage.write(|_| {}, &[])?;
+    stage.begin()?;
+    for _ in 0..2 {
+        let (old, new) = (stage.backend, stage.backend.other());
+        stage.write(|world| world.felix = Some(format!("iptablesBackend: {}", parameter(new))), &[])?;
+        stage.until("the rules are with the other back end alone", |stage| {
+            let ours = |backend| {
+                Ok::<_, crate::faults::stage::Trouble>(
+                    stage.tables(backend)?.iter().any(|line| line.contains("cali-pi-")),
+                )
+            };
+            Ok(ours(new)? && !ours(old)?)
+        })?;
+        stage.backend = new;
+        admit(stage, true)?;
+        admit(stage, false)?;
+    }
+    Ok(())
+}
+
+fn switch_between_runs(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    for _ in 0..2 {
+        stage.stop()?;
+        stage.backend = stage.backend.other();
+        stage.environment.insert("FELIX_IPTABLESBACKEND".to_owned(), stage.backend.name().to_owned());
+        stage.start()?;
+        stage.confirm(&BASE)?;
+        let old = stage.backend.other();
+        stage.until("nothing is left with the other back end", |stage| {
+            Ok(!stage.tables(old)?.iter().any(|line| line.contains("cali")))
+        })?;
+    }
+    Ok(())
+}
+
+/// Moments that look random and are the same in every run.
+fn moments() -> impl Iterator<Item = Duration> {
+    (1u64..).map(|number| Duration::from_millis(number.wrapping_mul(2_654_435_761) % 190))
+}
+
+fn killed(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    let mut admitted = false;
+    for (round, moment) in (0..20).zip(moments()) {
+        admitted = !admitted;
+        if round % 2 == 0 {
+            write_admit(stage, admitted)?;
+        } else {
+            stage.write(|world| world.befriend("stranger", admitted), &[("stranger", "web", true)])?;
+        }
+        // Either way the stranger may be in, or out, until the end.
+        stage.watch(moment)?;
+        stage.kill()?;
+        stage.spawn()?;
+        stage.watch(moment * 3)?;
+    }
+    stage.write(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
+    write_admit(stage, false)?;
+    stage.until_ready()?;
+    stage.confirm(&[("stranger", "web", false)])
+}
+
+fn killed_at_start(stage: &mut Stage) -> Done {
+    for moment in moments().take(15) {
+        stage.spawn()?;
+        std::thread::sleep(moment * 3);
+        stage.kill()?;
+    }
+    stage.begin()
+}
+
+fn burst(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    for number in 0..100 {
+        let admitted = number % 2 == 0;
+        write_admit(stage, admitted)?;
+        stage.watch(Duration::from_millis(15))?;
+    }
+    stage.confirm(&[("stranger", "web", false)])?;
+    let begun = Instant::now();
+    admit(stage, true)?;
+    let latency = begun.elapsed();
+    ensure(latency < Duration::from_secs(10), || format!("an edit after the burst took {latency:?}"))
+}
+
+fn config(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    for action in ["Reject", "Drop"] {
+        stage.write(|world| world.felix = Some(format!("iptablesFilterDenyAction: {action}")), &[])?;
+        let target = format!("-j {}", action.to_uppercase());
+        stage.until("the new parameter is in force", |stage| {
+            let tables = stage.tables(stage.backend)?;
+            Ok(tables.iter().any(|line| line.contains("Unknown interface") && line.contains(&target)))
+        })?;
+        stage.until_ready()?;
+    }
+    stage.write(|world| world.felix = Some("iptablesRefreshInterval: nonsense".to_owned()), &[])?;
+    stage.watch(Duration::from_secs(1))?;
+    stage.write(|world| world.felix = None, &[])?;
+    admit(stage, true)
+}
+
+fn kube_ipvs(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    stage.lab.node().ip(["link add kube-ipvs0 type dummy", "addr add 10.96.0.1/32 dev kube-ipvs0"])?;
+    admit(stage, true)?;
+    stage.lab.node().ip(["link del kube-ipvs0"])?;
+    admit(stage, false)
+}
+
+fn sighup(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    for _ in 0..3 {
+        stage.signal(Signal::HUP)?;
+        stage.watch(Duration::from_millis(200))?;
+    }
+    admit(stage, true)
+}
+
+fn suspended(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    stage.signal(Signal::STOP)?;
+    write_admit(stage, true)?;
+    stage.watch(Duration::from_secs(2))?;
+    stage.signal(Signal::CONT)?;
+    stage.confirm(&[("stranger", "web", true)])?;
+    write_admit(stage, false)?;
+    stage.watch(Duration::from_millis(30))?;
+    stage.signal(Signal::STOP)?;
+    stage.watch(Duration::from_secs(1))?;
+    stage.signal(Signal::CONT)?;
+    stage.confirm(&[("stranger", "web", false)])
+}
+
+/// The superuser is not limited, so the agent is another user with what it needs.
+fn no_threads(stage: &mut Stage) -> Done {
+    const CAPABILITIES: &str = "+net_admin,+net_raw,+dac_override,+dac_read_search";
+    stage.begin()?;
+    for limit in [1, 8, 12, 16] {
+        stage.stop()?;
+        let folder = stage.folder().display().to_string();
+        stage.prelude = format!(
+            "chmod -R a+rwX {folder}; touch {folder}/xtables.lock; chmod a+rw {folder}/xtables.lock\n\
+             PATH=$PATH exec setpriv --reuid 64321 --clear-groups --inh-caps {CAPABILITIES} --ambient-caps {CAPABILITIES} \
+             prlimit --nproc={limit} env PATH={} \"$0\" \"$@\"",
+            stage.helpers.path().display()
+        );
+        stage.spawn()?;
+        write_admit(stage, limit % 3 == 0)?;
+        std::thread::sleep(Duration::from_secs(3));
+        if stage.ended()?.is_none() {
+            stage.kill()?;
+        }
+        stage.prelude.clear();
+        stage.start()?;
+        stage.confirm(&[("stranger", "web", limit % 3 == 0)])?;
+    }
+    Ok(())
+}

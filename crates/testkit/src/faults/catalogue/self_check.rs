@@ -1,0 +1,41 @@
+//! The judge must find what is wrong, or all else proves nothing.
+
+use std::time::Duration;
+
+use crate::faults::{
+    Fault, Sample,
+    stage::{Done, Stage},
+};
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault::new("quiet", "nothing happens: nothing is wrong", quiet).sample(Sample::Both),
+    Fault::new("hole-30ms", "a hole made by the harness itself is found", hole_of_30_ms)
+        .sample(Sample::Both)
+        .self_check(),
+    Fault::new("hole-5ms", "a small hole made by the harness itself is found", hole_of_5_ms)
+        .sample(Sample::Nft)
+        .self_check(),
+];
+
+fn quiet(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    stage.watch(Duration::from_secs(2))
+}
+
+fn hole_of_30_ms(stage: &mut Stage) -> Done {
+    hole(stage, "0.03")
+}
+
+fn hole_of_5_ms(stage: &mut Stage) -> Done {
+    hole(stage, "0.005")
+}
+
+/// The agent leaves rules of others alone as long as its own come first, so the hole is made where it does not look.
+fn hole(stage: &mut Stage, seconds: &str) -> Done {
+    stage.begin()?;
+    let backend = stage.backend.name();
+    stage.shell(&format!(
+        "iptables-{backend} -w -I FORWARD -o cali+ -j ACCEPT; sleep {seconds}; iptables-{backend} -w -D FORWARD -o cali+ -j ACCEPT"
+    ))?;
+    stage.watch(Duration::from_millis(500))
+}

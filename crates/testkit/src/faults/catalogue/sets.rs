@@ -1,0 +1,219 @@
+//! IP sets are changed by others, and ipset fails (S1 to S6).
+
+use std::{
+    fmt::Write,
+    time::{Duration, Instant},
+};
+
+use super::programs::{admit, fail_times, write_admit};
+use crate::faults::{
+    Fault, Sample,
+    stage::{Done, Stage, Trouble, ensure},
+    world::{BASE, Pair},
+};
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault::new("S1-flushed", "somebody empties our sets: filled at the next check", flushed).sample(Sample::Nft),
+    Fault::new("S1-member-added", "somebody adds a member to our sets: out at the next check", member_added),
+    Fault::new("S1-replaced", "somebody swaps our set for one of another size and content", replaced)
+        .sample(Sample::Legacy),
+    Fault::new("S2-destroy-fails", "ipset destroy fails: tried again, but not all the time", destroy_fails),
+    Fault::new("S2-left-over", "temporary sets of a crash are there at the start", left_over),
+    Fault::new("S3-restore-fails-before", "ipset restore fails without an effect", |stage| {
+        restore_fails(stage, &fail_times(3).replace("[ \"$n\"", "[ \"$1\" = restore ] && [ \"$n\""))
+    }),
+    Fault::new("S3-restore-fails-middle", "ipset restore fails half-way", |stage| {
+        restore_fails(
+            stage,
+            "if [ \"$1\" = restore ] && [ ! -e \"$notes/failed\" ]; then touch \"$notes/failed\"; \
+             head -n 2 | \"$real\" restore; echo 'told to' >&2; exit 1; fi",
+        )
+    })
+    .sample(Sample::Nft),
+    Fault::new("S3-restore-fails-after", "ipset restore fails after all has been done", |stage| {
+        restore_fails(
+            stage,
+            "if [ \"$1\" = restore ] && [ ! -e \"$notes/failed\" ]; then touch \"$notes/failed\"; \
+             \"$real\" restore; echo 'told to' >&2; exit 1; fi",
+        )
+    }),
+    Fault::new("S4-list-fails", "ipset list fails for one set", list_fails),
+    Fault::new(
+        "S5-overflow",
+        "more members than fit in a set: nobody else comes in, and all do once they fit",
+        overflow,
+    ),
+    Fault::new("S6-many-removed", "a hundred sets are to be destroyed: edits are not kept waiting", many_removed),
+];
+
+const NEXT_CHECK: Duration = Duration::from_secs(6);
+const WEB: [Pair; 2] = [("stranger", "web", false), ("friend", "web", true)];
+
+/// Our sets, of both families, that hold an address of this pod.
+fn sets_with(stage: &Stage, pod: &str) -> Result<Vec<(String, String)>, Trouble> {
+    let saved = stage.shell("ipset save")?;
+    let addresses: Vec<String> = stage.world.pods[pod].addresses.iter().map(ToString::to_string).collect();
+    let mut sets = Vec::new();
+    for line in saved.lines() {
+        if let Some((set, member)) = line.strip_prefix("add ").and_then(|rest| rest.split_once(' '))
+            && set.starts_with("cali")
+            && addresses.iter().any(|address| address == member)
+        {
+            sets.push((set.to_owned(), member.to_owned()));
+        }
+    }
+    ensure(!sets.is_empty(), || format!("no set holds {pod}"))?;
+    Ok(sets)
+}
+
+/// The address of a pod in the family of another address.
+fn address_like(stage: &Stage, pod: &str, like: &str) -> String {
+    let addresses = stage.world.pods[pod].addresses.iter().map(ToString::to_string);
+    addresses.filter(|address| address.contains(':') == like.contains(':')).collect()
+}
+
+fn flushed(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    stage.may_be_cut(NEXT_CHECK);
+    for (set, _) in sets_with(stage, "friend")? {
+        stage.shell(&format!("ipset flush {set}"))?;
+    }
+    stage.confirm_within(NEXT_CHECK, &WEB)?;
+    stage.watch(Duration::from_secs(1))
+}
+
+fn member_added(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    let sets = sets_with(stage, "friend")?;
+    stage.may_be_open(NEXT_CHECK);
+    for (set, member) in sets {
+        stage.shell(&format!("ipset add {set} {}", address_like(stage, "stranger", &member)))?;
+    }
+    stage.watch(Duration::from_millis(100))?;
+    stage.confirm_within(NEXT_CHECK, &WEB)
+}
+
+fn replaced(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    let sets = sets_with(stage, "friend")?;
+    stage.may_be_open(NEXT_CHECK);
+    stage.may_be_cut(NEXT_CHECK);
+    for (set, member) in sets {
+        let family = if member.contains(':') { "inet6" } else { "inet" };
+        let saved = stage.shell(&format!("ipset save {set}"))?;
+        let kind = saved.split(' ').nth(2).unwrap_or("hash:ip").to_owned();
+        stage.shell(&format!(
+            "ipset create his {kind} family {family} maxelem 77; ipset add his {}; ipset swap his {set}; ipset destroy his",
+            address_like(stage, "stranger", &member)
+        ))?;
+    }
+    stage.watch(Duration::from_millis(100))?;
+    stage.confirm_within(NEXT_CHECK, &WEB)?;
+    stage.until("no set has the size of the other's", |stage| Ok(!stage.shell("ipset save")?.contains("maxelem 77")))
+}
+
+fn destroy_fails(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    admit(stage, true)?;
+    stage.helpers.fault(
+        "ipset",
+        "if [ \"$1\" = destroy ]; then echo x >>\"$notes/destroys\"; echo 'Set cannot be destroyed: it is in use' >&2; exit 1; fi",
+    )?;
+    admit(stage, false)?;
+    stage.watch(Duration::from_secs(4))?;
+    let tries = stage.helpers.notes("destroys").lines().count();
+    ensure(tries < 60, || format!("{tries} attempts to destroy in 4 s"))?;
+    admit(stage, true)?;
+    admit(stage, false)?;
+    Ok(stage.helpers.mend_all()?)
+}
+
+fn left_over(stage: &mut Stage) -> Done {
+    stage.shell(
+        "ipset create cali4t0 hash:ip; ipset create cali4t1 hash:net; ipset create cali6t0 hash:ip family inet6
+         ipset create his hash:ip",
+    )?;
+    stage.begin()?;
+    stage.until("temporary sets are gone", |stage| {
+        let sets = stage.shell("ipset list -n")?;
+        ensure(sets.contains("his"), || "the set of another is gone".to_owned())?;
+        Ok(!sets.contains("cali4t") && !sets.contains("cali6t"))
+    })?;
+    admit(stage, true)
+}
+
+fn restore_fails(stage: &mut Stage, fault: &str) -> Done {
+    stage.begin()?;
+    stage.helpers.fault("ipset", fault)?;
+    stage.change(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
+    stage.helpers.clear_notes("failed");
+    stage.helpers.clear_notes("ipset");
+    stage.change(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
+    stage.helpers.clear_notes("failed");
+    stage.helpers.clear_notes("ipset");
+    admit(stage, true)
+}
+
+fn list_fails(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    let (set, _) = sets_with(stage, "friend")?.remove(0);
+    stage.helpers.fault(
+        "ipset",
+        &format!(
+            "if [ \"$1\" = list ] && [ \"$2\" = {set} ]; then echo 'Kernel error received: told to' >&2; exit 1; fi"
+        ),
+    )?;
+    // It is written anew once it cannot be read for long; nobody must notice.
+    stage.watch(Duration::from_secs(4))?;
+    write_admit(stage, true)?;
+    stage.watch(Duration::from_secs(2))?;
+    stage.helpers.mend_all()?;
+    stage.confirm(&[("stranger", "web", true)])?;
+    stage.confirm(&BASE.map(|(from, to, allowed)| (from, to, allowed || (from, to) == ("stranger", "web"))))
+}
+
+fn overflow(stage: &mut Stage) -> Done {
+    stage.environment.insert("FELIX_MAXIPSETSIZE".to_owned(), "6".to_owned());
+    stage.begin()?;
+    stage.may_be_cut_between("friend", "web", Duration::from_secs(60));
+    stage.write(
+        |world| {
+            for number in 0..20u16 {
+                let name = format!("far-{number}");
+                world.add_pod(&name, 200 + number);
+                world.befriend(&name, true);
+                if let Some(pod) = world.pods.get_mut(&name) {
+                    pod.node = "elsewhere".to_owned();
+                }
+            }
+        },
+        &[],
+    )?;
+    stage.watch(Duration::from_secs(3))?;
+    stage.write(|world| world.pods.retain(|name, _| !name.starts_with("far-")), &[])?;
+    stage.confirm(&BASE)
+}
+
+fn many_removed(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    let mut policies = String::new();
+    for number in 0..100 {
+        let _ = write!(
+            policies,
+            "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: set-{number}, namespace: shop}}\n\
+             spec:\n  podSelector: {{matchLabels: {{app: db}}}}\n  \
+             ingress: [{{from: [{{podSelector: {{matchLabels: {{number: 'n{number}'}}}}}}]}}]\n"
+        );
+    }
+    stage.write(|world| drop(world.files.insert("sets.yaml".to_owned(), policies)), &[])?;
+    let sets = |stage: &Stage| -> Result<usize, Trouble> { Ok(stage.shell("ipset list -n")?.lines().count()) };
+    stage.until("all sets are there", |stage| Ok(sets(stage)? > 100))?;
+    let begun = Instant::now();
+    stage.write(|world| world.files.clear(), &[])?;
+    for admitted in [true, false, true] {
+        admit(stage, admitted)?;
+    }
+    let each = begun.elapsed() / 3;
+    ensure(each < Duration::from_secs(5), || format!("an edit took {each:?} while sets were destroyed"))?;
+    stage.until("all sets are gone", |stage| Ok(sets(stage)? < 40))
+}

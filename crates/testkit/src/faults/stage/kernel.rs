@@ -1,0 +1,51 @@
+//! What the node's kernel holds.
+
+use super::{Stage, Trouble};
+use crate::faults::Backend;
+
+impl Stage {
+    /// All tables, sets and routes to pods, without what changes by itself.
+    pub(in crate::faults) fn kernel_state(&self) -> Result<Vec<String>, Trouble> {
+        let mut state = self.tables(self.backend)?;
+        // Sets are listed in the order of their creation, which does not matter.
+        let sets = self.shell("ipset save")?;
+        let mut sets: Vec<String> =
+            sets.lines().map(|line| line.split(" hashsize").next().unwrap_or(line).to_owned()).collect();
+        sets.sort_unstable();
+        state.extend(sets);
+        state.extend(self.routes()?);
+        Ok(state)
+    }
+
+    /// All tables of a back end.
+    pub(in crate::faults) fn tables(&self, backend: Backend) -> Result<Vec<String>, Trouble> {
+        let mut state = Vec::new();
+        let backend = backend.name();
+        for program in ["iptables", "ip6tables"] {
+            for table in ["raw", "mangle", "nat", "filter"] {
+                let saved = self.shell(&format!("{program}-{backend}-save -t {table}"))?;
+                let rules = saved.lines().filter(|line| !line.starts_with('#'));
+                state.extend(rules.map(|line| format!("{program} {}", line.split(" [").next().unwrap_or(line))));
+            }
+        }
+        Ok(state)
+    }
+
+    /// Routes to pods.
+    pub(in crate::faults) fn routes(&self) -> Result<Vec<String>, Trouble> {
+        let routes = self.shell("ip -4 route show; ip -6 route show")?;
+        let to_pods = routes.lines().filter(|line| line.contains("dev cali") && !line.starts_with("fe80"));
+        Ok(to_pods.map(|line| line.trim().to_owned()).collect())
+    }
+
+    /// What cleaning up should have removed.
+    pub(in crate::faults) fn left_over(&self) -> Result<Vec<String>, Trouble> {
+        let mut left = self.routes()?;
+        for backend in [Backend::Nft, Backend::Legacy] {
+            left.extend(self.tables(backend)?.into_iter().filter(|line| line.contains("cali")));
+        }
+        let sets = self.shell("ipset list -n")?;
+        left.extend(sets.lines().filter(|name| name.starts_with("cali")).map(str::to_owned));
+        Ok(left)
+    }
+}
