@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::fake::table::FakeTable;
-use crate::{Backend, Command, CommandError, Plan, Reconciler, Table};
+use crate::{Backend, Command, CommandError, CommitCounter, Plan, Reconciler, Table};
 
 mod rule;
 mod table;
@@ -36,6 +36,11 @@ pub struct FakeKernel {
     crash_after: Option<usize>,
     interference: VecDeque<(Table, String)>,
     counters: Counters,
+    /// Of nftables.
+    generation: u32,
+    generation_is_hidden: bool,
+    /// What [`FakeKernel::apply`] committed.
+    commits: CommitCounter,
 }
 
 /// What was done to a [`FakeKernel`] through [`FakeKernel::restore`] and [`FakeKernel::save`].
@@ -75,6 +80,10 @@ impl FakeKernel {
             crash_after: None,
             interference: VecDeque::new(),
             counters: Counters::default(),
+            // It may begin anywhere.
+            generation: u32::MAX - 3,
+            generation_is_hidden: false,
+            commits: CommitCounter::default(),
         }
     }
 
@@ -82,6 +91,7 @@ impl FakeKernel {
     /// is returned. Programs take a millisecond each of `now`, and sleeping takes no real time.
     pub fn apply(&mut self, reconciler: &mut Reconciler, now: &mut Duration) -> Plan {
         loop {
+            reconciler.set_foreign_commits(self.generation().map(|generation| self.commits.foreign(generation)));
             match reconciler.plan(*now) {
                 Plan::Save(command) => {
                     let output = self.save(&command);
@@ -95,6 +105,7 @@ impl FakeKernel {
                 }
                 Plan::Restore { command, input } => {
                     let result = self.restore(&command, &input);
+                    self.commits.restored(CommitCounter::transactions(&input), result.is_ok());
                     *now += RUN_TIME;
                     reconciler.on_restored(*now, result);
                 }
@@ -168,6 +179,18 @@ impl FakeKernel {
     /// Removes everything from a table, as another program may that forgets `--noflush`.
     pub fn wipe(&mut self, table: Table) {
         self.tables.insert(table, FakeTable::new(table));
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// The generation of the nftables ruleset: the number of transactions that took effect, whoever made them.
+    #[must_use]
+    pub fn generation(&self) -> Option<u32> {
+        (self.backend == Backend::Nft && !self.generation_is_hidden).then_some(self.generation)
+    }
+
+    /// From now on (not), the generation cannot be read.
+    pub fn hide_generation(&mut self, hidden: bool) {
+        self.generation_is_hidden = hidden;
     }
 
     /// What `iptables-save -t TABLE` prints.

@@ -98,6 +98,7 @@ mod command;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod features;
+mod generation;
 mod hash;
 mod mark;
 mod matches;
@@ -113,6 +114,7 @@ pub use backend::{Backend, BackendProbe, MissingProgram, Programs, SweepFacts, b
 pub use chain::{Chain, Comment, Origin, Rule};
 pub use command::{Command, CommandError};
 pub use features::{Features, Version};
+pub use generation::{CommitCounter, ForeignCommits};
 pub use hash::{HASH_COMMENT_PREFIX, RuleHash};
 pub use mark::{MarkBits, MaskedMark};
 pub use matches::{Match, Matches, Side};

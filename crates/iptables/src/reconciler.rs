@@ -14,8 +14,8 @@ use crate::reconciler::isolation::{Isolation, Quarantined};
 use crate::reconciler::plan::{Cycle, Phase};
 use crate::reconciler::schedule::Schedule;
 use crate::{
-    Action, Backend, Chain, ChainName, Family, Features, HookPosition, HookedChain, Programs, Renderer, Rule, RuleTag,
-    Table, is_own_chain,
+    Action, Backend, Chain, ChainName, Family, Features, ForeignCommits, HookPosition, HookedChain, Programs, Renderer,
+    Rule, RuleTag, Table, is_own_chain,
 };
 
 mod batch;
@@ -114,6 +114,16 @@ pub struct TableStats {
     pub rules: usize,
 }
 
+/// How far what is believed of the kernel can be relied upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knowledge {
+    /// Not at all: it was never read, or a write has failed.
+    None,
+    /// As far as nobody else has written since.
+    Doubted,
+    Current,
+}
+
 /// Something that is changed as a whole, and that can be at fault when a change is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
@@ -157,8 +167,13 @@ pub struct Reconciler {
     /// Hooks where removing rules by value did not work.
     hooks_by_number: BTreeSet<ChainName>,
     isolation: Option<Isolation>,
-    /// Whether what was read may still be relied on.
-    in_sync: bool,
+    knowledge: Knowledge,
+    /// What others had committed when what we believe was true for certain, if that is known.
+    confirmed_at: Option<ForeignCommits>,
+    /// The same for the plan that is asked for next.
+    foreign: Option<ForeignCommits>,
+    /// Something was written that nobody has confirmed yet.
+    wrote: bool,
     phase: Phase,
     cycle: Option<Cycle>,
     failure: Option<TableError>,
@@ -193,7 +208,10 @@ impl Reconciler {
             blocked: BTreeSet::new(),
             hooks_by_number: BTreeSet::new(),
             isolation: None,
-            in_sync: false,
+            knowledge: Knowledge::None,
+            confirmed_at: None,
+            foreign: None,
+            wrote: false,
             phase: Phase::Idle,
             cycle: None,
             failure: None,
@@ -269,15 +287,16 @@ impl Reconciler {
         let mut renderer = Renderer::new(self.features);
         let hook = self.hooks.entry(chain).or_insert_with(|| Hook::new(chain, &mut renderer));
         let old = hook.targets();
-        if hook.set(position, rules, &mut renderer) {
-            self.in_sync = false;
-        }
+        let changed = hook.set(position, rules, &mut renderer);
         let new = hook.targets();
         if hook.len() == 0 {
             self.hooks.remove(&chain);
         }
         self.graph.reference(new);
         self.graph.release(old);
+        if changed {
+            self.doubt();
+        }
     }
 
     /// Decides what takes the place of a chain that cannot be programmed.
@@ -291,7 +310,7 @@ impl Reconciler {
             return;
         }
         self.features = features;
-        self.in_sync = false;
+        self.knowledge = Knowledge::None;
         let mut renderer = Renderer::new(features);
         for hook in self.hooks.values_mut() {
             hook.render(&mut renderer);
@@ -304,13 +323,27 @@ impl Reconciler {
 
     /// Makes the next [`plan`](Self::plan) read the table again.
     pub fn invalidate(&mut self) {
-        self.in_sync = false;
+        self.knowledge = Knowledge::None;
+    }
+
+    /// Says how far others have changed the ruleset as of now, for the next [`plan`](Self::plan) only. If that is as it
+    /// was when the table was last known to be as it is believed to be, the table need not be read. Without, it is read
+    /// whenever somebody may have changed it.
+    pub fn set_foreign_commits(&mut self, foreign: Option<ForeignCommits>) {
+        self.foreign = foreign;
+    }
+
+    /// Somebody may have changed the table since it was read.
+    fn doubt(&mut self) {
+        if self.knowledge == Knowledge::Current {
+            self.knowledge = Knowledge::Doubted;
+        }
     }
 
     /// Whether nothing is left to write, as far as is known.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.in_sync && self.chains.is_settled() && self.misplaced_hooks().next().is_none()
+        self.knowledge == Knowledge::Current && self.chains.is_settled() && self.misplaced_hooks().next().is_none()
     }
 
     /// What has happened so far.
@@ -362,7 +395,7 @@ impl Reconciler {
         };
         if changed {
             // Others may have been at work since we last looked.
-            self.in_sync = false;
+            self.doubt();
         }
     }
 

@@ -31,6 +31,7 @@ enum Op {
     FailSaves(usize),
     TruncateSaves(usize),
     Crash(usize),
+    HideGeneration(bool),
     Restart,
     Apply,
     Pass(u64),
@@ -120,6 +121,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..6usize).prop_map(Op::FailSaves),
         1 => (0..3usize).prop_map(Op::TruncateSaves),
         1 => (0..3usize).prop_map(Op::Crash),
+        1 => any::<bool>().prop_map(Op::HideGeneration),
         2 => Just(Op::Restart),
         6 => Just(Op::Apply),
         1 => (1..400u64).prop_map(Op::Pass),
@@ -156,6 +158,7 @@ fn perform(lab: &mut Lab, wanted: &mut Wanted, op: Op) {
             let _ = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
             restart(lab, wanted);
         }
+        Op::HideGeneration(hidden) => lab.kernel.hide_generation(hidden),
         Op::Restart => restart(lab, wanted),
         Op::Apply => drop(lab.kernel.apply(&mut lab.reconciler, &mut lab.now)),
         Op::Pass(seconds) => lab.now += Duration::from_secs(seconds),

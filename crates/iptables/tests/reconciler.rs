@@ -304,7 +304,7 @@ fn a_wiped_table_is_filled_again() {
 
 #[test]
 fn the_table_is_checked_5_10_20_seconds_after_a_write_and_at_each_refresh() {
-    let mut lab = Lab::programmed(Backend::Nft, 1);
+    let mut lab = Lab::programmed(Backend::Legacy, 1);
     let mut reads = Vec::new();
     let mut saves = lab.kernel.counters().saves;
     for second in 1..=400 {

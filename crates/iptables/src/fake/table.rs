@@ -93,6 +93,7 @@ impl FakeKernel {
         if line == "COMMIT" {
             transaction.table.check_loops()?;
             done.0 += 1;
+            self.generation = self.generation.wrapping_add(1);
             done.1 += transaction.rules;
             done.2 += transaction.chains;
             if let Some(transaction) = open.take() {

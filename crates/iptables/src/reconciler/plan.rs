@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::reconciler::batch::Effects;
 use crate::reconciler::hooks::Hook;
 use crate::reconciler::isolation::{Isolation, may_be_a_chains_fault};
-use crate::reconciler::{Purpose, Reconciler};
-use crate::{ChainName, Command, CommandError, Family, SaveReader, Table, TableSnapshot};
+use crate::reconciler::{Knowledge, Purpose, Reconciler};
+use crate::{ChainName, Command, CommandError, Family, ForeignCommits, SaveReader, Table, TableSnapshot};
 
 const RESTORE_RETRIES: u32 = 10;
 const FIRST_RESTORE_DELAY: Duration = Duration::from_millis(1);
@@ -102,7 +102,7 @@ pub enum TableError {
 pub(super) enum Phase {
     Idle,
     Waiting { until: Duration },
-    Saving { since: Duration },
+    Saving { since: Duration, foreign: Option<ForeignCommits> },
     Restoring { since: Duration, effects: Effects },
 }
 
@@ -142,10 +142,11 @@ impl Reconciler {
     pub fn plan(&mut self, now: Duration) -> Plan {
         match self.phase {
             Phase::Waiting { until } if now < until => return Plan::Sleep { until },
-            Phase::Saving { .. } | Phase::Restoring { .. } => self.in_sync = false,
+            Phase::Saving { .. } | Phase::Restoring { .. } => self.knowledge = Knowledge::None,
             Phase::Idle | Phase::Waiting { .. } => {}
         }
         self.phase = Phase::Idle;
+        let foreign = self.foreign.take();
         if let Some(until) = self.hold_off {
             if now < until {
                 return Plan::Done { recheck_after: Some(until - now) };
@@ -155,26 +156,27 @@ impl Reconciler {
         if self.cycle.is_none() {
             self.cycle = Some(Cycle::new());
             if self.schedule.is_due(now) {
-                self.in_sync = false;
+                self.doubt();
             }
         }
         loop {
-            if let Step::Do(plan) = self.step(now) {
+            if let Step::Do(plan) = self.step(now, foreign) {
                 return plan;
             }
         }
     }
 
-    fn step(&mut self, now: Duration) -> Step {
+    fn step(&mut self, now: Duration, foreign: Option<ForeignCommits>) -> Step {
         self.settle();
+        self.confirm(now, foreign);
         if let Some(error) = self.undefined_hook() {
             self.failure.get_or_insert(error);
         }
         if let Some(error) = self.failure.take() {
             return Step::Do(self.fail(now, error));
         }
-        if !self.in_sync || self.hook_texts_unknown() {
-            self.phase = Phase::Saving { since: now };
+        if self.knowledge != Knowledge::Current || self.hook_texts_unknown() {
+            self.phase = Phase::Saving { since: now, foreign };
             self.schedule.save_started(now);
             self.stats.save_calls += 1;
             return Step::Do(Plan::Save(self.save_command()));
@@ -205,6 +207,19 @@ impl Reconciler {
         Step::Do(self.finish(now))
     }
 
+    /// Looks at what others have committed, where that is known: nothing, and the table is as it is believed to be; or
+    /// something while we wrote, and it must be read again.
+    fn confirm(&mut self, now: Duration, foreign: Option<ForeignCommits>) {
+        let is_alone = foreign.is_some() && foreign == self.confirmed_at;
+        if std::mem::take(&mut self.wrote) && self.confirmed_at.is_some() && !is_alone {
+            self.doubt();
+        }
+        if self.knowledge == Knowledge::Doubted && is_alone {
+            self.knowledge = Knowledge::Current;
+            self.schedule.confirmed(now);
+        }
+    }
+
     fn finish(&mut self, now: Duration) -> Plan {
         if let Some(error) = self.failure_at_end.take() {
             return self.fail(now, error);
@@ -220,7 +235,7 @@ impl Reconciler {
         self.isolation = None;
         self.blocked.clear();
         self.failure_at_end = None;
-        self.in_sync = false;
+        self.knowledge = Knowledge::None;
         self.end_trials(now);
         match self.config.purpose {
             Purpose::Enforce => Plan::Failed(error),
@@ -236,11 +251,14 @@ impl Reconciler {
     /// Reports what [`Plan::Save`] led to: what [`SaveReader::finish`] made of the output if the
     /// program ended well. A report that was not asked for is ignored.
     pub fn on_saved(&mut self, now: Duration, result: Result<TableSnapshot, CommandError>) {
-        let Phase::Saving { since } = self.phase else { return };
+        let Phase::Saving { since, foreign } = self.phase else { return };
         self.phase = Phase::Idle;
         self.schedule.save_took(now.saturating_sub(since));
         match result {
-            Ok(snapshot) => self.observe(snapshot),
+            Ok(snapshot) => {
+                self.confirmed_at = foreign;
+                self.observe(snapshot);
+            }
             Err(error) => {
                 self.stats.save_errors += 1;
                 self.save_failed(now, error);
@@ -259,7 +277,7 @@ impl Reconciler {
         self.chains.replace_observed(snapshot.own_chains);
         self.seen = snapshot.hooked_chains;
         self.prune_quarantine();
-        self.in_sync = true;
+        self.knowledge = Knowledge::Current;
         self.hook_texts_stale = false;
         if let Some(cycle) = &mut self.cycle {
             (cycle.save_retries, cycle.save_delay) = (SAVE_RETRIES, FIRST_SAVE_DELAY);
@@ -299,12 +317,13 @@ impl Reconciler {
         match result {
             Ok(()) => {
                 self.schedule.wrote(now);
+                self.wrote = true;
                 self.take_effect(effects);
                 self.group_accepted();
             }
             Err(error) => {
                 self.stats.restore_errors += 1;
-                self.in_sync = false;
+                self.knowledge = Knowledge::None;
                 self.restore_failed(now, error);
             }
         }

@@ -38,7 +38,7 @@ impl Schedule {
         // The start counts as a write.
         let last_write = *self.last_write.get_or_insert(now);
         let mut due = match (self.refresh, self.last_read) {
-            (Some(interval), Some(last_read)) => now.saturating_sub(last_read) > interval,
+            (Some(interval), Some(last_read)) => now.saturating_sub(last_read) >= interval,
             _ => false,
         };
         while self.post_write < LAST_POST_WRITE_CHECK && now >= last_write + self.post_write {
@@ -63,6 +63,11 @@ impl Schedule {
     }
 
     pub(super) fn save_started(&mut self, now: Duration) {
+        self.last_read = Some(now);
+    }
+
+    /// The table is known to be as it was when it was last read.
+    pub(super) fn confirmed(&mut self, now: Duration) {
         self.last_read = Some(now);
     }
 
