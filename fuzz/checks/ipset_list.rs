@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tortie_ipsets::{
-    Config, Family, IpSets, ListReader, Listing, Member, Plan, SetId, SetName, SetSpec, SetType, owned_names,
+    CommandFailure, Config, Family, IpSets, ListReader, Listing, Member, Plan, SetId, SetName, SetSpec, SetType,
+    owned_names,
 };
 
 /// The first byte is the family and the size of the pieces in which the rest arrives.
@@ -41,6 +42,10 @@ fn reconcile(family: Family, text: &[u8], piece: usize, listing: Option<Listing>
     // A listing may contradict itself, for example with ports outside its range.
     let wanted = sets.add_or_replace(&id, spec, members.iter().copied());
 
+    // All sets at once: whatever is printed, what is wanted of the set stays, and a failure makes it be read again.
+    assert_eq!(sets.plan(now), Plan::ListAll);
+    text.chunks(piece).for_each(|piece| sets.on_output(piece));
+    sets.on_exit(now, Err(CommandFailure::new("Broken pipe")));
     assert_eq!(sets.plan(now), Plan::ListNames);
     sets.on_output(format!("{name}\n").as_bytes());
     sets.on_exit(now, Ok(()));

@@ -17,7 +17,7 @@ use crate::output::FamilyOutput;
 use crate::report::{ApplyReport, Owner, Problem};
 use crate::routes::RouteTable;
 
-/// How soon sets are destroyed after others; each takes the kernel its time.
+/// How soon sets are destroyed after others, which take the kernel its time.
 const NEXT_DELETION: Duration = Duration::from_millis(100);
 
 impl Dataplane {
@@ -132,10 +132,10 @@ impl Dataplane {
     /// all that denies until then. Those that were swept come last among the outcomes.
     pub(crate) fn drive_tables(&mut self, kernel: &mut dyn Kernel) -> Vec<TableOutcome> {
         let enforced = self.output.families.iter_mut().flat_map(|family| &mut family.tables);
-        let mut outcomes = drive::tables(kernel, enforced.collect());
+        let mut outcomes = drive::tables(kernel, &mut self.commits, enforced.collect());
         if outcomes.iter().all(|outcome| matches!(outcome, TableOutcome::Done { .. })) {
             let swept = self.output.sweeps.iter_mut().map(|(_, table)| table);
-            outcomes.extend(drive::tables(kernel, swept.collect()));
+            outcomes.extend(drive::tables(kernel, &mut self.commits, swept.collect()));
         }
         outcomes
     }
@@ -215,7 +215,7 @@ impl Dataplane {
         None
     }
 
-    /// Destroys a set of each family. Returns whether more are waiting.
+    /// Destroys some sets of each family. Returns whether more are waiting.
     fn drive_deletions(&mut self, kernel: &mut dyn Kernel) -> bool {
         let sets = self.output.families.iter_mut().map(|family| &mut family.ip_sets).collect();
         let reports = drive::set_deletions(kernel, sets, &mut self.set_counters);

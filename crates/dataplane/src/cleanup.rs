@@ -1,7 +1,7 @@
 //! Removing everything that was programmed.
 
 use tortie_ipsets::{IpSets, Resync};
-use tortie_iptables::{Backend, Features, Programs, Purpose, Reconciler, ReconcilerConfig, Table};
+use tortie_iptables::{Backend, CommitCounter, Features, Programs, Purpose, Reconciler, ReconcilerConfig, Table};
 use tortie_model::{Family, IfaceName};
 
 use crate::drive::{self, SetCounters, TableOutcome};
@@ -67,7 +67,7 @@ fn remove_rules(kernel: &mut dyn Kernel, config: &CleanupConfig, report: &mut Cl
             })
         })
         .collect();
-    let outcomes = drive::tables(kernel, tables.iter_mut().collect());
+    let outcomes = drive::tables(kernel, &mut CommitCounter::default(), tables.iter_mut().collect());
     report.problems.extend(outcomes.into_iter().filter_map(|outcome| match outcome {
         TableOutcome::Failed(error) => Some(Problem::Table(error)),
         TableOutcome::Done { .. } => None,
@@ -80,24 +80,21 @@ fn remove_rules(kernel: &mut dyn Kernel, config: &CleanupConfig, report: &mut Cl
 
 fn remove_sets(kernel: &mut dyn Kernel, family: Family, report: &mut CleanupReport) {
     let mut sets = IpSets::new(set_family(family), tortie_ipsets::Config::default());
-    let mut listing = SetCounters::default();
+    let mut counters = SetCounters::default();
     let mut failure = None;
     // Sets that others' rules refer to may be free by the second time.
     for _ in 0..2 {
         sets.queue_resync(Resync::Full);
-        failure = drive::sets(kernel, vec![&mut sets], &mut listing).into_iter().find_map(|report| report.listing);
-        let mut destroyed = SetCounters::default();
+        failure = drive::sets(kernel, vec![&mut sets], &mut counters).into_iter().find_map(|report| report.listing);
         loop {
-            let before = destroyed.calls;
-            let _ = drive::set_deletions(kernel, vec![&mut sets], &mut destroyed);
-            // Each asks for one set, and none is asked for twice.
-            if destroyed.calls == before {
+            let reports = drive::set_deletions(kernel, vec![&mut sets], &mut counters);
+            report.ip_sets_destroyed += reports.iter().map(|report| report.destroyed).sum::<usize>();
+            if !reports.iter().any(|report| report.more) {
                 break;
             }
         }
-        report.ip_sets_destroyed += usize::try_from(destroyed.calls - destroyed.errors).unwrap_or_default();
-        report.ip_sets_left = usize::try_from(destroyed.errors).unwrap_or_default();
-        if destroyed.errors == 0 {
+        report.ip_sets_left = sets.unwanted();
+        if report.ip_sets_left == 0 {
             break;
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tortie_iptables::{ChainName, Features, InterfaceName};
+use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
 use tortie_model::desired::{DesiredUpdate, WorkloadEndpointState};
 use tortie_model::{AdminState, Cidr, Family, HostEndpointName, IfaceName, WorkloadEndpointId};
 use tortie_rules::Renderer;
@@ -54,6 +54,8 @@ pub struct Dataplane {
     pub(crate) statuses: Statuses,
     pub(crate) problems: Vec<Problem>,
     pub(crate) set_counters: SetCounters,
+    /// What was committed to nftables.
+    pub(crate) commits: CommitCounter,
     pub(crate) applies: u64,
     pub(crate) failed_applies: u64,
 }
@@ -140,6 +142,7 @@ impl Dataplane {
             statuses: Statuses::default(),
             problems: Vec::new(),
             set_counters: SetCounters::default(),
+            commits: CommitCounter::default(),
             applies: 0,
             failed_applies: 0,
             config,

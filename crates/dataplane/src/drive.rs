@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_ipsets::{CommandFailure, IpSets, Plan as SetPlan, Report};
-use tortie_iptables::{CommandError, Plan as TablePlan, Reconciler, TableError};
+use tortie_iptables::{Backend, CommandError, CommitCounter, Plan as TablePlan, Reconciler, TableError};
 
 use crate::kernel::{CommandOutcome, CommandStatus, Kernel, KernelCommand};
 
@@ -25,14 +25,22 @@ pub(crate) enum TableOutcome {
 /// What to do with the outcome of a table's command.
 enum TableStep {
     Save,
-    Restore,
+    Restore { transactions: u32 },
 }
 
-/// Brings all tables to what is wanted of them, side by side. Outcomes are in the order of the tables.
-pub(crate) fn tables(kernel: &mut dyn Kernel, mut tables: Vec<&mut Reconciler>) -> Vec<TableOutcome> {
+/// Brings all tables to what is wanted of them, side by side. Outcomes are in the order of the tables. `commits` counts what
+/// is committed to nftables.
+pub(crate) fn tables(
+    kernel: &mut dyn Kernel,
+    commits: &mut CommitCounter,
+    mut tables: Vec<&mut Reconciler>,
+) -> Vec<TableOutcome> {
     let mut ends: Vec<Option<TableOutcome>> = tables.iter().map(|_| None).collect();
+    let uses_nftables = tables.iter().any(|table| table.config().backend == Backend::Nft);
     loop {
         let now = kernel.now();
+        let generation = if uses_nftables { kernel.ruleset_generation() } else { None };
+        let foreign = generation.map(|generation| commits.foreign(generation));
         let mut steps = Vec::new();
         let mut commands = Vec::new();
         let mut wake: Option<Duration> = None;
@@ -40,13 +48,14 @@ pub(crate) fn tables(kernel: &mut dyn Kernel, mut tables: Vec<&mut Reconciler>) 
             if end.is_some() {
                 continue;
             }
+            table.set_foreign_commits(foreign.filter(|_| table.config().backend == Backend::Nft));
             match table.plan(now) {
                 TablePlan::Save(command) => {
                     steps.push((index, TableStep::Save));
                     commands.push(kernel_command(command, String::new()));
                 }
                 TablePlan::Restore { command, input } => {
-                    steps.push((index, TableStep::Restore));
+                    steps.push((index, TableStep::Restore { transactions: CommitCounter::transactions(&input) }));
                     commands.push(kernel_command(command, input));
                 }
                 TablePlan::Sleep { until } => wake = Some(wake.map_or(until, |wake| wake.min(until))),
@@ -66,6 +75,11 @@ pub(crate) fn tables(kernel: &mut dyn Kernel, mut tables: Vec<&mut Reconciler>) 
         for (index, step) in steps {
             let Some(table) = tables.get_mut(index) else { continue };
             let outcome = outcomes.next().unwrap_or_else(|| CommandOutcome::not_run("no outcome was reported"));
+            if let TableStep::Restore { transactions } = step
+                && table.config().backend == Backend::Nft
+            {
+                commits.restored(transactions, outcome.is_success());
+            }
             match step {
                 TableStep::Save => {
                     let mut reader = table.save_reader();
@@ -78,7 +92,7 @@ pub(crate) fn tables(kernel: &mut dyn Kernel, mut tables: Vec<&mut Reconciler>) 
                     };
                     table.on_saved(now, snapshot);
                 }
-                TableStep::Restore => {
+                TableStep::Restore { .. } => {
                     let result = if outcome.is_success() { Ok(()) } else { Err(command_error(outcome)) };
                     table.on_restored(now, result);
                 }
@@ -113,7 +127,7 @@ pub(crate) fn sets(kernel: &mut dyn Kernel, sets: Vec<&mut IpSets>, counters: &m
     set_plans(kernel, sets, counters, IpSets::plan)
 }
 
-/// Destroys at most one set of each family that is not wanted any more.
+/// Destroys sets that are not wanted any more, a limited number of each family.
 pub(crate) fn set_deletions(
     kernel: &mut dyn Kernel,
     sets: Vec<&mut IpSets>,
@@ -131,23 +145,32 @@ fn set_plans(
     let mut ends: Vec<Option<Report>> = sets.iter().map(|_| None).collect();
     loop {
         let now = kernel.now();
+        // Which set waits for which command.
         let mut running = Vec::new();
-        let mut commands = Vec::new();
+        let mut commands: Vec<KernelCommand> = Vec::new();
+        let mut shared: Option<(SetPlan, usize)> = None;
         let mut pause: Option<Duration> = None;
         for (index, (set, end)) in sets.iter_mut().zip(&mut ends).enumerate() {
             if end.is_some() {
                 continue;
             }
             let plan = next(set, now);
+            if let Some((_, at)) = shared.as_ref().filter(|(same, _)| *same == plan) {
+                running.push((index, *at));
+                continue;
+            }
             if let Some((args, input)) = plan.command() {
                 counters.calls += 1;
                 counters.lines += input.lines().count() as u64;
-                running.push(index);
+                running.push((index, commands.len()));
                 commands.push(KernelCommand {
                     program: "ipset".to_owned(),
                     args: args.into_iter().map(str::to_owned).collect(),
                     input: input.to_owned(),
                 });
+                if plan.is_shared() {
+                    shared = Some((plan, commands.len() - 1));
+                }
                 continue;
             }
             match plan {
@@ -164,14 +187,17 @@ fn set_plans(
             }
             continue;
         }
-        let mut outcomes = kernel.run(commands).into_iter();
+        let asked = commands.len();
+        let outcomes = kernel.run(commands);
         let now = kernel.now();
-        for index in running {
+        let succeeded = outcomes.iter().filter(|outcome| outcome.is_success()).count();
+        counters.errors += asked.saturating_sub(succeeded) as u64;
+        let missing = CommandOutcome::not_run("no outcome was reported");
+        for (index, at) in running {
             let Some(set) = sets.get_mut(index) else { continue };
-            let outcome = outcomes.next().unwrap_or_else(|| CommandOutcome::not_run("no outcome was reported"));
+            let outcome = outcomes.get(at).unwrap_or(&missing);
             set.on_output(&outcome.stdout);
-            let result = if outcome.is_success() { Ok(()) } else { Err(set_failure(&outcome)) };
-            counters.errors += u64::from(result.is_err());
+            let result = if outcome.is_success() { Ok(()) } else { Err(set_failure(outcome)) };
             set.on_exit(now, result);
         }
     }

@@ -27,9 +27,9 @@ const RUN_TIME: Duration = Duration::from_millis(1);
 pub struct Writes {
     /// `iptables-restore` calls.
     pub table_restores: usize,
-    /// `ipset restore` calls.
+    /// `ipset restore` calls, but for those that only destroy sets.
     pub set_restores: usize,
-    /// `ipset destroy` calls.
+    /// Sets destroyed by those that only destroy sets.
     pub set_destroys: usize,
     /// Routes replaced or deleted.
     pub routes: usize,
@@ -208,20 +208,18 @@ impl FakeKernel {
     fn run_ipset(&mut self, command: &KernelCommand) -> CommandOutcome {
         let args: Vec<&str> = command.args.iter().map(String::as_str).collect();
         let plan = match args[..] {
+            ["list"] => Some(Plan::ListAll),
             ["list", "-name"] => Some(Plan::ListNames),
             ["list", name] => SetName::new(name).ok().map(Plan::List),
-            ["restore"] => {
-                self.writes.set_restores += 1;
-                Some(Plan::Restore(command.input.clone()))
-            }
-            ["destroy", name] => {
-                self.writes.set_destroys += 1;
-                SetName::new(name).ok().map(Plan::Destroy)
-            }
+            ["restore"] => Some(Plan::Restore(command.input.clone())),
             _ => None,
         };
         let Some(plan) = plan else { return CommandOutcome::not_run(format!("cannot run {command}")) };
+        let before = self.sets.counts();
         let (stdout, result) = self.sets.run(&plan);
+        let after = self.sets.counts();
+        self.writes.set_restores += after.restores - before.restores;
+        self.writes.set_destroys += after.destroyed - before.destroyed;
         match result {
             Ok(()) => CommandOutcome::success(stdout),
             Err(failure) => CommandOutcome {
@@ -274,6 +272,11 @@ fn table_failure(error: CommandError) -> CommandOutcome {
 impl Kernel for FakeKernel {
     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
         commands.iter().map(|command| self.run_one(command)).collect()
+    }
+
+    fn ruleset_generation(&mut self) -> Option<u32> {
+        // Both IP versions are in one ruleset.
+        Some(self.tables_v4.generation()?.wrapping_add(self.tables_v6.generation()?))
     }
 
     fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {

@@ -17,6 +17,12 @@ pub trait Kernel {
     /// missing counts as a program that could not be run.
     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome>;
 
+    /// The generation of the nftables ruleset: the number of transactions committed in this namespace by anybody, modulo
+    /// 2^32. `None` if it cannot be told; then more is read than need be.
+    fn ruleset_generation(&mut self) -> Option<u32> {
+        None
+    }
+
     /// All routes of the main table of a family, of every type and protocol.
     ///
     /// # Errors

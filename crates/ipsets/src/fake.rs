@@ -42,6 +42,10 @@ mod tests;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
+    /// `ipset list` of all sets fails before it prints anything.
+    ListAll,
+    /// `ipset list` of all sets stops after that many lines, and says so.
+    CutListAll(usize),
     /// `ipset list -name` fails.
     ListNames,
     /// `ipset list` of any set fails before it prints anything.
@@ -54,7 +58,7 @@ pub enum Fault {
     CutRestore(usize),
     /// `ipset restore` does all that it should, and fails then.
     LateRestore,
-    /// `ipset destroy` fails.
+    /// `ipset restore` refuses to destroy a set, for a reason that nobody foresaw.
     Destroy,
 }
 
@@ -62,16 +66,20 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
+    /// `ipset list`.
+    pub list_all: usize,
     /// `ipset list -name`.
     pub list_names: usize,
     /// `ipset list NAME`.
     pub lists: usize,
-    /// `ipset restore`.
+    /// `ipset restore` of anything but deletions of sets.
     pub restores: usize,
-    /// Lines of restore texts that took effect, `COMMIT` not counted.
+    /// Lines of these texts that took effect, `COMMIT` not counted.
     pub lines: usize,
-    /// `ipset destroy`.
-    pub destroys: usize,
+    /// `ipset restore` of nothing but deletions of sets.
+    pub deletions: usize,
+    /// Sets that these destroyed.
+    pub destroyed: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,7 +167,7 @@ impl FakeIpset {
         self.restored.clear();
     }
 
-    /// The texts handed to `ipset restore` since the counts were last reset.
+    /// The texts handed to `ipset restore` since the counts were last reset, deletions of sets excepted.
     #[must_use]
     pub fn restored(&self) -> &[String] {
         &self.restored
@@ -185,18 +193,10 @@ impl FakeIpset {
     /// What ipset would say.
     pub fn run(&mut self, plan: &Plan) -> (String, Result<(), CommandFailure>) {
         match plan {
+            Plan::ListAll => self.list_all(),
             Plan::ListNames => self.list_names(),
             Plan::List(name) => self.list(name.as_str()),
             Plan::Restore(text) => (String::new(), self.restore(text)),
-            Plan::Destroy(name) => {
-                self.counts.destroys += 1;
-                let result = if self.take_fault(|f| *f == Fault::Destroy).is_some() {
-                    Err("Kernel error received: Device or resource busy".to_owned())
-                } else {
-                    self.destroy(name.as_str())
-                };
-                (String::new(), result.map_err(|text| failure(&text)))
-            }
             Plan::Sleep(_) | Plan::Done(_) => (String::new(), Ok(())),
         }
     }
@@ -240,6 +240,31 @@ impl FakeIpset {
         Some(self.faults.remove(index))
     }
 
+    fn list_all(&mut self) -> (String, Result<(), CommandFailure>) {
+        self.counts.list_all += 1;
+        let fault = self.take_fault(|f| matches!(f, Fault::ListAll | Fault::CutListAll(_)));
+        if fault == Some(Fault::ListAll) {
+            return (String::new(), Err(failure("Kernel error received")));
+        }
+        let readable: Vec<String> = self
+            .sets
+            .iter()
+            .take_while(|(name, _)| !self.unreadable.contains(*name))
+            .map(|(name, set)| set.listing(name))
+            .collect();
+        let output = readable.join("\n");
+        if let Some(Fault::CutListAll(lines)) = fault {
+            let cut = output.split_inclusive('\n').take(lines).collect();
+            return (cut, Err(failure("Broken pipe")));
+        }
+        if readable.len() < self.sets.len() {
+            let error =
+                "Kernel and userspace incompatible: settype hash:new with revision 9 not supported by userspace.";
+            return (output, Err(failure(error)));
+        }
+        (output, Ok(()))
+    }
+
     fn list_names(&mut self) -> (String, Result<(), CommandFailure>) {
         self.counts.list_names += 1;
         if self.take_fault(|f| *f == Fault::ListNames).is_some() {
@@ -271,8 +296,24 @@ impl FakeIpset {
     }
 
     fn restore(&mut self, text: &str) -> Result<(), CommandFailure> {
-        self.counts.restores += 1;
-        self.restored.push(text.to_owned());
+        let only_destroys = text.lines().all(|line| line.starts_with("destroy ") || line == "COMMIT");
+        if !only_destroys {
+            self.counts.restores += 1;
+            self.restored.push(text.to_owned());
+            return self.restore_with_faults(text);
+        }
+        self.counts.deletions += 1;
+        if self.take_fault(|f| *f == Fault::Destroy).is_some() {
+            return Err(failure("Error in line 1: Kernel error received: Device or resource busy"));
+        }
+        let (lines, sets) = (self.counts.lines, self.sets.len());
+        let result = self.restore_with_faults(text);
+        self.counts.lines = lines;
+        self.counts.destroyed += sets - self.sets.len();
+        result
+    }
+
+    fn restore_with_faults(&mut self, text: &str) -> Result<(), CommandFailure> {
         let is_restore = |fault: &Fault| matches!(fault, Fault::Restore | Fault::CutRestore(_) | Fault::LateRestore);
         match self.take_fault(is_restore) {
             Some(Fault::CutRestore(lines)) => {

@@ -4,6 +4,7 @@
 #[cfg(feature = "fake")]
 pub mod fake;
 mod list;
+mod list_all;
 mod member;
 mod names;
 mod plan;

@@ -29,6 +29,19 @@ pub enum ListError {
         /// The word.
         word: &'static str,
     },
+    /// The header announces another number of members than were printed.
+    #[error("listing of {set}: {found} members, where the header says {announced}")]
+    WrongCount {
+        /// The set.
+        set: SetName,
+        /// What the header says.
+        announced: usize,
+        /// How many there were.
+        found: usize,
+    },
+    /// The output ends within a line.
+    #[error("listing of {0}: ends within a line")]
+    Cut(SetName),
     /// A line is longer than any that ipset prints.
     #[error("listing: a line of more than {MAX_LINE} bytes")]
     LineTooLong,
@@ -66,6 +79,11 @@ impl Lines {
         } else {
             self.partial.extend_from_slice(rest);
         }
+    }
+
+    /// Whether what came so far ends with a line end.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.partial.is_empty() && !self.too_long
     }
 
     /// Calls `line` for what is left without a line end.
@@ -145,6 +163,9 @@ pub struct ListReader {
     header: Header,
     set_type: Option<SetType>,
     exact: bool,
+    /// `Number of entries`, which older versions of ipset do not print.
+    announced: Option<usize>,
+    members: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -171,7 +192,19 @@ impl ListReader {
             header: Header::default(),
             set_type: None,
             exact: true,
+            announced: None,
+            members: 0,
         }
+    }
+
+    /// The name of the set.
+    pub(crate) const fn name(&self) -> &SetName {
+        &self.name
+    }
+
+    /// Whether the blank line after the last member was read.
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// The type, once its line was read.
@@ -194,6 +227,7 @@ impl ListReader {
                 self.ended = true;
                 return None;
             }
+            self.members += 1;
             return self.member(line);
         }
         let Ok(line) = str::from_utf8(line) else {
@@ -216,6 +250,7 @@ impl ListReader {
                 self.has_header = true;
                 self.header = Header::parse(value);
             }
+            "Number of entries" => self.announced = value.parse().ok(),
             "Members" => self.in_members = true,
             _ => {}
         }
@@ -230,6 +265,21 @@ impl ListReader {
             self.exact = false;
         }
         member
+    }
+
+    /// The same as [`finish`](Self::finish), for a listing that may have been cut without saying so.
+    ///
+    /// # Errors
+    /// Those of [`finish`](Self::finish), and another number of members than the header says.
+    pub(crate) fn finish_counted(self) -> Result<Listing, ListError> {
+        let found = self.members;
+        let wrong = self.announced.filter(|announced| *announced != found);
+        let set = self.name.clone();
+        let listing = self.finish()?;
+        match wrong {
+            Some(announced) => Err(ListError::WrongCount { set, announced, found }),
+            None => Ok(listing),
+        }
     }
 
     /// The header, after the last line.

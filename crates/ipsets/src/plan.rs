@@ -12,6 +12,9 @@ use crate::names::{SetId, SetName};
 #[must_use = "a plan does nothing until it is carried out"]
 #[non_exhaustive]
 pub enum Plan {
+    /// Run `ipset list`, handing its output to [`IpSets::on_output`](crate::IpSets::on_output): names, headers and
+    /// members of all sets, those of others and of the other family included.
+    ListAll,
     /// Run `ipset list -name`, handing its output to
     /// [`IpSets::on_output`](crate::IpSets::on_output).
     ListNames,
@@ -20,8 +23,6 @@ pub enum Plan {
     List(SetName),
     /// Run `ipset restore` with this text as its input.
     Restore(String),
-    /// Run `ipset destroy NAME`.
-    Destroy(SetName),
     /// Nothing can be done for that long; then ask again.
     Sleep(Duration),
     /// Nothing is left to do for now.
@@ -33,12 +34,19 @@ impl Plan {
     #[must_use]
     pub fn command(&self) -> Option<(Vec<&str>, &str)> {
         match self {
+            Self::ListAll => Some((vec!["list"], "")),
             Self::ListNames => Some((vec!["list", "-name"], "")),
             Self::List(name) => Some((vec!["list", name.as_str()], "")),
             Self::Restore(text) => Some((vec!["restore"], text)),
-            Self::Destroy(name) => Some((vec!["destroy", name.as_str()], "")),
             Self::Sleep(_) | Self::Done(_) => None,
         }
+    }
+
+    /// Whether the same command, asked for by both families at the same time, is worth running once only: the output goes
+    /// to both.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        matches!(self, Self::ListAll | Self::ListNames)
     }
 }
 
@@ -66,6 +74,10 @@ impl CommandFailure {
         self.stderr.contains("The set with the given name does not exist")
     }
 
+    pub(crate) fn says_in_use(&self) -> bool {
+        self.stderr.contains("it is in use by a kernel component")
+    }
+
     pub(crate) fn says_types_differ(&self) -> bool {
         self.stderr.contains("cannot be swapped")
     }
@@ -89,6 +101,8 @@ pub struct Report {
     pub listing: Option<CommandFailure>,
     /// Sets wait to be destroyed or to be re-read; ask again soon (Felix: within 100 ms).
     pub more: bool,
+    /// How many sets were destroyed.
+    pub destroyed: usize,
     /// The failed sets are due to be tried again after that long.
     pub retry_after: Option<Duration>,
 }

@@ -32,7 +32,7 @@ impl IpSets {
                 SetFailure { name: name.clone(), id: state.id.clone(), exists: state.kernel != Kernel::Absent, error };
             failures.push(failure);
         }
-        Report { failures, listing, more: !self.may_read.is_empty(), retry_after }
+        Report { failures, listing, more: !self.may_read.is_empty(), destroyed: 0, retry_after }
     }
 }
 

@@ -47,7 +47,9 @@ pub enum UpdateError {
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "made to be filled in, with ..Default")]
 pub struct Config {
-    /// How long a round may go on re-reading sets that are probably fine; one is always read.
+    /// If listing all sets with their members took longer, a background resync reads them one by one.
+    pub list_all_limit: Duration,
+    /// How long a round may then go on reading sets that are probably fine; one is always read.
     pub background_budget: Duration,
     /// The number of members after which a restore text ends and the rest goes into the next.
     pub members_per_restore: usize,
@@ -55,7 +57,11 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { background_budget: Duration::from_millis(100), members_per_restore: 1 << 18 }
+        Self {
+            list_all_limit: Duration::from_millis(500),
+            background_budget: Duration::from_millis(100),
+            members_per_restore: 1 << 18,
+        }
     }
 }
 
@@ -213,9 +219,9 @@ pub struct IpSets {
     /// Wanted sets with more members than fit in.
     pub(crate) overfull: BTreeSet<SetName>,
     /// Sets in the kernel that are ours and not wanted, temporary ones included.
-    pub(crate) doomed: BTreeSet<SetName>,
+    pub(crate) to_destroy: BTreeSet<SetName>,
     /// Those that could not be destroyed; not tried again before the names are listed again.
-    pub(crate) undeletable: BTreeSet<SetName>,
+    pub(crate) not_destroyed: BTreeSet<SetName>,
     /// Sets to be read before the next write.
     pub(crate) must_read: BTreeSet<SetName>,
     /// Sets to be read when there is time.
@@ -235,8 +241,8 @@ impl IpSets {
             sets: BTreeMap::new(),
             dirty: BTreeSet::new(),
             overfull: BTreeSet::new(),
-            doomed: BTreeSet::new(),
-            undeletable: BTreeSet::new(),
+            to_destroy: BTreeSet::new(),
+            not_destroyed: BTreeSet::new(),
             must_read: BTreeSet::new(),
             may_read: VecDeque::new(),
             next_temporary: 0,
@@ -255,6 +261,13 @@ impl IpSets {
     #[must_use]
     pub const fn len(&self) -> usize {
         self.wanted
+    }
+
+    /// The number of sets in the kernel that are ours and not wanted, as of the last listing: those that wait to be
+    /// destroyed, and those that could not be.
+    #[must_use]
+    pub fn unwanted(&self) -> usize {
+        self.to_destroy.len() + self.not_destroyed.len()
     }
 
     /// The wanted sets with more members than fit in, of which the kernel holds only some.
@@ -288,9 +301,9 @@ impl IpSets {
         {
             return Err(UpdateError::NameTaken { id: id.clone(), other: state.id.clone() });
         }
-        let was_doomed = self.doomed.remove(&name) | self.undeletable.remove(&name);
+        let is_there = self.to_destroy.remove(&name) | self.not_destroyed.remove(&name);
         if !self.sets.contains_key(&name) {
-            let kernel = if was_doomed {
+            let kernel = if is_there {
                 self.must_read.insert(name.clone());
                 Kernel::Unread
             } else {
@@ -343,8 +356,8 @@ impl IpSets {
         self.edit_members(id, members, false)
     }
 
-    /// No longer wants the set. It is destroyed by the next
-    /// [`plan_deletions`](Self::plan_deletions) but a few.
+    /// No longer wants the set. It is destroyed by one of the next
+    /// [`plan_deletions`](Self::plan_deletions).
     ///
     /// # Errors
     /// [`UpdateError::UnknownSet`].
@@ -361,7 +374,7 @@ impl IpSets {
         state.health = Health::default();
         state.unwant_all();
         if state.kernel != Kernel::Absent {
-            self.doomed.insert(name.clone());
+            self.to_destroy.insert(name.clone());
         }
         if !matches!(state.kernel, Kernel::Present(_)) {
             // Nothing is known of its members that would be worth keeping.
@@ -373,7 +386,7 @@ impl IpSets {
     /// Wants the kernel to be read again. Of several such wishes before the next plan the greatest
     /// counts.
     pub fn queue_resync(&mut self, resync: Resync) {
-        self.progress.want_names(resync.into());
+        self.progress.want_listing(resync.into());
     }
 
     /// What is wanted of a set.

@@ -138,8 +138,8 @@ fn restart_reads_and_writes_nothing() {
     world.succeed();
     world.delete_all();
     let counts = world.kernel.counts();
-    assert_eq!((counts.list_names, counts.lists), (1, 2));
-    assert_eq!((counts.restores, counts.destroys), (0, 0));
+    assert_eq!((counts.list_all, counts.list_names, counts.lists), (1, 0, 0));
+    assert_eq!((counts.restores, counts.deletions), (0, 0));
 }
 
 #[test]
@@ -150,16 +150,8 @@ fn restart_writes_the_difference_and_removes_leftovers() {
     world.put("a", SetType::HashIp, "10.0.0.1 10.0.0.9");
     world.succeed();
     assert_eq!(world.lines(), ["del cali40a 10.0.0.2 --exist", "add cali40a 10.0.0.9"]);
-    let mut rounds = Vec::new();
-    loop {
-        let report = world.kernel.apply_deletions(&mut world.sets, &mut world.now);
-        rounds.push(world.kernel.names().len());
-        if !report.more {
-            break;
-        }
-    }
-    // One a round, the temporary one first.
-    assert_eq!(rounds, [4, 3, 2]);
+    let report = world.kernel.apply_deletions(&mut world.sets, &mut world.now);
+    assert_eq!((report.destroyed, report.more), (3, false));
     assert_eq!(world.kernel.names(), ["cali40a", "other"]);
 }
 
@@ -277,7 +269,7 @@ fn set_in_use_is_not_destroyed_over_and_over() {
         assert!(!report.more);
         world.succeed();
     }
-    assert_eq!(world.kernel.counts().destroys, 1);
+    assert_eq!(world.kernel.counts().deletions, 1);
     world.kernel.set_in_use("cali40a", false);
     world.sets.queue_resync(Resync::Background);
     world.succeed();
@@ -351,6 +343,7 @@ fn failed_restores_are_repaired() {
 fn listings_that_fail_are_repeated() {
     for fault in [Fault::ListNames, Fault::List, Fault::CutList(3), Fault::CutList(9)] {
         let mut world = World::settled();
+        world.kernel.inject(Fault::ListAll);
         for _ in 0..4 {
             world.kernel.inject(fault.clone());
         }
@@ -364,6 +357,7 @@ fn listings_that_fail_are_repeated() {
 fn names_that_cannot_be_listed_end_the_round() {
     let mut world = World::new();
     world.put("a", SetType::HashIp, "10.0.0.1");
+    world.kernel.inject(Fault::ListAll);
     for _ in 0..10 {
         world.kernel.inject(Fault::ListNames);
     }
@@ -380,6 +374,7 @@ fn names_that_cannot_be_listed_end_the_round() {
 #[test]
 fn changes_are_written_even_if_a_sweep_cannot_list_names() {
     let mut world = World::settled();
+    world.kernel.inject(Fault::ListAll);
     for _ in 0..5 {
         world.kernel.inject(Fault::ListNames);
     }
@@ -547,34 +542,264 @@ fn unreported_result_counts_as_failure() {
     assert_eq!(world.kernel.counts().restores, 0);
 }
 
-#[test]
-fn thousand_removed_sets_go_one_by_one() {
+/// `count` sets in the kernel that are not wanted any more, and counts at 0.
+fn unwanted(count: u32) -> World {
     let mut world = World::new();
-    for n in 0..1000 {
-        world.put(&format!("s{n}"), SetType::HashIp, "10.0.0.1");
+    for n in 0..count {
+        world.put(&format!("s{n:03}"), SetType::HashIp, "10.0.0.1");
     }
     world.succeed();
-    for n in 0..1000 {
-        world.sets.remove(&id(&format!("s{n}"))).unwrap();
+    for n in 0..count {
+        world.sets.remove(&id(&format!("s{n:03}"))).unwrap();
     }
     world.kernel.reset_counts();
     world.succeed();
     assert_eq!(world.kernel.counts(), Counts::default());
-    let mut rounds = 1;
-    while world.kernel.apply_deletions(&mut world.sets, &mut world.now).more {
-        rounds += 1;
-        assert_eq!(world.kernel.counts().destroys, rounds - 1);
+    world
+}
+
+#[test]
+fn thousand_removed_sets_go_in_batches() {
+    let mut world = unwanted(1000);
+    let mut rounds = Vec::new();
+    loop {
+        let report = world.kernel.apply_deletions(&mut world.sets, &mut world.now);
+        rounds.push(report.destroyed);
+        assert_eq!(world.kernel.counts().deletions, rounds.len());
+        if !report.more {
+            break;
+        }
     }
-    assert_eq!(rounds, 1000);
+    assert_eq!(rounds, [16, 32, 64, 128, 256, 504]);
     assert!(world.kernel.names().is_empty());
 }
 
 #[test]
-fn background_reads_keep_to_their_budget() {
+fn batches_shrink_where_destroying_takes_long() {
+    let mut world = unwanted(100);
+    let mut rounds = Vec::new();
+    while !world.kernel.names().is_empty() {
+        let before = world.now;
+        let Plan::Restore(text) = world.sets.plan_deletions(world.now) else { panic!("nothing to destroy") };
+        world.kernel.edit(&text).unwrap();
+        // As before Linux 6.8, where each set takes that long.
+        world.now += Duration::from_millis(20) * u32::try_from(text.lines().count() - 1).unwrap();
+        world.sets.on_exit(world.now, Ok(()));
+        assert!(matches!(world.sets.plan_deletions(world.now), Plan::Done(_)));
+        rounds.push(world.now - before);
+    }
+    assert_eq!(rounds[..5], [320, 160, 80, 40, 80].map(Duration::from_millis));
+    assert!(rounds[3..].iter().all(|took| *took <= Duration::from_millis(80)));
+}
+
+#[test]
+fn sets_in_use_are_put_aside_and_the_others_go() {
+    let mut world = unwanted(300);
+    let in_use = [3, 4, 70, 71, 72, 299].map(|n| format!("cali40s{n:03}"));
+    for name in &in_use {
+        world.kernel.set_in_use(name, true);
+    }
+    // Another program was faster.
+    world.kernel.edit("destroy cali40s050").unwrap();
+    world.delete_all();
+    assert_eq!(world.kernel.names(), in_use);
+    let deletions = world.kernel.counts().deletions;
+    assert!(deletions <= 16, "{deletions}");
+
+    // Not before the sets are listed again.
+    world.succeed();
+    world.delete_all();
+    assert_eq!(world.kernel.counts().deletions, deletions);
+    for name in &in_use {
+        world.kernel.set_in_use(name, false);
+    }
+    world.sets.queue_resync(Resync::Background);
+    world.succeed();
+    world.delete_all();
+    assert!(world.kernel.names().is_empty());
+}
+
+#[test]
+fn set_in_use_is_found_by_halving_if_nothing_names_it() {
+    let mut world = unwanted(100);
+    world.kernel.set_in_use("cali40s037", true);
+    let mut commands = 0;
+    for _ in 0..100 {
+        match world.sets.plan_deletions(world.now) {
+            Plan::Done(report) if !report.more => break,
+            Plan::Done(_) => {}
+            plan => {
+                commands += 1;
+                let (_, result) = world.kernel.run(&plan);
+                let silent = result.map_err(|failure| {
+                    let reason = failure.stderr().rsplit(": ").next().unwrap_or_default().trim().to_owned();
+                    CommandFailure::new(reason)
+                });
+                world.sets.on_exit(world.now, silent);
+            }
+        }
+    }
+    assert_eq!(world.kernel.names(), ["cali40s037"]);
+    assert!(commands <= 40, "{commands}");
+}
+
+#[test]
+fn ipset_that_does_not_work_is_not_asked_over_and_over() {
+    let mut world = unwanted(100);
+    let mut commands = 0;
+    loop {
+        match world.sets.plan_deletions(world.now) {
+            Plan::Done(report) if !report.more => break,
+            Plan::Done(_) => {}
+            _ => {
+                commands += 1;
+                world.sets.on_exit(world.now, Err(CommandFailure::new("ipset: not found")));
+            }
+        }
+    }
+    assert!(commands <= 8, "{commands}");
+    world.delete_all();
+    world.sets.queue_resync(Resync::Background);
+    world.succeed();
+    world.delete_all();
+    assert!(world.kernel.names().is_empty());
+}
+
+#[test]
+fn restart_with_many_sets_lists_them_once() {
     let mut world = World::new();
+    for restart in [false, true] {
+        world.sets = IpSets::new(Family::V4, Config::default());
+        world.kernel.reset_counts();
+        for n in 0..4000 {
+            world.put(&format!("s{n}"), SetType::HashNet, "10.0.0.0/8 10.0.0.1");
+        }
+        world.succeed();
+        let counts = world.kernel.counts();
+        assert_eq!((counts.list_all, counts.list_names, counts.lists), (1, 0, 0));
+        assert_eq!(counts.restores, usize::from(!restart));
+    }
+    // So does a background resync, and a restore that failed without saying where.
+    for n in [7, 77] {
+        world.kernel.reset_counts();
+        world.kernel.edit(&format!("add cali40s{n} 6.6.6.6\ndestroy cali40s{}", n + 1)).unwrap();
+        if n == 7 {
+            world.sets.queue_resync(Resync::Background);
+        } else {
+            for set in 0..4000 {
+                world.add(&format!("s{set}"), "10.0.0.2");
+            }
+            world.kernel.inject(Fault::CutRestore(60));
+        }
+        world.succeed();
+        let counts = world.kernel.counts();
+        assert!(counts.list_all <= 2 && counts.lists <= 1, "{counts:?}");
+        assert!(!world.kernel.members(&format!("cali40s{n}")).contains(&"6.6.6.6"));
+        assert_eq!(world.kernel.names().len(), 4000);
+    }
+}
+
+/// What is not seen in a listing of all sets is not believed: sets that are missing there are listed by themselves.
+#[test]
+fn listing_of_all_sets_that_ends_early() {
+    for lines in 0..26 {
+        let mut world = World::settled();
+        world.put("c", SetType::HashIp, "1.1.1.1 1.1.1.2");
+        world.succeed();
+        world.kernel.edit("del cali40a 10.0.0.2\nadd cali40b 1.0.0.0/8\ndel cali40c 1.1.1.2").unwrap();
+        world.kernel.inject(Fault::CutListAll(lines));
+        world.kernel.reset_counts();
+        world.sets.queue_resync(Resync::Full);
+        world.succeed();
+        world.holds("a", "10.0.0.1 10.0.0.2");
+        world.holds("b", "10.0.0.0/8 192.168.0.1");
+        world.holds("c", "1.1.1.1 1.1.1.2");
+        let counts = world.kernel.counts();
+        // Eight lines for each, the members, and a blank one, which shows that this was all.
+        let read = usize::from(lines >= 10) + usize::from(lines >= 22);
+        assert_eq!((counts.list_all, counts.list_names), (1, 1));
+        assert_eq!((counts.restores, counts.lists), (1, 3 - read), "{lines} lines");
+    }
+}
+
+#[test]
+fn listing_of_all_sets_that_lacks_members_or_has_sets_twice() {
+    let whole = |world: &mut World| world.kernel.run(&Plan::ListAll).0;
+    let tampering: [fn(&str) -> String; 4] = [
+        // The last line is not all there.
+        |text| text[..text.len() - 1].to_owned(),
+        |text| text[..text.len() - 3].to_owned(),
+        // A member is missing.
+        |text| text.replace("10.0.0.1\n", ""),
+        // Somebody's comment looks like a set of ours.
+        |text| format!("{text}\n{}", text.split("\n\n").next().unwrap()),
+    ];
+    for (case, tamper) in tampering.into_iter().enumerate() {
+        let mut world = World::settled();
+        world.sets.queue_resync(Resync::Background);
+        let text = tamper(&whole(&mut world));
+        world.kernel.reset_counts();
+        assert_eq!(world.sets.plan(world.now), Plan::ListAll);
+        world.sets.on_output(text.as_bytes());
+        world.sets.on_exit(world.now, Ok(()));
+        world.succeed();
+        let counts = world.kernel.counts();
+        assert_eq!((counts.lists, counts.restores), (1, 0), "case {case}: {text}");
+    }
+}
+
+#[test]
+fn set_that_ipset_cannot_print_does_not_hide_the_others() {
+    let mut world = World::settled();
+    world.kernel.edit("create A-first hash:ip\ncreate cali40aa hash:ip").unwrap();
+    world.kernel.make_unreadable("A-first", true);
+    for resync in [Resync::Full, Resync::Background] {
+        world.kernel.reset_counts();
+        world.kernel.edit("del cali40a 10.0.0.1").unwrap();
+        world.sets.queue_resync(resync);
+        world.succeed();
+        world.holds("a", "10.0.0.1 10.0.0.2");
+        let counts = world.kernel.counts();
+        assert_eq!((counts.list_all, counts.list_names, counts.lists), (1, 1, 2));
+    }
+    world.delete_all();
+    assert_eq!(world.kernel.names(), ["A-first", "cali40a", "cali40b"]);
+}
+
+#[test]
+fn edits_while_all_sets_are_listed() {
+    let mut world = World::settled();
+    world.sets.queue_resync(Resync::Full);
+    let Plan::ListAll = world.sets.plan(world.now) else { panic!("expected a listing") };
+    let (text, _) = world.kernel.run(&Plan::ListAll);
+    let (first, rest) = text.split_at(text.find("10.0.0.2").unwrap());
+    world.sets.on_output(first.as_bytes());
+    world.add("a", "10.0.0.3");
+    world.sets.remove(&id("a")).unwrap();
+    world.put("a", SetType::HashIp, "10.0.0.2 10.0.0.4");
+    world.put("c", SetType::HashIp, "1.1.1.1");
+    world.sets.on_output(rest.as_bytes());
+    world.sets.remove(&id("b")).unwrap();
+    world.put("b", SetType::HashNet, "10.0.0.0/8");
+    world.sets.on_exit(world.now, Ok(()));
+    world.succeed();
+    world.holds("a", "10.0.0.2 10.0.0.4");
+    world.holds("b", "10.0.0.0/8");
+    world.holds("c", "1.1.1.1");
+}
+
+#[test]
+fn background_reads_keep_to_their_budget_where_all_at_once_takes_too_long() {
+    let mut world = World::new();
+    let config = Config { list_all_limit: Duration::from_millis(39), ..Config::default() };
+    world.sets = IpSets::new(Family::V4, config);
     for n in 0..10 {
         world.put(&format!("s{n}"), SetType::HashIp, "10.0.0.1");
     }
+    let plan = world.sets.plan(world.now);
+    assert_eq!(plan, Plan::ListAll);
+    world.now += Duration::from_millis(40);
+    world.kernel.step(&mut world.sets, &plan, &mut world.now);
     world.succeed();
     world.kernel.reset_counts();
     world.sets.queue_resync(Resync::Background);

@@ -144,7 +144,7 @@ pub(crate) fn dataplane(
     dataplane
 }
 
-/// Applies until nothing is left to do within a minute: sets are destroyed one at a time, and strange routes are given
+/// Applies until nothing is left to do within a minute: sets are destroyed some at a time, and strange routes are given
 /// their grace.
 pub(crate) fn settle(dataplane: &mut Dataplane, kernel: &mut dyn Kernel) -> ApplyReport {
     let deadline = kernel.now() + std::time::Duration::from_secs(40);

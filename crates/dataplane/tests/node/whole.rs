@@ -61,6 +61,19 @@ fn what_is_rendered_is_what_would_be_written() {
 }
 
 #[test]
+fn both_families_read_their_sets_from_one_listing() {
+    let mut kernel = kernel(Backend::Nft);
+    for restart in [false, true] {
+        kernel.sets.reset_counts();
+        settle(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut kernel);
+        let counts = kernel.sets.counts();
+        assert_eq!((counts.list_all, counts.list_names, counts.lists), (1, 0, 0));
+        assert_eq!(counts.restores, if restart { 0 } else { 2 });
+        assert!(["cali40s:clients", "cali60s:clients"].iter().all(|name| kernel.sets.names().contains(name)));
+    }
+}
+
+#[test]
 fn cleanup_removes_all_that_is_ours_and_nothing_else() {
     for backend in BACKENDS {
         let mut kernel = kernel(backend);
@@ -157,18 +170,46 @@ fn all_options_together_find_their_sets_and_chains() {
 }
 
 #[test]
-fn sets_that_are_not_needed_go_one_at_a_time() {
-    let sets: Vec<DesiredUpdate> = ["s:1", "s:2", "s:3"].map(|id| set(id, &["10.0.0.1/32"])).into();
+fn sets_that_are_not_needed_go_some_at_a_time() {
+    let ids: Vec<String> = (0..40).map(|n| format!("s:{n}")).collect();
+    let sets: Vec<DesiredUpdate> = ids.iter().map(|id| set(id, &["10.0.0.1/32"])).collect();
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = dataplane(Backend::Nft, sets, []);
     dataplane.apply(&mut kernel);
     let with = kernel.sets.names().len();
-    for id in ["s:1", "s:2", "s:3"] {
-        dataplane.on_update(DesiredUpdate::IpSetRemove(id.into()));
+    for id in &ids {
+        dataplane.on_update(DesiredUpdate::IpSetRemove(id.as_str().into()));
     }
     let report = dataplane.apply(&mut kernel);
-    assert_eq!(kernel.sets.names().len(), with - 2, "one in each family");
+    assert_eq!(kernel.sets.names().len(), with - 32, "16 in each family");
     assert!(report.next.is_some_and(|pause| pause <= std::time::Duration::from_millis(100)));
     settle(&mut dataplane, &mut kernel);
-    assert_eq!(kernel.sets.names().len(), with - 6);
+    assert_eq!(kernel.sets.names().len(), with - 80);
+}
+
+/// With nftables, tables are only read again when somebody else has committed something.
+#[test]
+fn tables_that_nobody_else_writes_are_not_read_again() {
+    for (backend, is_quiet) in [(Backend::Nft, true), (Backend::Legacy, false)] {
+        let mut kernel = kernel(backend);
+        let mut dataplane = dataplane(backend, updates(), [up("eth0", 1)]);
+        settle(&mut dataplane, &mut kernel);
+        let saves = |kernel: &FakeKernel| kernel.tables_v4.counters().saves + kernel.tables_v6.counters().saves;
+        let mut check = |kernel: &mut FakeKernel| {
+            let before = saves(kernel);
+            for _ in 0..40 {
+                settle(&mut dataplane, kernel);
+                tortie_dataplane::Kernel::sleep(kernel, std::time::Duration::from_secs(60));
+            }
+            saves(kernel) - before
+        };
+        assert_eq!(check(&mut kernel) == 0, is_quiet, "{backend}");
+        let before = kernel.state();
+        kernel.tables_v6.run(Table::Raw, "-F cali-PREROUTING").expect("possible");
+        assert_ne!(kernel.state(), before);
+        let saved = check(&mut kernel);
+        assert_eq!(kernel.state(), before, "{backend}");
+        // All eight tables once.
+        assert!(saved == 8 || !is_quiet, "{saved}");
+    }
 }

@@ -89,6 +89,6 @@ fn replacing_may_change_the_type() {
     assert_eq!(sets.ids().collect::<Vec<_>>(), [&id("a")]);
     assert_eq!(sets.render(), "create cali40a bitmap:port range 0-65535\nadd cali40a 1\nCOMMIT\n");
     sets.remove(&id("a")).unwrap();
-    assert!(sets.is_empty() && sets.sets.is_empty() && sets.dirty.is_empty() && sets.doomed.is_empty());
+    assert!(sets.is_empty() && sets.sets.is_empty() && sets.dirty.is_empty() && sets.to_destroy.is_empty());
     assert_eq!(sets.render(), "COMMIT\n");
 }

@@ -1,0 +1,105 @@
+//! Reading what `ipset list` prints of all sets: the listings of single sets, with blank lines between.
+//!
+//! Sets of others are skipped without a look at their members; which of them ipset cannot print is no concern of ours as
+//! long as ours are printed.
+
+use crate::list::{ListError, ListReader, Listing, owned_name};
+use crate::member::Member;
+use crate::names::{Family, SetName};
+use crate::spec::SetType;
+
+#[cfg(test)]
+mod tests;
+
+/// What a line of the listing tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A set of ours exists; its header and members follow if they were asked for.
+    Begin(SetName),
+    /// A member of the set that began last.
+    Member(Member),
+    /// The set that began last was listed to its end.
+    End {
+        /// The set.
+        name: SetName,
+        /// Its type, if that is known.
+        set_type: Option<SetType>,
+        /// Its header, if the listing can be relied upon.
+        listing: Result<Listing, ListError>,
+    },
+}
+
+/// Reads a listing of all sets, a line at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct AllReader {
+    family: Family,
+    section: Section,
+}
+
+#[derive(Clone, Debug)]
+enum Section {
+    /// Before the name of a set.
+    Between,
+    /// In a set that nobody asked for.
+    Skipped,
+    Set(Box<ListReader>),
+}
+
+impl AllReader {
+    pub(crate) const fn new(family: Family) -> Self {
+        Self { family, section: Section::Between }
+    }
+
+    /// The set that is being read, and its type if that is known.
+    pub(crate) fn current(&self) -> Option<(&SetName, Option<SetType>)> {
+        match &self.section {
+            Section::Set(reader) => Some((reader.name(), reader.set_type())),
+            Section::Between | Section::Skipped => None,
+        }
+    }
+
+    /// Takes the next line, without its line end. `is_wanted` says whether a set's members are of interest.
+    pub(crate) fn line(&mut self, line: &[u8], is_wanted: impl FnOnce(&SetName) -> bool) -> Option<Event> {
+        match &mut self.section {
+            Section::Between => self.begin(line, is_wanted),
+            Section::Skipped => {
+                if line.trim_ascii().is_empty() {
+                    self.section = Section::Between;
+                }
+                None
+            }
+            Section::Set(reader) => {
+                let member = reader.line(line);
+                if reader.has_ended() { self.end(ListReader::finish_counted) } else { member.map(Event::Member) }
+            }
+        }
+    }
+
+    fn begin(&mut self, line: &[u8], is_wanted: impl FnOnce(&SetName) -> bool) -> Option<Event> {
+        let value = line.strip_prefix(b"Name:")?;
+        self.section = Section::Skipped;
+        let name = owned_name(self.family, value)?;
+        if is_wanted(&name) {
+            let mut reader = ListReader::new(name.clone(), self.family);
+            // It is the line with the name.
+            let _ = reader.line(line);
+            self.section = Section::Set(Box::new(reader));
+        }
+        Some(Event::Begin(name))
+    }
+
+    fn end(&mut self, finish: impl FnOnce(ListReader) -> Result<Listing, ListError>) -> Option<Event> {
+        match std::mem::replace(&mut self.section, Section::Between) {
+            Section::Set(reader) => {
+                let (name, set_type) = (reader.name().clone(), reader.set_type());
+                Some(Event::End { name, set_type, listing: finish(*reader) })
+            }
+            Section::Between | Section::Skipped => None,
+        }
+    }
+
+    /// After the last line of a command that ended well; `is_whole` tells whether that line had a line end.
+    pub(crate) fn finish(&mut self, is_whole: bool) -> Option<Event> {
+        self.end(|reader| if is_whole { reader.finish_counted() } else { Err(ListError::Cut(reader.name().clone())) })
+    }
+}

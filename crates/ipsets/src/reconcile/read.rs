@@ -1,0 +1,330 @@
+//! Reading: names, single sets, and all sets at once.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{InFlight, LIST_ATTEMPTS, Reason, Round, pause};
+use crate::list::{Lines, ListError, ListReader, Listing};
+use crate::list_all::{AllReader, Event};
+use crate::member::Member;
+use crate::names::SetName;
+use crate::plan::{CommandFailure, Plan};
+use crate::sets::{IpSets, Kernel, SetState};
+use crate::spec::SetType;
+
+/// So many members are put aside before they are filed with their set.
+const MEMBERS_AT_ONCE: usize = 1024;
+/// If more sets than that must be read, all are listed at once: a program for each costs more.
+const FEW_SETS: usize = 8;
+
+/// The listing of all sets, as it arrives.
+#[derive(Clone, Debug)]
+pub(super) struct AllInFlight {
+    reason: Reason,
+    since: Duration,
+    lines: Lines,
+    filed: Filed,
+}
+
+/// What came of it so far.
+#[derive(Clone, Debug)]
+struct Filed {
+    reader: AllReader,
+    /// Members of the set that is being read.
+    members: Vec<Member>,
+    /// All sets of ours that it names.
+    seen: BTreeSet<SetName>,
+    /// Those that are wanted and were read to their end.
+    read: BTreeSet<SetName>,
+    /// Those that had to be read before anything is written.
+    owed: BTreeSet<SetName>,
+}
+
+impl IpSets {
+    /// All sets at once cost a single program. If that takes long, because there are very many members or others' sets
+    /// are large, a background resync reads ours one by one, a few at a time, so that nothing else has to wait for it.
+    pub(super) fn start_listing(&mut self, now: Duration, reason: Reason, all_failed: bool) -> Plan {
+        let at_once = match reason {
+            Reason::Check => self.must_read.len() > FEW_SETS,
+            Reason::Background => self.progress.all_took <= self.config.list_all_limit,
+            Reason::Full => true,
+        };
+        if !at_once || all_failed {
+            self.progress.in_flight = Some(InFlight::Names { reason, lines: Lines::default(), seen: BTreeSet::new() });
+            return Plan::ListNames;
+        }
+        let filed = Filed {
+            reader: AllReader::new(self.family),
+            members: Vec::new(),
+            seen: BTreeSet::new(),
+            read: BTreeSet::new(),
+            // What is filed there from now on was removed and added while it was being read.
+            owed: std::mem::take(&mut self.must_read),
+        };
+        self.progress.in_flight =
+            Some(InFlight::All(AllInFlight { reason, since: now, lines: Lines::default(), filed }));
+        Plan::ListAll
+    }
+
+    /// Takes a piece of the listing of all sets.
+    pub(super) fn read_all(&mut self, all: &mut AllInFlight, chunk: &[u8]) {
+        let AllInFlight { lines, filed, .. } = all;
+        lines.push(chunk, |line| self.read_line(filed, line));
+    }
+
+    fn read_line(&mut self, filed: &mut Filed, line: &[u8]) {
+        let is_wanted = |name: &SetName| self.sets.get(name).is_some_and(|state| state.desired.is_some());
+        if let Some(event) = filed.reader.line(line, is_wanted) {
+            self.file(filed, event);
+        }
+    }
+
+    fn file(&mut self, filed: &mut Filed, event: Event) {
+        match event {
+            Event::Begin(name) => {
+                if filed.seen.contains(&name) {
+                    // No set is listed twice: one of them is a text that looks like a listing.
+                    filed.read.remove(&name);
+                    self.must_read.insert(name.clone());
+                }
+                if self.sets.get(&name).is_some_and(|state| state.desired.is_some()) {
+                    self.expect_members(&name);
+                }
+                filed.seen.insert(name);
+            }
+            Event::Member(member) => {
+                filed.members.push(member);
+                if filed.members.len() >= MEMBERS_AT_ONCE {
+                    self.observe_members(filed);
+                }
+            }
+            Event::End { name, set_type, listing } => {
+                self.file_members(&name, set_type, &mut filed.members);
+                match listing {
+                    Ok(_) if self.must_read.contains(&name) => {}
+                    Ok(listing) => {
+                        self.present(&name, listing);
+                        filed.read.insert(name);
+                    }
+                    Err(error) => {
+                        tracing::debug!(set = %name, %error, "IP set is listed again by itself");
+                        self.must_read.insert(name);
+                    }
+                }
+            }
+        }
+    }
+
+    fn observe_members(&mut self, filed: &mut Filed) {
+        if let Some((name, set_type)) = filed.reader.current() {
+            self.file_members(name, set_type, &mut filed.members);
+        }
+    }
+
+    fn file_members(&mut self, name: &SetName, set_type: Option<SetType>, members: &mut Vec<Member>) {
+        let state = self.sets.get_mut(name);
+        let state = state.filter(|state| state.desired.map(|spec| spec.set_type()) == set_type);
+        match state {
+            Some(state) => members.drain(..).for_each(|member| state.members.observe(member)),
+            None => members.clear(),
+        }
+    }
+
+    /// Takes the end of the listing of all sets.
+    pub(super) fn all_listed(&mut self, now: Duration, all: AllInFlight, result: Result<(), CommandFailure>) {
+        let AllInFlight { reason, since, lines, mut filed } = all;
+        let is_whole = lines.is_whole();
+        let result = result.and_then(|()| {
+            let rest = lines.finish(|line| self.read_line(&mut filed, line));
+            rest.map_err(|error| CommandFailure::new(error.to_string()))
+        });
+        match result {
+            Ok(()) => {
+                if let Some(event) = filed.reader.finish(is_whole) {
+                    self.file(&mut filed, event);
+                }
+                self.progress.all_took = now.saturating_sub(since);
+                self.progress.all_failure = None;
+                self.may_read.clear();
+                self.sets_listed(reason, &filed.seen, &filed.read);
+            }
+            Err(failure) => {
+                if self.progress.all_failure.as_ref() != Some(&failure) {
+                    tracing::warn!(%failure, "Listing all IP sets failed; reading those that are missing one by one");
+                    self.progress.all_failure = Some(failure);
+                }
+                let Filed { reader, read, owed, .. } = filed;
+                // What was seen of the last one may not be all of it.
+                let doubtful = reader.current().map(|(name, _)| name.clone());
+                let unread = owed.into_iter().chain(doubtful).filter(|name| !read.contains(name));
+                self.must_read.extend(unread);
+                if let Some(round) = &mut self.progress.round {
+                    round.all_failed = Some(read);
+                }
+            }
+        }
+    }
+
+    pub(super) fn names_listed(&mut self, reason: Reason, listed: &BTreeSet<SetName>) {
+        let round = self.progress.round.as_mut();
+        let read = round.and_then(|round| round.all_failed.as_mut()).map(std::mem::take).unwrap_or_default();
+        self.sets_listed(reason, listed, &read);
+    }
+
+    /// All sets that exist were `listed`; of these some were `read` as well.
+    fn sets_listed(&mut self, reason: Reason, listed: &BTreeSet<SetName>, read: &BTreeSet<SetName>) {
+        if self.progress.listing == Some(reason) {
+            self.progress.listing = None;
+        }
+        self.progress.known = true;
+        if let Some(round) = &mut self.progress.round {
+            round.names_failures = 0;
+            round.names_failure = None;
+        }
+        let reread = reason > Reason::Check;
+        if reason == Reason::Full {
+            self.may_read.clear();
+        }
+        if reread {
+            // What is known of sets on their way out is not kept up to date any longer.
+            self.sets.retain(|_, state| state.desired.is_some());
+        }
+        let queued: BTreeSet<SetName> = self.may_read.iter().cloned().collect();
+        let gone: Vec<SetName> = self.sets.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        for name in &gone {
+            self.mark_absent(name);
+        }
+        for name in listed.difference(read) {
+            let Some(state) = self.sets.get_mut(name) else {
+                continue;
+            };
+            if reason == Reason::Full || state.kernel == Kernel::Absent {
+                state.kernel = Kernel::Unread;
+            }
+            if state.kernel == Kernel::Unread && state.desired.is_some() {
+                self.must_read.insert(name.clone());
+                self.dirty.remove(name);
+            } else if reread && !queued.contains(name) {
+                self.may_read.push_back(name.clone());
+            }
+        }
+        self.not_destroyed.clear();
+        self.to_destroy =
+            listed.iter().filter(|name| self.sets.get(*name).is_none_or(|s| s.desired.is_none())).cloned().collect();
+    }
+
+    pub(super) fn names_failed(&mut self, now: Duration, failure: CommandFailure) {
+        let known = self.progress.known;
+        if let Some(round) = &mut self.progress.round {
+            round.names_failures += 1;
+            if round.names_failures < Round::names_attempts(known) {
+                round.wait_until = now + pause(round.names_failures);
+            }
+            round.names_failure = Some(failure);
+        }
+    }
+
+    pub(super) fn next_background_read(&mut self, now: Duration) -> Option<SetName> {
+        let round = self.progress.round.as_mut()?;
+        let in_time = now.saturating_sub(round.started) < self.config.background_budget;
+        if round.background_reads > 0 && !in_time {
+            return None;
+        }
+        while let Some(name) = self.may_read.pop_front() {
+            let state = self.sets.get(&name);
+            if state.is_some_and(|s| s.desired.is_some() && s.kernel != Kernel::Absent) {
+                round.background_reads += 1;
+                return Some(name);
+            }
+        }
+        None
+    }
+
+    pub(super) fn start_list(&mut self, name: SetName) -> Plan {
+        self.expect_members(&name);
+        self.progress.in_flight = Some(InFlight::List {
+            name: name.clone(),
+            lines: Lines::default(),
+            reader: ListReader::new(name.clone(), self.family),
+        });
+        Plan::List(name)
+    }
+
+    pub(super) fn listed(&mut self, now: Duration, name: &SetName, listing: Result<Listing, ListError>) {
+        let listing = match listing {
+            Ok(listing) => listing,
+            Err(error) => {
+                return self.list_failed(now, name, CommandFailure::new(error.to_string()));
+            }
+        };
+        if self.must_read.contains(name) {
+            // It was removed and added while it was being read.
+            return;
+        }
+        self.present(name, listing);
+    }
+
+    /// The members of a set are about to be read.
+    fn expect_members(&mut self, name: &SetName) {
+        if let Some(state) = self.sets.get_mut(name) {
+            state.kernel = Kernel::Unread;
+            state.members.expect_observed();
+        }
+        self.reconsider(name);
+    }
+
+    /// A set was read to its end.
+    fn present(&mut self, name: &SetName, listing: Listing) {
+        if let Some(state) = self.sets.get_mut(name) {
+            state.kernel = Kernel::Present(listing);
+            state.health.list_failures = 0;
+            state.members.tidy();
+        }
+        self.reconsider(name);
+    }
+
+    pub(super) fn list_failed(&mut self, now: Duration, name: &SetName, failure: CommandFailure) {
+        let Some(state) = self.sets.get_mut(name) else {
+            return;
+        };
+        state.health.list_failures += 1;
+        let failures = state.health.list_failures;
+        state.health.last = Some(failure);
+        state.members.forget_observed();
+        if failures < LIST_ATTEMPTS {
+            self.must_read.insert(name.clone());
+            self.fail(now + pause(failures));
+        } else {
+            state.health.list_failures = 0;
+            state.kernel = Kernel::Unreadable;
+            self.reconsider(name);
+            self.fail(now);
+        }
+    }
+
+    pub(super) fn mark_absent(&mut self, name: &SetName) {
+        self.must_read.remove(name);
+        self.to_destroy.remove(name);
+        self.not_destroyed.remove(name);
+        if let Some(state) = self.sets.get_mut(name) {
+            if state.desired.is_none() {
+                self.sets.remove(name);
+            } else {
+                state.kernel = Kernel::Absent;
+                state.members.forget_observed();
+                state.health.list_failures = 0;
+                state.health.swap_refused = false;
+            }
+        }
+        self.reconsider(name);
+    }
+}
+
+pub(super) fn observe(reader: &mut ListReader, state: Option<&mut SetState>, line: &[u8]) {
+    if let Some(member) = reader.line(line)
+        && let Some(state) = state
+        && state.desired.map(|spec| spec.set_type()) == reader.set_type()
+    {
+        state.members.observe(member);
+    }
+}

@@ -1,0 +1,150 @@
+//! Writing: which sets go into the next restore, and what a failure of it means.
+
+use std::time::Duration;
+
+use super::{Group, InFlight, QUICK_ATTEMPTS, Reason, WHOLE_ATTEMPTS, pause, set_pause};
+use crate::names::SetName;
+use crate::plan::{CommandFailure, Plan};
+use crate::sets::{IpSets, Kernel, Need};
+use crate::write::{RestoreText, Touched};
+
+/// What to write next.
+enum Next {
+    Group(Group),
+    Sleep(Duration),
+    Nothing,
+}
+
+impl IpSets {
+    pub(super) fn next_restore(&mut self, now: Duration) -> Option<Plan> {
+        loop {
+            let group = match self.next_group(now) {
+                Next::Group(group) => group,
+                Next::Sleep(time) => return Some(Plan::Sleep(time)),
+                Next::Nothing => return None,
+            };
+            let mut text = RestoreText::new(self.family, self.config.members_per_restore);
+            for name in group.names {
+                if text.is_full() {
+                    // The rest stays dirty and comes with one of the next.
+                    break;
+                }
+                let Some(state) = self.sets.get_mut(&name) else {
+                    continue;
+                };
+                if state.need(self.family) == Need::Swap {
+                    let temporary = self.free_temporary();
+                    if let Some(state) = self.sets.get_mut(&name) {
+                        text.swap(&name, &temporary, state);
+                    }
+                } else {
+                    text.write(&name, state);
+                }
+                self.reconsider(&name);
+            }
+            let Some((text, touched)) = text.finish() else {
+                continue;
+            };
+            self.progress.in_flight = Some(InFlight::Restore { touched, failures: group.failures });
+            return Some(Plan::Restore(text));
+        }
+    }
+
+    fn next_group(&mut self, now: Duration) -> Next {
+        let Some(round) = &mut self.progress.round else {
+            return Next::Nothing;
+        };
+        let healthy = |name: &SetName| self.sets.get(name).is_some_and(|state| state.health.failures == 0);
+        while let Some(mut group) = round.groups.pop() {
+            group.names.retain(|name| self.dirty.contains(name) && healthy(name));
+            if !group.names.is_empty() {
+                return Next::Group(group);
+            }
+        }
+        let names: Vec<SetName> = self.dirty.iter().filter(|n| healthy(n)).cloned().collect();
+        if !names.is_empty() {
+            return Next::Group(Group { names, failures: 0 });
+        }
+        // Only sets that failed are left; each is tried alone.
+        let health = |name| self.sets.get(name).map(|state| &state.health);
+        let next = self
+            .dirty
+            .iter()
+            .filter_map(|name| Some((name, health(name)?)))
+            .filter(|(_, h)| h.retry_at <= now || h.failures <= QUICK_ATTEMPTS)
+            .min_by_key(|(_, h)| h.retry_at);
+        match next {
+            Some((_, health)) if health.retry_at > now => Next::Sleep(health.retry_at - now),
+            Some((name, _)) => Next::Group(Group { names: vec![name.clone()], failures: 0 }),
+            None => Next::Nothing,
+        }
+    }
+
+    fn free_temporary(&mut self) -> SetName {
+        loop {
+            let name = SetName::temporary(self.family, self.next_temporary);
+            self.next_temporary += 1;
+            if !self.to_destroy.contains(&name) && !self.not_destroyed.contains(&name) {
+                return name;
+            }
+        }
+    }
+
+    pub(super) fn restored(&mut self, touched: Touched) {
+        for name in touched.names() {
+            if let Some(state) = self.sets.get_mut(name) {
+                state.health = Default::default();
+            }
+        }
+        self.to_destroy.extend(touched.into_temporaries());
+    }
+
+    pub(super) fn restore_failed(
+        &mut self,
+        now: Duration,
+        touched: &Touched,
+        group_failures: u32,
+        failure: CommandFailure,
+    ) {
+        self.fail(now);
+        // Some of the lines may have taken effect.
+        self.progress.want_listing(Reason::Check);
+        let names: Vec<SetName> = touched.names().cloned().collect();
+        for name in &names {
+            match self.sets.get_mut(name) {
+                Some(state) if state.desired.is_some() => {
+                    state.kernel = Kernel::Unread;
+                    self.must_read.insert(name.clone());
+                    self.reconsider(name);
+                }
+                _ => {
+                    self.sets.remove(name);
+                }
+            }
+        }
+        let culprit = match &names[..] {
+            [only] => Some(only),
+            _ => failure.line().and_then(|line| touched.at_line(line)),
+        };
+        let Some(culprit) = culprit.cloned() else {
+            let failures = (group_failures + 1).min(WHOLE_ATTEMPTS);
+            if let Some(round) = &mut self.progress.round {
+                round.wait_until = now + pause(failures);
+                round.retry(names, failures, failures == WHOLE_ATTEMPTS);
+            }
+            return;
+        };
+        if let Some(state) = self.sets.get_mut(&culprit) {
+            let health = &mut state.health;
+            health.failures += 1;
+            health.retry_at = now + set_pause(health.failures);
+            health.swap_refused |= failure.says_types_differ();
+            health.last = Some(failure);
+        }
+        let others = names.into_iter().filter(|name| *name != culprit).collect();
+        if let Some(round) = &mut self.progress.round {
+            // In halves, lest many culprits cost as many readings of all the others.
+            round.retry(others, group_failures, true);
+        }
+    }
+}
