@@ -18,7 +18,7 @@ use tortie_model::Family;
 pub use detect::{DetectError, IptablesSetup, detect};
 
 use crate::exec::{self, Finished, Job};
-use crate::netlink::{Netlink, NetlinkError};
+use crate::netlink::{Netlink, NetlinkError, Nftables};
 use sysctl::SysctlTree;
 
 /// The kernel behind the network namespace of the thread that uses it.
@@ -40,6 +40,9 @@ pub struct LinuxKernel {
     netlink_timeout: Duration,
     /// Opened when needed, and again after anything but a refusal.
     netlink: Option<Netlink>,
+    /// The same for nftables, and why it could not be asked the last time.
+    nftables: Option<Nftables>,
+    nftables_failure: Option<String>,
     sysctls: SysctlTree,
 }
 
@@ -51,6 +54,8 @@ impl LinuxKernel {
             started: Instant::now(),
             netlink_timeout,
             netlink: None,
+            nftables: None,
+            nftables_failure: None,
             sysctls: SysctlTree::new(PathBuf::from("/proc/sys")),
         }
     }
@@ -87,6 +92,29 @@ impl Kernel for LinuxKernel {
             .map(|KernelCommand { program, args, input }| Job { program, args, input: input.into_bytes() })
             .collect();
         exec::run_all(&jobs).into_iter().map(outcome).collect()
+    }
+
+    fn ruleset_generation(&mut self) -> Option<u32> {
+        let nftables = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok);
+        let result = nftables.and_then(|mut nftables| {
+            let generation = nftables.generation()?;
+            self.nftables = Some(nftables);
+            Ok(generation)
+        });
+        match result {
+            Ok(generation) => {
+                self.nftables_failure = None;
+                Some(generation)
+            }
+            Err(error) => {
+                let failure = Some(error.to_string());
+                if self.nftables_failure != failure {
+                    tracing::warn!(%error, "nftables does not tell its generation; tables are read whenever they are checked");
+                    self.nftables_failure = failure;
+                }
+                None
+            }
+        }
     }
 
     fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {

@@ -16,6 +16,7 @@
 //! ```
 
 mod error;
+mod generation;
 mod link;
 mod neighbour;
 mod route;
@@ -30,6 +31,7 @@ use tortie_dataplane::{Neighbour, Route, RouteChange};
 use tortie_model::Family;
 
 pub use error::NetlinkError;
+pub use generation::Nftables;
 pub use link::LinkState;
 pub use socket::Subscription;
 pub(crate) use wire::Notice;

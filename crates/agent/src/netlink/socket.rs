@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
-use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Timeout};
@@ -39,8 +39,8 @@ fn socket_error(what: &'static str) -> impl Fn(io::Error) -> NetlinkError {
     move |source| NetlinkError::from_io(what, source)
 }
 
-fn open() -> Result<RawSocket, NetlinkError> {
-    let mut raw = RawSocket::new(NETLINK_ROUTE).map_err(socket_error("open"))?;
+fn open(protocol: isize) -> Result<RawSocket, NetlinkError> {
+    let mut raw = RawSocket::new(protocol).map_err(socket_error("open"))?;
     raw.bind_auto().map_err(socket_error("bind"))?;
     // Forcing it needs a privilege; without, the limit of the system applies.
     if sockopt::set_socket_recv_buffer_size_force(&raw, RECEIVE_BUFFER).is_err() {
@@ -79,13 +79,47 @@ fn receive(raw: &RawSocket, datagram: &mut Vec<u8>, what: &'static str) -> Resul
 
 impl Socket {
     pub(super) fn open(timeout: Duration) -> Result<Self, NetlinkError> {
-        let raw = open()?;
+        let raw = open(NETLINK_ROUTE)?;
         set_timeout(&raw, timeout)?;
         // Old kernels know neither; both only make answers shorter or clearer.
         let _ = raw.set_ext_ack(true);
         let _ = raw.set_cap_ack(true);
         let _ = raw.set_netlink_get_strict_chk(true);
         Ok(Self { raw, sequence: 0, datagram: Vec::new() })
+    }
+
+    /// A socket for netfilter's subsystems.
+    pub(super) fn open_netfilter(timeout: Duration) -> Result<Self, NetlinkError> {
+        let raw = open(NETLINK_NETFILTER)?;
+        set_timeout(&raw, timeout)?;
+        Ok(Self { raw, sequence: 0, datagram: Vec::new() })
+    }
+
+    /// Sends a message and returns what `parse` makes of the answer.
+    pub(super) fn ask<T>(
+        &mut self,
+        kind: u16,
+        payload: &[u8],
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = wire::encode(kind, NLM_F_REQUEST, self.sequence, payload);
+        self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        loop {
+            receive(&self.raw, &mut self.datagram, what)?;
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                if frame.sequence != self.sequence {
+                    continue;
+                }
+                if frame.kind == NLMSG_ERROR {
+                    wire::parse_ack(what, &frame)?;
+                } else if let Some(answer) = parse(frame.kind, frame.payload)? {
+                    return Ok(answer);
+                }
+            }
+        }
     }
 
     fn send(&mut self, request: Request, flags: u16) -> Result<(), NetlinkError> {
@@ -180,7 +214,7 @@ impl Subscription {
     /// # Errors
     /// If the kernel refuses.
     pub fn open() -> Result<Self, NetlinkError> {
-        let raw = open()?;
+        let raw = open(NETLINK_ROUTE)?;
         for group in [RTNLGRP_LINK, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE] {
             raw.add_membership(group).map_err(socket_error("subscribe"))?;
         }

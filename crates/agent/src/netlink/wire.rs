@@ -49,6 +49,21 @@ impl Request {
     }
 }
 
+/// A message of any type: header, then payload, whose length must be a multiple of four.
+pub(super) fn encode(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
+    debug_assert!(payload.len().is_multiple_of(4));
+    let length = u32::try_from(HEADER_LEN + payload.len()).unwrap_or(u32::MAX);
+    let mut bytes = Vec::with_capacity(HEADER_LEN + payload.len());
+    bytes.extend(length.to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(flags.to_ne_bytes());
+    bytes.extend(sequence.to_ne_bytes());
+    // The kernel fills in who sent it.
+    bytes.extend([0; 4]);
+    bytes.extend(payload);
+    bytes
+}
+
 /// One message of a datagram from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {

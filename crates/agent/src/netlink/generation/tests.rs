@@ -1,0 +1,62 @@
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use tortie_iptables::CommitCounter;
+use tortie_testkit::kernel_test;
+use tortie_testkit::netns::Namespace;
+
+use super::*;
+
+#[test]
+fn answers() {
+    let answer = [0, 0, 0, 7, 8, 0, 1, 0, 0, 0, 1, 2, 8, 0, 2, 0, 0, 0, 0, 9];
+    assert_eq!(parse(NFT_MSG_NEWGEN, &answer).unwrap(), Some(258));
+    assert_eq!(parse(NFT_MSG_GETGEN, &answer).unwrap(), None);
+    for cut in [0, 3, 4, 7, 11] {
+        assert!(parse(NFT_MSG_NEWGEN, &answer[..cut]).is_err(), "{cut}");
+    }
+    assert!(parse(NFT_MSG_NEWGEN, &[0, 0, 0, 0, 6, 0, 1, 0, 0, 0, 0, 0]).is_err());
+}
+
+fn restore(namespace: &Namespace, program: &str, input: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--noflush").stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut child = namespace.spawn(&mut command).unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait().unwrap().success()
+}
+
+kernel_test! {
+    /// All that a reconciler writes to nftables is counted as ours, and nothing else is.
+    fn commits_of_others_are_told_from_ours() {
+        let namespace = Namespace::new().unwrap();
+        let mut nftables = namespace.run(|| Nftables::open(Duration::from_secs(10)).unwrap()).unwrap();
+        let mut counter = CommitCounter::default();
+        let start = counter.foreign(nftables.generation().unwrap());
+        for program in ["iptables-nft-restore", "ip6tables-nft-restore"] {
+            for input in [
+                "*filter\n:cali-a - -\n:cali-b - -\n-A cali-a --jump cali-b\n-I FORWARD --jump cali-a\nCOMMIT\n",
+                "*filter\n:cali-a - -\n-A cali-a --jump DROP\nCOMMIT\n",
+                "*filter\n:cali-b - -\nCOMMIT\n*filter\n:cali-b - -\n--delete-chain cali-b\nCOMMIT\n",
+                "*nat\n:cali-c - -\nCOMMIT\n",
+                "*filter\n-D FORWARD --jump cali-a\n-A FORWARD --jump cali-a\nCOMMIT\n",
+            ] {
+                assert!(restore(&namespace, program, input), "{input}");
+                counter.restored(CommitCounter::transactions(input), true);
+                assert_eq!(counter.foreign(nftables.generation().unwrap()), start, "{input}");
+            }
+        }
+        namespace.shell("iptables-nft-save; iptables-nft-save -t filter; ip6tables-nft-save").unwrap();
+        assert_eq!(counter.foreign(nftables.generation().unwrap()), start);
+        for line in ["iptables-nft -A INPUT -j ACCEPT", "iptables-nft -F cali-a", "nft add table inet theirs"] {
+            let before = counter.foreign(nftables.generation().unwrap());
+            namespace.shell(line).unwrap();
+            assert_ne!(counter.foreign(nftables.generation().unwrap()), before, "{line}");
+        }
+        // A refused transaction has no effect, but nobody would know of one before it.
+        let before = counter.foreign(nftables.generation().unwrap());
+        assert!(!restore(&namespace, "iptables-nft-restore", "*filter\n-A nowhere -j DROP\nCOMMIT\n"));
+        counter.restored(1, false);
+        assert_ne!(counter.foreign(nftables.generation().unwrap()), before);
+    }
+}
