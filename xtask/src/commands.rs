@@ -1,6 +1,6 @@
 //! The commands that build and run things.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::needs;
 use crate::shell::{cargo, output, root, run};
@@ -121,7 +121,27 @@ pub(crate) fn fuzz_smoke(args: &[String]) -> Result<(), String> {
 /// Every benchmark once, small.
 pub(crate) fn bench_smoke() -> Result<(), String> {
     needs::to_build()?;
-    run(&mut cargo(&["bench", "--locked", "--package", "tortie-benches", "--", "--test"]))
+    run(&mut cargo(&["bench", "--locked", "--package", "tortie-benches", "--", "--test"]))?;
+    needs::to_run()?;
+    let small = "--pods 3 --policies 6 --edits 2 --sets 6 --idle 1";
+    let agent = build_agent()?;
+    for backend in ["nft", "legacy"] {
+        run_apply_bench(&agent, small.split(' ').chain(["--backend", backend]).map(str::to_owned))?;
+    }
+    Ok(())
+}
+
+/// How long the agent takes to program a node.
+pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
+    needs::to_run()?;
+    let agent = build_agent_with(&["--release"])?;
+    run_apply_bench(&agent, args.iter().cloned())
+}
+
+fn run_apply_bench(agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
+    let program =
+        ["run", "--quiet", "--locked", "--package", "tortie-testkit", "--bin", "apply-bench", "--", "--agent"];
+    run(cargo(&program).arg(agent).args(args))
 }
 
 /// The load of a large cluster on a server of the fan-out.

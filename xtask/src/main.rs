@@ -26,6 +26,8 @@ cargo xtask COMMAND
   bench-smoke         every benchmark once, small
   fanout-bench [ARGS] 1,000 clients of `tortie fanout`, 100,000 endpoints, 500 updates a second; or as ARGS say:
                       --clients N, --endpoints N, --rate N, --seconds N
+  apply-bench [ARGS]  the agent on a node with 200 pods and 2,000 policies: start, restart, edits, deletions, and what it
+                      takes while nothing changes; or as ARGS say: --pods N, --policies N, --backend nft|legacy, …
 
 `demo`, `test`, `conformance` and `faults` first install what they need (iptables, ipset, protoc, etcd, …) where that is missing.";
 
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(),
         "fuzz-smoke" => commands::fuzz_smoke(&rest),
         "bench-smoke" => commands::bench_smoke(),
+        "apply-bench" => commands::apply_bench(&rest),
         "fanout-bench" => commands::fanout_bench(&rest),
         "" | "help" | "--help" | "-h" => {
             println!("{HELP}");
