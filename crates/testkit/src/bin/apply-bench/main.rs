@@ -85,16 +85,17 @@ fn measure(args: &Args) -> Result<()> {
 
     let edits = edit_policies(&mut node, args)?;
     println!("edit of a policy          {}", of_many(&edits));
-    let bare = node.restores(port_of(args.policies, args.edits), args.edits)?;
-    let times = ratio(median(&edits), median(&bare));
-    println!("iptables-restore of it    {}; the edit takes {times:.1} times that", of_many(&bare));
-
     let (time, begin) = (Duration::from_secs(args.idle), Instant::now());
     let before = node.processor_time()?;
     std::thread::sleep(time);
     let used = node.processor_time()?.saturating_sub(before);
     let share = 100.0 * ratio(used, begin.elapsed());
     println!("idle for {} s             {share:.2} % of a core", args.idle);
+
+    // What another program writes is read and put right again, so this comes after that.
+    let bare = node.restores(port_of(args.policies, args.edits), args.edits)?;
+    let times = ratio(median(&edits), median(&bare));
+    println!("iptables-restore of it    {}; the edit takes {times:.1} times that", of_many(&bare));
 
     let policies = (args.sets / 2).min(args.policies.saturating_sub(1));
     let begin = Instant::now();

@@ -209,13 +209,14 @@ fn output(program: &str, args: &[&str], input: &str) -> Result<String> {
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("{program}: {error}"))?;
     child.stdin.take().ok_or("no pipe")?.write_all(input.as_bytes())?;
     let output = child.wait_with_output()?;
     if !output.status.success() {
-        return Err(format!("{program} {}: {}", args.join(" "), output.status).into());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{program} {}: {}: {}", args.join(" "), output.status, stderr.trim()).into());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
