@@ -276,7 +276,9 @@ impl Kernel for FakeKernel {
 
     fn ruleset_generation(&mut self) -> Option<u32> {
         // Both IP versions are in one ruleset.
-        Some(self.tables_v4.generation()?.wrapping_add(self.tables_v6.generation()?))
+        let tables = [&self.tables_v4, &self.tables_v6, &self.other_v4, &self.other_v6];
+        let mut of_nftables = tables.into_iter().filter(|tables| tables.backend() == Backend::Nft);
+        of_nftables.try_fold(0, |sum: u32, tables| Some(sum.wrapping_add(tables.generation()?)))
     }
 
     fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {

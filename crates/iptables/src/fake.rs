@@ -182,6 +182,12 @@ impl FakeKernel {
         self.generation = self.generation.wrapping_add(1);
     }
 
+    /// The implementation of iptables.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
     /// The generation of the nftables ruleset: the number of transactions that took effect, whoever made them.
     #[must_use]
     pub fn generation(&self) -> Option<u32> {
@@ -242,6 +248,7 @@ impl FakeKernel {
         self.refused.clear();
         self.interference.clear();
         self.crash_after = None;
+        self.generation_is_hidden = false;
         (self.failing_restores, self.failing_saves, self.truncated_saves) = (0, 0, 0);
     }
 
@@ -272,6 +279,7 @@ impl FakeKernel {
 
     /// Puts something into a table that `iptables-nft-save` cannot show, or takes it away.
     pub fn set_incompatible(&mut self, table: Table, incompatible: bool) {
+        self.generation = self.generation.wrapping_add(1);
         if incompatible {
             self.incompatible.insert(table);
         } else {

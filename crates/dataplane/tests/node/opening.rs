@@ -58,8 +58,14 @@ type Fault = fn(&mut FakeKernel, Family);
 /// Ways to fail, each for a whole family.
 const FAULTS: [(&str, Fault); 7] = [
     ("restores fail", |kernel, family| tables(kernel, family).fail_restores(usize::MAX)),
-    ("saves fail", |kernel, family| tables(kernel, family).fail_saves(usize::MAX)),
-    ("saves are cut off", |kernel, family| tables(kernel, family).truncate_saves(usize::MAX)),
+    ("saves fail", |kernel, family| {
+        tables(kernel, family).fail_saves(usize::MAX);
+        must_be_read(kernel);
+    }),
+    ("saves are cut off", |kernel, family| {
+        tables(kernel, family).truncate_saves(usize::MAX);
+        must_be_read(kernel);
+    }),
     ("filter is unreadable", |kernel, family| tables(kernel, family).set_incompatible(Table::Filter, true)),
     ("raw is unreadable", |kernel, family| tables(kernel, family).set_incompatible(Table::Raw, true)),
     ("mangle is unreadable", |kernel, family| tables(kernel, family).set_incompatible(Table::Mangle, true)),
@@ -68,6 +74,11 @@ const FAULTS: [(&str, Fault); 7] = [
         kernel.not_runnable.push(program.to_owned());
     }),
 ];
+
+/// What was read before does not do.
+fn must_be_read(kernel: &mut FakeKernel) {
+    Family::ALL.into_iter().for_each(|family| tables(kernel, family).hide_generation(true));
+}
 
 fn repair(kernel: &mut FakeKernel) {
     for family in Family::ALL {

@@ -108,7 +108,7 @@ impl Node {
     }
 
     pub(crate) fn until_applied(&mut self, more_than: f64) -> Result<()> {
-        self.until("an edit is in force", Duration::from_millis(2), |node| Ok(node.applied()? > more_than))
+        self.until("an edit is in force", Duration::from_millis(5), |node| Ok(node.applied()? > more_than))
     }
 
     /// The number of IP sets.
