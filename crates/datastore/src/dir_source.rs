@@ -1,30 +1,31 @@
 //! A directory of manifests on disk, read once or watched.
 
-use std::collections::BTreeMap;
+mod directory;
+mod events;
+mod settling;
+
 use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use notify::event::{AccessKind, AccessMode};
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tortie_model::Update;
 use tortie_resources::manifest::Options;
 
+use crate::last_good::{self, Change, Record};
 use crate::scan::{self, Found, Stamp};
-use crate::{Closed, DirState, Feed, FileContent, InputProblem, Source};
+use crate::{Closed, Feed, InputProblem, Source};
+use directory::{Directory, Disk, Turn};
+use events::{Heard, is_end_of_writing};
+pub use settling::Settle;
 
 /// Writers change several files, or one in several steps: reading waits until they pause that long …
 const PAUSE: Duration = Duration::from_millis(10);
 /// … but no longer than this.
 const MAX_PAUSE: Duration = Duration::from_millis(100);
-/// How soon files are looked at again whose time stamps do not prove anything yet.
-const RACY_RESCAN: Duration = Duration::from_millis(120);
-/// How soon files are looked at again that seem to be half-written …
-const SECOND_LOOK: Duration = Duration::from_millis(50);
-/// … and how many times before they are read for better or worse.
-const PATIENCE: u8 = 8;
 /// How soon a directory is looked for again that cannot be listed.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often the directory is scanned without a reason.
@@ -34,120 +35,115 @@ const RESCAN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct DirSource {
     root: PathBuf,
-    state: DirState,
-    looks: BTreeMap<PathBuf, Look>,
+    directory: Directory,
+    settle: Settle,
+    begun: Instant,
     interval: Duration,
-}
-
-/// What is known of a file without reading it again.
-#[derive(Debug)]
-struct Look {
-    /// The file as it was when last read.
-    read: Stamp,
-    /// Whether that was so soon after a change that another may look alike.
-    racy: bool,
-    /// Whether it could not be read.
-    failed: bool,
-    /// The file as it was when last looked at.
-    seen: Stamp,
-    /// How many looks have found it half-written since it was read.
-    waited: u8,
-}
-
-impl Look {
-    fn is_up_to_date(&self, now: &Stamp) -> bool {
-        self.read == *now && !self.racy && !self.failed
-    }
-
-    /// Writers that do not rename begin by emptying the file: what has shrunk may be half of it, unless it has stayed
-    /// so since the look before.
-    fn may_be_half_written(&self, now: &Stamp) -> bool {
-        self.read.has_shrunk_to(now) && self.seen != *now
-    }
-}
-
-/// What a scan found.
-#[derive(Debug, Default)]
-struct Scanned {
-    updates: Vec<Update>,
-    /// Whether any file was read anew or is gone, which may have changed the problems.
-    touched: bool,
+    options: Options,
+    /// Where what was last good is kept, and for which node.
+    keep: Option<(PathBuf, String)>,
+    last_good: Option<last_good::Writer>,
 }
 
 impl DirSource {
     /// The manifests below `root`. Nothing is read yet.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>, options: Options) -> Self {
-        Self { root: root.into(), state: DirState::new(options), looks: BTreeMap::new(), interval: RESCAN }
+        Self {
+            root: root.into(),
+            directory: Directory::new(options.clone()),
+            settle: Settle::default(),
+            begun: Instant::now(),
+            interval: RESCAN,
+            options,
+            keep: None,
+            last_good: None,
+        }
     }
 
-    /// Reads everything that has changed since the last time; the first time that is everything. A file that was read
-    /// before and is being written now is left for the next time. The first time, Calico's built-in profile
-    /// `projectcalico-default-allow` is among it, unless a file defines one of that name.
+    /// Reads everything that has changed since the last time; the first time that is everything. Files are taken as they
+    /// are, whoever may be writing them. The first time, Calico's built-in profile `projectcalico-default-allow` is among
+    /// it, unless a file defines one of that name.
     ///
     /// # Errors
     /// If the directory cannot be listed; nothing has changed then.
     pub fn read(&mut self) -> io::Result<Vec<Update>> {
-        self.rescan().map(|scanned| scanned.updates)
+        self.directory.settle(Settle::NOT);
+        self.look().map(|turn| turn.updates)
     }
 
     /// Everything that is wrong now.
     pub fn problems(&self) -> impl Iterator<Item = InputProblem> {
-        self.state.problems()
+        self.directory.state.problems()
     }
 
-    fn rescan(&mut self) -> io::Result<Scanned> {
-        let now = SystemTime::now();
-        let Found { files, closed } = scan::scan(&self.root)?;
-        let is_hidden = |path: &Path| path.ancestors().skip(1).any(|folder| closed.contains_key(folder));
-        let is_gone = |path: &Path| !files.contains_key(path) && !closed.contains_key(path) && !is_hidden(path);
-        let gone: Vec<PathBuf> = self.state.files().filter(|path| is_gone(path)).map(Path::to_path_buf).collect();
-        let mut touched = false;
-        for path in gone {
-            touched |= self.state.stage_file(&path, None);
-        }
-        for (path, why) in &closed {
-            touched |= self.state.stage_file(path, Some(FileContent::Unreadable(why)));
-        }
-        let mut before = std::mem::take(&mut self.looks);
-        for (path, stamp) in files {
-            let look = match before.remove(&path) {
-                Some(look) if look.is_up_to_date(&stamp) => look,
-                look => self.look(&path, stamp, look, now, &mut touched),
-            };
-            self.looks.insert(path, look);
-        }
-        Ok(Scanned { updates: self.state.settle(), touched })
+    fn look(&mut self) -> io::Result<Turn> {
+        let disk = Files { root: &self.root, time: SystemTime::now() };
+        self.directory.turn(&disk, self.begun.elapsed())
     }
 
-    /// Reads a file, unless it is being written.
-    fn look(&mut self, path: &Path, now: Stamp, before: Option<Look>, time: SystemTime, touched: &mut bool) -> Look {
-        let patient = before.filter(|look| look.waited < PATIENCE);
-        let wait = |look: Look, seen| Look { seen, waited: look.waited + 1, ..look };
-        let patient = match patient {
-            Some(look) if look.may_be_half_written(&now) => return wait(look, now),
-            patient => patient,
+    /// Keeps what is last good below a state directory of the program, and begins with what it finds there. What cannot be
+    /// read or written there is logged, and nothing else follows from it.
+    #[must_use]
+    pub fn keep_last_good(mut self, state: impl Into<PathBuf>, node: &str) -> Self {
+        self.keep = Some((state.into(), node.to_owned()));
+        self
+    }
+
+    /// Brings back what was last good.
+    fn restore(&mut self) {
+        let Some((state, node)) = self.keep.take() else { return };
+        let unusable = |record: &Path, why: &dyn std::fmt::Display| {
+            tracing::warn!(record = %record.display(), %why, "a record of what was last good is ignored");
         };
-        let content = scan::read(path);
-        match patient {
-            Some(look) if Stamp::at(path).is_none_or(|after| after != now) => return wait(look, now),
-            _ => {}
+        let opened = last_good::Store::open(&state, &self.root, &node).and_then(|store| {
+            let records = store.load(unusable)?;
+            Ok((records, last_good::Writer::start(store, self.options.clone())?))
+        });
+        match opened {
+            Ok((records, writer)) => {
+                let place = |record: Record| (self.place(&record.path), record);
+                let records: Vec<_> = records.into_iter().map(place).collect();
+                if !records.is_empty() {
+                    tracing::info!(files = records.len(), "what was last good is known from before");
+                    self.directory.restore(&records);
+                }
+                self.last_good = Some(writer);
+            }
+            Err(error) => tracing::warn!(
+                directory = %state.display(), %error,
+                "what is last good cannot be kept; enforcement goes on, and a restart will not know it"
+            ),
         }
-        *touched |= match &content {
-            Ok(Some(text)) => self.state.stage_file(path, Some(FileContent::Text(text))),
-            Ok(None) => self.state.stage_file(path, None),
-            Err(why) => self.state.stage_file(path, Some(FileContent::Unreadable(why))),
-        };
-        Look { racy: now.is_racy(time), failed: content.is_err(), seen: now.clone(), read: now, waited: 0 }
     }
 
-    /// How soon to look again at the latest; `None` if nothing is in doubt.
-    fn next_look(&self) -> Option<Duration> {
-        if self.looks.values().any(|look| look.waited > 0) {
-            Some(SECOND_LOOK)
-        } else {
-            self.looks.values().any(|look| look.racy).then_some(RACY_RESCAN)
+    fn place(&self, below: &str) -> PathBuf {
+        if below.is_empty() { self.root.clone() } else { self.root.join(below) }
+    }
+
+    fn keep_changes(&self, changes: Vec<(PathBuf, Change)>) {
+        let Some(writer) = &self.last_good else { return };
+        for (path, change) in changes {
+            match path.strip_prefix(&self.root).ok().and_then(Path::to_str) {
+                Some(below) => writer.tell(below.to_owned(), change),
+                None => tracing::debug!(file = %path.display(), "no record can be kept under a name that is not UTF-8"),
+            }
         }
+    }
+
+    /// Whether endpoints are kept closed of which it is unknown what was to protect them; see
+    /// [`DirState::close_unknown`](crate::DirState::close_unknown).
+    #[must_use]
+    pub fn close_unknown(mut self, closes: bool) -> Self {
+        self.directory.state.set_close_unknown(closes);
+        self
+    }
+
+    /// How long what files seem to have lost stays in force.
+    #[must_use]
+    pub fn settle_for(mut self, settle: Settle) -> Self {
+        self.settle = settle;
+        self
     }
 
     /// How often the directory is scanned without a file event to hint at a change; 10 s if not set.
@@ -164,14 +160,16 @@ impl Source for DirSource {
         "directory"
     }
 
-    fn run(self: Box<Self>, feed: &Feed) -> Closed {
+    fn run(mut self: Box<Self>, feed: &Feed) -> Closed {
+        self.directory.settle(self.settle);
+        self.restore();
         let (hint, hints) = sync_channel(1);
         let wake = hint.clone();
         // A hint that waits already will do.
         feed.wake_with(move || {
             let _ = wake.try_send(());
         });
-        match (Watch { source: *self, feed, hint, watched: None }).run(&hints) {
+        match (Watch { source: *self, feed, hint, heard: Arc::default(), watched: None }).run(&hints) {
             Ok(never) => match never {},
             Err(closed) => closed,
         }
@@ -182,6 +180,7 @@ struct Watch<'f> {
     source: DirSource,
     feed: &'f Feed,
     hint: SyncSender<()>,
+    heard: Arc<Mutex<Heard>>,
     /// What is being watched for events; another directory of the same name is not.
     watched: Option<((u64, u64), Option<RecommendedWatcher>)>,
 }
@@ -195,15 +194,17 @@ impl Watch<'_> {
             let noticed = Instant::now();
             // Watching begins before reading, so that no change falls between.
             self.keep_watching();
-            match self.source.rescan() {
-                Ok(scanned) => {
+            self.take_heard();
+            match self.source.look() {
+                Ok(turn) => {
                     if !available {
                         tracing::info!(directory = %self.source.root.display(), "the directory can be read again");
                     }
-                    self.tell(scanned, noticed, !in_sync || !available)?;
+                    let complete = turn.complete;
+                    self.tell(turn, noticed, !in_sync || !available)?;
                     available = true;
                     self.feed.available()?;
-                    if !in_sync {
+                    if !in_sync && complete {
                         in_sync = true;
                         self.feed.end_resync()?;
                     }
@@ -229,13 +230,14 @@ impl Watch<'_> {
         if self.watched.as_ref().map(|(identity, _)| *identity) == there {
             return;
         }
-        let hint = self.hint.clone();
+        let (hint, heard, begun) = (self.hint.clone(), Arc::clone(&self.heard), self.source.begun);
         self.watched = there.map(|identity| {
             let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
                 // What the source itself opens and reads would have it read again for ever.
-                if event.is_ok_and(|event| event.kind.is_access() && !is_end_of_writing(event.kind)) {
+                if event.as_ref().is_ok_and(|event| event.kind.is_access() && !is_end_of_writing(event.kind)) {
                     return;
                 }
+                heard.lock().unwrap_or_else(PoisonError::into_inner).hear(event.ok().as_ref(), begun);
                 // A hint that finds one waiting adds nothing.
                 let _ = hint.try_send(());
             })
@@ -247,24 +249,38 @@ impl Watch<'_> {
         });
     }
 
-    fn tell(&self, scanned: Scanned, noticed: Instant, always: bool) -> Result<(), Closed> {
-        let Scanned { updates, touched } = scanned;
+    /// Lets the directory know what the events tell of its files.
+    fn take_heard(&mut self) {
+        let Heard { notes, lost } = std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner));
+        if lost {
+            self.source.directory.forget_events();
+        }
+        for (sign, stamp, at) in notes {
+            self.source.directory.note(sign, &stamp, at);
+        }
+    }
+
+    fn tell(&self, turn: Turn, noticed: Instant, always: bool) -> Result<(), Closed> {
+        let Turn { updates, touched, complete: _, changes } = turn;
         if touched || always {
             self.feed.problems(self.source.problems().collect())?;
         }
-        self.feed.tell(updates, noticed)
+        self.feed.tell(updates, noticed)?;
+        self.source.keep_changes(changes);
+        Ok(())
     }
 
     fn tell_all(&self) -> Result<(), Closed> {
         self.feed.begin_resync()?;
         self.feed.problems(self.source.problems().collect())?;
-        self.feed.tell(self.source.state.snapshot(), Instant::now())?;
+        self.feed.tell(self.source.directory.state.snapshot(), Instant::now())?;
         self.feed.end_resync()
     }
 
     /// Waits until there may be something to read.
     fn wait(&self, hints: &Receiver<()>, available: bool) {
-        let soonest = if available { self.source.next_look() } else { Some(RETRY) };
+        let next_look = || self.source.directory.next_look(self.source.begun.elapsed());
+        let soonest = if available { next_look() } else { Some(RETRY) };
         let timeout = soonest.map_or(self.source.interval, |soonest| soonest.min(self.source.interval));
         if hints.recv_timeout(timeout).is_ok() {
             let begin = Instant::now();
@@ -273,8 +289,28 @@ impl Watch<'_> {
     }
 }
 
-fn is_end_of_writing(kind: EventKind) -> bool {
-    kind == EventKind::Access(AccessKind::Close(AccessMode::Write))
+/// The directory as the file system has it, at one time of its clock.
+struct Files<'r> {
+    root: &'r Path,
+    time: SystemTime,
+}
+
+impl Disk for Files<'_> {
+    fn scan(&self) -> io::Result<Found> {
+        scan::scan(self.root)
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<String>, String> {
+        scan::read(path)
+    }
+
+    fn stamp(&self, path: &Path) -> Option<Stamp> {
+        Stamp::at(path)
+    }
+
+    fn age(&self, stamp: &Stamp) -> Duration {
+        stamp.age(self.time)
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What a directory of manifests says: contents of files in, updates out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -9,9 +9,13 @@ use tortie_model::{LabelInterner, Update};
 use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resource};
 use tortie_resources::{Position, Problem, Severity};
 
+use crate::last_good::Record;
 use crate::objects::contests;
 use crate::register::Register;
 use crate::{Cover, InputProblem};
+pub(crate) use unknown::Scope;
+
+mod unknown;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -40,6 +44,14 @@ pub struct DirState {
     troubled: BTreeSet<ObjectId>,
     /// The objects whose definitions have changed since they were last settled.
     touched: BTreeSet<ObjectId>,
+    /// Whether endpoints are kept closed of which it is unknown what was to protect them.
+    closes: bool,
+    /// Whether everything has been read once.
+    is_complete: bool,
+    /// What is kept closed.
+    closed: BTreeSet<Scope>,
+    /// Whether files have changed since what is kept closed was last found out.
+    unsettled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +62,51 @@ struct File {
     objects: BTreeSet<ObjectId>,
     /// Documents that define no object that is known, and files that cannot be read.
     problems: Vec<InputProblem>,
+    /// Whether any document may define an object that is not known from it.
+    is_obscure: bool,
+    /// Whether anything is [kept](Missing::Kept) of what it was.
+    keeps: bool,
+    /// Whether it was there before.
+    is_known: bool,
+    /// What is kept closed on its account.
+    closed: BTreeSet<Scope>,
+}
+
+/// What becomes of what a file defined before and does not define any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// It does not exist any more.
+    Gone,
+    /// It stays in force, unless another file defines it, until [`DirState::release`].
+    Kept,
+}
+
+/// What was made of a file's content.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    fingerprint: u64,
+    resources: Vec<Resource>,
+    unreadable: Vec<(Position, String)>,
+}
+
+impl Reading {
+    /// Whether there is no document.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.unreadable.is_empty()
+    }
+
+    /// Whether all of it could be parsed.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.unreadable.is_empty()
+    }
+
+    /// Whether something is defined in it that cannot be told: a document whose kind or name cannot be made out defines
+    /// something all the same.
+    fn is_obscure(&self) -> bool {
+        let is_obscure =
+            |resource: &Resource| resource.id.is_none() && matches!(resource.outcome, Outcome::Invalid { .. });
+        !self.is_readable() || self.resources.iter().any(is_obscure)
+    }
 }
 
 /// What the files say of one object.
@@ -89,7 +146,59 @@ impl DirState {
             register: Register::new(None),
             troubled: BTreeSet::new(),
             touched: BTreeSet::new(),
+            closes: false,
+            is_complete: false,
+            closed: BTreeSet::new(),
+            unsettled: false,
         }
+    }
+
+    /// Keeps endpoints closed while it is unknown what was to protect them, because something of the first reading cannot
+    /// be used ([`Cover::Nothing`]) and was never good: those of its namespace if that is known, or else all. What turns up
+    /// later closes nothing that was open.
+    #[must_use]
+    pub fn close_unknown(mut self) -> Self {
+        self.set_close_unknown(true);
+        self
+    }
+
+    pub(crate) fn set_close_unknown(&mut self, closes: bool) {
+        self.closes = closes;
+    }
+
+    /// Everything has been read once; see [`DirState::close_unknown`].
+    pub fn complete(&mut self) {
+        self.is_complete = true;
+    }
+
+    /// A file is not new, although it has not been read: nothing is closed on its account but this.
+    pub(crate) fn restore_closed(&mut self, path: &Path, closed: BTreeSet<Scope>) {
+        if let Some(file) = self.files.get_mut(path) {
+            (file.is_known, file.closed) = (true, closed);
+        }
+    }
+
+    /// What is kept closed on account of a file; `None` if the file is not known.
+    pub(crate) fn closed_for(&self, path: &Path) -> Option<&BTreeSet<Scope>> {
+        self.files.get(path).map(|file| &file.closed)
+    }
+
+    /// Brings back what was last good, before anything else is told: each file as its record says. See
+    /// [`DirState::snapshot`] for what follows from it.
+    pub fn restore(&mut self, records: &[(PathBuf, Record)]) {
+        for (path, record) in records {
+            let mut read =
+                |text: &String| manifest::read(text, Format::Json, &self.options, &mut self.labels).resources;
+            let resources = record.kept.iter().flat_map(&mut read).collect();
+            let reading = Reading { fingerprint: 0, resources, unreadable: Vec::new() };
+            self.stage(path, Some(reading), Missing::Gone);
+        }
+        self.settle();
+        for (path, record) in records {
+            self.stage_file(path, Some(FileContent::Text(&record.text)));
+            self.restore_closed(path, record.closed().clone());
+        }
+        self.settle();
     }
 
     /// The files that are known.
@@ -107,16 +216,77 @@ impl DirState {
     /// an object that moves from one file to another does not vanish in between. Returns whether the file is new,
     /// different or gone.
     pub fn stage_file(&mut self, path: &Path, content: Option<FileContent<'_>>) -> bool {
-        let path: Arc<Path> = self.files.get_key_value(path).map_or_else(|| path.into(), |(path, _)| Arc::clone(path));
-        let fingerprint = content.map(fingerprint);
-        if fingerprint.is_some() && self.files.get(&path).is_some_and(|file| file.fingerprint == fingerprint) {
-            return false;
-        }
-        match content {
-            Some(content) => self.read_file(&path, content, fingerprint),
-            None => self.remove_file(&path),
+        match content.map(|content| self.read(path, content)) {
+            Some(None) => return false,
+            Some(reading) => self.stage(path, reading, Missing::Gone),
+            None => self.stage(path, None, Missing::Gone),
         }
         true
+    }
+
+    /// Makes of a content what can be made of it; `None` if it is what the file held before. Nothing changes.
+    pub(crate) fn read(&mut self, path: &Path, content: FileContent<'_>) -> Option<Reading> {
+        let fingerprint = fingerprint(content);
+        if self.files.get(path).is_some_and(|file| file.fingerprint == Some(fingerprint)) {
+            return None;
+        }
+        Some(match content {
+            FileContent::Text(text) => {
+                let manifest = manifest::read(text, format_of(path), &self.options, &mut self.labels);
+                let unreadable = manifest.unreadable.into_iter().map(|error| (error.position, error.what)).collect();
+                Reading { fingerprint, resources: manifest.resources, unreadable }
+            }
+            FileContent::Unreadable(why) => {
+                Reading { fingerprint, resources: Vec::new(), unreadable: vec![(Position::default(), why.to_owned())] }
+            }
+        })
+    }
+
+    /// As [`DirState::stage_file`], of what was read; `None` if the file is gone.
+    pub(crate) fn stage(&mut self, path: &Path, reading: Option<Reading>, missing: Missing) {
+        let path: Arc<Path> = self.files.get_key_value(path).map_or_else(|| path.into(), |(path, _)| Arc::clone(path));
+        self.unsettled = true;
+        match (reading, missing) {
+            (Some(reading), missing) => self.file_definitions(&path, reading, missing),
+            (None, Missing::Gone) => self.remove_file(&path),
+            (None, Missing::Kept) => {
+                let File { objects, is_known, closed, .. } = self.files.remove(&path).unwrap_or_default();
+                self.make_stale(&objects, &path);
+                self.touched.extend(objects.iter().cloned());
+                self.files.insert(path, File { objects, keeps: true, is_known, closed, ..File::default() });
+            }
+        }
+    }
+
+    /// Whether a file defines anything that it would not define with this content, or may have defined something.
+    pub(crate) fn loses(&self, path: &Path, reading: &Reading) -> bool {
+        let defined: BTreeSet<&ObjectId> =
+            reading.resources.iter().filter_map(|resource| resource.id.as_ref()).collect();
+        let loses = |file: &File| !file.closed.is_empty() || !file.objects.iter().all(|id| defined.contains(id));
+        !reading.is_obscure() && self.files.get(path).is_some_and(loses)
+    }
+
+    /// Lets go what was [kept](Missing::Kept) of a file. What may be in a document that cannot be read stays.
+    pub(crate) fn release(&mut self, path: &Path) {
+        self.unsettled = true;
+        let Some((path, _)) = self.files.get_key_value(path) else { return };
+        let path = Arc::clone(path);
+        let Some(file) = self.files.get_mut(&path) else { return };
+        file.keeps = false;
+        if file.is_obscure {
+            return;
+        }
+        let is_stale = |id: &&ObjectId| {
+            self.objects.get(*id).and_then(|all| all.get(&path)).is_some_and(|definition| definition.stale)
+        };
+        let stale: Vec<ObjectId> = file.objects.iter().filter(is_stale).cloned().collect();
+        for id in &stale {
+            self.forget_definition(id, &path);
+        }
+        if let Some(file) = self.files.get_mut(&path) {
+            file.objects.retain(|id| !stale.contains(id));
+        }
+        self.touched.extend(stale);
     }
 
     /// Everything that is in force, in the order of keys.
@@ -135,30 +305,25 @@ impl DirState {
             }
         }
         self.report_contests(&mut problems);
+        for problem in &mut problems {
+            if let Some(file) = &problem.file {
+                problem.cover = self.cover_of(file, problem.cover);
+            }
+        }
         problems
             .sort_by(|a, b| (&a.file, a.problem.position, &a.subject).cmp(&(&b.file, b.problem.position, &b.subject)));
         problems.into_iter()
     }
 
-    /// Reads a file and files its definitions.
-    fn read_file(&mut self, path: &Arc<Path>, content: FileContent<'_>, fingerprint: Option<u64>) {
-        let (manifest, mut unreadable) = match content {
-            FileContent::Text(text) => {
-                let manifest = manifest::read(text, format_of(path), &self.options, &mut self.labels);
-                let unreadable: Vec<_> = manifest.unreadable.iter().map(|e| (e.position, e.what.clone())).collect();
-                (manifest, unreadable)
-            }
-            FileContent::Unreadable(why) => {
-                (manifest::Manifest::default(), vec![(Position::default(), why.to_owned())])
-            }
-        };
-        let before = self.files.remove(path).map(|file| file.objects).unwrap_or_default();
-        let mut file = File { fingerprint, ..File::default() };
+    /// Files the definitions of a file.
+    fn file_definitions(&mut self, path: &Arc<Path>, reading: Reading, missing: Missing) {
+        let is_obscure = reading.is_obscure();
+        let Reading { fingerprint, resources, unreadable } = reading;
+        let File { objects: before, is_known, closed, .. } = self.files.remove(path).unwrap_or_default();
+        let keeps = missing == Missing::Kept;
+        let mut file = File { fingerprint: Some(fingerprint), is_obscure, keeps, is_known, closed, ..File::default() };
         let mut doubles = Vec::new();
-        // A document whose kind or name cannot be made out defines something all the same.
-        let mut obscure = !unreadable.is_empty();
-        for resource in manifest.resources {
-            obscure |= resource.id.is_none() && matches!(resource.outcome, Outcome::Invalid { .. });
+        for resource in resources {
             match resource.id.clone() {
                 Some(id) if file.objects.contains(&id) => doubles.push((resource.position, resource.subject)),
                 Some(id) => {
@@ -172,26 +337,22 @@ impl DirState {
             let what = format!("{subject} is defined twice in this file; the first definition counts");
             file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, Cover::NotNeeded));
         }
-        let missing = before.difference(&file.objects).cloned().collect::<Vec<_>>();
+        let lost: BTreeSet<ObjectId> = before.difference(&file.objects).cloned().collect();
         self.touched.extend(before);
         self.touched.extend(file.objects.iter().cloned());
-        if obscure {
-            // An obscure document may well be the one that defines what is missing now.
-            let cover = if missing.is_empty() { Cover::Nothing } else { Cover::LastGood };
-            for id in &missing {
-                if let Some(definition) = self.objects.get_mut(id).and_then(|all| all.get_mut(path)) {
-                    definition.stale = true;
-                }
-            }
-            file.objects.extend(missing);
-            for problem in file.problems.iter_mut().filter(|problem| problem.cover == Cover::Nothing) {
-                problem.cover = cover;
-            }
-            for (position, what) in unreadable.drain(..) {
-                file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, cover));
-            }
+        // An obscure document may well be the one that defines what is lost.
+        let cover = if lost.is_empty() { Cover::Nothing } else { Cover::LastGood };
+        for problem in file.problems.iter_mut().filter(|problem| problem.cover == Cover::Nothing) {
+            problem.cover = cover;
+        }
+        for (position, what) in unreadable {
+            file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, cover));
+        }
+        if is_obscure || missing == Missing::Kept {
+            self.make_stale(&lost, path);
+            file.objects.extend(lost);
         } else {
-            for id in &missing {
+            for id in &lost {
                 self.forget_definition(id, path);
             }
         }
@@ -204,6 +365,14 @@ impl DirState {
             self.forget_definition(id, path);
         }
         self.touched.extend(objects);
+    }
+
+    fn make_stale(&mut self, objects: &BTreeSet<ObjectId>, path: &Arc<Path>) {
+        for id in objects {
+            if let Some(definition) = self.objects.get_mut(id).and_then(|all| all.get_mut(path)) {
+                definition.stale = true;
+            }
+        }
     }
 
     fn forget_definition(&mut self, id: &ObjectId, path: &Arc<Path>) {
@@ -228,7 +397,47 @@ impl DirState {
                 self.objects.remove(&id);
             }
         }
+        if self.closes && std::mem::take(&mut self.unsettled) {
+            self.settle_closed();
+        }
         self.register.settle()
+    }
+
+    /// Finds out what must be kept closed now, and sees to it.
+    fn settle_closed(&mut self) {
+        let (mut closed, register) = (BTreeSet::new(), &self.register);
+        for file in self.files.values_mut() {
+            let is_new = !std::mem::replace(&mut file.is_known, true) && !self.is_complete;
+            if is_new || !file.closed.is_empty() && !file.keeps {
+                let is_unknown = |problem: &InputProblem| problem.cover == Cover::Nothing;
+                let whole = file.problems.iter().any(is_unknown).then_some(Scope::All);
+                let objects = file.objects.iter().filter(|id| register.cover(id) == Some(Cover::Nothing));
+                let now = objects.map(Scope::of).chain(whole).collect();
+                file.closed = if is_new { now } else { unknown::narrow(&file.closed, &now) };
+            }
+            closed.extend(file.closed.iter().cloned());
+        }
+        closed.remove(&Scope::Nobody);
+        for scope in self.closed.difference(&closed) {
+            self.register.remove(&scope.object());
+        }
+        for scope in closed.difference(&self.closed) {
+            self.register.put(&scope.object(), Outcome::Valid(scope.denial()), 0);
+        }
+        self.closed = closed;
+    }
+
+    /// What is done about something of a file, if it is unknown what it was to protect.
+    fn cover_of(&self, path: &Path, cover: Cover) -> Cover {
+        if cover != Cover::Nothing || !self.closes {
+            return cover;
+        }
+        match self.files.get(path).map(|file| &file.closed) {
+            None => cover,
+            Some(closed) if closed.is_empty() => Cover::Tolerated,
+            Some(closed) if closed.iter().all(|scope| *scope == Scope::Nobody) => cover,
+            Some(_) => Cover::Closed,
+        }
     }
 
     /// The problems of objects that claim a key which another one has.
@@ -307,7 +516,7 @@ fn nameless(path: &Path, resource: Resource) -> impl Iterator<Item = InputProble
     })
 }
 
-fn format_of(path: &Path) -> Format {
+pub(crate) fn format_of(path: &Path) -> Format {
     if path.extension().is_some_and(|extension| extension == "json") { Format::Json } else { Format::Yaml }
 }
 

@@ -33,6 +33,7 @@ mod dir_state;
 pub mod etcd;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
+pub mod last_good;
 mod memory_store;
 mod objects;
 mod problem;
@@ -45,7 +46,7 @@ mod store;
 
 pub use backoff::{Backoff, chance};
 pub use buffer::{DedupeBuffer, Next};
-pub use dir_source::DirSource;
+pub use dir_source::{DirSource, Settle};
 pub use dir_state::{DirState, FileContent};
 pub use memory_store::{Fault, MemoryStore};
 pub use objects::Objects;

@@ -16,6 +16,10 @@ pub enum Cover {
     Denied,
     /// Nothing: what the resource was meant to do is unknown.
     Nothing,
+    /// The same, and all endpoints that it may have been meant for are kept closed.
+    Closed,
+    /// The same, and what is in force is what was in force before the resource turned up.
+    Tolerated,
 }
 
 /// Something wrong with what a source reads.

@@ -35,19 +35,37 @@ impl Stamp {
     }
 
     /// Whether the file changed so recently that an equal stamp does not prove equal contents.
-    pub(crate) fn is_racy(&self, now: SystemTime) -> bool {
-        let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let changed = Duration::new(
-            u64::try_from(self.changed.0).unwrap_or(0),
-            u32::try_from(self.changed.1).unwrap_or(0).min(999_999_999),
-        );
-        // A time far in the future tells of a clock that was set back, not of a recent change.
-        since_epoch.abs_diff(changed) < RACY
+    pub(crate) fn is_racy(age: Duration) -> bool {
+        age < RACY
     }
 
-    /// Whether this is the same file, with less in it.
-    pub(crate) fn has_shrunk_to(&self, now: &Self) -> bool {
-        (self.device, self.inode) == (now.device, now.inode) && now.size < self.size
+    /// For how long the file has been as it is, by its own account.
+    pub(crate) fn age(&self, now: SystemTime) -> Duration {
+        let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // A time far in the future tells of a clock that was set back, not of a recent change.
+        since_epoch.abs_diff(self.changed())
+    }
+
+    fn changed(&self) -> Duration {
+        let (seconds, nanos) = self.changed;
+        Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0).min(999_999_999))
+    }
+
+    /// Which file it is, whatever its name.
+    pub(crate) fn file(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
+    /// Whether this is the same file with the same content, as far as stamps tell. Its name, owner or mode may be others.
+    pub(crate) fn is_same_content(&self, other: &Self) -> bool {
+        let of = |stamp: &Self| (stamp.file(), stamp.size, stamp.modified);
+        of(self) == of(other)
+    }
+
+    /// The stamp of no real file.
+    #[cfg(test)]
+    pub(crate) fn fake(inode: u64, size: u64, version: i64) -> Self {
+        Self { device: 1, inode, size, modified: (version, 0), changed: (version, 0) }
     }
 
     /// The stamp of a file; `None` if it cannot be had.

@@ -149,6 +149,8 @@ pub(super) fn log_input_problem(problem: &InputProblem) {
         Cover::LastGood => "the last good version stays in force",
         Cover::Denied => "what it selects is denied",
         Cover::Nothing => "nothing can stand in for it",
+        Cover::Closed => "all endpoints that it may be meant for are kept closed",
+        Cover::Tolerated => "what was in force without it stays in force",
     };
     match problem.problem.severity {
         Severity::Warning => tracing::warn!("{problem}"),

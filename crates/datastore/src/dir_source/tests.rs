@@ -1,3 +1,6 @@
+mod editors;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::mpsc::RecvTimeoutError;
@@ -156,46 +159,6 @@ fn keys(updates: &[Update]) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn a_file_that_shrinks_in_place_waits_for_a_second_look() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("a.yaml");
-    let both = format!("{}---\n{}", tier("a", 1), tier("b", 2));
-    fs::write(&path, &both).unwrap();
-    let mut source = DirSource::new(dir.path(), Options::default());
-    assert_eq!(source.read().unwrap().len(), BUILT_IN + 2);
-    // A writer begins, goes on and ends.
-    fs::write(&path, "").unwrap();
-    assert_eq!(source.read().unwrap(), []);
-    assert_eq!(source.next_look(), Some(SECOND_LOOK));
-    fs::write(&path, tier("a", 1)).unwrap();
-    assert_eq!(source.read().unwrap(), []);
-    fs::write(&path, both.replace("order: 2", "order: 3")).unwrap();
-    assert_eq!(source.read().unwrap().len(), 1);
-    // What stays short was meant.
-    fs::write(&path, tier("a", 1)).unwrap();
-    assert_eq!(source.read().unwrap(), []);
-    assert_eq!(source.read().unwrap().len(), 1);
-    assert_ne!(source.next_look(), Some(SECOND_LOOK));
-}
-
-#[test]
-fn a_file_that_never_settles_is_read_at_last() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("a.yaml");
-    fs::write(&path, format!("{}{}", tier("a", 1), "# more\n".repeat(100))).unwrap();
-    let mut source = DirSource::new(dir.path(), Options::default());
-    source.read().unwrap();
-    let mut looks = 0..;
-    let updates = looks.find_map(|look| {
-        assert!(look <= 2 * u32::from(PATIENCE), "never read");
-        fs::write(&path, format!("{}{}", tier("a", 2), "#".repeat(look as usize))).unwrap();
-        Some(source.read().unwrap()).filter(|updates| !updates.is_empty())
-    });
-    assert_eq!(updates.unwrap().len(), 1);
-    assert_eq!(looks.start, u32::from(PATIENCE) + 1);
-}
-
-#[test]
 fn a_renamed_file_that_is_shorter_does_not_wait() {
     let dir = TempDir::new().unwrap();
     let (path, new) = (dir.path().join("a.yaml"), dir.path().join(".a.yaml"));
@@ -276,7 +239,7 @@ fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
     let covers: Vec<Cover> = source.problems().map(|problem| problem.cover).collect();
     assert_eq!(covers, [Cover::LastGood, Cover::LastGood, Cover::LastGood, Cover::Nothing, Cover::LastGood]);
     // Looking again finds nothing new.
-    assert!(!source.rescan().unwrap().touched);
+    assert!(!source.look().unwrap().touched);
     for name in ["text.yaml", "huge.yaml", "link.yaml", "loop.yaml"] {
         fs::remove_file(at(name)).unwrap();
     }
@@ -373,10 +336,50 @@ fn reading_is_no_reason_to_read_again() {
     let (feed, _watching) = channel();
     let (hint, hints) = sync_channel(1);
     let source = DirSource::new(dir.path(), Options::default());
-    let mut watch = Watch { source, feed: &feed, hint, watched: None };
+    let mut watch = Watch { source, feed: &feed, hint, heard: Arc::default(), watched: None };
     watch.keep_watching();
-    assert!(watch.source.rescan().is_ok_and(|scanned| scanned.touched));
+    assert!(watch.source.look().is_ok_and(|turn| turn.touched));
     assert_eq!(hints.recv_timeout(INTERVAL), Err(RecvTimeoutError::Timeout));
     fs::write(dir.path().join("a.yaml"), tier("a", 2)).unwrap();
     assert_eq!(hints.recv_timeout(Duration::from_secs(20)), Ok(()));
+}
+
+#[test]
+fn a_restart_knows_what_was_good() {
+    let (dir, state) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let at = |name: &str| dir.path().join(name);
+    for (name, order) in [("a", 1), ("b", 2), ("c", 3)] {
+        fs::write(at(&format!("{name}.yaml")), tier(name, order)).unwrap();
+    }
+    let start = || {
+        let source = DirSource::new(dir.path(), Options::default()).keep_last_good(state.path().join("s"), "n1");
+        let mut watched = Watched { watching: watch(source).unwrap(), tiers: BTreeMap::new() };
+        while !matches!(watched.next(), Event::Status(SyncStatus::InSync)) {}
+        watched
+    };
+    let store = last_good::Store::open(&state.path().join("s"), dir.path(), "n1").unwrap();
+    let records = || store.load(|path, why| panic!("{}: {why}", path.display())).unwrap();
+    let until_recorded = |count: usize| {
+        let end = Instant::now() + Duration::from_secs(20);
+        while records().len() != count {
+            assert!(Instant::now() < end, "{:?}", records());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    start().until(&[("a", 1.0), ("b", 2.0), ("c", 3.0)]);
+    until_recorded(3);
+    // One changes, one cannot be read, one is gone.
+    fs::write(at("a.yaml"), tier("a", 4)).unwrap();
+    fs::write(at("b.yaml"), "{]\n").unwrap();
+    fs::remove_file(at("c.yaml")).unwrap();
+    let mut watched = start();
+    assert_eq!(watched.tiers["b"], 2.0);
+    watched.until(&[("a", 4.0), ("b", 2.0)]);
+    until_recorded(2);
+    drop(watched);
+    // Nothing is left to go by but the records.
+    fs::remove_file(at("a.yaml")).unwrap();
+    fs::remove_file(at("b.yaml")).unwrap();
+    let watched = start();
+    assert_eq!(watched.tiers.len(), 2, "an empty directory may not be mounted yet");
 }

@@ -42,8 +42,13 @@ impl Directory {
 
 /// Whether nothing is left of what was.
 fn is_empty(state: &DirState) -> bool {
-    let DirState { files, objects, register, troubled, touched, options: _, labels: _ } = state;
-    files.is_empty() && objects.is_empty() && register.is_empty() && troubled.is_empty() && touched.is_empty()
+    let DirState { files, objects, register, troubled, touched, closed, .. } = state;
+    files.is_empty()
+        && objects.is_empty()
+        && register.is_empty()
+        && troubled.is_empty()
+        && touched.is_empty()
+        && closed.is_empty()
 }
 
 #[test]
@@ -166,4 +171,125 @@ fn a_denial_outlives_a_version_that_is_worse() {
     assert_eq!(dir.change(&[("a.yaml", Some(&bad))]).len(), 1);
     assert_eq!(dir.change(&[("a.yaml", Some(&policy("p", "has(a")))]), [""; 0]);
     assert!(dir.problems().iter().all(|(_, cover)| *cover == Cover::Denied));
+}
+
+/// What is closed, by the selectors of the policies that close it.
+fn closed(state: &DirState) -> Vec<String> {
+    let snapshot = state.snapshot();
+    let policies = snapshot.iter().filter_map(|update| match (&update.key, &update.value) {
+        (tortie_model::Key::Policy(id), Some(tortie_model::Value::Policy(policy)))
+            if id.name.starts_with("tortie-unreadable") =>
+        {
+            assert_eq!((policy.inbound.len(), policy.outbound.len()), (1, 1));
+            Some(policy.selector.to_string())
+        }
+        _ => None,
+    });
+    policies.collect()
+}
+
+const BROKEN_SELECTOR: &str = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, namespace: \
+                               shop}\nspec: {podSelector: {matchLabels: 7}}\n";
+
+fn closing() -> Directory {
+    Directory { state: Some(DirState::new(Options::default()).close_unknown()) }
+}
+
+#[test]
+fn what_is_unknown_at_first_is_closed_until_it_is_mended() {
+    for (broken, selector) in [
+        ("{]", "all()"),
+        (&*policy("q", "has("), "all()"),
+        (BROKEN_SELECTOR, "projectcalico.org/namespace == 'shop'"),
+        (
+            "{apiVersion: v1, kind: Namespace, metadata: {name: depot, labels: 7}}",
+            "projectcalico.org/namespace == 'depot'",
+        ),
+    ] {
+        let mut dir = closing();
+        dir.change(&[("a.yaml", Some(NAMESPACE)), ("b.yaml", Some(broken))]);
+        dir.state().complete();
+        assert_eq!(closed(dir.state()), [selector], "{broken}");
+        assert!(dir.problems().iter().any(|(_, cover)| *cover == Cover::Closed), "{:?}", dir.problems());
+        // Not as it should be yet, and perhaps not known to the letter.
+        dir.change(&[("b.yaml", Some(&format!("# a comment\n{broken}")))]);
+        assert_eq!(closed(dir.state()), [selector], "{broken}");
+        dir.state().set_file("b.yaml".as_ref(), Some(FileContent::Unreadable("denied")));
+        assert_eq!(closed(dir.state()), [selector], "{broken}");
+        dir.change(&[("b.yaml", Some(&policy("p", "has(a)")))]);
+        assert!(closed(dir.state()).is_empty() && dir.problems().is_empty(), "{broken}: {:?}", dir.problems());
+        dir.change(&[("a.yaml", None), ("b.yaml", None)]);
+        assert!(is_empty(dir.state()));
+    }
+    // It decides nothing about packets; nothing is closed.
+    let mut dir = closing();
+    dir.change(&[(
+        "a.yaml",
+        Some("{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {name: p}, spec: {cidr: x}}"),
+    )]);
+    assert!(closed(dir.state()).is_empty() && dir.problems().iter().any(|(_, cover)| *cover == Cover::Nothing));
+}
+
+#[test]
+fn what_turns_up_later_closes_nothing() {
+    let mut dir = closing();
+    dir.change(&[("a.yaml", Some(NAMESPACE)), ("b.yaml", Some(BROKEN_SELECTOR))]);
+    dir.state().complete();
+    let shop = ["projectcalico.org/namespace == 'shop'"];
+    assert_eq!(closed(dir.state()), shop);
+    dir.change(&[("c.yaml", Some("{]")), ("a.yaml", Some(&format!("{NAMESPACE}---\n{{]")))]);
+    assert_eq!(closed(dir.state()), shop);
+    let covers: Vec<Cover> = dir.problems().into_iter().map(|(_, cover)| cover).collect();
+    assert_eq!(covers, [Cover::Tolerated, Cover::Closed, Cover::Tolerated]);
+    // What is closed does not grow either.
+    dir.change(&[("b.yaml", Some("{]"))]);
+    assert_eq!(closed(dir.state()), shop);
+    dir.change(&[("b.yaml", None)]);
+    assert!(closed(dir.state()).is_empty());
+}
+
+#[test]
+fn what_is_closed_stays_so_while_its_file_is_being_replaced() {
+    for broken in ["{]", BROKEN_SELECTOR] {
+        let mut dir = closing();
+        dir.change(&[("b.yaml", Some(broken))]);
+        dir.state().complete();
+        let before = closed(dir.state());
+        assert_eq!(before.len(), 1);
+        dir.state().stage("b.yaml".as_ref(), None, Missing::Kept);
+        dir.state().settle();
+        assert_eq!(closed(dir.state()), before);
+        let empty = dir.state().read("b.yaml".as_ref(), FileContent::Text("")).unwrap();
+        assert!(dir.state().loses("b.yaml".as_ref(), &empty));
+        dir.state().stage("b.yaml".as_ref(), Some(empty), Missing::Kept);
+        dir.state().settle();
+        assert_eq!(closed(dir.state()), before);
+        dir.change(&[("b.yaml", Some(broken))]);
+        assert_eq!(closed(dir.state()), before);
+        dir.state().stage("b.yaml".as_ref(), None, Missing::Kept);
+        dir.state().release("b.yaml".as_ref());
+        dir.state().settle();
+        assert!(closed(dir.state()).is_empty());
+    }
+}
+
+#[test]
+fn what_is_closed_is_narrowed() {
+    use unknown::narrow;
+    let (all, shop, other, nobody) =
+        (Scope::All, Scope::Namespace("shop".into()), Scope::Namespace("other".into()), Scope::Nobody);
+    for (before, now, expected) in [
+        (vec![&all], vec![&all], vec![&all]),
+        (vec![&all], vec![&shop], vec![&shop]),
+        (vec![&shop], vec![&all], vec![&shop]),
+        (vec![&shop], vec![&other], vec![]),
+        (vec![&shop, &nobody], vec![&shop, &other], vec![&shop]),
+        (vec![&all], vec![], vec![]),
+        (vec![], vec![&all], vec![]),
+        (vec![&nobody], vec![&all], vec![]),
+        (vec![&nobody], vec![&nobody], vec![&nobody]),
+    ] {
+        let set = |scopes: &[&Scope]| scopes.iter().map(|scope| (*scope).clone()).collect::<BTreeSet<_>>();
+        assert_eq!(narrow(&set(&before), &set(&now)), set(&expected), "{before:?} {now:?}");
+    }
 }

@@ -38,7 +38,8 @@ impl From<&InputProblem> for WireProblem {
                 Cover::NotNeeded => WireCover::NotNeeded,
                 Cover::LastGood => WireCover::LastGood,
                 Cover::Denied => WireCover::Denied,
-                Cover::Nothing => WireCover::Nothing,
+                // No source that a server has closes anything by itself.
+                Cover::Nothing | Cover::Closed | Cover::Tolerated => WireCover::Nothing,
             }),
         }
     }

@@ -1,0 +1,246 @@
+//! What follows from a look at a directory, whole files alone. Pure but for what it is given to look with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tortie_model::Update;
+use tortie_resources::manifest::Options;
+
+use super::settling::{Facts, Look, Settle, Settling, Sign, TakenAs, Verdict};
+use crate::dir_state::{Missing, Reading};
+use crate::last_good::{Change, Record};
+use crate::scan::{Found, Stamp};
+use crate::{DirState, FileContent};
+
+/// How soon files are looked at again whose time stamps do not prove anything yet.
+const RACY_RESCAN: Duration = Duration::from_millis(120);
+const RESTLESS: &str = "is being written without a pause";
+
+/// What a directory is looked at with.
+pub(crate) trait Disk {
+    /// Everything that is there.
+    ///
+    /// # Errors
+    /// If the directory cannot be listed.
+    fn scan(&self) -> io::Result<Found>;
+    /// The text of a file; `Ok(None)` if it is gone by now.
+    fn read(&self, path: &Path) -> Result<Option<String>, String>;
+    /// The stamp of a file; `None` if it cannot be had.
+    fn stamp(&self, path: &Path) -> Option<Stamp>;
+    /// For how long a file has been as it is, by its own account.
+    fn age(&self, stamp: &Stamp) -> Duration;
+}
+
+/// A directory of which files are taken when they are whole.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub(crate) state: DirState,
+    settling: Settling,
+    /// Contents that were taken while some of what they lack is kept.
+    partial: BTreeMap<PathBuf, String>,
+    /// Whether what was brought back has not been told yet.
+    is_restored: bool,
+}
+
+/// What a look has found.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) updates: Vec<Update>,
+    /// Whether any file was taken or is gone, which may have changed the problems.
+    pub(crate) touched: bool,
+    /// Whether everything has been taken once.
+    pub(crate) complete: bool,
+    /// What has become of files, for who keeps what was last good.
+    pub(crate) changes: Vec<(PathBuf, Change)>,
+}
+
+/// Something that is about to be staged.
+struct Taken {
+    path: PathBuf,
+    reading: Reading,
+    keep: bool,
+    as_file: Option<(Stamp, TakenAs)>,
+    /// `None` if it cannot be read.
+    text: Option<String>,
+}
+
+impl Directory {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            state: DirState::new(options),
+            settling: Settling::new(Settle::default()),
+            partial: BTreeMap::new(),
+            is_restored: false,
+        }
+    }
+
+    /// Brings back what was last good, before the first look.
+    pub(crate) fn restore(&mut self, records: &[(PathBuf, Record)]) {
+        self.state.restore(records);
+        self.is_restored = true;
+    }
+
+    pub(crate) fn settle(&mut self, settle: Settle) -> Settle {
+        self.settling.exchange(settle)
+    }
+
+    /// Takes an event; see [`Settling::note`].
+    pub(crate) fn note(&mut self, sign: Sign, stamp: &Stamp, now: Duration) {
+        self.settling.note(sign, stamp, now);
+    }
+
+    /// Events have been lost.
+    pub(crate) fn forget_events(&mut self) {
+        self.settling.forget_events();
+    }
+
+    /// Looks at the directory.
+    ///
+    /// # Errors
+    /// If it cannot be listed; nothing has changed then.
+    pub(crate) fn turn(&mut self, disk: &impl Disk, now: Duration) -> io::Result<Turn> {
+        let Found { files, closed } = disk.scan()?;
+        let mut taken = self.look(disk, &files, now);
+        let loses = |taken: &Taken| !taken.keep && self.state.loses(&taken.path, &taken.reading);
+        if taken.iter().any(loses) && disk.scan().is_ok_and(|found| found.files != files) {
+            // What is lost here may be gained there: several files are being exchanged.
+            taken.iter_mut().for_each(|taken| taken.keep = true);
+        }
+        for (path, why) in &closed {
+            self.settling.forget(path);
+            self.read_closed(path, why).into_iter().for_each(|closed| taken.push(closed));
+        }
+        let mut touched = self.miss(&files, &closed, now);
+        let mut changed = Vec::new();
+        for Taken { path, reading, mut keep, as_file, text } in taken {
+            touched = true;
+            keep = self.state.loses(&path, &reading) && (keep || self.settling.others_in_doubt(&path, now));
+            self.state.stage(&path, Some(reading), if keep { Missing::Kept } else { Missing::Gone });
+            if let Some((stamp, content)) = as_file {
+                self.settling.take(&path, stamp, content, keep, now);
+            }
+            match text {
+                // It is not known yet that it means to say no more than this.
+                Some(text) if keep => drop(self.partial.insert(path, text)),
+                text => {
+                    self.partial.remove(&path);
+                    changed.push((path, text));
+                }
+            }
+        }
+        for path in self.settling.restless(now) {
+            if self.state.stage_file(&path, Some(FileContent::Unreadable(RESTLESS))) {
+                touched = true;
+                changed.push((path, None));
+            }
+        }
+        for (path, is_missing) in self.settling.due(now) {
+            touched = true;
+            let text = self.partial.remove(&path);
+            if is_missing {
+                self.state.stage(&path, None, Missing::Gone);
+                changed.push((path, None));
+            } else {
+                self.state.release(&path);
+                changed.extend(text.map(|text| (path, Some(text))));
+            }
+        }
+        let mut updates = self.state.settle();
+        if std::mem::take(&mut self.is_restored) {
+            updates = self.state.snapshot();
+        }
+        let complete = self.settling.has_read_all(now);
+        if complete {
+            self.state.complete();
+        }
+        let change = |(path, text): (PathBuf, Option<String>)| {
+            let change = match (self.state.closed_for(&path).cloned(), text) {
+                (Some(closed), Some(text)) => Change::Taken(text, closed),
+                (Some(closed), None) => Change::Unreadable(closed),
+                (None, _) => Change::Gone,
+            };
+            (path, change)
+        };
+        let changes = changed.into_iter().map(change).collect();
+        Ok(Turn { updates, touched, complete, changes })
+    }
+
+    /// What cannot be looked into.
+    fn read_closed(&mut self, path: &Path, why: &str) -> Option<Taken> {
+        let reading = self.state.read(path, FileContent::Unreadable(why))?;
+        if self.state.files().any(|file| file != path && file.starts_with(path)) {
+            // What is in it was known before, and stays in force.
+            self.state.stage(path, None, Missing::Kept);
+            self.state.restore_closed(path, BTreeSet::new());
+        }
+        Some(Taken { path: path.to_path_buf(), reading, keep: false, as_file: None, text: None })
+    }
+
+    /// Reads the files that have changed and seem to be whole.
+    fn look(&mut self, disk: &impl Disk, files: &BTreeMap<PathBuf, Stamp>, now: Duration) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        for (path, stamp) in files {
+            let age = disk.age(stamp);
+            if self.settling.look(path, stamp, age, now) != Look::Read {
+                continue;
+            }
+            let text = disk.read(path);
+            if disk.stamp(path).is_some_and(|after| after != *stamp) {
+                self.settling.changed_meanwhile(path, stamp, now);
+                continue;
+            }
+            let (ends, content) = match &text {
+                Ok(Some(text)) => (ends_with_a_token(text), FileContent::Text(text)),
+                // The next look finds it missing.
+                Ok(None) => continue,
+                Err(why) => (true, FileContent::Unreadable(why)),
+            };
+            let racy = Stamp::is_racy(age);
+            let failed = matches!(content, FileContent::Unreadable(_));
+            let Some(reading) = self.state.read(path, content) else {
+                let is_empty = false;
+                self.settling.confirm(path, stamp.clone(), TakenAs { is_empty, racy, failed });
+                continue;
+            };
+            let facts = Facts { is_empty: reading.is_empty(), is_readable: reading.is_readable(), ends };
+            let keep = match self.settling.judge(path, stamp, facts, age, now) {
+                Verdict::Wait => continue,
+                Verdict::Take => false,
+                Verdict::TakeAndKeep => true,
+            };
+            let as_file = Some((stamp.clone(), TakenAs { is_empty: facts.is_empty, racy, failed }));
+            taken.push(Taken { path: path.clone(), reading, keep, as_file, text: text.ok().flatten() });
+        }
+        taken
+    }
+
+    /// Notes which files are missing; whether any is that was there.
+    fn miss(&mut self, files: &BTreeMap<PathBuf, Stamp>, closed: &BTreeMap<PathBuf, String>, now: Duration) -> bool {
+        let is_hidden = |path: &Path| path.ancestors().skip(1).any(|folder| closed.contains_key(folder));
+        let is_gone = |path: &Path| !files.contains_key(path) && !closed.contains_key(path) && !is_hidden(path);
+        let gone: Vec<PathBuf> = self.state.files().filter(|path| is_gone(path)).map(Path::to_path_buf).collect();
+        let mut touched = false;
+        for path in gone {
+            if self.settling.miss(&path, files.is_empty(), now) {
+                self.state.stage(&path, None, Missing::Kept);
+                touched = true;
+            }
+        }
+        touched
+    }
+
+    /// How soon to look again without an event; `None` if nothing is in doubt.
+    pub(crate) fn next_look(&self, now: Duration) -> Option<Duration> {
+        self.settling.next_look(RACY_RESCAN, now)
+    }
+}
+
+/// Whether a text breaks off, if it does, where a token ends.
+fn ends_with_a_token(text: &str) -> bool {
+    text.is_empty() || text.ends_with(['\n', '}', ']', '"', '\''])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,547 @@
+//! Writers of all kinds, on a disk that is none, at times of no clock.
+
+use std::cell::{Cell, RefCell};
+
+use proptest::prelude::*;
+use tortie_model::{Key, Value};
+
+use super::*;
+
+const FILE: &str = "a.yaml";
+const AFTER: Duration = Duration::from_secs(1);
+const EMPTY: Duration = Duration::from_secs(10);
+const OLD: Duration = Duration::from_secs(1000);
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+#[derive(Clone, Debug)]
+struct FakeFile {
+    inode: u64,
+    version: i64,
+    text: String,
+    changed: Duration,
+}
+
+type Interruption = Box<dyn Fn(&World)>;
+
+/// A directory, who writes in it, and who reads it.
+struct World {
+    files: RefCell<BTreeMap<PathBuf, FakeFile>>,
+    now: Cell<Duration>,
+    next: Cell<u64>,
+    /// What happens between two scans of one look.
+    after_scan: RefCell<Option<Interruption>>,
+    events: RefCell<Vec<(Sign, Stamp, Duration)>>,
+    hears: bool,
+    directory: RefCell<Directory>,
+    /// Tier names and orders, as a consumer sees them.
+    tiers: RefCell<BTreeMap<String, f64>>,
+}
+
+impl World {
+    fn new(hears: bool) -> Self {
+        let world = Self {
+            files: RefCell::default(),
+            now: Cell::new(OLD),
+            next: Cell::new(1),
+            after_scan: RefCell::default(),
+            events: RefCell::default(),
+            hears,
+            directory: RefCell::new(Directory::new(Options::default())),
+            tiers: RefCell::default(),
+        };
+        world.directory.borrow_mut().settle(Settle { after: AFTER, empty: EMPTY });
+        world
+    }
+
+    /// One in which a file has been read whose content this was.
+    fn with(hears: bool, text: &str) -> Self {
+        let world = Self::new(hears);
+        world.write(FILE, text);
+        world.pass(millis(20_000));
+        world.look();
+        world.pass(millis(20_000));
+        world.look();
+        world
+    }
+
+    fn sign(&self, path: &str, sign: Sign) {
+        if let Some(file) = self.files.borrow().get(Path::new(path)) {
+            self.events.borrow_mut().push((sign, file.stamp(), self.now.get()));
+        }
+    }
+
+    fn fresh(&self) -> i64 {
+        self.next.set(self.next.get() + 1);
+        i64::try_from(self.next.get()).unwrap()
+    }
+
+    /// Makes a file, without anything in it.
+    fn create(&self, path: &str) {
+        let version = self.fresh();
+        let inode = u64::try_from(version).unwrap();
+        let file = FakeFile { inode, version, text: String::new(), changed: self.now.get() };
+        self.files.borrow_mut().insert(path.into(), file);
+        self.sign(path, Sign::Created);
+    }
+
+    fn change(&self, path: &str, change: impl FnOnce(&mut String)) {
+        let version = self.fresh();
+        if let Some(file) = self.files.borrow_mut().get_mut(Path::new(path)) {
+            change(&mut file.text);
+            (file.version, file.changed) = (version, self.now.get());
+        }
+        self.sign(path, Sign::Written);
+    }
+
+    fn close(&self, path: &str) {
+        self.sign(path, Sign::Closed);
+    }
+
+    /// As `cat >` does.
+    fn write(&self, path: &str, text: &str) {
+        if self.files.borrow().contains_key(Path::new(path)) {
+            self.change(path, String::clear);
+        } else {
+            self.create(path);
+        }
+        self.change(path, |all| all.push_str(text));
+        self.close(path);
+    }
+
+    fn remove(&self, path: &str) {
+        self.files.borrow_mut().remove(Path::new(path));
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        let file = self.files.borrow_mut().remove(Path::new(from));
+        if let Some(file) = file {
+            self.files.borrow_mut().insert(to.into(), FakeFile { changed: self.now.get(), ..file });
+            self.sign(to, Sign::Renamed);
+        }
+    }
+
+    fn pass(&self, time: Duration) {
+        self.now.set(self.now.get() + time);
+    }
+
+    fn look(&self) -> Turn {
+        let events = self.events.take();
+        let mut directory = self.directory.borrow_mut();
+        for (sign, stamp, at) in events.into_iter().filter(|_| self.hears) {
+            directory.note(sign, &stamp, at);
+        }
+        let turn = directory.turn(self, self.now.get()).unwrap();
+        for Update { key, value } in &turn.updates {
+            let Key::Tier(name) = key else { continue };
+            match value {
+                Some(Value::Tier(tier)) => self.tiers.borrow_mut().insert(name.to_string(), tier.order.unwrap().get()),
+                _ => self.tiers.borrow_mut().remove(name.as_str()),
+            };
+        }
+        turn
+    }
+
+    /// Looks as often as is asked for, for so long.
+    fn look_on(&self, time: Duration) {
+        let end = self.now.get() + time;
+        loop {
+            self.look();
+            let next = self.directory.borrow().next_look(self.now.get()).map(|next| self.now.get() + next);
+            match next.filter(|next| *next <= end) {
+                Some(next) => self.now.set(next.max(self.now.get() + millis(1))),
+                None => break self.now.set(end),
+            }
+        }
+    }
+
+    fn tiers(&self) -> String {
+        self.tiers.borrow().iter().map(|(name, order)| format!("{name}{order}")).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl FakeFile {
+    fn stamp(&self) -> Stamp {
+        Stamp::fake(self.inode, self.text.len() as u64, self.version)
+    }
+}
+
+impl Disk for World {
+    fn scan(&self) -> io::Result<Found> {
+        let is_seen =
+            |path: &Path| path.extension().is_some_and(|extension| extension == "yaml" || extension == "json");
+        let files = self.files.borrow().iter().map(|(path, file)| (path.clone(), file.stamp())).collect::<Vec<_>>();
+        let files = files.into_iter().filter(|(path, _)| is_seen(path)).collect();
+        if let Some(then) = self.after_scan.take() {
+            then(self);
+        }
+        Ok(Found { files, closed: BTreeMap::new() })
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<String>, String> {
+        Ok(self.files.borrow().get(path).map(|file| file.text.clone()))
+    }
+
+    fn stamp(&self, path: &Path) -> Option<Stamp> {
+        self.files.borrow().get(path).map(FakeFile::stamp)
+    }
+
+    fn age(&self, stamp: &Stamp) -> Duration {
+        let files = self.files.borrow();
+        let file = files.values().find(|file| file.stamp() == *stamp);
+        file.map_or(OLD, |file| self.now.get() - file.changed)
+    }
+}
+
+fn text(tiers: &[(char, u32)]) -> String {
+    let tier = |(name, order): &(char, u32)| {
+        format!("apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata:\n  name: {name}\nspec:\n  order: {order}\n")
+    };
+    tiers.iter().map(tier).collect::<Vec<_>>().join("---\n")
+}
+
+#[test]
+fn a_file_that_is_emptied_and_filled_again_keeps_what_it_holds() {
+    for hears in [true, false] {
+        let world = World::with(hears, &text(&[('a', 1), ('b', 2)]));
+        world.change(FILE, String::clear);
+        world.close(FILE);
+        for _ in 0..30 {
+            world.pass(millis(10));
+            world.look();
+            assert_eq!(world.tiers(), "a1 b2");
+        }
+        world.change(FILE, |all| *all = text(&[('a', 1), ('c', 3)]));
+        world.close(FILE);
+        world.look_on(AFTER);
+        assert_eq!(world.tiers(), "a1 c3");
+    }
+}
+
+#[test]
+fn a_file_that_is_removed_and_made_anew_keeps_what_it_holds() {
+    for hears in [true, false] {
+        let world = World::with(hears, &text(&[('a', 1), ('b', 2)]));
+        world.remove(FILE);
+        world.look();
+        world.pass(millis(20));
+        world.create(FILE);
+        world.look();
+        world.pass(millis(20));
+        world.change(FILE, |all| *all = text(&[('a', 5)]));
+        world.look();
+        assert_eq!(world.tiers(), "a1 b2");
+        world.close(FILE);
+        world.look();
+        assert_eq!(world.tiers(), if hears { "a5 b2" } else { "a1 b2" });
+        world.look_on(AFTER);
+        assert_eq!(world.tiers(), "a5");
+    }
+}
+
+#[test]
+fn what_stays_gone_is_gone_in_the_end() {
+    let both = text(&[('a', 1), ('b', 2)]);
+    let world = World::with(true, &both);
+    world.write("z.yaml", "");
+    world.remove(FILE);
+    world.look_on(AFTER - millis(1));
+    assert_eq!(world.tiers(), "a1 b2");
+    world.look_on(millis(2));
+    assert_eq!(world.tiers(), "");
+
+    let world = World::with(true, &both);
+    world.write(FILE, "# nothing\n");
+    world.look_on(EMPTY - millis(1));
+    assert_eq!(world.tiers(), "a1 b2");
+    world.look_on(millis(2));
+    assert_eq!(world.tiers(), "");
+
+    // Not a file is left: something is not mounted, perhaps.
+    let world = World::with(true, &both);
+    world.remove(FILE);
+    world.look_on(EMPTY - millis(1));
+    assert_eq!(world.tiers(), "a1 b2");
+    world.look_on(millis(2));
+    assert_eq!(world.tiers(), "");
+}
+
+#[test]
+fn a_file_that_is_renamed_counts_at_once() {
+    let world = World::with(true, &text(&[('a', 1), ('b', 2)]));
+    world.write(".new", &text(&[('b', 3)]));
+    world.rename(".new", FILE);
+    world.look();
+    assert_eq!(world.tiers(), "b3");
+    assert_eq!(world.directory.borrow().next_look(world.now.get()), Some(RACY_RESCAN));
+}
+
+#[test]
+fn a_file_that_is_renamed_while_it_is_written_is_waited_for() {
+    let world = World::with(true, &text(&[('a', 1)]));
+    world.create(".new");
+    world.change(".new", |all| all.push_str("apiVersion: "));
+    world.rename(".new", FILE);
+    world.look_on(AFTER * 3);
+    assert_eq!(world.tiers(), "a1");
+    world.change(FILE, |all| *all = text(&[('b', 3)]));
+    world.close(FILE);
+    world.look_on(AFTER);
+    assert_eq!(world.tiers(), "b3");
+}
+
+#[test]
+fn what_breaks_off_within_a_token_waits() {
+    let world = World::with(true, &text(&[('a', 10)]));
+    let cut = text(&[('a', 10)]).trim_end().trim_end_matches('0').to_owned();
+    world.write(FILE, &cut);
+    world.look_on(AFTER - millis(1));
+    assert_eq!(world.tiers(), "a10");
+    world.look_on(millis(2));
+    assert_eq!(world.tiers(), "a1");
+}
+
+#[test]
+fn nothing_is_taken_from_a_file_that_is_open_for_writing() {
+    let world = World::with(true, &text(&[('a', 1)]));
+    world.change(FILE, |all| *all = text(&[('b', 2)]));
+    world.look_on(EMPTY - millis(1));
+    assert_eq!(world.tiers(), "a1");
+    // Its writer has died, or means to keep it open.
+    world.look_on(millis(2));
+    assert_eq!(world.tiers(), "b2");
+}
+
+#[test]
+fn a_file_without_rest_is_reported_and_keeps_what_it_held() {
+    let world = World::with(true, &text(&[('a', 1)]));
+    for _ in 0..30 {
+        world.pass(millis(500));
+        world.change(FILE, |all| all.push_str("# more\n"));
+        world.look();
+        assert_eq!(world.tiers(), "a1");
+    }
+    let told = |world: &World| world.directory.borrow().state.problems().map(|p| p.to_string()).collect::<Vec<_>>();
+    assert_eq!(told(&world), [format!("{FILE}: {RESTLESS}")]);
+    world.close(FILE);
+    world.look_on(AFTER);
+    assert_eq!((world.tiers().as_str(), told(&world).len()), ("a1", 0));
+}
+
+#[test]
+fn an_object_that_moves_to_a_file_that_is_not_whole_yet_stays() {
+    let world = World::with(true, &text(&[('a', 1), ('b', 2)]));
+    world.create("b.yaml");
+    world.change("b.yaml", |all| *all = text(&[('b', 2)]));
+    world.write(".new", &text(&[('a', 1)]));
+    world.rename(".new", FILE);
+    world.look();
+    assert_eq!(world.tiers(), "a1 b2");
+    world.close("b.yaml");
+    world.look_on(AFTER * 2);
+    assert_eq!(world.tiers(), "a1 b2");
+    assert_eq!(world.directory.borrow().state.problems().count(), 0);
+}
+
+#[test]
+fn several_files_that_are_exchanged_between_looks_at_them_lose_nothing() {
+    let world = World::with(true, &text(&[('b', 2)]));
+    world.write("z.yaml", &text(&[('a', 1)]));
+    world.look_on(millis(20_000));
+    assert_eq!(world.tiers(), "a1 b2");
+    // The first file is listed as it was before, the last is read as it is after.
+    *world.after_scan.borrow_mut() = Some(Box::new(|world| {
+        for (path, tiers) in [(FILE, [('a', 1)].as_slice()), ("z.yaml", &[('b', 2)])] {
+            world.write(".new", &text(tiers));
+            world.rename(".new", path);
+        }
+    }));
+    world.write(".new", &text(&[('b', 2)]));
+    world.rename(".new", "z.yaml");
+    for _ in 0..3 {
+        world.look();
+        assert_eq!(world.tiers(), "a1 b2");
+    }
+}
+
+#[test]
+fn the_start_waits_for_a_file_that_is_torn_but_not_for_ever() {
+    let world = World::new(false);
+    world.write("whole.yaml", &text(&[('w', 1)]));
+    assert!(world.look().complete);
+    for torn in ["", "apiVersion: projectcalico.org/v3\nkind: Ti", "{]\n"] {
+        let world = World::new(false);
+        world.write(FILE, torn);
+        assert!(!world.look().complete);
+        world.pass(millis(300));
+        world.write(FILE, &text(&[('a', 1)]));
+        assert!(world.look().complete);
+        assert_eq!(world.tiers(), "a1");
+    }
+    let world = World::new(false);
+    let done = (0..).find(|_| {
+        world.write(FILE, "{]\n");
+        world.pass(millis(100));
+        world.look().complete
+    });
+    assert_eq!((done, world.now.get() - OLD), (Some(100), EMPTY + millis(100)));
+}
+
+/// How somebody replaces a file.
+#[derive(Clone, Copy, Debug)]
+enum Style {
+    /// `cat new >a.yaml`
+    InPlace,
+    /// `: >a.yaml; cat new >a.yaml`
+    EmptyFirst,
+    /// `rm a.yaml; cat new >a.yaml`
+    RemoveFirst,
+    /// `: >a.yaml`, and each piece by `>>a.yaml`
+    Append,
+    /// The first piece by `>a.yaml`, the others by `>>a.yaml`
+    AppendToFirst,
+    /// `cat new >.new; mv .new a.yaml`
+    Rename,
+    /// `mv a.yaml a.yaml~; cat new >a.yaml`
+    BackUp,
+}
+
+#[derive(Clone, Debug)]
+struct Edit {
+    style: Style,
+    cuts: Vec<prop::sample::Index>,
+    /// How long the writer pauses after each step, and whether anybody looks before and after that.
+    pauses: Vec<(u64, bool, bool)>,
+    new: Vec<(char, u32)>,
+}
+
+/// Does an edit step by step; `look` is called where somebody looks.
+fn edit(world: &World, edit: &Edit, look: &dyn Fn()) {
+    let whole = text(&edit.new);
+    let mut cuts: Vec<usize> = edit.cuts.iter().map(|cut| cut.index(whole.len() + 1)).collect();
+    if matches!(edit.style, Style::AppendToFirst) {
+        // Where a piece ends as a whole file could, nobody can tell: what is changed by the first one counts.
+        let document = |at: &usize| *at == whole.len() || whole[*at..].starts_with("---");
+        cuts.retain(document);
+    }
+    cuts.extend([0, whole.len()]);
+    cuts.sort_unstable();
+    cuts.dedup();
+    let pieces: Vec<&str> = cuts.windows(2).map(|cut| &whole[cut[0]..cut[1]]).collect();
+    let pauses = RefCell::new(edit.pauses.iter().cycle());
+    let pause = || {
+        let (pause, before, after) = *pauses.borrow_mut().next().unwrap();
+        if before {
+            look();
+        }
+        world.pass(millis(pause));
+        if after {
+            look();
+        }
+    };
+    let fill = |path: &str, closes: bool| {
+        for piece in &pieces {
+            world.change(path, |all| all.push_str(piece));
+            if closes {
+                world.close(path);
+            }
+            pause();
+        }
+        if !closes {
+            world.close(path);
+        }
+    };
+    match edit.style {
+        Style::InPlace => {
+            world.change(FILE, String::clear);
+            pause();
+            fill(FILE, false);
+        }
+        Style::EmptyFirst => {
+            world.change(FILE, String::clear);
+            world.close(FILE);
+            pause();
+            fill(FILE, false);
+        }
+        Style::Append => {
+            world.change(FILE, String::clear);
+            world.close(FILE);
+            pause();
+            fill(FILE, true);
+        }
+        Style::AppendToFirst => {
+            world.change(FILE, String::clear);
+            fill(FILE, true);
+        }
+        Style::RemoveFirst => {
+            world.remove(FILE);
+            pause();
+            world.create(FILE);
+            pause();
+            fill(FILE, false);
+        }
+        Style::Rename => {
+            world.create(".new");
+            fill(".new", false);
+            world.rename(".new", FILE);
+        }
+        Style::BackUp => {
+            world.rename(FILE, "a.yaml~");
+            pause();
+            world.create(FILE);
+            fill(FILE, false);
+        }
+    }
+    pause();
+}
+
+fn tiers() -> impl Strategy<Value = Vec<(char, u32)>> {
+    prop::sample::subsequence(vec!['a', 'b', 'c', 'd', 'e'], 1..=5)
+        .prop_flat_map(|names| names.into_iter().map(|name| (Just(name), 1..30_u32)).collect::<Vec<_>>())
+}
+
+fn an_edit() -> impl Strategy<Value = Edit> {
+    use Style::{Append, AppendToFirst, BackUp, EmptyFirst, InPlace, RemoveFirst, Rename};
+    let style = prop::sample::select(vec![InPlace, EmptyFirst, RemoveFirst, Append, AppendToFirst, Rename, BackUp]);
+    let cuts = prop::collection::vec(any::<prop::sample::Index>(), 0..4);
+    let pause = (0..990_u64, any::<bool>(), any::<bool>());
+    (style, cuts, prop::collection::vec(pause, 1..6), tiers()).prop_map(|(style, cuts, pauses, new)| Edit {
+        style,
+        cuts,
+        pauses,
+        new,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn nothing_that_is_in_both_versions_vanishes_and_the_last_one_counts_in_the_end(
+        first in tiers(),
+        edits in prop::collection::vec(an_edit(), 1..4),
+        hears in any::<bool>(),
+    ) {
+        let world = World::with(hears, &text(&first));
+        let mut old = first;
+        for each in &edits {
+            let look = || {
+                world.look();
+                for (name, order) in old.iter().filter(|(name, _)| each.new.iter().any(|(other, _)| other == name)) {
+                    let told = world.tiers.borrow().get(&name.to_string()).copied();
+                    let possible = each.new.iter().filter(|(other, _)| other == name).map(|(_, order)| *order);
+                    let possible: Vec<f64> = possible.chain([*order]).map(f64::from).collect();
+                    assert!(told.is_some_and(|order| possible.contains(&order)), "{name}: {told:?}, not {possible:?}");
+                }
+            };
+            edit(&world, each, &look);
+            world.look_on(AFTER + millis(1));
+            let expected: Vec<String> = each.new.iter().map(|(name, order)| format!("{name}{order}")).collect();
+            prop_assert_eq!(world.tiers(), expected.join(" "));
+            prop_assert_eq!(world.directory.borrow().state.problems().count(), 0);
+            old.clone_from(&each.new);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Which endpoints are kept closed while part of the input is unknown, and how.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tortie_model::{
+    Key, Order, Policy, PolicyId, PolicyKind, Rule, RuleAction, SelectorText, Tier, TierDefaultAction, TierName, Value,
+};
+use tortie_resources::manifest::{Contributions, Kind, ObjectId};
+
+/// The tier before all others, and the policies in it. Whoever lists policies in the kernel finds this name.
+const RESERVED: &str = "tortie-unreadable";
+
+/// What something that cannot be read may have been meant to protect.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Scope {
+    /// All endpoints.
+    All,
+    /// Those of a namespace.
+    Namespace(Arc<str>),
+    /// None: it does not decide which packets pass.
+    Nobody,
+}
+
+impl Scope {
+    /// Of an object of which nothing else is known.
+    pub(crate) fn of(id: &ObjectId) -> Self {
+        match id.kind {
+            Kind::NetworkPolicy
+            | Kind::KubernetesNetworkPolicy
+            | Kind::NetworkSet
+            | Kind::WorkloadEndpoint
+            | Kind::ServiceAccount
+            | Kind::Pod
+            | Kind::Service
+            | Kind::EndpointSlice => Self::Namespace(Arc::clone(&id.namespace)),
+            Kind::Namespace => Self::Namespace(Arc::clone(&id.name)),
+            Kind::GlobalNetworkPolicy
+            | Kind::Tier
+            | Kind::Profile
+            | Kind::GlobalNetworkSet
+            | Kind::ClusterNetworkPolicy
+            | Kind::AdminNetworkPolicy
+            | Kind::BaselineAdminNetworkPolicy => Self::All,
+            _ => Self::Nobody,
+        }
+    }
+
+    /// What stands for it in the register: no object of this identity can be written. It sorts first.
+    pub(crate) fn object(&self) -> ObjectId {
+        let namespace = match self {
+            Self::Namespace(namespace) => Arc::clone(namespace),
+            Self::All | Self::Nobody => "".into(),
+        };
+        ObjectId { name: "".into(), namespace, kind: Kind::GlobalNetworkPolicy }
+    }
+
+    /// A policy that denies both directions before any other can allow. Failsafe ports of host endpoints come before all
+    /// policies, so they stay open.
+    pub(crate) fn denial(&self) -> Contributions {
+        let (name, selector) = match self {
+            Self::All => (RESERVED.to_owned(), "all()".to_owned()),
+            Self::Namespace(namespace) => {
+                (format!("{RESERVED}.{namespace}"), format!("projectcalico.org/namespace == '{namespace}'"))
+            }
+            Self::Nobody => return Contributions::new(),
+        };
+        let tier = Tier { order: Order::new(f64::NEG_INFINITY), default_action: Some(TierDefaultAction::Deny) };
+        let deny: Arc<[Rule]> = [Rule { action: RuleAction::Deny, ..Rule::default() }].into();
+        let policy = Policy {
+            tier: TierName::from(RESERVED),
+            selector: SelectorText::new(selector),
+            inbound: Arc::clone(&deny),
+            outbound: deny,
+            ..Policy::default()
+        };
+        vec![
+            (Key::Tier(TierName::from(RESERVED)), Value::Tier(tier)),
+            (Key::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)), Value::Policy(policy.into())),
+        ]
+    }
+}
+
+/// What was closed before and may still have a reason: nothing is closed that was open.
+pub(crate) fn narrow(before: &BTreeSet<Scope>, now: &BTreeSet<Scope>) -> BTreeSet<Scope> {
+    let all = |scopes: &BTreeSet<Scope>| scopes.contains(&Scope::All);
+    now.iter()
+        .filter(|scope| all(before) || before.contains(*scope))
+        .chain(before.iter().filter(|scope| all(now) && **scope != Scope::Nobody))
+        .filter(|scope| **scope != Scope::All || all(before) && all(now))
+        .cloned()
+        .collect()
+}

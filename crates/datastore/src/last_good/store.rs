@@ -1,0 +1,177 @@
+//! Records on disk.
+
+use std::cell::Cell;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::Record;
+use super::record::hex_digest;
+
+/// A record of more bytes is not written.
+const MAX_RECORD: u64 = 64 << 20;
+/// All records, those of other datastores included, take no more bytes than this.
+const MAX_TOTAL: u64 = 256 << 20;
+
+/// The records of one directory of manifests, as one node sees it.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// The records of all datastores, one folder for each.
+    all: PathBuf,
+    folder: PathBuf,
+    /// How many bytes all records take, as far as is known.
+    total: Cell<u64>,
+    max_total: u64,
+}
+
+impl Store {
+    /// The records in a state directory about a datastore. What is left of an unfinished write is removed.
+    ///
+    /// # Errors
+    /// If it cannot be made, or others may write into it.
+    pub(crate) fn open(state: &Path, datastore: &Path, node: &str) -> io::Result<Self> {
+        let datastore = fs::canonicalize(datastore).or_else(|_| std::path::absolute(datastore))?;
+        let name = [datastore.as_os_str().as_encoded_bytes(), b"\0", node.as_bytes()].concat();
+        let all = state.join("last-good");
+        let folder = all.join(hex_digest(&name));
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        for directory in [state, &all, &folder] {
+            if !is_ours(&fs::symlink_metadata(directory)?) {
+                let what = format!("{} belongs to another user, or others may write into it", directory.display());
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+            }
+        }
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if is_draft(&path) {
+                fs::remove_file(path)?;
+            }
+        }
+        let store = Self { all, folder, total: Cell::new(0), max_total: MAX_TOTAL };
+        store.make_room(0)?;
+        Ok(store)
+    }
+
+    /// All records that can be used; says which cannot.
+    pub(crate) fn load(&self, mut unusable: impl FnMut(&Path, &dyn std::fmt::Display)) -> io::Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            match self.load_from(&path) {
+                // Somebody is writing.
+                _ if is_draft(&path) => {}
+                Ok(record) => records.push(record),
+                Err(why) => unusable(&path, &why),
+            }
+        }
+        records.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(records)
+    }
+
+    fn load_from(&self, path: &Path) -> Result<Record, String> {
+        let metadata = fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+        if !metadata.is_file() || !is_ours(&metadata) {
+            return Err("is no file of this user's that nobody else may write".into());
+        }
+        if metadata.len() > MAX_RECORD {
+            return Err("is larger than any record".into());
+        }
+        let record = Record::parse(&fs::read(path).map_err(|error| error.to_string())?).map_err(|e| e.to_string())?;
+        if self.place(&record.path) == path { Ok(record) } else { Err("is the record of another file".into()) }
+    }
+
+    /// The record of a file; `None` if there is none that can be used.
+    pub(crate) fn get(&self, path: &str) -> Option<Record> {
+        self.load_from(&self.place(path)).ok()
+    }
+
+    /// Writes a record so that at any time the old one or the new one is there.
+    ///
+    /// # Errors
+    /// If it cannot be written, or is too large.
+    pub(crate) fn put(&self, record: &Record) -> io::Result<()> {
+        let bytes = record.encode();
+        let size = bytes.len() as u64;
+        if size > MAX_RECORD {
+            return Err(io::Error::other(format!("a record of {size} bytes is too large")));
+        }
+        let place = self.place(&record.path);
+        let size_of_old = fs::symlink_metadata(&place).map_or(0, |metadata| metadata.len());
+        let more = size.saturating_sub(size_of_old);
+        if self.total.get() + more > self.max_total {
+            self.make_room(more)?;
+        }
+        self.total.set(self.total.get() + more);
+        let draft = place.with_extension("tmp");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        let written = file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&draft, &place));
+        if let Err(error) = written {
+            // What a full disk lacks is not worth keeping.
+            let _ = fs::remove_file(&draft);
+            return Err(error);
+        }
+        File::open(&self.folder)?.sync_all()
+    }
+
+    /// Forgets a file.
+    ///
+    /// # Errors
+    /// If there is a record that cannot be removed.
+    pub(crate) fn remove(&self, path: &str) -> io::Result<()> {
+        match fs::remove_file(self.place(path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Err(_) => Ok(()),
+            Ok(()) => File::open(&self.folder)?.sync_all(),
+        }
+    }
+
+    fn place(&self, path: &str) -> PathBuf {
+        self.folder.join(hex_digest(path.as_bytes()))
+    }
+
+    /// Removes the oldest records of other datastores until there is room for so many bytes more.
+    fn make_room(&self, more: u64) -> io::Result<()> {
+        let mut others = Vec::new();
+        let mut total = 0;
+        for folder in fs::read_dir(&self.all)? {
+            let folder = folder?.path();
+            if !fs::symlink_metadata(&folder)?.is_dir() {
+                continue;
+            }
+            for entry in fs::read_dir(&folder)? {
+                let entry = entry?;
+                let metadata = entry.metadata()?;
+                total += metadata.len();
+                if folder != self.folder && metadata.is_file() {
+                    others.push((metadata.modified()?, metadata.len(), entry.path()));
+                }
+            }
+        }
+        others.sort();
+        for (_, size, path) in others {
+            if total + more <= self.max_total {
+                break;
+            }
+            fs::remove_file(path)?;
+            total -= size;
+        }
+        self.total.set(total);
+        if more > 0 && total + more > self.max_total {
+            return Err(io::Error::other(format!("the records would take more than {} bytes", self.max_total)));
+        }
+        Ok(())
+    }
+}
+
+fn is_draft(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "tmp")
+}
+
+/// Whether nobody else can have written it, or can.
+fn is_ours(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
+}
+
+#[cfg(test)]
+mod tests;
