@@ -3,6 +3,7 @@
 
 mod node {
     pub(super) mod agent;
+    mod input;
 }
 
 use std::fs;
@@ -206,8 +207,9 @@ tortie_testkit::kernel_test! {
         }
     }
 
-    fn input_that_cannot_be_used_stops_the_start() {
+    fn input_that_cannot_be_used_stops_the_start_if_that_is_wanted() {
         let mut node = Node::new("nft", &CLUSTER.replace("matchLabels: {app: web}", "matchLabels: 7"));
+        node.give(&["--unreadable", "exit"]);
         node.spawn();
         assert_eq!(node.wait().code(), Some(1));
         assert!(node.log().contains("NetworkPolicy/shop/from-friends"), "{}", node.log());

@@ -2,7 +2,6 @@
 
 #[cfg(feature = "fanout")]
 use std::path::PathBuf;
-use std::time::Duration;
 
 #[cfg(feature = "etcd")]
 use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
@@ -21,6 +20,7 @@ use super::Failure;
 use super::datastore_url::DatastoreUrl;
 #[cfg(feature = "fanout")]
 use super::datastore_url::typha_servers;
+use super::directory::DirectoryArgs;
 #[cfg(feature = "etcd")]
 use super::etcd::Surroundings;
 use crate::config::Sources;
@@ -72,8 +72,8 @@ pub(super) struct Wanted {
     pub(super) options: Options,
     /// The node whose part is wanted; `None` for all of it.
     pub(super) node: Option<Hostname>,
-    /// How often a directory is scanned without a reason.
-    pub(super) rescan_interval: Option<Duration>,
+    /// How a directory is read, if it is one.
+    pub(super) directory: DirectoryArgs,
 }
 
 impl DatastoreArgs {
@@ -102,16 +102,12 @@ impl DatastoreArgs {
         expect(unused_variables, reason = "a directory needs no settings")
     )]
     pub(super) fn source(&self, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
-        let Wanted { options, node, rescan_interval } = wanted;
+        let Wanted { options, node, directory: how } = wanted;
         #[cfg(any(feature = "etcd", feature = "fanout"))]
         let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
         match &self.datastore {
             DatastoreUrl::Directory(directory) => {
-                let source = DirSource::new(directory, options);
-                Ok(match rescan_interval {
-                    Some(interval) => Box::new(source.rescan_every(interval)),
-                    None => Box::new(source),
-                })
+                Ok(Box::new(how.source(DirSource::new(directory, options), node.as_ref())))
             }
             #[cfg(feature = "etcd")]
             DatastoreUrl::Etcd(url) => {

@@ -14,6 +14,7 @@ use tortie_resources::manifest::{Options, Relay};
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
+use super::directory::DirectoryArgs;
 use super::node::stop_on_signals;
 use crate::config::LogSeverity;
 use crate::http::{self, Response};
@@ -108,7 +109,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let local = super::local_sources(args.config.as_deref())?;
     let relay = if args.use_pod_cidr { Relay::PodCidrs } else { Relay::IpamBlocks };
     let options = Options { relay, ..Options::default() };
-    let wanted = Wanted { options, node: None, rescan_interval: None };
+    let wanted = Wanted { options, node: None, directory: DirectoryArgs::only_read() };
     let source = args.datastore.source(&local, wanted)?;
     let upstream = watch(source).map_err(Failure::io("the datastore's thread"))?;
     let server = Arc::new(Server::start(config, upstream).map_err(failed)?);

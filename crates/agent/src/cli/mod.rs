@@ -19,6 +19,7 @@ mod datastore_url;
 #[cfg(feature = "etcd")]
 mod delete;
 mod demo;
+mod directory;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod exit;
@@ -48,7 +49,7 @@ pub use exit::Failure;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    success; for `check`: nothing is wrong
-  1    failure; for `check`: problems were found; for `run`: the input is unusable (see --lenient)
+  1    failure; for `check`: problems were found; for `run`: the input is unusable (see --unreadable)
   2    wrong usage, or a selector that does not parse
   129  for `dataplane`: a parameter changed; both sides should be started again";
 

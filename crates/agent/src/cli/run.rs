@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::Duration;
 
 use tortie_datastore::{Watching, watch};
 use tortie_model::Hostname;
@@ -11,11 +10,12 @@ use tortie_model::Hostname;
 use super::Failure;
 use super::dataplane_url::DataplaneUrl;
 use super::datastore::{DatastoreArgs, Wanted};
+use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
 use super::node::{QUEUE, dataplane_settings, failed, hostname, resolve, stop_on_signals, watch_links};
 use crate::config::{Resolved, Sources};
 use crate::driver::{Driver, DriverSetup};
-use crate::engine::{End, Enforcement, InKernel, Input, Inputs, Session, SessionError, Setup};
+use crate::engine::{End, Enforcement, InKernel, Input, Inputs, Session, SessionError, Setup, Unreadable};
 use crate::health::Health;
 use crate::kernel::LinuxKernel;
 use crate::logging::LogFormat;
@@ -43,10 +43,6 @@ pub(super) struct Args {
     /// A configuration file in Felix's format.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Start although some manifest of a directory cannot be used and what it was to protect is unknown. Other
-    /// datastores are everybody's: what is wrong there is reported, and keeps nobody from starting.
-    #[arg(long)]
-    lenient: bool,
     /// Who enforces: internal, this program; exec:PATH, a driver that speaks Felix's protocol on descriptors 3 and 4, which
     /// is started without arguments and ends with this program. See `tortie dataplane`.
     #[arg(long, value_name = "URL", default_value = "internal")]
@@ -54,9 +50,8 @@ pub(super) struct Args {
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
-    /// Seconds between scans of the directory that do not wait for file events.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    rescan_interval: u64,
+    #[command(flatten)]
+    directory: DirectoryArgs,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -73,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let wanted = Wanted {
         options: settings::manifests(&resolved.config),
         node: Some(hostname.clone()),
-        rescan_interval: Some(Duration::from_secs(args.rescan_interval)),
+        directory: args.directory.clone(),
     };
     let source = args.datastore.source(&sources, wanted)?;
     let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
@@ -178,8 +173,13 @@ impl Run<'_> {
             hostname: self.hostname.clone(),
             sources: self.sources.clone(),
             resolved: self.resolved.clone(),
-            // Once enforcing, input that goes bad must not end the program.
-            lenient: self.args.lenient || number > 1 || !self.args.datastore.is_directory(),
+            unreadable: match self.args.directory.unreadable() {
+                // What is wrong in a datastore for everybody is reported, and keeps nobody from starting.
+                _ if !self.args.datastore.is_directory() => Unreadable::Skip,
+                // Once enforcing, input that goes bad must not end the program.
+                Unreadable::Exit if number > 1 => Unreadable::Deny,
+                unreadable => unreadable,
+            },
             enforcement,
             health: self.health.clone(),
             metrics: self.metrics.clone(),

@@ -17,7 +17,7 @@ pub(crate) use enforcement::HEARTBEAT;
 pub use enforcement::{Enforcement, Progress, SignOfLife};
 pub use in_kernel::InKernel;
 pub(crate) use observe::log_status;
-pub use session::{End, Input, Inputs, Session, SessionError, Setup};
+pub use session::{End, Input, Inputs, Session, SessionError, Setup, Unreadable};
 
 /// An object that the calculation ignores: its path in a datastore, the field, and what is wrong.
 pub(crate) fn describe_ignored(problem: &tortie_calc::Problem) -> String {

@@ -79,7 +79,7 @@ enum Turn {
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// Some input cannot be used, and what it was meant to protect is unknown.
-    #[error("{} of the input cannot be used and what it selects is unknown; mend it, or start with --lenient:\n{}", parts(.0.len()), list(.0))]
+    #[error("{} of the input cannot be used and what it selects is unknown; mend it, or start with --unreadable deny or skip:\n{}", parts(.0.len()), list(.0))]
     UnusableInput(Vec<InputProblem>),
     /// The configuration cannot be used.
     #[error(transparent)]
@@ -103,6 +103,18 @@ fn list(problems: &[InputProblem]) -> String {
     problems.iter().map(|problem| format!("  {problem}")).collect::<Vec<_>>().join("\n")
 }
 
+/// What to do about input that cannot be used where it is unknown what it was to protect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Unreadable {
+    /// Start without being ready; the source keeps closed what it may have been meant for
+    #[default]
+    Deny,
+    /// Start as if it were not there
+    Skip,
+    /// Do not start
+    Exit,
+}
+
 /// The state of the engine under one configuration.
 #[derive(Debug)]
 pub struct Session<E> {
@@ -113,7 +125,7 @@ pub struct Session<E> {
     health: Health,
     sources: Sources,
     resolved: Resolved,
-    lenient: bool,
+    unreadable: Unreadable,
     latency: Latency,
     in_sync: bool,
     /// Everything is being told to this session, or has been.
@@ -129,6 +141,8 @@ pub struct Session<E> {
     /// What is wrong with the input, as far as it has been logged.
     problems: BTreeSet<String>,
     pending: Vec<DesiredUpdate>,
+    /// The first of those that keep it from being ready, because it is unknown what should be in force.
+    unknown: Option<String>,
     /// How many problems the input has by itself.
     input_problems: usize,
     /// Objects that the calculation ignores: how many, and one of them.
@@ -146,8 +160,8 @@ pub struct Setup<E> {
     pub sources: Sources,
     /// The same, parsed.
     pub resolved: Resolved,
-    /// Start although some input cannot be used.
-    pub lenient: bool,
+    /// What to do about input of which it is unknown what it was to protect.
+    pub unreadable: Unreadable,
     /// Who enforces.
     pub enforcement: E,
     /// Where to report how things are.
@@ -159,7 +173,7 @@ pub struct Setup<E> {
 impl<E: Enforcement> Session<E> {
     /// A session that has not heard of anything yet.
     pub fn new(setup: Setup<E>) -> Self {
-        let Setup { number, hostname, sources, resolved, lenient, enforcement, health, metrics } = setup;
+        let Setup { number, hostname, sources, resolved, unreadable, enforcement, health, metrics } = setup;
         let mut graph = Graph::new(&settings::graph(&resolved.config, hostname));
         // A datastore without a word on it is ready.
         graph.on_update(Update::set(Key::Ready, Value::Ready(true)));
@@ -171,7 +185,7 @@ impl<E: Enforcement> Session<E> {
             health,
             sources,
             resolved,
-            lenient,
+            unreadable,
             latency: Latency::default(),
             in_sync: false,
             begun: false,
@@ -181,6 +195,7 @@ impl<E: Enforcement> Session<E> {
             hold: None,
             problems: BTreeSet::new(),
             pending: Vec::new(),
+            unknown: None,
             input_problems: 0,
             ignored: (0, None),
         }
@@ -325,12 +340,16 @@ impl<E: Enforcement> Session<E> {
     fn take_problems(&mut self, problems: &[InputProblem]) -> Result<(), SessionError> {
         self.input_problems = problems.len();
         self.count_problems();
-        if !self.in_sync && !self.lenient {
-            let unusable: Vec<_> = problems.iter().filter(|p| p.cover == Cover::Nothing).cloned().collect();
+        if !self.in_sync && self.unreadable == Unreadable::Exit {
+            let is_unusable = |problem: &&InputProblem| matches!(problem.cover, Cover::Nothing | Cover::Closed);
+            let unusable: Vec<_> = problems.iter().filter(is_unusable).cloned().collect();
             if !unusable.is_empty() {
                 return Err(SessionError::UnusableInput(unusable));
             }
         }
+        let is_unknown = |cover| matches!(cover, Cover::Nothing | Cover::Closed | Cover::Tolerated);
+        let unknown = problems.iter().find(|problem| is_unknown(problem.cover) && self.unreadable != Unreadable::Skip);
+        self.unknown = unknown.map(ToString::to_string);
         let mut now = BTreeSet::new();
         for problem in problems {
             let text = problem.to_string();
@@ -376,11 +395,12 @@ impl<E: Enforcement> Session<E> {
             return Condition::waiting(details.into_iter().flatten().collect::<Vec<_>>().join("; "));
         }
         let mut condition = Condition::good();
+        condition.ready = self.unknown.is_none();
         if let Some(detail) = unavailable {
             condition.detail = detail;
             return condition;
         }
-        if let Some(first) = self.problems.first().or(self.ignored.1.as_ref()) {
+        if let Some(first) = self.unknown.as_ref().or(self.problems.first()).or(self.ignored.1.as_ref()) {
             let more = self.problems.len() + self.ignored.0 - 1;
             condition.detail = if more == 0 { first.clone() } else { format!("{first} (and {more} more problems)") };
         }

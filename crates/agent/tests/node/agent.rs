@@ -22,6 +22,7 @@ pub(crate) struct Node {
     /// What the agent is given as its datastore.
     datastore: String,
     environment: Vec<(&'static str, String)>,
+    flags: Vec<&'static str>,
     /// Whether a driver enforces what the agent calculates.
     driven: bool,
     agent: Option<Child>,
@@ -42,7 +43,16 @@ impl Node {
         let namespace = Namespace::new().unwrap();
         namespace.ip(["link set lo up"]).unwrap();
         let folder = TempDir::new().unwrap();
-        Self { namespace, folder, backend, datastore, environment: Vec::new(), driven: false, agent: None }
+        Self {
+            namespace,
+            folder,
+            backend,
+            datastore,
+            environment: Vec::new(),
+            flags: Vec::new(),
+            driven: false,
+            agent: None,
+        }
     }
 
     /// From the next start on, the agent finds this in its environment.
@@ -76,6 +86,16 @@ impl Node {
         Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
     }
 
+    /// From the next start on, the agent is given these arguments as well.
+    pub(crate) fn give(&mut self, flags: &[&'static str]) {
+        self.flags = flags.to_vec();
+    }
+
+    /// Where the agent keeps what was last good.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
     pub(crate) fn manifests(&self) -> PathBuf {
         self.folder.path().join("manifests")
     }
@@ -101,6 +121,7 @@ impl Node {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut command = self.tortie();
         command.args(["run", "--node", "n1", "--log-format", "json", "--datastore"]).arg(&self.datastore);
+        command.arg("--state-dir").arg(self.state()).args(&self.flags);
         if self.driven {
             command.arg("--dataplane").arg(format!("exec:{}", self.folder.path().join("driver").display()));
         }

@@ -71,6 +71,8 @@ impl<'n> Agent<'n> {
         command
             .args(["run", "--node", NODE, "--datastore"])
             .arg(format!("file:{}", manifests_in(folder).display()))
+            .arg("--state-dir")
+            .arg(folder.join("state"))
             .env("FELIX_IPTABLESBACKEND", backend.word())
             .env("FELIX_HEALTHENABLED", "true")
             .env("FELIX_HEALTHHOST", "127.0.0.1")

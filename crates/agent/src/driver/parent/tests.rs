@@ -10,7 +10,7 @@ use tortie_protocol::frame::FrameReader;
 use tortie_protocol::{Received, receive};
 
 use super::*;
-use crate::engine::{End, Inputs, Session, SessionError, Setup};
+use crate::engine::{End, Inputs, Session, SessionError, Setup, Unreadable};
 use crate::metrics::SharedMetrics;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -204,7 +204,7 @@ impl Running {
             hostname: Hostname::new("n1"),
             resolved: sources.resolve().unwrap(),
             sources,
-            lenient: false,
+            unreadable: Unreadable::Exit,
             enforcement: driver,
             health: health.clone(),
             metrics: SharedMetrics::default(),

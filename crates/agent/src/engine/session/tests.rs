@@ -45,7 +45,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(parameters: &[(&str, &str)], lenient: bool) -> Self {
+    fn new(parameters: &[(&str, &str)], unreadable: Unreadable) -> Self {
         let mut sources = Sources::default();
         let raw: Raw = parameters.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         sources.set(ConfigSource::Environment, raw);
@@ -66,7 +66,7 @@ impl Bench {
             hostname,
             sources,
             resolved,
-            lenient,
+            unreadable,
             health: health.clone(),
             metrics: metrics.clone(),
         };
@@ -152,7 +152,7 @@ impl Bench {
 
 #[test]
 fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
-    let mut bench = Bench::new(&[], false);
+    let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("a.yaml", CLUSTER);
     bench.file("b.yaml", POLICY);
     bench.in_sync();
@@ -164,7 +164,7 @@ fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
     assert!(metrics.event_to_kernel.count() > 0 && metrics.initial_resync.is_some());
     drop(metrics);
 
-    let mut bench = Bench::new(&[], false);
+    let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("a.yaml", CLUSTER);
     bench.feed.end_resync().unwrap();
     let (_, kernel) = bench.run_until(|bench| bench.metrics.lock().resync_state == 3);
@@ -174,7 +174,7 @@ fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
 
 #[test]
 fn reports_of_an_older_sessions_monitor_are_ignored() {
-    let mut bench = Bench::new(&[], false);
+    let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.feed.end_resync().unwrap();
     bench.send(Input::Links { session: 0, event: MonitorEvent::InSync });
     let up = LinkEvent::Up { name: "eth0".into(), index: 2 };
@@ -184,16 +184,16 @@ fn reports_of_an_older_sessions_monitor_are_ignored() {
 }
 
 #[test]
-fn unusable_input_stops_the_start_unless_lenient() {
+fn unusable_input_stops_the_start_if_that_is_wanted() {
     let broken = POLICY.replace("podSelector: {}", "podSelector: {matchLabels: 7}");
-    let mut bench = Bench::new(&[], false);
+    let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("b.yaml", &broken);
     let (end, kernel) = bench.run_until(|_| false);
     let Err(SessionError::UnusableInput(problems)) = end else { panic!("{end:?}") };
     assert!(problems[0].to_string().starts_with("b.yaml:5:"), "{problems:?}");
     assert!(!kernel.state().contains("cali-"));
 
-    let mut bench = Bench::new(&[], true);
+    let mut bench = Bench::new(&[], Unreadable::Skip);
     bench.file("a.yaml", CLUSTER);
     bench.file("b.yaml", &broken);
     bench.in_sync();
@@ -204,8 +204,36 @@ fn unusable_input_stops_the_start_unless_lenient() {
 }
 
 #[test]
+fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_mended() {
+    let broken = POLICY.replace("podSelector: {}", "podSelector: {matchLabels: 7}");
+    let mut bench = Bench::new(&[], Unreadable::Deny);
+    bench.directory = DirState::new(Options::default()).close_unknown();
+    bench.file("a.yaml", CLUSTER);
+    bench.file("b.yaml", &broken);
+    bench.in_sync();
+    let directory = RefCell::new(std::mem::replace(&mut bench.directory, DirState::new(Options::default())));
+    let mended = Cell::new(false);
+    let (end, kernel) = bench.run_until(|bench| {
+        let answer = bench.health.answer("/readiness");
+        if !mended.get() && bench.metrics.lock().event_to_kernel.count() > 0 {
+            assert_eq!(answer.status, 503);
+            assert!(answer.body.contains("b.yaml:5:"), "{}", answer.body);
+            let mut directory = directory.borrow_mut();
+            let updates = directory.set_file("b.yaml".as_ref(), Some(FileContent::Text(POLICY)));
+            assert!(updates.iter().any(|update| update.value.is_none()), "what was closed is open again");
+            bench.feed.problems(directory.problems().collect()).unwrap();
+            bench.feed.tell(updates, Instant::now()).unwrap();
+            mended.set(true);
+        }
+        mended.get() && bench.is_ready()
+    });
+    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(kernel.state().contains("cali-tw-"), "{}", kernel.state());
+}
+
+#[test]
 fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
-    let mut bench = Bench::new(&[], false);
+    let mut bench = Bench::new(&[], Unreadable::Exit);
     let spoofing = "metadata: {annotations: {cni.projectcalico.org/allowedSourcePrefixes: '[\"192.0.2.0/24\"]'}, ";
     bench.file("a.yaml", &CLUSTER.replace("metadata: {name: web", &format!("{spoofing}name: web")));
     bench.in_sync();
@@ -228,7 +256,7 @@ fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
 fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
     let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
                  {defaultEndpointToHostAction: Accept}\n";
-    let mut bench = Bench::new(&[], false);
+    let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("felix.yaml", felix);
     bench.in_sync();
     let (end, kernel) = bench.run_until(|_| false);
@@ -237,7 +265,7 @@ fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
     assert!(!kernel.state().contains("cali-"));
 
     // The environment has the last word, so there is nothing to reconfigure.
-    let mut bench = Bench::new(&[("DefaultEndpointToHostAction", "DROP")], false);
+    let mut bench = Bench::new(&[("DefaultEndpointToHostAction", "DROP")], Unreadable::Exit);
     bench.file("felix.yaml", felix);
     bench.in_sync();
     let (end, _) = bench.run_until(Bench::is_ready);
@@ -248,7 +276,7 @@ fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
 fn a_vital_parameter_that_goes_bad_does_not_end_what_is_in_force() {
     let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
                  {interfacePrefix: 'not an interface'}\n";
-    let mut bench = Bench::new(&[], false);
+    let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("a.yaml", CLUSTER);
     bench.in_sync();
     let updates = bench.directory.set_file("felix.yaml".as_ref(), Some(FileContent::Text(felix)));
@@ -265,7 +293,7 @@ fn a_vital_parameter_that_goes_bad_does_not_end_what_is_in_force() {
 
 #[test]
 fn what_another_session_was_told_does_not_make_this_one_ready() {
-    let mut bench = Bench::new(&[], false);
+    let mut bench = Bench::new(&[], Unreadable::Exit);
     let (feed, watching) = channel();
     let wake = bench.sender.clone();
     watching.events.wake_with(move || {
@@ -305,7 +333,7 @@ fn what_another_session_was_told_does_not_make_this_one_ready() {
 
 #[test]
 fn a_source_that_ends_ends_the_session() {
-    let mut bench = Bench::new(&[], false);
+    let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.feed = channel().0;
     let (end, _) = bench.run_until(|_| false);
     assert!(matches!(end, Err(SessionError::Deaf)), "{end:?}");

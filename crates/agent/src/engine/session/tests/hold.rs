@@ -36,7 +36,7 @@ impl Bench {
 
     /// A node on which a policy that opens this port is in force.
     fn enforcing(port: u16) -> Self {
-        let mut bench = Self::new(&[], false);
+        let mut bench = Self::new(&[], Unreadable::Exit);
         bench.file("a.yaml", CLUSTER);
         bench.file("b.yaml", &policy(port));
         bench.in_sync();
@@ -110,7 +110,7 @@ fn a_start_with_the_flag_false_tears_nothing_down_and_enforces_when_it_is_true()
             let mut bench = Bench::enforcing(80);
             bench.kernel().clone()
         };
-        let mut bench = Bench::new(&[], false);
+        let mut bench = Bench::new(&[], Unreadable::Exit);
         *bench.kernel() = left.clone();
         bench.kernel().reset_writes();
         bench.say_ready(false);
@@ -137,7 +137,7 @@ fn a_start_with_the_flag_false_tears_nothing_down_and_enforces_when_it_is_true()
 fn no_word_on_the_flag_is_as_good_as_true() {
     // Neither the object nor the field.
     Bench::enforcing(80);
-    let mut bench = Bench::new(&[], false);
+    let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("information.yaml", &cluster_information("{clusterGUID: abc}"));
     bench.file("a.yaml", CLUSTER);
     bench.in_sync();
@@ -165,7 +165,7 @@ fn no_word_on_the_flag_is_as_good_as_true() {
 #[test]
 fn a_flag_that_flips_before_the_datastore_is_in_sync_counts_as_it_stands_then() {
     for last in [true, false] {
-        let mut bench = Bench::new(&[], false);
+        let mut bench = Bench::new(&[], Unreadable::Exit);
         bench.say_ready(last);
         bench.settle();
         bench.say_ready(!last);

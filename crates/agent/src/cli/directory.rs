@@ -1,0 +1,73 @@
+//! How a directory of manifests is read.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tortie_datastore::{DirSource, Settle};
+use tortie_model::Hostname;
+
+use crate::engine::Unreadable;
+
+/// How to read a directory of manifests; other datastores do not need it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Directory of manifests")]
+pub(super) struct DirectoryArgs {
+    /// What to do about a manifest at the start that cannot be used, if there is no last good version and it is unknown what
+    /// it was to protect: deny keeps the endpoints of its namespace closed, or all if that is unknown, too, and is not ready
+    /// until it is mended; skip starts as if it were not there; exit does not start. What turns up later closes nothing
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    unreadable: Unreadable,
+    /// The same as --unreadable skip
+    #[arg(long, conflicts_with = "unreadable")]
+    lenient: bool,
+    /// For how many milliseconds what a file has lost stays in force while nothing tells that the file is complete, as when
+    /// it is removed and made anew
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
+    file_settle_ms: u64,
+    /// The same for a file that has become empty, and for a directory without any manifest left
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000)]
+    empty_file_settle_ms: u64,
+    /// Where to keep the last good version of what the manifests say, for the next start
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/tortie")]
+    state_dir: PathBuf,
+    /// Seconds between scans of the directory that do not wait for file events
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    rescan_interval: u64,
+}
+
+impl DirectoryArgs {
+    /// For a program that has no flags for it and enforces nothing: it keeps no state.
+    pub(super) fn only_read() -> Self {
+        let Settle { after, empty } = Settle::default();
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            unreadable: Unreadable::Skip,
+            lenient: false,
+            file_settle_ms: millis(after),
+            empty_file_settle_ms: millis(empty),
+            state_dir: PathBuf::new(),
+            rescan_interval: 10,
+        }
+    }
+
+    /// What to do about input of which it is unknown what it was to protect.
+    pub(super) fn unreadable(&self) -> Unreadable {
+        if self.lenient { Unreadable::Skip } else { self.unreadable }
+    }
+
+    /// A source that reads like this, for this node if it keeps what is last good.
+    pub(super) fn source(&self, source: DirSource, node: Option<&Hostname>) -> DirSource {
+        let settle = Settle {
+            after: Duration::from_millis(self.file_settle_ms),
+            empty: Duration::from_millis(self.empty_file_settle_ms),
+        };
+        let source = match node.filter(|_| !self.state_dir.as_os_str().is_empty()) {
+            Some(node) => source.keep_last_good(&self.state_dir, node.as_str()),
+            None => source,
+        };
+        source
+            .settle_for(settle)
+            .close_unknown(self.unreadable() != Unreadable::Skip)
+            .rescan_every(Duration::from_secs(self.rescan_interval))
+    }
+}
