@@ -1,5 +1,6 @@
 //! Carries out the plans of the drivers, side by side.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tortie_ipsets::{CommandFailure, IpSets, Plan as SetPlan, Report};
@@ -24,8 +25,8 @@ pub(crate) enum TableOutcome {
 
 /// What to do with the outcome of a table's command.
 enum TableStep {
-    Save,
-    Restore { transactions: u32 },
+    Save { is_shared: bool },
+    Restore { transactions: Option<u32> },
 }
 
 /// Brings all tables to what is wanted of them, side by side. Outcomes are in the order of the tables. `commits` counts what
@@ -37,12 +38,15 @@ pub(crate) fn tables(
 ) -> Vec<TableOutcome> {
     let mut ends: Vec<Option<TableOutcome>> = tables.iter().map(|_| None).collect();
     let uses_nftables = tables.iter().any(|table| table.config().backend == Backend::Nft);
+    let mut may_share = true;
     loop {
         let now = kernel.now();
         let generation = if uses_nftables { kernel.ruleset_generation() } else { None };
         let foreign = generation.map(|generation| commits.foreign(generation));
+        // What each table waits for, and which command does it.
         let mut steps = Vec::new();
         let mut commands = Vec::new();
+        let mut saves = Vec::new();
         let mut wake: Option<Duration> = None;
         for (index, (table, end)) in tables.iter_mut().zip(&mut ends).enumerate() {
             if end.is_some() {
@@ -51,17 +55,21 @@ pub(crate) fn tables(
             table.set_foreign_commits(foreign.filter(|_| table.config().backend == Backend::Nft));
             match table.plan(now) {
                 TablePlan::Save(command) => {
-                    steps.push((index, TableStep::Save));
-                    commands.push(kernel_command(command, String::new()));
+                    let is_nft = table.config().backend == Backend::Nft;
+                    saves.push((index, kernel_command(command, String::new()), is_nft && may_share));
                 }
                 TablePlan::Restore { command, input } => {
-                    steps.push((index, TableStep::Restore { transactions: CommitCounter::transactions(&input) }));
+                    let transactions = CommitCounter::transactions(&input);
+                    steps.push((index, TableStep::Restore { transactions }, commands.len()));
                     commands.push(kernel_command(command, input));
                 }
                 TablePlan::Sleep { until } => wake = Some(wake.map_or(until, |wake| wake.min(until))),
                 TablePlan::Done { recheck_after } => *end = Some(TableOutcome::Done { recheck_after }),
                 TablePlan::Failed(error) => *end = Some(TableOutcome::Failed(error)),
             }
+        }
+        for (index, command, is_shared) in shared(saves, &mut commands) {
+            steps.push((index, TableStep::Save { is_shared }, command));
         }
         if commands.is_empty() {
             match wake {
@@ -70,30 +78,42 @@ pub(crate) fn tables(
             }
             continue;
         }
-        let mut outcomes = kernel.run(commands).into_iter();
+        let outcomes = kernel.run(commands);
         let now = kernel.now();
-        for (index, step) in steps {
+        let missing = CommandOutcome::not_run("no outcome was reported");
+        for (index, step, command) in steps {
             let Some(table) = tables.get_mut(index) else { continue };
-            let outcome = outcomes.next().unwrap_or_else(|| CommandOutcome::not_run("no outcome was reported"));
+            let outcome = outcomes.get(command).unwrap_or(&missing);
             if let TableStep::Restore { transactions } = step
                 && table.config().backend == Backend::Nft
             {
-                commits.restored(transactions, outcome.is_success());
+                commits.restored(transactions.filter(|_| outcome.is_success()));
             }
             match step {
-                TableStep::Save => {
+                TableStep::Save { is_shared } => {
+                    // Whatever it is about one table that cannot be listed, it shall not hide the others.
+                    may_share &= !is_shared || outcome.is_success();
                     let mut reader = table.save_reader();
                     let snapshot = if outcome.is_success() {
                         reader.feed(&outcome.stdout);
+                        if is_shared && !reader.has_begun() {
+                            // It is not there, or the listing ends too early. Without a report the table asks again.
+                            may_share = false;
+                            continue;
+                        }
                         reader.finish().map_err(CommandError::from)
                     } else {
                         // What it printed before it failed is no explanation.
-                        Err(command_error(CommandOutcome { stdout: Vec::new(), ..outcome }))
+                        Err(command_error(&outcome.status, &outcome.stderr, &[]))
                     };
                     table.on_saved(now, snapshot);
                 }
                 TableStep::Restore { .. } => {
-                    let result = if outcome.is_success() { Ok(()) } else { Err(command_error(outcome)) };
+                    let result = if outcome.is_success() {
+                        Ok(())
+                    } else {
+                        Err(command_error(&outcome.status, &outcome.stderr, &outcome.stdout))
+                    };
                     table.on_restored(now, result);
                 }
             }
@@ -106,17 +126,38 @@ fn kernel_command(command: tortie_iptables::Command, input: String) -> KernelCom
     KernelCommand { program: command.program, args: command.args, input }
 }
 
-fn command_error(outcome: CommandOutcome) -> CommandError {
-    let code = match outcome.status {
-        CommandStatus::Code(code) => Some(code),
+fn command_error(status: &CommandStatus, stderr: &str, stdout: &[u8]) -> CommandError {
+    let code = match status {
+        CommandStatus::Code(code) => Some(*code),
         CommandStatus::Signal => None,
-        CommandStatus::NotRun(why) => return CommandError::Io(why),
+        CommandStatus::NotRun(why) => return CommandError::Io(why.clone()),
     };
-    let mut stderr = outcome.stderr;
-    if stderr.trim().is_empty() {
-        stderr = String::from_utf8_lossy(&outcome.stdout).into_owned();
-    }
+    let stderr =
+        if stderr.trim().is_empty() { String::from_utf8_lossy(stdout).into_owned() } else { stderr.to_owned() };
     CommandError::Exit { code, stderr }
+}
+
+/// `iptables-nft-save` fetches the whole ruleset even for a single table: where several tables of an IP version are to be
+/// read, one listing of all serves them. Returns for each save its table, its place among `commands`, and whether others
+/// share it.
+fn shared(saves: Vec<(usize, KernelCommand, bool)>, commands: &mut Vec<KernelCommand>) -> Vec<(usize, usize, bool)> {
+    let mut places = Vec::new();
+    let mut listings: BTreeMap<String, usize> = BTreeMap::new();
+    let programs: Vec<String> =
+        saves.iter().filter(|(_, _, may_share)| *may_share).map(|(_, command, _)| command.program.clone()).collect();
+    for (index, command, may_share) in saves {
+        if !may_share || programs.iter().filter(|program| **program == command.program).count() < 2 {
+            places.push((index, commands.len(), false));
+            commands.push(command);
+            continue;
+        }
+        let place = *listings.entry(command.program.clone()).or_insert_with(|| {
+            commands.push(KernelCommand { args: Vec::new(), ..command });
+            commands.len() - 1
+        });
+        places.push((index, place, true));
+    }
+    places
 }
 
 /// What an [`IpSets`] is asked for next.

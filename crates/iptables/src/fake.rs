@@ -105,7 +105,7 @@ impl FakeKernel {
                 }
                 Plan::Restore { command, input } => {
                     let result = self.restore(&command, &input);
-                    self.commits.restored(CommitCounter::transactions(&input), result.is_ok());
+                    self.commits.restored(CommitCounter::transactions(&input).filter(|_| result.is_ok()));
                     *now += RUN_TIME;
                     reconciler.on_restored(*now, result);
                 }
@@ -115,7 +115,7 @@ impl FakeKernel {
         }
     }
 
-    /// Runs `iptables-save -t TABLE`.
+    /// Runs `iptables-save -t TABLE`, or `iptables-save` of all tables.
     ///
     /// # Errors
     /// As told by [`fail_saves`](Self::fail_saves), or if the command is not of that form.
@@ -124,15 +124,16 @@ impl FakeKernel {
         if take_one(&mut self.failing_saves) {
             return Err(exit(1, "injected failure"));
         }
-        let table = match &command.args[..] {
-            [flag, table] if flag == "-t" => table_named(table)?,
+        let tables = match &command.args[..] {
+            [flag, table] if flag == "-t" => vec![table_named(table)?],
+            [] => Table::ALL.to_vec(),
             _ => return Err(exit(2, format!("cannot run {command}"))),
         };
-        if self.incompatible.contains(&table) {
-            let line = format!("# Table `{table}' is incompatible, use 'nft' tool.\n");
-            return Ok(line.into_bytes());
-        }
-        let mut output = self.saved(table).into_bytes();
+        let listing = |table: Table| match self.incompatible.contains(&table) {
+            true => format!("# Table `{table}' is incompatible, use 'nft' tool.\n"),
+            false => self.saved(table),
+        };
+        let mut output: Vec<u8> = tables.into_iter().map(listing).collect::<String>().into_bytes();
         if take_one(&mut self.truncated_saves) {
             output.truncate(output.len() / 2);
         }

@@ -19,8 +19,8 @@ pub struct ForeignCommits {
 /// let mut counter = CommitCounter::default();
 /// let before = counter.foreign(41);
 /// // Two transactions of ours take the kernel from 41 to 43.
-/// let input = "*filter\n:cali-a - -\nCOMMIT\n*filter\n--delete-chain cali-b\nCOMMIT\n";
-/// counter.restored(CommitCounter::transactions(input), true);
+/// let input = "*filter\n-F cali-a\nCOMMIT\n*filter\n--delete-chain cali-b\nCOMMIT\n";
+/// counter.restored(CommitCounter::transactions(input));
 /// assert_eq!(counter.foreign(43), before);
 /// // Somebody else commits.
 /// assert_ne!(counter.foreign(44), before);
@@ -32,20 +32,31 @@ pub struct CommitCounter {
 }
 
 impl CommitCounter {
-    /// The number of transactions in what a reconciler has `iptables-nft-restore` read.
+    /// The number of transactions in what a reconciler has `iptables-nft-restore` read. `None` if that cannot be told:
+    /// the kernel does not count a transaction that changes nothing, such as one that empties what is empty.
     #[must_use]
-    pub fn transactions(input: &str) -> u32 {
-        let commits = input.lines().filter(|line| *line == "COMMIT").count();
-        u32::try_from(commits).unwrap_or(u32::MAX)
+    pub fn transactions(input: &str) -> Option<u32> {
+        let mut transactions = 0;
+        let mut changes_something = false;
+        for line in input.lines() {
+            match line {
+                "COMMIT" if !changes_something => return None,
+                "COMMIT" => {
+                    transactions += 1;
+                    changes_something = false;
+                }
+                line => changes_something |= line.starts_with('-'),
+            }
+        }
+        Some(transactions)
     }
 
-    /// Counts what `iptables-nft-restore` did with that many transactions. After one that failed nobody knows what was
-    /// committed, and what is asked from then on equals nothing that was asked before.
-    pub fn restored(&mut self, transactions: u32, succeeded: bool) {
-        if succeeded {
-            self.ours = self.ours.wrapping_add(transactions);
-        } else {
-            self.epoch += 1;
+    /// Counts what `iptables-nft-restore` has committed. If that is not known, because it failed or there are no certain
+    /// [`transactions`](Self::transactions), what is asked from then on equals nothing that was asked before.
+    pub const fn restored(&mut self, transactions: Option<u32>) {
+        match transactions {
+            Some(transactions) => self.ours = self.ours.wrapping_add(transactions),
+            None => self.epoch += 1,
         }
     }
 

@@ -106,6 +106,7 @@ pub struct SaveReader {
     rest: Vec<u8>,
     snapshot: TableSnapshot,
     incompatible: bool,
+    has_begun: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -128,7 +129,7 @@ impl SaveReader {
             hooked_chains: kernel_chains.map(|name| (*name, HookedChain::default())).collect(),
             ..TableSnapshot::default()
         };
-        Self { table, section: Section::None, rest: Vec::new(), snapshot, incompatible: false }
+        Self { table, section: Section::None, rest: Vec::new(), snapshot, incompatible: false, has_begun: false }
     }
 
     /// Reads a complete output.
@@ -153,6 +154,12 @@ impl SaveReader {
         let used = self.take_lines(&rest, false);
         rest.drain(..used);
         self.rest = rest;
+    }
+
+    /// Whether the listing of the table has begun, or it was said to be impossible.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.incompatible || self.has_begun
     }
 
     /// The output is complete.
@@ -192,8 +199,9 @@ impl SaveReader {
             Some(b'*') => {
                 self.section =
                     if &line[1..] == self.table.as_str().as_bytes() { Section::Ours } else { Section::Other };
+                self.has_begun |= self.section == Section::Ours;
             }
-            Some(b'#') => self.incompatible |= is_incompatible(line),
+            Some(b'#') => self.incompatible |= is_incompatible(self.table, line),
             _ if self.section == Section::Other => {}
             Some(b':') => self.chain(&line[1..]),
             Some(b'-') => self.rule(line),
@@ -257,9 +265,12 @@ fn chain_name(name: &[u8]) -> Option<ChainName> {
     ChainName::new(std::str::from_utf8(name).ok()?).ok()
 }
 
-/// `# Table … is incompatible, use 'nft' tool.`
-fn is_incompatible(line: &[u8]) -> bool {
-    line.starts_with(b"# Table ") && contains(line, b" is incompatible, use 'nft' tool.")
+/// ``# Table `…' is incompatible, use 'nft' tool.`` about this table, or about one that nobody knows.
+fn is_incompatible(table: Table, line: &[u8]) -> bool {
+    let is_about = |table: Table| contains(line, format!("`{table}'").as_bytes());
+    line.starts_with(b"# Table ")
+        && contains(line, b" is incompatible, use 'nft' tool.")
+        && !Table::ALL.into_iter().any(|other| other != table && is_about(other))
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

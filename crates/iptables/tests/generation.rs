@@ -108,3 +108,20 @@ fn a_failed_write_is_followed_by_a_read() {
     assert_eq!(lab.kernel.counters().saves, 3);
     assert_eq!(saves_within(&mut lab, HOUR), 0);
 }
+
+/// The kernel does not count a transaction that changes nothing; where one may be among ours, the count is of no use.
+#[test]
+fn transactions_that_may_change_nothing_prove_nothing() {
+    let mut lab = Lab::programmed(Backend::Nft, 3);
+    lab.run("-F cali-pi-01");
+    lab.reconciler.pin_chain(support::name("cali-pinned"));
+    lab.reconciler.update_chain(chain("cali-pinned", vec![]));
+    lab.reconciler.invalidate();
+    lab.apply();
+    // An empty chain that nothing leads to: emptying it before it is deleted changes nothing.
+    lab.reconciler.unpin_chain(support::name("cali-pinned"));
+    lab.kernel.interfere(FILTER, "-F cali-pi-02");
+    lab.apply();
+    assert_eq!(lab.kernel.chains(FILTER).iter().filter(|chain| *chain == "cali-pinned").count(), 0);
+    assert_eq!(lab.ours(), expected(Backend::Nft, 3));
+}

@@ -93,7 +93,11 @@ impl FakeKernel {
         if line == "COMMIT" {
             transaction.table.check_loops()?;
             done.0 += 1;
-            self.generation = self.generation.wrapping_add(1);
+            let before = self.tables.get(&transaction.table.table);
+            if transaction.rules > 0 || before.map(ToString::to_string) != Some(transaction.table.to_string()) {
+                // What changes nothing is not counted.
+                self.generation = self.generation.wrapping_add(1);
+            }
             done.1 += transaction.rules;
             done.2 += transaction.chains;
             if let Some(transaction) = open.take() {

@@ -37,15 +37,23 @@ kernel_test! {
             for input in [
                 "*filter\n:cali-a - -\n:cali-b - -\n-A cali-a --jump cali-b\n-I FORWARD --jump cali-a\nCOMMIT\n",
                 "*filter\n:cali-a - -\n-A cali-a --jump DROP\nCOMMIT\n",
-                "*filter\n:cali-b - -\nCOMMIT\n*filter\n:cali-b - -\n--delete-chain cali-b\nCOMMIT\n",
-                "*nat\n:cali-c - -\nCOMMIT\n",
+                "*filter\n-D cali-a 1\n:cali-b - -\nCOMMIT\n*filter\n:cali-b - -\n--delete-chain cali-b\nCOMMIT\n",
+                "*nat\n:cali-c - -\n-A PREROUTING --jump cali-c\nCOMMIT\n",
                 "*filter\n-D FORWARD --jump cali-a\n-A FORWARD --jump cali-a\nCOMMIT\n",
             ] {
                 assert!(restore(&namespace, program, input), "{input}");
-                counter.restored(CommitCounter::transactions(input), true);
+                let transactions = CommitCounter::transactions(input);
+                assert!(transactions.is_some());
+                counter.restored(transactions);
                 assert_eq!(counter.foreign(nftables.generation().unwrap()), start, "{input}");
             }
         }
+        // Nothing changes, and nothing is counted.
+        let empties = "*filter\n:cali-e - -\n-A cali-e -j DROP\n-D cali-e 1\nCOMMIT\n*filter\n:cali-e - -\nCOMMIT\n";
+        assert!(restore(&namespace, "iptables-nft-restore", empties));
+        assert_eq!(CommitCounter::transactions(empties), None);
+        counter.restored(Some(1));
+        assert_eq!(counter.foreign(nftables.generation().unwrap()), start);
         namespace.shell("iptables-nft-save; iptables-nft-save -t filter; ip6tables-nft-save").unwrap();
         assert_eq!(counter.foreign(nftables.generation().unwrap()), start);
         for line in ["iptables-nft -A INPUT -j ACCEPT", "iptables-nft -F cali-a", "nft add table inet theirs"] {
@@ -56,7 +64,7 @@ kernel_test! {
         // A refused transaction has no effect, but nobody would know of one before it.
         let before = counter.foreign(nftables.generation().unwrap());
         assert!(!restore(&namespace, "iptables-nft-restore", "*filter\n-A nowhere -j DROP\nCOMMIT\n"));
-        counter.restored(1, false);
+        counter.restored(None);
         assert_ne!(counter.foreign(nftables.generation().unwrap()), before);
     }
 }
