@@ -62,6 +62,7 @@ fn directory_gone(stage: &mut Stage) -> Done {
     stage.world.web_admits = vec!["stranger".to_owned()];
     fs::write(away.join("web.yaml"), stage.world.web_policy_text())?;
     fs::rename(&away, stage.manifests())?;
+    stage.written_by_hand("web.yaml");
     stage.confirm(&[("stranger", "web", true)])?;
     admit(stage, false)
 }

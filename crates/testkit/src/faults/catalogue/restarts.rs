@@ -179,7 +179,10 @@ fn config(stage: &mut Stage) -> Done {
 
 fn kube_ipvs(stage: &mut Stage) -> Done {
     stage.begin()?;
-    stage.lab.node().ip(["link add kube-ipvs0 type dummy", "addr add 10.96.0.1/32 dev kube-ipvs0"])?;
+    stage
+        .lab
+        .node()
+        .ip(["link add kube-ipvs0 type veth peer name ipvs-peer", "addr add 10.96.0.1/32 dev kube-ipvs0"])?;
     admit(stage, true)?;
     stage.lab.node().ip(["link del kube-ipvs0"])?;
     admit(stage, false)
