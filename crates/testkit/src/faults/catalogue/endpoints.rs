@@ -277,6 +277,8 @@ fn foreign_route(stage: &mut Stage) -> Done {
 fn route_deleted(stage: &mut Stage) -> Done {
     stage.begin()?;
     stage.may_be_cut_between("friend", "web", Duration::from_secs(10));
+    // What comes from an interface to which no route leads back counts as spoofed.
+    stage.may_be_cut_between("web", "db", Duration::from_secs(10));
     for address in stage.world.pods["web"].addresses.clone() {
         stage.lab.node().ip([format!("route del {address}")])?;
     }

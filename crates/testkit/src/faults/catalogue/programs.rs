@@ -108,27 +108,46 @@ fn restore_fails_long(stage: &mut Stage) -> Done {
     stage.confirm(&[("stranger", "web", false)])
 }
 
+/// Commits something of somebody else, so that the agent has a reason to read.
+fn commit(stage: &Stage) -> Done {
+    stage.iptables("-N HIS")
+}
+
+/// The fault must have happened, or the run proves nothing.
+fn must_have_happened(stage: &Stage, note: &str) -> Done {
+    ensure(!stage.helpers.notes(note).is_empty(), || {
+        "the program was never run, so the fault never happened".to_owned()
+    })
+}
+
 fn save_fails(stage: &mut Stage, times: usize) -> Done {
     stage.begin()?;
     fault_both(stage, "save", &fail_times(times))?;
+    commit(stage)?;
     admit(stage, true)?;
-    admit(stage, false)
+    admit(stage, false)?;
+    let save = both("save", stage.backend).map(|program| stage.helpers.notes(&program));
+    ensure(save.iter().any(|note| !note.is_empty()), || "iptables-save never failed".to_owned())
 }
 
 fn save_dies(stage: &mut Stage) -> Done {
     stage.begin()?;
-    fault_both(stage, "save", "\"$real\" \"$@\" | head -c 1500; kill -9 $$")?;
+    fault_both(stage, "save", "echo x >>\"$notes/happened\"; \"$real\" \"$@\" | head -c 1500; kill -9 $$")?;
+    commit(stage)?;
     write_admit(stage, true)?;
     stage.watch(Duration::from_secs(3))?;
+    must_have_happened(stage, "happened")?;
     stage.helpers.mend_all()?;
     stage.confirm(&[("stranger", "web", true)])
 }
 
 fn save_hangs(stage: &mut Stage) -> Done {
     stage.begin()?;
-    fault_both(stage, "save", "if [ ! -e \"$notes/hung\" ]; then touch \"$notes/hung\"; exec sleep 600; fi")?;
+    fault_both(stage, "save", "if [ ! -e \"$notes/hung\" ]; then echo x >\"$notes/hung\"; exec sleep 600; fi")?;
+    commit(stage)?;
     write_admit(stage, true)?;
-    stage.confirm_within(Duration::from_secs(150), &[("stranger", "web", true)])
+    stage.confirm_within(Duration::from_secs(150), &[("stranger", "web", true)])?;
+    must_have_happened(stage, "hung")
 }
 
 fn incompatible(stage: &mut Stage) -> Done {
@@ -136,11 +155,13 @@ fn incompatible(stage: &mut Stage) -> Done {
     fault_both(
         stage,
         "save",
-        "while [ $# -gt 0 ]; do [ \"$1\" = -t ] && table=$2; shift; done\n\
+        "echo x >>\"$notes/happened\"; while [ $# -gt 0 ]; do [ \"$1\" = -t ] && table=$2; shift; done\n\
          echo \"# Table \\`$table' is incompatible, use 'nft' tool.\"; exit 0",
     )?;
+    commit(stage)?;
     write_admit(stage, true)?;
     stage.watch(Duration::from_secs(3))?;
+    must_have_happened(stage, "happened")?;
     stage.helpers.mend_all()?;
     stage.confirm(&[("stranger", "web", true)])
 }
@@ -221,6 +242,7 @@ fn hangs(stage: &mut Stage, programs: &[&str]) -> Done {
         stage.helpers.fault(program, "echo $$ >>\"$notes/hanging\"; exec sleep 600")?;
     }
     stage.write(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
+    commit(stage)?;
     write_admit(stage, true)?;
     stage.until("a program hangs", |stage| Ok(!stage.helpers.notes("hanging").is_empty()))?;
     stage.watch(Duration::from_secs(1))?;

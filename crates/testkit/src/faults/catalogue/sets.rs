@@ -117,11 +117,16 @@ fn destroy_fails(stage: &mut Stage) -> Done {
     admit(stage, true)?;
     stage.helpers.fault(
         "ipset",
-        "if [ \"$1\" = destroy ]; then echo x >>\"$notes/destroys\"; echo 'Set cannot be destroyed: it is in use' >&2; exit 1; fi",
+        "in_use() { echo x >>\"$notes/destroys\"; echo 'Set cannot be destroyed: it is in use' >&2; exit 1; }\n\
+         if [ \"$1\" = destroy ]; then in_use; fi\n\
+         if [ \"$1\" = restore ]; then input=\"$notes/input.$$\"; cat >\"$input\"\n\
+         grep -v '^destroy' \"$input\" | \"$real\" restore || exit 1\n\
+         grep -q '^destroy' \"$input\" && in_use; exit 0; fi",
     )?;
     admit(stage, false)?;
     stage.watch(Duration::from_secs(4))?;
     let tries = stage.helpers.notes("destroys").lines().count();
+    ensure(tries > 0, || "nothing was ever destroyed, so the fault never happened".to_owned())?;
     ensure(tries < 60, || format!("{tries} attempts to destroy in 4 s"))?;
     admit(stage, true)?;
     admit(stage, false)?;
@@ -160,11 +165,14 @@ fn list_fails(stage: &mut Stage) -> Done {
     stage.helpers.fault(
         "ipset",
         &format!(
-            "if [ \"$1\" = list ] && [ \"$2\" = {set} ]; then echo 'Kernel error received: told to' >&2; exit 1; fi"
+            "failed() {{ echo x >>\"$notes/failed\"; echo 'Kernel error received: told to' >&2; exit 1; }}\n\
+             if [ \"$1\" = list ] && [ \"$2\" = {set} ]; then failed; fi\n\
+             if [ \"$1\" = list ] && [ -z \"$2\" ]; then \"$real\" list | sed '/^Name: {set}$/,$d'; failed; fi"
         ),
     )?;
     // It is written anew once it cannot be read for long; nobody must notice.
     stage.watch(Duration::from_secs(4))?;
+    ensure(!stage.helpers.notes("failed").is_empty(), || "no set was listed, so the fault never happened".to_owned())?;
     write_admit(stage, true)?;
     stage.watch(Duration::from_secs(2))?;
     stage.helpers.mend_all()?;
