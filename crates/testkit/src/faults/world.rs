@@ -188,7 +188,11 @@ impl World {
     pub(super) fn web_policy_text(&self) -> String {
         let mut from = "    - podSelector: {matchLabels: {friend: 'yes'}}\n".to_owned();
         for app in &self.web_admits {
-            let _ = writeln!(from, "    - podSelector: {{matchLabels: {{app: {app}}}}}");
+            // No other policy needs the set of these.
+            let _ = writeln!(
+                from,
+                "    - podSelector: {{matchExpressions: [{{key: app, operator: In, values: [{app}, nobody]}}]}}"
+            );
         }
         format!(
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {}, namespace: shop}}\nspec:\n  \

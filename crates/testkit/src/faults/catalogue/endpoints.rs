@@ -380,8 +380,10 @@ fn refused_set(stage: &mut Stage) -> Done {
          if grep -q '^create' \"$input\"; then touch \"$notes/refused\"; rm \"$input\"; echo 'told to' >&2; exit 1; fi\n\
          exec <\"$input\"; rm \"$input\"; fi",
     )?;
-    let extra =
-        stage.world.web_policy_text().replace("name: web", "name: web-extra").replace("friend: 'yes'", "app: stranger");
+    let extra = stage.world.web_policy_text().replace("name: web", "name: web-extra").replace(
+        "matchLabels: {friend: 'yes'}",
+        "matchExpressions: [{key: app, operator: NotIn, values: [web, db, open, friend]}]",
+    );
     stage.write(|world| drop(world.files.insert("extra.yaml".to_owned(), extra)), &[("stranger", "web", true)])?;
     stage.until("the set is refused", |stage| Ok(stage.refused()))?;
     stage.watch(Duration::from_secs(3))?;
