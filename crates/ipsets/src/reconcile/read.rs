@@ -49,6 +49,10 @@ impl IpSets {
             Reason::Background => self.progress.all_took <= self.config.list_all_limit,
             Reason::Full => true,
         };
+        if reason == Reason::Background && !at_once && !all_failed {
+            // The machine may only have been busy: some resyncs later it is tried again.
+            self.progress.all_took /= 2;
+        }
         if !at_once || all_failed {
             self.progress.in_flight = Some(InFlight::Names { reason, lines: Lines::default(), seen: BTreeSet::new() });
             return Plan::ListNames;
