@@ -1,18 +1,29 @@
 //! A listener that answers `GET` with short texts: all that health checks and metrics need.
+//!
+//! One thread serves all clients, and none of them makes another wait: whoever is slow is left until there is more of its
+//! request, or room for more of its answer. What a client may cost is limited: the bytes of a request, the time from its
+//! connection to the end of the answer, and how many are connected at the same time. Of too many the oldest is cut off,
+//! since it has had its chance; a probe that is answered at once gets through any number of idle ones.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+mod connection;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{Shutdown, shutdown};
 
-/// The longest request head that is read, in bytes.
-const MAX_REQUEST: u64 = 8 * 1024;
-/// How long a client may take to send its request or to take the answer.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::stop::poll_for;
+use connection::{Connection, Progress};
+
+/// How long the thread sleeps if nothing happens.
+const REST: Duration = Duration::from_secs(60);
 /// How long to wait after a connection could not be taken, for instance for want of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
@@ -32,6 +43,22 @@ impl Response {
     #[must_use]
     pub fn text(status: u16, body: impl Into<String>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+    }
+}
+
+/// What clients may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How long one may take from its connection to the end of the answer.
+    pub time: Duration,
+    /// How many may be connected.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    /// Five seconds, and 64 connections.
+    fn default() -> Self {
+        Self { time: Duration::from_secs(5), connections: 64 }
     }
 }
 
@@ -59,72 +86,131 @@ impl Drop for Server {
     }
 }
 
-/// Answers requests on a thread of its own until the result is dropped; `answer` is given the path.
+/// Answers requests on a thread of its own until the result is dropped; `answer` is given the path, and must not take long.
 ///
 /// # Errors
-/// If the address cannot be listened on.
+/// If the address cannot be listened on, or the thread cannot be started.
 pub fn serve(
     address: impl ToSocketAddrs,
     name: &str,
     answer: impl Fn(&str) -> Response + Send + 'static,
 ) -> io::Result<Server> {
+    serve_within(Limits::default(), address, name, answer)
+}
+
+/// The same with other limits.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_within(
+    limits: Limits,
+    address: impl ToSocketAddrs,
+    name: &str,
+    answer: impl Fn(&str) -> Response + Send + 'static,
+) -> io::Result<Server> {
     let listener = Arc::new(TcpListener::bind(address)?);
+    listener.set_nonblocking(true)?;
     let stop = Arc::new(AtomicBool::new(false));
     let server = Server { address: listener.local_addr()?, listener: Arc::clone(&listener), stop: Arc::clone(&stop) };
-    thread::Builder::new().name(name.into()).spawn(move || {
-        while !stop.load(Ordering::Acquire) {
-            match listener.accept() {
-                // One client's trouble must not end the service; it sees its connection closed.
-                Ok((stream, _)) => {
-                    if let Err(error) = handle(stream, &answer) {
-                        tracing::debug!(%error, "a request failed");
-                    }
-                }
-                Err(_) if stop.load(Ordering::Acquire) => {}
-                Err(error) => {
-                    tracing::debug!(%error, "a connection could not be taken");
-                    thread::sleep(RETRY_DELAY);
-                }
-            }
-        }
-    })?;
+    let service = Service { limits, listener, stop, answer, connections: VecDeque::new(), accept_at: None };
+    thread::Builder::new().name(name.into()).spawn(move || service.run())?;
     Ok(server)
 }
 
-fn handle(mut stream: TcpStream, answer: impl Fn(&str) -> Response) -> io::Result<()> {
-    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
-    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
-    let mut request = BufReader::new((&stream).take(MAX_REQUEST));
-    let mut first = String::new();
-    request.read_line(&mut first)?;
-    let mut header = String::new();
-    while request.read_line(&mut header)? > 2 {
-        header.clear();
+struct Service<F> {
+    limits: Limits,
+    listener: Arc<TcpListener>,
+    stop: Arc<AtomicBool>,
+    answer: F,
+    /// The oldest first.
+    connections: VecDeque<Connection>,
+    /// When to try again to take connections, if they cannot be taken now.
+    accept_at: Option<Instant>,
+}
+
+impl<F: Fn(&str) -> Response> Service<F> {
+    fn run(mut self) {
+        loop {
+            let stopping = self.stop.load(Ordering::Acquire);
+            if stopping && self.connections.is_empty() {
+                return;
+            }
+            if let Err(error) = self.wait(stopping) {
+                tracing::error!(%error, "HTTP clients cannot be waited for; trying again");
+                thread::sleep(RETRY_DELAY);
+            }
+            if !self.stop.load(Ordering::Acquire) {
+                self.accept();
+            }
+            let (now, answer) = (Instant::now(), &self.answer);
+            self.connections.retain_mut(|connection| match connection.go_on(now, answer) {
+                Ok(Progress::Waits) => true,
+                Ok(Progress::Over) => false,
+                // One client's trouble must not end the service; it sees its connection closed.
+                Err(error) => {
+                    tracing::debug!(%error, "a request failed");
+                    false
+                }
+            });
+        }
     }
-    let mut words = first.split_ascii_whitespace();
-    let response = match (words.next(), words.next()) {
-        (Some("GET" | "HEAD"), Some(target)) => answer(target.split('?').next().unwrap_or_default()),
-        (Some(_), Some(_)) => Response::text(405, "only GET\n"),
-        _ => Response::text(400, "not a request\n"),
-    };
-    let Response { status, content_type, body } = &response;
-    let reason = match status {
-        200 => "OK",
-        204 => "No Content",
-        400 => "Bad Request",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        _ => "Service Unavailable",
-    };
-    write!(
-        stream,
-        "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    )?;
-    if first.starts_with("GET") {
-        stream.write_all(body.as_bytes())?;
+
+    fn wait(&self, stopping: bool) -> io::Result<()> {
+        let now = Instant::now();
+        let mut until = now + REST;
+        let mut descriptors: Vec<PollFd<'_>> = Vec::new();
+        match self.accept_at {
+            _ if stopping => {}
+            Some(at) if at > now => until = at,
+            _ => descriptors.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)),
+        }
+        for connection in &self.connections {
+            descriptors.push(connection.awaited());
+            until = until.min(connection.deadline());
+        }
+        poll_for(&mut descriptors, until.saturating_duration_since(now))
     }
-    stream.flush()
+
+    /// Takes those who wait, and serves each at once as far as possible, so that whoever has sent its request already is
+    /// answered before it could be cut off.
+    fn accept(&mut self) {
+        if self.accept_at.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        self.accept_at = None;
+        for _ in 0..self.limits.connections {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.take(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
+                }
+                Err(_) if self.stop.load(Ordering::Acquire) => return,
+                Err(error) => {
+                    tracing::debug!(%error, "a connection could not be taken");
+                    // It may be the descriptors of idle clients that are missing.
+                    self.connections.pop_front();
+                    self.accept_at = Some(Instant::now() + RETRY_DELAY);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, stream: std::net::TcpStream) {
+        let now = Instant::now();
+        let started = Connection::start(stream, now + self.limits.time)
+            .and_then(|mut connection| connection.go_on(now, &self.answer).map(|progress| (connection, progress)));
+        match started {
+            Ok((connection, Progress::Waits)) => {
+                while self.connections.len() >= self.limits.connections {
+                    self.connections.pop_front();
+                }
+                self.connections.push_back(connection);
+            }
+            Ok((_, Progress::Over)) => {}
+            Err(error) => tracing::debug!(%error, "a request failed"),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -20,3 +20,4 @@ pub mod netlink;
 pub mod settings;
 #[cfg(feature = "etcd")]
 pub mod status;
+pub mod stop;

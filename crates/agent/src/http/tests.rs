@@ -1,3 +1,6 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use super::*;
 
 fn ask(address: SocketAddr, request: &str) -> String {
@@ -44,4 +47,121 @@ fn a_dropped_server_frees_its_address_even_while_it_answers() {
     assert!(client.join().unwrap().ends_with("at last\n"));
     drop(next);
     assert!(TcpStream::connect(address).is_err());
+}
+
+/// The answer, and how long it took.
+fn timed(address: SocketAddr) -> (String, Duration) {
+    let begin = Instant::now();
+    let answer = ask(address, "GET /liveness HTTP/1.1\r\n\r\n");
+    (answer, begin.elapsed())
+}
+
+fn well(limits: Limits) -> Server {
+    serve_within(limits, "127.0.0.1:0", "test", |_| Response::text(200, "well\n")).unwrap()
+}
+
+fn assert_quick(address: SocketAddr) {
+    let (answer, took) = timed(address);
+    assert!(answer.ends_with("well\n") && took < Duration::from_millis(500), "{took:?}: {answer}");
+}
+
+#[test]
+fn slow_and_idle_clients_make_nobody_wait_and_are_cut_off() {
+    let time = Duration::from_millis(600);
+    let server = well(Limits { time, ..Limits::default() });
+    let address = server.address();
+    let idle: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut slow = TcpStream::connect(address).unwrap();
+    let begin = Instant::now();
+    while begin.elapsed() < time / 2 {
+        slow.write_all(b"G").unwrap();
+        assert_quick(address);
+        thread::sleep(Duration::from_millis(20));
+    }
+    // A byte now and then does not buy more time.
+    for mut stream in idle.into_iter().chain([slow]) {
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let cut_off = stream.read(&mut [0; 16]);
+        assert!(cut_off.as_ref().map_or(true, |read| *read == 0), "{cut_off:?}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn of_too_many_clients_the_oldest_are_cut_off() {
+    let server = well(Limits { connections: 8, time: Duration::from_secs(60) });
+    let address = server.address();
+    let mut idle: Vec<TcpStream> = Vec::new();
+    for _ in 0..50 {
+        idle.push(TcpStream::connect(address).unwrap());
+        if idle.len().is_multiple_of(10) {
+            assert_quick(address);
+        }
+    }
+    let mut oldest = idle.remove(0);
+    assert_eq!(oldest.read(&mut [0; 16]).unwrap_or(0), 0);
+    let mut youngest = idle.pop().unwrap();
+    youngest.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    youngest.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("well\n"), "{answer}");
+}
+
+#[test]
+fn a_client_that_does_not_read_its_answer_makes_nobody_wait() {
+    let server =
+        serve_within(Limits { time: Duration::from_millis(500), ..Limits::default() }, "127.0.0.1:0", "test", |path| {
+            Response::text(200, if path == "/big" { "x".repeat(64 << 20) } else { "well\n".into() })
+        })
+        .unwrap();
+    let address = server.address();
+    let mut lazy = TcpStream::connect(address).unwrap();
+    lazy.write_all(b"GET /big HTTP/1.1\r\n\r\n").unwrap();
+    thread::sleep(Duration::from_millis(100));
+    assert_quick(address);
+    thread::sleep(Duration::from_millis(600));
+    let mut got = Vec::new();
+    let _ = lazy.read_to_end(&mut got);
+    assert!(!got.is_empty() && got.len() < 64 << 20, "{} bytes of an answer that nobody took", got.len());
+}
+
+#[test]
+fn a_client_that_floods_is_refused_and_makes_nobody_wait() {
+    let server = well(Limits { time: Duration::from_millis(800), ..Limits::default() });
+    let address = server.address();
+    let flood = thread::spawn(move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let mut sent = 0_usize;
+        while let Ok(more) = stream.write(&[b'x'; 4096]) {
+            sent += more;
+        }
+        sent
+    });
+    for _ in 0..20 {
+        assert_quick(address);
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(flood.join().unwrap() > 0);
+    let long = format!("GET / HTTP/1.1\r\nCookie: {}", "x".repeat(20_000));
+    assert!(ask(address, &long).starts_with("HTTP/1.1 431 "));
+    // What is sent after a request does not destroy the answer.
+    let post = format!("POST / HTTP/1.1\r\n\r\n{}", "x".repeat(200_000));
+    assert!(ask(address, &post).ends_with("only GET\n"));
+}
+
+#[test]
+fn a_client_that_has_closed_its_side_is_answered_and_one_that_says_nothing_is_not() {
+    let server = well(Limits::default());
+    let closed = |request: &str| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(closed("GET / HTTP/1.1\r\n\r\n").ends_with("well\n"));
+    assert!(closed("GET / HTTP/1.0\r\n").ends_with("well\n"));
+    assert_eq!(closed(""), "");
+    assert_quick(server.address());
 }

@@ -1,0 +1,140 @@
+//! One client from its connection to its end.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::Response;
+
+/// The longest request head that is read, in bytes.
+const MAX_REQUEST: usize = 8 * 1024;
+/// How many times one client is read from or written to before others have their turn.
+const ROUNDS: usize = 32;
+
+/// A client.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    deadline: Instant,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// This much of the request has been read.
+    Asks(Vec<u8>),
+    /// This is the answer, of which so many bytes have been written.
+    IsAnswered(Vec<u8>, usize),
+    /// What it still sends is thrown away: to close the connection before would destroy the answer on its way.
+    Leaves,
+}
+
+/// How it goes on with a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// When the connection is ready, or the time is over.
+    Waits,
+    /// Not at all.
+    Over,
+}
+
+impl Connection {
+    pub(super) fn start(stream: TcpStream, deadline: Instant) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, deadline, stage: Stage::Asks(Vec::new()) })
+    }
+
+    /// What to wait for.
+    pub(super) fn awaited(&self) -> PollFd<'_> {
+        let flags = match self.stage {
+            Stage::Asks(_) | Stage::Leaves => PollFlags::IN,
+            Stage::IsAnswered(..) => PollFlags::OUT,
+        };
+        PollFd::new(&self.stream, flags)
+    }
+
+    /// When the time is over.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Does what can be done without waiting.
+    pub(super) fn go_on(&mut self, now: Instant, answer: impl Fn(&str) -> Response) -> io::Result<Progress> {
+        if now >= self.deadline {
+            return Ok(Progress::Over);
+        }
+        for _ in 0..ROUNDS {
+            match self.step(&answer) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Progress::Over),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Progress::Waits)
+    }
+
+    /// Reads or writes once; says whether there is more to do.
+    fn step(&mut self, answer: impl Fn(&str) -> Response) -> io::Result<bool> {
+        match &mut self.stage {
+            Stage::Asks(request) => {
+                let mut some = [0; 1024];
+                let read = self.stream.read(&mut some)?;
+                request.extend_from_slice(some.get(..read).unwrap_or_default());
+                if read == 0 && request.is_empty() {
+                    return Ok(false);
+                }
+                // Whoever closes its side has asked.
+                if read == 0 || has_ended(request) || request.len() >= MAX_REQUEST {
+                    self.stage = Stage::IsAnswered(respond(request, &answer), 0);
+                }
+            }
+            Stage::IsAnswered(bytes, written) if *written < bytes.len() => {
+                *written += self.stream.write(bytes.get(*written..).unwrap_or_default())?;
+            }
+            Stage::IsAnswered(..) => {
+                self.stream.shutdown(Shutdown::Write)?;
+                self.stage = Stage::Leaves;
+            }
+            Stage::Leaves => return Ok(self.stream.read(&mut [0; 1024])? > 0),
+        }
+        Ok(true)
+    }
+}
+
+/// Whether there is an empty line after the first one.
+fn has_ended(request: &[u8]) -> bool {
+    let is_empty = |line: &&[u8]| matches!(*line, b"\r\n" | b"\n");
+    request.split_inclusive(|byte| *byte == b'\n').skip(1).any(|line| is_empty(&line))
+}
+
+fn respond(request: &[u8], answer: impl Fn(&str) -> Response) -> Vec<u8> {
+    let first = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let first = String::from_utf8_lossy(first);
+    let mut words = first.split_ascii_whitespace();
+    let (method, target) = (words.next(), words.next());
+    let response = match (method, target) {
+        _ if !has_ended(request) && request.len() >= MAX_REQUEST => Response::text(431, "too long a request\n"),
+        (Some("GET" | "HEAD"), Some(target)) => answer(target.split('?').next().unwrap_or_default()),
+        (Some(_), Some(_)) => Response::text(405, "only GET\n"),
+        _ => Response::text(400, "not a request\n"),
+    };
+    let Response { status, content_type, body } = response;
+    let reason = match status {
+        200 => "OK",
+        204 => "No Content",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        431 => "Request Header Fields Too Large",
+        _ => "Service Unavailable",
+    };
+    let head = format!(
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let body = if method == Some("HEAD") { String::new() } else { body };
+    [head.into_bytes(), body.into_bytes()].concat()
+}
