@@ -1,7 +1,6 @@
 //! The thread that writes.
 
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,6 +11,7 @@ use tortie_datastore::{StoreError, chance};
 
 use crate::engine::SignOfLife;
 
+use super::mailbox::{Mailbox, News, Opened, mailbox};
 use super::{Job, Outcome, Reporter, StatusSettings};
 
 /// How long one write may take (`felix/statusrep/status_reporter.go`).
@@ -35,7 +35,7 @@ pub enum StatusNews {
 /// Tells a thread what to write. The thread ends when the last of these is gone.
 #[derive(Clone, Debug)]
 pub struct StatusWriter {
-    news: Sender<StatusNews>,
+    news: Mailbox,
 }
 
 impl StatusWriter {
@@ -46,25 +46,25 @@ impl StatusWriter {
     pub fn start(config: &EtcdConfig) -> io::Result<Self> {
         let pace = EtcdPace { connect: PATIENCE, request: PATIENCE, ..config.pace };
         let store = EtcdStore::new(EtcdConfig { pace, ..config.clone() })?;
-        let (news, told) = channel();
+        let (news, told) = mailbox();
         thread::Builder::new().name("status".into()).spawn(move || write(&store, &told))?;
         Ok(Self { news })
     }
 
-    /// Tells what happens. Never waits.
+    /// Tells what happens. Never waits; of each endpoint only the latest is kept until it is written.
     pub fn tell(&self, news: StatusNews) {
-        // Without the thread nobody is interested.
-        let _ = self.news.send(news);
+        self.news.put(news);
     }
 }
 
-fn write(store: &EtcdStore, told: &Receiver<StatusNews>) {
+fn write(store: &EtcdStore, told: &Opened) {
     // Nothing can be written before the first session begins.
     let mut reporter = loop {
-        match told.recv() {
-            Ok(StatusNews::Begin(settings)) => break Reporter::new(settings, Instant::now()),
-            Ok(_) => {}
-            Err(_) => return,
+        let Some(news) = told.take(REST) else { return };
+        if let Some(settings) = news.begin.clone() {
+            let mut reporter = Reporter::new(settings, Instant::now());
+            tell(&mut reporter, news);
+            break reporter;
         }
     };
     let mut works = true;
@@ -83,14 +83,22 @@ fn write(store: &EtcdStore, told: &Receiver<StatusNews>) {
             }
         }
         let rest = reporter.wake_at().map_or(REST, |at| at.saturating_duration_since(Instant::now()));
-        match told.recv_timeout(rest) {
-            Ok(StatusNews::Begin(settings)) => reporter.begin(settings, Instant::now()),
-            Ok(StatusNews::Changes(changes)) => changes.iter().for_each(|change| reporter.change(change)),
-            Ok(StatusNews::SignOfLife(sign)) => reporter.lives(sign),
-            Ok(StatusNews::InForce) => reporter.in_force(Instant::now()),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+        let Some(mut news) = told.take(rest) else { return };
+        if let Some(settings) = news.begin.take() {
+            reporter.begin(settings, Instant::now());
         }
+        tell(&mut reporter, news);
+    }
+}
+
+/// Tells everything but the beginning of a session.
+fn tell(reporter: &mut Reporter, news: News) {
+    news.changes.values().for_each(|change| reporter.change(change));
+    if let Some(sign) = news.sign_of_life {
+        reporter.lives(sign);
+    }
+    if news.in_force {
+        reporter.in_force(Instant::now());
     }
 }
 

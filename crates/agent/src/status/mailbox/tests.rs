@@ -1,0 +1,49 @@
+use std::thread;
+
+use tortie_dataplane::EndpointStatus;
+use tortie_model::Hostname;
+
+use super::*;
+use crate::config::Config;
+
+fn host(name: &str, status: Option<EndpointStatus>) -> StatusChange {
+    StatusChange::Host(HostEndpointName::new(name), status)
+}
+
+fn settings() -> StatusSettings {
+    StatusSettings::new(&Config::default(), Hostname::new("n1"), false)
+}
+
+#[test]
+fn of_each_endpoint_the_latest_waits_and_a_session_begins_with_nothing() {
+    let (mailbox, opened) = mailbox();
+    mailbox.put(StatusNews::Changes(vec![host("old", Some(EndpointStatus::Up))]));
+    mailbox.put(StatusNews::InForce);
+    mailbox.put(StatusNews::Begin(settings()));
+    for round in 0..10_000 {
+        let status = if round % 2 == 0 { EndpointStatus::Down } else { EndpointStatus::Up };
+        mailbox.put(StatusNews::Changes(vec![host("eth0", Some(status)), host("eth1", Some(status))]));
+        mailbox.put(StatusNews::SignOfLife(SignOfLife { time: round.to_string(), uptime: 1.0 }));
+    }
+    mailbox.put(StatusNews::Changes(vec![host("eth1", None)]));
+    let news = opened.take(Duration::ZERO).unwrap();
+    assert!(news.begin.is_some() && !news.in_force);
+    let changes: Vec<_> = news.changes.into_values().collect();
+    assert_eq!(changes, [host("eth0", Some(EndpointStatus::Up)), host("eth1", None)]);
+    assert_eq!(news.sign_of_life.unwrap().time, "9999");
+    assert_eq!(opened.take(Duration::ZERO), Some(News::default()));
+}
+
+#[test]
+fn who_waits_is_woken_and_told_of_the_end() {
+    let (mailbox, opened) = mailbox();
+    let waiting = thread::spawn(move || {
+        let news = opened.take(Duration::from_secs(60)).unwrap();
+        (news.in_force, opened.take(Duration::from_secs(60)))
+    });
+    let other = mailbox.clone();
+    drop(mailbox);
+    other.put(StatusNews::InForce);
+    drop(other);
+    assert_eq!(waiting.join().unwrap(), (true, None));
+}
