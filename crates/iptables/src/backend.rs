@@ -25,6 +25,13 @@ impl Backend {
             Self::Nft => "nft",
         }
     }
+
+    /// The implementation that says this of its version, such as `iptables v1.8.9 (nf_tables)`. Before 1.8, when there
+    /// was but one, it said nothing.
+    #[must_use]
+    pub fn of_version(text: &str) -> Option<Self> {
+        if text.contains("(nf_tables)") { Some(Self::Nft) } else { text.contains("(legacy)").then_some(Self::Legacy) }
+    }
 }
 
 impl fmt::Display for Backend {
@@ -48,13 +55,16 @@ pub struct BackendProbe<'a> {
     pub nft_all: [&'a [u8]; 2],
     /// `iptables-legacy-save` and `ip6tables-legacy-save`.
     pub legacy_all: [&'a [u8]; 2],
+    /// What the machine's `iptables` is ([`Backend::of_version`]), if it says so.
+    pub installed: Option<Backend>,
 }
 
 /// Finds the implementation in use: the one where the kubelet left its hint, else the one with
-/// more rules, else legacy.
+/// more rules, legacy if both have as many.
 ///
 /// This is the method of `kubernetes-sigs/iptables-wrappers`, as in
-/// `felix/environment/feature_detect_linux.go`.
+/// `felix/environment/feature_detect_linux.go`, but for a machine without any rules: there it is the
+/// one that others will use, since they run plain `iptables`; legacy if that does not say.
 #[must_use]
 pub fn detect_backend(probe: &BackendProbe<'_>) -> Backend {
     if probe.nft_mangle.iter().any(|output| has_kubelet_hint(output)) {
@@ -64,7 +74,11 @@ pub fn detect_backend(probe: &BackendProbe<'_>) -> Backend {
         return Backend::Legacy;
     }
     let rules = |outputs: &[&[u8]; 2]| outputs.iter().map(|output| count_rules(output)).sum::<usize>();
-    if rules(&probe.legacy_all) >= rules(&probe.nft_all) { Backend::Legacy } else { Backend::Nft }
+    match (rules(&probe.legacy_all), rules(&probe.nft_all)) {
+        (0, 0) => probe.installed.unwrap_or(Backend::Legacy),
+        (legacy, nft) if legacy >= nft => Backend::Legacy,
+        _ => Backend::Nft,
+    }
 }
 
 fn has_kubelet_hint(output: &[u8]) -> bool {

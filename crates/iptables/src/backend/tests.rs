@@ -26,6 +26,20 @@ fn without_a_hint_the_more_rules_win_and_legacy_wins_a_tie() {
 }
 
 #[test]
+fn without_any_rules_the_installed_iptables_counts() {
+    let version = |text| BackendProbe { installed: Backend::of_version(text), ..probe() };
+    let nft = version("iptables v1.8.9 (nf_tables)\n");
+    assert_eq!(detect_backend(&nft), Backend::Nft);
+    assert_eq!(detect_backend(&version("iptables v1.8.9 (legacy)\n")), Backend::Legacy);
+    assert_eq!(detect_backend(&version("iptables v1.6.1\n")), Backend::Legacy);
+    // It says nothing where there are rules.
+    let tie = BackendProbe { nft_all: [ONE_RULE, b""], legacy_all: [b"", ONE_RULE], ..nft };
+    assert_eq!(detect_backend(&tie), Backend::Legacy);
+    let more = BackendProbe { nft_all: [ONE_RULE, b""], ..version("iptables v1.8.9 (legacy)\n") };
+    assert_eq!(detect_backend(&more), Backend::Nft);
+}
+
+#[test]
 fn programs_of_the_backend_are_preferred() {
     let found = Programs::find(Backend::Nft, Family::V6, |_| true).expect("installed");
     assert_eq!(found, Programs::specific(Backend::Nft, Family::V6));
