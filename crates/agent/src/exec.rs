@@ -1,12 +1,23 @@
-//! Running programs.
+//! Running programs, each for a limited time.
+//!
+//! A program leads a process group of its own. One that takes too long is asked to end, with everything that it has
+//! started, and killed if it does not. So are all when this program is to end; then nothing more is started.
 
-use std::io::{self, Write};
-use std::process::{Command, ExitStatus, Stdio};
+mod group;
+mod running;
+
+use std::fmt;
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::metrics::Summary;
+use crate::stop::Stop;
+
+pub(crate) use group::{Group, kill_all};
+use running::Running;
 
 static STARTED: AtomicU64 = AtomicU64::new(0);
 static START_MICROS: AtomicU64 = AtomicU64::new(0);
@@ -14,6 +25,11 @@ static START_MICROS: AtomicU64 = AtomicU64::new(0);
 /// How many programs this process has started, and how many microseconds that took.
 pub fn starts() -> Summary {
     Summary { count: STARTED.load(Ordering::Relaxed), sum: START_MICROS.load(Ordering::Relaxed) }
+}
+
+fn count_start(took: Duration) {
+    STARTED.fetch_add(1, Ordering::Relaxed);
+    START_MICROS.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
 /// A program to run.
@@ -25,6 +41,8 @@ pub struct Job {
     pub args: Vec<String>,
     /// What it reads from its standard input.
     pub input: Vec<u8>,
+    /// How long it may take.
+    pub limit: Duration,
 }
 
 /// What became of a program that ran to its end.
@@ -34,52 +52,174 @@ pub struct Finished {
     pub status: ExitStatus,
     /// What it wrote to its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to its standard error.
+    /// What it wrote to its standard error, or the beginning of it.
     pub stderr: Vec<u8>,
 }
 
-/// Runs one program to its end.
-///
-/// # Errors
-/// If it cannot be started, or its pipes break in an unexpected way.
-pub fn run(job: &Job) -> io::Result<Finished> {
-    let begin = Instant::now();
-    let mut child = Command::new(&job.program)
-        .args(&job.args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    STARTED.fetch_add(1, Ordering::Relaxed);
-    START_MICROS.fetch_add(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    let stdin = child.stdin.take();
-    // Fed from a thread of its own: a program that answers while it still reads would block us for ever otherwise.
-    let output = thread::scope(|scope| {
-        let feeder = scope.spawn(move || stdin.map_or(Ok(()), |mut stdin| stdin.write_all(&job.input)));
-        let output = child.wait_with_output();
-        match feeder.join() {
-            // A program may end before it has read everything; its exit status tells why.
-            Ok(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-            _ => output,
-        }
-    })?;
-    Ok(Finished { status: output.status, stdout: output.stdout, stderr: output.stderr })
+/// Why a program did not run to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecError {
+    /// It cannot be started.
+    #[error("{program} cannot be started: {error}")]
+    Start {
+        /// The program.
+        program: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// It was not started, or was killed, because this program is to end.
+    #[error("{program} was not run to its end, because this program is ending")]
+    Stopping {
+        /// The program.
+        program: String,
+    },
+    /// It took too long.
+    #[error("{program} did not end within {} s and was killed", limit.as_secs_f32())]
+    Late {
+        /// The program.
+        program: String,
+        /// How long it was given.
+        limit: Duration,
+    },
+    /// It ended, but something that it had started held its output open, so that the end of it is not known.
+    #[error("{program} ended, but something that it had started kept its output open and was killed")]
+    OutputHeld {
+        /// The program.
+        program: String,
+    },
+    /// It wrote more than can be kept.
+    #[error("{program} wrote more than {limit} bytes and was killed")]
+    TooMuch {
+        /// The program.
+        program: String,
+        /// How much would have been kept.
+        limit: usize,
+    },
+    /// Feeding, reading or awaiting it failed.
+    #[error("{program} was killed, because it could not be talked to: {error}")]
+    Broken {
+        /// The program.
+        program: String,
+        /// What failed.
+        error: io::Error,
+    },
 }
 
-/// Runs programs side by side; results in the order of the jobs.
-#[must_use]
-pub fn run_all(jobs: &[Job]) -> Vec<io::Result<Finished>> {
-    match jobs {
-        [job] => vec![run(job)],
-        jobs => thread::scope(|scope| {
-            let running: Vec<_> = jobs.iter().map(|job| scope.spawn(|| run(job))).collect();
-            running
-                .into_iter()
-                .map(|thread| {
-                    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that ran it panicked")))
-                })
-                .collect()
-        }),
+/// How much patience there is besides a program's own limit, and for how much output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// How long a program may go on when this one is to end.
+    pub stopping: Duration,
+    /// How long a program that was asked to end may take before it is killed.
+    pub asked: Duration,
+    /// How long the output of a program that has ended may stay open.
+    pub ended: Duration,
+    /// How many bytes of standard output are taken. More is a failure.
+    pub output: usize,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            stopping: Duration::from_secs(1),
+            asked: Duration::from_secs(1),
+            ended: Duration::from_secs(1),
+            output: 512 << 20,
+        }
+    }
+}
+
+/// Runs programs.
+#[derive(Clone, Default)]
+pub struct Runner {
+    stop: Stop,
+    patience: Patience,
+    progress: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("stop", &self.stop).field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+impl Runner {
+    /// Runs programs until `stop` is set.
+    #[must_use]
+    pub fn new(stop: Stop) -> Self {
+        Self { stop, ..Self::default() }
+    }
+
+    /// With other patience than usual.
+    #[must_use]
+    pub fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Calls this whenever a program has ended.
+    #[must_use]
+    pub fn with_progress(self, progress: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { progress: Some(Arc::new(progress)), ..self }
+    }
+
+    /// Whether this program is to end.
+    #[must_use]
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Tells that something was done.
+    pub(crate) fn note_progress(&self) {
+        if let Some(progress) = &self.progress {
+            progress();
+        }
+    }
+
+    /// Runs one program to its end.
+    ///
+    /// # Errors
+    /// [`ExecError`].
+    pub fn run(&self, job: &Job) -> Result<Finished, ExecError> {
+        let stopping = || Err(ExecError::Stopping { program: job.program.clone() });
+        self.run_all(std::slice::from_ref(job)).pop().unwrap_or_else(stopping)
+    }
+
+    /// Runs programs side by side; results in the order of the jobs.
+    #[must_use]
+    pub fn run_all(&self, jobs: &[Job]) -> Vec<Result<Finished, ExecError>> {
+        let mut results: Vec<Option<Result<Finished, ExecError>>> = jobs.iter().map(|_| None).collect();
+        let mut running = Vec::new();
+        for (index, job) in jobs.iter().enumerate() {
+            if self.stop.is_set() {
+                break;
+            }
+            match Running::start(job, self.patience) {
+                Ok(program) => running.push((index, program)),
+                Err(error) => results[index] = Some(Err(error)),
+            }
+        }
+        let mut stopping = false;
+        while !running.is_empty() {
+            if !stopping && self.stop.is_set() {
+                stopping = true;
+                running.iter_mut().for_each(|(_, program)| program.hurry());
+            }
+            running.retain_mut(|(index, program)| match program.step(Instant::now()) {
+                Some(result) => {
+                    results[*index] = Some(result);
+                    self.note_progress();
+                    false
+                }
+                None => true,
+            });
+            let stop = self.stop.descriptor().filter(|_| !stopping);
+            if let Err(error) = running::wait(running.iter().map(|(_, program)| program), stop) {
+                running.iter_mut().for_each(|(_, program)| program.give_up(&error));
+            }
+        }
+        let not_run = |job: &Job| Err(ExecError::Stopping { program: job.program.clone() });
+        results.into_iter().zip(jobs).map(|(result, job)| result.unwrap_or_else(|| not_run(job))).collect()
     }
 }
 

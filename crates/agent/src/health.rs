@@ -61,6 +61,8 @@ struct Entry {
     reported: Instant,
     /// Zero: a report never gets too old.
     timeout: Duration,
+    /// It waits for another part, by whose reports it is to be judged.
+    paused: bool,
 }
 
 /// The conditions of all reporters; clones share them.
@@ -73,8 +75,12 @@ impl Health {
     /// Expects reports of `reporter`, none of which may be older than `timeout`; zero lets them grow old. What it has
     /// reported already stands.
     pub fn expect(&self, reporter: Reporter, timeout: Duration) {
-        let entry =
-            || Entry { condition: Condition { live: true, ..Condition::default() }, reported: Instant::now(), timeout };
+        let entry = || Entry {
+            condition: Condition { live: true, ..Condition::default() },
+            reported: Instant::now(),
+            timeout,
+            paused: false,
+        };
         self.lock().entry(reporter).or_insert_with(entry).timeout = timeout;
     }
 
@@ -83,6 +89,14 @@ impl Health {
         if let Some(entry) = self.lock().get_mut(&reporter) {
             entry.condition = condition;
             entry.reported = Instant::now();
+            entry.paused = false;
+        }
+    }
+
+    /// Lets the last report of `reporter` grow old until the next one, because it waits for a part that reports itself.
+    pub fn pause(&self, reporter: Reporter) {
+        if let Some(entry) = self.lock().get_mut(&reporter) {
+            entry.paused = true;
         }
     }
 
@@ -90,6 +104,7 @@ impl Health {
     pub fn still_alive(&self, reporter: Reporter) {
         if let Some(entry) = self.lock().get_mut(&reporter) {
             entry.reported = Instant::now();
+            entry.paused = false;
         }
     }
 
@@ -105,7 +120,8 @@ impl Health {
         let mut all_good = true;
         let mut table = format!("{:<28}{:<14}{:<8}{:<8}DETAIL\n", "COMPONENT", "TIMEOUT", "LIVE", "READY");
         for (reporter, entry) in self.lock().iter() {
-            let timed_out = !entry.timeout.is_zero() && now.duration_since(entry.reported) > entry.timeout;
+            let timed_out =
+                !entry.paused && !entry.timeout.is_zero() && now.duration_since(entry.reported) > entry.timeout;
             let condition = if timed_out {
                 Condition { detail: "no report in time".into(), ..Condition::default() }
             } else {

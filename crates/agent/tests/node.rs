@@ -3,7 +3,9 @@
 
 mod node {
     pub(super) mod agent;
+    mod ending;
     mod input;
+    mod programs;
 }
 
 use std::fs;

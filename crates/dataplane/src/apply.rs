@@ -27,6 +27,8 @@ impl Dataplane {
     /// By this order no rule refers to a set that is not there. Nothing leads to a workload before its policy is in
     /// force: routes, neighbour entries and sysctls of a family are not touched before its policy has been in force once,
     /// and later none are added for an endpoint that changed while policy cannot be put in force.
+    /// If the kernel says that it is stopping, the rest is left undone and nothing is reported; the desired state and the
+    /// kernel's are then to be compared by another dataplane, as after a kill.
     pub fn apply(&mut self, kernel: &mut dyn Kernel) -> ApplyReport {
         if !self.gates.are_open() {
             return ApplyReport::default();
@@ -39,9 +41,15 @@ impl Dataplane {
 
         self.refresh_sets(started);
         let reports = self.drive_sets(kernel);
+        if kernel.is_stopping() {
+            return ApplyReport::default();
+        }
         let mut unenforced = self.note_sets(reports, &mut wakeups, &mut problems);
 
         let outcomes = self.drive_tables(kernel);
+        if kernel.is_stopping() {
+            return ApplyReport::default();
+        }
         unenforced.extend(self.note_tables(outcomes, &mut wakeups, &mut problems));
         for gate in &mut self.policy_gates {
             gate.on_applied(!unenforced.contains(&gate.family()));
@@ -53,6 +61,9 @@ impl Dataplane {
         self.apply_routes(kernel, &mut problems);
         let open = self.policy_gates.iter().filter(|gate| gate.is_open()).map(PolicyGate::family).collect();
         self.sysctls.apply(kernel, &self.links, &open, &mut problems);
+        if kernel.is_stopping() {
+            return ApplyReport::default();
+        }
 
         let refused = refused_chains(&problems);
         let (workloads, hosts) = self.current_statuses(&refused);

@@ -110,6 +110,9 @@ fn remove_routes(kernel: &mut dyn Kernel, family: Family, config: &CleanupConfig
         }
     };
     for route in routes.into_iter().filter(|route| is_ours(route, config)) {
+        if kernel.is_stopping() {
+            return;
+        }
         match kernel.change_route(&RouteChange::Delete(route.clone())) {
             Ok(()) => report.routes_removed += 1,
             Err(KernelError::NotFound) => {}

@@ -29,8 +29,8 @@ enum TableStep {
     Restore { transactions: Option<u32> },
 }
 
-/// Brings all tables to what is wanted of them, side by side. Outcomes are in the order of the tables. `commits` counts what
-/// is committed to nftables.
+/// Brings all tables to what is wanted of them, side by side. Outcomes are in the order of the tables, and mean nothing if
+/// the kernel is stopping. `commits` counts what is committed to nftables.
 pub(crate) fn tables(
     kernel: &mut dyn Kernel,
     commits: &mut CommitCounter,
@@ -39,7 +39,7 @@ pub(crate) fn tables(
     let mut ends: Vec<Option<TableOutcome>> = tables.iter().map(|_| None).collect();
     let uses_nftables = tables.iter().any(|table| table.config().backend == Backend::Nft);
     let mut may_share = true;
-    loop {
+    while !kernel.is_stopping() {
         let now = kernel.now();
         let generation = if uses_nftables { kernel.ruleset_generation() } else { None };
         let foreign = generation.map(|generation| commits.foreign(generation));
@@ -79,6 +79,10 @@ pub(crate) fn tables(
             continue;
         }
         let outcomes = kernel.run(commands);
+        if kernel.is_stopping() {
+            // What was not run to its end says nothing about the kernel.
+            break;
+        }
         let now = kernel.now();
         let missing = CommandOutcome::not_run("no outcome was reported");
         for (index, step, command) in steps {
@@ -163,7 +167,8 @@ fn shared(saves: Vec<(usize, KernelCommand, bool)>, commands: &mut Vec<KernelCom
 /// What an [`IpSets`] is asked for next.
 type NextSetPlan = fn(&mut IpSets, Duration) -> SetPlan;
 
-/// Creates and fills the sets of all families, side by side. Reports are in their order.
+/// Creates and fills the sets of all families, side by side. Reports are in their order, and mean nothing if the kernel is
+/// stopping.
 pub(crate) fn sets(kernel: &mut dyn Kernel, sets: Vec<&mut IpSets>, counters: &mut SetCounters) -> Vec<Report> {
     set_plans(kernel, sets, counters, IpSets::plan)
 }
@@ -184,7 +189,7 @@ fn set_plans(
     next: NextSetPlan,
 ) -> Vec<Report> {
     let mut ends: Vec<Option<Report>> = sets.iter().map(|_| None).collect();
-    loop {
+    while !kernel.is_stopping() {
         let now = kernel.now();
         // Which set waits for which command.
         let mut running = Vec::new();
@@ -230,6 +235,10 @@ fn set_plans(
         }
         let asked = commands.len();
         let outcomes = kernel.run(commands);
+        if kernel.is_stopping() {
+            // What was not run to its end says nothing about the kernel.
+            break;
+        }
         let now = kernel.now();
         let succeeded = outcomes.iter().filter(|outcome| outcome.is_success()).count();
         counters.errors += asked.saturating_sub(succeeded) as u64;

@@ -65,8 +65,13 @@ pub trait Kernel {
     /// If that fails. That there were none is no error.
     fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError>;
 
-    /// Lets time pass.
+    /// Lets time pass; less of it if [`Kernel::is_stopping`] becomes true.
     fn sleep(&mut self, duration: Duration);
+
+    /// Whether the program is to end. Then nothing more is begun: what has been done is consistent, and the rest is left.
+    fn is_stopping(&mut self) -> bool {
+        false
+    }
 
     /// The time since a fixed moment; never runs backwards.
     fn now(&mut self) -> Duration;

@@ -440,6 +440,11 @@ pub struct Resend {
 }
 
 impl Resend {
+    /// Has the source look for changes of which nobody may have told it, if it knows how to.
+    pub fn look_again(&self) {
+        self.shared.change(|_| {});
+    }
+
     /// Asks. Whatever waits is dropped. The answer begins with the status [`SyncStatus::Resync`] and ends with
     /// [`SyncStatus::InSync`]; what the source keeps for lack of anything better, such as last good versions, is part of
     /// it. Why the datastore cannot be read, if it cannot, is said again at once, whoever has heard it before.

@@ -5,7 +5,8 @@ use tortie_iptables::{Backend, Programs};
 use tortie_model::Family;
 
 use super::Failure;
-use crate::exec::is_installed;
+use super::signals::{self, Handlers};
+use crate::exec::{Runner, is_installed};
 use crate::kernel::LinuxKernel;
 use crate::netlink::Netlink;
 
@@ -34,13 +35,18 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         interfaces: links.into_iter().map(|link| (link.name, link.index)).collect(),
         workload_prefixes: config.interface_prefix,
     };
-    let report = cleanup(&mut LinuxKernel::new(config.netlink_timeout), &what);
+    let stop = signals::follow(Handlers::new(|| {}))?;
+    let mut kernel = LinuxKernel::new(config.netlink_timeout).with_runner(Runner::new(stop.clone()));
+    let report = cleanup(&mut kernel, &what);
     println!(
         "{} tables changed, {} IP sets destroyed, {} routes removed",
         report.tables_changed, report.ip_sets_destroyed, report.routes_removed
     );
     for problem in &report.problems {
         eprintln!("{problem}");
+    }
+    if stop.is_set() {
+        return Err(Failure::Failed("ended by a signal before everything was removed".into()));
     }
     if report.problems.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
 }

@@ -1,12 +1,9 @@
 //! `tortie controller`.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use tortie_controller::elector::ElectorConfig;
 use tortie_datastore::ResourceStore;
 use tortie_datastore::etcd::EtcdStore;
@@ -14,6 +11,7 @@ use tortie_datastore::kubernetes::{Client, KubeConfig};
 
 use super::Failure;
 use super::etcd::StoreArgs;
+use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, go_duration};
 use crate::controller::{self, Split};
 use crate::http;
@@ -70,7 +68,11 @@ fn lease(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     logging::init(args.log_format, LogSeverity::Info);
-    let stop = stop_on_signals()?;
+    let (sender, stop) = channel();
+    signals::follow(Handlers::new(move || {
+        // If nobody listens, the program is ending anyway.
+        let _ = sender.send(());
+    }))?;
     let election = args.leader_elect.then(|| election(args));
     let store = store(args, election.as_ref())?;
     let kubeconfig = args.kubeconfig.as_ref().map_or_else(KubeConfig::usual, KubeConfig::file);
@@ -117,21 +119,4 @@ fn store(args: &Args, election: Option<&ElectorConfig>) -> Result<Box<dyn Resour
     quick.pace.connect = quick.pace.connect.min(rest * 2 / 5 / members);
     quick.pace.request = quick.pace.request.min(rest * 2 / 5);
     Ok(Box::new(Split { reads: open(config)?, writes: open(quick)? }))
-}
-
-/// Says so at the first SIGTERM or SIGINT. Whoever sends a second one does not want to wait.
-fn stop_on_signals() -> Result<Receiver<()>, Failure> {
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("signals"))?;
-    let (sender, receiver) = channel();
-    let wait = move || {
-        for (count, _) in signals.forever().enumerate() {
-            if count > 0 {
-                std::process::exit(1);
-            }
-            // If nobody listens, the program is ending anyway.
-            let _ = sender.send(());
-        }
-    };
-    thread::Builder::new().name("signals".into()).spawn(wait).map_err(Failure::io("the thread for signals"))?;
-    Ok(receiver)
 }

@@ -2,21 +2,25 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
 use tortie_protocol::{Received, felix};
 
 use super::Failure;
-use super::node::{QUEUE, announce, dataplane_settings, failed, hostname, resolve, stop_on_signals, watch_links};
+use super::node::{
+    Fitted, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, hostname, resolve, wake, watch_links,
+};
+use super::signals::{self, Handlers};
 use crate::config::{Raw, Sources, from_environment};
 use crate::driver::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
 use crate::engine::InKernel;
+use crate::exec::Runner;
 use crate::health::Health;
 use crate::kernel::LinuxKernel;
 use crate::logging::LogFormat;
 use crate::metrics::SharedMetrics;
+use crate::stop::Stop;
 
 /// Ended because a parameter changed, to be started again, as Felix does (`felix/daemon/daemon.go`).
 const RECONFIGURED: u8 = 129;
@@ -56,13 +60,17 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let messages = open(args.read_fd, OpenOptions::new().read(true))?;
     let reports = open(args.write_fd, OpenOptions::new().write(true))?;
     let (sender, inputs) = sync_channel(QUEUE);
-    let stopping = stop_on_signals(sender.clone(), || ServeInput::Stop)?;
+    let handlers = Handlers::new(wake(&sender, || ServeInput::Wake));
+    let stop = signals::follow(Handlers { patience: Some(STOP_PATIENCE), ..handlers })?;
     follow_peer(messages, sender.clone()).map_err(Failure::io("the thread that reads messages"))?;
-    let Some(message) = first_configuration(&inputs)? else { return Ok(()) };
-    let setup = setup(&message, environment, args.log_format, started)?;
+    let Some(message) = first_configuration(&inputs, &stop)? else { return Ok(()) };
+    let setup = match setup(&message, environment, args.log_format, started, &stop) {
+        Err(_) if stop.is_set() => return Ok(()),
+        setup => setup?,
+    };
     let links = watch_links(&setup.resolved, sender.clone(), ServeInput::Links)?;
     let served = Served::new(setup, reports, sender).map_err(Failure::io("the thread that writes reports"));
-    let end = if stopping.load(Ordering::Acquire) { Ok(ServedEnd::Stopped) } else { served?.run(&inputs) };
+    let end = if stop.is_set() { Ok(ServedEnd::Stopped) } else { served?.run(&inputs) };
     drop(links);
     match end.map_err(failed)? {
         ServedEnd::Stopped => tracing::info!("stopping; what is in force stays in force"),
@@ -80,23 +88,29 @@ fn setup(
     environment: Raw,
     format: LogFormat,
     started: Instant,
+    stop: &Stop,
 ) -> Result<ServeSetup<LinuxKernel>, Failure> {
     let (_, resolved) = configuration(message, &environment).map_err(failed)?;
     announce(&resolved, format);
     let hostname = hostname(None, &resolved);
-    let settings = dataplane_settings(&resolved, &hostname)?;
+    let runner = Runner::new(stop.clone());
+    let Fitted { settings, drawback, .. } = dataplane_settings(&resolved, &hostname, &runner, None)?;
     tracing::info!(node = %hostname, "the engine has sent its configuration");
-    let kernel = LinuxKernel::new(resolved.config.netlink_timeout);
+    let kernel = LinuxKernel::new(resolved.config.netlink_timeout).with_runner(runner);
     let in_kernel = InKernel::new(settings, kernel, Health::default(), SharedMetrics::default());
-    Ok(ServeSetup { in_kernel, environment, resolved, started })
+    let in_kernel = in_kernel.with_drawback(drawback);
+    Ok(ServeSetup { in_kernel, environment, resolved, started, stop: stop.clone() })
 }
 
 /// Waits for the first message, which has to be the configuration; `None` if the program should end.
-fn first_configuration(inputs: &Receiver<ServeInput>) -> Result<Option<felix::ConfigUpdate>, Failure> {
+fn first_configuration(inputs: &Receiver<ServeInput>, stop: &Stop) -> Result<Option<felix::ConfigUpdate>, Failure> {
     loop {
-        match inputs.recv() {
-            Ok(ServeInput::Stop) => return Ok(None),
-            Ok(ServeInput::Links(_)) => {}
+        let input = inputs.recv();
+        if stop.is_set() {
+            return Ok(None);
+        }
+        match input {
+            Ok(ServeInput::Wake | ServeInput::Links(_)) => {}
             Ok(ServeInput::Peer(PeerEvent::Gone)) => {
                 tracing::info!("the engine is gone before it said anything");
                 return Ok(None);

@@ -15,7 +15,8 @@ use tortie_resources::manifest::{Options, Relay};
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::DirectoryArgs;
-use super::node::stop_on_signals;
+use super::node::wake;
+use super::signals::{self, Handlers};
 use crate::config::LogSeverity;
 use crate::http::{self, Response};
 use crate::logging::{self, LogFormat};
@@ -94,7 +95,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     logging::init(args.log_format, LogSeverity::Info);
     let (sender, stop) = sync_channel(1);
-    stop_on_signals(sender, || ())?;
+    signals::follow(Handlers::new(wake(&sender, || ())))?;
     let tls = TlsSettings::from_parts(args.tls_ca, args.tls_cert, args.tls_key, args.client_cn, args.client_uri_san)
         .map_err(failed)?;
     let config = ServerConfig {

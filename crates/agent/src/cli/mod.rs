@@ -33,6 +33,7 @@ mod render;
 mod replay;
 mod run;
 mod selector;
+mod signals;
 #[cfg(feature = "etcd")]
 mod written;
 
@@ -86,13 +87,19 @@ enum Command {
 /// The configuration of this machine: environment variables and the configuration file.
 fn local_sources(file: Option<&Path>) -> Result<Sources, Failure> {
     let mut sources = Sources::default();
+    read_again(&mut sources, file)?;
+    Ok(sources)
+}
+
+/// Replaces the configuration of this machine, if all of it can be read.
+fn read_again(sources: &mut Sources, file: Option<&Path>) -> Result<(), Failure> {
     if let Some(file) = file {
         let text = std::fs::read_to_string(file).map_err(Failure::io(file.display().to_string()))?;
         let raw = from_file_text(&text).map_err(|why| Failure::Failed(format!("{}: {why}", file.display())))?;
         sources.set(ConfigSource::ConfigFile, raw);
     }
     sources.set(ConfigSource::Environment, from_environment(std::env::vars()));
-    Ok(sources)
+    Ok(())
 }
 
 /// Parses the command line and does what it says.

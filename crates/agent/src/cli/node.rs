@@ -1,25 +1,26 @@
 //! What commands that enforce on this node have in common.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
+use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use tortie_dataplane::DataplaneConfig;
 use tortie_iptables::Backend;
 use tortie_model::Hostname;
 
 use super::Failure;
 use crate::config::{IptablesBackend, Resolved, Sources};
-use crate::kernel;
+use crate::exec::Runner;
+use crate::kernel::{self, Detected, IptablesSetup};
 use crate::logging::{self, LogFormat};
 use crate::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
 use crate::settings;
+use crate::stop::Stop;
 
 /// How many events wait for the engine; beyond that their sources wait.
 pub(super) const QUEUE: usize = 64;
+/// How soon something that could not be started is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Failed(error.to_string())
@@ -40,8 +41,24 @@ pub(super) fn announce(resolved: &Resolved, format: LogFormat) {
     }
 }
 
-/// The dataplane's settings, fitted to this machine.
-pub(super) fn dataplane_settings(resolved: &Resolved, hostname: &Hostname) -> Result<DataplaneConfig, Failure> {
+/// What a dataplane is set up with.
+pub(super) struct Fitted {
+    /// Its settings, fitted to this machine.
+    pub(super) settings: DataplaneConfig,
+    /// What was found out about iptables.
+    pub(super) iptables: IptablesSetup,
+    /// What is not as configured.
+    pub(super) drawback: Option<String>,
+}
+
+/// The dataplane's settings, fitted to this machine. Where the configured iptables cannot be used, the `previous` one goes
+/// on, or any other that can.
+pub(super) fn dataplane_settings(
+    resolved: &Resolved,
+    hostname: &Hostname,
+    runner: &Runner,
+    previous: Option<&IptablesSetup>,
+) -> Result<Fitted, Failure> {
     let config = &resolved.config;
     let wanted = match config.iptables_backend {
         IptablesBackend::Auto => None,
@@ -49,8 +66,12 @@ pub(super) fn dataplane_settings(resolved: &Resolved, hostname: &Hostname) -> Re
         IptablesBackend::Nft => Some(Backend::Nft),
     };
     let mut settings = settings::dataplane(config, hostname.clone(), Backend::Nft).map_err(failed)?;
-    let machine = kernel::detect(wanted, &settings.families, &config.feature_detect_override).map_err(failed)?;
-    if machine.backend != machine.detected {
+    let found = kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous);
+    let Detected { setup: machine, instead_of } = found.map_err(failed)?;
+    let drawback = instead_of.map(|error| format!("IptablesBackend: {error}; going on with {}", machine.backend));
+    if let Some(drawback) = &drawback {
+        tracing::error!("{drawback}");
+    } else if machine.backend != machine.detected {
         let (configured, others) = (machine.backend, machine.detected);
         tracing::warn!(%configured, %others, "IptablesBackend is not what others on this machine seem to use");
     }
@@ -59,7 +80,7 @@ pub(super) fn dataplane_settings(resolved: &Resolved, hostname: &Hostname) -> Re
     }
     machine.apply_to(&mut settings.iptables);
     tracing::info!(backend = %machine.backend, families = settings.families.len(), "iptables");
-    Ok(settings)
+    Ok(Fitted { settings, iptables: machine, drawback })
 }
 
 /// This node's name: what the operator says, `FelixHostname`, or the machine's.
@@ -73,26 +94,28 @@ pub(super) fn hostname(given: Option<&str>, resolved: &Resolved) -> Hostname {
     }
 }
 
-/// Sends an event at the first SIGTERM or SIGINT, and tells so by the flag as well. Whoever sends a second one does not
-/// want to wait.
-pub(super) fn stop_on_signals<T: Send + 'static>(
-    sender: SyncSender<T>,
-    stop: impl Fn() -> T + Send + 'static,
-) -> Result<Arc<AtomicBool>, Failure> {
-    let stopping = Arc::new(AtomicBool::new(false));
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("signals"))?;
-    let flag = Arc::clone(&stopping);
-    let wait = move || {
-        for _ in signals.forever() {
-            if flag.swap(true, Ordering::AcqRel) {
-                std::process::exit(1);
-            }
-            // If nobody listens, the program is ending anyway.
-            let _ = sender.send(stop());
+/// How long an agent may take to end. Ending a driver takes 4 s if it does not listen, ending a program of iptables 2 s.
+pub(super) const STOP_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Wakes whoever waits for events. Where there is no room for one more, there is something else to wake up for.
+pub(super) fn wake<T: Send + 'static>(sender: &SyncSender<T>, event: fn() -> T) -> impl Fn() + Send + 'static {
+    let sender = sender.clone();
+    move || {
+        let _ = sender.try_send(event());
+    }
+}
+
+/// Tries until a thread could be started, or until the program is to end (`None`).
+pub(super) fn insist<T>(stop: &Stop, what: &str, mut start: impl FnMut() -> Result<T, Failure>) -> Option<T> {
+    loop {
+        match start() {
+            Ok(started) => return Some(started),
+            Err(failure) => tracing::error!(%failure, "{what} cannot be started; trying again"),
         }
-    };
-    thread::Builder::new().name("signals".into()).spawn(wait).map_err(Failure::io("the thread for signals"))?;
-    Ok(stopping)
+        if stop.wait(RETRY) {
+            return None;
+        }
+    }
 }
 
 /// Watches the network interfaces for as long as the result lives.

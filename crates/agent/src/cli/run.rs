@@ -1,10 +1,11 @@
 //! `tortie run`.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use tortie_datastore::{Watching, watch};
+use tortie_datastore::{Resend, Watching, watch};
 use tortie_model::Hostname;
 
 use super::Failure;
@@ -12,12 +13,16 @@ use super::dataplane_url::DataplaneUrl;
 use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
-use super::node::{QUEUE, dataplane_settings, failed, hostname, resolve, stop_on_signals, watch_links};
+use super::node::{
+    Fitted, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, hostname, insist, resolve, wake, watch_links,
+};
+use super::signals::{self, Handlers};
 use crate::config::{Resolved, Sources};
 use crate::driver::{Driver, DriverSetup};
 use crate::engine::{End, Enforcement, InKernel, Input, Inputs, Session, SessionError, Setup, Unreadable};
-use crate::health::Health;
-use crate::kernel::LinuxKernel;
+use crate::exec::Runner;
+use crate::health::{Health, Reporter};
+use crate::kernel::{IptablesSetup, LinuxKernel};
 use crate::logging::LogFormat;
 use crate::metrics::SharedMetrics;
 use crate::settings;
@@ -29,7 +34,8 @@ use crate::status::{Reported, StatusNews, StatusSettings, StatusWriter};
 /// Needs CAP_NET_ADMIN. Parameters are Felix's: from FELIX_* variables, --config, and FelixConfiguration resources, in
 /// this order of precedence; a change of one takes effect at once. With FELIX_HEALTHENABLED=true, /liveness and /readiness
 /// answer on port 9099 (ready means: policy is in the kernel); with FELIX_PROMETHEUSMETRICSENABLED=true, /metrics on 9091.
-/// SIGTERM ends the program and leaves everything in force.
+/// SIGTERM ends the program within seconds and leaves everything in force; a second one ends it at once. SIGHUP has --config
+/// and the manifests read again.
 ///
 /// Example: tortie run --datastore file:/etc/tortie --node worker-1
 #[derive(Debug, clap::Args)]
@@ -64,7 +70,18 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut listeners = Listeners::new(health.clone(), metrics.clone());
     listeners.follow(&resolved.config)?;
     let (sender, others) = sync_channel(QUEUE);
-    let stopping = stop_on_signals(sender.clone(), || Input::Stop)?;
+    let reload = Arc::new(AtomicBool::new(false));
+    let stop = signals::follow(Handlers {
+        stop: Box::new(wake(&sender, || Input::Wake)),
+        reload: Box::new({
+            let (reload, wake) = (Arc::clone(&reload), wake(&sender, || Input::Wake));
+            move || {
+                reload.store(true, Ordering::Release);
+                wake();
+            }
+        }),
+        patience: Some(STOP_PATIENCE),
+    })?;
     let wanted = Wanted {
         options: settings::manifests(&resolved.config),
         node: Some(hostname.clone()),
@@ -72,12 +89,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let source = args.datastore.source(&sources, wanted)?;
     let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
-    let wake = sender.clone();
-    events.wake_with(move || {
-        // Where there is no room for it, there is something else to wake up for.
-        let _ = wake.try_send(Input::Datastore);
-    });
-    let inputs = Inputs { others, datastore: events };
+    events.wake_with(wake(&sender, || Input::Datastore));
+    let inputs = Inputs { others, datastore: events, stop, reload };
     #[cfg(feature = "etcd")]
     let status = match args.datastore.status(&sources)? {
         Some(config) => Some(StatusWriter::start(&config).map_err(Failure::io("the status thread"))?),
@@ -91,14 +104,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         metrics,
         sources,
         resolved,
+        resend,
+        iptables: None,
         #[cfg(feature = "etcd")]
         status,
     };
     for number in 1.. {
         if number > 1 {
-            resend.ask();
+            run.resend.ask();
         }
-        let end = if stopping.load(Ordering::Acquire) { End::Stopped } else { run.session(number, &inputs)? };
+        let end = match run.session(number, &inputs) {
+            _ if inputs.stop.is_set() => End::Stopped,
+            end => end?,
+        };
         match end {
             End::Stopped => {
                 tracing::info!("stopping; what is in force stays in force");
@@ -108,11 +126,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 tracing::info!("the datastore's configuration changed; beginning anew");
                 run.sources.set_datastore(&update);
                 run.resolved = resolve(&run.sources, args.log_format)?;
-                if let Err(failure) = listeners.follow(&run.resolved.config) {
-                    // Not worth the end of enforcement.
-                    tracing::error!("{failure}");
-                }
             }
+            End::Reload => tracing::info!("the configuration of this machine changed; beginning anew"),
+        }
+        if let Err(failure) = listeners.follow(&run.resolved.config) {
+            // Not worth the end of enforcement.
+            tracing::error!("{failure}");
         }
     }
     Ok(())
@@ -127,6 +146,10 @@ struct Run<'a> {
     metrics: SharedMetrics,
     sources: Sources,
     resolved: Resolved,
+    /// Asks the source of updates.
+    resend: Resend,
+    /// The iptables of the last session.
+    iptables: Option<IptablesSetup>,
     /// Who writes status into the datastore, if that is one for it.
     #[cfg(feature = "etcd")]
     status: Option<StatusWriter>,
@@ -134,15 +157,24 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Enforces until there is a reason to end or to begin anew.
-    fn session(&self, number: u64, inputs: &Inputs) -> Result<End, Failure> {
-        let end = match &self.args.dataplane {
+    fn session(&mut self, number: u64, inputs: &Inputs) -> Result<End, Failure> {
+        let args = self.args;
+        let end = match &args.dataplane {
             DataplaneUrl::Internal => {
-                let settings = dataplane_settings(&self.resolved, &self.hostname)?;
+                let health = self.health.clone();
+                let runner = Runner::new(inputs.stop.clone());
+                let runner = runner.with_progress(move || health.still_alive(Reporter::Dataplane));
+                let Fitted { settings, iptables, drawback } =
+                    dataplane_settings(&self.resolved, &self.hostname, &runner, self.iptables.as_ref())?;
+                self.iptables = Some(iptables);
                 let wrap = move |event| Input::Links { session: number, event };
-                let _monitor = watch_links(&self.resolved, self.sender.clone(), wrap)?;
-                let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout);
+                let watch = || watch_links(&self.resolved, self.sender.clone(), wrap);
+                let Some(_monitor) = insist(&inputs.stop, "watching the interfaces", watch) else {
+                    return Ok(End::Stopped);
+                };
+                let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout).with_runner(runner);
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
-                self.enforce(number, inputs, in_kernel)
+                self.enforce(number, inputs, in_kernel.with_drawback(drawback))
             }
             DataplaneUrl::Exec(program) => {
                 let driver = Driver::new(DriverSetup {
@@ -158,7 +190,7 @@ impl Run<'_> {
         end.map_err(failed)
     }
 
-    fn enforce<E: Enforcement>(&self, number: u64, inputs: &Inputs, enforcement: E) -> Result<End, SessionError> {
+    fn enforce<E: Enforcement>(&mut self, number: u64, inputs: &Inputs, enforcement: E) -> Result<End, SessionError> {
         #[cfg(feature = "etcd")]
         let enforcement = {
             if let Some(status) = &self.status {
@@ -184,6 +216,32 @@ impl Run<'_> {
             health: self.health.clone(),
             metrics: self.metrics.clone(),
         };
-        Session::new(setup).run(inputs)
+        let mut session = Session::new(setup);
+        loop {
+            match session.run(inputs)? {
+                End::Reload if !self.reload() => {}
+                end => return Ok(end),
+            }
+        }
+    }
+
+    /// Reads again what may have changed without telling. Returns whether the configuration has.
+    fn reload(&mut self) -> bool {
+        tracing::info!("SIGHUP: reading configuration and manifests again");
+        self.resend.look_again();
+        let resolved = super::read_again(&mut self.sources, self.args.config.as_deref())
+            .and_then(|()| self.sources.resolve().map_err(failed));
+        match resolved {
+            Ok(resolved) if resolved.effective() != self.resolved.effective() => {
+                announce(&resolved, self.args.log_format);
+                self.resolved = resolved;
+                true
+            }
+            Ok(_) => false,
+            Err(failure) => {
+                tracing::error!(%failure, "the configuration in force stays in force");
+                false
+            }
+        }
     }
 }

@@ -2,18 +2,19 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tortie_protocol::frame::{FrameReader, write_frame};
 use tortie_protocol::{Report, ReportError};
 
 use super::DriverEvent;
+use crate::exec::Group;
 
 /// Puts the pipes where the driver expects them: they come as standard input and output, and where standard error leads
 /// is where the driver's output goes. A shell, since placing a descriptor of a chosen number takes unsafe code.
@@ -38,10 +39,12 @@ pub(super) struct Outgoing {
     pub(super) is_in_sync: bool,
 }
 
-/// A driver that has been started. It is ended when this is dropped.
+/// A driver that has been started. It is ended, with what it has started itself, when this is dropped.
 #[derive(Debug)]
 pub(super) struct Process {
-    child: Child,
+    group: Group,
+    /// How it ended, if that is known.
+    status: Option<ExitStatus>,
     /// Taken when the process is to end.
     messages: Option<SyncSender<Outgoing>>,
     /// Somebody waits for room in the queue.
@@ -61,12 +64,12 @@ impl Process {
         let (log, log_of_driver) = io::pipe()?;
         let mut command = Command::new("/bin/sh");
         command.args(["-c", PLACE, "driver"]).arg(program).stdin(for_driver).stdout(of_driver).stderr(log_of_driver);
-        let child = command.spawn()?;
+        let group = Group::start(&mut command)?;
         // It holds our copies of the driver's ends; an end of file is seen only if nobody else has them open.
         drop(command);
         let (messages, queue) = sync_channel(QUEUE);
         let starved = Arc::new(AtomicBool::new(false));
-        let process = Self { child, messages: Some(messages), starved: Arc::clone(&starved) };
+        let process = Self { group, status: None, messages: Some(messages), starved: Arc::clone(&starved) };
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.into()).spawn(body);
         let told = tell.clone();
         spawn("driver-writer", Box::new(move || write(to_driver, &queue, &starved, told)))?;
@@ -93,20 +96,19 @@ impl Process {
         }
     }
 
-    /// How the process ended, if it did.
+    /// How the process ended, if it did. What it left running is killed.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
+        if self.status.is_none() && self.group.has_ended() {
+            self.group.signal(Signal::KILL);
+            self.status = self.group.reap().ok();
+        }
+        self.status
     }
 
     /// How the process ended, if it does so within a moment.
     pub(super) fn ends_within(&mut self, patience: Duration) -> Option<ExitStatus> {
-        let deadline = Instant::now() + patience;
-        loop {
-            match self.ended() {
-                None if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
-                status => return status,
-            }
-        }
+        self.group.ends_within(patience);
+        self.ended()
     }
 }
 
@@ -117,12 +119,10 @@ impl Drop for Process {
         }
         // Lets the writer end, which closes the pipe.
         self.messages = None;
-        // The process is ours and has not been waited for, so the number cannot be another's.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        // It may have children of its own, which it should end itself, and has the time to.
+        self.group.signal_leader(Signal::TERM);
         if self.ends_within(GRACE).is_none() {
             tracing::warn!("the dataplane driver does not end; killing it");
-            let _ = self.child.kill();
-            let _ = self.child.wait();
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::config::{ConfigError, Raw, Resolved, Sources};
 use crate::engine::{Enforcement, HEARTBEAT, InKernel};
 use crate::logging;
 use crate::monitor::MonitorEvent;
+use crate::stop::Stop;
 
 /// How many messages are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;
@@ -39,8 +40,8 @@ pub enum ServeInput {
     Peer(PeerEvent),
     /// From the network interfaces.
     Links(MonitorEvent),
-    /// The program should end.
-    Stop,
+    /// There is something else to look at: [`ServeSetup::stop`].
+    Wake,
 }
 
 /// What the engine says.
@@ -101,6 +102,8 @@ pub struct ServeSetup<K> {
     pub resolved: Resolved,
     /// When the program began.
     pub started: Instant,
+    /// Whether the program is to end; whoever sets it also sends [`ServeInput::Wake`], unless there is no room.
+    pub stop: Stop,
 }
 
 /// A driver that obeys an engine.
@@ -202,6 +205,9 @@ where
             match inputs.recv_timeout(wait) {
                 Ok(input) => {
                     for input in std::iter::once(input).chain(inputs.try_iter().take(MAX_EVENTS)) {
+                        if self.setup.stop.is_set() {
+                            return Ok(ServedEnd::Stopped);
+                        }
                         if let Some(end) = self.take(input)? {
                             return Ok(end);
                         }
@@ -211,6 +217,9 @@ where
                 Err(RecvTimeoutError::Disconnected) => return Err(ServeError::Deaf),
             }
             wait = self.enforce().min(self.give_sign());
+            if self.setup.stop.is_set() {
+                return Ok(ServedEnd::Stopped);
+            }
             if self.reports.send() {
                 wait = wait.min(RETRY);
             }
@@ -219,7 +228,7 @@ where
 
     fn take(&mut self, input: ServeInput) -> Result<Option<ServedEnd>, ServeError> {
         match input {
-            ServeInput::Stop => return Ok(Some(ServedEnd::Stopped)),
+            ServeInput::Wake => {}
             ServeInput::Links(event) => self.setup.in_kernel.on_links(event),
             ServeInput::Peer(PeerEvent::Gone) => return Ok(Some(ServedEnd::PeerGone)),
             ServeInput::Peer(PeerEvent::Broken(error)) => return Err(error),

@@ -27,6 +27,8 @@ pub struct InKernel<K> {
     /// What is out of sync in the kernel, as far as it has been logged, in the words of the last apply.
     problems: BTreeMap<ProblemIdentity, String>,
     applied_once: bool,
+    /// What is not as configured for as long as this enforces.
+    drawback: Option<String>,
 }
 
 impl<K: Kernel> InKernel<K> {
@@ -43,7 +45,14 @@ impl<K: Kernel> InKernel<K> {
             batches: observe::LinkBatches::default(),
             problems: BTreeMap::new(),
             applied_once: false,
+            drawback: None,
         }
+    }
+
+    /// Counts and shows a problem that lasts for as long as this enforces.
+    #[must_use]
+    pub fn with_drawback(self, drawback: Option<String>) -> Self {
+        Self { drawback, ..self }
     }
 
     #[cfg(test)]
@@ -79,7 +88,8 @@ impl<K: Kernel> InKernel<K> {
         }
         let mut metrics = self.metrics.lock();
         metrics.apply_time.observe(took);
-        metrics.dataplane_problems = u64::try_from(report.problems.len()).unwrap_or(u64::MAX);
+        let count = report.problems.len() + usize::from(self.drawback.is_some());
+        metrics.dataplane_problems = u64::try_from(count).unwrap_or(u64::MAX);
         if report.enforced() && !self.applied_once {
             self.applied_once = true;
             metrics.initial_resync = Some(self.started.elapsed());
@@ -88,7 +98,7 @@ impl<K: Kernel> InKernel<K> {
             tracing::info!(took = ?self.started.elapsed(), restores, set_lines, "policy is in force");
         }
         drop(metrics);
-        let detail = self.problems.values().next().cloned().unwrap_or_default();
+        let detail = self.problems.values().next().or(self.drawback.as_ref()).cloned().unwrap_or_default();
         let condition = Condition { live: true, ready: self.applied_once, detail };
         self.health.report(Reporter::Dataplane, condition);
     }
@@ -132,7 +142,13 @@ impl<K: Kernel> Enforcement for InKernel<K> {
             return Ok(Progress::idle(wait));
         }
         let begin = Instant::now();
+        // Nothing is calculated meanwhile, by the same thread.
+        self.health.pause(Reporter::CalculationGraph);
         let report = self.dataplane.apply(&mut self.kernel);
+        self.health.still_alive(Reporter::CalculationGraph);
+        if self.kernel.is_stopping() {
+            return Ok(Progress::idle(HEARTBEAT));
+        }
         self.note(&report, begin.elapsed());
         self.health.still_alive(Reporter::Dataplane);
         let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT);

@@ -1,6 +1,8 @@
 //! From the start of the engine under one configuration to its end.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +11,7 @@ use tortie_datastore::{Cover, Event as DatastoreEvent, Events, InputProblem};
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
 
-use super::enforcement::{Enforcement, HEARTBEAT};
+use super::enforcement::Enforcement;
 use super::hold::Hold;
 use super::latency::Latency;
 use super::observe;
@@ -19,6 +21,7 @@ use crate::health::{Condition, Health, Reporter};
 use crate::metrics::SharedMetrics;
 use crate::monitor::MonitorEvent;
 use crate::settings::{self, SettingsError};
+use crate::stop::Stop;
 
 /// How many events are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;
@@ -44,8 +47,8 @@ pub enum Input {
         /// What it has to say.
         event: DriverEvent,
     },
-    /// The program should end.
-    Stop,
+    /// There is something else to look at: [`Inputs::stop`], [`Inputs::reload`].
+    Wake,
 }
 
 /// Where events come from.
@@ -55,6 +58,10 @@ pub struct Inputs {
     pub others: Receiver<Input>,
     /// The datastore's, which wait there, the newest of each object, until the session is ready for them.
     pub datastore: Events,
+    /// Whether the program is to end; whoever sets it also sends [`Input::Wake`], unless there is no room for more events.
+    pub stop: Stop,
+    /// Whether the configuration is to be read again; likewise.
+    pub reload: Arc<AtomicBool>,
 }
 
 /// How a session ends when nothing is wrong.
@@ -64,6 +71,8 @@ pub enum End {
     Stopped,
     /// The datastore's configuration differs from the one that the session began with.
     Reconfigured(ConfigUpdate),
+    /// The configuration is to be read again. If it turns out to be the same, the session can go on.
+    Reload,
 }
 
 /// What follows a turn of the loop.
@@ -206,7 +215,8 @@ impl<E: Enforcement> Session<E> {
     /// # Errors
     /// [`SessionError`] if the session cannot go on. What is in the kernel stays in force.
     pub fn run(&mut self, inputs: &Inputs) -> Result<End, SessionError> {
-        let mut wait = HEARTBEAT;
+        // A session that goes on may have been left with something to do.
+        let mut wait = Duration::ZERO;
         loop {
             match self.turn(inputs, wait)? {
                 Turn::Next(next) => wait = next,
@@ -218,25 +228,32 @@ impl<E: Enforcement> Session<E> {
     /// One turn of the loop: takes the events that there are, waiting for the first, lets the calculation answer, and
     /// has the answer enforced.
     fn turn(&mut self, inputs: &Inputs, wait: Duration) -> Result<Turn, SessionError> {
-        let mut stop = false;
         match inputs.others.recv_timeout(wait) {
             Ok(input) => {
-                stop |= self.take(input)?;
-                for input in inputs.others.try_iter().take(MAX_EVENTS) {
-                    stop |= self.take(input)?;
+                for input in std::iter::once(input).chain(inputs.others.try_iter().take(MAX_EVENTS)) {
+                    if inputs.stop.is_set() {
+                        return Ok(Turn::Over(End::Stopped));
+                    }
+                    self.take(input)?;
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(SessionError::Deaf),
         }
-        let more = !stop && self.take_all_from_datastore(&inputs.datastore)?;
-        if stop {
+        let more = self.take_all_from_datastore(inputs)?;
+        if inputs.stop.is_set() {
             return Ok(Turn::Over(End::Stopped));
+        }
+        if inputs.reload.swap(false, Ordering::AcqRel) {
+            return Ok(Turn::Over(End::Reload));
         }
         if let Some(reconfigured) = self.calculate()? {
             return Ok(Turn::Over(End::Reconfigured(reconfigured)));
         }
         let progress = self.enforcement.enforce()?;
+        if inputs.stop.is_set() {
+            return Ok(Turn::Over(End::Stopped));
+        }
         if progress.done {
             let latency = self.latency.applied(Instant::now(), &mut self.metrics.lock().event_to_kernel);
             tracing::debug!(?latency, "applied");
@@ -245,21 +262,22 @@ impl<E: Enforcement> Session<E> {
         Ok(Turn::Next(if more { Duration::ZERO } else { progress.next }))
     }
 
-    /// Takes an event; says whether the program should end.
-    fn take(&mut self, input: Input) -> Result<bool, SessionError> {
+    fn take(&mut self, input: Input) -> Result<(), SessionError> {
         match input {
-            Input::Stop => return Ok(true),
             Input::Links { session, event } if session == self.number => self.enforcement.on_links(event),
             Input::Driver { session, event } if session == self.number => self.enforcement.on_driver(event)?,
-            Input::Links { .. } | Input::Driver { .. } | Input::Datastore => {}
+            Input::Links { .. } | Input::Driver { .. } | Input::Datastore | Input::Wake => {}
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Takes what waits, within reason; says whether there may be more.
-    fn take_all_from_datastore(&mut self, events: &Events) -> Result<bool, SessionError> {
+    fn take_all_from_datastore(&mut self, inputs: &Inputs) -> Result<bool, SessionError> {
         for _ in 0..MAX_EVENTS {
-            match events.try_recv() {
+            if inputs.stop.is_set() {
+                break;
+            }
+            match inputs.datastore.try_recv() {
                 Ok(event) => self.take_from_datastore(event)?,
                 Err(TryRecvError::Empty) => return Ok(false),
                 Err(TryRecvError::Disconnected) => return Err(SessionError::Deaf),

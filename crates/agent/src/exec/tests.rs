@@ -1,7 +1,52 @@
+use std::fs;
+use std::path::Path;
+use std::thread;
+
 use super::*;
 
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(200);
+
 fn job(program: &str, args: &[&str], input: &[u8]) -> Job {
-    Job { program: program.into(), args: args.iter().map(|a| (*a).to_owned()).collect(), input: input.into() }
+    Job {
+        program: program.into(),
+        args: args.iter().map(|a| (*a).to_owned()).collect(),
+        input: input.into(),
+        limit: LONG,
+    }
+}
+
+fn script(text: &str, limit: Duration) -> Job {
+    Job { limit, ..job("sh", &["-c", text], b"") }
+}
+
+fn quick() -> Patience {
+    let moment = Duration::from_millis(200);
+    Patience { stopping: moment, asked: moment, ended: moment, ..Patience::default() }
+}
+
+fn run(job: &Job) -> Result<Finished, ExecError> {
+    Runner::default().with_patience(quick()).run(job)
+}
+
+/// The processes whose numbers a script has written into a file.
+fn written(file: &Path) -> Vec<String> {
+    fs::read_to_string(file).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+/// Whether a process runs; one that only waits to be asked how it ended does not.
+fn is_alive(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+}
+
+/// A killed process takes a moment to vanish.
+fn assert_gone(processes: &[String]) {
+    let patience = Instant::now() + Duration::from_secs(2);
+    while processes.iter().any(|process| is_alive(process)) {
+        assert!(Instant::now() < patience, "{processes:?} are still there");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -19,7 +64,7 @@ fn a_program_that_does_not_read_its_input_is_no_error() {
 
 #[test]
 fn results_come_in_the_order_of_the_jobs() {
-    let results = run_all(&[
+    let results = Runner::default().run_all(&[
         job("sh", &["-c", "sleep 0.2; echo first"], b""),
         job("echo", &["second"], b""),
         job("no-such-program-anywhere", &[], b""),
@@ -27,4 +72,109 @@ fn results_come_in_the_order_of_the_jobs() {
     assert_eq!(results[0].as_ref().unwrap().stdout, b"first\n");
     assert_eq!(results[1].as_ref().unwrap().stdout, b"second\n");
     assert!(results[2].is_err() && !is_installed("no-such-program-anywhere") && is_installed("sh"));
+}
+
+#[test]
+fn a_program_that_hangs_is_killed_with_all_that_it_started_and_others_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let pids = folder.path().join("pids");
+    // Neither heeds a polite request, and the child holds the pipes.
+    let hang = format!("trap '' TERM; sleep 300 & echo $$ $! >{}; wait", pids.display());
+    let begin = Instant::now();
+    let results = Runner::default().with_patience(quick()).run_all(&[
+        script(&hang, SHORT),
+        script("sleep 0.5; echo done", LONG),
+        script("cat", SHORT),
+    ]);
+    let error = results[0].as_ref().unwrap_err();
+    assert_eq!(error.to_string(), "sh did not end within 0.2 s and was killed");
+    assert_eq!(results[1].as_ref().unwrap().stdout, b"done\n");
+    assert!(results[2].as_ref().unwrap().status.success(), "standard input must end");
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert_eq!(written(&pids).len(), 2);
+    assert_gone(&written(&pids));
+}
+
+#[test]
+fn a_program_that_heeds_the_request_is_not_waited_for_any_longer() {
+    let begin = Instant::now();
+    let patience = Patience { asked: LONG, ..quick() };
+    let result = Runner::default().with_patience(patience).run(&script("sleep 300; true", SHORT));
+    assert!(matches!(result, Err(ExecError::Late { .. })), "{result:?}");
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn output_that_is_held_open_is_a_failure_and_its_holder_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let pids = folder.path().join("pids");
+    let begin = Instant::now();
+    let result = run(&script(&format!("sleep 300 & echo $! >{}; echo half", pids.display()), LONG));
+    assert!(matches!(result, Err(ExecError::OutputHeld { .. })), "{result:?}");
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert_gone(&written(&pids));
+    let result = run(&script("sleep 300 >/dev/null & echo all", LONG)).unwrap();
+    assert_eq!((result.status.code(), result.stdout), (Some(0), b"all\n".to_vec()));
+}
+
+#[test]
+fn what_is_left_in_the_background_without_our_pipes_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pids = folder.path().join("pids");
+    let text = format!("sleep 300 >/dev/null 2>&1 & echo $! >{}; echo all", pids.display());
+    let result = Runner::default().run(&script(&text, LONG)).unwrap();
+    assert_eq!(result.stdout, b"all\n");
+    let left = written(&pids);
+    assert!(is_alive(&left[0]), "it is none of our business");
+    let kill = Runner::default().run(&job("kill", &[&left[0]], b""));
+    assert!(kill.unwrap().status.success());
+}
+
+#[test]
+fn when_this_program_is_to_end_what_runs_is_ended_and_nothing_is_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let pids = folder.path().join("pids");
+    let stop = Stop::new().unwrap();
+    let runner = Runner::new(stop.clone()).with_patience(quick());
+    let hang = format!("sleep 300 & echo $$ $! >{}; wait", pids.display());
+    let running = {
+        let runner = runner.clone();
+        thread::spawn(move || runner.run_all(&[script(&hang, LONG), script("sleep 0.1; echo done", LONG)]))
+    };
+    while written(&pids).len() < 2 {
+        thread::sleep(Duration::from_millis(2));
+    }
+    let begin = Instant::now();
+    stop.set();
+    let results = running.join().unwrap();
+    assert!(matches!(results[0], Err(ExecError::Stopping { .. })), "{results:?}");
+    assert_eq!(results[1].as_ref().unwrap().stdout, b"done\n", "what ends by itself has the time to");
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert_gone(&written(&pids));
+    let marker = folder.path().join("marker");
+    let next = runner.run(&script(&format!("touch {}", marker.display()), LONG));
+    assert!(matches!(next, Err(ExecError::Stopping { .. })) && !marker.exists(), "{next:?}");
+}
+
+#[test]
+fn output_is_never_cut_silently_and_errors_are_kept_up_to_a_size() {
+    let patience = Patience { output: 1 << 20, ..quick() };
+    let runner = Runner::default().with_patience(patience);
+    let result = runner.run(&script("head -c 3000000 /dev/zero", LONG));
+    assert!(matches!(result, Err(ExecError::TooMuch { limit: 1_048_576, .. })), "{result:?}");
+    assert_eq!(runner.run(&script("head -c 1000000 /dev/zero", LONG)).unwrap().stdout.len(), 1_000_000);
+    let finished = runner.run(&script("echo first >&2; head -c 3000000 /dev/zero >&2; exit 7", LONG)).unwrap();
+    assert_eq!(finished.status.code(), Some(7));
+    assert!(finished.stderr.starts_with(b"first\n") && finished.stderr.len() < 100_000, "{}", finished.stderr.len());
+}
+
+#[test]
+fn progress_is_told_after_each_program() {
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&count);
+    let runner = Runner::default().with_progress(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    drop(runner.run_all(&[script("true", LONG), script("false", LONG)]));
+    assert_eq!(count.load(Ordering::Relaxed), 2);
 }

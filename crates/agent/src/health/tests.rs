@@ -38,3 +38,23 @@ fn another_timeout_changes_nothing_but_the_timeout() {
     let answer = health.answer("/readiness");
     assert!(answer.status == 200 && answer.body.contains("7s"), "{}", answer.body);
 }
+
+#[test]
+fn a_part_that_waits_for_another_does_not_grow_old_but_the_other_does() {
+    let health = Health::default();
+    let moment = Duration::from_millis(20);
+    health.expect(Reporter::CalculationGraph, moment);
+    health.expect(Reporter::Dataplane, moment * 5);
+    health.report(Reporter::CalculationGraph, Condition::good());
+    health.report(Reporter::Dataplane, Condition::good());
+    health.pause(Reporter::CalculationGraph);
+    std::thread::sleep(moment * 2);
+    assert_eq!(health.answer("/liveness").status, 200);
+    std::thread::sleep(moment * 4);
+    assert_eq!(health.answer("/liveness").status, 503, "nothing was heard of the one that is waited for");
+    health.still_alive(Reporter::Dataplane);
+    assert_eq!(health.answer("/liveness").status, 200);
+    health.still_alive(Reporter::CalculationGraph);
+    std::thread::sleep(moment * 2);
+    assert_eq!(health.answer("/liveness").status, 503, "it does not wait any more");
+}

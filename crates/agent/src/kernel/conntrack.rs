@@ -1,11 +1,11 @@
 //! Forgetting connections, with the `conntrack` program (`felix/conntrack/conntrack.go`).
 
-use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use tortie_dataplane::KernelError;
 
-use crate::exec::{Finished, Job};
+use crate::exec::{ExecError, Finished, Job};
 
 /// The program fails at random now and then.
 const ATTEMPTS: usize = 4;
@@ -15,10 +15,14 @@ const ATTEMPTS: usize = 4;
 const DIRECTIONS: [&str; 2] = ["--orig-src", "--reply-src"];
 
 /// Forgets all connections that come from this address, or whose replies do. Tries both even if one fails.
-pub(super) fn flush(address: IpAddr, mut run: impl FnMut(&Job) -> io::Result<Finished>) -> Result<(), KernelError> {
+pub(super) fn flush(
+    address: IpAddr,
+    limit: Duration,
+    mut run: impl FnMut(&Job) -> Result<Finished, ExecError>,
+) -> Result<(), KernelError> {
     let mut result = Ok(());
     for direction in DIRECTIONS {
-        let job = job(address, direction);
+        let job = job(address, direction, limit);
         let flushed = (1..=ATTEMPTS).find_map(|attempt| match run(&job) {
             Ok(finished) if finished.status.success() || had_none(&finished) => Some(Ok(())),
             Ok(finished) if attempt == ATTEMPTS => Some(Err(KernelError::Failed(format!(
@@ -28,19 +32,20 @@ pub(super) fn flush(address: IpAddr, mut run: impl FnMut(&Job) -> io::Result<Fin
                 String::from_utf8_lossy(&finished.stderr).trim(),
             )))),
             Ok(_) => None,
-            Err(error) => Some(Err(KernelError::Failed(format!("conntrack: {error}")))),
+            Err(error) => Some(Err(KernelError::Failed(error.to_string()))),
         });
         result = result.and(flushed.unwrap_or(Ok(())));
     }
     result
 }
 
-fn job(address: IpAddr, direction: &str) -> Job {
+fn job(address: IpAddr, direction: &str, limit: Duration) -> Job {
     let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
     Job {
         program: "conntrack".to_owned(),
         args: ["--family", family, "--delete", direction, &address.to_string()].map(str::to_owned).to_vec(),
         input: Vec::new(),
+        limit,
     }
 }
 

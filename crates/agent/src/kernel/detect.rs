@@ -8,7 +8,8 @@ use tortie_iptables::{
 };
 use tortie_model::Family;
 
-use crate::exec::{self, Job};
+use super::TimeLimits;
+use crate::exec::{self, ExecError, Finished, Job, Runner};
 
 /// What was found out about iptables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,18 +55,71 @@ pub enum DetectError {
     },
 }
 
+/// What to go on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Detected {
+    /// What can be used.
+    pub setup: IptablesSetup,
+    /// Why what was wanted cannot.
+    pub instead_of: Option<DetectError>,
+}
+
 /// Finds out about iptables (`felix/environment/feature_detect_linux.go`).
 ///
 /// `wanted` is `IptablesBackend` unless that is `Auto`; `families` are those that will be enforced in; `overrides` is
-/// `FeatureDetectOverride`, `Name=bool,…`. Runs the installed `iptables-save` programs; does not load the legacy modules
-/// into the kernel.
+/// `FeatureDetectOverride`, `Name=bool,…`. Has the installed `iptables-save` programs run by `runner`; does not load the
+/// legacy modules into the kernel.
+///
+/// If the programs of a family are not installed, the `previous` setup goes on; its rules are in force. Without one, the
+/// other implementation will do, which enforces as well.
 ///
 /// # Errors
-/// If the programs of a family are not installed.
-pub fn detect(wanted: Option<Backend>, families: &[Family], overrides: &str) -> Result<IptablesSetup, DetectError> {
-    let machine = Machine;
-    let detected = detect_in_use(&machine);
-    let backend = wanted.unwrap_or(detected);
+/// If there is no other, either.
+pub fn detect(
+    runner: &Runner,
+    wanted: Option<Backend>,
+    families: &[Family],
+    overrides: &str,
+    previous: Option<&IptablesSetup>,
+) -> Result<Detected, DetectError> {
+    detect_on(&Machine { runner, limits: TimeLimits::default() }, wanted, families, overrides, previous)
+}
+
+fn detect_on(
+    machine: &impl Probed,
+    wanted: Option<Backend>,
+    families: &[Family],
+    overrides: &str,
+    previous: Option<&IptablesSetup>,
+) -> Result<Detected, DetectError> {
+    let iptables = machine.outputs(&[("iptables".to_owned(), &["--version"])]).concat();
+    let iptables = String::from_utf8_lossy(&iptables);
+    let detected = detect_in_use(machine, Backend::of_version(&iptables));
+    let wanted = wanted.unwrap_or(detected);
+    let setup = |backend| setup(machine, backend, detected, families, &iptables, overrides);
+    let error = match setup(wanted) {
+        Ok(setup) => return Ok(Detected { setup, instead_of: None }),
+        Err(error) => error,
+    };
+    let other = match wanted {
+        Backend::Nft => Backend::Legacy,
+        Backend::Legacy => Backend::Nft,
+    };
+    match previous.cloned().or_else(|| setup(other).ok()) {
+        Some(setup) => Ok(Detected { setup, instead_of: Some(error) }),
+        None => Err(error),
+    }
+}
+
+fn setup(
+    machine: &impl Probed,
+    backend: Backend,
+    detected: Backend,
+    families: &[Family],
+    iptables: &str,
+    overrides: &str,
+) -> Result<IptablesSetup, DetectError> {
     let programs = |family| {
         let found = Programs::find(backend, table_family(family), |program| machine.is_installed(program));
         match found {
@@ -75,13 +129,11 @@ pub fn detect(wanted: Option<Backend>, families: &[Family], overrides: &str) -> 
         }
     };
     let kernel = std::fs::read_to_string("/proc/version").unwrap_or_default();
-    let iptables = machine.output("iptables", &["--version"]);
-    let mut features =
-        Features::detect(Version::find_in(&String::from_utf8_lossy(&iptables)), Version::find_in(&kernel));
+    let mut features = Features::detect(Version::find_in(iptables), Version::find_in(&kernel));
     let unused_overrides = features.apply_overrides(overrides).into_iter().map(str::to_owned).collect();
     let sweep = families
         .iter()
-        .filter_map(|&family| Some((family, backend_to_sweep(backend, sweep_facts(&machine, family))?)))
+        .filter_map(|&family| Some((family, backend_to_sweep(backend, sweep_facts(machine, family))?)))
         .collect();
     Ok(IptablesSetup {
         backend,
@@ -104,15 +156,12 @@ trait Probed {
 }
 
 /// The machine that this process runs on.
-struct Machine;
-
-impl Machine {
-    fn output(&self, program: &str, args: &[&str]) -> Vec<u8> {
-        self.outputs(&[(program.to_owned(), args)]).pop().unwrap_or_default()
-    }
+struct Machine<'r> {
+    runner: &'r Runner,
+    limits: TimeLimits,
 }
 
-impl Probed for Machine {
+impl Probed for Machine<'_> {
     fn is_installed(&self, program: &str) -> bool {
         exec::is_installed(program)
     }
@@ -132,12 +181,21 @@ impl Probed for Machine {
                 program: program.clone(),
                 args: args.iter().map(|&arg| arg.to_owned()).collect(),
                 input: Vec::new(),
+                limit: if args.contains(&"--version") { self.limits.probe } else { self.limits.tables },
             })
             .collect();
-        let stdout = |result: std::io::Result<exec::Finished>| {
-            result.ok().filter(|finished| finished.status.success()).map(|finished| finished.stdout)
+        let stdout = |result: Result<Finished, ExecError>| match result {
+            Ok(finished) => finished.status.success().then_some(finished.stdout),
+            Err(error @ (ExecError::Start { .. } | ExecError::Stopping { .. })) => {
+                tracing::debug!(%error, "finding out about iptables");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, "finding out about iptables without what it prints");
+                None
+            }
         };
-        exec::run_all(&jobs).into_iter().map(|result| stdout(result).unwrap_or_default()).collect()
+        self.runner.run_all(&jobs).into_iter().map(|result| stdout(result).unwrap_or_default()).collect()
     }
 }
 
@@ -162,11 +220,12 @@ fn listings(machine: &impl Probed, args: &'static [&'static str]) -> [[Vec<u8>; 
     programs.map(|backend| backend.map(|program| program.and_then(|_| outputs.next()).unwrap_or_default()))
 }
 
-fn detect_in_use(machine: &impl Probed) -> Backend {
+/// `installed` is what the host's `iptables` is, if it says so.
+fn detect_in_use(machine: &impl Probed, installed: Option<Backend>) -> Backend {
     let [nft_mangle, legacy_mangle] = listings(machine, &["-t", "mangle"]);
     let nft_mangle = nft_mangle.each_ref().map(Vec::as_slice);
     let legacy_mangle = legacy_mangle.each_ref().map(Vec::as_slice);
-    let probe = BackendProbe { nft_mangle, legacy_mangle, ..BackendProbe::default() };
+    let probe = BackendProbe { nft_mangle, legacy_mangle, installed, ..BackendProbe::default() };
     // All rules of a node may be many: they are listed only if the answer depends on how many there are.
     let one_rule: [&[u8]; 2] = [b"-", b""];
     let if_nft_had_more = detect_backend(&BackendProbe { nft_all: one_rule, ..probe });

@@ -3,11 +3,11 @@
 
 mod conntrack;
 mod detect;
+mod limits;
 mod sysctl;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
@@ -15,9 +15,10 @@ use tortie_dataplane::{
 };
 use tortie_model::Family;
 
-pub use detect::{DetectError, IptablesSetup, detect};
+pub use detect::{DetectError, Detected, IptablesSetup, detect};
+pub use limits::TimeLimits;
 
-use crate::exec::{self, Finished, Job};
+use crate::exec::{ExecError, Finished, Job, Runner};
 use crate::netlink::{Netlink, NetlinkError, Nftables};
 use sysctl::SysctlTree;
 
@@ -37,6 +38,8 @@ use sysctl::SysctlTree;
 #[derive(Debug)]
 pub struct LinuxKernel {
     started: Instant,
+    runner: Runner,
+    limits: TimeLimits,
     netlink_timeout: Duration,
     /// Opened when needed, and again after anything but a refusal.
     netlink: Option<Netlink>,
@@ -52,12 +55,26 @@ impl LinuxKernel {
     pub fn new(netlink_timeout: Duration) -> Self {
         Self {
             started: Instant::now(),
+            runner: Runner::default(),
+            limits: TimeLimits::default(),
             netlink_timeout,
             netlink: None,
             nftables: None,
             nftables_failure: None,
             sysctls: SysctlTree::new(PathBuf::from("/proc/sys")),
         }
+    }
+
+    /// With programs run by this runner, whose wish to stop ends everything that takes time.
+    #[must_use]
+    pub fn with_runner(self, runner: Runner) -> Self {
+        Self { runner, ..self }
+    }
+
+    /// With other limits than usual to how long programs may take.
+    #[must_use]
+    pub fn with_limits(self, limits: TimeLimits) -> Self {
+        Self { limits, ..self }
     }
 
     fn with_netlink<T>(&mut self, ask: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError>) -> Result<T, KernelError> {
@@ -70,6 +87,7 @@ impl LinuxKernel {
         if matches!(result, Ok(_) | Err(NetlinkError::Refused { .. })) {
             self.netlink = Some(netlink);
         }
+        self.runner.note_progress();
         result.map_err(kernel_error)
     }
 }
@@ -89,9 +107,12 @@ impl Kernel for LinuxKernel {
     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
         let jobs: Vec<Job> = commands
             .into_iter()
-            .map(|KernelCommand { program, args, input }| Job { program, args, input: input.into_bytes() })
+            .map(|KernelCommand { program, args, input }| {
+                let limit = self.limits.of(&program);
+                Job { program, args, input: input.into_bytes(), limit }
+            })
             .collect();
-        exec::run_all(&jobs).into_iter().map(outcome).collect()
+        self.runner.run_all(&jobs).into_iter().map(outcome).collect()
     }
 
     fn ruleset_generation(&mut self) -> Option<u32> {
@@ -142,11 +163,16 @@ impl Kernel for LinuxKernel {
     }
 
     fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
-        conntrack::flush(address, exec::run)
+        conntrack::flush(address, self.limits.conntrack, |job| self.runner.run(job))
     }
 
     fn sleep(&mut self, duration: Duration) {
-        thread::sleep(duration);
+        // Whoever sleeps asks by itself whether to go on.
+        let _ = self.runner.stop().wait(duration);
+    }
+
+    fn is_stopping(&mut self) -> bool {
+        self.runner.stop().is_set()
     }
 
     fn now(&mut self) -> Duration {
@@ -154,7 +180,7 @@ impl Kernel for LinuxKernel {
     }
 }
 
-fn outcome(result: std::io::Result<Finished>) -> CommandOutcome {
+fn outcome(result: Result<Finished, ExecError>) -> CommandOutcome {
     match result {
         Err(error) => CommandOutcome::not_run(error.to_string()),
         Ok(Finished { status, stdout, stderr }) => CommandOutcome {

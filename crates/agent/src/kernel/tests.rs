@@ -5,8 +5,9 @@ use tortie_model::Family;
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 
-use super::{LinuxKernel, detect};
-use crate::exec;
+use super::{LinuxKernel, TimeLimits, detect};
+use crate::exec::{self, Runner};
+use crate::stop::Stop;
 
 fn kernel() -> LinuxKernel {
     LinuxKernel::new(Duration::from_secs(10))
@@ -38,6 +39,37 @@ fn time_passes_while_asleep() {
     let before = kernel.now();
     kernel.sleep(Duration::from_millis(5));
     assert!(kernel.now() >= before + Duration::from_millis(5));
+}
+
+#[test]
+fn a_program_that_hangs_is_a_failure_that_says_so() {
+    let limits = TimeLimits { tables: Duration::from_millis(200), ..TimeLimits::default() };
+    let outcomes = kernel().with_limits(limits).run(vec![shell("sleep 300", ""), shell("echo there", "")]);
+    let CommandStatus::NotRun(why) = &outcomes[0].status else { panic!("{:?}", outcomes[0]) };
+    assert_eq!(why, "sh did not end within 0.2 s and was killed");
+    assert_eq!(outcomes[1].stdout, b"there\n");
+}
+
+#[test]
+fn no_limit_is_shorter_than_the_wait_for_the_lock() {
+    let limits = TimeLimits::default();
+    for program in ["iptables-nft-restore", "ip6tables-legacy-save", "ipset", "conntrack"] {
+        assert!(limits.of(program) > Duration::from_secs(10), "{program}");
+    }
+    assert!(limits.of("ipset") > limits.of("conntrack") && limits.of("iptables-restore") > limits.of("conntrack"));
+}
+
+#[test]
+fn when_the_program_is_to_end_nothing_takes_time() {
+    let stop = Stop::new().unwrap();
+    let mut kernel = kernel().with_runner(Runner::new(stop.clone()));
+    assert!(!kernel.is_stopping());
+    stop.set();
+    let begin = std::time::Instant::now();
+    kernel.sleep(Duration::from_secs(60));
+    let outcomes = kernel.run(vec![shell("sleep 60", "")]);
+    assert!(kernel.is_stopping() && matches!(outcomes[0].status, CommandStatus::NotRun(_)));
+    assert!(begin.elapsed() < Duration::from_secs(1));
 }
 
 kernel_test! {
@@ -74,7 +106,7 @@ kernel_test! {
         let namespace = Namespace::new().unwrap();
         namespace
             .run(|| {
-                let setup = detect(None, &Family::ALL, "NFLogSize=false,Nonsense").unwrap();
+                let setup = detect(&Runner::default(), None, &Family::ALL, "NFLogSize=false,Nonsense", None).unwrap().setup;
                 assert_eq!(setup.backend, setup.detected);
                 assert!(exec::is_installed(&setup.programs_v4.save) && exec::is_installed(&setup.programs_v6.restore));
                 assert!(setup.features.restore_supports_lock && !setup.features.nflog_size);

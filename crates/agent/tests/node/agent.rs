@@ -23,6 +23,10 @@ pub(crate) struct Node {
     datastore: String,
     environment: Vec<(&'static str, String)>,
     flags: Vec<&'static str>,
+    /// Its configuration file.
+    config: Option<PathBuf>,
+    /// Whether the environment does not say which back end to use.
+    is_open: bool,
     /// Whether a driver enforces what the agent calculates.
     driven: bool,
     agent: Option<Child>,
@@ -50,6 +54,8 @@ impl Node {
             datastore,
             environment: Vec::new(),
             flags: Vec::new(),
+            config: None,
+            is_open: false,
             driven: false,
             agent: None,
         }
@@ -61,6 +67,44 @@ impl Node {
         self.environment.push((name, value.to_owned()));
     }
 
+    /// From the next start on, the agent does not find the back end in its environment.
+    pub(crate) fn leave_the_back_end_open(&mut self) {
+        self.is_open = true;
+    }
+
+    /// From the next start on, the agent is given this configuration file.
+    pub(crate) fn configure(&mut self, file: &std::path::Path) {
+        self.config = Some(file.to_path_buf());
+    }
+
+    /// From the next start on, a script stands before a program of the agent; `$REAL` is the program itself.
+    pub(crate) fn wrap(&mut self, program: &str, script: &str) {
+        let real = self.shell(&format!("command -v {program}"));
+        let folder = self.folder.path().join("bin");
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(program);
+        fs::write(&path, format!("#!/bin/sh\nREAL={}\n{script}\n", real.trim())).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = std::env::var("PATH").unwrap();
+        self.set("PATH", &format!("{}:{path}", folder.display()));
+    }
+
+    /// Takes such a script away again.
+    pub(crate) fn unwrap(&self, program: &str) {
+        fs::remove_file(self.folder.path().join("bin").join(program)).unwrap();
+    }
+
+    /// A place for the files of a test.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// Sends the agent a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let agent = self.agent.as_ref().unwrap();
+        kill_process(Pid::from_raw(i32::try_from(agent.id()).unwrap()).unwrap(), signal).unwrap();
+    }
+
     /// What is at this address outside is there on the node, too.
     pub(crate) fn carry(&self, address: SocketAddr) -> Proxy {
         let listener = self.namespace.run(|| TcpListener::bind(address)).unwrap().unwrap();
@@ -69,11 +113,12 @@ impl Node {
 
     /// From the next start on, a driver enforces: a script that says who it is and becomes `tortie dataplane`.
     pub(crate) fn drive(&mut self) {
-        let script = format!(
-            "#!/bin/sh\necho $$ >{}\nexec {} dataplane\n",
-            self.folder.path().join("driver.pid").display(),
-            env!("CARGO_BIN_EXE_tortie"),
-        );
+        self.drive_with(&format!("exec {} dataplane", env!("CARGO_BIN_EXE_tortie")));
+    }
+
+    /// From the next start on, this script is the driver.
+    pub(crate) fn drive_with(&mut self, script: &str) {
+        let script = format!("#!/bin/sh\necho $$ >{}\n{script}\n", self.folder.path().join("driver.pid").display());
         let path = self.folder.path().join("driver");
         fs::write(&path, script).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -122,6 +167,9 @@ impl Node {
         let mut command = self.tortie();
         command.args(["run", "--node", "n1", "--log-format", "json", "--datastore"]).arg(&self.datastore);
         command.arg("--state-dir").arg(self.state()).args(&self.flags);
+        if let Some(config) = &self.config {
+            command.arg("--config").arg(config);
+        }
         if self.driven {
             command.arg("--dataplane").arg(format!("exec:{}", self.folder.path().join("driver").display()));
         }
@@ -136,6 +184,9 @@ impl Node {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
+        if self.is_open {
+            command.env_remove("FELIX_IPTABLESBACKEND");
+        }
         self.agent = Some(self.namespace.spawn(&mut command).unwrap());
     }
 
@@ -150,9 +201,7 @@ impl Node {
     }
 
     pub(crate) fn stop(&mut self, signal: Signal) {
-        let agent = self.agent.as_ref().unwrap();
-        let pid = Pid::from_raw(i32::try_from(agent.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        self.signal(signal);
         let status = self.wait();
         assert!(signal == Signal::KILL || status.success(), "{status}\n{}", self.log());
     }

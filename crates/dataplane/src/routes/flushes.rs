@@ -33,7 +33,7 @@ impl Flushes {
     pub(super) fn run(&mut self, address: IpAddr, kernel: &mut dyn Kernel) -> bool {
         let Some(failure) = self.wanted.get_mut(&address) else { return true };
         let attempts = failure.as_ref().map_or(0, |failure| failure.attempts);
-        if failure.as_ref().is_some_and(|failure| failure.retry_at > kernel.now()) {
+        if failure.as_ref().is_some_and(|failure| failure.retry_at > kernel.now()) || kernel.is_stopping() {
             return false;
         }
         match kernel.flush_conntrack(address) {

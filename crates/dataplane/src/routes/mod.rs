@@ -284,6 +284,9 @@ impl RouteTable {
     ) {
         let unexpected: Vec<Route> = self.unexpected(ownership).collect();
         for route in unexpected {
+            if kernel.is_stopping() {
+                return;
+            }
             if route.target.interface.is_some_and(|index| self.grace_end(index, now).is_some()) {
                 continue;
             }
@@ -327,6 +330,9 @@ impl RouteTable {
             .map(|(key, write)| (Route { key: *key, target: write.desired.clone() }, write.observed.cloned()))
             .collect();
         for (route, observed) in writes {
+            if kernel.is_stopping() {
+                return;
+            }
             let interface = route.target.interface.and_then(|index| ownership.links.name(index));
             if interface.is_some_and(|name| holds(held, name.as_str())) {
                 self.withdraw(&route, observed, kernel, ownership, problems);

@@ -7,6 +7,7 @@ mod endpoints;
 mod faults;
 mod opening;
 mod random;
+mod stopping;
 mod sweeping;
 mod sysctls;
 mod walk;

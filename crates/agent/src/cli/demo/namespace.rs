@@ -7,11 +7,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
+use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::cli::Failure;
-use crate::exec::{self, Job};
+use crate::exec::{Job, Runner};
+
+/// How long `ip` may take.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A private network namespace.
 #[derive(Debug)]
@@ -45,8 +49,8 @@ impl Namespace {
     /// Hands lines to `ip -batch` inside.
     pub(super) fn ip(&self, lines: &[String]) -> Result<(), Failure> {
         let input = lines.iter().flat_map(|line| [line.as_bytes(), b"\n"]).collect::<Vec<_>>().concat();
-        let job = Job { program: "ip".into(), args: vec!["-batch".into(), "-".into()], input };
-        let done = self.run(|| exec::run(&job)).map_err(Failure::io("ip"))?;
+        let job = Job { program: "ip".into(), args: vec!["-batch".into(), "-".into()], input, limit: LIMIT };
+        let done = self.run(|| Runner::default().run(&job).map_err(io::Error::other)).map_err(Failure::io("ip"))?;
         if done.status.success() {
             return Ok(());
         }
@@ -72,6 +76,7 @@ fn unshare_network() -> io::Result<()> {
 /// Runs `body` on a thread of its own, so that the caller stays in its namespace.
 fn on_own_thread<T: Send>(body: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
-        scope.spawn(body).join().unwrap_or_else(|_| Err(io::Error::other("a thread in a namespace panicked")))
+        let thread = thread::Builder::new().name("namespace".into()).spawn_scoped(scope, body)?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread in a namespace panicked")))
     })
 }

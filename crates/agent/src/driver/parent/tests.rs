@@ -1,5 +1,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use tempfile::TempDir;
@@ -12,6 +13,7 @@ use tortie_protocol::{Received, receive};
 use super::*;
 use crate::engine::{End, Inputs, Session, SessionError, Setup, Unreadable};
 use crate::metrics::SharedMetrics;
+use crate::stop::Stop;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -191,6 +193,7 @@ struct Running {
     feed: Feed,
     health: Health,
     sender: SyncSender<Input>,
+    stop: Stop,
     session: std::thread::JoinHandle<Result<End, SessionError>>,
 }
 
@@ -214,10 +217,11 @@ impl Running {
         watching.events.wake_with(move || {
             let _ = wake.try_send(Input::Datastore);
         });
-        let inputs = Inputs { others: inputs, datastore: watching.events };
+        let stop = Stop::new().unwrap();
+        let inputs = Inputs { others: inputs, datastore: watching.events, stop: stop.clone(), reload: Arc::default() };
         let session = std::thread::spawn(move || Session::new(setup).run(&inputs));
         feed.begin_resync().unwrap();
-        Self { folder, feed, health, sender, session }
+        Self { folder, feed, health, sender, stop, session }
     }
 
     fn tell(&self, update: Update) {
@@ -258,7 +262,8 @@ impl Running {
     }
 
     fn stop(self) {
-        self.sender.send(Input::Stop).unwrap();
+        self.stop.set();
+        self.sender.send(Input::Wake).unwrap();
         let end = self.session.join().unwrap();
         assert!(end.is_ok(), "{end:?}");
     }

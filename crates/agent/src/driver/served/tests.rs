@@ -19,6 +19,7 @@ struct Bench {
     engine: Option<PipeWriter>,
     reports: FrameReader<PipeReader>,
     sender: SyncSender<ServeInput>,
+    stop: Stop,
     running: JoinHandle<(Result<ServedEnd, ServeError>, String)>,
 }
 
@@ -38,7 +39,9 @@ impl Bench {
         let config = settings::dataplane(&resolved.config, Hostname::new("n1"), Backend::Nft).unwrap();
         let kernel = FakeKernel::new(Backend::Nft, ["cali1"]);
         let in_kernel = InKernel::new(config, kernel, Health::default(), SharedMetrics::default());
-        let setup = ServeSetup { in_kernel, environment: Raw::new(), resolved, started: Instant::now() };
+        let stop = Stop::new().unwrap();
+        let setup =
+            ServeSetup { in_kernel, environment: Raw::new(), resolved, started: Instant::now(), stop: stop.clone() };
         follow_peer(messages, sender.clone()).unwrap();
         let mut served = Served::new(setup, of_driver, sender.clone()).unwrap();
         let running = thread::spawn(move || {
@@ -47,7 +50,7 @@ impl Bench {
         });
         sender.send(ServeInput::Links(MonitorEvent::Link(LinkEvent::Up { name: "cali1".into(), index: 7 }))).unwrap();
         sender.send(ServeInput::Links(MonitorEvent::InSync)).unwrap();
-        Self { engine: Some(engine), reports: FrameReader::new(reports), sender, running }
+        Self { engine: Some(engine), reports: FrameReader::new(reports), sender, stop, running }
     }
 
     fn send(&mut self, bytes: &[u8]) {
@@ -174,6 +177,7 @@ fn only_a_parameter_with_an_effect_asks_for_a_new_beginning() {
 #[test]
 fn it_stops_when_asked_to() {
     let bench = Bench::new();
-    bench.sender.send(ServeInput::Stop).unwrap();
+    bench.stop.set();
+    bench.sender.send(ServeInput::Wake).unwrap();
     assert_eq!(bench.end().0.unwrap(), ServedEnd::Stopped);
 }

@@ -85,3 +85,13 @@ fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_t
     assert!(resolved.len() == 1 && resolved[0].contains("cali-pri-p"), "{resolved:#?}");
     assert_eq!(lines.containing("out of sync").len(), 1);
 }
+
+#[test]
+fn a_drawback_is_shown_and_counted_for_as_long_as_it_enforces() {
+    let mut enforcement = enforcement().with_drawback(Some("not as configured".into()));
+    enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
+    enforce_for(&mut enforcement, Duration::from_secs(1));
+    let answer = enforcement.health.answer("/readiness");
+    assert!(answer.status == 200 && answer.body.contains("not as configured"), "{}", answer.body);
+    assert_eq!(enforcement.metrics.lock().dataplane_problems, 1);
+}

@@ -38,6 +38,7 @@ struct Bench {
     directory: DirState,
     feed: Feed,
     sender: SyncSender<Input>,
+    stop: Stop,
     inputs: Option<Inputs>,
     health: Health,
     metrics: SharedMetrics,
@@ -77,10 +78,11 @@ impl Bench {
             let _ = wake.try_send(Input::Datastore);
         });
         feed.begin_resync().unwrap();
-        let inputs = Inputs { others, datastore: watching.events };
+        let stop = Stop::new().unwrap();
+        let inputs = Inputs { others, datastore: watching.events, stop: stop.clone(), reload: Arc::default() };
         let session = Some(Session::new(setup));
         let directory = DirState::new(Options::default());
-        Self { directory, feed, sender, inputs: Some(inputs), health, metrics, session }
+        Self { directory, feed, sender, stop, inputs: Some(inputs), health, metrics, session }
     }
 
     fn file(&mut self, path: &str, text: &str) {
@@ -114,7 +116,8 @@ impl Bench {
             assert!(Instant::now() < patience, "{}", self.health.answer("/readiness").body);
             thread::sleep(Duration::from_millis(5));
         }
-        let _ = self.sender.send(Input::Stop);
+        self.stop.set();
+        let _ = self.sender.try_send(Input::Wake);
         running.join().unwrap()
     }
 
@@ -337,4 +340,16 @@ fn a_source_that_ends_ends_the_session() {
     bench.feed = channel().0;
     let (end, _) = bench.run_until(|_| false);
     assert!(matches!(end, Err(SessionError::Deaf)), "{end:?}");
+}
+
+#[test]
+fn a_stop_is_heard_however_full_the_queue_is() {
+    let mut bench = Bench::new(&[], Unreadable::default());
+    while bench.sender.try_send(Input::Links { session: 1, event: MonitorEvent::InSync }).is_ok() {}
+    bench.stop.set();
+    assert!(bench.sender.try_send(Input::Wake).is_err(), "there is no room for a word about it");
+    let begin = Instant::now();
+    let end = bench.session.take().unwrap().run(&bench.inputs.take().unwrap());
+    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }

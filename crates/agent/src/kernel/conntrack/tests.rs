@@ -1,14 +1,16 @@
-use std::io;
 use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use tortie_dataplane::KernelError;
 
 use super::flush;
-use crate::exec::{Finished, Job};
+use crate::exec::{ExecError, Finished, Job};
 
-fn finished(code: i32, stderr: &str) -> io::Result<Finished> {
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn finished(code: i32, stderr: &str) -> Result<Finished, ExecError> {
     Ok(Finished { status: ExitStatus::from_raw(code << 8), stdout: Vec::new(), stderr: stderr.as_bytes().to_vec() })
 }
 
@@ -16,7 +18,7 @@ fn finished(code: i32, stderr: &str) -> io::Result<Finished> {
 fn flush_with(address: &str, answers: &[(i32, &str)]) -> (Result<(), KernelError>, Vec<String>) {
     let address: IpAddr = address.parse().unwrap();
     let mut jobs = Vec::new();
-    let result = flush(address, |job: &Job| {
+    let result = flush(address, LIMIT, |job: &Job| {
         let (code, stderr) = answers.get(jobs.len()).or(answers.last()).copied().unwrap();
         jobs.push(format!("{} {}", job.program, job.args.join(" ")));
         finished(code, stderr)
@@ -63,9 +65,9 @@ fn four_failures_are_enough_but_the_other_direction_is_tried() {
 #[test]
 fn a_missing_program_is_not_tried_again() {
     let mut runs = 0;
-    let result = flush("10.0.0.1".parse().unwrap(), |_: &Job| {
+    let result = flush("10.0.0.1".parse().unwrap(), LIMIT, |job: &Job| {
         runs += 1;
-        Err(io::ErrorKind::NotFound.into())
+        Err(ExecError::Start { program: job.program.clone(), error: std::io::ErrorKind::NotFound.into() })
     });
     assert!(result.is_err());
     assert_eq!(runs, 2);

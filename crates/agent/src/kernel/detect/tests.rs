@@ -3,7 +3,11 @@ use std::cell::RefCell;
 use tortie_iptables::Backend;
 use tortie_model::Family;
 
-use super::{Probed, detect_in_use, save_programs, sweep_facts};
+use super::{DetectError, Probed, detect_on, save_programs, sweep_facts};
+
+fn detect_in_use(machine: &Fake) -> Backend {
+    super::detect_in_use(machine, None)
+}
 
 /// A machine with these programs, and what they print for these arguments.
 #[derive(Default)]
@@ -83,6 +87,47 @@ fn without_a_hint_rules_are_counted() {
     assert_eq!(detect_in_use(&machine(true, &[nft, legacy])), Backend::Nft);
     assert_eq!(detect_in_use(&machine(true, &[legacy])), Backend::Legacy);
     assert_eq!(detect_in_use(&machine(true, &[])), Backend::Legacy);
+}
+
+#[test]
+fn an_empty_machine_gets_what_its_iptables_is() {
+    for (version, backend) in
+        [("iptables v1.8.9 (nf_tables)", Backend::Nft), ("iptables v1.8.9 (legacy)", Backend::Legacy)]
+    {
+        for legacy_tables in [false, true] {
+            let machine = machine(legacy_tables, &[("iptables --version", version)]);
+            let detected = detect_on(&machine, None, &Family::ALL, "", None).unwrap();
+            assert_eq!((detected.setup.backend, detected.instead_of), (backend, None), "{version}");
+        }
+        // Where there are rules, they count.
+        let legacy = ("iptables-legacy-save", "-A INPUT -j ACCEPT\n");
+        let machine = machine(true, &[("iptables --version", version), legacy]);
+        assert_eq!(detect_on(&machine, None, &Family::ALL, "", None).unwrap().setup.backend, Backend::Legacy);
+    }
+}
+
+#[test]
+fn what_cannot_be_used_is_not_put_in_place_of_what_can() {
+    let with = |installed: &[&'static str]| Fake { installed: installed.to_vec(), ..Fake::default() };
+    let detect = |machine: &Fake, wanted, previous| detect_on(machine, Some(wanted), &Family::ALL, "", previous);
+    let nft_only = with(&ALL[..4]);
+    let running = detect(&nft_only, Backend::Nft, None).unwrap();
+    assert_eq!(running.instead_of, None);
+    // While running, what is in force stays, even if nothing can be used for now.
+    for machine in [&nft_only, &with(&[])] {
+        let kept = detect(machine, Backend::Legacy, Some(&running.setup)).unwrap();
+        assert_eq!(kept.setup, running.setup);
+        let DetectError::Missing { backend, .. } = kept.instead_of.unwrap();
+        assert_eq!(backend, Backend::Legacy);
+    }
+    // At the start, another will do.
+    let other = detect(&nft_only, Backend::Legacy, None).unwrap();
+    assert!(other.setup.backend == Backend::Nft && other.instead_of.is_some());
+    let error = detect(&with(&ALL[..3]), Backend::Legacy, None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "iptables (legacy) cannot be used: neither iptables-legacy-save nor iptables-save is installed"
+    );
 }
 
 #[test]

@@ -1,0 +1,119 @@
+//! A program that is to end leaves the rest undone.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_dataplane::fake::FakeKernel;
+use tortie_dataplane::{CommandOutcome, Kernel, KernelCommand, KernelError, Neighbour, Route, RouteChange, SysctlPath};
+use tortie_iptables::Backend;
+use tortie_model::Family;
+use tortie_model::desired::DesiredUpdate;
+
+use crate::common::{dataplane, kernel, pod, policy, profile, set, settle, up, workload};
+use crate::walk::assert_unknown_workloads_are_denied;
+
+/// A kernel during whose so-manieth call the program is told to end.
+struct Ending {
+    kernel: FakeKernel,
+    calls_left: usize,
+}
+
+impl Ending {
+    fn call(&mut self) -> &mut FakeKernel {
+        assert!(!self.is_stopping(), "something was begun although the program is to end");
+        self.calls_left -= 1;
+        &mut self.kernel
+    }
+}
+
+impl Kernel for Ending {
+    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+        let outcomes = self.call().run(commands);
+        if self.is_stopping() {
+            // They were killed, or not; nobody knows what they had done.
+            return outcomes.iter().map(|_| CommandOutcome::not_run("this program is ending")).collect();
+        }
+        outcomes
+    }
+
+    fn ruleset_generation(&mut self) -> Option<u32> {
+        self.kernel.ruleset_generation()
+    }
+
+    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
+        // What takes no time need not be stopped.
+        self.kernel.routes(family)
+    }
+
+    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
+        self.call().change_route(change)
+    }
+
+    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
+        self.kernel.neighbours()
+    }
+
+    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
+        self.kernel.set_neighbour(neighbour)
+    }
+
+    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
+        self.kernel.read_sysctl(path)
+    }
+
+    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
+        self.kernel.write_sysctl(path, value)
+    }
+
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        self.call().flush_conntrack(address)
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        self.call().sleep(duration);
+    }
+
+    fn is_stopping(&mut self) -> bool {
+        self.calls_left == 0
+    }
+
+    fn now(&mut self) -> Duration {
+        self.kernel.now()
+    }
+}
+
+#[test]
+fn wherever_it_is_told_to_end_nothing_more_is_begun_or_reported_and_the_next_start_converges() {
+    for backend in [Backend::Legacy, Backend::Nft] {
+        let updates = || -> Vec<DesiredUpdate> {
+            vec![
+                set("s:clients", &["10.1.0.0/16", "fd01::/64"]),
+                policy("a", "all()", Some("s:clients")),
+                profile("kns.default"),
+                workload("one", pod("cali1", 1), &["a"]),
+                workload("two", pod("cali2", 2), &["a"]),
+            ]
+        };
+        let links = || [up("cali1", 1), up("cali2", 2)];
+        let mut good = kernel(backend);
+        settle(&mut dataplane(backend, updates(), links()), &mut good);
+        let mut complete = 0;
+        for calls_left in 1..200 {
+            let mut ending = Ending { kernel: kernel(backend), calls_left };
+            let report = dataplane(backend, updates(), links()).apply(&mut ending);
+            if !ending.is_stopping() {
+                assert!(report.is_complete());
+                complete = calls_left;
+                break;
+            }
+            assert_eq!((report.applied, report.problems, report.statuses), (false, vec![], vec![]), "{backend}");
+            if !ending.kernel.routes.is_empty() {
+                assert_unknown_workloads_are_denied(&ending.kernel);
+            }
+            let mut kernel = ending.kernel;
+            assert!(settle(&mut dataplane(backend, updates(), links()), &mut kernel).is_complete());
+            assert_eq!(kernel.state(), good.state(), "{backend} after {calls_left} calls");
+        }
+        assert!(complete > 5, "{backend}: the apply made too few calls to be stopped between them: {complete}");
+    }
+}
