@@ -5,6 +5,7 @@ use tortie_iptables::{Backend, Programs};
 use tortie_model::Family;
 
 use super::Failure;
+use super::capability;
 use super::signals::{self, Handlers};
 use crate::exec::{Runner, is_installed};
 use crate::kernel::LinuxKernel;
@@ -23,6 +24,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    capability::require_net_admin("tortie cleanup")?;
     let config = super::local_sources(args.config.as_deref())?
         .resolve()
         .map_err(|error| Failure::Failed(error.to_string()))?

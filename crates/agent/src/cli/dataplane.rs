@@ -8,6 +8,7 @@ use std::time::Instant;
 use tortie_protocol::{Received, felix};
 
 use super::Failure;
+use super::capability;
 use super::node::{
     Fitted, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, hostname, resolve, wake, watch_links,
 };
@@ -52,6 +53,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let started = Instant::now();
+    capability::require_net_admin("tortie dataplane")?;
     let environment = from_environment(std::env::vars());
     let mut local = Sources::default();
     local.set(tortie_model::desired::ConfigSource::Environment, environment.clone());

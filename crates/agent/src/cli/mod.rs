@@ -8,6 +8,7 @@
 
 #[cfg(feature = "etcd")]
 mod apply;
+mod capability;
 mod check;
 mod cleanup;
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]

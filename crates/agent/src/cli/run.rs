@@ -9,6 +9,7 @@ use tortie_datastore::{Resend, Watching, watch};
 use tortie_model::Hostname;
 
 use super::Failure;
+use super::capability;
 use super::dataplane_url::DataplaneUrl;
 use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::DirectoryArgs;
@@ -61,6 +62,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if args.dataplane == DataplaneUrl::Internal {
+        capability::require_net_admin("tortie run")?;
+    }
     let sources = super::local_sources(args.config.as_deref())?;
     let resolved = resolve(&sources, args.log_format)?;
     let hostname = hostname(args.node.as_deref(), &resolved);

@@ -1,7 +1,9 @@
 //! How the agent ends, whatever it is doing.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -111,4 +113,17 @@ tortie_testkit::kernel_test! {
         assert!(node.log().contains("the configuration in force stays in force"), "{}", node.log());
         node.stop(Signal::TERM);
     }
+}
+
+#[test]
+fn without_the_capability_one_line_says_so() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+    command.args(["run", "--node", "n1", "--datastore", "file:/nowhere"]).env("FELIX_NONSENSE", "1");
+    if rustix::process::geteuid().is_root() {
+        command.uid(65534);
+    }
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+    assert!(stderr.starts_with("tortie: `tortie run` needs CAP_NET_ADMIN"), "{stderr}");
 }
