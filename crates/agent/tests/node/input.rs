@@ -167,8 +167,8 @@ tortie_testkit::kernel_test! {
         let mut node = Node::new("nft", CLUSTER);
         node.start();
         let good = policies(&node.kernel_state());
-        for delay in [0, 1, 2, 4, 8, 15, 30, 60] {
-            node.write("cluster.yaml", &format!("{CLUSTER}{}", "# more\n".repeat(delay as usize * 1000)));
+        for (delay, size) in [(0, 0), (1, 1), (2, 2), (4, 4), (8, 8), (15, 15), (30, 30), (60, 60)] {
+            node.write("cluster.yaml", &format!("{CLUSTER}{}", "# more\n".repeat(size * 1000)));
             thread::sleep(Duration::from_millis(10 + delay));
             node.stop(Signal::KILL);
             if delay % 4 == 0 {
