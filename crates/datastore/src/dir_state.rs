@@ -409,10 +409,10 @@ impl DirState {
         for file in self.files.values_mut() {
             let is_new = !std::mem::replace(&mut file.is_known, true) && !self.is_complete;
             if is_new || !file.closed.is_empty() && !file.keeps {
-                let is_unknown = |problem: &InputProblem| problem.cover == Cover::Nothing;
-                let whole = file.problems.iter().any(is_unknown).then_some(Scope::All);
+                let nameless = file.problems.iter().filter(|problem| problem.cover == Cover::Nothing);
+                let nameless = nameless.map(|problem| Scope::of_nameless(&problem.subject));
                 let objects = file.objects.iter().filter(|id| register.cover(id) == Some(Cover::Nothing));
-                let now = objects.map(Scope::of).chain(whole).collect();
+                let now = objects.map(Scope::of).chain(nameless).collect();
                 file.closed = if is_new { now } else { unknown::narrow(&file.closed, &now) };
             }
             closed.extend(file.closed.iter().cloned());

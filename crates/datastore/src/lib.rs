@@ -1,7 +1,8 @@
 //! Sources of updates for the Tortie engine.
 //!
 //! * [`DirSource`]: a directory of manifests, watched. Its heart, [`DirState`], is pure: contents of files in, the
-//!   smallest set of updates and all current problems out.
+//!   smallest set of updates and all current problems out. Files count when they are whole ([`Settle`]), and what was
+//!   last good is kept on disk ([`last_good`]).
 //! * [`Objects`]: the same for objects that come one by one, as those of a datastore over the network do.
 //! * [`recording`]: recorded streams of updates.
 //! * [`apply`](mod@apply): resources written to a [`ResourceStore`] with the rules that hold between them.

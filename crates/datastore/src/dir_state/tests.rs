@@ -231,6 +231,23 @@ fn what_is_unknown_at_first_is_closed_until_it_is_mended() {
 }
 
 #[test]
+fn a_document_without_a_name_closes_its_namespace() {
+    for (document, selector) in [
+        ("kind: NetworkPolicy, metadata: {namespace: shop, name: No_Name}", "projectcalico.org/namespace == 'shop'"),
+        ("kind: NetworkPolicy, metadata: {name: No_Name}", "all()"),
+        ("kind: NetworkPolicy, metadata: {namespace: \"x' || all()\", name: p}", "all()"),
+        ("kind: NetworkPolicies, metadata: {namespace: shop, name: p}", "all()"),
+    ] {
+        let mut dir = closing();
+        dir.change(&[(
+            "a.yaml",
+            Some(&format!("{{apiVersion: networking.k8s.io/v1, {document}, spec: {{podSelector: {{}}}}}}")),
+        )]);
+        assert_eq!(closed(dir.state()), [selector], "{document}: {:?}", dir.problems());
+    }
+}
+
+#[test]
 fn what_turns_up_later_closes_nothing() {
     let mut dir = closing();
     dir.change(&[("a.yaml", Some(NAMESPACE)), ("b.yaml", Some(BROKEN_SELECTOR))]);

@@ -33,8 +33,8 @@ impl Scope {
             | Kind::ServiceAccount
             | Kind::Pod
             | Kind::Service
-            | Kind::EndpointSlice => Self::Namespace(Arc::clone(&id.namespace)),
-            Kind::Namespace => Self::Namespace(Arc::clone(&id.name)),
+            | Kind::EndpointSlice => Self::of_namespace(&id.namespace),
+            Kind::Namespace => Self::of_namespace(&id.name),
             Kind::GlobalNetworkPolicy
             | Kind::Tier
             | Kind::Profile
@@ -44,6 +44,24 @@ impl Scope {
             | Kind::BaselineAdminNetworkPolicy => Self::All,
             _ => Self::Nobody,
         }
+    }
+
+    /// Of a document without a usable identity, by what a message calls it: kind, namespace and name as far as they are
+    /// known.
+    pub(crate) fn of_nameless(subject: &str) -> Self {
+        let mut parts = subject.splitn(3, '/');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some("NetworkPolicy" | "NetworkSet" | "Pod" | "Service" | "ServiceAccount"), Some(namespace), Some(_)) => {
+                Self::of_namespace(namespace)
+            }
+            _ => Self::All,
+        }
+    }
+
+    /// Of a namespace; its name becomes part of a selector, so what is none stands for all of them.
+    pub(crate) fn of_namespace(name: &str) -> Self {
+        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if !name.is_empty() && name.bytes().all(is_name) { Self::Namespace(name.into()) } else { Self::All }
     }
 
     /// What stands for it in the register: no object of this identity can be written. It sorts first.

@@ -192,7 +192,7 @@ fn scope_from(text: &str) -> Option<Scope> {
     match text {
         "all" => Some(Scope::All),
         "nobody" => Some(Scope::Nobody),
-        _ => text.strip_prefix("namespace/").map(|name| Scope::Namespace(name.into())),
+        _ => text.strip_prefix("namespace/").map(Scope::of_namespace),
     }
 }
 
