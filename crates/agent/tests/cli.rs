@@ -230,3 +230,39 @@ fn the_front_page_shows_what_the_commands_print() {
     }
     assert_eq!(commands, 7);
 }
+
+#[test]
+fn without_a_thread_for_file_events_a_directory_is_read_all_the_same() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    // The limit does not hold for root, and counts all processes of a user.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let user = 40_000 + std::process::id() % 20_000;
+    let pod = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
+    let manifests = directory(&[("a.yaml", pod)]);
+    fs::set_permissions(manifests.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // One for the program, one for the source.
+    for (threads, code) in [(2, 0), (1, 1)] {
+        let limit = format!("ulimit -u {threads}; exec \"$@\"");
+        let url = format!("file:{}", manifests.path().display());
+        let output = Command::new("bash")
+            .args([
+                "-c",
+                &limit,
+                "limited",
+                env!("CARGO_BIN_EXE_tortie"),
+                "render",
+                "--node",
+                "n1",
+                "--datastore",
+                &url,
+            ])
+            .uid(user)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(code), "{threads} threads: {}", stderr(&output));
+        assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+    }
+}

@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
@@ -227,12 +228,14 @@ impl Watch<'_> {
     fn keep_watching(&mut self) {
         let root = &self.source.root;
         let there = scan::identity(root);
-        if self.watched.as_ref().map(|(identity, _)| *identity) == there {
+        let watched = self.watched.as_ref().map(|(identity, watcher)| (*identity, watcher.is_some()));
+        if watched == there.map(|identity| (identity, true)) {
             return;
         }
+        let is_known_to_fail = watched.is_some() && watched == there.map(|identity| (identity, false));
         let (hint, heard, begun) = (self.hint.clone(), Arc::clone(&self.heard), self.source.begun);
         self.watched = there.map(|identity| {
-            let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            let hear = move |event: notify::Result<notify::Event>| {
                 // What the source itself opens and reads would have it read again for ever.
                 if event.as_ref().is_ok_and(|event| event.kind.is_access() && !is_end_of_writing(event.kind)) {
                     return;
@@ -240,9 +243,11 @@ impl Watch<'_> {
                 heard.lock().unwrap_or_else(PoisonError::into_inner).hear(event.ok().as_ref(), begun);
                 // A hint that finds one waiting adds nothing.
                 let _ = hint.try_send(());
-            })
-            .and_then(|mut watcher| watcher.watch(root, RecursiveMode::Recursive).map(|()| watcher));
-            if let Err(error) = &watcher {
+            };
+            let watcher = can_start_a_thread()
+                .and_then(|()| notify::recommended_watcher(hear))
+                .and_then(|mut watcher| watcher.watch(root, RecursiveMode::Recursive).map(|()| watcher));
+            if let (Err(error), false) = (&watcher, is_known_to_fail) {
                 tracing::warn!(%error, "file events are not to be had; relying on periodic scans");
             }
             (identity, watcher.ok())
@@ -311,6 +316,12 @@ impl Disk for Files<'_> {
     fn age(&self, stamp: &Stamp) -> Duration {
         stamp.age(self.time)
     }
+}
+
+/// The watcher takes for granted that its thread starts, and ends the program if it does not.
+fn can_start_a_thread() -> notify::Result<()> {
+    let thread = thread::Builder::new().name("file-events".into()).spawn(|| {}).map_err(notify::Error::io)?;
+    thread.join().map_err(|_| notify::Error::generic("a thread panicked"))
 }
 
 #[cfg(test)]

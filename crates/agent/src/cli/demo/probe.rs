@@ -40,23 +40,25 @@ pub(super) fn serve(node: &Node) -> Result<(), Failure> {
             match port.transport {
                 Transport::Tcp => {
                     let listener = network.run(|| TcpListener::bind(at)).map_err(failed)?;
-                    thread::spawn(move || {
+                    let answer = move || {
                         for stream in listener.incoming() {
                             // A client that does not want its answer any more is no concern of the others.
                             let _ = stream.and_then(|mut stream| stream.write_all(&name));
                         }
-                    });
+                    };
+                    thread::Builder::new().spawn(answer).map_err(failed)?;
                 }
                 Transport::Udp => {
                     let socket = network.run(|| UdpSocket::bind(at)).map_err(failed)?;
-                    thread::spawn(move || {
+                    let answer = move || {
                         // Errors belong to datagrams that came before; the socket goes on.
                         loop {
                             if let Ok((_, client)) = socket.recv_from(&mut [0; 16]) {
                                 let _ = socket.send_to(&name, client);
                             }
                         }
-                    });
+                    };
+                    thread::Builder::new().spawn(answer).map_err(failed)?;
                 }
             }
         }
@@ -108,13 +110,16 @@ pub(super) fn probe(node: &Node) -> Result<Matrix, Failure> {
         let trying: Vec<_> = node
             .pods
             .iter()
-            .map(|(pod, network)| scope.spawn(move || network.run(|| try_all(&attempts(node, pod)))))
+            .map(|(pod, network)| {
+                let body = move || network.run(|| try_all(&attempts(node, pod)));
+                thread::Builder::new().spawn_scoped(scope, body)
+            })
             .collect();
         node.pods
             .iter()
             .zip(trying)
             .map(|((pod, _), thread)| {
-                let outcomes = thread.join().unwrap_or_else(|_| Err(io::Error::other("a probe panicked")))?;
+                let outcomes = thread?.join().unwrap_or_else(|_| Err(io::Error::other("a probe panicked")))?;
                 let mut cells: Vec<_> =
                     columns.iter().map(|column| (column.pod != pod.name).then(Cell::default)).collect();
                 for (attempt, reach) in attempts(node, pod).iter().zip(outcomes) {
@@ -134,15 +139,16 @@ fn try_all(attempts: &[Attempt<'_>]) -> io::Result<Vec<Reach>> {
         let trying: Vec<_> = attempts
             .iter()
             .map(|attempt| {
-                scope.spawn(move || match attempt.transport {
+                let body = move || match attempt.transport {
                     Transport::Tcp => try_tcp(attempt),
                     Transport::Udp => try_udp(attempt),
-                })
+                };
+                thread::Builder::new().spawn_scoped(scope, body)
             })
             .collect();
         trying
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a probe panicked"))))
+            .map(|thread| thread?.join().unwrap_or_else(|_| Err(io::Error::other("a probe panicked"))))
             .collect()
     })
 }
@@ -206,12 +212,16 @@ pub(super) fn first_answer(
             };
             let targets: Vec<SocketAddr> = attempts(node, pod).into_iter().filter(silent).map(|a| a.to).collect();
             let (tell, stop) = (tell.clone(), &stop);
-            scope.spawn(move || {
+            let body = move || {
                 // A watcher that fails sees nothing, as one for which nothing changes.
                 if let Ok(Some(seen)) = network.run(|| watch(&targets, stop)) {
                     let _ = tell.send(seen);
                 }
-            });
+            };
+            if let Err(error) = thread::Builder::new().spawn_scoped(scope, body) {
+                stop.store(true, Ordering::Relaxed);
+                return Err(Failure::io("a thread that watches")(error));
+            }
         }
         let done = act();
         let seen = done.map(|()| told.recv_timeout(CHANGE_PATIENCE).ok());
