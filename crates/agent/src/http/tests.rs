@@ -49,6 +49,9 @@ fn a_dropped_server_frees_its_address_even_while_it_answers() {
     assert!(TcpStream::connect(address).is_err());
 }
 
+/// How long a client may have to wait on a busy machine; less than any other client is given.
+const QUICK: Duration = Duration::from_millis(1500);
+
 /// The answer, and how long it took.
 fn timed(address: SocketAddr) -> (String, Duration) {
     let begin = Instant::now();
@@ -62,18 +65,18 @@ fn well(limits: Limits) -> Server {
 
 fn assert_quick(address: SocketAddr) {
     let (answer, took) = timed(address);
-    assert!(answer.ends_with("well\n") && took < Duration::from_millis(500), "{took:?}: {answer}");
+    assert!(answer.ends_with("well\n") && took < QUICK, "{took:?}: {answer}");
 }
 
 #[test]
 fn slow_and_idle_clients_make_nobody_wait_and_are_cut_off() {
-    let time = Duration::from_millis(600);
+    let time = QUICK * 2;
     let server = well(Limits { time, ..Limits::default() });
     let address = server.address();
     let idle: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut slow = TcpStream::connect(address).unwrap();
     let begin = Instant::now();
-    while begin.elapsed() < time / 2 {
+    while begin.elapsed() < time / 3 {
         slow.write_all(b"G").unwrap();
         assert_quick(address);
         thread::sleep(Duration::from_millis(20));
@@ -84,7 +87,7 @@ fn slow_and_idle_clients_make_nobody_wait_and_are_cut_off() {
         let cut_off = stream.read(&mut [0; 16]);
         assert!(cut_off.as_ref().map_or(true, |read| *read == 0), "{cut_off:?}");
     }
-    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < time * 2, "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -109,25 +112,24 @@ fn of_too_many_clients_the_oldest_are_cut_off() {
 
 #[test]
 fn a_client_that_does_not_read_its_answer_makes_nobody_wait() {
-    let server =
-        serve_within(Limits { time: Duration::from_millis(500), ..Limits::default() }, "127.0.0.1:0", "test", |path| {
-            Response::text(200, if path == "/big" { "x".repeat(64 << 20) } else { "well\n".into() })
-        })
-        .unwrap();
+    let server = serve_within(Limits { time: QUICK * 2, ..Limits::default() }, "127.0.0.1:0", "test", |path| {
+        Response::text(200, if path == "/big" { "x".repeat(32 << 20) } else { "well\n".into() })
+    })
+    .unwrap();
     let address = server.address();
     let mut lazy = TcpStream::connect(address).unwrap();
     lazy.write_all(b"GET /big HTTP/1.1\r\n\r\n").unwrap();
     thread::sleep(Duration::from_millis(100));
     assert_quick(address);
-    thread::sleep(Duration::from_millis(600));
+    thread::sleep(QUICK * 2);
     let mut got = Vec::new();
     let _ = lazy.read_to_end(&mut got);
-    assert!(!got.is_empty() && got.len() < 64 << 20, "{} bytes of an answer that nobody took", got.len());
+    assert!(!got.is_empty() && got.len() < 32 << 20, "{} bytes of an answer that nobody took", got.len());
 }
 
 #[test]
 fn a_client_that_floods_is_refused_and_makes_nobody_wait() {
-    let server = well(Limits { time: Duration::from_millis(800), ..Limits::default() });
+    let server = well(Limits { time: QUICK * 2, ..Limits::default() });
     let address = server.address();
     let flood = thread::spawn(move || {
         let mut stream = TcpStream::connect(address).unwrap();
