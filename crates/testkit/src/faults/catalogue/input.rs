@@ -40,11 +40,15 @@ pub(super) const FAULTS: &[Fault] = &[
         "a restart with a file that cannot be read: what is in force stays",
         unreadable_start,
     ),
-    Fault::new("unreadable-reboot", "a reboot with a file that cannot be read: nothing is open", unreadable_reboot)
-        .sample(Sample::Legacy),
+    Fault::new(
+        "unreadable-reboot",
+        "a reboot with a file that cannot be read, and nothing kept: nothing is open",
+        unreadable_reboot,
+    )
+    .sample(Sample::Legacy),
     Fault::new(
         "unreadable-reboot-state",
-        "a reboot with a file that cannot be read, and with --state-dir: as before",
+        "a reboot with a file that cannot be read, and what was kept: as before",
         unreadable_with_state,
     ),
     Fault::new("full-disk", "the disk of the state directory is full: edits are enforced all the same", full_disk),
@@ -190,6 +194,8 @@ fn reboot(stage: &mut Stage) -> Done {
 fn unreadable_reboot(stage: &mut Stage) -> Done {
     stage.begin()?;
     reboot(stage)?;
+    // With it goes what the agent has kept for its next start.
+    fs::remove_dir_all(stage.state_dir())?;
     fs::write(stage.manifests().join("web.yaml"), NONSENSE)?;
     stage.spawn()?;
     std::thread::sleep(Duration::from_secs(3));
@@ -202,7 +208,6 @@ fn unreadable_reboot(stage: &mut Stage) -> Done {
 }
 
 fn unreadable_with_state(stage: &mut Stage) -> Done {
-    stage.arguments = vec!["--state-dir".to_owned(), stage.folder().join("state").display().to_string()];
     stage.begin()?;
     reboot(stage)?;
     fs::write(stage.manifests().join("web.yaml"), NONSENSE)?;
@@ -214,9 +219,8 @@ fn unreadable_with_state(stage: &mut Stage) -> Done {
 }
 
 fn full_disk(stage: &mut Stage) -> Done {
-    let state = stage.folder().join("state");
+    let state = stage.state_dir();
     fs::create_dir_all(&state)?;
-    stage.arguments = vec!["--state-dir".to_owned(), state.display().to_string()];
     // In a mount namespace of its own, so that nothing is left mounted.
     stage.prelude = format!(
         "PATH=$PATH exec unshare --mount sh -c 'mount -t tmpfs -o size=16k tmpfs {0}; \

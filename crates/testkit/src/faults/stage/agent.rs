@@ -32,6 +32,8 @@ impl Stage {
             .arg(&self.program)
             .args(["run", "--node", &self.node_name, "--datastore"])
             .arg(format!("file:{}", self.manifests().display()))
+            .arg("--state-dir")
+            .arg(self.state_dir())
             .args(&self.arguments)
             .env("PATH", REAL_PATH)
             .env(MARK, &self.folder)
@@ -167,6 +169,11 @@ impl Stage {
     /// What the agent has logged.
     pub(in crate::faults) fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// Where the agent keeps what it needs for its next start.
+    pub(in crate::faults) fn state_dir(&self) -> std::path::PathBuf {
+        self.folder.join("state")
     }
 
     fn log_path(&self) -> std::path::PathBuf {
