@@ -76,8 +76,6 @@ enum Sample {
     None,
     Nft,
     Legacy,
-    /// With both.
-    Both,
 }
 
 impl Sample {
@@ -86,7 +84,6 @@ impl Sample {
             Self::None => false,
             Self::Nft => backend == Backend::Nft,
             Self::Legacy => backend == Backend::Legacy,
-            Self::Both => true,
         }
     }
 }

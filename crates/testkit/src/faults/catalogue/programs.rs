@@ -32,8 +32,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "backend-missing",
         "the datastore asks for a back end that is not installed: what is in force stays",
         backend_missing,
-    )
-    .sample(Sample::Nft),
+    ),
     Fault::new(
         "helper-hangs-restore",
         "iptables-restore hangs; SIGTERM ends the agent, and no orphan stays",

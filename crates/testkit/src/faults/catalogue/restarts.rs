@@ -12,27 +12,26 @@ use crate::faults::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("T7-restart", "a restart with the same state writes nothing", restart).sample(Sample::Both),
+    Fault::new("T7-restart", "a restart with the same state writes nothing", restart).sample(Sample::Legacy),
     Fault::new("T7-one-changed", "a restart with one policy changed writes that one", one_changed),
     Fault::new(
         "T9-switch-while-running",
         "FelixConfiguration changes the iptables back end, and changes it back",
         switch_back_end,
     )
-    .sample(Sample::Both),
+    .sample(Sample::Nft),
     Fault::new(
         "T9-switch-between-runs",
         "another iptables back end from the next start on, and back",
         switch_between_runs,
     ),
     Fault::new("P1-killed", "killed at random moments under edits", killed).sample(Sample::Nft),
-    Fault::new("P1-killed-at-start", "killed again and again before it has written everything", killed_at_start)
-        .sample(Sample::Legacy),
+    Fault::new("P1-killed-at-start", "killed again and again before it has written everything", killed_at_start),
     Fault::new("P2-burst", "a hundred edits at once, and one afterwards", burst),
-    Fault::new("P3-config", "a parameter changes: a new session, and nothing open or cut", config).sample(Sample::Nft),
+    Fault::new("P3-config", "a parameter changes: a new session, and nothing open or cut", config),
     Fault::new("P3-kube-ipvs0", "kube-ipvs0 comes and goes", kube_ipvs),
     Fault::new("sighup", "SIGHUP ends nothing", sighup),
-    Fault::new("suspended", "SIGSTOP, an edit, SIGCONT", suspended).sample(Sample::Legacy),
+    Fault::new("suspended", "SIGSTOP, an edit, SIGCONT", suspended),
     Fault::new("no-threads", "no more processes and threads are to be had", no_threads),
 ];
 

@@ -8,9 +8,9 @@ use crate::faults::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("quiet", "nothing happens: nothing is wrong", quiet).sample(Sample::Both),
+    Fault::new("quiet", "nothing happens: nothing is wrong", quiet).sample(Sample::Nft),
     Fault::new("hole-30ms", "a hole made by the harness itself is found", hole_of_30_ms)
-        .sample(Sample::Both)
+        .sample(Sample::Legacy)
         .self_check(),
     Fault::new("hole-5ms", "a small hole made by the harness itself is found", hole_of_5_ms)
         .sample(Sample::Nft)

@@ -13,7 +13,7 @@ use crate::faults::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("S1-flushed", "somebody empties our sets: filled at the next check", flushed).sample(Sample::Nft),
+    Fault::new("S1-flushed", "somebody empties our sets: filled at the next check", flushed),
     Fault::new("S1-member-added", "somebody adds a member to our sets: out at the next check", member_added),
     Fault::new("S1-replaced", "somebody swaps our set for one of another size and content", replaced)
         .sample(Sample::Legacy),

@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("T1-flush", "somebody flushes FORWARD: closed at the next check", flush).sample(Sample::Both),
+    Fault::new("T1-flush", "somebody flushes FORWARD: closed at the next check", flush).sample(Sample::Nft),
     Fault::new("T1-hook-deleted", "somebody deletes our rule from FORWARD: closed at the next check", hook_deleted),
     Fault::new(
         "T1-inserted-above",
@@ -21,7 +21,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     Fault::new("T1-second-writer", "another program insists on being first: no fight without pause", second_writer),
     Fault::new("T2-restore", "iptables-restore without --noflush wipes the filter table", foreign_restore),
-    Fault::new("T3-extended", "somebody accepts everything in one of our chains", extended).sample(Sample::Legacy),
+    Fault::new("T3-extended", "somebody accepts everything in one of our chains", extended),
     Fault::new("T3-truncated", "somebody flushes a dispatch chain", truncated),
     Fault::new("T3-deleted", "somebody deletes the chain of a pod and what leads to it", deleted),
     Fault::new(
@@ -30,7 +30,7 @@ pub(super) const FAULTS: &[Fault] = &[
         stray,
     ),
     Fault::new("T8-renamed", "a policy is renamed without a change: nothing is open or cut", renamed),
-    Fault::new("T8-removed-and-added", "a policy goes and comes back", removed_and_added).sample(Sample::Nft),
+    Fault::new("T8-removed-and-added", "a policy goes and comes back", removed_and_added),
     Fault::new("T8-burst", "a policy goes and comes back many times at once", removed_in_a_burst),
     Fault::new("T10-large", "hundreds of pods and policies: an edit among them is enforced soon", large),
     Fault::new("T11-names", "policies with long and odd names, and with comments that could end a rule", names),
