@@ -1,6 +1,7 @@
 //! Rules and chains.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -29,6 +30,35 @@ impl Chain {
     pub fn targets(&self) -> impl Iterator<Item = ChainName> + '_ {
         self.rules.iter().filter_map(Rule::target)
     }
+
+    /// The numbers of its [openings](Rule::opens).
+    #[must_use]
+    pub fn openings(&self) -> BTreeSet<u32> {
+        self.rules.iter().filter_map(|rule| rule.opens).collect()
+    }
+
+    /// The chain without the rules for which `left_out` holds.
+    ///
+    /// The last comment of the first rule, which says whose chain it is, passes on to the rule that is first then; if
+    /// there is none, to a rule that does nothing else. Rules at the end that return are not needed, and go as well.
+    #[must_use]
+    pub fn without(&self, left_out: impl Fn(&Rule) -> bool) -> Self {
+        let mut rules: Vec<Rule> = self.rules.iter().filter(|rule| !left_out(rule)).cloned().collect();
+        if rules.len() < self.rules.len() {
+            while rules.last().is_some_and(Rule::returns) {
+                rules.pop();
+            }
+        }
+        if let Some(first) = self.rules.first().filter(|first| left_out(first))
+            && let Some(comment) = first.comments.last()
+        {
+            if rules.is_empty() {
+                rules.push(Rule::default());
+            }
+            rules[0].comments.push(comment.clone());
+        }
+        Self { name: self.name, rules }
+    }
 }
 
 /// One rule: if a packet passes all matches, the action happens to it.
@@ -42,6 +72,10 @@ pub struct Rule {
     pub comments: SmallVec<[Comment; 1]>,
     /// Where the rule comes from.  It is not part of the rule's text.
     pub origin: Option<Origin>,
+    /// The rules of a chain with the same number, which stand together, are one opening: all that they do is to let
+    /// packets through, so that without all of them no packet gets further than with them. A rule without a number must
+    /// never be left out. It is not part of the rule's text.
+    pub opens: Option<u32>,
 }
 
 impl Rule {
@@ -74,6 +108,10 @@ impl Rule {
     pub fn from_origin(mut self, origin: Option<Origin>) -> Self {
         self.origin = origin;
         self
+    }
+
+    pub(crate) fn returns(&self) -> bool {
+        self.action == Some(Action::Return)
     }
 
     /// The chain that the rule jumps or goes to.

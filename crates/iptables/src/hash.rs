@@ -49,6 +49,7 @@ impl fmt::Debug for RuleHash {
 }
 
 /// Hashes the rules of one list, in order.
+#[derive(Clone)]
 pub(crate) struct RuleHasher<'a> {
     name: &'a str,
     state: [u8; 28],

@@ -122,7 +122,7 @@ pub use name::{
     ChainName, ChainPrefix, Family, InterfaceName, InvalidName, IpSetName, Table, kernel_chain, limited_id,
 };
 pub use reconciler::{
-    InsertMode, Plan, Problem, Purpose, Reconciler, ReconcilerConfig, StandIn, TableError, TableStats,
+    InPlace, InsertMode, Plan, Problem, Purpose, Reconciler, ReconcilerConfig, StandIn, TableError, TableStats,
 };
 pub use render::{HookPosition, RenderedChain, Renderer, rule_hashes, write_rest};
 pub use save::{HookedChain, HookedRule, RuleTag, SaveError, SaveReader, TableSnapshot, is_own_chain};

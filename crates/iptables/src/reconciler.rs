@@ -23,10 +23,11 @@ mod graph;
 mod hooks;
 mod isolation;
 mod plan;
+mod reduction;
 mod schedule;
 
 pub use hooks::InsertMode;
-pub use isolation::{Problem, StandIn};
+pub use isolation::{InPlace, Problem, StandIn};
 pub use plan::{Plan, TableError};
 
 /// Which table to keep, and how.
@@ -167,6 +168,8 @@ pub struct Reconciler {
     /// Hooks where removing rules by value did not work.
     hooks_by_number: BTreeSet<ChainName>,
     isolation: Option<Isolation>,
+    /// Whether something failed that is no chain's fault, since a restore was last accepted.
+    failed_as_a_whole: bool,
     knowledge: Knowledge,
     /// What others had committed when what we believe was true for certain, if that is known.
     confirmed_at: Option<ForeignCommits>,
@@ -208,6 +211,7 @@ impl Reconciler {
             blocked: BTreeSet::new(),
             hooks_by_number: BTreeSet::new(),
             isolation: None,
+            failed_as_a_whole: false,
             knowledge: Knowledge::None,
             confirmed_at: None,
             foreign: None,
@@ -319,6 +323,7 @@ impl Reconciler {
         for name in reachable {
             self.settle_chain(name);
         }
+        self.retry_now(|_, _| true);
     }
 
     /// Makes the next [`plan`](Self::plan) read the table again.
@@ -360,29 +365,31 @@ impl Reconciler {
 
     /// Takes changed definitions over into what is wanted.
     fn settle(&mut self) {
-        for name in self.graph.take_changed() {
-            if let Some(quarantined) = self.quarantine.get_mut(&Item::Write(name)) {
-                // It changed: perhaps the kernel takes it now.
-                quarantined.retry_at = Duration::ZERO;
-            }
-            self.settle_chain(name);
-        }
+        let changed = self.graph.take_changed();
+        self.note_changed(&changed);
+        changed.into_iter().for_each(|name| self.settle_chain(name));
     }
 
     fn settle_chain(&mut self, name: ChainName) {
         let changed = if self.graph.is_reachable(name) {
             let definition = self.graph.definition(name).cloned();
             if definition.is_some() {
-                self.undefined.remove(&name);
+                if self.undefined.remove(&name) {
+                    self.retry_what_leads_to(name);
+                }
             } else if self.undefined.insert(name) {
                 tracing::error!(
                     table = %self.config.table, family = %self.config.family, chain = %name,
                     "Rules lead to a chain that is not defined; a stand-in takes its place",
                 );
             }
-            let content = definition
-                .filter(|_| !self.is_given_up(Item::Write(name)))
-                .unwrap_or_else(|| Arc::new(self.stand_in(name)));
+            let content = match &definition {
+                Some(definition) => self.content_of(definition),
+                None => {
+                    self.quarantine.remove(&Item::Write(name));
+                    Arc::new(self.stand_in(name))
+                }
+            };
             let rendered = Renderer::new(self.features).chain(&content);
             let changed = self.chains.set_desired(name, tags(&rendered));
             self.rendered.insert(name, rendered);

@@ -207,7 +207,10 @@ impl Renderer {
         let mut annotations: Vec<_> = rule.rule.annotations.iter().collect();
         annotations.sort();
         let u32_index = u32::try_from(index).ok();
+        let allows = matches!(action, RuleAction::Unspecified | RuleAction::Allow);
         for made in &mut rendered[start..] {
+            // Without them the packets go on to rules behind, which may allow them at most.
+            made.opens = u32_index.filter(|_| allows);
             for (key, value) in &annotations {
                 made.add_comment(format!("{key}={value}"));
             }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use tortie_ipsets::CommandFailure;
-use tortie_iptables::{ChainName, CommandError, Problem as ChainProblem, Table, TableError};
+use tortie_iptables::{ChainName, CommandError, InPlace, Problem as ChainProblem, Table, TableError};
 use tortie_model::Family;
 
 use crate::report::Problem;
@@ -10,7 +10,7 @@ use crate::{KernelError, SysctlPath};
 fn refused(family: Family, chain: &str, attempts: u32, stderr: &str) -> Problem {
     let chain = ChainName::new(chain).expect("short");
     let error = CommandError::Exit { code: Some(4), stderr: stderr.to_owned() };
-    let problem = ChainProblem::Refused { chain, error, attempts };
+    let problem = ChainProblem::Refused { chain, in_place: InPlace::StandIn, error, attempts };
     Problem::Chain { family, table: Table::Filter, problem, owners: Vec::new() }
 }
 

@@ -83,7 +83,7 @@ impl Reconciler {
     /// stand-in at first.
     pub(super) fn batch(&self, scope: Option<&[Item]>) -> Batch {
         let in_scope =
-            |item: Item| !self.blocked.contains(&item) && scope.is_none_or(|items| items.binary_search(&item).is_ok());
+            |item: Item| !self.is_left_alone(item) && scope.is_none_or(|items| items.binary_search(&item).is_ok());
         let mut writes = BTreeMap::new();
         for (name, write) in self.chains.pending_writes() {
             if let Some(rules) = self.rendered.get(name).filter(|_| in_scope(Item::Write(*name))) {
@@ -99,7 +99,7 @@ impl Reconciler {
             .chains
             .pending_removals()
             .filter(|(name, _)| in_scope(Item::Delete(**name)))
-            .partition(|(name, _)| self.is_given_up(Item::Delete(**name)));
+            .partition(|(name, _)| self.is_undeletable(**name));
         // What cannot be deleted is at least emptied.
         let emptied = given_up.into_iter().filter(|(_, rules)| !rules.is_empty()).map(|(name, _)| *name);
         let emptied: Vec<ChainName> = emptied.collect();

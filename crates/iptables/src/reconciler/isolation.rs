@@ -2,23 +2,33 @@
 //! everything else from being programmed.
 //!
 //! A restore is all or nothing. When it keeps failing, what it would change is halved until the
-//! culprit is alone; every half that is accepted is in the kernel by then. The culprit is replaced
-//! by a stand-in that drops, and tried again from time to time.
+//! culprit is alone; every half that is accepted is in the kernel by then. If the culprit has
+//! [openings](Rule::opens), as many of them as the kernel takes are kept, and those that it has
+//! already; otherwise, or if nothing of it is accepted, a stand-in that drops takes its place. If
+//! not even that is accepted, the kernel keeps what it has.
+//!
+//! A culprit is tried again with growing pauses, and at once when something that it depends on has
+//! changed. Only a restore of the chain alone that was refused counts as an attempt.
 //!
 //! During the search, which takes a few restores, chains that were not tried yet stay as they are in
 //! the kernel. Where there is none, a stand-in that drops comes first if something already leads
 //! there, and a hook is not put in place before what it leads to exists: nothing is open in between
 //! that was closed before, and nothing that is new.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::reconciler::{Item, Reconciler};
-use crate::{ChainName, CommandError, Rule};
+use crate::reconciler::reduction::{Search, left_out_in_kernel};
+use crate::reconciler::{Item, Reconciler, TableError};
+use crate::{Chain, ChainName, CommandError, IpSetName, Match, Renderer, Rule, RuleHash};
 
 /// How often a single item is tried before it is found guilty: others may interfere, too.
-pub(super) const TRIES: u32 = 3;
+const TRIES: u32 = 3;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(300);
+/// The longest pause between two attempts. A chain that the kernel would accept again is back after it at the latest,
+/// if the next plan is asked for when it is wanted.
+const LAST_RETRY: Duration = Duration::from_secs(20);
 
 /// Whether a failure may be due to what was to be written. That the lock was held, or that the program
 /// could not run or was killed, is no chain's fault.
@@ -44,6 +54,24 @@ pub enum StandIn {
     Never,
 }
 
+/// What is in the kernel in place of a chain that it refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InPlace {
+    /// Its stand-in.
+    #[error("a stand-in is in its place")]
+    StandIn,
+    /// The chain without some of its [openings](Rule::opens).
+    #[error("{left_out} of its openings are left out")]
+    Reduced {
+        /// How many.
+        left_out: usize,
+    },
+    /// What was there before, if anything: its stand-in is refused, too.
+    #[error("its stand-in, too, so that what was there before stays")]
+    Unchanged,
+}
+
 /// Something that is not as the caller wants it to be, while everything else is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -54,11 +82,13 @@ pub enum Problem {
         /// The chain.
         chain: ChainName,
     },
-    /// The kernel refuses this chain. A stand-in is in its place, and the chain is tried again.
-    #[error("the kernel refuses chain {chain}, and a stand-in is in its place ({attempts} attempts): {error}")]
+    /// The kernel refuses this chain, which is tried again.
+    #[error("the kernel refuses chain {chain}, and {in_place} ({attempts} attempts): {error}")]
     Refused {
         /// The chain.
         chain: ChainName,
+        /// What is in the kernel in its place.
+        in_place: InPlace,
         /// What `iptables-restore` said when it was last tried.
         error: CommandError,
         /// How often it was tried and refused.
@@ -84,11 +114,25 @@ pub enum Problem {
 /// An item that was refused on its own.
 #[derive(Debug)]
 pub(super) struct Quarantined {
-    pub(super) error: CommandError,
-    pub(super) attempts: u32,
-    pub(super) retry_at: Duration,
+    error: CommandError,
+    /// How often it was tried alone and refused, since something that it depends on has changed.
+    attempts: u32,
+    retry_at: Duration,
     /// Being tried again right now.
-    pub(super) on_trial: bool,
+    on_trial: bool,
+    /// What was refused: the hash of its last rule, which covers all others.
+    refused: Option<RuleHash>,
+    content: Content,
+    /// Goes on right now.
+    search: Option<Search>,
+}
+
+/// What is wanted in the kernel while an item is in quarantine.
+#[derive(Clone, Debug)]
+enum Content {
+    StandIn,
+    Reduced { chain: Arc<Chain>, left_out: usize },
+    Unchanged,
 }
 
 /// A search for the items at fault.
@@ -98,7 +142,11 @@ pub(super) struct Isolation {
     /// not tried yet.
     pub(super) groups: Vec<Vec<Item>>,
     /// How often the last group was tried in vain. Only counted when it is a single item.
-    pub(super) tries: u32,
+    tries: u32,
+    /// Whether the kernel accepted anything since the search began.
+    accepted: bool,
+    /// Items whose stand-ins were refused as well.
+    hopeless: Vec<Item>,
 }
 
 impl Isolation {
@@ -108,16 +156,11 @@ impl Isolation {
         // Items sort with deletions last. These are tried last, too: what is still there of the
         // old rules may refer to the chains.
         let deletes = items.split_off(items.partition_point(|item| !is_delete(item)));
-        Self { groups: vec![deletes, items], tries: 0 }
-    }
-
-    /// Another try for one item, which fails at once if it is refused.
-    pub(super) fn retrying(item: Item) -> Self {
-        Self { groups: vec![vec![item]], tries: TRIES - 1 }
+        Self { groups: vec![deletes, items], tries: 0, accepted: false, hopeless: Vec::new() }
     }
 
     /// The last group is done with.
-    pub(super) fn next(&mut self) {
+    fn next(&mut self) {
         self.groups.pop();
         self.tries = 0;
     }
@@ -131,15 +174,44 @@ impl Reconciler {
         let refused = self.quarantine.iter().map(|(item, entry)| match *item {
             Item::Delete(chain) => Problem::Undeletable { chain, error: entry.error.clone() },
             Item::Write(chain) | Item::Hook(chain) => {
-                Problem::Refused { chain, error: entry.error.clone(), attempts: entry.attempts }
+                let in_place = match entry.content {
+                    Content::StandIn => InPlace::StandIn,
+                    Content::Reduced { left_out, .. } => InPlace::Reduced { left_out },
+                    Content::Unchanged => InPlace::Unchanged,
+                };
+                Problem::Refused { chain, in_place, error: entry.error.clone(), attempts: entry.attempts }
             }
         });
         let wrong = self.refused.iter().map(|chain| Problem::WrongOwner { chain: *chain });
         undefined.chain(refused).chain(wrong).collect()
     }
 
-    pub(super) fn is_given_up(&self, item: Item) -> bool {
+    /// Whether something else takes the place of an item.
+    fn is_given_up(&self, item: Item) -> bool {
         self.quarantine.get(&item).is_some_and(|entry| !entry.on_trial)
+    }
+
+    /// Whether an item is left alone, because not even what takes its place is accepted.
+    pub(super) fn is_left_alone(&self, item: Item) -> bool {
+        let unchanged = |entry: &Quarantined| !entry.on_trial && matches!(entry.content, Content::Unchanged);
+        self.blocked.contains(&item) || self.quarantine.get(&item).is_some_and(unchanged)
+    }
+
+    /// Whether a chain that cannot be deleted is emptied instead.
+    pub(super) fn is_undeletable(&self, chain: ChainName) -> bool {
+        self.is_given_up(Item::Delete(chain))
+    }
+
+    /// What is programmed for a definition.
+    pub(super) fn content_of(&self, definition: &Arc<Chain>) -> Arc<Chain> {
+        match self.quarantine.get(&Item::Write(definition.name)) {
+            Some(entry) if !entry.on_trial => match &entry.content {
+                Content::StandIn => Arc::new(self.stand_in(definition.name)),
+                Content::Reduced { chain, .. } => Arc::clone(chain),
+                Content::Unchanged => Arc::clone(definition),
+            },
+            _ => Arc::clone(definition),
+        }
     }
 
     /// Everything that is to be changed, sorted.
@@ -147,110 +219,291 @@ impl Reconciler {
         let writes = self.chains.pending_writes().map(|(name, _)| Item::Write(*name));
         let hooks = self.misplaced_hooks().map(|(name, _, _)| Item::Hook(name));
         let deletes = self.chains.pending_removals().map(|(name, _)| Item::Delete(*name));
-        writes.chain(hooks).chain(deletes).filter(|item| !self.is_given_up(*item)).collect()
+        let deletes = deletes.filter(|item| !self.is_given_up(*item));
+        writes.chain(hooks).chain(deletes).filter(|item| !self.is_left_alone(*item)).collect()
     }
 
-    /// The group under test was accepted.
+    /// A restore was accepted.
+    pub(super) fn restore_accepted(&mut self) {
+        if std::mem::take(&mut self.failed_as_a_whole) {
+            // Whatever it was may have been what refused the chains.
+            for entry in self.quarantine.values_mut().filter(|entry| !entry.on_trial) {
+                entry.retry_at = Duration::ZERO;
+            }
+        }
+        if let Some(isolation) = &mut self.isolation {
+            isolation.accepted = true;
+        }
+        self.group_accepted();
+    }
+
+    /// The group under test was accepted, or is in the kernel anyway.
     pub(super) fn group_accepted(&mut self) {
         let Some(isolation) = &mut self.isolation else { return };
-        if let Some(&[item]) = isolation.groups.last().map(Vec::as_slice)
-            && self.quarantine.get(&item).is_some_and(|entry| entry.on_trial)
+        let group = isolation.groups.last().cloned().unwrap_or_default();
+        if let [item] = group[..]
+            && let Some(search) = self.quarantine.get_mut(&item).and_then(|entry| entry.search.as_mut())
         {
-            self.quarantine.remove(&item);
+            isolation.tries = 0;
+            search.accepted();
+            self.continue_search(item);
+            return;
         }
         isolation.next();
+        for item in group {
+            if self.quarantine.get(&item).is_some_and(|entry| entry.on_trial) {
+                self.quarantine.remove(&item);
+                if let Item::Write(chain) = item {
+                    self.retry_what_leads_to(chain);
+                }
+            }
+        }
     }
 
     /// The group under test was refused. Returns how long to wait before the next test.
     pub(super) fn group_refused(&mut self, now: Duration, error: &CommandError) -> Duration {
         let Some(isolation) = &mut self.isolation else { return Duration::ZERO };
         let Some(group) = isolation.groups.last_mut() else { return Duration::ZERO };
-        if group.len() > 1 {
+        let &mut [item] = &mut group[..] else {
             let half = group.split_off(group.len() / 2);
             isolation.groups.push(half);
             return Duration::ZERO;
-        }
+        };
+        let once = |entry: &Quarantined| entry.on_trial || entry.search.is_some();
+        let tries = if self.quarantine.get(&item).is_some_and(once) { 1 } else { TRIES };
         isolation.tries += 1;
-        if isolation.tries < TRIES {
+        if isolation.tries < tries {
             return Duration::from_millis(10) * isolation.tries;
         }
         isolation.tries = 0;
-        if let Some(&item) = group.first() {
-            self.convict(now, item, error);
-        }
+        self.refused_alone(now, item, error);
         Duration::ZERO
     }
 
-    fn convict(&mut self, now: Duration, item: Item, error: &CommandError) {
-        match item {
-            // Not even its stand-in is accepted: it is not the item's fault.
-            Item::Write(name) | Item::Delete(name) if self.is_given_up(item) => {
-                self.quarantine.remove(&item);
-                self.settle_chain(name);
-                self.fail_restore(error.clone());
-            }
-            Item::Write(name) if self.may_stand_in(name) => {
-                self.quarantine(now, item, error);
-                self.settle_chain(name);
-                // The group stays: next comes the stand-in.
-            }
-            Item::Delete(_) => {
-                self.quarantine(now, item, error);
-                // The group stays: next it is emptied.
-            }
-            Item::Hook(name) if self.hooks_by_number.insert(name) => {}
-            Item::Write(chain) | Item::Hook(chain) => {
-                self.blocked.insert(item);
-                self.failure_at_end.get_or_insert(super::TableError::Refused {
-                    table: self.config.table,
-                    family: self.config.family,
-                    chain,
-                    error: error.clone(),
-                });
-                if let Some(isolation) = &mut self.isolation {
-                    isolation.next();
+    /// A single item was refused often enough. As long as its group stays, what takes its place is tried next.
+    fn refused_alone(&mut self, now: Duration, item: Item, error: &CommandError) {
+        match self.quarantine.get_mut(&item) {
+            Some(entry) if entry.on_trial => self.quarantine(now, item, error),
+            Some(entry) => match &mut entry.search {
+                Some(search) => {
+                    search.refused();
+                    self.continue_search(item);
                 }
-            }
+                None if matches!(entry.content, Content::Reduced { .. }) => self.begin_search(item),
+                None => self.leave_alone(item, error),
+            },
+            None => match item {
+                Item::Write(name) if self.may_stand_in(name) => self.quarantine(now, item, error),
+                Item::Delete(_) => self.quarantine(now, item, error),
+                Item::Hook(name) if self.hooks_by_number.insert(name) => {}
+                Item::Write(chain) | Item::Hook(chain) => {
+                    self.blocked.insert(item);
+                    self.fail_at_end(chain, error);
+                    self.next_group();
+                }
+            },
         }
     }
 
-    fn quarantine(&mut self, now: Duration, item: Item, error: &CommandError) {
-        tracing::error!(
-            table = %self.config.table, family = %self.config.family, ?item, %error,
-            "The kernel refuses a chain; a stand-in takes its place",
-        );
-        let attempts = self.quarantine.get(&item).map_or(0, |entry| entry.attempts) + 1;
-        let delay = FIRST_RETRY * 2u32.saturating_pow(attempts - 1);
-        let entry =
-            Quarantined { error: error.clone(), attempts, retry_at: now + delay.min(LAST_RETRY), on_trial: false };
-        self.quarantine.insert(item, entry);
+    fn fail_at_end(&mut self, chain: ChainName, error: &CommandError) {
+        let (table, family) = (self.config.table, self.config.family);
+        self.failure_at_end.get_or_insert(TableError::Refused { table, family, chain, error: error.clone() });
     }
 
-    /// Begins to try an item again whose time has come. Returns whether there was one.
-    pub(super) fn begin_retry(&mut self, now: Duration) -> bool {
-        let due = self.quarantine.iter_mut().find(|(_, entry)| entry.retry_at <= now);
-        let Some((&item, entry)) = due else { return false };
-        entry.on_trial = true;
-        entry.retry_at = Duration::MAX;
-        self.isolation = Some(Isolation::retrying(item));
+    fn next_group(&mut self) {
+        if let Some(isolation) = &mut self.isolation {
+            isolation.next();
+        }
+    }
+
+    /// Puts something else in the place of an item, until it is tried again.
+    fn quarantine(&mut self, now: Duration, item: Item, error: &CommandError) {
+        let (table, family) = (self.config.table, self.config.family);
+        let refused = match item {
+            Item::Write(chain) => self.graph.definition(chain).and_then(|chain| self.last_hash(chain)),
+            Item::Hook(_) | Item::Delete(_) => None,
+        };
+        let entry = self.quarantine.entry(item).or_insert_with(|| {
+            match item {
+                Item::Write(chain) | Item::Hook(chain) => tracing::error!(
+                    %table, %family, %chain, %error,
+                    "The kernel refuses a chain; no more than it allows is let through until it is accepted",
+                ),
+                Item::Delete(chain) => tracing::error!(
+                    %table, %family, %chain, %error,
+                    "The kernel refuses to delete a chain; it is emptied and tried again",
+                ),
+            }
+            Quarantined {
+                error: error.clone(),
+                attempts: 0,
+                retry_at: Duration::ZERO,
+                on_trial: false,
+                refused: None,
+                content: Content::StandIn,
+                search: None,
+            }
+        });
+        entry.attempts = entry.attempts.saturating_add(1);
+        let pause = FIRST_RETRY * 2u32.saturating_pow((entry.attempts - 1).min(16));
+        entry.retry_at = now + pause.min(LAST_RETRY);
+        entry.on_trial = false;
+        entry.error.clone_from(error);
+        entry.refused = refused;
+        entry.content = Content::StandIn;
+        if entry.attempts > 1 {
+            tracing::debug!(%table, %family, attempts = entry.attempts, %error, "Tried again and refused");
+        }
+        self.begin_search(item);
+    }
+
+    fn last_hash(&self, chain: &Chain) -> Option<RuleHash> {
+        Renderer::new(self.features).chain(chain).hashes().last()
+    }
+
+    /// Looks for the openings at fault in a chain that is refused.
+    fn begin_search(&mut self, item: Item) {
+        if let Item::Write(name) = item
+            && let Some(definition) = self.graph.definition(name)
+        {
+            let openings = definition.openings();
+            let search = (!openings.is_empty()).then(|| {
+                let in_kernel = self.chains.observed(&name);
+                let left_out = in_kernel.and_then(|tags| left_out_in_kernel(definition, &self.features, tags));
+                Search::new(openings, left_out)
+            });
+            if let Some(entry) = self.quarantine.get_mut(&item) {
+                entry.search = search;
+            }
+        }
+        self.continue_search(item);
+    }
+
+    /// Makes the next version of a chain, or the last one that was accepted, what is wanted.
+    fn continue_search(&mut self, item: Item) {
+        let Item::Write(name) = item else { return };
+        let Some(entry) = self.quarantine.get_mut(&item) else { return };
+        let candidate = entry.search.as_mut().and_then(Search::candidate);
+        let left_out = candidate.or_else(|| entry.search.take().and_then(Search::result));
+        entry.content = reduced(self.graph.definition(name), left_out);
+        self.settle_chain(name);
+    }
+
+    /// Not even what takes its place is accepted: the kernel keeps what it has.
+    fn leave_alone(&mut self, item: Item, error: &CommandError) {
+        let Some(isolation) = &mut self.isolation else { return };
+        isolation.next();
+        isolation.hopeless.push(item);
+        let hopeless = isolation.hopeless.clone();
+        if !isolation.accepted && hopeless.len() > 1 {
+            // It is not their fault, then.
+            for item in hopeless {
+                self.quarantine.remove(&item);
+                self.settle_item(item);
+            }
+            self.fail_restore(error.clone());
+        } else if let Some(entry) = self.quarantine.get_mut(&item) {
+            entry.content = Content::Unchanged;
+            self.settle_item(item);
+        }
+    }
+
+    fn settle_item(&mut self, item: Item) {
         if let Item::Write(name) = item {
             self.settle_chain(name);
         }
+    }
+
+    /// Begins to try everything again whose time has come, together at first. Returns whether there was anything.
+    pub(super) fn begin_retries(&mut self, now: Duration) -> bool {
+        let mut due = Vec::new();
+        for (item, entry) in self.quarantine.iter_mut().filter(|(_, entry)| entry.retry_at <= now) {
+            entry.on_trial = true;
+            entry.retry_at = Duration::MAX;
+            due.push(*item);
+        }
+        if due.is_empty() {
+            return false;
+        }
+        due.iter().for_each(|item| self.settle_item(*item));
+        self.isolation = Some(Isolation::among(due));
         true
     }
 
-    /// Puts stand-ins back in place of what was being tried again.
+    /// Puts back what took the place of what was being tried; it is tried once more before long.
     pub(super) fn end_trials(&mut self, now: Duration) {
         let mut ended = Vec::new();
-        for (item, entry) in self.quarantine.iter_mut().filter(|(_, entry)| entry.on_trial) {
-            entry.on_trial = false;
-            entry.retry_at = now;
-            ended.push(*item);
-        }
-        for item in ended {
-            if let Item::Write(name) = item {
-                self.settle_chain(name);
+        self.quarantine.retain(|item, entry| {
+            if entry.on_trial {
+                entry.on_trial = false;
+                entry.retry_at = now;
+                ended.push(*item);
             }
+            let Some(search) = entry.search.take() else { return true };
+            ended.push(*item);
+            let Item::Write(name) = *item else { return true };
+            let left_out = search.result();
+            let found = left_out.is_some();
+            entry.content = reduced(self.graph.definition(name), left_out);
+            // Without a result it is as if it had not begun.
+            found || entry.attempts > 1
+        });
+        ended.into_iter().for_each(|item| self.settle_item(item));
+    }
+
+    /// Takes notice of chains that were defined anew, or not any more.
+    pub(super) fn note_changed(&mut self, changed: &BTreeSet<ChainName>) {
+        for name in changed {
+            let item = Item::Write(*name);
+            let Some(entry) = self.quarantine.get(&item) else { continue };
+            let wanted = self.graph.definition(*name).and_then(|chain| self.last_hash(chain));
+            if wanted == entry.refused {
+                continue;
+            }
+            if entry.search.is_some() {
+                // What was found out is about another chain.
+                self.quarantine.remove(&item);
+            } else {
+                self.retry_now(|other, _| other == item);
+            }
+        }
+    }
+
+    /// Tries what leads to a chain again, because that chain is there now as it should be.
+    pub(super) fn retry_what_leads_to(&mut self, name: ChainName) {
+        self.retry_now(|_, chain| chain.is_some_and(|chain| chain.targets().any(|target| target == name)));
+    }
+
+    /// Tells that an IP set is in the kernel now, or was put right: chains with rules that refer to it and that the
+    /// kernel refuses are tried again by the next [`plan`](Self::plan).
+    pub fn on_ip_set_available(&mut self, set: IpSetName) {
+        let refers = |rule: &Rule| rule.matches.iter().any(|m| matches!(m, Match::IpSet { set: of, .. } if *of == set));
+        self.retry_now(|_, chain| chain.is_some_and(|chain| chain.rules.iter().any(refers)));
+    }
+
+    /// Tries these items again as soon as possible, as if they had not been refused before.
+    pub(super) fn retry_now(&mut self, which: impl Fn(Item, Option<&Chain>) -> bool) {
+        let graph = &self.graph;
+        for (item, entry) in &mut self.quarantine {
+            let chain = match item {
+                Item::Write(name) => graph.definition(*name).map(Arc::as_ref),
+                Item::Hook(_) | Item::Delete(_) => None,
+            };
+            if !entry.on_trial && which(*item, chain) {
+                entry.attempts = 0;
+                entry.retry_at = Duration::ZERO;
+            }
+        }
+    }
+
+    /// A chain that is not in the kernel as it should be, and in whose place nothing could be put.
+    pub(super) fn fail_for_what_is_left_alone(&mut self) {
+        let mut alone = self.quarantine.iter().filter_map(|(item, entry)| match *item {
+            Item::Write(chain) if self.is_left_alone(*item) => Some((chain, entry.error.clone())),
+            _ => None,
+        });
+        if let Some((chain, error)) = alone.next() {
+            self.fail_at_end(chain, &error);
         }
     }
 
@@ -269,4 +522,11 @@ impl Reconciler {
             Item::Delete(name) => chains.desired(name).is_none() && chains.observed(name).is_some(),
         });
     }
+}
+
+/// A chain without some openings, if that is known to be accepted, or a stand-in.
+fn reduced(definition: Option<&Arc<Chain>>, left_out: Option<BTreeSet<u32>>) -> Content {
+    let (Some(definition), Some(left_out)) = (definition, left_out) else { return Content::StandIn };
+    let chain = definition.without(|rule| rule.opens.is_some_and(|number| left_out.contains(&number)));
+    Content::Reduced { chain: Arc::new(chain), left_out: left_out.len() }
 }

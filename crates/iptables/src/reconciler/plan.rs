@@ -201,7 +201,7 @@ impl Reconciler {
             self.group_accepted();
             return Step::Again;
         }
-        if self.begin_retry(now) {
+        if self.begin_retries(now) {
             return Step::Again;
         }
         Step::Do(self.finish(now))
@@ -221,6 +221,7 @@ impl Reconciler {
     }
 
     fn finish(&mut self, now: Duration) -> Plan {
+        self.fail_for_what_is_left_alone();
         if let Some(error) = self.failure_at_end.take() {
             return self.fail(now, error);
         }
@@ -319,7 +320,7 @@ impl Reconciler {
                 self.schedule.wrote(now);
                 self.wrote = true;
                 self.take_effect(effects);
-                self.group_accepted();
+                self.restore_accepted();
             }
             Err(error) => {
                 self.stats.restore_errors += 1;
@@ -341,12 +342,15 @@ impl Reconciler {
     }
 
     fn restore_failed(&mut self, now: Duration, error: CommandError) {
-        tracing::warn!(
-            table = %self.config.table, family = %self.config.family, %error,
-            "Writing a table failed",
-        );
+        let (table, family) = (self.config.table, self.config.family);
         let may_isolate = self.config.purpose == Purpose::Enforce && may_be_a_chains_fault(&error);
+        self.failed_as_a_whole |= !may_isolate;
         let Some(cycle) = &mut self.cycle else { return };
+        if self.isolation.is_none() && cycle.restore_retries == RESTORE_RETRIES {
+            tracing::warn!(%table, %family, %error, "Writing a table failed; trying again");
+        } else {
+            tracing::debug!(%table, %family, %error, "Writing a table failed again");
+        }
         if self.isolation.is_some() && may_isolate {
             let delay = self.group_refused(now, &error);
             self.phase = Phase::Waiting { until: now + delay };
@@ -365,6 +369,7 @@ impl Reconciler {
 
     pub(super) fn fail_restore(&mut self, error: CommandError) {
         let (table, family) = (self.config.table, self.config.family);
+        self.failed_as_a_whole = true;
         self.failure = Some(TableError::Restore { table, family, error });
     }
 

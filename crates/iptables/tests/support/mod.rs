@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tortie_iptables::fake::FakeKernel;
 use tortie_iptables::{
-    Action, Backend, Chain, ChainName, Command, Family, Features, HookPosition, MarkBits, Matches, Plan, Reconciler,
-    ReconcilerConfig, Rule, Table, kernel_chain,
+    Action, Backend, Chain, ChainName, Command, CommandError, Family, Features, HookPosition, MarkBits, Matches, Plan,
+    Reconciler, ReconcilerConfig, Rule, Table, kernel_chain,
 };
 
 pub(crate) const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
@@ -87,6 +87,41 @@ impl Lab {
     pub(crate) fn apply(&mut self) {
         let end = self.kernel.apply(&mut self.reconciler, &mut self.now);
         assert!(matches!(end, Plan::Done { .. }), "{end:?}");
+    }
+
+    /// Applies, and looks at the kernel after every restore.
+    pub(crate) fn apply_watched(&mut self, mut watch: impl FnMut(&FakeKernel)) -> Plan {
+        self.apply_through(|kernel, command, input| {
+            let result = kernel.restore(command, input);
+            watch(kernel);
+            result
+        })
+    }
+
+    /// Applies with restores that go through `restore`. Programs take no time.
+    pub(crate) fn apply_through(
+        &mut self,
+        mut restore: impl FnMut(&mut FakeKernel, &Command, &str) -> Result<(), CommandError>,
+    ) -> Plan {
+        loop {
+            match self.reconciler.plan(self.now) {
+                Plan::Save(command) => {
+                    let output = self.kernel.save(&command);
+                    let mut reader = self.reconciler.save_reader();
+                    let result = output.and_then(|output| {
+                        reader.feed(&output);
+                        Ok(reader.finish()?)
+                    });
+                    self.reconciler.on_saved(self.now, result);
+                }
+                Plan::Restore { command, input } => {
+                    let result = restore(&mut self.kernel, &command, &input);
+                    self.reconciler.on_restored(self.now, result);
+                }
+                Plan::Sleep { until } => self.now = until,
+                end => return end,
+            }
+        }
     }
 
     /// Applies and returns how many rules and chains that wrote.

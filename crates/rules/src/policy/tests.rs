@@ -1,5 +1,6 @@
 //! Policies as rules must decide every packet as the policies themselves do.
 
+mod openings;
 mod walk;
 
 use std::sync::Arc;

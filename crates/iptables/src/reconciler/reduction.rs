@@ -1,0 +1,158 @@
+//! Chains that are closed in part: without openings that the kernel refuses, or does not have yet.
+
+use std::collections::BTreeSet;
+
+use crate::hash::RuleHasher;
+use crate::{Chain, Comment, Features, Renderer, Rule, RuleTag, write_rest};
+
+/// How many versions of a chain are tried in one search.
+const TRIALS: u32 = 64;
+
+/// A search for the openings of a chain that the kernel refuses.
+///
+/// It begins with none of them, or with those that the kernel has, and adds what is accepted, halving what is not.
+/// Every version on the way is the wanted chain without some openings, and so lets nothing through that it would not.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// All openings.
+    all: BTreeSet<u32>,
+    /// Those that the version in the kernel lacks; `None` while none was accepted.
+    left_out: Option<BTreeSet<u32>>,
+    /// What is still to be tried, the last group first.
+    groups: Vec<Vec<u32>>,
+    trials: u32,
+}
+
+impl Search {
+    /// A search among `all` openings of a chain that is refused; the version in the kernel, if it is no more open than
+    /// the chain, lacks those `left_out`.
+    pub(super) fn new(all: BTreeSet<u32>, left_out: Option<BTreeSet<u32>>) -> Self {
+        let mut search = Self { all, left_out: None, groups: Vec::new(), trials: TRIALS };
+        if let Some(left_out) = left_out {
+            search.begin(left_out);
+        }
+        search
+    }
+
+    fn begin(&mut self, left_out: BTreeSet<u32>) {
+        self.groups = vec![left_out.iter().copied().collect()];
+        self.left_out = Some(left_out);
+    }
+
+    /// What the next version to be tried lacks; `None` if nothing is left to be tried.
+    pub(super) fn candidate(&mut self) -> Option<BTreeSet<u32>> {
+        if self.trials == 0 {
+            return None;
+        }
+        let Some(left_out) = self.left_out.clone() else { return Some(self.all.clone()) };
+        loop {
+            let group = self.groups.last()?;
+            let candidate: BTreeSet<u32> = left_out.iter().copied().filter(|number| !group.contains(number)).collect();
+            if !candidate.is_empty() {
+                return Some(candidate);
+            }
+            // That would be the whole chain, which is refused.
+            self.narrow();
+        }
+    }
+
+    /// The candidate was accepted.
+    pub(super) fn accepted(&mut self) {
+        self.trials = self.trials.saturating_sub(1);
+        match &mut self.left_out {
+            None => self.begin(self.all.clone()),
+            Some(left_out) => {
+                for number in self.groups.pop().unwrap_or_default() {
+                    left_out.remove(&number);
+                }
+            }
+        }
+    }
+
+    /// The candidate was refused.
+    pub(super) fn refused(&mut self) {
+        self.trials = self.trials.saturating_sub(1);
+        if self.left_out.is_some() {
+            self.narrow();
+        } else {
+            // It is not for its openings that the chain is refused.
+            self.trials = 0;
+        }
+    }
+
+    /// What the last version that was accepted lacks, if there is one.
+    pub(super) fn result(self) -> Option<BTreeSet<u32>> {
+        self.left_out
+    }
+
+    fn narrow(&mut self) {
+        let Some(mut group) = self.groups.pop() else { return };
+        if group.len() > 1 {
+            let half = group.split_off(group.len() / 2);
+            self.groups.extend([group, half]);
+        }
+    }
+}
+
+/// The openings without which `chain` would be what the kernel has; `None` if it is something else.
+///
+/// A hash covers all rules before its own, so the rules are gone through in order, and an opening is left out where the
+/// kernel has another rule.
+pub(super) fn left_out_in_kernel(chain: &Chain, features: &Features, in_kernel: &[RuleTag]) -> Option<BTreeSet<u32>> {
+    let first = chain.rules.first()?;
+    // It passes on to the first rule that is there.
+    let mut comment = first.opens.and(first.comments.last());
+    let mut reader = Reader { features, rest: in_kernel, hasher: RuleHasher::new(chain.name.as_str()) };
+    let mut left_out = BTreeSet::new();
+    for together in chain.rules.chunk_by(|one, next| one.opens.is_some() && one.opens == next.opens) {
+        let passed_on = comment.filter(|_| !left_out.is_empty());
+        match together.first().and_then(|rule| rule.opens) {
+            _ if reader.skip(together, passed_on) => comment = None,
+            Some(number) => {
+                left_out.insert(number);
+            }
+            None => return None,
+        }
+    }
+    let reduced = chain.without(|rule| rule.opens.is_some_and(|number| left_out.contains(&number)));
+    let rendered = Renderer::new(*features).chain(&reduced);
+    rendered.hashes().map(RuleTag::Ours).eq(in_kernel.iter().copied()).then_some(left_out)
+}
+
+/// The rules of a chain in the kernel, from the first that was not recognised yet.
+struct Reader<'a> {
+    features: &'a Features,
+    rest: &'a [RuleTag],
+    hasher: RuleHasher<'a>,
+}
+
+impl Reader<'_> {
+    /// Skips these rules, the first of which has one comment more. Returns whether they come next; rules at the end
+    /// that return may be missing.
+    fn skip(&mut self, rules: &[Rule], comment: Option<&Comment>) -> bool {
+        let (mut hasher, mut rest) = (self.hasher.clone(), self.rest);
+        for (index, rule) in rules.iter().enumerate() {
+            let Some((tag, behind)) = rest.split_first() else {
+                if index > 0 && rules[index..].iter().all(Rule::returns) {
+                    break;
+                }
+                return false;
+            };
+            let mut text = String::new();
+            match comment.filter(|_| index == 0) {
+                Some(comment) => {
+                    let mut rule = rule.clone();
+                    rule.comments.push(comment.clone());
+                    write_rest(&rule, self.features, &mut text);
+                }
+                None => write_rest(rule, self.features, &mut text),
+            }
+            if *tag != RuleTag::Ours(hasher.next(&text)) {
+                return false;
+            }
+            rest = behind;
+        }
+        (self.hasher, self.rest) = (hasher, rest);
+        true
+    }
+}
