@@ -24,9 +24,10 @@ impl Dataplane {
     /// Brings the kernel to the desired state: IP sets, then all tables, then IP sets that are not needed any more, then
     /// routes and sysctls. One thing that fails does not stop the others. Does nothing while a gate is shut.
     ///
-    /// By this order no rule refers to a set that is not there. Nothing leads to a workload before its policy is in
-    /// force: routes, neighbour entries and sysctls of a family are not touched before its policy has been in force once,
-    /// and later none are added for an endpoint that changed while policy cannot be put in force.
+    /// By this order no rule refers to a set that is not there: rules of policies whose sets could not be made are left
+    /// out, or close their chain, until they can. Nothing leads to a workload before its policy is in force: routes,
+    /// neighbour entries and sysctls of a family are not touched before its policy has been in force once, and later none
+    /// are added for an endpoint that changed while policy cannot be put in force.
     /// If the kernel says that it is stopping, the rest is left undone and nothing is reported; the desired state and the
     /// kernel's are then to be compared by another dataplane, as after a kill.
     pub fn apply(&mut self, kernel: &mut dyn Kernel) -> ApplyReport {
@@ -44,7 +45,9 @@ impl Dataplane {
         if kernel.is_stopping() {
             return ApplyReport::default();
         }
+        self.complete_sets(&reports);
         let mut unenforced = self.note_sets(reports, &mut wakeups, &mut problems);
+        problems.extend(self.managers.policies.reduced());
 
         let outcomes = self.drive_tables(kernel);
         if kernel.is_stopping() {

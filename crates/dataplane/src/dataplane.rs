@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tortie_ipsets::Report;
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
 use tortie_model::desired::{DesiredUpdate, WorkloadEndpointState};
 use tortie_model::{AdminState, Cidr, Family, HostEndpointName, IfaceName, WorkloadEndpointId};
@@ -341,9 +342,18 @@ impl Dataplane {
         managers.pools.complete(renderer, &mut managers.ip_sets, output);
         managers.nodes.complete(renderer.config(), &self.links, &mut managers.ip_sets, output);
         managers.service_loop.complete(renderer, output);
-        managers.policies.on_overfull_sets(output.overfull_sets());
-        managers.policies.complete(renderer, output);
         self.policy_gates.iter_mut().for_each(|gate| gate.on_changed(&changed, hosts_changed));
+    }
+
+    /// Leaves out or closes what cannot be relied on, now that it is known which IP sets are in the kernel as they should
+    /// be: after sets were written, and before tables are.
+    pub(crate) fn complete_sets(&mut self, reports: &[Report]) {
+        let Self { renderer, output, managers, .. } = self;
+        let better = managers.policies.on_set_defects(output.set_defects(reports));
+        managers.policies.complete(renderer, output);
+        for (family, id) in better {
+            output.on_set_available(family, &id);
+        }
     }
 
     /// Tells everybody else which endpoint each interface has now.

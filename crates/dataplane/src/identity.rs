@@ -6,7 +6,7 @@ use tortie_ipsets::SetError;
 use tortie_iptables::{Problem as ChainProblem, TableError};
 
 use crate::output::table_family;
-use crate::report::Problem;
+use crate::report::{Problem, word};
 
 /// What is wrong with which object, without counters, times and what programs print: as long as a problem lasts, its
 /// identity stays the same while its text may change.
@@ -59,6 +59,10 @@ impl Problem {
                 };
                 (kind, format!("{} table {table} chain {chain}", table_family(*family)))
             }
+            Self::Reduced { family, owner, direction, .. } => (
+                "policy reduced for want of IP sets",
+                format!("{} {owner} {}", table_family(*family), word(*direction)),
+            ),
             Self::Table(error) => return table_identity(error),
             Self::IpSet { family, failure, .. } => {
                 let kind = match failure.error {
@@ -87,11 +91,7 @@ impl Problem {
 }
 
 fn rule(problem: &tortie_rules::RuleProblem) -> String {
-    let direction = match problem.direction {
-        tortie_model::Direction::Ingress => "ingress",
-        tortie_model::Direction::Egress => "egress",
-    };
-    format!("{direction} {}", problem.index)
+    format!("{} {}", word(problem.direction), problem.index)
 }
 
 fn table_identity(error: &TableError) -> ProblemIdentity {

@@ -34,6 +34,6 @@ pub use kernel::{
 pub use links::LinkEvent;
 pub use render::Rendered;
 pub use report::{
-    ApplyReport, DataplaneStats, EndpointProblem, EndpointStatus, IpSetProblem, Owner, Problem, StatusChange,
+    ApplyReport, DataplaneStats, EndpointProblem, EndpointStatus, IpSetProblem, Owner, Problem, Reduction, StatusChange,
 };
 pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};

@@ -1,17 +1,19 @@
 //! The tables and IP sets of all families, as managers edit them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tortie_ipsets::{IpSets, Member, Protocol, SetId, SetSpec, SetType, UpdateError};
+use tortie_ipsets::{IpSets, Member, Protocol, Report, SetId, SetSpec, SetType, UpdateError};
 use tortie_iptables::{
     Backend, Chain, ChainName, HookPosition, Programs, Purpose, Reconciler, ReconcilerConfig, StandIn, Table,
 };
 use tortie_model::desired::{IpPortMember, Members, PortProtocol};
 use tortie_model::{Cidr, Family};
 use tortie_rules::Renderer;
+use tortie_rules::names::ip_set_name;
 
 use crate::config::{DataplaneConfig, IptablesConfig};
+use crate::managers::set_defects::{SetDefect, SetDefects};
 use crate::stand_ins::HostStandIns;
 
 /// What is wanted of the kernel besides routes and sysctls.
@@ -88,13 +90,27 @@ impl Output {
         }
     }
 
-    /// The sets of which the kernel holds only as many members as fit in.
-    pub(crate) fn overfull_sets(&self) -> BTreeSet<(Family, SetId)> {
-        let of_family = |output: &FamilyOutput| {
-            let family = output.family;
-            output.ip_sets.overfull().map(move |id| (family, id.clone())).collect::<Vec<_>>()
-        };
-        self.families.iter().flat_map(of_family).collect()
+    /// The sets of which the kernel holds only as many members as fit in, and those that it does not hold as they should
+    /// be by what each family reports.
+    pub(crate) fn set_defects(&self, reports: &[Report]) -> SetDefects {
+        let mut defects = SetDefects::new();
+        for output in &self.families {
+            let lacks = SetDefect { lacks: true, ..SetDefect::default() };
+            defects.extend(output.ip_sets.overfull().map(|id| ((output.family, id.clone()), lacks)));
+        }
+        for (output, report) in self.families.iter().zip(reports) {
+            let of_report = report.failures.iter();
+            defects.extend(of_report.map(|failure| ((output.family, failure.id.clone()), SetDefect::from(failure))));
+        }
+        defects
+    }
+
+    /// Has the kernel try again what it refused for want of a set.
+    pub(crate) fn on_set_available(&mut self, family: Family, id: &SetId) {
+        let Ok(name) = ip_set_name(family, id.as_str()) else { return };
+        for output in self.families.iter_mut().filter(|output| output.family == family) {
+            output.tables.iter_mut().for_each(|table| table.on_ip_set_available(name));
+        }
     }
 
     pub(crate) fn set_spec(&self, set_type: SetType) -> SetSpec {

@@ -24,6 +24,7 @@ impl Dataplane {
     pub fn render(mut self) -> Rendered {
         self.managers.hosts.assume_interfaces();
         self.complete();
+        self.complete_sets(&[]);
         let mut rendered = Rendered::default();
         for output in &mut self.output.families {
             rendered.ip_sets.push((output.family, render_sets(&mut output.ip_sets)));

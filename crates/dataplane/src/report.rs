@@ -4,9 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_ipsets::{CommandFailure, NameError, SetFailure, UpdateError};
+use tortie_ipsets::{CommandFailure, NameError, SetFailure, SetId, UpdateError};
 use tortie_iptables::{Table, TableError, TableStats};
-use tortie_model::{Family, HostEndpointName, IfaceName, IpSetId, PolicyId, ProfileName, WorkloadEndpointId};
+use tortie_model::{
+    Direction, Family, HostEndpointName, IfaceName, IpSetId, PolicyId, ProfileName, WorkloadEndpointId,
+};
 use tortie_rules::RuleProblem;
 
 use crate::kernel::{KernelError, Neighbour, SysctlPath};
@@ -68,6 +70,21 @@ pub enum Problem {
         problem: tortie_iptables::Problem,
         /// What the chain is made from; empty for chains that depend on the configuration only.
         owners: Vec<Owner>,
+    },
+    /// A chain of a policy or profile lets less through than it should, because IP sets are not in the kernel as they
+    /// should be.
+    #[error("{owner}: {} {}: {reduction}, because of {}", table_family(*.family), word(*.direction), SetList(.sets))]
+    Reduced {
+        /// In which family.
+        family: Family,
+        /// The policy or profile.
+        owner: Owner,
+        /// In which direction.
+        direction: Direction,
+        /// The sets.
+        sets: Vec<SetId>,
+        /// What is not in force.
+        reduction: Reduction,
     },
     /// A table cannot be brought to what it should be; the kernel keeps what it had.
     #[error(transparent)]
@@ -165,6 +182,43 @@ pub enum Problem {
     },
 }
 
+impl Problem {
+    /// Whether, as long as this lasts, the kernel enforces something else than policy says: it denies more than it
+    /// should, or keeps what it had before.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        use tortie_iptables::Problem::{Refused, Undefined};
+        match self {
+            Self::Reduced { .. } | Self::Table(_) | Self::IpSetNames { .. } => true,
+            Self::Chain { problem, .. } => matches!(problem, Refused { .. } | Undefined { .. }),
+            _ => false,
+        }
+    }
+}
+
+/// What is not in force of a chain whose IP sets are not as they should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reduction {
+    /// These of its rules, counted from 0, which allow or log.
+    LeftOut(Vec<usize>),
+    /// All of it: everything is denied.
+    Closed,
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("everything is denied"),
+            Self::LeftOut(rules) => {
+                let numbers: Vec<String> = rules.iter().map(ToString::to_string).collect();
+                let (noun, verb) = if rules.len() == 1 { ("rule", "is") } else { ("rules", "are") };
+                write!(f, "{noun} {} {verb} left out", numbers.join(", "))
+            }
+        }
+    }
+}
+
 /// What is wrong with an IP set as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -236,6 +290,23 @@ impl fmt::Display for Waiting<'_> {
             Some(id) => write!(f, "and workload endpoint {id} is not reached there until they are"),
             None => f.write_str("and no endpoint waits for it"),
         }
+    }
+}
+
+pub(crate) const fn word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Ingress => "ingress",
+        Direction::Egress => "egress",
+    }
+}
+
+struct SetList<'a>(&'a [SetId]);
+
+impl fmt::Display for SetList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.len() == 1 { "IP set " } else { "IP sets " })?;
+        let ids: Vec<&str> = self.0.iter().map(SetId::as_str).collect();
+        f.write_str(&ids.join(", "))
     }
 }
 

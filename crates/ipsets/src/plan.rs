@@ -127,6 +127,10 @@ pub struct SetFailure {
     /// Whether there is a set of that name in the kernel, as far as is known; without one, rules
     /// that refer to it cannot be written.
     pub exists: bool,
+    /// Whether it may lack members that it should hold, as far as is known.
+    pub lacks: bool,
+    /// Whether it may hold members that it should not, as far as is known.
+    pub exceeds: bool,
     /// What went wrong.
     pub error: SetError,
 }

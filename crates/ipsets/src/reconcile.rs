@@ -113,6 +113,11 @@ impl Progress {
         }
     }
 
+    /// Whether it was ever seen which sets there are.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.known
+    }
+
     pub(crate) fn want_listing(&mut self, reason: Reason) {
         self.listing = self.listing.max(Some(reason));
     }

@@ -28,9 +28,20 @@ impl IpSets {
             let Some(error) = set_error(state, pending) else {
                 continue;
             };
-            let failure =
-                SetFailure { name: name.clone(), id: state.id.clone(), exists: state.kernel != Kernel::Absent, error };
-            failures.push(failure);
+            if !self.progress.is_known() {
+                // Why the names cannot be listed says it all.
+                continue;
+            }
+            let spec = state.desired;
+            let is_read = matches!(state.kernel, Kernel::Present(found) if spec.is_some_and(|s| found.is_exactly(&s, self.family)));
+            failures.push(SetFailure {
+                name: name.clone(),
+                id: state.id.clone(),
+                exists: state.kernel != Kernel::Absent,
+                lacks: !is_read || state.members.missing_len() > 0,
+                exceeds: !is_read || state.members.surplus_len() > 0,
+                error,
+            });
         }
         Report { failures, listing, more: !self.may_read.is_empty(), destroyed: 0, retry_after }
     }

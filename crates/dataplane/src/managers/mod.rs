@@ -14,6 +14,7 @@ pub(crate) mod nodes;
 pub(crate) mod policies;
 pub(crate) mod pools;
 pub(crate) mod service_loop;
+pub(crate) mod set_defects;
 pub(crate) mod spoofing;
 pub(crate) mod workloads;
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use tortie_ipsets::SetId;
 use tortie_iptables::{Action, Chain, ChainName, Rule, Table};
-use tortie_model::desired::{Policy, Profile, RuleSets, Rules, SetIds};
-use tortie_model::{Direction, Family, IpSetId, PolicyId, ProfileName, RuleAction, SelectorText};
+use tortie_model::desired::{Policy, Profile, Rules};
+use tortie_model::{Direction, Family, IpSetId, PolicyId, ProfileName, SelectorText};
 use tortie_rules::names::{policy_chain, profile_chain};
 use tortie_rules::{PolicyChains, Renderer, RuleProblem};
 
+use crate::managers::set_defects::{Effect, SetDefect, SetDefects, effect};
 use crate::output::Output;
-use crate::report::{Owner, Problem};
+use crate::report::{Owner, Problem, Reduction};
 
 const POLICY_TABLES: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
@@ -26,8 +27,10 @@ pub(crate) struct Policies {
     /// Policies whose selector changed, or was not known before; their endpoints' policies are grouped anew.
     regrouped: BTreeSet<PolicyId>,
     problems: BTreeMap<Owner, Vec<(Family, RuleProblem)>>,
-    /// IP sets that lack members in the kernel.
-    overfull: BTreeSet<(Family, SetId)>,
+    /// IP sets that are not in the kernel as they should be.
+    defects: SetDefects,
+    /// What they keep from being in force.
+    reduced: BTreeMap<Owner, Vec<Problem>>,
 }
 
 impl Policies {
@@ -56,31 +59,66 @@ impl Policies {
         self.dirty_profiles.insert(name);
     }
 
-    /// Tells which IP sets lack members for want of room.
-    pub(crate) fn on_overfull_sets(&mut self, overfull: BTreeSet<(Family, SetId)>) {
-        let before = std::mem::replace(&mut self.overfull, overfull);
-        let changed: BTreeSet<&SetId> = before.symmetric_difference(&self.overfull).map(|(_, id)| id).collect();
-        let users: Vec<Owner> = changed.into_iter().flat_map(|id| self.users_of_set(id.as_str())).collect();
-        for user in users {
+    /// Tells which IP sets are not in the kernel as they should be. Returns those that have become better.
+    pub(crate) fn on_set_defects(&mut self, defects: SetDefects) -> Vec<(Family, SetId)> {
+        let before = std::mem::replace(&mut self.defects, defects);
+        let changed = |one: &SetDefects, other: &SetDefects| {
+            let differing = one.iter().filter(|(key, defect)| other.get(key) != Some(*defect));
+            differing.map(|(key, _)| key.clone()).collect::<Vec<_>>()
+        };
+        let (better, worse) = (changed(&before, &self.defects), changed(&self.defects, &before));
+        let ids: BTreeSet<&str> = better.iter().chain(&worse).map(|(_, id)| id.as_str()).collect();
+        for user in self.users_of_sets(|id| ids.contains(id)) {
             match user {
                 Owner::Policy(id) => self.dirty_policies.insert(id),
                 Owner::Profile(name) => self.dirty_profiles.insert(name),
                 _ => false,
             };
         }
+        better
     }
 
-    /// The chain; or one that drops, if members that its sets lack would let more through.
-    fn closed(&self, chain: Chain, rules: &Rules, family: Family) -> Arc<Chain> {
-        let lacks = |ids: &SetIds| {
-            ids.iter().any(|id| self.overfull.iter().any(|(of, set)| *of == family && set.as_str() == id.as_str()))
-        };
-        let open = !self.overfull.is_empty() && rules.iter().any(|rule| opens(rule.action(), rule.sets, lacks));
-        if !open {
-            return Arc::new(chain);
+    /// The chain without what cannot be relied on while some of its IP sets are not as they should be, and what is to
+    /// be said of that.
+    fn fit(
+        defects: &SetDefects,
+        chain: Chain,
+        rules: &Rules,
+        family: Family,
+    ) -> (Arc<Chain>, Option<(Reduction, Vec<SetId>)>) {
+        let of_family: BTreeMap<&str, (&SetId, SetDefect)> = defects
+            .iter()
+            .filter(|((of, _), _)| *of == family)
+            .map(|((_, id), defect)| (id.as_str(), (id, *defect)))
+            .collect();
+        if of_family.is_empty() {
+            return (Arc::new(chain), None);
         }
-        let drop = Rule::new(Action::Drop).comment("An IP set lacks members that do not fit in");
-        Arc::new(Chain::new(chain.name, vec![drop]))
+        let defect = |id: &IpSetId| of_family.get(id.as_str()).map(|(_, defect)| *defect).unwrap_or_default();
+        let mut left_out = BTreeSet::new();
+        let mut sets = BTreeSet::new();
+        let mut closes = false;
+        for (index, rule) in rules.iter().enumerate() {
+            match effect(rule.action(), rule.sets, defect) {
+                Effect::Stays => continue,
+                Effect::LeftOut => {
+                    left_out.insert(index);
+                }
+                Effect::Closes => closes = true,
+            }
+            sets.extend(rule.sets.iter().filter_map(|id| of_family.get(id.as_str())).map(|(id, _)| (*id).clone()));
+        }
+        let sets = sets.into_iter().collect();
+        if closes {
+            let drop = Rule::new(Action::Drop).comment("An IP set is not as it should be");
+            return (Arc::new(Chain::new(chain.name, vec![drop])), Some((Reduction::Closed, sets)));
+        }
+        if left_out.is_empty() {
+            return (Arc::new(chain), None);
+        }
+        let part = |rule: &Rule| rule.origin.as_ref().and_then(|origin| usize::try_from(origin.part?).ok());
+        let rest = chain.without(|rule| part(rule).is_some_and(|part| left_out.contains(&part)));
+        (Arc::new(rest), Some((Reduction::LeftOut(left_out.into_iter().collect()), sets)))
     }
 
     /// The policies for which endpoints must be looked at again, since the last call.
@@ -104,6 +142,7 @@ impl Policies {
     fn write_policy(&mut self, id: &PolicyId, renderer: &Renderer, output: &mut Output) {
         let owner = Owner::Policy(id.clone());
         self.problems.remove(&owner);
+        let mut reduced = Vec::new();
         let policy = self.policies.get(id);
         let needed = policy.is_some_and(|policy| policy.source.needed_on_every_node);
         for family_output in &mut output.families {
@@ -113,8 +152,10 @@ impl Policies {
             match chains {
                 Some(PolicyChains { inbound, outbound, problems }) => {
                     let rules = policy.map(|policy| [&policy.inbound, &policy.outbound]).into_iter().flatten();
-                    for (chain, rules) in [inbound, outbound].into_iter().zip(rules) {
-                        family_output.update_chain(&POLICY_TABLES, &self.closed(chain, rules, family));
+                    for ((chain, rules), direction) in [inbound, outbound].into_iter().zip(rules).zip(DIRECTIONS) {
+                        let (chain, what) = Self::fit(&self.defects, chain, rules, family);
+                        family_output.update_chain(&POLICY_TABLES, &chain);
+                        reduced.extend(what.map(|what| reduction(&owner, family, direction, what)));
                     }
                     note(&mut self.problems, &owner, family, problems);
                 }
@@ -128,6 +169,7 @@ impl Policies {
                 family_output.pin_chain(Table::Filter, policy_chain(direction, id), pinned);
             }
         }
+        self.note_reduced(owner, reduced);
     }
 
     fn write_profile(&mut self, name: &ProfileName, renderer: &Renderer, output: &mut Output) {
@@ -137,6 +179,7 @@ impl Policies {
 
         let owner = Owner::Profile(name.clone());
         self.problems.remove(&owner);
+        let mut reduced = Vec::new();
         for family_output in &mut output.families {
             let Some(profile) = self.profiles.get(name) else {
                 family_output.remove_chain(&INBOUND, profile_chain(Direction::Ingress, name));
@@ -145,10 +188,31 @@ impl Policies {
             };
             let family = family_output.family;
             let PolicyChains { inbound, outbound, problems } = renderer.profile(name, profile, family);
-            family_output.update_chain(&INBOUND, &self.closed(inbound, &profile.inbound, family));
-            family_output.update_chain(&OUTBOUND, &self.closed(outbound, &profile.outbound, family));
+            let both = [
+                (inbound, &profile.inbound, Direction::Ingress, &INBOUND[..]),
+                (outbound, &profile.outbound, Direction::Egress, &OUTBOUND),
+            ];
+            for (chain, rules, direction, tables) in both {
+                let (chain, what) = Self::fit(&self.defects, chain, rules, family);
+                family_output.update_chain(tables, &chain);
+                reduced.extend(what.map(|what| reduction(&owner, family, direction, what)));
+            }
             note(&mut self.problems, &owner, family, problems);
         }
+        self.note_reduced(owner, reduced);
+    }
+
+    fn note_reduced(&mut self, owner: Owner, reduced: Vec<Problem>) {
+        if reduced.is_empty() {
+            self.reduced.remove(&owner);
+        } else {
+            self.reduced.insert(owner, reduced);
+        }
+    }
+
+    /// What is not in force because IP sets are not in the kernel as they should be.
+    pub(crate) fn reduced(&self) -> impl Iterator<Item = Problem> {
+        self.reduced.values().flatten().cloned()
     }
 
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
@@ -171,34 +235,29 @@ impl Policies {
 
     /// Who uses an IP set.
     pub(crate) fn users_of_set(&self, id: &str) -> Vec<Owner> {
-        let uses = |set: &IpSetId| set.as_str() == id;
+        self.users_of_sets(|other| other == id)
+    }
+
+    fn users_of_sets(&self, is_one: impl Fn(&str) -> bool) -> Vec<Owner> {
+        let uses = |set: &IpSetId| is_one(set.as_str());
         let policies = self.policies.iter().filter(|(_, policy)| {
-            policy.inbound.iter().chain(policy.outbound.iter()).any(|rule| rule.sets.iter().any(uses))
+            policy.inbound.iter().chain(policy.outbound.iter()).any(|rule| rule.sets.iter().any(&uses))
         });
         let profiles = self.profiles.iter().filter(|(_, profile)| {
-            profile.inbound.iter().chain(profile.outbound.iter()).any(|rule| rule.sets.iter().any(uses))
+            profile.inbound.iter().chain(profile.outbound.iter()).any(|rule| rule.sets.iter().any(&uses))
         });
         let policies = policies.map(|(id, _)| Owner::Policy(id.clone()));
         policies.chain(profiles.map(|(name, _)| Owner::Profile(name.clone()))).collect()
     }
 }
 
-/// Whether a rule may let more through if some of its sets lack members.
-fn opens(action: RuleAction, sets: &RuleSets, lacks: impl Fn(&SetIds) -> bool) -> bool {
-    let excluding =
-        || [&sets.not_src, &sets.not_src_named_ports, &sets.not_dst, &sets.not_dst_named_ports].into_iter().any(&lacks);
-    let requiring = || {
-        let source = [&sets.src, &sets.src_named_ports];
-        let destination = [&sets.dst, &sets.dst_named_ports, &sets.dst_ip_ports];
-        source.into_iter().chain(destination).any(&lacks)
-    };
-    match action {
-        RuleAction::Log => false,
-        RuleAction::Allow | RuleAction::Unspecified => excluding(),
-        RuleAction::Deny => requiring(),
-        // The next tier, or the next rule: either may be the one that allows.
-        RuleAction::NextTier => excluding() || requiring(),
-    }
+fn reduction(
+    owner: &Owner,
+    family: Family,
+    direction: Direction,
+    (reduction, sets): (Reduction, Vec<SetId>),
+) -> Problem {
+    Problem::Reduced { family, owner: owner.clone(), direction, sets, reduction }
 }
 
 fn note(

@@ -7,6 +7,7 @@ mod endpoints;
 mod faults;
 mod opening;
 mod random;
+mod sets;
 mod stopping;
 mod sweeping;
 mod sysctls;
