@@ -6,6 +6,7 @@ mod node {
     mod ending;
     mod input;
     mod programs;
+    mod refusals;
 }
 
 use std::fs;

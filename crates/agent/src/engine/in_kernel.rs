@@ -98,8 +98,12 @@ impl<K: Kernel> InKernel<K> {
             tracing::info!(took = ?self.started.elapsed(), restores, set_lines, "policy is in force");
         }
         drop(metrics);
-        let detail = self.problems.values().next().or(self.drawback.as_ref()).cloned().unwrap_or_default();
-        let condition = Condition { live: true, ready: self.applied_once, detail };
+        // As long as something stands in for a part of the policy, the node does not do its job.
+        let degraded = report.problems.iter().find(|problem| problem.is_degraded()).map(ToString::to_string);
+        let ready = self.applied_once && degraded.is_none();
+        let other = self.problems.values().next().or(self.drawback.as_ref());
+        let detail = degraded.or_else(|| other.cloned()).unwrap_or_default();
+        let condition = Condition { live: true, ready, detail };
         self.health.report(Reporter::Dataplane, condition);
     }
 }

@@ -51,14 +51,8 @@ fn enforce_for(enforcement: &mut InKernel<FakeKernel>, time: Duration) {
     }
 }
 
-#[test]
-fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_tried_in_between() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
-
-    let mut enforcement = enforcement();
+/// A workload with a profile that allows everything.
+fn add_workload(enforcement: &mut InKernel<FakeKernel>) {
     let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "default/w".into(), endpoint: "eth0".into() };
     let allow = Rule { action: RuleAction::Allow, ..Rule::default() };
     let inbound = Rules::new([allow].into(), [RuleSets::default()].into()).unwrap();
@@ -70,12 +64,27 @@ fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_t
     };
     let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: Arc::new([]) };
     enforcement.on_update(DesiredUpdate::WorkloadEndpoint(id, state));
+}
+
+#[test]
+fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_tried_in_between() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+
+    let mut enforcement = enforcement();
+    add_workload(&mut enforcement);
     enforcement.kernel.tables_v4.refuse("Profile p ingress");
     enforce_for(&mut enforcement, Duration::from_secs(30));
     let refusals = enforcement.kernel.tables_v4.counters().restores;
     let out_of_sync = lines.containing("out of sync");
     assert!(out_of_sync.len() == 1 && out_of_sync[0].contains("cali-pri-p"), "{out_of_sync:#?}");
     assert!(refusals > 4, "it was tried again");
+    let refused = lines.containing("The kernel refuses a chain");
+    assert!(refused.len() == 1 && refused[0].contains("chain=cali-pri-p"), "{refused:#?}");
+    let failed = lines.containing("Writing a table failed");
+    assert!(failed.len() <= 1, "{failed:#?}");
     assert_eq!(lines.containing("resolved"), [] as [&str; 0]);
 
     enforcement.kernel.tables_v4.behave();
@@ -94,4 +103,30 @@ fn a_drawback_is_shown_and_counted_for_as_long_as_it_enforces() {
     let answer = enforcement.health.answer("/readiness");
     assert!(answer.status == 200 && answer.body.contains("not as configured"), "{}", answer.body);
     assert_eq!(enforcement.metrics.lock().dataplane_problems, 1);
+}
+
+#[test]
+fn the_node_is_ready_when_nothing_stands_in_for_its_policy_any_more() {
+    let mut enforcement = enforcement();
+    enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
+    add_workload(&mut enforcement);
+    let readiness = |enforcement: &InKernel<FakeKernel>| enforcement.health.answer("/readiness");
+    enforce_for(&mut enforcement, Duration::from_secs(1));
+    assert_eq!(readiness(&enforcement).status, 200);
+
+    // A new chain that the kernel refuses; the policy was in force before.
+    let mut profile = Profile { inbound: Rules::default(), outbound: Rules::default() };
+    let deny = Rule { action: RuleAction::Deny, ..Rule::default() };
+    profile.inbound = Rules::new([deny].into(), [RuleSets::default()].into()).unwrap();
+    enforcement.on_update(DesiredUpdate::Profile("p".into(), profile.into()));
+    enforcement.kernel.tables_v4.refuse("Profile p ingress");
+    for _ in 0..60 {
+        enforce_for(&mut enforcement, Duration::from_secs(1));
+        let answer = readiness(&enforcement);
+        assert_eq!(answer.status, 503);
+        assert!(answer.body.contains("profile p: IPv4 table filter: the kernel refuses"), "{}", answer.body);
+    }
+    enforcement.kernel.tables_v4.behave();
+    enforce_for(&mut enforcement, Duration::from_secs(31));
+    assert_eq!(readiness(&enforcement).status, 200);
 }
