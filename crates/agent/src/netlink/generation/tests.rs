@@ -56,7 +56,7 @@ kernel_test! {
         assert_eq!(counter.foreign(nftables.generation().unwrap()), start);
         namespace.shell("iptables-nft-save; iptables-nft-save -t filter; ip6tables-nft-save").unwrap();
         assert_eq!(counter.foreign(nftables.generation().unwrap()), start);
-        for line in ["iptables-nft -A INPUT -j ACCEPT", "iptables-nft -F cali-a", "nft add table inet theirs"] {
+        for line in ["iptables-nft -A INPUT -j ACCEPT", "iptables-nft -A cali-a -j DROP", "nft add table inet theirs"] {
             let before = counter.foreign(nftables.generation().unwrap());
             namespace.shell(line).unwrap();
             assert_ne!(counter.foreign(nftables.generation().unwrap()), before, "{line}");
