@@ -217,6 +217,10 @@ fn backend_missing(stage: &mut Stage) -> Done {
     for program in both("restore", other).iter().chain(&both("save", other)) {
         stage.helpers.uninstall(program)?;
     }
+    // By these names they would be found as well.
+    for program in ["iptables-restore", "ip6tables-restore", "iptables-save", "ip6tables-save"] {
+        stage.helpers.uninstall(program)?;
+    }
     stage.write(|world| world.felix = Some(format!("iptablesBackend: {}", parameter(other))), &[])?;
     stage.watch(Duration::from_secs(3))?;
     ensure(!stage.get(9099, "/readiness").is_none_or(|answer| answer.is_empty()), || {
