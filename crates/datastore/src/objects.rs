@@ -16,8 +16,8 @@ use crate::{Cover, InputProblem};
 ///   was good is replaced by one that denies what it selects.
 /// * If two objects claim one key, the one whose name sorts first counts
 ///   (`libcalico-go/lib/backend/watchersyncer/conflictresolvingcachewriter.go`), and the other one is a problem.
-/// * The objects that every datastore has, such as the profile `projectcalico-default-allow`, are there from the first
-///   [`Objects::settle`] on.
+/// * The objects that every datastore has, such as the profile `projectcalico-default-allow` and the tier `default`, are
+///   there from the first [`Objects::settle`] on.
 ///
 /// An object is known by its kind, namespace and name *in the datastore*, which is all that tells of its deletion; what it
 /// means may go by another name, such as that of a policy of the default tier.

@@ -193,7 +193,10 @@ impl Cluster {
     fn objects(&self) -> Vec<Json> {
         let mut items = Vec::new();
         for (i, namespace) in self.namespaces.iter().enumerate() {
-            let metadata = json!({"name": format!("n{i}"), "labels": namespace.labels});
+            let mut labels = json!(namespace.labels);
+            // As the API server labels every namespace.
+            labels["kubernetes.io/metadata.name"] = format!("n{i}").into();
+            let metadata = json!({"name": format!("n{i}"), "labels": labels});
             items.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
         }
         for (i, pod) in self.pods.iter().enumerate() {

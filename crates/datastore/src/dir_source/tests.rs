@@ -8,13 +8,13 @@ use std::sync::mpsc::RecvTimeoutError;
 use tempfile::TempDir;
 use tortie_model::Key;
 use tortie_model::SyncStatus;
+use tortie_resources::stored::built_in_tier;
 
 use super::*;
 use crate::Cover;
+use crate::built_in::COUNT as BUILT_IN;
 use crate::{Event, Watching, channel, watch};
 
-/// How many keys there are without any file.
-const BUILT_IN: usize = 2;
 const INTERVAL: Duration = Duration::from_millis(500);
 
 fn tier(name: &str, order: u32) -> String {
@@ -23,7 +23,7 @@ fn tier(name: &str, order: u32) -> String {
 
 struct Watched {
     watching: Watching,
-    /// Tier names and orders, as a consumer sees them.
+    /// Names and orders of the tiers of files, as a consumer sees them.
     tiers: BTreeMap<String, f64>,
 }
 
@@ -40,6 +40,9 @@ impl Watched {
         if let Event::Updates { updates, .. } = &event {
             for update in updates {
                 let Key::Tier(name) = &update.key else { continue };
+                if built_in_tier(name.as_str()).is_some() {
+                    continue;
+                }
                 match &update.value {
                     Some(tortie_model::Value::Tier(tier)) => {
                         self.tiers.insert(name.to_string(), tier.order.unwrap().get());

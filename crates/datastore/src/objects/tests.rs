@@ -30,7 +30,7 @@ fn pod(name: &str, node: &str, address: &str) -> (ObjectId, Resource) {
 /// Objects of which nothing is unsettled.
 fn settled() -> Objects {
     let mut objects = Objects::new();
-    assert_eq!(objects.settle().len(), 2, "what is built in");
+    assert_eq!(objects.settle().len(), crate::built_in::COUNT, "what is built in");
     objects
 }
 
@@ -60,20 +60,56 @@ fn endpoints_of_other_nodes_are_reduced_and_share_what_they_have_in_common() {
 #[test]
 fn policies_that_need_the_same_tier_do_not_contend() {
     let mut objects = settled();
-    let tier = id(Kind::Tier, "default");
+    let tier = id(Kind::Tier, "adminnetworkpolicy");
     for name in ["a", "b"] {
-        let id = id(Kind::ClusterNetworkPolicy, name);
-        let spec = r#", "spec": {"tier": "Baseline", "priority": 1, "subject": {"namespaces": {}}}"#;
-        objects.set(&id, resource(&id, spec));
+        let id = id(Kind::AdminNetworkPolicy, name);
+        objects.set(&id, resource(&id, r#", "spec": {"priority": 1, "subject": {"namespaces": {}}}"#));
     }
-    objects.set(&tier, resource(&tier, r#", "spec": {"order": 1000000, "defaultAction": "Deny"}"#));
+    objects.set(&tier, resource(&tier, r#", "spec": {"order": 1000, "defaultAction": "Pass"}"#));
     let tiers = |updates: &[Update]| updates.iter().filter(|update| matches!(update.key, Key::Tier(_))).count();
-    assert_eq!((tiers(&objects.settle()), objects.problems()), (2, Vec::new()));
+    assert_eq!((tiers(&objects.settle()), objects.problems()), (1, Vec::new()));
     objects.remove(&tier);
-    objects.remove(&id(Kind::ClusterNetworkPolicy, "a"));
-    assert_eq!(tiers(&objects.settle()), 0, "somebody still needs them");
-    objects.remove(&id(Kind::ClusterNetworkPolicy, "b"));
-    assert_eq!(tiers(&objects.settle()), 2);
+    objects.remove(&id(Kind::AdminNetworkPolicy, "a"));
+    assert_eq!(tiers(&objects.settle()), 0, "somebody still needs it");
+    objects.remove(&id(Kind::AdminNetworkPolicy, "b"));
+    assert_eq!(tiers(&objects.settle()), 1);
+}
+
+#[test]
+fn the_tiers_of_every_cluster_have_their_places() {
+    let mut objects = Objects::new();
+    for name in ["last", "unplaced"] {
+        let id = id(Kind::Tier, name);
+        objects.set(&id, resource(&id, if name == "last" { r#", "spec": {"order": 2000000}"# } else { "" }));
+    }
+    let mut tiers: Vec<(f64, String)> = objects
+        .settle()
+        .iter()
+        .filter_map(|update| match (&update.key, &update.value) {
+            (Key::Tier(name), Some(Value::Tier(tier))) => {
+                Some((tier.order.map_or(f64::INFINITY, |order| order.get()), name.to_string()))
+            }
+            _ => None,
+        })
+        .collect();
+    tiers.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    let names: Vec<&str> = tiers.iter().map(|(_, name)| &**name).collect();
+    assert_eq!(names, ["kube-admin", "default", "unplaced", "last", "kube-baseline"]);
+}
+
+#[test]
+fn a_datastore_may_be_used_unless_it_says_otherwise() {
+    let mut objects = Objects::new();
+    let ready = |updates: &[Update]| {
+        updates.iter().filter(|update| update.key == Key::Ready).map(|update| update.value.clone()).collect::<Vec<_>>()
+    };
+    let told = |ready: bool| vec![Some(Value::Ready(ready))];
+    assert_eq!(ready(&objects.settle()), told(true));
+    let information = id(Kind::ClusterInformation, "default");
+    objects.set(&information, resource(&information, r#", "spec": {"datastoreReady": false}"#));
+    assert_eq!(ready(&objects.settle()), told(false));
+    objects.remove(&information);
+    assert_eq!(ready(&objects.settle()), told(true));
 }
 
 #[test]
@@ -277,7 +313,7 @@ proptest! {
             objects.end_list(kind);
         }
         let before = known.len();
-        prop_assert_eq!(objects.settle().len() , before - 2);
+        prop_assert_eq!(objects.settle().len() , before - crate::built_in::COUNT);
         prop_assert!(objects.is_empty() && objects.register.is_empty() && objects.problems().is_empty());
     }
 }

@@ -53,22 +53,22 @@ pub(crate) fn admin_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<C
         outbound: outbound.into(),
         ..Policy::default()
     };
-    let tiers = needed_tiers(&policy.tier);
+    let tier = needed_tier(&policy.tier);
     let mut contributions = vec![(key(object), Value::Policy(policy.into()))];
-    contributions.extend(tiers);
+    contributions.extend(tier);
     Some(contributions)
 }
 
-/// The tiers without which the policy would have another place: Calico makes them when it is installed, but these
-/// policies also mean something where nobody has (`libcalico-go/lib/clientv3/tier.go`).
-fn needed_tiers(tier: &TierName) -> impl Iterator<Item = (Key, Value)> + use<> {
-    let baseline = matches!(tier.as_str(), "kube-baseline" | "baselineadminnetworkpolicy");
-    let order = if baseline { 10_000_000.0 } else { 1_000.0 };
-    let own = (tier.clone(), Tier { order: Order::new(order), default_action: Some(TierDefaultAction::Pass) });
-    // The baseline comes after what has a place.
-    let default = Tier { order: Order::new(1_000_000.0), default_action: Some(TierDefaultAction::Deny) };
-    let default = baseline.then(|| (TierName::default_tier(), default));
-    [own].into_iter().chain(default).map(|(name, tier)| (Key::Tier(name), Value::Tier(tier)))
+/// The tier of the policies that came before `ClusterNetworkPolicy`, unless somebody has made it: the original's releases
+/// that knew them did (`libcalico-go/lib/clientv3/client.go` of 3.31). Those of `ClusterNetworkPolicy` are always there.
+fn needed_tier(tier: &TierName) -> Option<(Key, Value)> {
+    let order = match tier.as_str() {
+        "adminnetworkpolicy" => 1_000.0,
+        "baselineadminnetworkpolicy" => 10_000_000.0,
+        _ => return None,
+    };
+    let value = Tier { order: Order::new(order), default_action: Some(TierDefaultAction::Pass) };
+    Some((Key::Tier(tier.clone()), Value::Tier(value)))
 }
 
 /// What stands for a policy that is refused: all of it that can be read, as long as that is what it selects.

@@ -7,11 +7,21 @@ use crate::scalar;
 use crate::tree::Sink;
 use crate::v3::selectors::{NAME_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
 
+/// The label that holds a namespace's name.
+const METADATA_NAME: &str = "kubernetes.io/metadata.name";
+
+/// The labels of a namespace, with the one that the API server gives to each.
+fn namespace_labels<'o>(object: &'o Object<'_, '_>) -> Vec<(&'o str, &'o str)> {
+    let own = object.meta.labels.iter().copied().filter(|(label, _)| *label != METADATA_NAME);
+    own.chain([(METADATA_NAME, &*object.id.name)]).collect()
+}
+
 /// Converts a `Namespace`: a profile that allows everything, for endpoints that no policy selects.
 pub(crate) fn namespace(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
     let allow = [Rule { action: RuleAction::Allow, ..Rule::default() }];
     let rules = ProfileRules { inbound: allow.clone().into(), outbound: allow.into() };
-    Some(profile(object, format!("kns.{}", object.id.name), NAMESPACE_PREFIX, rules, labels, sink))
+    let own = namespace_labels(object);
+    Some(profile(object, &own, format!("kns.{}", object.id.name), NAMESPACE_PREFIX, rules, labels, sink))
 }
 
 /// Converts a `ServiceAccount`: a profile that has labels alone.
@@ -21,18 +31,20 @@ pub(crate) fn service_account(
     sink: &mut Sink,
 ) -> Option<Contributions> {
     let name = format!("ksa.{}.{}", object.id.namespace, object.id.name);
-    Some(profile(object, name, SERVICE_ACCOUNT_PREFIX, ProfileRules::default(), labels, sink))
+    let own = &object.meta.labels;
+    Some(profile(object, own, name, SERVICE_ACCOUNT_PREFIX, ProfileRules::default(), labels, sink))
 }
 
 fn profile(
     object: &Object<'_, '_>,
+    own: &[(&str, &str)],
     name: String,
     prefix: &str,
     rules: ProfileRules,
     labels: &mut LabelInterner,
     sink: &mut Sink,
 ) -> Contributions {
-    let own = object.meta.labels.iter().map(|(label, value)| (format!("{prefix}{label}"), *value));
+    let own = own.iter().map(|(label, value)| (format!("{prefix}{label}"), *value));
     let pairs = own.chain([(format!("{prefix}{NAME_LABEL}"), &*object.id.name)]);
     let profile = Profile { labels: scalar::interned(&object.root, pairs, labels, sink) };
     let name = ProfileName::new(name);

@@ -91,7 +91,11 @@ fn slice_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EndpointSlicePo
 
 /// Converts a `Service`.
 pub(crate) fn service_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
-    let value = service(object.map, sink);
+    let mut value = service(object.map, sink);
+    if value.service_type.is_empty() {
+        // As the API server fills in.
+        value.service_type = "ClusterIP".into();
+    }
     Some(vec![(Key::Service(name_of(object)), Value::Service(value.into()))])
 }
 

@@ -1,12 +1,13 @@
 //! What every datastore has from its beginning, and nobody may take away.
 
 use serde_json::{Map, Value, json};
+use tortie_model::{Order, Tier, TierDefaultAction};
 
 /// The profile that allows everything. It is there without being kept, and cannot be written.
 pub const DEFAULT_ALLOW_PROFILE: &str = "projectcalico-default-allow";
 
 /// The order of a tier that has none.
-pub(super) const DEFAULT_ORDER: u32 = 1_000_000;
+pub const DEFAULT_TIER_ORDER: f64 = 1_000_000.0;
 
 /// A tier that is always there (`libcalico-go/lib/clientv3/client.go`).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,7 +17,7 @@ pub struct BuiltIn {
     /// The order.
     pub order: f64,
     /// What happens to what no policy of the tier decides on.
-    pub default_action: &'static str,
+    pub default_action: TierDefaultAction,
 }
 
 impl BuiltIn {
@@ -27,15 +28,21 @@ impl BuiltIn {
             "apiVersion": super::API_VERSION,
             "kind": "Tier",
             "metadata": {"name": self.name},
-            "spec": {"order": self.order, "defaultAction": self.default_action},
+            "spec": {"order": self.order, "defaultAction": self.default_action.as_str()},
         })
+    }
+
+    /// The tier as a value of the model.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        Tier { order: Order::new(self.order), default_action: Some(self.default_action) }
     }
 }
 
 const BUILT_IN: [BuiltIn; 3] = [
-    BuiltIn { name: "default", order: DEFAULT_ORDER as f64, default_action: "Deny" },
-    BuiltIn { name: "kube-admin", order: 1_000.0, default_action: "Pass" },
-    BuiltIn { name: "kube-baseline", order: 10_000_000.0, default_action: "Pass" },
+    BuiltIn { name: "default", order: DEFAULT_TIER_ORDER, default_action: TierDefaultAction::Deny },
+    BuiltIn { name: "kube-admin", order: 1_000.0, default_action: TierDefaultAction::Pass },
+    BuiltIn { name: "kube-baseline", order: 10_000_000.0, default_action: TierDefaultAction::Pass },
 ];
 
 /// The tiers that are always there.
@@ -63,14 +70,13 @@ pub fn tier_of(spec: &Map<String, Value>) -> &str {
 pub fn check_tier(name: &str, spec: &Map<String, Value>) -> Result<(), (&'static str, String)> {
     let Some(tier) = built_in_tier(name) else { return Ok(()) };
     // What is missing is filled in as for any tier.
-    let order =
-        spec.get("order").filter(|order| !order.is_null()).map_or(Some(f64::from(DEFAULT_ORDER)), Value::as_f64);
+    let order = spec.get("order").filter(|order| !order.is_null()).map_or(Some(DEFAULT_TIER_ORDER), Value::as_f64);
     if order != Some(tier.order) {
         return Err(("spec.order", format!("must be {} for the tier {name}", tier.order)));
     }
     let action = spec.get("defaultAction").filter(|action| !action.is_null()).map_or(Some("Deny"), Value::as_str);
-    if action != Some(tier.default_action) {
-        return Err(("spec.defaultAction", format!("must be {} for the tier {name}", tier.default_action)));
+    if action != Some(tier.default_action.as_str()) {
+        return Err(("spec.defaultAction", format!("must be {} for the tier {name}", tier.default_action.as_str())));
     }
     Ok(())
 }

@@ -9,7 +9,8 @@ use tortie_model::{
 
 use super::rule::{Place, rules, selector};
 use super::selectors::{check_combined, global_policy, namespaced_policy};
-use crate::manifest::{Contributions, Kind, Meta, Object, PolicyNames, StoredMeta};
+use crate::manifest::{Contributions, Kind, Meta, Object, PolicyNames, StoredMeta, UnknownFields};
+use crate::stored::{DEFAULT_TIER_ORDER, built_in_tier};
 use crate::tree::{Cursor, Map, Sink};
 
 /// The name of a policy: that of the metadata which is kept in an annotation, or without the prefix that older releases
@@ -73,7 +74,7 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
     let known: Vec<&str> = known.chain(if global { &GLOBAL_FIELDS[..] } else { &[] }).copied().collect();
     spec.known(&known, sink);
 
-    let staged_action = staged_action(spec, sink);
+    let staged_action = if staged { staged_action(spec, sink) } else { None };
     if staged_action == Some(Staged::Delete) {
         // The types are dropped when it is stored.
         let meant = ["stagedAction", "tier", "order", "types"];
@@ -90,7 +91,7 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
         tier: tier_name(spec, sink),
         order: order(spec, sink),
         selector: SelectorText::new(combined_selector(namespace, global, spec, sink)),
-        types: types(spec, !inbound.is_empty(), !outbound.is_empty(), sink),
+        types: types(spec, object.options.unknown_fields, !inbound.is_empty(), !outbound.is_empty(), sink),
         untracked: global && spec.flag("doNotTrack", sink),
         pre_dnat: global && spec.flag("preDNAT", sink),
         apply_on_forward: global && spec.flag("applyOnForward", sink),
@@ -134,8 +135,9 @@ pub(crate) fn order(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Order> {
     order
 }
 
-/// The declared types; those of the rules that there are if none is declared (`api/pkg/defaults`).
-fn types(spec: Map<'_, '_>, ingress: bool, egress: bool, sink: &mut Sink) -> PolicyTypes {
+/// The declared types. If none is declared, those of the rules that there are, as the original fills in when a policy is
+/// written (`api/pkg/defaults`); in a datastore, where something else has written it, both (`felix/calc/policy_sorter.go`).
+fn types(spec: Map<'_, '_>, source: UnknownFields, ingress: bool, egress: bool, sink: &mut Sink) -> PolicyTypes {
     let mut types = PolicyTypes { ingress: false, egress: false };
     let count = spec.list("types", sink, |word, sink| {
         let seen = match word.text(sink)? {
@@ -152,7 +154,11 @@ fn types(spec: Map<'_, '_>, ingress: bool, egress: bool, sink: &mut Sink) -> Pol
         *seen = true;
         Some(())
     });
-    if count.is_empty() { PolicyTypes { ingress: ingress || !egress, egress } } else { types }
+    match source {
+        _ if !count.is_empty() => types,
+        UnknownFields::Refuse => PolicyTypes { ingress: ingress || !egress, egress },
+        UnknownFields::Ignore => PolicyTypes::BOTH,
+    }
 }
 
 fn hints(spec: Map<'_, '_>, sink: &mut Sink) -> bool {
@@ -174,8 +180,9 @@ pub(crate) enum Staged {
     Action(StagedAction),
 }
 
+/// What a staged policy stands for; `Set` if it does not say (`api/config/crd`).
 pub(crate) fn staged_action(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Staged> {
-    let field = spec.field("stagedAction")?;
+    let Some(field) = spec.field("stagedAction") else { return Some(Staged::Action(StagedAction::Set)) };
     match field.text(sink)? {
         "" => None,
         "Set" => Some(Staged::Action(StagedAction::Set)),
@@ -236,7 +243,7 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
     }
     let mut quiet = Sink::default();
     let types = match spec.field("types") {
-        Some(_) => types(spec, true, true, &mut quiet),
+        Some(_) => types(spec, object.options.unknown_fields, true, true, &mut quiet),
         None => PolicyTypes::BOTH,
     };
     let types = if quiet.has_errors() { PolicyTypes::BOTH } else { types };
@@ -265,14 +272,17 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
     Some(vec![(policy_key(object)?, Value::Policy(policy.into()))])
 }
 
-/// Reads a `Tier`.
+/// Reads a `Tier`. One without an order has that of the default tier, also where it is in a datastore already
+/// (`libcalico-go/lib/resources/tier.go`, `libcalico-go/lib/backend/k8s/resources/tiers.go`).
 pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     use tortie_model::{Tier, TierDefaultAction};
     let spec = object.spec(sink);
-    let mut tier = Tier { order: None, default_action: Some(TierDefaultAction::Deny) };
+    let mut tier = Tier { order: Order::new(DEFAULT_TIER_ORDER), default_action: Some(TierDefaultAction::Deny) };
     if let Some(spec) = spec {
         spec.known(&["order", "defaultAction"], sink);
-        tier.order = order(spec, sink);
+        if spec.field("order").is_some() {
+            tier.order = order(spec, sink);
+        }
         if let Some(field) = spec.field("defaultAction") {
             match field.text(sink) {
                 Some("Pass") => tier.default_action = Some(TierDefaultAction::Pass),
@@ -287,14 +297,9 @@ pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contribut
 
 /// The tiers that every cluster has keep their place and their default action.
 fn check_built_in(root: Cursor<'_, '_>, name: &str, tier: &tortie_model::Tier, sink: &mut Sink) {
-    use tortie_model::TierDefaultAction::{Deny, Pass};
-    let (order, action) = match name {
-        "default" => (1_000_000.0, Deny),
-        "kube-admin" => (1_000.0, Pass),
-        "kube-baseline" => (10_000_000.0, Pass),
-        _ => return,
-    };
-    if tier.order != Order::new(order) || tier.default_action != Some(action) {
-        root.error(sink, format!("tier {name} must have order {order} and default action {}", action.as_str()));
+    let Some(built_in) = built_in_tier(name) else { return };
+    if *tier != built_in.tier() {
+        let (order, action) = (built_in.order, built_in.default_action.as_str());
+        root.error(sink, format!("tier {name} must have order {order} and default action {action}"));
     }
 }

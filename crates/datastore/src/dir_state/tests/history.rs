@@ -5,6 +5,7 @@ use proptest::sample::Index;
 use tortie_model::{Key, Value};
 
 use super::*;
+use crate::built_in::COUNT as BUILT_IN;
 
 /// What a document says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +25,6 @@ use Document::{Bad, Garbage, Good, Nameless};
 const POLICY: usize = 0;
 const OBJECTS: usize = 6;
 const VERSIONS: usize = 2;
-/// How many keys are there without any file.
-const BUILT_IN: usize = 2;
 
 /// The object's manifest. Three are pools, two of which claim one key; the third changes its own.
 fn manifest(object: usize, version: usize) -> String {

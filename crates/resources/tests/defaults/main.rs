@@ -1,0 +1,155 @@
+//! What the original fills in where nothing is written, field by field, and what each reader here makes of it.
+
+mod table;
+
+use serde_json::{Value as Json, json};
+use tortie_model::LabelInterner;
+use tortie_resources::manifest::{
+    Contributions, Format, Kind, Options, Outcome, PolicyNames, Relay, Resource, UnknownFields, read, read_object,
+};
+use tortie_resources::stored::{ResourceKind, key_of, to_stored};
+use tortie_resources::v1;
+
+use table::{Ours, Row, rows};
+
+/// A field that the definitions of the original's resources have a default for (`testdata/crd_defaults.jsonl`).
+#[derive(serde::Deserialize)]
+struct CrdDefault {
+    crd: String,
+    kind: String,
+    field: String,
+    default: Json,
+}
+
+/// A way by which an object comes to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    /// A manifest that somebody has written.
+    File,
+    /// What an API server holds.
+    Kubernetes,
+    /// What is in etcd after `tortie apply` or calicoctl has written it.
+    Etcd,
+    /// What is in etcd as it is: older releases have filled in less.
+    EtcdAsItIs,
+}
+
+const READERS: [Reader; 4] = [Reader::File, Reader::Kubernetes, Reader::Etcd, Reader::EtcdAsItIs];
+
+impl Reader {
+    /// What the object contributes; `None` if the reader never meets its kind.
+    fn contributions(self, object: &Json) -> Option<Contributions> {
+        let text = |field: &str| object[field].as_str().expect("text");
+        let kind = Kind::find(text("apiVersion"), text("kind")).expect("a known kind");
+        let mut object = object.clone();
+        let calico = ResourceKind::of(kind).is_some();
+        match self {
+            Self::Etcd | Self::EtcdAsItIs if !calico => return None,
+            Self::File if !calico && kind.is_relayed() => return None,
+            Self::Kubernetes if calico => object["apiVersion"] = "crd.projectcalico.org/v1".into(),
+            Self::Etcd => {
+                let key = key_of(&object, "").expect("a key");
+                to_stored(&key, &mut object).expect("to be stored");
+            }
+            _ => {}
+        }
+        let labels = &mut LabelInterner::new();
+        let relay = Relay::IpamBlocks;
+        let resource: Resource = if self == Self::File {
+            let options = Options { relay, ..Options::default() };
+            read(&object.to_string(), Format::Json, &options, labels).resources.remove(0)
+        } else {
+            let policy_names = if self == Self::Kubernetes { PolicyNames::Plain } else { PolicyNames::Prefixed };
+            let options = Options { unknown_fields: UnknownFields::Ignore, policy_names, relay, ..Options::default() };
+            read_object(&object.to_string(), kind, &options, labels).expect("JSON")
+        };
+        match resource.outcome {
+            Outcome::Valid(contributions) => Some(contributions),
+            other => panic!("{self:?} {object}: {other:?} {:?}", resource.problems),
+        }
+    }
+}
+
+/// What is at a place of what an object contributes, written as Felix reads it.
+fn at(contributions: &Contributions, pointer: &str) -> Json {
+    let (key, value) = contributions.first().expect("a contribution");
+    let bytes = v1::encode(key, value);
+    let json: Json = serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into());
+    json.pointer(pointer).cloned().unwrap_or(Json::Null)
+}
+
+/// The object with the field written.
+fn with_field(object: &Json, field: &str, value: &Json) -> Json {
+    let mut whole = object.clone();
+    let mut place = &mut whole;
+    for part in field.split('.') {
+        let (name, index) = match part.strip_suffix("[]") {
+            Some(name) => (name, Some(0)),
+            None => (part, None),
+        };
+        let name = name.replace('~', ".");
+        if place.is_null() {
+            *place = json!({});
+        }
+        place = &mut place[name.as_str()];
+        if let Some(index) = index {
+            place = &mut place[index as usize];
+        }
+    }
+    assert!(place.is_null(), "{field} is written already: {place}");
+    *place = value.clone();
+    whole
+}
+
+#[test]
+fn every_reader_fills_in_what_the_table_says() {
+    let mut wrong = Vec::new();
+    for Row { kind, field, default, source, object, ours } in rows() {
+        assert_eq!(object["kind"], kind);
+        let written = with_field(&object, field, &default);
+        for reader in READERS {
+            let Some(absent) = reader.contributions(&object) else { continue };
+            let present = reader.contributions(&written).expect("the same kind");
+            let problem = match &ours {
+                Ours::Same(pointer, expected) => {
+                    let found = at(&absent, pointer);
+                    (absent != present || found != *expected).then(|| format!("{pointer} is {found}, not {expected}"))
+                }
+                Ours::NotRead(why) => {
+                    (absent != present || why.is_empty()).then(|| "the field makes a difference".to_owned())
+                }
+                Ours::Differs { at: pointer, reads, why } => {
+                    let found = at(&absent, pointer);
+                    let expected = reads.iter().find(|(of, _)| *of == reader).map(|(_, json)| json);
+                    let expected = expected.expect("each reader is listed");
+                    (found != *expected || why.is_empty()).then(|| format!("{pointer} is {found}, not {expected}"))
+                }
+            };
+            wrong.extend(problem.map(|what| format!("{kind} {field} ({source}), {reader:?}: {what}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_default_of_the_definitions_is_in_the_table() {
+    let lines = include_str!("../../testdata/crd_defaults.jsonl");
+    let all: Vec<CrdDefault> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect();
+    let rows = rows();
+    let mut read = 0;
+    for CrdDefault { crd, kind, field, default } in &all {
+        if Kind::find("projectcalico.org/v3", kind).is_none() {
+            continue;
+        }
+        read += 1;
+        assert!(
+            rows.iter().any(|row| row.kind == kind && row.field == field && row.default == *default),
+            "{crd}: {kind} {field} has default {default}"
+        );
+    }
+    assert!(read > 30, "{read}");
+    // And the other way round: a row that gives a definition as its source is about a default of it.
+    for row in rows.iter().filter(|row| row.source.starts_with("api/config/crd")) {
+        assert!(all.iter().any(|crd| crd.kind == row.kind && crd.field == row.field), "{} {}", row.kind, row.field);
+    }
+}

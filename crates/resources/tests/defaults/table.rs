@@ -1,0 +1,381 @@
+//! The table: the defaults of the original and its API server, and what becomes of them here.
+
+use serde_json::{Value as Json, json};
+
+use super::Reader::{self, Etcd, EtcdAsItIs, File, Kubernetes};
+
+/// A default of the original.
+pub(crate) struct Row {
+    pub(crate) kind: &'static str,
+    /// The field's path; `[]` is the first item of a list, `~` a dot within a name.
+    pub(crate) field: &'static str,
+    pub(crate) default: Json,
+    /// Where the original, or the API server before it, fills it in.
+    pub(crate) source: &'static str,
+    /// An object that lacks the field.
+    pub(crate) object: Json,
+    pub(crate) ours: Ours,
+}
+
+/// What becomes of an object that lacks the field.
+pub(crate) enum Ours {
+    /// The same as of one that has it, through every reader; written for Felix, this stands at this place.
+    Same(&'static str, Json),
+    /// The field means nothing to the model, for this reason.
+    NotRead(&'static str),
+    /// Something else than of one that has it, at least through one reader, for this reason.
+    Differs { at: &'static str, reads: [(Reader, Json); 4], why: &'static str },
+}
+
+use Ours::{Differs, NotRead, Same};
+
+fn calico(kind: &str, metadata: Json, spec: Json) -> Json {
+    json!({"apiVersion": "projectcalico.org/v3", "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+fn everywhere(value: &Json) -> [(Reader, Json); 4] {
+    [File, Kubernetes, Etcd, EtcdAsItIs].map(|reader| (reader, value.clone()))
+}
+
+/// The same default in a number of kinds.
+fn of_kinds(kinds: &[&'static str], row: impl Fn(&'static str) -> Row) -> Vec<Row> {
+    kinds.iter().map(|kind| row(kind)).collect()
+}
+
+const CRD: &str = "api/config/crd";
+
+const POLICIES: [&str; 4] =
+    ["NetworkPolicy", "GlobalNetworkPolicy", "StagedNetworkPolicy", "StagedGlobalNetworkPolicy"];
+
+fn policy(kind: &'static str, spec: Json) -> Json {
+    let namespaced = !kind.contains("Global");
+    calico(kind, if namespaced { json!({"name": "p", "namespace": "n"}) } else { json!({"name": "p"}) }, spec)
+}
+
+fn of_policies() -> Vec<Row> {
+    let staged = &["StagedNetworkPolicy", "StagedGlobalNetworkPolicy", "StagedKubernetesNetworkPolicy"];
+    let mut rows = of_kinds(&POLICIES, |kind| Row {
+        kind,
+        field: "spec.tier",
+        default: json!("default"),
+        source: CRD,
+        object: policy(kind, json!({"selector": "all()", "types": ["Ingress"]})),
+        ours: Same("/tier", json!("default")),
+    });
+    rows.extend(of_kinds(staged, |kind| Row {
+        kind,
+        field: "spec.stagedAction",
+        default: json!("Set"),
+        source: CRD,
+        object: policy(
+            kind,
+            if kind.contains("Kubernetes") { json!({"podSelector": {}}) } else { json!({"types": ["Ingress"]}) },
+        ),
+        ours: Same("/staged_action", json!("Set")),
+    }));
+    let by_rules = [
+        (json!({}), json!(["Ingress"])),
+        (json!({"ingress": [{"action": "Allow"}]}), json!(["Ingress"])),
+        (json!({"egress": [{"action": "Allow"}]}), json!(["Egress"])),
+        (json!({"ingress": [{"action": "Allow"}], "egress": [{"action": "Allow"}]}), json!(["Ingress", "Egress"])),
+    ];
+    for (spec, default) in by_rules {
+        let lower: Json = default
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|word| word.as_str().expect("text").to_lowercase())
+            .collect();
+        let both = json!(["ingress", "egress"]);
+        rows.extend(of_kinds(&POLICIES, |kind| Row {
+            kind,
+            field: "spec.types",
+            default: default.clone(),
+            source: "api/pkg/defaults/networkpolicy.go",
+            object: policy(kind, spec.clone()),
+            ours: Differs {
+                at: "/types",
+                reads: [
+                    (File, lower.clone()),
+                    (Kubernetes, both.clone()),
+                    (Etcd, lower.clone()),
+                    (EtcdAsItIs, both.clone()),
+                ],
+                why: "the default is filled in when a policy is written; Felix takes one that got around that for a \
+                      policy of both directions (felix/calc/policy_sorter.go)",
+            },
+        }));
+    }
+    rows.push(Row {
+        kind: "NetworkPolicy",
+        field: "spec.policyTypes",
+        default: json!(["Ingress"]),
+        source: "Kubernetes pkg/apis/networking/v1/defaults.go",
+        object: json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "n"}, "spec": {"podSelector": {}}}),
+        ours: Same("/types", json!(["ingress"])),
+    });
+    rows.push(Row {
+        kind: "NetworkPolicy",
+        field: "spec.policyTypes",
+        default: json!(["Ingress", "Egress"]),
+        source: "Kubernetes pkg/apis/networking/v1/defaults.go",
+        object: json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "n"}, "spec": {"podSelector": {}, "egress": [{}]}}),
+        ours: Same("/types", json!(["ingress", "egress"])),
+    });
+    rows.push(Row {
+        kind: "NetworkPolicy",
+        field: "spec.ingress[].ports[].protocol",
+        default: json!("TCP"),
+        source: "Kubernetes pkg/apis/networking/v1/defaults.go; libcalico-go/lib/backend/k8s/conversion/conversion.go",
+        object: json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "n"}, "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"ports": [{"port": 80}]}]}}),
+        ours: Same("/inbound_rules/0/protocol", json!("tcp")),
+    });
+    rows.push(Row {
+        kind: "StagedKubernetesNetworkPolicy",
+        field: "spec.policyTypes",
+        default: json!(["Ingress"]),
+        source: "api/admission/networkpolicy.mutatingadmissionpolicy.yaml; libcalico-go/lib/backend/k8s/conversion/conversion.go",
+        object: policy("StagedKubernetesNetworkPolicy", json!({"podSelector": {}})),
+        ours: Same("/types", json!(["ingress"])),
+    });
+    rows.extend(of_kinds(&["AdminNetworkPolicy", "BaselineAdminNetworkPolicy"], |kind| Row {
+        kind,
+        field: "spec.ingress[].ports[].portNumber.protocol",
+        default: json!("TCP"),
+        source: "sigs.k8s.io/network-policy-api config/crd/policy.networking.k8s.io_*.yaml",
+        object: {
+            let mut spec = json!({"subject": {"namespaces": {}}, "ingress": [
+                {"action": "Allow", "from": [{"namespaces": {}}], "ports": [{"portNumber": {"port": 80}}]}]});
+            if kind == "AdminNetworkPolicy" {
+                spec["priority"] = json!(1);
+            }
+            let name = if kind == "AdminNetworkPolicy" { "p" } else { "default" };
+            json!({"apiVersion": "policy.networking.k8s.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+        },
+        ours: Same("/inbound_rules/0/protocol", json!("tcp")),
+    }));
+    rows
+}
+
+fn of_tiers() -> Vec<Row> {
+    let tier = || calico("Tier", json!({"name": "t"}), json!({}));
+    vec![
+        Row {
+            kind: "Tier",
+            field: "spec.defaultAction",
+            default: json!("Deny"),
+            source: CRD,
+            object: tier(),
+            ours: Same("/defaultAction", json!("Deny")),
+        },
+        // For what is in etcd as it is, the original's `calicoctl get` says so as well, while its Felix takes the tier for
+        // the last one. Such are tiers of releases up to 3.29, when the default tier had no order either: beside one that
+        // has, to be last would be another place.
+        Row {
+            kind: "Tier",
+            field: "spec.order",
+            default: json!(1_000_000.0),
+            source: "libcalico-go/lib/resources/tier.go",
+            object: tier(),
+            ours: Same("/order", json!(1_000_000)),
+        },
+    ]
+}
+
+fn of_pools() -> Vec<Row> {
+    let pool = |spec: Json| {
+        let mut spec = spec;
+        spec["cidr"] = json!("10.0.0.0/16");
+        calico("IPPool", json!({"name": "p"}), spec)
+    };
+    let row =
+        |field, default, source, ours| Row { kind: "IPPool", field, default, source, object: pool(json!({})), ours };
+    const IPAM: &str = "only IPAM reads it";
+    vec![
+        row("spec.assignmentMode", json!("Automatic"), CRD, Same("/assignment_mode", json!("Automatic"))),
+        row("spec.nodeSelector", json!("all()"), CRD, NotRead(IPAM)),
+        row("spec.blockSize", json!(26), "libcalico-go/lib/clientv3/ippool.go", NotRead(IPAM)),
+        row("spec.ipipMode", json!("Never"), "libcalico-go/lib/clientv3/ippool.go", Same("/ipip_mode", json!(""))),
+        row("spec.vxlanMode", json!("Never"), "libcalico-go/lib/clientv3/ippool.go", Same("/vxlan_mode", json!(""))),
+        row(
+            "spec.allowedUses",
+            json!(["Workload", "Tunnel"]),
+            "libcalico-go/lib/clientv3/ippool.go",
+            Differs {
+                at: "/allowed_uses",
+                reads: [
+                    (File, Json::Null),
+                    (Kubernetes, Json::Null),
+                    (Etcd, json!(["Workload", "Tunnel"])),
+                    (EtcdAsItIs, Json::Null),
+                ],
+                why: "filled in when a pool is written; who reads pools asks only for those that are for load balancers \
+                      alone (felix/dataplane/linux/masq_mgr.go)",
+            },
+        ),
+    ]
+}
+
+fn of_configuration() -> Vec<Row> {
+    const FELIX: &str = "a parameter that is not set has this default in Felix, too; written out, it would hide one of \
+                         less precedence";
+    let felix = |field, default: Json, source, name: &'static str| {
+        let pointer = "/metadata/annotations";
+        Row {
+            kind: "FelixConfiguration",
+            field,
+            default,
+            source,
+            object: calico("FelixConfiguration", json!({"name": "by-selector"}), json!({"nodeSelector": "all()"})),
+            ours: Differs {
+                at: pointer,
+                reads: {
+                    let empty = scoped(&[]);
+                    let filled = scoped(&[
+                        ("BPFConnectTimeLoadBalancing", "TCP"),
+                        ("BPFHostNetworkedNATWithoutCTLB", "Enabled"),
+                        ("FloatingIPs", "Disabled"),
+                        ("NFTablesFlowTableOffload", "Disabled"),
+                        ("NFTablesMode", "Auto"),
+                    ]);
+                    assert!(name.is_empty() || filled.to_string().contains(name));
+                    [(File, empty.clone()), (Kubernetes, empty.clone()), (Etcd, filled), (EtcdAsItIs, empty)]
+                },
+                why: FELIX,
+            },
+        }
+    };
+    let bgp = |field, default| Row {
+        kind: "BGPConfiguration",
+        field,
+        default,
+        source: CRD,
+        object: calico(
+            "BGPConfiguration",
+            json!({"name": "default"}),
+            json!({"serviceClusterIPs": [{"cidr": "10.96.0.0/12"}]}),
+        ),
+        ours: NotRead("only confd reads it"),
+    };
+    vec![
+        felix("spec.nftablesMode", json!("Auto"), CRD, "NFTablesMode"),
+        felix("spec.nftablesFlowTableOffload", json!("Disabled"), CRD, "NFTablesFlowTableOffload"),
+        felix("spec.floatingIPs", json!("Disabled"), "libcalico-go/lib/clientv3/felixconfig.go", "FloatingIPs"),
+        felix(
+            "spec.bpfConnectTimeLoadBalancing",
+            json!("TCP"),
+            "libcalico-go/lib/clientv3/felixconfig.go",
+            "BPFConnectTimeLoadBalancing",
+        ),
+        felix(
+            "spec.bpfHostNetworkedNATWithoutCTLB",
+            json!("Enabled"),
+            "libcalico-go/lib/clientv3/felixconfig.go",
+            "BPFHostNetworkedNATWithoutCTLB",
+        ),
+        bgp("spec.logSeverityScreen", json!("Info")),
+        bgp("spec.serviceLoadBalancerAggregation", json!("Enabled")),
+        bgp("spec.nodeMeshPassword.secretKeyRef.name", json!("")),
+        Row {
+            kind: "BGPPeer",
+            field: "spec.password.secretKeyRef.name",
+            default: json!(""),
+            source: CRD,
+            object: calico(
+                "BGPPeer",
+                json!({"name": "p"}),
+                json!({"peerIP": "192.0.2.1", "asNumber": 64512, "password": {"secretKeyRef": {"key": "k"}}}),
+            ),
+            ours: Differs {
+                at: "/spec/password/secretKeyRef/name",
+                reads: everywhere(&Json::Null),
+                why: "passed on as it is; an absent text and an empty one are the same to who reads it",
+            },
+        },
+        Row {
+            kind: "IPAMBlock",
+            field: "spec.sequenceNumber",
+            default: json!(0),
+            source: CRD,
+            object: calico(
+                "IPAMBlock",
+                json!({"name": "10-0-0-0-26"}),
+                json!({"cidr": "10.0.0.0/26", "affinity": "host:h", "allocations": [], "attributes": [], "unallocated": [], "strictAffinity": false, "deleted": false}),
+            ),
+            ours: NotRead("only IPAM reads it"),
+        },
+    ]
+}
+
+/// What a `FelixConfiguration` for selected nodes is written as.
+fn scoped(parameters: &[(&str, &str)]) -> Json {
+    let annotations: serde_json::Map<String, Json> =
+        parameters.iter().map(|(name, value)| (format!("config.projectcalico.org/{name}"), json!(value))).collect();
+    if annotations.is_empty() { Json::Null } else { json!(annotations) }
+}
+
+fn of_kubernetes() -> Vec<Row> {
+    vec![
+        Row {
+            kind: "Namespace",
+            field: "metadata.labels.kubernetes~io/metadata~name",
+            default: json!("shop"),
+            source: "Kubernetes pkg/apis/core/v1/defaults.go",
+            object: json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+            ours: Same("/inbound_rules/0/action", json!("allow")),
+        },
+        Row {
+            kind: "Service",
+            field: "spec.type",
+            default: json!("ClusterIP"),
+            source: "Kubernetes pkg/apis/core/v1/defaults.go",
+            object: json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "n"}, "spec": {}}),
+            ours: Same("/spec/type", json!("ClusterIP")),
+        },
+        Row {
+            kind: "Service",
+            field: "spec.ports[].protocol",
+            default: json!("TCP"),
+            source: "Kubernetes pkg/apis/core/v1/defaults.go",
+            object: json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "n"}, "spec": {"ports": [{"port": 80}]}}),
+            ours: Same("/spec/ports/0/protocol", json!("TCP")),
+        },
+        Row {
+            kind: "EndpointSlice",
+            field: "ports[].protocol",
+            default: json!("TCP"),
+            source: "Kubernetes pkg/apis/discovery/v1/defaults.go",
+            object: json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "metadata": {"name": "s", "namespace": "n"}, "endpoints": [], "ports": [{"port": 80}]}),
+            ours: Same("/ports/0/protocol", json!("TCP")),
+        },
+        Row {
+            kind: "Pod",
+            field: "spec.containers[].ports[].protocol",
+            default: json!("TCP"),
+            source: "Kubernetes pkg/apis/core/v1/zz_generated.defaults.go",
+            object: pod(json!([{"ports": [{"name": "web", "containerPort": 80}]}])),
+            ours: Same("/ports/0/protocol", json!("tcp")),
+        },
+        Row {
+            kind: "Pod",
+            field: "spec.serviceAccountName",
+            default: json!("default"),
+            source: "Kubernetes plugin/pkg/admission/serviceaccount",
+            object: pod(json!([])),
+            ours: Differs {
+                at: "/profile_ids",
+                reads: everywhere(&json!(["kns.n"])),
+                why: "given by a plugin of the API server, and not to all pods: static ones have none",
+            },
+        },
+    ]
+}
+
+fn pod(containers: Json) -> Json {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"},
+        "spec": {"nodeName": "h", "containers": containers}, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    [of_policies(), of_tiers(), of_pools(), of_configuration(), of_kubernetes()].into_iter().flatten().collect()
+}
