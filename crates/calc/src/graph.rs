@@ -112,7 +112,7 @@ impl Graph {
     }
 
     /// An object has this value, or does not exist, or is invalid. Repetitions and deletions of what is unknown are
-    /// harmless; an invalid value counts as a deletion.
+    /// harmless; an invalid value counts as a deletion, that of a policy as one that denies what it selects.
     pub fn on_update(&mut self, update: Update) {
         let Update { key, value } = update;
         if value.is_none() {
@@ -135,13 +135,8 @@ impl Graph {
                 self.on_network_set(name, value.as_deref());
             }
             Key::Policy(id) => {
-                let mut selector = None;
                 let value = fitting!(self, &key, value, Policy);
-                let value = self.checked(value, |filter, value| {
-                    selector = filter.policy(&key, value);
-                    selector.as_ref().map(|_| ())
-                });
-                match value.zip(selector) {
+                match value.and_then(|policy| self.filter.policy(&key, id, policy)) {
                     Some((policy, selector)) => self.policies.on_policy(id, policy, selector, &mut self.matches),
                     None => self.policies.on_policy_removed(id, &mut self.matches),
                 }
@@ -374,7 +369,7 @@ impl Graph {
         self.resolver.flush(&self.matches, &self.policies, &self.order, &mut self.sequencer);
     }
 
-    /// The objects that are ignored now because they are invalid, sorted by key.
+    /// The objects that are invalid now, sorted by key: policies, which deny instead, and others, which are ignored.
     pub fn problems(&self) -> impl Iterator<Item = Problem> + '_ {
         self.filter.problems()
     }

@@ -1,4 +1,4 @@
-//! Objects that are ignored because they are invalid.
+//! Objects that are invalid.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// Why an object is ignored.
+/// Why an object is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Reason {
     /// The value is of another kind than the key.
@@ -91,7 +91,7 @@ pub enum Reason {
     SpoofingDisabled,
 }
 
-/// An object that is treated as if it did not exist.
+/// An object that is invalid: a policy that denies what it selects, or another that is treated as if it did not exist.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     /// Which object.
@@ -104,6 +104,6 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}: {}", self.key, self.field, self.reason)
+        write!(f, "{}: {}: {}", self.key, self.field, self.reason)
     }
 }

@@ -1,5 +1,5 @@
-//! The validation filter: an invalid object is treated as absent, and remembered as a problem
-//! (`felix/calc/validation_filter.go`, `typha/pkg/validator/v1`).
+//! The validation filter: an invalid object is treated as absent, an invalid policy denies, and both are remembered as
+//! problems (`felix/calc/validation_filter.go`, `typha/pkg/validator/v1`).
 //!
 //! The types of the model exclude most of what the original has to check; here is what remains.
 
@@ -8,10 +8,12 @@ mod label;
 mod rule;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_model::{
-    HostEndpoint, Key, NetworkSet, Node, Policy, Profile, ProfileName, ProfileRules, SelectorText, WorkloadEndpoint,
+    HostEndpoint, Key, NetworkSet, Node, Policy, PolicyId, Profile, ProfileName, ProfileRules, SelectorText,
+    WorkloadEndpoint,
 };
 use tortie_selector::{ParseError, Selector};
 
@@ -42,10 +44,21 @@ impl ValidationFilter {
         }
     }
 
-    /// The policy and its own selector.
-    pub(crate) fn policy(&mut self, key: &Key, policy: &Policy) -> Option<Selector> {
-        let checked = rule::policy(policy, &mut self.selectors);
-        self.resolve(key, checked)
+    /// The policy and its own selector. In place of one that is invalid, a policy that denies what it selects, or
+    /// everything that it could select; `None` if nobody enforces it.
+    pub(crate) fn policy(&mut self, key: &Key, id: &PolicyId, policy: Arc<Policy>) -> Option<(Arc<Policy>, Selector)> {
+        let checked = rule::policy(&policy, &mut self.selectors);
+        if let Some(selector) = self.resolve(key, checked) {
+            return Some((policy, selector));
+        }
+        if id.kind.is_staged() {
+            return None;
+        }
+        // A namespace of other letters than names have is no literal of a selector.
+        let selectors = [policy.selector.clone(), id.widest_selector(), SelectorText::new("all()")];
+        let (text, selector) =
+            selectors.into_iter().find_map(|text| Some((text.clone(), self.selectors.parse(&text).ok()?)))?;
+        Some((policy.denying(&id.kind, text).into(), selector))
     }
 
     pub(crate) fn profile_rules(&mut self, key: &Key, rules: &ProfileRules) -> Option<()> {
@@ -98,7 +111,11 @@ impl ValidationFilter {
             }
             Err((field, reason)) => {
                 let problem = Problem { key: key.clone(), field: field.clone(), reason: reason.clone() };
-                tracing::warn!(%problem, "invalid object ignored");
+                let instead = match key {
+                    Key::Policy(id) if !id.kind.is_staged() => "it denies what it selects",
+                    _ => "it counts as absent",
+                };
+                tracing::warn!(%problem, "an object is invalid; {instead}");
                 self.new_problems.push(problem);
                 self.problems.insert(key.clone(), (field, reason));
                 None
@@ -106,7 +123,7 @@ impl ValidationFilter {
         }
     }
 
-    /// The objects that are ignored now, sorted by key.
+    /// The objects that are invalid now, sorted by key.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> + '_ {
         self.problems.iter().map(|(key, (field, reason))| Problem {
             key: key.clone(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tortie_calc::{Graph, GraphConfig, Reason};
 use tortie_model::desired::{DesiredUpdate, TierList};
 use tortie_model::{
-    Hostname, Key, Labels, Policy, PolicyId, PolicyKind, SelectorText, SyncStatus, Tier, Update, Value,
-    WorkloadEndpoint, WorkloadEndpointKey,
+    Hostname, Key, Labels, Policy, PolicyId, PolicyKind, PolicyTypes, Rule, RuleAction, SelectorText, SyncStatus, Tier,
+    Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 fn graph() -> Graph {
@@ -123,4 +123,90 @@ fn a_value_of_another_kind_is_a_problem_and_a_deletion() {
     assert!(out.iter().any(|update| matches!(update, DesiredUpdate::PolicyRemove(_))));
     graph.on_update(valid);
     assert_eq!(graph.problems().count(), 0);
+}
+
+/// What an invalid policy becomes: of which endpoints, with which rules.
+fn denied_pods(policies: impl IntoIterator<Item = (PolicyId, Policy)>) -> Vec<String> {
+    let mut graph = graph();
+    for (pod, namespace) in [("pod-1", "shop"), ("pod-2", "other")] {
+        let mut update = endpoint(pod, "x");
+        if let Some(Value::WorkloadEndpoint(endpoint)) = &mut update.value {
+            let labels = [("a", "x"), ("projectcalico.org/namespace", namespace)];
+            Arc::make_mut(endpoint).labels = Labels::from_pairs(labels).unwrap();
+        }
+        graph.on_update(update);
+    }
+    for (id, policy) in policies {
+        graph.on_update(Update::set(Key::Policy(id), Value::Policy(policy.into())));
+    }
+    let out = flush(&mut graph);
+    for update in &out {
+        if let DesiredUpdate::Policy(id, policy) = update {
+            let deny = [Rule { action: RuleAction::Deny, ..Rule::default() }];
+            for rules in [&policy.source.inbound, &policy.source.outbound] {
+                assert!(rules.is_empty() || **rules == deny, "{id}: {rules:?}");
+            }
+        }
+    }
+    let mut denied = Vec::new();
+    for update in &out {
+        if let DesiredUpdate::WorkloadEndpoint(id, state) = update {
+            for tier in state.tiers.iter() {
+                denied.extend(tier.ingress.iter().map(|policy| format!("{} in {policy}", id.workload)));
+                denied.extend(tier.egress.iter().map(|policy| format!("{} out {policy}", id.workload)));
+            }
+        }
+    }
+    denied
+}
+
+#[test]
+fn an_invalid_policy_denies_instead_of_vanishing() {
+    let bad_rule = || {
+        let mut rule = Rule { action: RuleAction::Allow, ..Rule::default() };
+        rule.source.selector = Some(SelectorText::new("b =="));
+        rule
+    };
+    let selecting = |selector: &str| Policy { selector: SelectorText::new(selector), ..Policy::default() };
+    let ingress = PolicyTypes { ingress: true, egress: false };
+    let namespaced = PolicyId::new(PolicyKind::NetworkPolicy, "shop", "p");
+    let global = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
+    // What it selects is known.
+    let known =
+        Policy { inbound: [bad_rule()].into(), types: ingress, ..selecting("projectcalico.org/namespace == 'other'") };
+    assert_eq!(denied_pods([(global.clone(), known)]), ["pod-2 in GlobalNetworkPolicy/p"]);
+    // It is not: everything of the namespace, or everything.
+    let unknown = || Policy { types: ingress, ..selecting("a ==") };
+    assert_eq!(denied_pods([(namespaced.clone(), unknown())]), ["pod-1 in NetworkPolicy/shop/p"]);
+    let everywhere = ["pod-1 in GlobalNetworkPolicy/p", "pod-2 in GlobalNetworkPolicy/p"];
+    assert_eq!(denied_pods([(global, unknown())]), everywhere);
+    let of_both = selecting("a ==");
+    assert_eq!(
+        denied_pods([(namespaced, of_both)]),
+        ["pod-1 in NetworkPolicy/shop/p", "pod-1 out NetworkPolicy/shop/p"]
+    );
+    // Nobody enforces a staged one.
+    assert_eq!(denied_pods([(PolicyId::new(PolicyKind::StagedNetworkPolicy, "shop", "p"), unknown())]), [""; 0]);
+}
+
+#[test]
+fn an_invalid_policy_of_kubernetes_isolates_and_leaves_others_their_say() {
+    let id = PolicyId::new(PolicyKind::KubernetesNetworkPolicy, "shop", "p");
+    let mut graph = graph();
+    let policy = Policy { selector: SelectorText::new("a =="), ..Policy::default() };
+    graph.on_update(Update::set(Key::Policy(id.clone()), Value::Policy(policy.into())));
+    let mut update = endpoint("pod", "x");
+    if let Some(Value::WorkloadEndpoint(endpoint)) = &mut update.value {
+        Arc::make_mut(endpoint).labels = Labels::from_pairs([("projectcalico.org/namespace", "shop")]).unwrap();
+    }
+    graph.on_update(update);
+    let out = flush(&mut graph);
+    let compiled = out.iter().find_map(|update| match update {
+        DesiredUpdate::Policy(of, policy) if *of == id => Some(policy),
+        _ => None,
+    });
+    let policy = compiled.expect("it is in force");
+    assert!(policy.source.inbound.is_empty() && policy.source.outbound.is_empty());
+    let problem = graph.problems().next().unwrap().to_string();
+    assert!(problem.starts_with("policy KubernetesNetworkPolicy/shop/p: selector: invalid selector"), "{problem}");
 }

@@ -42,6 +42,7 @@
 pub mod cache;
 pub mod client;
 pub mod gob;
+mod last_good;
 pub mod protocol;
 pub mod server;
 pub mod tls;

@@ -4,6 +4,8 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::SelectorText;
+
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -213,6 +215,19 @@ impl PolicyId {
     pub fn new(kind: PolicyKind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { kind, namespace: namespace.into(), name: name.into() }
     }
+
+    /// The selector of all that such a policy can select: everything of its namespace; every pod, or every endpoint, for
+    /// one of the whole cluster.
+    #[must_use]
+    pub fn widest_selector(&self) -> SelectorText {
+        match &*self.namespace {
+            "" if self.kind == PolicyKind::KubernetesClusterNetworkPolicy => {
+                SelectorText::new("has(projectcalico.org/namespace)")
+            }
+            "" => SelectorText::new("all()"),
+            namespace => SelectorText::new(format!("projectcalico.org/namespace == '{namespace}'")),
+        }
+    }
 }
 
 impl fmt::Display for PolicyId {
@@ -290,6 +305,13 @@ impl WorkloadEndpointKey {
             workload: self.workload().into(),
             endpoint: self.endpoint().into(),
         }
+    }
+}
+
+impl fmt::Display for WorkloadEndpointKey {
+    /// `host/orchestrator/workload/endpoint`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}/{}", self.host(), self.orchestrator(), self.workload(), self.endpoint())
     }
 }
 

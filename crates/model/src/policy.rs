@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Cidr, Family, NamespacedName, PortSpec, Protocol, TierName};
+use crate::{Cidr, Family, NamespacedName, PolicyKind, PortSpec, Protocol, TierName};
 
 /// A selector as written. Policies that match nothing here are never parsed beyond validation, so the text is what is
 /// kept; whoever needs it parses it once.
@@ -21,6 +21,11 @@ impl SelectorText {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+impl HttpMatch {
+    /// What is said of a rule with such a match where nothing looks into HTTP.
+    pub const NOT_ENFORCED: &str = "nothing enforces a match on HTTP";
 }
 
 impl fmt::Display for SelectorText {
@@ -45,8 +50,8 @@ pub struct Order(f64);
 impl Order {
     /// `None` for NaN.
     #[must_use]
-    pub fn new(order: f64) -> Option<Self> {
-        (!order.is_nan()).then_some(Self(order))
+    pub const fn new(order: f64) -> Option<Self> {
+        if order.is_nan() { None } else { Some(Self(order)) }
     }
 
     /// The number.
@@ -196,6 +201,33 @@ pub struct ProfileRules {
     pub inbound: Arc<[Rule]>,
     /// Rules for traffic from the endpoints, in order.
     pub outbound: Arc<[Rule]>,
+}
+
+impl Policy {
+    /// What stands for a policy of this kind that cannot be used: in its place, and for its directions, it denies all that
+    /// `selector` selects. Network policies of Kubernetes only ever allow, so one without rules denies as much as can be
+    /// without taking back what others allow.
+    #[must_use]
+    pub fn denying(&self, kind: &PolicyKind, selector: SelectorText) -> Self {
+        let (untracked, pre_dnat) = if self.pre_dnat { (false, !self.untracked) } else { (self.untracked, false) };
+        let deny: Arc<[Rule]> = match kind {
+            PolicyKind::KubernetesNetworkPolicy => Arc::new([]),
+            _ => [Rule { action: RuleAction::Deny, ..Rule::default() }].into(),
+        };
+        Self {
+            namespace: self.namespace.clone(),
+            tier: self.tier.clone(),
+            order: self.order,
+            selector,
+            types: if pre_dnat { PolicyTypes { ingress: true, egress: false } } else { self.types },
+            untracked,
+            pre_dnat,
+            apply_on_forward: self.apply_on_forward || untracked || pre_dnat,
+            inbound: Arc::clone(&deny),
+            outbound: if pre_dnat { Arc::new([]) } else { deny },
+            ..Self::default()
+        }
+    }
 }
 
 /// What a rule does with the traffic that it matches.

@@ -111,7 +111,17 @@ fn original() -> impl Strategy<Value = Option<Box<OriginalMatch>>> {
 }
 
 fn selector_text() -> impl Strategy<Value = Option<SelectorText>> {
-    option::of(name().prop_map(SelectorText::new))
+    option::of(selector().prop_map(SelectorText::new))
+}
+
+/// Any that parses: others are refused.
+fn selector() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("all()".to_owned()),
+        word().prop_map(|word| format!("has({word})")),
+        "[a-z/é ]{0,8}".prop_map(|value| format!("a == '{value}' && has(b)"))
+    ]
+    .prop_filter("a selector", |text| Selector::parse(text).is_ok())
 }
 
 fn side() -> impl Strategy<Value = EntityMatch> {
@@ -173,7 +183,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     ];
     let staged = prop_oneof![Just(StagedAction::Set), Just(StagedAction::Learn), Just(StagedAction::Ignore)];
     (
-        (option::of(name()), word(), order(), shared(), types),
+        (option::of(name()), word(), order(), selector(), types),
         (shared_list(rule()), shared_list(rule())),
         any::<[bool; 4]>(),
         option::of(staged),

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use tortie_calc::{Graph, GraphConfig};
 use tortie_model::desired::{DesiredUpdate, proto::to_json};
-use tortie_model::{Key, LabelInterner, SyncStatus};
+use tortie_model::{Key, LabelInterner, SyncStatus, Update};
 use tortie_resources::v1::{self, Decoded};
 use tortie_testkit::mock::MockDataplane;
 
@@ -26,6 +26,8 @@ pub(crate) struct Feed {
     pub(crate) state: State,
     /// Whether the last flush said that the datastore may not be used.
     pub(crate) not_ready: bool,
+    /// How often a policy was invalid that the original ignores.
+    pub(crate) denials: usize,
 }
 
 /// Whether recorded messages say that the datastore may not be used.
@@ -41,9 +43,12 @@ impl Feed {
             dataplane: MockDataplane::default(),
             state: State::default(),
             not_ready: false,
+            denials: 0,
         }
     }
 
+    /// Tells the graph of an entry. The original ignores an invalid policy, which denies here: the graph is told that it
+    /// does not exist, and the difference is counted.
     pub(crate) fn update(&mut self, path: &str, value: &Json) -> Fate {
         let (update, decoded) = match v1::decode(path, Some(value), &mut self.labels) {
             Ok(Decoded::Ignored) => return Fate::Ignored,
@@ -52,11 +57,19 @@ impl Feed {
         };
         // The graph is told of these as well, and has to pass over them.
         let relayed = matches!(update.key, Key::Relayed(_));
+        let key = update.key.clone();
         self.graph.on_update(update);
         if relayed {
             return Fate::Ignored;
         }
-        if decoded && self.graph.take_new_problems().is_empty() { Fate::Accepted } else { Fate::Rejected }
+        if decoded && self.graph.take_new_problems().is_empty() {
+            return Fate::Accepted;
+        }
+        if matches!(&key, Key::Policy(id) if !id.kind.is_staged()) {
+            self.denials += 1;
+            self.graph.on_update(Update::delete(key));
+        }
+        Fate::Rejected
     }
 
     /// Whether the graph holds nothing.

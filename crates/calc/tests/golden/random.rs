@@ -53,7 +53,7 @@ fn run_steps(scenario: &Json, feed: &mut Feed, mut after_step: impl FnMut(usize,
 
 #[test]
 fn states_after_each_step_are_the_originals() {
-    let (mut compared, mut excused, mut failures) = (0, 0, Vec::new());
+    let (mut compared, mut excused, mut denials, mut failures) = (0, 0, 0, Vec::new());
     let mut divergences: BTreeMap<&str, usize> = BTreeMap::new();
     for scenario in scenarios("calc_random.jsonl.gz") {
         let environment = &scenario["config"];
@@ -77,10 +77,12 @@ fn states_after_each_step_are_the_originals() {
             compared += 1;
             failures.extend(differences.into_iter().map(|d| format!("{} step {i}: {d}", scenario["name"])));
         });
+        denials += feed.denials;
     }
     let first = failures[..failures.len().min(5)].join("\n");
     assert!(failures.is_empty(), "{} differences in {compared} states:\n{first}", failures.len());
     assert_eq!((compared, excused), (829, 47));
+    assert_eq!(denials, 76, "invalid policies that the original ignores");
     let expected = [
         ("a deleted tier keeps its default action", 134),
         ("a slice that moves to another service leaves its members behind", 17),

@@ -27,10 +27,41 @@ struct World<'a> {
 
 /// IP sets, policies, profiles and endpoints as they must be on the node.
 pub(crate) fn expected(datastore: &Datastore, suppress_overlaps: bool) -> MockDataplane {
-    let datastore = datastore.iter().filter(|(_, value)| is_valid(value)).collect();
+    let denials: Datastore = datastore.iter().filter_map(|(key, value)| denial(key, value)).collect();
+    let datastore = datastore.iter().filter(|(_, value)| is_valid(value)).chain(&denials).collect();
     let mut world = World { datastore, suppress_overlaps, expected: MockDataplane::default() };
     world.endpoints();
     world.expected
+}
+
+/// What an invalid policy becomes that somebody would enforce.
+fn denial(key: &Key, value: &Value) -> Option<(Key, Value)> {
+    let (Key::Policy(id), Value::Policy(policy)) = (key, value) else { return None };
+    if is_valid(value) || id.kind.is_staged() {
+        return None;
+    }
+    let mut denial = Policy::clone(policy);
+    if Selector::parse(policy.selector.as_str()).is_err() {
+        let everything = if id.namespace.is_empty() {
+            "all()".to_owned()
+        } else {
+            format!("projectcalico.org/namespace == '{}'", id.namespace)
+        };
+        denial.selector = SelectorText::new(everything);
+    }
+    let deny = [Rule { action: RuleAction::Deny, ..Rule::default() }];
+    (denial.untracked, denial.pre_dnat) = match (policy.untracked, policy.pre_dnat) {
+        (true, true) => (false, false),
+        as_it_is => as_it_is,
+    };
+    denial.apply_on_forward |= denial.untracked || denial.pre_dnat;
+    denial.inbound = deny.clone().into();
+    denial.outbound = if denial.pre_dnat { [].into() } else { deny.into() };
+    if denial.pre_dnat {
+        denial.types = tortie_model::PolicyTypes { ingress: true, egress: false };
+    }
+    (denial.needed_on_every_node, denial.staged_action) = (false, None);
+    Some((key.clone(), Value::Policy(denial.into())))
 }
 
 fn is_valid(value: &Value) -> bool {

@@ -1,14 +1,14 @@
 //! What a client makes of what it is told.
 
-use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use tortie_datastore::{Closed, Cover, Feed, InputProblem};
-use tortie_model::{Key, LabelInterner, Update, Value};
-use tortie_resources::v1::{self, DecodeError, Decoded};
+use tortie_model::{LabelInterner, Update};
+use tortie_resources::v1::{self, Decoded};
 use tortie_resources::{Position, Problem, Severity};
 
 use crate::cache::OwnPrefix;
+use crate::last_good::LastGood;
 use crate::protocol::{Batch, Place, Settled, WireEntry, WireProblem, WireStatus};
 
 /// How far a client has got, across connections.
@@ -20,11 +20,8 @@ pub(crate) struct View<'a> {
     place: Option<Place>,
     /// A resync has begun and has not ended.
     resyncing: bool,
-    /// The last good values, for those kinds of which there are few and whose loss could open something.
-    good: HashMap<Key, Value>,
-    /// What this client cannot read.
-    problems: BTreeMap<String, InputProblem>,
-    problems_changed: bool,
+    /// What stands in for what this client cannot read.
+    last_good: LastGood,
     /// What is wrong with the server's datastore.
     upstream: Vec<InputProblem>,
 }
@@ -37,9 +34,7 @@ impl<'a> View<'a> {
             labels: LabelInterner::new(),
             place: None,
             resyncing: false,
-            good: HashMap::new(),
-            problems: BTreeMap::new(),
-            problems_changed: false,
+            last_good: LastGood::default(),
             upstream: Vec::new(),
         }
     }
@@ -58,8 +53,7 @@ impl<'a> View<'a> {
     pub(crate) fn begin(&mut self) -> Result<(), Closed> {
         self.place = None;
         self.resyncing = true;
-        self.problems.clear();
-        self.problems_changed = true;
+        self.last_good.begin();
         self.feed.begin_resync()
     }
 
@@ -75,16 +69,17 @@ impl<'a> View<'a> {
         }
         self.feed.tell(updates, Instant::now())?;
         let Some(Settled { sequence, status }) = batch.settled else { return Ok(()) };
-        if self.problems_changed {
-            self.tell_problems()?;
-        }
         self.place = Some(Place { instance, sequence });
         // A server that reads its datastore anew need not concern us; but what is gone cannot be told before it has done.
-        if self.resyncing && status == i32::from(WireStatus::InSync) {
+        let ends = self.resyncing && status == i32::from(WireStatus::InSync);
+        if ends {
             self.resyncing = false;
-            self.feed.end_resync()?;
+            self.last_good.end();
         }
-        Ok(())
+        if self.last_good.take_changed() {
+            self.tell_problems()?;
+        }
+        if ends { self.feed.end_resync() } else { Ok(()) }
     }
 
     /// Takes what is wrong with the server's datastore.
@@ -100,66 +95,33 @@ impl<'a> View<'a> {
     }
 
     fn tell_problems(&mut self) -> Result<(), Closed> {
-        self.problems_changed = false;
-        self.feed.problems(self.upstream.iter().chain(self.problems.values()).cloned().collect())
+        self.feed.problems(self.upstream.iter().chain(self.last_good.problems()).cloned().collect())
     }
 
     fn update(&mut self, entry: &WireEntry) -> Option<Update> {
-        if self.problems.remove(&entry.path).is_some() {
-            self.problems_changed = true;
-        }
-        let value = match &entry.value {
-            None => Ok(None),
-            Some(value) => std::str::from_utf8(value).map(Some).map_err(|_| "is not UTF-8"),
-        };
-        let decoded = match value {
+        let decoded = match entry.value.as_deref().map(std::str::from_utf8).transpose() {
             Ok(value) => v1::decode_text(&entry.path, value, &mut self.labels),
-            // To find its key, which a deletion has.
-            Err(reason) => v1::decode_text(&entry.path, None, &mut self.labels).and_then(|decoded| match decoded {
-                Decoded::Update(Update { key, .. }) => Err(DecodeError {
-                    path: entry.path.clone(),
-                    key: Box::new(key),
-                    field: String::new(),
-                    reason: reason.into(),
-                }),
-                Decoded::Ignored => Ok(Decoded::Ignored),
-            }),
+            Err(_) => v1::unreadable(&entry.path, "is not UTF-8").map_or(Ok(Decoded::Ignored), Err),
         };
         match decoded {
             Ok(Decoded::Update(update)) => {
-                if is_kept(&update.key) {
-                    match &update.value {
-                        Some(value) => self.good.insert(update.key.clone(), value.clone()),
-                        None => self.good.remove(&update.key),
-                    };
-                }
+                self.last_good.read(&update);
                 Some(update)
             }
             Ok(Decoded::Ignored) => {
                 tracing::debug!(entry.path, "an object of a kind that has no use here");
                 None
             }
-            Err(error) => {
-                let last_good = self.good.get(&error.key).cloned();
-                let cover = if last_good.is_some() { Cover::LastGood } else { Cover::Nothing };
-                tracing::warn!(%error, ?cover, "an object cannot be read");
-                let problem = Problem {
-                    severity: Severity::Error,
-                    position: Position::default(),
-                    field: error.field,
-                    what: error.reason,
-                };
-                let subject = entry.path.clone();
-                self.problems.insert(entry.path.clone(), InputProblem { file: None, subject, problem, cover });
-                self.problems_changed = true;
-                Some(Update { key: *error.key, value: last_good })
-            }
+            Err(error) => Some(self.last_good.unreadable(error)),
         }
+    }
+
+    /// How many values and problems are remembered.
+    #[cfg(test)]
+    fn remembered(&self) -> usize {
+        self.last_good.len()
     }
 }
 
-/// Whether the last good value of an object is kept. Not of workload endpoints, which are many: one that is not known is
-/// denied everything.
-fn is_kept(key: &Key) -> bool {
-    !matches!(key, Key::WorkloadEndpoint(_))
-}
+#[cfg(test)]
+mod tests;

@@ -1,30 +1,20 @@
 //! What a server's updates come to, also where they cannot be used.
 
-use std::collections::{BTreeMap, HashMap};
-
-use tortie_datastore::{Cover, InputProblem};
-use tortie_model::{Key, LabelInterner, Update, Value};
-use tortie_resources::v1::DecodeError;
-use tortie_resources::{Position, Problem, Severity, path};
+use tortie_datastore::InputProblem;
+use tortie_model::{LabelInterner, Update};
+use tortie_resources::path;
 
 use super::messages::SerializedUpdate;
 use super::update::{Reading, read_update};
+use crate::last_good::LastGood;
 
-/// The objects that a server tells of, as far as they have to be remembered: those that something else is put in place
-/// of when they cannot be read. Pure.
-///
-/// A value that cannot be read does not open what was closed: the last good one stays. (The original deletes the object.)
-/// Workload endpoints, services and their slices are too many to be kept; they are deleted.
+/// The objects that a server tells of, as far as they have to be remembered. Pure.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     labels: LabelInterner,
     /// Whether objects are wanted that are only passed on.
     relayed: bool,
-    /// Counts connections.
-    generation: u64,
-    good: HashMap<Key, (u64, Value)>,
-    problems: BTreeMap<Key, (u64, InputProblem)>,
-    changed: bool,
+    last_good: LastGood,
     updates: usize,
 }
 
@@ -38,16 +28,12 @@ impl Objects {
 
     /// A server begins to tell everything.
     pub(super) fn begin(&mut self) {
-        self.generation += 1;
+        self.last_good.begin();
     }
 
     /// A server has told everything.
     pub(super) fn end(&mut self) {
-        let current = self.generation;
-        self.good.retain(|_, (generation, _)| *generation == current);
-        let before = self.problems.len();
-        self.problems.retain(|_, (generation, _)| *generation == current);
-        self.changed |= self.problems.len() != before;
+        self.last_good.end();
     }
 
     /// What follows from updates.
@@ -70,51 +56,24 @@ impl Objects {
                 None
             }
             Reading::Update(update) => {
-                self.changed |= self.problems.remove(&update.key).is_some();
-                match &update.value {
-                    Some(value) if is_kept(&update.key) => {
-                        self.good.insert(update.key.clone(), (self.generation, value.clone()));
-                    }
-                    _ => drop(self.good.remove(&update.key)),
-                }
+                self.last_good.read(&update);
                 Some(update)
             }
-            Reading::Bad(error) => Some(self.cover(&update.key, error)),
+            Reading::Bad(error) => Some(self.last_good.unreadable(error)),
         }
-    }
-
-    fn cover(&mut self, path: &str, error: DecodeError) -> Update {
-        let deletion = error.deletion();
-        let good = self.good.get_mut(&deletion.key);
-        let cover = if good.is_some() { Cover::LastGood } else { Cover::Nothing };
-        let update = match good {
-            Some((generation, value)) => {
-                *generation = self.generation;
-                Update::set(deletion.key, value.clone())
-            }
-            None => deletion,
-        };
-        let DecodeError { field, reason, .. } = error;
-        let problem = Problem { severity: Severity::Error, position: Position::default(), field, what: reason };
-        let problem = InputProblem { file: None, subject: path.to_owned(), problem, cover };
-        tracing::warn!(%problem, "an object of the server cannot be used as it is");
-        self.problems.insert(update.key.clone(), (self.generation, problem));
-        self.changed = true;
-        update
     }
 
     /// All problems, if they are not what they were when this was last asked.
     pub(super) fn changed_problems(&mut self) -> Option<Vec<InputProblem>> {
-        std::mem::take(&mut self.changed).then(|| self.problems.values().map(|(_, problem)| problem.clone()).collect())
+        self.last_good.take_changed().then(|| self.last_good.problems().cloned().collect())
     }
-}
-
-fn is_kept(key: &Key) -> bool {
-    !matches!(key, Key::WorkloadEndpoint(_) | Key::Service(_) | Key::EndpointSlice(_))
 }
 
 #[cfg(test)]
 mod tests {
+    use tortie_datastore::Cover;
+    use tortie_model::Value;
+
     use super::*;
 
     fn update(key: &str, value: &str) -> SerializedUpdate {
@@ -148,10 +107,60 @@ mod tests {
         objects.end();
         assert_eq!(objects.changed_problems(), Some(Vec::new()));
         objects.begin();
-        assert_eq!(objects.read(&[update(POLICY, BAD)])[0].value, None);
-        assert_eq!(objects.changed_problems().unwrap()[0].cover, Cover::Nothing);
+        assert_ne!(objects.read(&[update(POLICY, BAD)]), good);
+        assert_eq!(objects.changed_problems().unwrap()[0].cover, Cover::Denied);
         assert_eq!(objects.read(&[update(POLICY, GOOD)]), good);
         assert_eq!(objects.changed_problems(), Some(Vec::new()));
+    }
+
+    /// What is told of a policy, in words: its selector, its place, its types, its rules.
+    fn denial(updates: &[Update]) -> String {
+        let Some(Value::Policy(policy)) = &updates[0].value else { panic!("{updates:?}") };
+        let rules: Vec<_> = policy.inbound.iter().chain(&*policy.outbound).map(|rule| rule.action.as_str()).collect();
+        let order = policy.order.map_or("last".into(), |order| {
+            if order.get() == f64::MIN { "first".into() } else { order.get().to_string() }
+        });
+        let types = (policy.types.ingress, policy.types.egress);
+        format!("{} {} {order} {types:?} {}", policy.selector, policy.tier, rules.join(" "))
+    }
+
+    #[test]
+    fn a_policy_whose_selector_cannot_be_read_stays_as_it_was_or_denies() {
+        let bad = r#"{"selector":"a ==","order":7,"tier":"sec","types":["ingress"]}"#;
+        let mut objects = Objects::default();
+        objects.begin();
+        let good = objects.read(&[update(POLICY, GOOD)]);
+        assert_eq!(objects.read(&[update(POLICY, bad)]), good);
+        assert_eq!(objects.changed_problems().unwrap()[0].cover, Cover::LastGood);
+
+        let mut objects = Objects::default();
+        let mut read = |path: &str, value: &str| {
+            let told = denial(&objects.read(&[update(path, value)]));
+            let problems = objects.changed_problems().unwrap();
+            assert!(problems.iter().all(|problem| problem.cover == Cover::Denied), "{problems:?}");
+            told
+        };
+        assert_eq!(read(POLICY, bad), "all() sec 7 (true, false) deny deny");
+        let namespaced = "/calico/v1/policy/NetworkPolicy/shop/p";
+        assert_eq!(read(namespaced, bad), "projectcalico.org/namespace == 'shop' sec 7 (true, false) deny deny");
+        let bad_rule = r#"{"selector":"has(a)","inbound_rules":[{"action":"allow","!dst_selector":"b =="}]}"#;
+        assert_eq!(read(POLICY, bad_rule), "has(a) default last (true, true) deny deny");
+        let bad_order = r#"{"selector":"has(a)","order":"first","types":["ingress","sideways"]}"#;
+        assert_eq!(read(POLICY, bad_order), "has(a) default first (true, true) deny deny");
+        assert_eq!(read(POLICY, "{"), "all() default first (true, true) deny deny");
+        let of_tier = "/calico/v1/policy/tier/sec/policy/p";
+        assert_eq!(read(of_tier, "{"), "all() sec first (true, true) deny deny");
+        // These only ever allow.
+        let of_kubernetes = "/calico/v1/policy/KubernetesNetworkPolicy/shop/p";
+        assert_eq!(read(of_kubernetes, bad), "projectcalico.org/namespace == 'shop' sec 7 (true, false) ");
+    }
+
+    #[test]
+    fn a_staged_policy_that_cannot_be_read_is_deleted() {
+        let mut objects = Objects::default();
+        let updates = objects.read(&[update("/calico/v1/policy/StagedNetworkPolicy/shop/p", "{")]);
+        assert_eq!(updates[0].value, None);
+        assert_eq!(objects.changed_problems().unwrap()[0].cover, Cover::Nothing);
     }
 
     #[test]

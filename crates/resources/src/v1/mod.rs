@@ -7,7 +7,9 @@ mod small;
 
 pub(crate) use endpoint::qos;
 use serde_json::Value as Json;
-use tortie_model::{Key, LabelInterner, ProfileName, TierName, Update, Value};
+use std::sync::Arc;
+
+use tortie_model::{Key, LabelInterner, Policy, ProfileName, TierName, Update, Value};
 
 use crate::path::{self, Parsed};
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
@@ -24,7 +26,7 @@ pub enum Decoded {
     Ignored,
 }
 
-/// Why a value cannot be used. The caller treats the object as deleted, and says so.
+/// Why a value cannot be used. The caller puts something else in force, and says so.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{path}: {field}{}{reason}", if field.is_empty() { "" } else { ": " })]
 pub struct DecodeError {
@@ -36,6 +38,8 @@ pub struct DecodeError {
     pub field: String,
     /// What is wrong with it.
     pub reason: String,
+    /// For a policy that is enforced, one that denies what this one selects, as far as that can be read.
+    pub denial: Option<Arc<Policy>>,
 }
 
 impl DecodeError {
@@ -44,6 +48,35 @@ impl DecodeError {
     pub fn deletion(&self) -> Update {
         Update::delete((*self.key).clone())
     }
+
+    /// What to put in force where no version that can be used is known: a policy that denies instead of one that is
+    /// enforced; nothing instead of anything else.
+    #[must_use]
+    pub fn fallback(&self) -> Update {
+        Update { key: (*self.key).clone(), value: self.denial.clone().map(Value::Policy) }
+    }
+
+    fn new(
+        path: &str,
+        key: Key,
+        tier: Option<TierName>,
+        root: Option<Cursor<'_, '_>>,
+        problem: (String, String),
+    ) -> Self {
+        let denial = match &key {
+            Key::Policy(id) => policy::denial(id, tier, root).map(Arc::new),
+            _ => None,
+        };
+        let (field, reason) = problem;
+        Self { path: path.into(), key: Box::new(key), field, reason, denial }
+    }
+}
+
+/// What follows from a value that is not even text; `None` if the model has no objects of this path.
+#[must_use]
+pub fn unreadable(path: &str, reason: &str) -> Option<DecodeError> {
+    let (key, tier) = key_of(path)?;
+    Some(DecodeError::new(path, key, tier, None, (String::new(), reason.into())))
 }
 
 /// Decodes an entry whose value has been parsed as JSON; configuration parameters are JSON texts (or plain
@@ -73,12 +106,9 @@ pub fn decode_text(path: &str, value: Option<&str>, labels: &mut LabelInterner) 
         key => match parse_json(text) {
             Ok(Node { content: Content::Null, .. }) => Ok(Decoded::Update(Update::delete(key))),
             Ok(node) => decode_node(path, key, tier, &node, labels),
-            Err(error) => Err(DecodeError {
-                path: path.into(),
-                key: Box::new(key),
-                field: String::new(),
-                reason: format!("is not JSON: {error}"),
-            }),
+            Err(error) => {
+                Err(DecodeError::new(path, key, tier, None, (String::new(), format!("is not JSON: {error}"))))
+            }
         },
     }
 }
@@ -100,15 +130,15 @@ fn decode_node(
     labels: &mut LabelInterner,
 ) -> Result<Decoded, DecodeError> {
     let mut sink = Sink::default();
-    let value = read(&key, tier, Cursor::root(node), labels, &mut sink);
+    let value = read(&key, tier.clone(), Cursor::root(node), labels, &mut sink);
     match (value, sink.problems.into_iter().find(|p| p.severity == Severity::Error)) {
         (Some(value), None) => Ok(Decoded::Update(Update::set(key, value))),
         (_, problem) => {
-            let (field, reason) = match problem {
+            let problem = match problem {
                 Some(problem) => (problem.field, problem.what),
                 None => (String::new(), "is not valid".into()),
             };
-            Err(DecodeError { path: path.into(), key: Box::new(key), field, reason })
+            Err(DecodeError::new(path, key, tier, Some(Cursor::root(node)), problem))
         }
     }
 }
@@ -150,7 +180,7 @@ fn read(
     })
 }
 
-fn profile_names(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> std::sync::Arc<[ProfileName]> {
+fn profile_names(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Arc<[ProfileName]> {
     map.texts(name, sink).into_iter().map(ProfileName::from).collect()
 }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, EntityMatch, Family, HttpMatch, HttpPath, NamespacedName, Order, OriginalMatch, Policy, PolicyTypes,
-    ProfileRules, Rule, RuleAction, SelectorText, ServiceAccountMatch, StagedAction, Tier, TierDefaultAction, TierName,
+    Cidr, EntityMatch, Family, HttpMatch, HttpPath, NamespacedName, Order, OriginalMatch, Policy, PolicyId,
+    PolicyTypes, ProfileRules, Rule, RuleAction, SelectorText, ServiceAccountMatch, StagedAction, Tier,
+    TierDefaultAction, TierName,
 };
 
 use crate::scalar::{self, Spelling};
-use crate::tree::{Map, Sink};
+use crate::tree::{Cursor, Map, Sink};
 
 pub(super) fn policy(map: Map<'_, '_>, tier: Option<TierName>, sink: &mut Sink) -> Policy {
     let tier = tier.or_else(|| map.text("tier", sink).filter(|t| !t.is_empty()).map(TierName::from));
@@ -16,7 +17,7 @@ pub(super) fn policy(map: Map<'_, '_>, tier: Option<TierName>, sink: &mut Sink) 
         namespace: map.text("namespace", sink).filter(|ns| !ns.is_empty()).map(Arc::from),
         tier: tier.unwrap_or_else(TierName::default_tier),
         order: order(map, sink),
-        selector: SelectorText::new(map.text_or_empty("selector", sink)),
+        selector: selector_text(map, "selector", sink).unwrap_or_else(|| SelectorText::new("")),
         types: types(map, sink),
         inbound: rules(map, "inbound_rules", sink),
         outbound: rules(map, "outbound_rules", sink),
@@ -36,6 +37,48 @@ pub(super) fn policy(map: Map<'_, '_>, tier: Option<TierName>, sink: &mut Sink) 
         }),
     }
 }
+
+/// What stands for a policy that cannot be read: a denial of what it selects, or else of all that it could select; `None`
+/// for one that nobody enforces.
+pub(super) fn denial(id: &PolicyId, tier: Option<TierName>, root: Option<Cursor<'_, '_>>) -> Option<Policy> {
+    if id.kind.is_staged() {
+        return None;
+    }
+    // Each field by itself: one that cannot be read says nothing about the others.
+    let quiet = &mut Sink::default();
+    let map = root.and_then(|root| root.map(quiet));
+    let Some(map) = map else {
+        let tier = tier.unwrap_or_else(TierName::default_tier);
+        let place = Policy { tier, order: FIRST, types: PolicyTypes::BOTH, ..Policy::default() };
+        return Some(place.denying(&id.kind, id.widest_selector()));
+    };
+    let mut of_types = Sink::default();
+    let types = types(map, &mut of_types);
+    let flag = |name: &str| map.field(name).and_then(|field| field.boolean(&mut Sink::default())).unwrap_or_default();
+    let selector = match map.field("selector") {
+        None => SelectorText::new(""),
+        Some(field) => match scalar::selector(field, quiet) {
+            Some(_) => SelectorText::new(field.text(quiet).unwrap_or_default()),
+            None => id.widest_selector(),
+        },
+    };
+    let place = Policy {
+        namespace: map.text("namespace", quiet).filter(|ns| !ns.is_empty()).map(Arc::from),
+        tier: tier
+            .or_else(|| map.text("tier", quiet).filter(|tier| !tier.is_empty()).map(TierName::from))
+            .unwrap_or_else(TierName::default_tier),
+        order: if map.field("order").is_some() { order(map, quiet).or(FIRST) } else { None },
+        types: if of_types.has_errors() { PolicyTypes::BOTH } else { types },
+        untracked: flag("untracked"),
+        pre_dnat: flag("pre_dnat"),
+        apply_on_forward: flag("apply_on_forward"),
+        ..Policy::default()
+    };
+    Some(place.denying(&id.kind, selector))
+}
+
+/// Without a readable order a denial comes first, or another policy might allow before it denies.
+const FIRST: Option<Order> = Order::new(f64::MIN);
 
 fn order(map: Map<'_, '_>, sink: &mut Sink) -> Option<Order> {
     let field = map.field("order")?;
@@ -221,7 +264,10 @@ fn nets([many, one]: [&'static str; 2], map: Map<'_, '_>, sink: &mut Sink) -> Bo
 }
 
 fn selector_text(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Option<SelectorText> {
-    map.text(name, sink).filter(|text| !text.is_empty()).map(SelectorText::new)
+    let field = map.field(name)?;
+    let text = field.text(sink).filter(|text| !text.is_empty())?;
+    scalar::selector(field, sink);
+    Some(SelectorText::new(text))
 }
 
 fn http(map: Map<'_, '_>, sink: &mut Sink) -> HttpMatch {

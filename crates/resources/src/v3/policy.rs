@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    Key, Order, Policy, PolicyId, PolicyKind, PolicyTypes, Rule, RuleAction, SelectorText, StagedAction, TierName,
-    Value,
+    Key, Order, Policy, PolicyId, PolicyKind, PolicyTypes, SelectorText, StagedAction, TierName, Value,
 };
 
 use super::rule::{Place, rules, selector};
@@ -222,8 +221,8 @@ fn check(spec: Map<'_, '_>, policy: &Policy, sink: &mut Sink) {
     }
 }
 
-/// A policy that denies what an invalid one selects, in the directions that it declares or else both; `None` if it
-/// cannot be known what it selects.
+/// A policy that denies what an invalid one selects, in the directions that it declares or else both. If it cannot be
+/// known what it selects: everything of its namespace, or of the cluster, in a datastore; `None` in a file.
 pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions> {
     let sink = &mut Sink::default();
     let global = object.id.kind == Kind::GlobalNetworkPolicy;
@@ -237,8 +236,16 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
     if !global && spec.field("namespaceSelector").is_some() {
         return None;
     }
+    let key = policy_key(object)?;
+    let Key::Policy(id) = &key else { return None };
     let selector = combined_selector(&object.id.namespace, global, spec, sink);
-    if sink.has_errors() || selector_fields.iter().all(|name| spec.field(name).is_none()) && spec.is_empty() {
+    let selector = match object.options.unknown_fields {
+        // What reads a datastore goes on, so that the policy must not be missed; one in a file stops the start.
+        UnknownFields::Ignore if sink.has_errors() => id.widest_selector(),
+        _ if sink.has_errors() => return None,
+        _ => SelectorText::new(selector),
+    };
+    if selector_fields.iter().all(|name| spec.field(name).is_none()) && spec.is_empty() {
         return None;
     }
     let mut quiet = Sink::default();
@@ -246,30 +253,23 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
         Some(_) => types(spec, object.options.unknown_fields, true, true, &mut quiet),
         None => PolicyTypes::BOTH,
     };
-    let types = if quiet.has_errors() { PolicyTypes::BOTH } else { types };
     let flag = |name: &str| spec.field(name).and_then(|field| field.boolean(&mut Sink::default())).unwrap_or_default();
-    let (untracked, pre_dnat) = (global && flag("doNotTrack"), global && flag("preDNAT"));
-    let (untracked, pre_dnat) = if untracked && pre_dnat { (false, false) } else { (untracked, pre_dnat) };
-    let deny: Arc<[Rule]> = [Rule { action: RuleAction::Deny, ..Rule::default() }].into();
-    // Without a readable order it must come first, or another policy might allow before it denies.
-    let order = match spec.field("order") {
-        Some(_) => order(spec, &mut Sink::default()).or_else(|| Order::new(f64::MIN)),
-        None => None,
-    };
-    let policy = Policy {
+    let place = Policy {
         namespace: (!global).then(|| Arc::clone(&object.id.namespace)),
         tier: tier_name(spec, &mut Sink::default()),
-        order,
-        selector: SelectorText::new(selector),
-        types: if pre_dnat { PolicyTypes { ingress: true, egress: false } } else { types },
-        inbound: Arc::clone(&deny),
-        outbound: if pre_dnat { Arc::new([]) } else { deny },
-        untracked,
-        pre_dnat,
-        apply_on_forward: global && (untracked || pre_dnat || flag("applyOnForward")),
+        // Without a readable order it must come first, or another policy might allow before it denies.
+        order: match spec.field("order") {
+            Some(_) => order(spec, &mut Sink::default()).or_else(|| Order::new(f64::MIN)),
+            None => None,
+        },
+        types: if quiet.has_errors() { PolicyTypes::BOTH } else { types },
+        untracked: global && flag("doNotTrack"),
+        pre_dnat: global && flag("preDNAT"),
+        apply_on_forward: global && flag("applyOnForward"),
         ..Policy::default()
     };
-    Some(vec![(policy_key(object)?, Value::Policy(policy.into()))])
+    let denial = place.denying(&id.kind, selector);
+    Some(vec![(key, Value::Policy(denial.into()))])
 }
 
 /// Reads a `Tier`. One without an order has that of the default tier, also where it is in a datastore already

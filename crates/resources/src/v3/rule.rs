@@ -285,6 +285,7 @@ fn check(map: Map<'_, '_>, rule: &Rule, place: Place<'_>, sink: &mut Sink) {
         }
     }
     if let Some(field) = map.field("http") {
+        field.warn(sink, format!("{}; the rule is left out", HttpMatch::NOT_ENFORCED));
         if rule.action != RuleAction::Allow {
             field.error(sink, "can only be part of an Allow rule");
         }

@@ -2,7 +2,7 @@
 
 use tortie_iptables::{IcmpType, IpSetName, Net, PortRange, Protocol};
 use tortie_model::desired::{RuleView, SetIds};
-use tortie_model::{Cidr, EntityMatch, Family, IpSetId, NamedProtocol, PortSpec};
+use tortie_model::{Cidr, EntityMatch, Family, HttpMatch, IpSetId, NamedProtocol, PortSpec};
 
 use crate::names::ip_set_name;
 
@@ -29,6 +29,9 @@ pub enum InvalidCondition {
     /// The type is missing.
     #[error("an ICMP code needs an ICMP type")]
     IcmpCodeWithoutType,
+    /// Packets do not show what a request asks for.
+    #[error("{}", HttpMatch::NOT_ENFORCED)]
+    Http,
     /// A set that cannot be named in a rule.
     #[error("IP set id {0:?} is not a name")]
     IpSetId(String),
@@ -82,6 +85,9 @@ impl Conditions {
             return None;
         }
         let mut parser = Parser { family, invalid: Vec::new() };
+        if rule.http.is_some() {
+            parser.invalid.push(InvalidCondition::Http);
+        }
         let (protocol, not_protocol) = parser.protocols(rule.protocol, rule.not_protocol)?;
         let (icmp, not_icmp) =
             (parser.icmp(rule.icmp_type, rule.icmp_code), parser.icmp(rule.not_icmp_type, rule.not_icmp_code));

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use tortie_iptables::{Action, Match, Side};
 use tortie_model::desired::{self, RuleSets, Rules, SetIds};
 use tortie_model::{
-    Cidr, Direction, EntityMatch, Family, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Protocol, Rule,
-    RuleAction, SelectorText,
+    Cidr, Direction, EntityMatch, Family, HttpMatch, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Protocol,
+    Rule, RuleAction, SelectorText,
 };
 
 use self::walk::{Packet, Verdict, is_in, walk};
@@ -516,4 +516,33 @@ fn a_profile_forgets_an_earlier_pass() {
     assert!(!begins_by_clearing(&render(&[Allow, Deny])));
     assert!(!begins_by_clearing(&render(&[Deny, NextTier])));
     assert!(!begins_by_clearing(&render(&[])));
+}
+
+/// Nothing looks into HTTP, so a rule with such a match lets nothing through that another would stop.
+#[test]
+fn a_match_on_http_opens_nothing() {
+    use RuleAction::{Allow, Deny, Log, NextTier, Unspecified};
+    let http = |action| {
+        let methods = ["GET".into()].into();
+        let http = Some(Box::new(HttpMatch { methods, paths: Box::default() }));
+        problem_of(Rule { http, ..tcp_rule(action) }, RuleSets::default())
+    };
+    for action in [Allow, Unspecified, Log] {
+        let (problems, actions) = http(action);
+        assert_eq!(
+            problems,
+            ["NetworkPolicy/ns/web: ingress rule 0: nothing enforces a match on HTTP; the rule is left out"]
+        );
+        assert_eq!(actions, [None]);
+    }
+    // One that passes would keep packets from the denials behind it.
+    for action in [Deny, NextTier] {
+        let (problems, actions) = http(action);
+        assert_eq!(
+            problems,
+            ["NetworkPolicy/ns/web: ingress rule 0: nothing enforces a match on HTTP; \
+                 the rule denies everything that its other conditions match"]
+        );
+        assert_eq!(actions.last(), Some(&Some(Action::Drop)));
+    }
 }

@@ -189,7 +189,9 @@ fn http_matches_and_annotations() {
     let rule = |rule: &str| {
         problems(&calico("GlobalNetworkPolicy", &format!("{{selector: all(), ingress: [{{action: Allow, {rule}}}]}}")))
     };
-    assert_eq!(rule("http: {methods: [GET, Foo], paths: [{exact: /foo}, {prefix: /bar}]}"), "");
+    let enforced = rule("http: {methods: [GET, Foo], paths: [{exact: /foo}, {prefix: /bar}]}");
+    assert!(enforced.contains("http: nothing enforces a match on HTTP; the rule is left out"), "{enforced}");
+    assert!(!enforced.contains("error"), "{enforced}");
     assert_eq!(rule("metadata: {annotations: {example.com/Why: because}}"), "");
     for bad in [
         "http: {methods: [GET, GET]}",

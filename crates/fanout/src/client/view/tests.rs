@@ -1,0 +1,276 @@
+//! A client against a plain model of what it may know.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use tortie_datastore::{Cover, Event, Events, channel};
+use tortie_model::{Key, LabelInterner, Update, Value};
+use tortie_resources::v1::{self, Decoded};
+
+use super::View;
+use crate::protocol::{Batch, Settled, WireEntry, WireStatus};
+
+const PATHS: [&str; 4] = [
+    "/calico/v1/policy/tier/a/metadata",
+    "/calico/v1/policy/tier/b/metadata",
+    "/calico/v1/policy/GlobalNetworkPolicy//p",
+    "/calico/v1/policy/NetworkPolicy/shop/q",
+];
+
+/// What a server has under a path; version 0 cannot be read.
+type Version = u8;
+
+fn text(path: usize, version: Version) -> String {
+    match (path, version) {
+        (_, 0) => "{".into(),
+        (0 | 1, _) => format!(r#"{{"order":{version},"defaultAction":"Pass"}}"#),
+        _ => format!(r#"{{"selector":"v == '{version}'","types":["ingress"]}}"#),
+    }
+}
+
+fn decoded(path: usize, version: Version) -> (Key, Option<Value>) {
+    let labels = &mut LabelInterner::new();
+    match v1::decode_text(PATHS[path], Some(&text(path, version)), labels) {
+        Ok(Decoded::Update(Update { key, value })) => (key, value),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether a value is what stands for a policy that nobody knows.
+fn denies(value: &Value) -> bool {
+    matches!(value, Value::Policy(policy) if policy.inbound.iter().all(|rule| rule.action == tortie_model::RuleAction::Deny)
+        && !policy.inbound.is_empty())
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The server's object is another, or there is none.
+    Edit { path: usize, version: Option<Version> },
+    /// The client is told what has changed.
+    Tell,
+    /// The connection is lost.
+    Disconnect,
+    /// The client comes back to the server that it knows, which tells what was missed.
+    Resume,
+    /// The client comes to a server that tells everything, but the connection is lost after so many objects.
+    Resync { broken_after: Option<usize> },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let edit =
+        (0..PATHS.len(), prop::option::weighted(0.75, 0u8..4)).prop_map(|(path, version)| Step::Edit { path, version });
+    prop_oneof![
+        6 => edit,
+        4 => Just(Step::Tell),
+        2 => Just(Step::Disconnect),
+        2 => Just(Step::Resume),
+        2 => prop::option::weighted(0.3, 0usize..3).prop_map(|broken_after| Step::Resync { broken_after }),
+    ]
+}
+
+/// The server, and what a client must make of what it was told.
+#[derive(Default)]
+struct Model {
+    server: BTreeMap<usize, Version>,
+    /// What has changed since the client was told.
+    untold: BTreeSet<usize>,
+    connected: bool,
+    /// The client has been told everything once, and so has a place to come back to.
+    has_place: bool,
+    /// The last version that the client could read, of what it knows to be there.
+    readable: BTreeMap<usize, Version>,
+    /// What the client has of each object; version 0 is a denial.
+    has: BTreeMap<usize, Version>,
+    /// What it was told in a resync that has not ended.
+    resync: Option<BTreeSet<usize>>,
+    /// What it was told last cannot be read.
+    unreadable: BTreeSet<usize>,
+}
+
+impl Model {
+    fn told(&mut self, path: usize) {
+        self.untold.remove(&path);
+        self.unreadable.remove(&path);
+        if let Some(told) = &mut self.resync {
+            told.insert(path);
+        }
+        match self.server.get(&path) {
+            None => {
+                self.readable.remove(&path);
+                self.has.remove(&path);
+            }
+            Some(0) => {
+                self.unreadable.insert(path);
+                match self.readable.get(&path) {
+                    Some(version) => drop(self.has.insert(path, *version)),
+                    None if path >= 2 => drop(self.has.insert(path, 0)),
+                    None => drop(self.has.remove(&path)),
+                }
+            }
+            Some(version) => {
+                self.readable.insert(path, *version);
+                self.has.insert(path, *version);
+            }
+        }
+    }
+
+    fn resync_ends(&mut self) {
+        let Some(told) = self.resync.take() else { return };
+        self.readable.retain(|path, _| told.contains(path));
+        self.has.retain(|path, _| told.contains(path));
+        self.unreadable.retain(|path| told.contains(path));
+    }
+}
+
+/// The consumer behind the client.
+struct Consumer {
+    events: Events,
+    values: BTreeMap<Key, Value>,
+    problems: BTreeMap<String, Cover>,
+}
+
+impl Consumer {
+    fn drain(&mut self) {
+        while let Ok(event) = self.events.try_recv() {
+            match event {
+                Event::Updates { updates, .. } => {
+                    for Update { key, value } in updates {
+                        match value {
+                            Some(value) => drop(self.values.insert(key, value)),
+                            None => drop(self.values.remove(&key)),
+                        }
+                    }
+                }
+                Event::Problems(problems) => {
+                    self.problems = problems.into_iter().map(|problem| (problem.subject, problem.cover)).collect();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn check(&mut self, model: &Model) -> Result<(), TestCaseError> {
+        self.drain();
+        let expected: BTreeMap<Key, Option<Value>> = model
+            .has
+            .iter()
+            .map(|(path, version)| match version {
+                0 => (decoded(*path, 1).0, None),
+                version => decoded(*path, *version),
+            })
+            .collect();
+        prop_assert_eq!(self.values.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        for (key, value) in &self.values {
+            match &expected[key] {
+                Some(expected) => prop_assert_eq!(value, expected),
+                None => prop_assert!(denies(value), "{:?}", value),
+            }
+        }
+        if model.resync.is_none() {
+            let problems: BTreeMap<String, Cover> = model
+                .unreadable
+                .iter()
+                .map(|path| {
+                    let cover = match (model.readable.contains_key(path), path) {
+                        (true, _) => Cover::LastGood,
+                        (false, 0 | 1) => Cover::Nothing,
+                        (false, _) => Cover::Denied,
+                    };
+                    (PATHS[*path].to_owned(), cover)
+                })
+                .collect();
+            prop_assert_eq!(&self.problems, &problems);
+        }
+        Ok(())
+    }
+}
+
+fn batch(model: &Model, paths: &[usize], sequence: Option<u64>) -> Batch {
+    let entries = paths.iter().map(|path| WireEntry {
+        path: PATHS[*path].into(),
+        value: model.server.get(path).map(|version| Bytes::from(text(*path, *version))),
+    });
+    let status = WireStatus::InSync.into();
+    Batch { entries: entries.collect(), own: false, settled: sequence.map(|sequence| Settled { sequence, status }) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn a_client_knows_what_it_was_told_and_forgets_what_is_gone(steps in prop::collection::vec(step(), 0..50)) {
+        let (feed, watching) = channel();
+        let mut view = View::new(&feed, None);
+        let mut consumer =
+            Consumer { events: watching.events, values: BTreeMap::new(), problems: BTreeMap::new() };
+        let mut model = Model::default();
+        let mut sequence = 0;
+        let end = [Step::Resync { broken_after: None }];
+        for step in steps.into_iter().chain(end) {
+            sequence += 1;
+            match step {
+                Step::Edit { path, version } => {
+                    match version {
+                        Some(version) => drop(model.server.insert(path, version)),
+                        None => drop(model.server.remove(&path)),
+                    }
+                    model.untold.insert(path);
+                }
+                Step::Disconnect => model.connected = false,
+                Step::Tell | Step::Resume => {
+                    model.connected |= matches!(step, Step::Resume) && model.has_place;
+                    prop_assert_eq!(view.place().is_some(), model.has_place);
+                    if !model.connected {
+                        continue;
+                    }
+                    let paths: Vec<usize> = model.untold.iter().copied().collect();
+                    view.batch(batch(&model, &paths, Some(sequence)), 1).unwrap();
+                    paths.into_iter().for_each(|path| model.told(path));
+                    consumer.check(&model)?;
+                }
+                Step::Resync { broken_after } => {
+                    view.begin().unwrap();
+                    (model.connected, model.has_place, model.resync) = (true, false, Some(BTreeSet::new()));
+                    let all: Vec<usize> = model.server.keys().copied().collect();
+                    let (paths, broken) = match broken_after {
+                        Some(count) => (&all[..count.min(all.len())], true),
+                        None => (&all[..], false),
+                    };
+                    view.batch(batch(&model, paths, (!broken).then_some(sequence)), 1).unwrap();
+                    paths.iter().for_each(|path| model.told(*path));
+                    if broken {
+                        (model.connected, model.untold) = (false, BTreeSet::new());
+                    } else {
+                        (model.has_place, model.untold) = (true, BTreeSet::new());
+                        model.resync_ends();
+                    }
+                    consumer.check(&model)?;
+                }
+            }
+        }
+        // Nothing is kept of what is gone.
+        prop_assert_eq!(view.remembered(), model.readable.len() + model.unreadable.len());
+    }
+}
+
+#[test]
+fn what_was_deleted_meanwhile_does_not_come_back_when_it_cannot_be_read() {
+    let (feed, watching) = channel();
+    let mut view = View::new(&feed, None);
+    let mut consumer = Consumer { events: watching.events, values: BTreeMap::new(), problems: BTreeMap::new() };
+    let mut model = Model::default();
+    let mut resync = |model: &mut Model| {
+        view.begin().unwrap();
+        let all: Vec<usize> = model.server.keys().copied().collect();
+        view.batch(batch(model, &all, Some(1)), 1).unwrap();
+        consumer.drain();
+        consumer.values.len()
+    };
+    model.server.insert(0, 1);
+    assert_eq!(resync(&mut model), 1);
+    model.server.clear();
+    assert_eq!(resync(&mut model), 0);
+    model.server.insert(0, 0);
+    assert_eq!(resync(&mut model), 0);
+}

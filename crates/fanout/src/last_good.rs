@@ -1,0 +1,92 @@
+//! What stands in for objects that cannot be read.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tortie_datastore::{Cover, InputProblem};
+use tortie_model::{Key, Update, Value};
+use tortie_resources::v1::DecodeError;
+use tortie_resources::{Position, Problem, Severity};
+
+/// The last good values of objects, and what is wrong with those that have become unreadable; across connections. Pure.
+///
+/// A value that cannot be read does not open what was closed: the last good one stays, and a policy that has none is
+/// replaced by one that denies. (The original deletes the object.) Workload endpoints are too many to be kept; one that is
+/// not known is denied everything.
+///
+/// What is known belongs to a *generation*: a resync begins a new one, and when it ends, what was not told in it is
+/// forgotten, since it does not exist any more.
+#[derive(Debug, Default)]
+pub(crate) struct LastGood {
+    generation: u64,
+    values: HashMap<Key, (u64, Value)>,
+    problems: BTreeMap<Key, (u64, InputProblem)>,
+    changed: bool,
+}
+
+impl LastGood {
+    /// Everything is going to be told. A resync that breaks off is begun anew.
+    pub(crate) fn begin(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Everything has been told.
+    pub(crate) fn end(&mut self) {
+        let current = self.generation;
+        self.values.retain(|_, (generation, _)| *generation == current);
+        let before = self.problems.len();
+        self.problems.retain(|_, (generation, _)| *generation == current);
+        self.changed |= self.problems.len() != before;
+    }
+
+    /// An object could be read, or does not exist.
+    pub(crate) fn read(&mut self, update: &Update) {
+        self.changed |= self.problems.remove(&update.key).is_some();
+        match &update.value {
+            Some(value) if !matches!(update.key, Key::WorkloadEndpoint(_)) => {
+                self.values.insert(update.key.clone(), (self.generation, value.clone()));
+            }
+            _ => drop(self.values.remove(&update.key)),
+        }
+    }
+
+    /// What is in force for an object that cannot be read.
+    pub(crate) fn unreadable(&mut self, error: DecodeError) -> Update {
+        let fallback = error.fallback();
+        let (update, cover) = match self.values.get_mut(&fallback.key) {
+            Some((generation, value)) => {
+                *generation = self.generation;
+                (Update::set(fallback.key, value.clone()), Cover::LastGood)
+            }
+            None if fallback.value.is_some() => (fallback, Cover::Denied),
+            None => (fallback, Cover::Nothing),
+        };
+        let DecodeError { path: subject, field, reason: what, .. } = error;
+        let problem = Problem { severity: Severity::Error, position: Position::default(), field, what };
+        let problem = InputProblem { file: None, subject, problem, cover };
+        let instead = match cover {
+            Cover::NotNeeded | Cover::LastGood => "its last good version stays in force",
+            Cover::Denied => "what it may select is denied until it can be read",
+            Cover::Nothing => "it counts as deleted",
+        };
+        tracing::warn!(%problem, "an object cannot be read; {instead}");
+        self.problems.insert(update.key.clone(), (self.generation, problem));
+        self.changed = true;
+        update
+    }
+
+    /// What cannot be read now, in the order of keys.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = &InputProblem> {
+        self.problems.values().map(|(_, problem)| problem)
+    }
+
+    /// Whether the problems may be others than when this was last asked.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// How many values and problems are remembered.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.values.len() + self.problems.len()
+    }
+}
