@@ -139,6 +139,30 @@ fn world() -> (ApiServer, Etcd, EtcdStore) {
 }
 
 #[test]
+fn without_a_kubeconfig_that_can_be_used_it_ends() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let run = |kubeconfig: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            .args(["controller", "--datastore", "etcd://127.0.0.1:1"])
+            .args(kubeconfig)
+            .env("HOME", folder.path())
+            .env_remove("KUBECONFIG")
+            .env_remove("KUBERNETES_SERVICE_HOST")
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for (kubeconfig, expected) in [
+        (&[][..], "no kubeconfig: $KUBECONFIG is not set"),
+        (&["--kubeconfig", "/nowhere/admin.conf"], "/nowhere/admin.conf"),
+    ] {
+        let (code, told) = run(kubeconfig);
+        assert_eq!(code, Some(1), "{told}");
+        assert!(told.contains("Kubernetes cannot be followed") && told.contains(expected), "{told}");
+    }
+}
+
+#[test]
 fn the_datastore_follows_kubernetes() {
     let (api, etcd, store) = world();
     api.apply(policy("half-bad", &json!([80, "no such port"])));

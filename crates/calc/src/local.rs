@@ -15,7 +15,7 @@ pub(crate) enum EndpointId {
 impl fmt::Display for EndpointId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Workload(key) => write!(f, "{key:?}"),
+            Self::Workload(key) => write!(f, "{key}"),
             Self::Host(name) => write!(f, "{name}"),
         }
     }

@@ -1,6 +1,7 @@
 //! What Kubernetes says, as what the datastore should hold.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -22,6 +23,18 @@ pub enum Watched {
     ServiceAccounts,
     /// `pods`, version `v1`: labels and service accounts of workload endpoints, which the CNI plugin makes and deletes.
     Pods,
+}
+
+impl fmt::Display for Watched {
+    /// The plural in paths of the API.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NetworkPolicies => "networkpolicies",
+            Self::Namespaces => "namespaces",
+            Self::ServiceAccounts => "serviceaccounts",
+            Self::Pods => "pods",
+        })
+    }
 }
 
 impl Watched {

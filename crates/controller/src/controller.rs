@@ -319,7 +319,7 @@ impl Controller {
     pub fn problems(&self) -> Vec<String> {
         let failing = self.failing.iter().map(|(item, error)| format!("{item}: {error}"));
         let unread = self.comparisons.iter().filter_map(|(kind, comparison)| {
-            comparison.error.as_ref().map(|error| format!("comparing {kind:?}: {error}"))
+            comparison.error.as_ref().map(|error| format!("comparing {kind}: {error}"))
         });
         self.cluster.problems().chain(unread).chain(failing).collect()
     }

@@ -61,7 +61,7 @@ pub(crate) enum Task {
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.task {
-            Task::Reconcile(kind) => write!(f, "all of {kind:?}"),
+            Task::Reconcile(kind) => write!(f, "all {kind}"),
             Task::Sync { item, .. } => item.fmt(f),
         }
     }

@@ -126,6 +126,7 @@ fn updates() -> Vec<DesiredUpdate> {
         ipip_mode: Default::default(),
         vxlan_mode: Default::default(),
         masquerade: true,
+        disabled: false,
         allowed_uses: Box::default(),
     };
     updates.push(DesiredUpdate::IpPool(pool.into()));

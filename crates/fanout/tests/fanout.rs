@@ -7,6 +7,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use tortie_datastore::Cover;
+use tortie_fanout::cache::CacheLimits;
 use tortie_fanout::protocol::frame::{self, Compression};
 use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
 use tortie_fanout::server::ServerConfig;
@@ -43,6 +45,29 @@ fn clients_know_what_upstream_knows() {
     assert_eq!((stats.accepted, stats.active, stats.streaming, stats.resumed), (2, 2, 2, 0));
     drop(early);
     eventually("a connection less", || server.stats().active == 1);
+}
+
+#[test]
+fn what_a_server_cannot_send_is_a_problem_of_its_clients() {
+    let limits = CacheLimits { value_bytes: 100, ..CacheLimits::default() };
+    let (mut upstream, server) = serve(ServerConfig { limits, ..quick() });
+    upstream.tell([config("A", "1")]);
+    upstream.resync();
+    let mut client = Client::of(server.addresses(), None);
+    client.knows(&upstream.truth);
+    upstream.tell([config("A", &"x".repeat(101))]);
+    let about = |what: &str| {
+        let what = what.to_owned();
+        move |client: &Client| client.problems.iter().any(|problem| problem.to_string() == what)
+    };
+    client.until("it is told", about("parameter A: has 101 bytes, more than the 100 that the fan-out sends"));
+    assert_eq!(client.problems[0].cover, Cover::LastGood);
+    // Whoever comes later is told as well.
+    let mut late = Client::of(server.addresses(), None);
+    late.until("it is told", |client| client.problems.len() == 1);
+    upstream.tell([config("A", "2")]);
+    client.until("it is over", |client| client.problems.is_empty());
+    client.knows(&upstream.truth);
 }
 
 #[test]
@@ -123,7 +148,7 @@ fn who_comes_back_is_told_what_was_missed_and_no_more() {
 
 #[test]
 fn a_gap_that_the_server_does_not_know_is_closed_by_a_resync() {
-    let limits = tortie_fanout::cache::CacheLimits { log_bytes: 50, ..Default::default() };
+    let limits = CacheLimits { log_bytes: 50, ..Default::default() };
     let (mut upstream, server) = serve(ServerConfig { limits, ..quick() });
     let proxy = Proxy::to(server.addresses()[0]).unwrap();
     upstream.tell([config("A", "1"), config("B", "1")]);

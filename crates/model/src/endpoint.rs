@@ -103,6 +103,8 @@ pub struct WorkloadEndpoint {
     pub labels: Labels,
     /// Its named ports.
     pub ports: Box<[EndpointPort]>,
+    /// What the name of the workload was made from (`generateName`), for Felix's flow logs. Only passed on.
+    pub generate_name: Option<Arc<str>>,
     /// What few endpoints have.
     pub extras: Option<Box<WorkloadExtras>>,
 }
@@ -139,6 +141,7 @@ impl WorkloadEndpoint {
         Self {
             iface: self.iface.filter(|iface| !iface.as_str().is_empty()).map(|_| ELSEWHERE.clone()),
             mac: None,
+            generate_name: None,
             extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
             ..self
         }

@@ -88,6 +88,8 @@ pub struct IpPool {
     pub vxlan_mode: EncapMode,
     /// Whether traffic that leaves all pools is masqueraded (`natOutgoing`).
     pub masquerade: bool,
+    /// Whether no more addresses are given out from it. Only passed on.
+    pub disabled: bool,
     /// What the addresses may be used for: `Workload`, `Tunnel`, `LoadBalancer`; empty if not restricted.
     pub allowed_uses: Box<[Arc<str>]>,
 }
@@ -182,6 +184,8 @@ pub struct Wireguard {
 /// A port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
+    /// The name; empty if it has none. Only passed on.
+    pub name: Arc<str>,
     /// `TCP`, `UDP` or `SCTP`, as written.
     pub protocol: Arc<str>,
     /// The service's port.

@@ -247,21 +247,24 @@ fn workload_endpoint() -> impl Strategy<Value = WorkloadEndpoint> {
         (any::<bool>(), option::of(name()), option::of(any::<[u8; 6]>().prop_map(Mac))),
         (vec(net4(), 0..3), vec(net6(), 0..3)),
         (profiles(), labels(shared()), boxed(endpoint_port())),
-        prop_oneof![Just(None), extras],
+        (option::of(name()), prop_oneof![Just(None), extras]),
     )
-        .prop_map(|((active, iface, mac), (ipv4_nets, ipv6_nets), (profiles, labels, ports), extras)| {
-            WorkloadEndpoint {
-                state: if active { AdminState::Active } else { AdminState::Inactive },
-                iface: iface.map(|name| (&*name).into()),
-                mac,
-                profiles,
-                ipv4_nets: ipv4_nets.into(),
-                ipv6_nets: ipv6_nets.into(),
-                labels,
-                ports,
-                extras,
-            }
-        })
+        .prop_map(
+            |((active, iface, mac), (ipv4_nets, ipv6_nets), (profiles, labels, ports), (generate_name, extras))| {
+                WorkloadEndpoint {
+                    state: if active { AdminState::Active } else { AdminState::Inactive },
+                    iface: iface.map(|name| (&*name).into()),
+                    mac,
+                    profiles,
+                    ipv4_nets: ipv4_nets.into(),
+                    ipv6_nets: ipv6_nets.into(),
+                    labels,
+                    ports,
+                    generate_name,
+                    extras,
+                }
+            },
+        )
 }
 
 fn host_endpoint() -> impl Strategy<Value = HostEndpoint> {
@@ -321,7 +324,9 @@ fn node() -> impl Strategy<Value = Node> {
 }
 
 fn service() -> impl Strategy<Value = Service> {
-    let port = ("TCP|UDP|SCTP|x", 0..=65535i32, 0..=65535i32).prop_map(|(protocol, port, node_port)| ServicePort {
+    let numbers = ("TCP|UDP|SCTP|x", 0..=65535i32, 0..=65535i32);
+    let port = (shared(), numbers).prop_map(|(name, (protocol, port, node_port))| ServicePort {
+        name,
         protocol: protocol.into(),
         port,
         node_port,
@@ -374,12 +379,13 @@ fn bgp_configuration() -> impl Strategy<Value = BgpConfiguration> {
 
 fn ip_pool() -> impl Strategy<Value = IpPool> {
     let mode = prop_oneof![Just(EncapMode::Never), Just(EncapMode::Always), Just(EncapMode::CrossSubnet)];
-    (net(), mode.clone(), mode, any::<bool>(), boxed(shared())).prop_map(
-        |(cidr, ipip_mode, vxlan_mode, masquerade, allowed_uses)| IpPool {
+    (net(), mode.clone(), mode, any::<[bool; 2]>(), boxed(shared())).prop_map(
+        |(cidr, ipip_mode, vxlan_mode, [masquerade, disabled], allowed_uses)| IpPool {
             cidr,
             ipip_mode,
             vxlan_mode,
             masquerade,
+            disabled,
             allowed_uses,
         },
     )

@@ -76,6 +76,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let election = args.leader_elect.then(|| election(args));
     let store = store(args, election.as_ref())?;
     let kubeconfig = args.kubeconfig.as_ref().map_or_else(KubeConfig::usual, KubeConfig::file);
+    // What is wrong with it now is a mistake; a server that does not answer is tried again.
+    kubeconfig.check().map_err(|error| Failure::Failed(format!("Kubernetes cannot be followed: {error}")))?;
     let client = Client::new(kubeconfig).map_err(Failure::io("the API server's thread"))?;
     let config = controller::Config { reconcile_period: args.reconcile_period, workers: args.workers.into(), election };
     let running = controller::start(&config, &client, store).map_err(Failure::io("threads"))?;

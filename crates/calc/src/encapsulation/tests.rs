@@ -7,7 +7,7 @@ use crate::sequencer::Sequencer;
 
 fn pool(cidr: &str, ipip_mode: EncapMode, vxlan_mode: EncapMode) -> (Cidr, IpPool) {
     let cidr: Cidr = cidr.parse().unwrap();
-    (cidr, IpPool { cidr, ipip_mode, vxlan_mode, masquerade: false, allowed_uses: [].into() })
+    (cidr, IpPool { cidr, ipip_mode, vxlan_mode, masquerade: false, disabled: false, allowed_uses: [].into() })
 }
 
 #[test]

@@ -118,6 +118,7 @@ impl State {
                 ipip_mode: EncapMode::Never,
                 vxlan_mode: EncapMode::Never,
                 masquerade,
+                disabled: false,
                 allowed_uses: Box::default(),
             };
             objects.insert((3, "pool"), DesiredUpdate::IpPool(pool.into()));

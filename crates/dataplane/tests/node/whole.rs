@@ -130,6 +130,7 @@ fn all_options_together_find_their_sets_and_chains() {
             ipip_mode: EncapMode::Always,
             vxlan_mode: EncapMode::Never,
             masquerade: true,
+            disabled: false,
             allowed_uses: Box::default(),
         };
         let node = |address: &str| HostMetadata { ipv4_addr: address.into(), ..HostMetadata::default() };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+use super::connection::describe;
 use super::error::KubeConfigError;
 
 /// Where the API server is and who we are there. Only names: what they stand for is read when a connection is made, and
@@ -53,6 +54,16 @@ impl KubeConfig {
     pub fn with_context(mut self, context: impl Into<String>) -> Self {
         self.context = Some(context.into());
         self
+    }
+
+    /// Whether a connection can be made with what the names stand for now, without making one. Reads files.
+    ///
+    /// # Errors
+    /// [`KubeConfigError`]: there is no configuration, or it cannot be used.
+    pub fn check(&self) -> Result<(), KubeConfigError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| KubeConfigError::Credentials(error.to_string()))?;
+        runtime.block_on(async { client(self.load().await?).map(drop) })
     }
 
     /// Reads files: may block.
@@ -131,6 +142,11 @@ impl FromStr for KubeConfig {
     }
 }
 
+/// A client, which has not connected yet.
+pub(super) fn client(config: kube::Config) -> Result<kube::Client, KubeConfigError> {
+    kube::Client::try_from(config).map_err(|error| KubeConfigError::Credentials(describe(&error)))
+}
+
 fn in_cluster() -> Result<kube::Config, KubeConfigError> {
     kube::Config::incluster().map_err(|error| KubeConfigError::InCluster(error.to_string()))
 }
@@ -152,3 +168,6 @@ fn uses_proxy(config: &Kubeconfig, context: Option<&str>) -> bool {
     let cluster = config.clusters.iter().find(|named| named.name == *cluster).and_then(|named| named.cluster.as_ref());
     cluster.is_some_and(|cluster| cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -124,7 +124,7 @@ impl Connection {
         // Files are read, and a credential plugin may run.
         let made = tokio::task::spawn_blocking(move || {
             let config = handle.block_on(config.load())?;
-            kube::Client::try_from(config).map_err(|error| KubeConfigError::Credentials(describe(&error)))
+            super::config::client(config)
         });
         let client = match made.await {
             Ok(client) => client?,
@@ -172,7 +172,7 @@ fn unreachable(error: &kube::Error) -> ApiError {
 }
 
 /// The error and its causes, without what a credential plugin has printed.
-fn describe(error: &kube::Error) -> String {
+pub(super) fn describe(error: &kube::Error) -> String {
     match error {
         // Its arguments and environment are part of what is not shown.
         kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {

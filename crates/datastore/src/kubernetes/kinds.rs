@@ -63,6 +63,14 @@ pub(super) enum CalicoApi {
 }
 
 impl CalicoApi {
+    /// The group and version, for messages.
+    pub(super) fn group_version(self) -> &'static str {
+        match self {
+            Self::CrdV1 => "crd.projectcalico.org/v1",
+            Self::V3 => "projectcalico.org/v3",
+        }
+    }
+
     /// Which one, by the groups that a server has. If it has both, one is a view of the other
     /// (`libcalico-go/lib/backend/k8s/discovery.go`).
     pub(super) fn of(groups: &[String]) -> Option<Self> {

@@ -286,7 +286,7 @@ impl Running<'_> {
     fn discovered(&mut self, answer: Answer) -> Option<Trouble> {
         match answer {
             Ok(Some(api)) => {
-                tracing::info!(?api, "Calico's resources are read");
+                tracing::info!(api = api.group_version(), "Calico's resources are read");
                 for (resource, kind) in api.kinds(self.state.options.relay) {
                     self.follow(resource, kind);
                 }

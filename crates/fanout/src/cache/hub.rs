@@ -39,6 +39,8 @@ pub struct Upstream {
     pub unavailable: Option<String>,
     /// What is wrong with its objects.
     pub problems: Vec<InputProblem>,
+    /// What cannot be sent to clients.
+    pub refused: Vec<InputProblem>,
     /// It has ended; nothing new will come.
     pub ended: bool,
 }
@@ -154,7 +156,16 @@ impl Hub {
                 tracing::info!("the datastore can be read again");
                 self.change_upstream(|upstream| upstream.unavailable = None);
             }
-            event => self.lock().apply(event, Instant::now()),
+            event => {
+                let refused = {
+                    let mut cache = self.lock();
+                    cache.apply(event, Instant::now());
+                    cache.changed_refused()
+                };
+                if let Some(refused) = refused {
+                    self.change_upstream(|upstream| upstream.refused = refused);
+                }
+            }
         }
     }
 

@@ -9,13 +9,13 @@ mod entries;
 mod entry;
 mod hub;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tortie_datastore::Event;
-use tortie_model::{Key, SyncStatus, Update};
-use tortie_resources::path;
+use tortie_datastore::{Cover, Event, InputProblem};
+use tortie_model::{Key, SyncStatus, Update, Value};
+use tortie_resources::{Position, Problem, Severity, path};
 
 pub use crumb::{Change, Crumb, Delta, Form};
 pub use entries::Entries;
@@ -113,6 +113,9 @@ pub struct Cache {
     /// Never empty; the last is the newest.
     log: VecDeque<Arc<Crumb>>,
     head: Arc<Crumb>,
+    /// What cannot be sent, and what stands in for it.
+    refused: BTreeMap<Key, InputProblem>,
+    refused_changed: bool,
     stats: CacheStats,
 }
 
@@ -131,6 +134,8 @@ impl Cache {
             published: Entries::default(),
             log: VecDeque::from([Arc::clone(&head)]),
             head,
+            refused: BTreeMap::new(),
+            refused_changed: false,
             stats: CacheStats::default(),
         }
     }
@@ -155,18 +160,52 @@ impl Cache {
 
     fn update(&mut self, Update { key, value }: &Update) {
         self.stats.updates += 1;
-        let Some(value) = value else { return self.delete(key) };
-        match Entry::new(key, value) {
-            Some(entry) if entry.value.len() <= self.limits.value_bytes => self.set(entry),
+        let Some(value) = value else {
+            self.refused_changed |= self.refused.remove(key).is_some();
+            return self.delete(key);
+        };
+        let (path, what) = match Entry::new(key, value) {
+            Some(entry) if entry.value.len() <= self.limits.value_bytes => {
+                self.refused_changed |= self.refused.remove(key).is_some();
+                return self.set(entry);
+            }
             Some(entry) => {
-                self.stats.refused += 1;
-                tracing::error!(path = &*entry.path, bytes = entry.value.len(), "an object is too large to be sent");
+                let (bytes, most) = (entry.value.len(), self.limits.value_bytes);
+                (Some(entry.path), format!("has {bytes} bytes, more than the {most} that the fan-out sends"))
             }
-            None => {
-                self.stats.refused += 1;
-                tracing::error!(?key, "an object cannot be sent: its key has no path");
+            None => (None, "has no path in the datastore, so that the fan-out cannot send it".to_owned()),
+        };
+        self.refuse(key, value, path.as_deref(), what);
+    }
+
+    /// Keeps what there is of an object that cannot be sent; a policy of which there is nothing denies what it selects.
+    fn refuse(&mut self, key: &Key, value: &Value, path: Option<&str>, what: String) {
+        self.stats.refused += 1;
+        let cover = match (path.and_then(|path| self.entries.get(path)), self.refused.get(key), key, value) {
+            (Some(_), Some(earlier), ..) => earlier.cover,
+            (Some(_), None, ..) => Cover::LastGood,
+            (None, _, Key::Policy(id), Value::Policy(policy)) if path.is_some() && !id.kind.is_staged() => {
+                let denial = policy.denying(&id.kind, policy.selector.clone());
+                match Entry::new(key, &Value::Policy(denial.into())) {
+                    Some(entry) if entry.value.len() <= self.limits.value_bytes => {
+                        self.set(entry);
+                        Cover::Denied
+                    }
+                    _ => Cover::Nothing,
+                }
             }
-        }
+            (None, ..) => Cover::Nothing,
+        };
+        let problem = Problem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
+        let problem = InputProblem { file: None, subject: key.to_string(), problem, cover };
+        tracing::error!(%problem, "an object cannot be sent to clients");
+        self.refused.insert(key.clone(), problem);
+        self.refused_changed = true;
+    }
+
+    /// What cannot be sent to clients, if that is not what it was when this was last asked.
+    pub fn changed_refused(&mut self) -> Option<Vec<InputProblem>> {
+        std::mem::take(&mut self.refused_changed).then(|| self.refused.values().cloned().collect())
     }
 
     fn set(&mut self, entry: Entry) {

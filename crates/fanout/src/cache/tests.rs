@@ -3,8 +3,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use tortie_datastore::Event;
-use tortie_model::{Cidr, Key, Labels, RelayedKey, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey};
+use tortie_datastore::{Cover, Event};
+use tortie_model::{
+    Cidr, Key, Labels, Policy, PolicyId, PolicyKind, RelayedKey, Rule, RuleAction, SelectorText, SyncStatus, Update,
+    Value, WorkloadEndpoint, WorkloadEndpointKey,
+};
 
 use super::{Cache, CacheLimits, Change, Crumb, Elsewhere, Entry, Form, Hub, Instance, OwnPrefix, WireSnapshot};
 
@@ -91,6 +94,42 @@ fn a_value_that_is_too_large_leaves_the_last_one_in_force() {
     cache.publish(now);
     assert_eq!(cache.snapshot().entries.get("/calico/v1/config/A").unwrap().value, "abc");
     assert_eq!(cache.stats().refused, 1);
+    let refused = |cache: &mut Cache| {
+        let all = cache.changed_refused().expect("something has changed");
+        all.iter().map(|problem| (problem.to_string(), problem.cover)).collect::<Vec<_>>()
+    };
+    let what = "has 4 bytes, more than the 3 that the fan-out sends";
+    assert_eq!(refused(&mut cache), [(format!("parameter A: {what}"), Cover::LastGood)]);
+    cache.apply(updates(vec![config("A", "ab"), config("B", "abcd")], now), now);
+    assert_eq!(refused(&mut cache), [(format!("parameter B: {what}"), Cover::Nothing)]);
+    cache.apply(updates(vec![Update::delete(config("B", "").key)], now), now);
+    assert_eq!((refused(&mut cache), cache.changed_refused()), (Vec::new(), None));
+}
+
+#[test]
+fn a_policy_that_is_too_large_denies_until_it_is_smaller() {
+    let now = Instant::now();
+    let limits = CacheLimits { value_bytes: 200, ..CacheLimits::default() };
+    let mut cache = Cache::new(Instance(1), limits, now);
+    let policy = |rules: usize| {
+        let allow = vec![Rule { action: RuleAction::Allow, ..Rule::default() }; rules];
+        let policy = Policy { selector: SelectorText::new("has(a)"), inbound: allow.into(), ..Policy::default() };
+        let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
+        Update::set(Key::Policy(id), Value::Policy(policy.into()))
+    };
+    let mut told = |rules: usize| {
+        cache.apply(updates(vec![policy(rules)], now), now);
+        cache.publish(now);
+        let entries = cache.snapshot().entries;
+        let text = entries.get("/calico/v1/policy/GlobalNetworkPolicy//p").unwrap().value.clone();
+        let covers: Option<Vec<Cover>> =
+            cache.changed_refused().map(|refused| refused.iter().map(|problem| problem.cover).collect());
+        (String::from_utf8_lossy(&text).matches("deny").count(), covers)
+    };
+    assert_eq!(told(100), (2, Some(vec![Cover::Denied])));
+    assert_eq!(told(99), (2, Some(vec![Cover::Denied])));
+    assert_eq!(told(1), (0, Some(Vec::new())));
+    assert_eq!(told(98), (0, Some(vec![Cover::LastGood])));
 }
 
 #[test]

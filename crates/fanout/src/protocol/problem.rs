@@ -14,11 +14,12 @@ const TEXT: usize = 1000;
 impl From<&cache::Upstream> for Upstream {
     fn from(upstream: &cache::Upstream) -> Self {
         let (bare, covered): (Vec<_>, Vec<_>) =
-            upstream.problems.iter().partition(|problem| problem.cover == Cover::Nothing);
+            upstream.refused.iter().chain(&upstream.problems).partition(|problem| problem.cover == Cover::Nothing);
         let problems = bare.into_iter().chain(covered).take(LISTED).map(WireProblem::from).collect();
         Self {
             problems,
-            more: u32::try_from(upstream.problems.len().saturating_sub(LISTED)).unwrap_or(u32::MAX),
+            more: u32::try_from((upstream.problems.len() + upstream.refused.len()).saturating_sub(LISTED))
+                .unwrap_or(u32::MAX),
             unavailable: upstream.unavailable.as_deref().map(short).unwrap_or_default(),
         }
     }

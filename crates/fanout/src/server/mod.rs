@@ -218,9 +218,9 @@ impl Server {
     pub fn drain(&self, within: Duration) {
         let deadline = Instant::now() + within;
         self.closed.send_replace(true);
-        let count = u32::try_from(self.context.registry.staying()).unwrap_or(u32::MAX).max(1);
+        let count = u32::try_from(self.context.registry.staying()).unwrap_or(u32::MAX);
         // As Typha: most of the time, but no more than a second for each.
-        let pause = (within.mul_f64(0.95) / count).min(self.context.config.drop_interval);
+        let pause = (within.mul_f64(0.95) / count.max(1)).min(self.context.config.drop_interval);
         tracing::info!(clients = count, "sending all clients elsewhere");
         while self.context.registry.len() > 0 && Instant::now() < deadline {
             let left = deadline.saturating_duration_since(Instant::now());

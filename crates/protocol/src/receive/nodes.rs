@@ -42,6 +42,7 @@ pub(super) fn pool(message: felix::IpamPoolUpdate) -> Result<DesiredUpdate, Unus
             ipip_mode: mode(&pool.ipip_mode),
             vxlan_mode: mode(&pool.vxlan_mode),
             masquerade: pool.masquerade,
+            disabled: false,
             allowed_uses: texts(pool.allowed_uses),
         })
     };
@@ -131,6 +132,7 @@ pub(super) fn encapsulation(message: felix::Encapsulation) -> DesiredUpdate {
 
 pub(super) fn service(message: felix::ServiceUpdate) -> DesiredUpdate {
     let port = |port: felix::ServicePort| ServicePort {
+        name: "".into(),
         protocol: port.protocol.into(),
         port: port.port,
         node_port: port.node_port,

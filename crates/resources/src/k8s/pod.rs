@@ -61,6 +61,7 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mu
         ipv6_nets: of(Family::V6),
         labels: scalar::interned(&object.root, pairs, labels, sink),
         ports: ports(spec, sink).into(),
+        generate_name: object.meta.generate_name.map(Into::into),
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
     };
     let key = WorkloadEndpointKey::new(node, "k8s", &format!("{namespace}/{name}"), "eth0");

@@ -50,7 +50,8 @@ fn service_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<ServicePort> 
     let (number, node_port) = (port("port")?, port("nodePort")?);
     // The API server fills in TCP where nothing is written.
     let protocol = map.text("protocol", sink).filter(|p| !p.is_empty()).unwrap_or("TCP");
-    Some(ServicePort { protocol: protocol.into(), port: number, node_port })
+    let name = map.text_or_empty("name", sink);
+    Some(ServicePort { name: name.into(), protocol: protocol.into(), port: number, node_port })
 }
 
 /// What the model keeps of an `EndpointSlice` of `discovery.k8s.io/v1`. Readiness is not consulted, as in the original

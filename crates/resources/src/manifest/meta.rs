@@ -10,6 +10,8 @@ pub(crate) struct Meta<'n> {
     pub(crate) namespace: &'n str,
     pub(crate) labels: Vec<(&'n str, &'n str)>,
     pub(crate) annotations: Vec<(&'n str, &'n str)>,
+    /// What the API server has made the name from.
+    pub(crate) generate_name: Option<&'n str>,
     /// Whether the object is being deleted.
     pub(crate) deleting: bool,
 }
@@ -105,6 +107,7 @@ impl<'n> Meta<'n> {
             namespace: namespace?,
             labels,
             annotations,
+            generate_name: metadata.text("generateName", sink).filter(|name| !name.is_empty()),
             deleting: metadata.field("deletionTimestamp").is_some(),
         })
     }

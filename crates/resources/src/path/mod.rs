@@ -73,7 +73,7 @@ fn unescape(segment: &str) -> String {
 /// [`PathError`] if a part that identifies the object is empty.
 pub fn to_path(key: &Key) -> Result<String, PathError> {
     let part = |field: &'static str, value: &str| {
-        if value.is_empty() { Err(PathError::Empty { key: format!("{key:?}"), field }) } else { Ok(escape(value)) }
+        if value.is_empty() { Err(PathError::Empty { key: key.to_string(), field }) } else { Ok(escape(value)) }
     };
     // The names of parameters are the only ones that go into a path as they are.
     let raw = |value: &ConfigName| part("name", value.as_str()).map(|_| value.to_string());

@@ -29,7 +29,7 @@ pub(super) fn fill_in(key: &ResourceKey, object: &mut Fields) -> Result<(), Obje
     let spec = part(object, "spec", "spec")?;
     match key.kind() {
         ResourceKind::Tier => {
-            fill(spec, [("order", json!(tiers::DEFAULT_TIER_ORDER as u64)), ("defaultAction", json!("Deny"))])
+            fill(spec, [("order", json!(tiers::DEFAULT_TIER_ORDER)), ("defaultAction", json!("Deny"))]);
         }
         ResourceKind::IpPool => pool(spec),
         ResourceKind::StagedKubernetesNetworkPolicy => {

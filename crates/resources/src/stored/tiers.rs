@@ -7,7 +7,7 @@ use tortie_model::{Order, Tier, TierDefaultAction};
 pub const DEFAULT_ALLOW_PROFILE: &str = "projectcalico-default-allow";
 
 /// The order of a tier that has none.
-pub const DEFAULT_TIER_ORDER: f64 = 1_000_000.0;
+pub const DEFAULT_TIER_ORDER: u32 = 1_000_000;
 
 /// A tier that is always there (`libcalico-go/lib/clientv3/client.go`).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +40,7 @@ impl BuiltIn {
 }
 
 const BUILT_IN: [BuiltIn; 3] = [
-    BuiltIn { name: "default", order: DEFAULT_TIER_ORDER, default_action: TierDefaultAction::Deny },
+    BuiltIn { name: "default", order: DEFAULT_TIER_ORDER as f64, default_action: TierDefaultAction::Deny },
     BuiltIn { name: "kube-admin", order: 1_000.0, default_action: TierDefaultAction::Pass },
     BuiltIn { name: "kube-baseline", order: 10_000_000.0, default_action: TierDefaultAction::Pass },
 ];
@@ -70,7 +70,8 @@ pub fn tier_of(spec: &Map<String, Value>) -> &str {
 pub fn check_tier(name: &str, spec: &Map<String, Value>) -> Result<(), (&'static str, String)> {
     let Some(tier) = built_in_tier(name) else { return Ok(()) };
     // What is missing is filled in as for any tier.
-    let order = spec.get("order").filter(|order| !order.is_null()).map_or(Some(DEFAULT_TIER_ORDER), Value::as_f64);
+    let order =
+        spec.get("order").filter(|order| !order.is_null()).map_or(Some(f64::from(DEFAULT_TIER_ORDER)), Value::as_f64);
     if order != Some(tier.order) {
         return Err(("spec.order", format!("must be {} for the tier {name}", tier.order)));
     }

@@ -22,7 +22,7 @@ use json::{Object, number, object, shown, text};
 /// largest number.
 ///
 /// What the model does not keep is not written. Of what the original's syncer for Felix sends, that is: annotations of
-/// policies, `generate_name` and gateways of workload endpoints, `disableBGPExport`, `assignment_mode` and the IP-in-IP
+/// policies, gateways of workload endpoints, `disableBGPExport`, `assignment_mode` and the IP-in-IP
 /// interface of pools (written as their defaults), and of the resources of Kubernetes and `projectcalico.org/v3`
 /// whatever has no place in [`Value`]. The values of a `FelixConfiguration` for selected nodes are written as
 /// annotations, which have the last word there.
@@ -77,6 +77,7 @@ fn workload_endpoint(out: &mut Object<'_>, endpoint: &WorkloadEndpoint) {
     out.list("ipv6_nets", &endpoint.ipv6_nets, shown);
     out.texts("labels", endpoint.labels.iter());
     out.list_if("ports", &endpoint.ports, port);
+    out.text_if("generate_name", endpoint.generate_name.as_deref().unwrap_or_default());
     let Some(extras) = &endpoint.extras else { return };
     out.list_if("ipv4_nat", &extras.ipv4_nat, nat);
     out.list_if("ipv6_nat", &extras.ipv6_nat, nat);
@@ -152,8 +153,8 @@ fn ip_pool(out: &mut Object<'_>, pool: &IpPool) {
     out.text("ipip_mode", pool.ipip_mode.as_str());
     out.text("vxlan_mode", pool.vxlan_mode.as_str());
     out.bare("masquerade", pool.masquerade);
-    out.bare("ipam", true);
-    out.bare("disabled", false);
+    out.bare("ipam", !pool.disabled);
+    out.bare("disabled", pool.disabled);
     out.bare("disableBGPExport", false);
     out.text("assignment_mode", "Automatic");
     out.list_if("allowed_uses", &pool.allowed_uses, |out, allowed| text(out, allowed));

@@ -42,6 +42,7 @@ pub(super) fn workload_endpoint(
         ipv6_nets: map.list("ipv6_nets", sink, |net, sink| net_of(Family::V6, net, sink)).into(),
         labels: labels_of(root, map, labels, sink),
         ports: map.list("ports", sink, port).into(),
+        generate_name: map.text("generate_name", sink).filter(|name| !name.is_empty()).map(Arc::from),
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
     }
 }

@@ -23,6 +23,7 @@ pub(super) fn ip_pool(key: Cidr, map: Map<'_, '_>, sink: &mut Sink) -> IpPool {
         vxlan_mode: mode("vxlan_mode"),
         cidr: map.field("cidr").and_then(|cidr| scalar::cidr(cidr, sink)).unwrap_or(key),
         masquerade: map.flag("masquerade", sink),
+        disabled: map.flag("disabled", sink),
         allowed_uses: scalar::shared_texts(map, "allowed_uses", sink),
     }
 }

@@ -225,6 +225,7 @@ pub(crate) fn workload_endpoint(
                 named_port(port, &["name", "protocol", "port", "hostPort", "hostIP"], sink)
             })
             .into(),
+        generate_name: object.meta.generate_name.map(Into::into),
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
     };
     if nets.is_empty() {

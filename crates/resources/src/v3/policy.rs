@@ -277,7 +277,7 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
 pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     use tortie_model::{Tier, TierDefaultAction};
     let spec = object.spec(sink);
-    let mut tier = Tier { order: Order::new(DEFAULT_TIER_ORDER), default_action: Some(TierDefaultAction::Deny) };
+    let mut tier = Tier { order: Order::new(DEFAULT_TIER_ORDER.into()), default_action: Some(TierDefaultAction::Deny) };
     if let Some(spec) = spec {
         spec.known(&["order", "defaultAction"], sink);
         if spec.field("order").is_some() {

@@ -74,14 +74,13 @@ pub(crate) fn ip_pool(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contri
             scalar::selector(field, sink);
         }
     }
-    for name in ["disabled", "disableBGPExport"] {
-        spec.flag(name, sink);
-    }
+    spec.flag("disableBGPExport", sink);
     let pool = IpPool {
         cidr: cidr.masked(),
         ipip_mode,
         vxlan_mode,
         masquerade: spec.flag("natOutgoing", sink),
+        disabled: spec.flag("disabled", sink),
         allowed_uses: uses.into(),
     };
     Some(vec![(Key::IpPool(cidr.masked()), Value::IpPool(pool.into()))])

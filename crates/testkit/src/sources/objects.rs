@@ -45,7 +45,11 @@ pub(super) fn namespaced_set(name: &str, version: u16) -> Edit {
 /// A policy whose order shows the version.
 pub(super) fn policy(name: &str, version: u16) -> Edit {
     let rule = json!({"action": "Allow", "protocol": "TCP", "destination": {"ports": [80]}});
-    put(Kind::GlobalNetworkPolicy, name, &json!({"selector": "has(a)", "order": version, "types": ["Ingress"], "ingress": [rule]}))
+    put(
+        Kind::GlobalNetworkPolicy,
+        name,
+        &json!({"selector": "has(a)", "order": version, "types": ["Ingress"], "ingress": [rule]}),
+    )
 }
 
 /// The same, not valid, so that what it selects is denied.

@@ -235,7 +235,7 @@ impl Running {
     fn pool(&self, cidr: &str) {
         let cidr: Cidr = cidr.parse().unwrap();
         let (ipip_mode, vxlan_mode) = (EncapMode::Never, EncapMode::Never);
-        let pool = IpPool { cidr, ipip_mode, vxlan_mode, masquerade: false, allowed_uses: [].into() };
+        let pool = IpPool { cidr, ipip_mode, vxlan_mode, masquerade: false, disabled: false, allowed_uses: [].into() };
         self.tell(Update::set(Key::IpPool(cidr), Value::IpPool(pool.into())));
     }
 

@@ -399,6 +399,7 @@ fn more_others() -> BoxedStrategy<DesiredUpdate> {
             ipip_mode,
             vxlan_mode,
             masquerade,
+            disabled: false,
             allowed_uses,
         },
     );
@@ -418,6 +419,7 @@ fn more_others() -> BoxedStrategy<DesiredUpdate> {
         });
     let protocol = prop_oneof![Just("TCP"), Just("UDP"), Just("SCTP")].prop_map(Arc::from);
     let port = (protocol, any::<i32>(), any::<i32>()).prop_map(|(protocol, port, node_port)| ServicePort {
+        name: "".into(),
         protocol,
         port,
         node_port,

@@ -152,6 +152,7 @@ fn texts(out: &mut Object<'_>, name: &str, items: &[Arc<str>]) {
 
 fn service_port(out: &mut String, port: &ServicePort) {
     object(out, |object| {
+        object.text_if("name", &port.name);
         object.text("protocol", &port.protocol);
         object.bare("port", port.port);
         object.bare("targetPort", 0);
