@@ -87,7 +87,7 @@ fn the_tiers_of_every_cluster_have_their_places() {
         .iter()
         .filter_map(|update| match (&update.key, &update.value) {
             (Key::Tier(name), Some(Value::Tier(tier))) => {
-                Some((tier.order.map_or(f64::INFINITY, |order| order.get()), name.to_string()))
+                Some((tier.order.map_or(f64::INFINITY, tortie_model::Order::get), name.to_string()))
             }
             _ => None,
         })

@@ -24,17 +24,19 @@ pub(crate) enum Ours {
     /// The field means nothing to the model, for this reason.
     NotRead(&'static str),
     /// Something else than of one that has it, at least through one reader, for this reason.
-    Differs { at: &'static str, reads: [(Reader, Json); 4], why: &'static str },
+    Differs { at: &'static str, reads: Vec<(Reader, Json)>, why: &'static str },
 }
 
 use Ours::{Differs, NotRead, Same};
 
 fn calico(kind: &str, metadata: Json, spec: Json) -> Json {
-    json!({"apiVersion": "projectcalico.org/v3", "kind": kind, "metadata": metadata, "spec": spec})
+    let mut object = json!({"apiVersion": "projectcalico.org/v3", "kind": kind});
+    (object["metadata"], object["spec"]) = (metadata, spec);
+    object
 }
 
-fn everywhere(value: &Json) -> [(Reader, Json); 4] {
-    [File, Kubernetes, Etcd, EtcdAsItIs].map(|reader| (reader, value.clone()))
+fn everywhere(value: &Json) -> Vec<(Reader, Json)> {
+    [File, Kubernetes, Etcd, EtcdAsItIs].map(|reader| (reader, value.clone())).into()
 }
 
 /// The same default in a number of kinds.
@@ -95,7 +97,7 @@ fn of_policies() -> Vec<Row> {
             object: policy(kind, spec.clone()),
             ours: Differs {
                 at: "/types",
-                reads: [
+                reads: vec![
                     (File, lower.clone()),
                     (Kubernetes, both.clone()),
                     (Etcd, lower.clone()),
@@ -203,7 +205,7 @@ fn of_pools() -> Vec<Row> {
             "libcalico-go/lib/clientv3/ippool.go",
             Differs {
                 at: "/allowed_uses",
-                reads: [
+                reads: vec![
                     (File, Json::Null),
                     (Kubernetes, Json::Null),
                     (Etcd, json!(["Workload", "Tunnel"])),
@@ -239,7 +241,7 @@ fn of_configuration() -> Vec<Row> {
                         ("NFTablesMode", "Auto"),
                     ]);
                     assert!(name.is_empty() || filled.to_string().contains(name));
-                    [(File, empty.clone()), (Kubernetes, empty.clone()), (Etcd, filled), (EtcdAsItIs, empty)]
+                    vec![(File, empty.clone()), (Kubernetes, empty.clone()), (Etcd, filled), (EtcdAsItIs, empty)]
                 },
                 why: FELIX,
             },
@@ -372,8 +374,10 @@ fn of_kubernetes() -> Vec<Row> {
 }
 
 fn pod(containers: Json) -> Json {
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"},
-        "spec": {"nodeName": "h", "containers": containers}, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"},
+        "spec": {"nodeName": "h"}, "status": {"phase": "Running", "podIP": "10.0.0.1"}});
+    pod["spec"]["containers"] = containers;
+    pod
 }
 
 pub(crate) fn rows() -> Vec<Row> {
