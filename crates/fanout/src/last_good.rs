@@ -66,7 +66,7 @@ impl LastGood {
         let instead = match cover {
             Cover::NotNeeded | Cover::LastGood => "its last good version stays in force",
             Cover::Denied => "what it may select is denied until it can be read",
-            Cover::Nothing => "it counts as deleted",
+            Cover::Nothing | Cover::Closed | Cover::Tolerated => "it counts as deleted",
         };
         tracing::warn!(%problem, "an object cannot be read; {instead}");
         self.problems.insert(update.key.clone(), (self.generation, problem));
