@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use proptest::prelude::*;
 use tortie_model::{Key, Value};
+use tortie_resources::stored::built_in_tier;
 
 use super::*;
 
@@ -136,6 +137,9 @@ impl World {
         let turn = directory.turn(self, self.now.get()).unwrap();
         for Update { key, value } in &turn.updates {
             let Key::Tier(name) = key else { continue };
+            if built_in_tier(name.as_str()).is_some() {
+                continue;
+            }
             match value {
                 Some(Value::Tier(tier)) => self.tiers.borrow_mut().insert(name.to_string(), tier.order.unwrap().get()),
                 _ => self.tiers.borrow_mut().remove(name.as_str()),
