@@ -1,6 +1,5 @@
 //! One thing that fails does not stop the others, and what takes its place denies.
 
-use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{EndpointStatus, Owner, Problem};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::RuleSets;
@@ -8,7 +7,7 @@ use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members};
 use tortie_model::{Family, NamedProtocol, PortSpec, Protocol, Rule, RuleAction};
 
 use crate::common::{
-    cidr, config, dataplane, host, host_endpoint, kernel, pod, policy, policy_id, policy_of, profile, set, settle, up,
+    cidr, dataplane, host, host_endpoint, kernel, pod, policy, policy_id, policy_of, profile, set, settle, up,
     workload, workload_id,
 };
 use crate::walk::assert_unknown_workloads_are_denied;

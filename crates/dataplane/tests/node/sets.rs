@@ -256,7 +256,7 @@ fn a_policy_denies_if_members_that_do_not_fit_would_open_it() {
     }
     let mut config = config(Backend::Nft);
     config.ip_sets.max_size = 2;
-    let mut dataplane = tortie_dataplane::Dataplane::new(config);
+    let mut dataplane = Dataplane::new(config);
     updates.into_iter().for_each(|update| dataplane.on_update(update));
     dataplane.on_update(DesiredUpdate::InSync);
     dataplane.on_link(up("cali1", 1));
