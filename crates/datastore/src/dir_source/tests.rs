@@ -366,7 +366,7 @@ fn a_restart_knows_what_was_good() {
         let end = Instant::now() + Duration::from_secs(20);
         while records().len() != count {
             assert!(Instant::now() < end, "{:?}", records());
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
         }
     };
     start().until(&[("a", 1.0), ("b", 2.0), ("c", 3.0)]);
