@@ -25,11 +25,13 @@ pub enum LogFormat {
     Json,
 }
 
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 static ERRORS: AtomicU64 = AtomicU64::new(0);
 
 /// Begins to log; further calls only change the severity.
 pub fn init(format: LogFormat, severity: LogSeverity) {
+    let _ = FORMAT.set(format);
     let (level, handle) = reload::Layer::new(filter(severity));
     if LEVEL.set(handle).is_err() {
         set_severity(severity);
@@ -42,6 +44,11 @@ pub fn init(format: LogFormat, severity: LogSeverity) {
         LogFormat::Text => registry.with(lines.with_target(false)).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     };
+}
+
+/// Whether lines are JSON objects, those that end the program included.
+pub(crate) fn is_json() -> bool {
+    FORMAT.get() == Some(&LogFormat::Json)
 }
 
 /// Changes which lines are logged.
@@ -83,5 +90,40 @@ impl<S: tracing::Subscriber> Layer<S> for CountErrors {
         if *event.metadata().level() == Level::ERROR {
             ERRORS.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Log lines of this thread from now on, for as long as the guard lives.
+#[cfg(test)]
+pub(crate) fn capture() -> (Captured, tracing::subscriber::DefaultGuard) {
+    let captured = Captured::default();
+    let writer = captured.clone();
+    let subscriber = fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    (captured, tracing::subscriber::set_default(subscriber))
+}
+
+/// Log lines in memory.
+#[cfg(test)]
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Captured(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+#[cfg(test)]
+impl Captured {
+    /// The lines that contain this.
+    pub(crate) fn containing(&self, part: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
+    }
+}
+
+#[cfg(test)]
+impl io::Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

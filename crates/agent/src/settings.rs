@@ -7,7 +7,7 @@ use tortie_calc::{GraphConfig, Overlap, SourceSpoofing};
 use tortie_dataplane::{DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProtocol, RoutesConfig};
 use tortie_iptables::{Backend, InsertMode, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
-use tortie_resources::manifest::Options;
+use tortie_resources::manifest::{Options, ParameterCheck};
 use tortie_rules::{LogConfig, NatConfig, RulesConfig};
 
 use crate::config::{
@@ -30,10 +30,11 @@ fn unfit<E: Display>(parameter: &'static str) -> impl FnOnce(E) -> SettingsError
 /// How manifests are read. The datastore's own configuration is not known by then, so this heeds the machine's only.
 #[must_use]
 pub fn manifests(local: &Config) -> Options {
-    local
-        .interface_prefix
-        .first()
-        .map_or_else(Options::default, |prefix| Options { interface_prefix: prefix.clone(), ..Options::default() })
+    let defaults = Options { parameters: ParameterCheck(crate::config::judge), ..Options::default() };
+    match local.interface_prefix.first() {
+        Some(prefix) => Options { interface_prefix: prefix.clone(), ..defaults },
+        None => defaults,
+    }
 }
 
 /// The calculation's settings.

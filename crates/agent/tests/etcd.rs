@@ -17,6 +17,12 @@ use tortie_testkit::etcd::{Etcd, EtcdOptions};
 #[path = "support/secrets.rs"]
 mod secrets;
 
+/// Lets the datastore know of the node that agents are started on.
+fn name_node(etcd: &Etcd) {
+    let node = r#"{"apiVersion":"projectcalico.org/v3","kind":"Node","metadata":{"name":"n"},"spec":{}}"#;
+    etcd.put("/calico/resources/v3/projectcalico.org/nodes/n", node).unwrap();
+}
+
 struct World {
     etcd: Etcd,
     folder: TempDir,
@@ -221,6 +227,7 @@ fn mistakes_are_found_before_anything_is_written() {
 #[test]
 fn passwords_and_certificates_are_used_and_not_shown() {
     let mut world = World::new(EtcdOptions { tls: true, ..EtcdOptions::default() });
+    name_node(&world.etcd);
     world.etcd.enable_users("felix", "s3cret").unwrap();
     world.environment = vec![("ETCD_USERNAME", "felix".into()), ("ETCD_PASSWORD", "s3cret".into())];
     let file = world.file("policies.yaml", POLICIES);
@@ -335,6 +342,7 @@ fn what_a_driver_reports_is_written_as_what_the_program_finds_itself() {
     let (etcd, folder) = (&world.etcd, &world.folder);
     let up = r#"{"status":"up"}"#;
     etcd.put(&workload_status("gone"), up).unwrap();
+    name_node(etcd);
     let status = |name, word: &str| Report::Workload { id: workload(name), status: Some(word.into()), endpoint: None };
     let sign = |time: &str, uptime| Report::Process { timestamp: time.into(), uptime };
     let before = [

@@ -198,12 +198,35 @@ tortie_testkit::kernel_test! {
         }
     }
 
+    fn a_node_that_nothing_names_keeps_what_it_has() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        let good = node.kernel_state();
+        node.stop(Signal::TERM);
+        node.write("cluster.yaml", &CLUSTER.replace("nodeName: n1", "nodeName: node-1"));
+        node.spawn();
+        node.until_readiness("503", |answer| answer.contains("names this node, `n1`") && answer.contains("`node-1` meant?"));
+        assert!(node.get(9099, "/liveness").contains("200"));
+        assert_eq!(node.kernel_state(), good);
+        node.write("cluster.yaml", CLUSTER);
+        node.write("friend.yaml", FRIEND);
+        node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+        node.until_ready("");
+        fs::remove_file(node.manifests().join("cluster.yaml")).unwrap();
+        node.until("the last endpoint is gone", |state| !state.contains("cali-tw-"));
+    }
+
     fn log_lines_are_json_if_wanted() {
         let mut node = Node::new("nft", CLUSTER);
         node.start();
         node.stop(Signal::TERM);
         let log = node.log();
         assert!(log.lines().count() > 2, "{log}");
+        let first = log.lines().find(|line| line.contains("\"starting\"")).unwrap();
+        let first: serde_json::Value = serde_json::from_str(first).unwrap();
+        assert_eq!((first["message"].as_str(), first["node"].as_str()), (Some("starting"), Some("n1")), "{first}");
+        let said = |field: &str, part: &str| first[field].as_str().is_some_and(|text| text.contains(part));
+        assert!(said("dataplane", "nft, IPv4, IPv6") && said("datastore", "file:/") && said("parameters", "HealthEnabled=true"), "{first}");
         for line in log.lines() {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             assert!(line["timestamp"].is_string() && line["level"].is_string() && line["message"].is_string(), "{line}");
@@ -217,6 +240,9 @@ tortie_testkit::kernel_test! {
         assert_eq!(node.wait().code(), Some(1));
         assert!(node.log().contains("NetworkPolicy/shop/from-friends"), "{}", node.log());
         assert!(!node.kernel_state().contains("cali"));
+        // What ends the program is a line like the others.
+        let last: serde_json::Value = serde_json::from_str(node.log().lines().last().unwrap()).unwrap();
+        assert_eq!(last["level"], "ERROR", "{last}");
     }
 
     fn an_agent_and_a_driver_do_what_an_agent_does_alone() {

@@ -19,6 +19,15 @@ impl Census {
         self.mentions.len()
     }
 
+    pub(crate) fn mentions(&self, host: &str) -> bool {
+        self.mentions.contains_key(host)
+    }
+
+    /// The hosts that are mentioned, in no order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.mentions.keys().map(|host| &**host)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.workload_endpoints == 0 && self.host_endpoints == 0 && self.mentions.is_empty() && self.nodes.is_empty()
     }

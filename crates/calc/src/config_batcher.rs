@@ -96,6 +96,11 @@ impl ConfigBatcher {
             .unwrap_or_default()
     }
 
+    /// Whether there are parameters for this node alone.
+    pub(crate) fn has_own(&self) -> bool {
+        !self.host.is_empty()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.global.is_empty() && self.host.is_empty() && self.scoped.is_empty() && self.node_labels.is_none()
     }

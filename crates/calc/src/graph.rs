@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tortie_labelindex::{MatchIndex, MemberIndex};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{
-    Cidr, HostEndpoint, HostEndpointKey, Hostname, IpPool, Key, Labels, NetworkSet, NetworkSetName, ProfileName,
-    SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, HostEndpoint, HostEndpointKey, Hostname, IpPool, Key, Labels, NetworkSet, NetworkSetName, PolicyId,
+    ProfileName, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 use crate::census::Census;
@@ -378,6 +378,23 @@ impl Graph {
     #[must_use]
     pub fn take_new_problems(&mut self) -> Vec<Problem> {
         self.filter.take_new_problems()
+    }
+
+    /// Whether anything says that this node exists: a node, a valid endpoint of any kind, or parameters for it alone.
+    #[must_use]
+    pub fn knows_own_node(&self) -> bool {
+        self.census.mentions(self.hostname.as_str()) || self.config.has_own()
+    }
+
+    /// The hosts that a node or a valid endpoint names, in no order; [`GraphStats::hosts`] of them.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.census.names()
+    }
+
+    /// Whether the policy applies to an endpoint of this node, as of the last flush.
+    #[must_use]
+    pub fn is_active(&self, policy: &PolicyId) -> bool {
+        self.policies.is_active(policy)
     }
 
     /// Counts for metrics.

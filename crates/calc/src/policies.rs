@@ -193,6 +193,12 @@ impl Policies {
         self.slots.len()
     }
 
+    /// Whether the policy is compiled and in the dataplane, as of the last flush.
+    pub(crate) fn is_active(&self, id: &PolicyId) -> bool {
+        let entry = self.slots.get(id).and_then(|slot| self.entries[slot.index()].as_ref());
+        entry.is_some_and(|entry| entry.active.is_some())
+    }
+
     pub(crate) fn active_len(&self) -> usize {
         self.active
     }

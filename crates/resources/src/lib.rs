@@ -45,6 +45,7 @@ pub mod path;
 mod problem;
 pub mod relayed;
 mod scalar;
+pub mod spelling;
 pub mod stored;
 pub mod to_v3;
 mod tree;

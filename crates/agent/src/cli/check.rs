@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use tortie_datastore::{DirSource, InputProblem};
 use tortie_resources::Severity;
-use tortie_resources::manifest::Options;
 
 use super::Failure;
+use crate::config::Config;
+use crate::settings;
 
 /// Validate manifests.
 ///
@@ -27,19 +28,24 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut problems = Vec::new();
-    for path in &args.paths {
-        let mut source = DirSource::new(path, Options::default());
-        source.read().map_err(|error| Failure::Failed(error.to_string()))?;
-        problems.extend(source.problems());
-    }
     let mut errors = 0;
-    for problem in &problems {
+    for problem in &find(&args.paths)? {
         let warning = problem.problem.severity == Severity::Warning && !args.strict;
         errors += usize::from(!warning);
         eprintln!("{}", line(problem, warning));
     }
     if errors == 0 { Ok(()) } else { Err(Failure::Reported(1)) }
+}
+
+/// All that is to be said of the manifests below these paths, as `run` says it.
+fn find(paths: &[PathBuf]) -> Result<Vec<InputProblem>, Failure> {
+    let mut problems = Vec::new();
+    for path in paths {
+        let mut source = DirSource::new(path, settings::manifests(&Config::default()));
+        source.read().map_err(|error| Failure::Failed(error.to_string()))?;
+        problems.extend(source.problems());
+    }
+    Ok(problems)
 }
 
 fn line(problem: &InputProblem, warning: bool) -> String {

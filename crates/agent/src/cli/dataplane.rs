@@ -10,16 +10,17 @@ use tortie_protocol::{Received, felix};
 use super::Failure;
 use super::capability;
 use super::node::{
-    Fitted, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, hostname, resolve, wake, watch_links,
+    Fitted, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, families, hostname, parameters, resolve, wake,
+    warn_of_others, watch_links,
 };
 use super::signals::{self, Handlers};
-use crate::config::{Raw, Sources, from_environment};
+use crate::config::{LogSeverity, Raw, Sources, from_environment};
 use crate::driver::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
 use crate::engine::InKernel;
 use crate::exec::Runner;
 use crate::health::Health;
 use crate::kernel::LinuxKernel;
-use crate::logging::LogFormat;
+use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 use crate::stop::Stop;
 
@@ -53,6 +54,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let started = Instant::now();
+    logging::init(args.log_format, LogSeverity::Info);
     capability::require_net_admin("tortie dataplane")?;
     let environment = from_environment(std::env::vars());
     let mut local = Sources::default();
@@ -93,11 +95,14 @@ fn setup(
     stop: &Stop,
 ) -> Result<ServeSetup<LinuxKernel>, Failure> {
     let (_, resolved) = configuration(message, &environment).map_err(failed)?;
-    announce(&resolved, format);
+    announce(&resolved, format, |notice| !notice.is_local());
     let hostname = hostname(None, &resolved);
     let runner = Runner::new(stop.clone());
     let Fitted { settings, drawback, .. } = dataplane_settings(&resolved, &hostname, &runner, None)?;
-    tracing::info!(node = %hostname, "the engine has sent its configuration");
+    let (version, backend) = (env!("CARGO_PKG_VERSION"), settings.iptables.backend);
+    let (families, parameters) = (families(&settings), parameters(&resolved));
+    tracing::info!(version, node = %hostname, iptables = %backend, families, parameters, "starting as a driver");
+    warn_of_others(&resolved, &runner);
     let kernel = LinuxKernel::new(resolved.config.netlink_timeout).with_runner(runner);
     let in_kernel = InKernel::new(settings, kernel, Health::default(), SharedMetrics::default());
     let in_kernel = in_kernel.with_drawback(drawback);

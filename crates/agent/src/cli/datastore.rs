@@ -77,6 +77,16 @@ pub(super) struct Wanted {
 }
 
 impl DatastoreArgs {
+    /// Where it is, without anything that is secret.
+    pub(super) fn place(&self) -> String {
+        self.datastore.to_string()
+    }
+
+    /// Whether what is read is checked on the way, parameters included.
+    pub(super) fn reports_parameters(&self) -> bool {
+        !matches!(self.datastore, DatastoreUrl::Fanout(_) | DatastoreUrl::Typha(_))
+    }
+
     /// Whether these are files of whoever starts the program, who can mend what is wrong with them.
     pub(super) fn is_directory(&self) -> bool {
         matches!(self.datastore, DatastoreUrl::Directory(_))

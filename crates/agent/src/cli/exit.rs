@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use crate::logging;
+
 /// Why a command ends with another exit code than 0.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -34,16 +36,23 @@ impl Failure {
 
     /// Prints the failure and gives the exit code for it.
     pub(crate) fn report(&self) -> ExitCode {
+        let say = || {
+            if logging::is_json() {
+                tracing::error!("{self}");
+            } else {
+                eprintln!("tortie: {self}");
+            }
+        };
         match self {
             Self::Reported(code) => ExitCode::from(*code),
             // The reader of our output has seen enough, as with `tortie replay … | head`.
             Self::Io { error, .. } if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Self::Usage(_) => {
-                eprintln!("tortie: {self}");
+                say();
                 ExitCode::from(2)
             }
             Self::Failed(_) | Self::Io { .. } => {
-                eprintln!("tortie: {self}");
+                say();
                 ExitCode::FAILURE
             }
         }

@@ -44,7 +44,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tortie_model::desired::ConfigSource;
 
-use crate::config::{Sources, from_environment, from_file_text};
+use crate::config::{Sources, from_environment};
 
 pub use exit::Failure;
 
@@ -96,8 +96,7 @@ fn local_sources(file: Option<&Path>) -> Result<Sources, Failure> {
 fn read_again(sources: &mut Sources, file: Option<&Path>) -> Result<(), Failure> {
     if let Some(file) = file {
         let text = std::fs::read_to_string(file).map_err(Failure::io(file.display().to_string()))?;
-        let raw = from_file_text(&text).map_err(|why| Failure::Failed(format!("{}: {why}", file.display())))?;
-        sources.set(ConfigSource::ConfigFile, raw);
+        sources.set_file(&text).map_err(|why| Failure::Failed(format!("{}: {why}", file.display())))?;
     }
     sources.set(ConfigSource::Environment, from_environment(std::env::vars()));
     Ok(())

@@ -9,7 +9,7 @@ use tortie_iptables::Backend;
 use tortie_model::Hostname;
 
 use super::Failure;
-use crate::config::{IptablesBackend, Resolved, Sources};
+use crate::config::{IptablesBackend, Notice, Resolved, Sources};
 use crate::exec::Runner;
 use crate::kernel::{self, Detected, IptablesSetup};
 use crate::logging::{self, LogFormat};
@@ -29,15 +29,33 @@ pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
 /// Parses all sources, and logs what is to be said of them.
 pub(super) fn resolve(sources: &Sources, format: LogFormat) -> Result<Resolved, Failure> {
     let resolved = sources.resolve().map_err(failed)?;
-    announce(&resolved, format);
+    announce(&resolved, format, |_| true);
     Ok(resolved)
 }
 
-/// Logs what is to be said of the configuration, as severely as it asks for.
-pub(super) fn announce(resolved: &Resolved, format: LogFormat) {
+/// Logs what is to be said of the configuration and has not been said, as severely as it asks for.
+pub(super) fn announce(resolved: &Resolved, format: LogFormat, is_new: impl Fn(&Notice) -> bool) {
     logging::init(format, resolved.config.log_severity_screen);
-    for notice in &resolved.notices {
+    for notice in resolved.notices.iter().filter(|notice| is_new(notice)) {
         tracing::warn!("{notice}");
+    }
+}
+
+/// The parameters that are set, as `Name=value`; none of them is secret.
+pub(super) fn parameters(resolved: &Resolved) -> String {
+    resolved.effective().iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// The families of addresses that are programmed, in words.
+pub(super) fn families(settings: &DataplaneConfig) -> String {
+    let names = settings.families.iter().map(|family| format!("IPv{}", family.number()));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Logs what others on this machine do that is not taken into account.
+pub(super) fn warn_of_others(resolved: &Resolved, runner: &Runner) {
+    for warning in kernel::others(resolved.config.netlink_timeout, runner) {
+        tracing::warn!("{warning}");
     }
 }
 
@@ -79,7 +97,6 @@ pub(super) fn dataplane_settings(
         tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
     }
     machine.apply_to(&mut settings.iptables);
-    tracing::info!(backend = %machine.backend, families = settings.families.len(), "iptables");
     Ok(Fitted { settings, iptables: machine, drawback })
 }
 

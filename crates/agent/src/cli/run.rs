@@ -15,16 +15,17 @@ use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
 use super::node::{
-    Fitted, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, hostname, insist, resolve, wake, watch_links,
+    Fitted, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, families, hostname, insist, parameters,
+    resolve, wake, warn_of_others, watch_links,
 };
 use super::signals::{self, Handlers};
-use crate::config::{Resolved, Sources};
+use crate::config::{LogSeverity, Resolved, Sources};
 use crate::driver::{Driver, DriverSetup};
 use crate::engine::{End, Enforcement, InKernel, Input, Inputs, Session, SessionError, Setup, Unreadable};
 use crate::exec::Runner;
 use crate::health::{Health, Reporter};
 use crate::kernel::{IptablesSetup, LinuxKernel};
-use crate::logging::LogFormat;
+use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 use crate::settings;
 #[cfg(feature = "etcd")]
@@ -62,6 +63,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    logging::init(args.log_format, LogSeverity::Info);
     if args.dataplane == DataplaneUrl::Internal {
         capability::require_net_admin("tortie run")?;
     }
@@ -110,6 +112,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         resolved,
         resend,
         iptables: None,
+        node_is_known: false,
         #[cfg(feature = "etcd")]
         status,
     };
@@ -127,9 +130,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 return Ok(());
             }
             End::Reconfigured(update) => {
-                tracing::info!("the datastore's configuration changed; beginning anew");
+                tracing::info!("the datastore's configuration changed; the engine restarts with it");
                 run.sources.set_datastore(&update);
-                run.resolved = resolve(&run.sources, args.log_format)?;
+                let resolved = run.sources.resolve().map_err(failed)?;
+                // What a source checks on the way has been said of its objects.
+                let is_unsaid = !args.datastore.reports_parameters();
+                let old = std::mem::replace(&mut run.resolved, resolved);
+                announce(&run.resolved, args.log_format, |notice| {
+                    is_unsaid && !notice.is_local() && !old.notices.contains(notice)
+                });
             }
             End::Reload => tracing::info!("the configuration of this machine changed; beginning anew"),
         }
@@ -154,6 +163,8 @@ struct Run<'a> {
     resend: Resend,
     /// The iptables of the last session.
     iptables: Option<IptablesSetup>,
+    /// Something has said that this node exists.
+    node_is_known: bool,
     /// Who writes status into the datastore, if that is one for it.
     #[cfg(feature = "etcd")]
     status: Option<StatusWriter>,
@@ -171,6 +182,11 @@ impl Run<'_> {
                 let Fitted { settings, iptables, drawback } =
                     dataplane_settings(&self.resolved, &self.hostname, &runner, self.iptables.as_ref())?;
                 self.iptables = Some(iptables);
+                if number == 1 {
+                    let enforcing = format!("iptables {}, {}", settings.iptables.backend, families(&settings));
+                    self.log_start(&enforcing);
+                    warn_of_others(&self.resolved, &runner);
+                }
                 let wrap = move |event| Input::Links { session: number, event };
                 let watch = || watch_links(&self.resolved, self.sender.clone(), wrap);
                 let Some(_monitor) = insist(&inputs.stop, "watching the interfaces", watch) else {
@@ -181,6 +197,9 @@ impl Run<'_> {
                 self.enforce(number, inputs, in_kernel.with_drawback(drawback))
             }
             DataplaneUrl::Exec(program) => {
+                if number == 1 {
+                    self.log_start(&format!("exec:{}", program.display()));
+                }
                 let driver = Driver::new(DriverSetup {
                     program: program.clone(),
                     node: self.hostname.clone(),
@@ -192,6 +211,13 @@ impl Run<'_> {
             }
         };
         end.map_err(failed)
+    }
+
+    /// The first line, by which the rest can be understood.
+    fn log_start(&self, dataplane: &str) {
+        let (version, node, datastore) = (env!("CARGO_PKG_VERSION"), &self.hostname, self.args.datastore.place());
+        let parameters = parameters(&self.resolved);
+        tracing::info!(version, %node, datastore, dataplane, parameters, "starting");
     }
 
     fn enforce<E: Enforcement>(&mut self, number: u64, inputs: &Inputs, enforcement: E) -> Result<End, SessionError> {
@@ -216,13 +242,16 @@ impl Run<'_> {
                 Unreadable::Exit if number > 1 => Unreadable::Deny,
                 unreadable => unreadable,
             },
+            node_is_known: self.node_is_known,
             enforcement,
             health: self.health.clone(),
             metrics: self.metrics.clone(),
         };
         let mut session = Session::new(setup);
         loop {
-            match session.run(inputs)? {
+            let end = session.run(inputs);
+            self.node_is_known = session.node_is_known();
+            match end? {
                 End::Reload if !self.reload() => {}
                 end => return Ok(end),
             }
@@ -237,7 +266,7 @@ impl Run<'_> {
             .and_then(|()| self.sources.resolve().map_err(failed));
         match resolved {
             Ok(resolved) if resolved.effective() != self.resolved.effective() => {
-                announce(&resolved, self.args.log_format);
+                announce(&resolved, self.args.log_format, |notice| !self.resolved.notices.contains(notice));
                 self.resolved = resolved;
                 true
             }

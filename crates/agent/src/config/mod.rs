@@ -8,6 +8,7 @@ mod not_used;
 mod params;
 mod parse;
 mod resolve;
+mod shown;
 mod sources;
 
 #[cfg(test)]
@@ -20,5 +21,5 @@ pub use params::{
 pub(crate) use parse::go_duration;
 pub use parse::{FailsafePort, LogRate};
 pub use resolve::{ConfigError, Notice, Resolved};
-pub(crate) use resolve::{canonical_name, source_name};
-pub use sources::{Raw, Sources, from_environment, from_file_text};
+pub(crate) use resolve::{canonical_name, judge, source_name};
+pub use sources::{IdleLine, Raw, Sources, from_environment, from_file_text};

@@ -1,6 +1,6 @@
 //! The parameters of Felix that Tortie knows by name but does not act on.
 
-/// Their names, sorted. Setting one is reported, so that nobody relies on it in vain.
+/// Their names, sorted. Setting one is reported, so that nobody relies on it in vain; switching one off is not.
 pub(crate) const NOT_USED: &[&str] = &[
     "AWSSrcDstCheck",
     "BPFAttachType",
@@ -64,8 +64,6 @@ pub(crate) const NOT_USED: &[&str] = &[
     "DebugSimulateDataplaneApplyDelay",
     "DebugSimulateDataplaneHangAfter",
     "EndpointStatusPathPrefix",
-    "EtcdAddr",
-    "EtcdScheme",
     "FeatureGates",
     "FlowLogsCollectorDebugTrace",
     "FlowLogsFlushInterval",
@@ -130,7 +128,6 @@ pub(crate) const NOT_USED: &[&str] = &[
     "VXLANTunnelMACAddr",
     "VXLANTunnelMACAddrV6",
     "VXLANVNI",
-    "Variant",
     "WindowsManageFirewallRules",
     "WireguardEnabled",
     "WireguardEnabledV6",
@@ -151,10 +148,12 @@ pub(crate) const NOT_USED: &[&str] = &[
 /// The parameters that say how to reach a datastore, sorted. They are looked for on the node itself, by
 /// [`super::Sources::local`], before there is a datastore to have any configuration.
 pub(crate) const CONNECTION: &[&str] = &[
+    "EtcdAddr",
     "EtcdCaFile",
     "EtcdCertFile",
     "EtcdEndpoints",
     "EtcdKeyFile",
+    "EtcdScheme",
     "TyphaAddr",
     "TyphaCAFile",
     "TyphaCN",
@@ -164,4 +163,4 @@ pub(crate) const CONNECTION: &[&str] = &[
 ];
 
 /// What a cluster says of itself in its `ClusterInformation`, sorted. Nobody relies on it for an effect.
-pub(crate) const DESCRIPTIONS: &[&str] = &["CalicoVersion", "ClusterGUID", "ClusterType"];
+pub(crate) const DESCRIPTIONS: &[&str] = &["CalicoVersion", "ClusterGUID", "ClusterType", "Variant"];

@@ -8,6 +8,7 @@ use regex::Regex;
 use tortie_model::Cidr;
 
 use super::parse::{self, FailsafePort, LogRate, Parsed, choices};
+use super::shown::Shown;
 
 choices!(
     /// Which of the two iptables implementations programs the kernel.
@@ -152,6 +153,8 @@ pub(crate) struct Param {
     pub(crate) set: fn(&mut Config, &str) -> Parsed<()>,
     /// Sets the field to its default.
     pub(crate) reset: fn(&mut Config),
+    /// The default in words.
+    pub(crate) default: fn() -> String,
     /// Sets the field to the value that `none` stands for.
     pub(crate) clear: fn(&mut Config),
 }
@@ -181,6 +184,10 @@ macro_rules! params {
                     Ok(())
                 },
                 reset: |config| config.$field = $default,
+                default: || {
+                    let default: $type = $default;
+                    default.shown()
+                },
                 clear: |config| config.$field = $none,
             },
         )*];

@@ -28,6 +28,12 @@ macro_rules! choices {
         impl $crate::config::parse::OneOf for $name {
             const CHOICES: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
         }
+
+        impl $crate::config::shown::Shown for $name {
+            fn shown(&self) -> String {
+                match self { $(Self::$variant => $word.to_owned()),+ }
+            }
+        }
     };
 }
 pub(crate) use choices;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tortie_model::desired::ConfigSource;
+use tortie_resources::spelling;
 
 use super::not_used::{CONNECTION, DESCRIPTIONS, NOT_USED};
 use super::params::{Config, PARAMS, Param};
-use super::sources::Sources;
+use super::sources::{IdleLine, Sources};
 
 /// Something that the operator should know about a configuration value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub enum Notice {
         name: String,
         /// Where.
         source: ConfigSource,
+        /// The parameter that may be meant.
+        meant: Option<&'static str>,
     },
     /// Felix has this parameter, but nothing here acts on it.
     NotUsed {
@@ -25,6 +28,17 @@ pub enum Notice {
         name: &'static str,
         /// Where.
         source: ConfigSource,
+    },
+    /// The value can be read, but what it asks for is not done.
+    NotDone {
+        /// The parameter.
+        name: &'static str,
+        /// The value as written.
+        value: String,
+        /// Where.
+        source: ConfigSource,
+        /// What is missing, and what is done.
+        why: &'static str,
     },
     /// The value cannot be read; the default stands.
     Bad {
@@ -36,6 +50,8 @@ pub enum Notice {
         source: ConfigSource,
         /// What is wrong.
         why: String,
+        /// What is used instead.
+        default: String,
     },
     /// The parameter may only be set on the node itself.
     LocalOnly {
@@ -44,24 +60,64 @@ pub enum Notice {
         /// Where.
         source: ConfigSource,
     },
+    /// A line of the configuration file sets nothing.
+    IdleLine(IdleLine),
+}
+
+impl Notice {
+    /// Where the value is set.
+    #[must_use]
+    pub fn source(&self) -> ConfigSource {
+        match self {
+            Self::Unknown { source, .. }
+            | Self::NotUsed { source, .. }
+            | Self::NotDone { source, .. }
+            | Self::Bad { source, .. }
+            | Self::LocalOnly { source, .. } => *source,
+            Self::IdleLine(_) => ConfigSource::ConfigFile,
+        }
+    }
+
+    /// Whether the value stands on the node itself.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        is_local(self.source())
+    }
+
+    /// What is to be said, after where and which parameter.
+    fn verdict(&self) -> String {
+        match self {
+            Self::Unknown { meant: Some(meant), .. } => format!("there is no such parameter; is {meant} meant?"),
+            Self::Unknown { meant: None, .. } => "there is no such parameter; ignored".into(),
+            Self::NotUsed { .. } => "is a parameter of Felix that has no effect here".into(),
+            Self::NotDone { value, why, .. } => format!("`{value}`: {why}"),
+            Self::Bad { value, why, default, .. } => format!("`{value}` {why}; the default is used: {default}"),
+            Self::LocalOnly { .. } => "can only be set on the node itself; ignored".into(),
+            Self::IdleLine(line) => format!("`{}` has no `=`; ignored", line.text),
+        }
+    }
 }
 
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { name, source } => {
-                write!(f, "{}: there is no parameter `{name}`; ignored", source_name(*source))
+        let verdict = self.verdict();
+        let name = match self {
+            Self::Unknown { name, source: ConfigSource::Environment, meant } => {
+                let meant = match meant {
+                    Some(meant) => format!("is FELIX_{} meant?", meant.to_ascii_uppercase()),
+                    None => "ignored".into(),
+                };
+                let name = name.to_ascii_uppercase();
+                return write!(f, "environment variable FELIX_{name}: there is no such parameter; {meant}");
             }
-            Self::NotUsed { name, source } => {
-                write!(f, "{}: {name} is a parameter of Felix that has no effect here", source_name(*source))
-            }
-            Self::Bad { name, value, source, why } => {
-                write!(f, "{}: {name}: `{value}` {why}; using the default", source_name(*source))
-            }
-            Self::LocalOnly { name, source } => {
-                write!(f, "{}: {name} can only be set on the node itself; ignored", source_name(*source))
-            }
-        }
+            Self::Unknown { name, .. } => name,
+            Self::NotUsed { name, .. }
+            | Self::NotDone { name, .. }
+            | Self::Bad { name, .. }
+            | Self::LocalOnly { name, .. } => *name,
+            Self::IdleLine(line) => return write!(f, "config file: line {}: {verdict}", line.number),
+        };
+        write!(f, "{}: {name}: {verdict}", source_name(self.source()))
     }
 }
 
@@ -163,7 +219,7 @@ impl Sources {
     pub fn resolve(&self) -> Result<Resolved, ConfigError> {
         let mut config = Config::default();
         let mut raw = BTreeMap::new();
-        let mut notices = Vec::new();
+        let mut notices: Vec<Notice> = self.idle_lines.iter().cloned().map(Notice::IdleLine).collect();
         // From the weakest source to the strongest, so that the strongest is written last.
         for (source, values) in self.iter() {
             for (written, value) in values {
@@ -171,9 +227,14 @@ impl Sources {
                     match (connection(written), not_used(written)) {
                         (Some(_), _) if is_local(source) => {}
                         (Some(name), _) => notices.push(Notice::LocalOnly { name, source }),
-                        (None, Some(name)) => notices.push(Notice::NotUsed { name, source }),
+                        (None, Some(name)) if asks_for_something(value) => {
+                            notices.push(Notice::NotUsed { name, source });
+                        }
+                        (None, Some(_)) => {}
                         (None, None) if description(written).is_some() => {}
-                        (None, None) => notices.push(Notice::Unknown { name: written.clone(), source }),
+                        (None, None) => {
+                            notices.push(Notice::Unknown { name: written.clone(), source, meant: meant(written) });
+                        }
                     }
                     raw.insert(canonical_name(written).to_owned(), value.clone());
                     continue;
@@ -207,14 +268,50 @@ fn assign(
     } else {
         (param.set)(config, value).err()
     };
-    let Some(why) = refusal else { return Ok(()) };
+    let Some(why) = refusal else {
+        if let Some(why) = not_done(param.name, value) {
+            notices.push(Notice::NotDone { name: param.name, value: value.into(), source, why });
+        }
+        return Ok(());
+    };
     let fatal = param.traits.fatal || (param.traits.non_zero && value.eq_ignore_ascii_case("none"));
     if fatal {
         return Err(ConfigError { name: param.name, value: value.into(), source_of_value: source, why });
     }
     (param.reset)(config);
-    notices.push(Notice::Bad { name: param.name, value: value.into(), source, why });
+    notices.push(Notice::Bad { name: param.name, value: value.into(), source, why, default: (param.default)() });
     Ok(())
+}
+
+/// What is asked for by a value that can be read, and not done.
+fn not_done(name: &str, value: &str) -> Option<&'static str> {
+    let is_native = name == "NFTablesMode" && value.eq_ignore_ascii_case("Enabled");
+    is_native.then_some("native nftables is not programmed; iptables is used")
+}
+
+/// Whether a parameter that has no effect is set to something else than off.
+fn asks_for_something(value: &str) -> bool {
+    !["false", "disabled", "none", "off", "no", "0", "0s"].iter().any(|off| value.eq_ignore_ascii_case(off))
+}
+
+/// The parameter that a name most likely stands for.
+fn meant(written: &str) -> Option<&'static str> {
+    let known: Vec<&'static str> = PARAMS.iter().map(|param| param.name).chain(CONNECTION.iter().copied()).collect();
+    spelling::closest(written, &known)
+}
+
+/// What is to be said of a parameter that the datastore sets; for
+/// [`ParameterCheck`](tortie_resources::manifest::ParameterCheck).
+pub(crate) fn judge(name: &str, value: &str) -> Option<String> {
+    let mut sources = Sources::default();
+    sources.set(ConfigSource::DatastoreGlobal, [(name.to_owned(), value.to_owned())].into());
+    match sources.resolve() {
+        Ok(resolved) => resolved.notices.first().map(Notice::verdict),
+        Err(error) => {
+            let ConfigError { value, why, .. } = error;
+            Some(format!("`{value}` {why}; an agent that runs keeps what it has, and none starts with this"))
+        }
+    }
 }
 
 #[cfg(test)]

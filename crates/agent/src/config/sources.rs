@@ -12,6 +12,17 @@ pub type Raw = BTreeMap<String, String>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     by_source: BTreeMap<ConfigSource, Raw>,
+    /// Lines of the configuration file that set nothing.
+    pub(super) idle_lines: Vec<IdleLine>,
+}
+
+/// A line of a configuration file that sets nothing, since it has no `=`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleLine {
+    /// Its number, from one.
+    pub number: usize,
+    /// What is written there.
+    pub text: String,
 }
 
 impl Sources {
@@ -19,6 +30,19 @@ impl Sources {
     pub fn set(&mut self, source: ConfigSource, raw: Raw) {
         let raw = raw.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         self.by_source.insert(source, raw);
+    }
+
+    /// Replaces what the configuration file says, by its text in Felix's INI format; sections have no meaning, the last
+    /// value wins.
+    ///
+    /// # Errors
+    /// What is wrong with the text, with its line.
+    pub fn set_file(&mut self, text: &str) -> Result<(), String> {
+        self.set(ConfigSource::ConfigFile, from_file_text(text)?);
+        let is_idle = |line: &str| !line.is_empty() && !line.starts_with(['#', ';', '[']) && !line.contains(['=', ':']);
+        let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| is_idle(line));
+        self.idle_lines = lines.map(|(number, line)| IdleLine { number, text: line.to_owned() }).collect();
+        Ok(())
     }
 
     /// Replaces what the datastore says.

@@ -119,10 +119,14 @@ impl Driver {
                 self.note(StatusChange::Host(name, status));
             }
             Report::Wireguard { public_key, family } => {
-                tracing::info!(public_key, ?family, "the dataplane driver set up WireGuard");
+                tracing::info!(
+                    public_key,
+                    ip_version = family.map(tortie_model::Family::number),
+                    "the dataplane driver set up WireGuard"
+                );
             }
             Report::InSync => self.in_sync = true,
-            report => tracing::debug!(?report, "a report without effect"),
+            _ => tracing::debug!("a report without effect"),
         }
     }
 

@@ -57,7 +57,8 @@ pub trait Enforcement {
 /// What came of an attempt to enforce.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// Whether all that was told is in force, or in the hands of whoever enforces it, since this attempt.
+    /// Whether all that was told is in force, but for single objects that are reported, or in the hands of whoever enforces
+    /// it, since this attempt.
     pub done: bool,
     /// How long there is nothing to do if nothing happens.
     pub next: Duration,

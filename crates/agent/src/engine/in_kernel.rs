@@ -11,7 +11,7 @@ use super::observe;
 use super::throttle::Throttle;
 use crate::driver::{DriverError, DriverEvent};
 use crate::health::{Condition, Health, Reporter};
-use crate::metrics::SharedMetrics;
+use crate::metrics::{ActiveLocal, SharedMetrics};
 use crate::monitor::MonitorEvent;
 
 /// A dataplane and the kernel that it programs.
@@ -65,7 +65,8 @@ impl<K: Kernel> InKernel<K> {
         &mut self.kernel
     }
 
-    fn note(&mut self, report: &ApplyReport, took: Duration) {
+    /// Says whether everything that can be is in force.
+    fn note(&mut self, report: &ApplyReport, took: Duration) -> bool {
         let stats = self.dataplane.stats();
         observe::dataplane(&stats, &mut self.metrics.lock());
         let mut now = BTreeMap::new();
@@ -84,7 +85,7 @@ impl<K: Kernel> InKernel<K> {
             observe::log_status(change);
         }
         if !report.applied {
-            return;
+            return false;
         }
         let mut metrics = self.metrics.lock();
         metrics.apply_time.observe(took);
@@ -95,7 +96,8 @@ impl<K: Kernel> InKernel<K> {
             metrics.initial_resync = Some(self.started.elapsed());
             let restores: u64 = stats.tables.iter().map(|(_, _, table)| table.restore_calls).sum();
             let set_lines = stats.ipset_lines;
-            tracing::info!(took = ?self.started.elapsed(), restores, set_lines, "policy is in force");
+            let ActiveLocal { endpoints, policies, .. } = metrics.active_local;
+            tracing::info!(took = ?self.started.elapsed(), endpoints, policies, restores, set_lines, "policy is in force");
         }
         drop(metrics);
         // As long as something stands in for a part of the policy, the node does not do its job.
@@ -105,6 +107,7 @@ impl<K: Kernel> InKernel<K> {
         let detail = degraded.or_else(|| other.cloned()).unwrap_or_default();
         let condition = Condition { live: true, ready, detail };
         self.health.report(Reporter::Dataplane, condition);
+        report.enforced()
     }
 }
 
@@ -153,10 +156,10 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         if self.kernel.is_stopping() {
             return Ok(Progress::idle(HEARTBEAT));
         }
-        self.note(&report, begin.elapsed());
+        let done = self.note(&report, begin.elapsed());
         self.health.still_alive(Reporter::Dataplane);
         let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT);
-        Ok(Progress { done: report.applied, next, statuses: report.statuses, sign_of_life: None })
+        Ok(Progress { done, next, statuses: report.statuses, sign_of_life: None })
     }
 
     fn has_enforced(&self) -> bool {

@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::metrics::Histogram;
 
+/// How many events are told apart.
+const MAX_WAITING: usize = 10_000;
+
 /// Events that are not in the kernel yet.
 #[derive(Debug, Default)]
 pub(super) struct Latency {
@@ -14,7 +17,15 @@ pub(super) struct Latency {
 impl Latency {
     /// An event was noticed at that time.
     pub(super) fn event(&mut self, noticed: Instant, changes: usize) {
-        self.waiting.push((noticed, u64::try_from(changes).unwrap_or(u64::MAX)));
+        let changes = u64::try_from(changes).unwrap_or(u64::MAX);
+        if self.waiting.len() >= MAX_WAITING
+            && let Some((_, last)) = self.waiting.last_mut()
+        {
+            // The kernel takes nothing for a long time; how long each has waited exactly does not matter any more.
+            *last = last.saturating_add(changes);
+            return;
+        }
+        self.waiting.push((noticed, changes));
     }
 
     /// Whatever was waiting waits for something else than the kernel.

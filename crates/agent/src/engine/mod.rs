@@ -7,9 +7,12 @@
 
 mod enforcement;
 mod hold;
+mod host_cut;
 mod in_kernel;
+mod input_problems;
 mod latency;
 mod observe;
+mod policy_news;
 mod session;
 mod throttle;
 

@@ -2,10 +2,8 @@
 
 use tortie_calc::GraphStats;
 use tortie_dataplane::{DataplaneStats, LinkEvent, StatusChange};
-use tortie_datastore::{Cover, InputProblem};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Key, RelayedKey, Update};
-use tortie_resources::Severity;
 
 use crate::metrics::{ActiveLocal, Metrics, TableCounts};
 
@@ -141,21 +139,6 @@ pub(super) fn dataplane(stats: &DataplaneStats, metrics: &mut Metrics) {
     // 254 is the number of the kernel's main table.
     let table = |family: &Family| format!("IPv{}:254", family.number());
     metrics.routes = stats.routes.iter().map(|(family, n)| (table(family), count(*n))).collect();
-}
-
-pub(super) fn log_input_problem(problem: &InputProblem) {
-    let cover = match problem.cover {
-        Cover::NotNeeded => "it has no effect",
-        Cover::LastGood => "the last good version stays in force",
-        Cover::Denied => "what it selects is denied",
-        Cover::Nothing => "nothing can stand in for it",
-        Cover::Closed => "all endpoints that it may be meant for are kept closed",
-        Cover::Tolerated => "what was in force without it stays in force",
-    };
-    match problem.problem.severity {
-        Severity::Warning => tracing::warn!("{problem}"),
-        Severity::Error => tracing::error!(cover, "{problem}"),
-    }
 }
 
 pub(crate) fn log_status(change: &StatusChange) {

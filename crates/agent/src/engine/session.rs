@@ -1,6 +1,5 @@
 //! From the start of the engine under one configuration to its end.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -12,9 +11,12 @@ use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
 
 use super::enforcement::Enforcement;
-use super::hold::Hold;
+use super::hold::{Hold, UnknownNode};
+use super::host_cut::HostCut;
+use super::input_problems::InputProblems;
 use super::latency::Latency;
 use super::observe;
+use super::policy_news::PolicyNews;
 use crate::config::{ConfigError, Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
 use crate::health::{Condition, Health, Reporter};
@@ -88,7 +90,7 @@ enum Turn {
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// Some input cannot be used, and what it was meant to protect is unknown.
-    #[error("{} of the input cannot be used and what it selects is unknown; mend it, or start with --unreadable deny or skip:\n{}", parts(.0.len()), list(.0))]
+    #[error("{} of the input cannot be used and what it selects is unknown; correct it, or start with --unreadable deny or skip:\n{}", parts(.0.len()), list(.0))]
     UnusableInput(Vec<InputProblem>),
     /// The configuration cannot be used.
     #[error(transparent)]
@@ -131,6 +133,7 @@ pub struct Session<E> {
     pub(super) enforcement: E,
     pub(super) metrics: SharedMetrics,
     number: u64,
+    hostname: Hostname,
     health: Health,
     sources: Sources,
     resolved: Resolved,
@@ -145,10 +148,13 @@ pub struct Session<E> {
     resyncing: bool,
     /// The datastore says that it may be used.
     ready: bool,
+    /// Something has said that this node exists, in this session or an earlier one.
+    node_is_known: bool,
     /// Why nothing new is enforced.
     hold: Option<Hold>,
-    /// What is wrong with the input, as far as it has been logged.
-    problems: BTreeSet<String>,
+    problems: InputProblems,
+    news: PolicyNews,
+    host_cut: HostCut,
     pending: Vec<DesiredUpdate>,
     /// The first of those that keep it from being ready, because it is unknown what should be in force.
     unknown: Option<String>,
@@ -171,6 +177,8 @@ pub struct Setup<E> {
     pub resolved: Resolved,
     /// What to do about input of which it is unknown what it was to protect.
     pub unreadable: Unreadable,
+    /// Something has said in an earlier session that this node exists; if nothing does any more, that is enforced.
+    pub node_is_known: bool,
     /// Who enforces.
     pub enforcement: E,
     /// Where to report how things are.
@@ -182,8 +190,9 @@ pub struct Setup<E> {
 impl<E: Enforcement> Session<E> {
     /// A session that has not heard of anything yet.
     pub fn new(setup: Setup<E>) -> Self {
-        let Setup { number, hostname, sources, resolved, unreadable, enforcement, health, metrics } = setup;
-        let mut graph = Graph::new(&settings::graph(&resolved.config, hostname));
+        let Setup { number, hostname, sources, resolved, unreadable, node_is_known, enforcement, health, metrics } =
+            setup;
+        let mut graph = Graph::new(&settings::graph(&resolved.config, hostname.clone()));
         // A datastore without a word on it is ready.
         graph.on_update(Update::set(Key::Ready, Value::Ready(true)));
         Self {
@@ -191,6 +200,7 @@ impl<E: Enforcement> Session<E> {
             enforcement,
             metrics,
             number,
+            hostname,
             health,
             sources,
             resolved,
@@ -201,13 +211,22 @@ impl<E: Enforcement> Session<E> {
             unavailable: None,
             resyncing: false,
             ready: true,
+            node_is_known,
             hold: None,
-            problems: BTreeSet::new(),
+            problems: InputProblems::default(),
+            news: PolicyNews::default(),
+            host_cut: HostCut::default(),
             pending: Vec::new(),
             unknown: None,
             input_problems: 0,
             ignored: (0, None),
         }
+    }
+
+    /// Whether something has said that this node exists.
+    #[must_use]
+    pub fn node_is_known(&self) -> bool {
+        self.node_is_known
     }
 
     /// Reacts to events until there is a reason to end.
@@ -255,8 +274,10 @@ impl<E: Enforcement> Session<E> {
             return Ok(Turn::Over(End::Stopped));
         }
         if progress.done {
-            let latency = self.latency.applied(Instant::now(), &mut self.metrics.lock().event_to_kernel);
+            let now = Instant::now();
+            let latency = self.latency.applied(now, &mut self.metrics.lock().event_to_kernel);
             tracing::debug!(?latency, "applied");
+            self.news.in_force(now, |policy| self.graph.is_active(policy));
         }
         self.health.still_alive(Reporter::CalculationGraph);
         Ok(Turn::Next(if more { Duration::ZERO } else { progress.next }))
@@ -292,6 +313,7 @@ impl<E: Enforcement> Session<E> {
                 if self.hold.is_none() {
                     self.latency.event(noticed, updates.len());
                 }
+                let has_enforced = self.enforcement.has_enforced();
                 let begin = Instant::now();
                 let count = u32::try_from(updates.len()).unwrap_or(u32::MAX);
                 for mut update in updates {
@@ -301,6 +323,11 @@ impl<E: Enforcement> Session<E> {
                     }
                     if let Some(Value::Ready(ready)) = update.value {
                         self.ready = ready;
+                    }
+                    if let Key::Policy(id) = &update.key
+                        && has_enforced
+                    {
+                        self.news.changed(id, noticed, self.graph.is_active(id));
                     }
                     self.graph.on_update(update);
                 }
@@ -368,18 +395,7 @@ impl<E: Enforcement> Session<E> {
         let is_unknown = |cover| matches!(cover, Cover::Nothing | Cover::Closed | Cover::Tolerated);
         let unknown = problems.iter().find(|problem| is_unknown(problem.cover) && self.unreadable != Unreadable::Skip);
         self.unknown = unknown.map(ToString::to_string);
-        let mut now = BTreeSet::new();
-        for problem in problems {
-            let text = problem.to_string();
-            if !self.problems.contains(&text) {
-                observe::log_input_problem(problem);
-            }
-            now.insert(text);
-        }
-        for mended in self.problems.difference(&now) {
-            tracing::info!("mended: {mended}");
-        }
-        self.problems = now;
+        self.problems.replace(problems);
         self.health.report(Reporter::CalculationGraph, self.condition());
         Ok(())
     }
@@ -428,19 +444,28 @@ impl<E: Enforcement> Session<E> {
     /// Finds out whether there is a reason to enforce nothing new. While there is one the calculation is asked nothing, so
     /// that changes that cancel each other out come to nothing.
     fn review_hold(&mut self) {
+        self.node_is_known |= self.graph.knows_own_node();
         // A datastore whose flag was false may be another one now: what is told first is not all of it.
         let is_ready = self.ready && !(self.resyncing && self.hold == Some(Hold::NotReady));
-        let hold = (!is_ready).then_some(Hold::NotReady);
+        let hold = match &self.hold {
+            _ if !is_ready => Some(Hold::NotReady),
+            _ if self.node_is_known => None,
+            Some(Hold::UnknownNode(node)) if !node.is_outdated(&self.graph) => return,
+            _ => Some(Hold::UnknownNode(UnknownNode::new(&self.hostname, &self.graph))),
+        };
         if hold == self.hold {
             return;
         }
-        match &hold {
-            Some(hold) => tracing::warn!("{hold}; {STAYS}, and is kept so"),
-            None => tracing::info!("resolved: {}; what has changed meanwhile is enforced now", Hold::NotReady),
+        match (&self.hold, &hold) {
+            (Some(old), Some(new)) if old.is_like(new) => {}
+            (_, Some(new)) => tracing::warn!("{new}; {STAYS}"),
+            (Some(old), None) => tracing::info!("resolved: {old}; what has changed meanwhile is enforced now"),
+            (None, None) => {}
         }
         self.hold = hold;
         // How long this takes is not the agent's doing.
         self.latency.forget();
+        self.news.waited_until(Instant::now());
         self.health.report(Reporter::CalculationGraph, self.condition());
     }
 
@@ -455,6 +480,7 @@ impl<E: Enforcement> Session<E> {
         }
         let mut pending = std::mem::take(&mut self.pending);
         self.graph.flush(&mut pending);
+        self.news.calculated();
         self.note_ignored();
         self.metrics.lock().message_batches.observe(pending.len());
         for update in pending.drain(..) {
@@ -475,11 +501,15 @@ impl<E: Enforcement> Session<E> {
                 }
                 update => {
                     observe::count_message(&update, &mut self.metrics.lock());
+                    self.host_cut.on_update(&update);
                     self.enforcement.on_update(update);
                 }
             }
         }
         self.pending = pending;
+        for warning in self.host_cut.warnings() {
+            tracing::warn!("{warning}");
+        }
         observe::graph(&self.graph.stats(), &mut self.metrics.lock());
         Ok(None)
     }

@@ -4,6 +4,7 @@
 mod conntrack;
 mod detect;
 mod limits;
+mod others;
 mod sysctl;
 
 use std::net::IpAddr;
@@ -17,6 +18,7 @@ use tortie_model::Family;
 
 pub use detect::{DetectError, Detected, IptablesSetup, detect};
 pub use limits::TimeLimits;
+pub use others::others;
 
 use crate::exec::{ExecError, Finished, Job, Runner};
 use crate::netlink::{Netlink, NetlinkError, Nftables};

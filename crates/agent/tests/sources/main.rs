@@ -332,6 +332,8 @@ tortie_testkit::kernel_test! {
 
     fn secrets_are_not_shown() {
         let mut etcd = Etcd::start(EtcdOptions::default()).unwrap();
+        let node = r#"{"apiVersion":"projectcalico.org/v3","kind":"Node","metadata":{"name":"n1"},"spec":{}}"#;
+        etcd.put("/calico/resources/v3/projectcalico.org/nodes/n1", node).unwrap();
         etcd.enable_users("felix", "pa55word").unwrap();
         let mut node = Node::reading("nft", etcd.url());
         let link = node.carry(etcd.address(0));
@@ -356,6 +358,7 @@ tortie_testkit::kernel_test! {
 
         let server = ApiServer::start().unwrap();
         server.install_calico("crd.projectcalico.org", "v1");
+        server.apply(serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}));
         server.rotate_token("f1rst-t0ken").unwrap();
         let mut node = Node::reading("nft", format!("kubernetes:{}", server.kubeconfig().display()));
         let link: Proxy = node.carry(server.address());

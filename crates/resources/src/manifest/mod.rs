@@ -36,7 +36,29 @@ pub struct Options {
     pub policy_names: PolicyNames,
     /// Which objects are read that are only passed on. Those that are not are of no known kind.
     pub relay: Relay,
+    /// What the program has to say of parameters in a `FelixConfiguration`.
+    pub parameters: ParameterCheck,
 }
+
+/// Judges the value of a parameter by its name, both as Felix writes them in text: what is wrong with it or has no effect,
+/// and what is used instead. That becomes a warning at the parameter's field.
+#[derive(Clone, Copy, Debug)]
+pub struct ParameterCheck(pub fn(name: &str, value: &str) -> Option<String>);
+
+impl Default for ParameterCheck {
+    /// Has nothing to say.
+    fn default() -> Self {
+        Self(|_, _| None)
+    }
+}
+
+impl PartialEq for ParameterCheck {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for ParameterCheck {}
 
 /// What the name of a policy of the default tier is whose stored name begins with `default.`, if no annotation tells it.
 ///
@@ -75,6 +97,7 @@ impl Default for Options {
             unknown_fields: UnknownFields::Refuse,
             policy_names: PolicyNames::Prefixed,
             relay: Relay::Nothing,
+            parameters: ParameterCheck::default(),
         }
     }
 }
@@ -310,7 +333,7 @@ fn read_resource(
     options: &Options,
     labels: &mut LabelInterner,
 ) -> Resource {
-    let mut sink = Sink::default();
+    let mut sink = Sink { parameters: options.parameters, ..Sink::default() };
     if options.unknown_fields == UnknownFields::Ignore {
         sink.unknown_fields = UnknownField::Ignored;
     }

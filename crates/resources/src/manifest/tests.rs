@@ -8,18 +8,20 @@ mod calico;
 mod datastore;
 mod invalid;
 mod kubernetes;
+mod without_effect;
 
 fn manifest(text: &str) -> Manifest {
     read(text, Format::Yaml, &Options::default(), &mut LabelInterner::new())
 }
 
-/// The contributions of a manifest without problems, but that nothing looks into HTTP.
+/// The contributions of a manifest without problems, but for what is known and has no effect, and that nothing looks into HTTP.
 fn contributions(text: &str) -> Vec<(Key, Value)> {
     let manifest = manifest(text);
     assert_eq!(manifest.unreadable, []);
     let mut all = Vec::new();
     for resource in manifest.resources {
-        let problems = resource.problems.iter().find(|problem| !problem.what.starts_with(HttpMatch::NOT_ENFORCED));
+        let is_known = |what: &str| what.starts_with(HttpMatch::NOT_ENFORCED) || what.starts_with("has no effect: ");
+        let problems = resource.problems.iter().find(|problem| !is_known(&problem.what));
         assert_eq!(problems, None, "{}", resource.subject);
         match resource.outcome {
             Outcome::Valid(contributions) => all.extend(contributions),

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 
 use super::{Content, Entry, Node, Position};
+use crate::manifest::ParameterCheck;
+use crate::spelling::closest;
 use crate::{Problem, Severity};
 
 /// Mappings of more fields are searched for repeated ones by hashing.
@@ -75,6 +77,7 @@ pub(crate) enum UnknownField {
 pub(crate) struct Sink {
     pub(crate) problems: Vec<Problem>,
     pub(crate) unknown_fields: UnknownField,
+    pub(crate) parameters: ParameterCheck,
 }
 
 impl Sink {
@@ -348,29 +351,4 @@ impl<'n> Map<'n, '_> {
         }
         found
     }
-}
-
-/// The candidate that a misspelt name most likely stands for.
-pub(crate) fn closest<'c>(name: &str, candidates: &[&'c str]) -> Option<&'c str> {
-    if name.len() > 40 {
-        return None;
-    }
-    let (distance, best) = candidates.iter().map(|c| (distance(name, c), *c)).min()?;
-    (distance <= 1 + name.len() / 4).then_some(best)
-}
-
-/// The number of single-letter edits between two names, letters of either case being the same.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<u8> = b.bytes().map(|c| c.to_ascii_lowercase()).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x.to_ascii_lowercase() != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }

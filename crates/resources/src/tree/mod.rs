@@ -9,7 +9,7 @@ mod yaml;
 use std::borrow::Cow;
 use std::fmt;
 
-pub(crate) use cursor::{Cursor, Map, Sink, UnknownField, closest};
+pub(crate) use cursor::{Cursor, Map, Sink, UnknownField};
 pub(crate) use json::parse as parse_json;
 pub(crate) use yaml::parse as parse_yaml;
 

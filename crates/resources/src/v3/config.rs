@@ -66,6 +66,11 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
                 }
             };
             if let Some(value) = stringify(kind, cursor, sink) {
+                if known.is_some()
+                    && let Some(what) = sink.parameters.0(&parameter, &value)
+                {
+                    cursor.warn(sink, what);
+                }
                 parameters.insert(ConfigName::new(parameter), Arc::from(value));
             }
         }
@@ -75,6 +80,9 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
     {
         for (name, value) in annotations.text_map(sink) {
             if let Some(parameter) = name.strip_prefix(OVERRIDE) {
+                if let Some(what) = sink.parameters.0(parameter, value) {
+                    annotations.warn(sink, format!("{name}: {what}"));
+                }
                 parameters.insert(parameter.into(), value.into());
             }
         }

@@ -88,7 +88,7 @@ pub(crate) fn ip_pool(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contri
 
 fn mode(spec: Map<'_, '_>, name: &str, sink: &mut Sink) -> EncapMode {
     let Some(field) = spec.field(name) else { return EncapMode::Never };
-    match field.text(sink) {
+    let mode = match field.text(sink) {
         Some("Always") => EncapMode::Always,
         Some("CrossSubnet") => EncapMode::CrossSubnet,
         Some("Never" | "") | None => EncapMode::Never,
@@ -96,5 +96,12 @@ fn mode(spec: Map<'_, '_>, name: &str, sink: &mut Sink) -> EncapMode {
             field.error(sink, format!("`{other}` is none of Always, CrossSubnet, Never"));
             EncapMode::Never
         }
+    };
+    if mode != EncapMode::Never {
+        field.warn(
+            sink,
+            "has no effect: no tunnels or routes for encapsulation are made; policy is enforced all the same",
+        );
     }
+    mode
 }

@@ -26,3 +26,28 @@ fn one_file_can_be_checked() {
     let missing = run(&Args { paths: vec!["/no/such/path".into()], strict: false }).unwrap_err();
     assert!(missing.to_string().starts_with("/no/such/path: No such file"), "{missing}");
 }
+
+#[test]
+fn what_is_asked_for_and_not_done_is_a_warning_with_its_place() {
+    let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec:\n  \
+                 iptablesBackend: best\n  nftablesMode: Enabled\n  bpfEnabled: true\n";
+    let pool = "---\napiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.0.0.0/16, \
+                ipipMode: Always}\n";
+    let dir = tempfile::TempDir::new().unwrap();
+    fs::write(dir.path().join("m.yaml"), format!("{felix}{pool}")).unwrap();
+    let said = |problem: &InputProblem| line(problem, true).rsplit_once("m.yaml:").unwrap().1.to_owned();
+    let found: Vec<String> = find(&[dir.path().to_owned()]).unwrap().iter().map(said).collect();
+    assert_eq!(
+        found,
+        [
+            "5:20: FelixConfiguration/default: spec.iptablesBackend: `best` must be one of auto, legacy, nft; the default is \
+             used: auto (warning)",
+            "6:17: FelixConfiguration/default: spec.nftablesMode: `Enabled`: native nftables is not programmed; iptables is \
+             used (warning)",
+            "7:15: FelixConfiguration/default: spec.bpfEnabled: is a parameter of Felix that has no effect here (warning)",
+            "12:37: IPPool/pods: spec.ipipMode: has no effect: no tunnels or routes for encapsulation are made; policy is \
+             enforced all the same (warning)",
+        ]
+    );
+    assert!(run(&Args { paths: vec![dir.path().to_owned()], strict: false }).is_ok());
+}

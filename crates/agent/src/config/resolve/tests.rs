@@ -39,7 +39,7 @@ fn a_bad_value_means_the_default_and_not_a_lower_source() {
     assert_eq!(resolved.config.iptables_refresh_interval, Duration::from_secs(180));
     assert_eq!(
         resolved.notices[0].to_string(),
-        "environment variable: IptablesRefreshInterval: `soon` must be a number of seconds; using the default"
+        "environment variable: IptablesRefreshInterval: `soon` must be a number of seconds; the default is used: 180s"
     );
 }
 
@@ -84,7 +84,7 @@ fn parameters_of_felix_without_effect_are_reported_as_such() {
     let resolved = resolve(&[(ConfigSource::Environment, &[("bpfenabled", "true")])]).unwrap();
     assert_eq!(
         resolved.notices[0].to_string(),
-        "environment variable: BPFEnabled is a parameter of Felix that has no effect here"
+        "environment variable: BPFEnabled: is a parameter of Felix that has no effect here"
     );
     assert_eq!(resolved.raw["BPFEnabled"], "true");
 }
@@ -115,7 +115,7 @@ fn how_to_reach_a_datastore_is_said_on_the_node() {
     let global = ConfigSource::DatastoreGlobal;
     let resolved = resolve(&[(global, &[("TyphaAddr", "a:1")]), (ConfigSource::ConfigFile, &[("etcdcafile", "/ca")])]);
     let notices: Vec<String> = resolved.unwrap().notices.iter().map(ToString::to_string).collect();
-    assert_eq!(notices, ["datastore (global): TyphaAddr can only be set on the node itself; ignored"]);
+    assert_eq!(notices, ["datastore (global): TyphaAddr: can only be set on the node itself; ignored"]);
     let mut sources = Sources::default();
     let raw = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
     sources.set(global, raw("TyphaCN", "datastore"));
@@ -124,4 +124,63 @@ fn how_to_reach_a_datastore_is_said_on_the_node() {
     assert_eq!(sources.local("TyphaCN"), Some("file"));
     sources.set(ConfigSource::Environment, raw("typhacn", "environment"));
     assert_eq!(sources.local("TyphaCN"), Some("environment"));
+}
+
+#[test]
+fn a_misspelt_variable_is_named_as_it_would_be_set() {
+    let said = |pairs: &[(&str, &str)]| -> Vec<String> {
+        let notices = resolve(&[(ConfigSource::Environment, pairs)]).unwrap().notices;
+        notices.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        said(&[("logseveritscreen", "info"), ("colour", "blue"), ("etcdaddr", "a:1"), ("etcdscheme", "https")]),
+        [
+            "environment variable FELIX_COLOUR: there is no such parameter; ignored",
+            "environment variable FELIX_LOGSEVERITSCREEN: there is no such parameter; is FELIX_LOGSEVERITYSCREEN meant?",
+        ]
+    );
+    assert_eq!(said(&[("bpfenabled", "false"), ("wireguardenabled", "False"), ("vxlanenabled", "none")]), [""; 0]);
+}
+
+#[test]
+fn native_nftables_is_asked_for_in_vain() {
+    let notices = resolve(&[(ConfigSource::Environment, &[("nftablesmode", "enabled")])]).unwrap().notices;
+    let said = "environment variable: NFTablesMode: `enabled`: native nftables is not programmed; iptables is used";
+    assert_eq!(notices.iter().map(ToString::to_string).collect::<Vec<_>>(), [said]);
+    for mode in ["Auto", "Disabled"] {
+        assert!(resolve(&[(ConfigSource::Environment, &[("nftablesmode", mode)])]).unwrap().notices.is_empty());
+    }
+}
+
+#[test]
+fn what_a_resource_says_is_judged_by_itself() {
+    for (name, value, said) in [
+        ("LogPrefix", "x", None),
+        ("BPFEnabled", "false", None),
+        ("Ipv6Support", "perhaps", Some("`perhaps` must be true or false; the default is used: true")),
+        ("BPFEnabled", "true", Some("is a parameter of Felix that has no effect here")),
+        ("EtcdAddr", "a:1", Some("can only be set on the node itself; ignored")),
+        ("NFTablesMode", "Enabled", Some("`Enabled`: native nftables is not programmed; iptables is used")),
+        (
+            "ChainInsertMode",
+            "prepend",
+            Some(
+                "`prepend` must be one of insert, append; an agent that runs keeps what it has, and none starts with this",
+            ),
+        ),
+    ] {
+        assert_eq!(judge(name, value).as_deref(), said, "{name}");
+    }
+}
+
+#[test]
+fn each_default_is_shown_as_it_may_be_written() {
+    for param in PARAMS {
+        let shown = (param.default)();
+        assert!(!shown.is_empty() && !shown.contains(['{', '"']), "{}: {shown}", param.name);
+        let is_duration = shown.ends_with('s') && shown.starts_with(|c: char| c.is_ascii_digit());
+        if shown != "none" && !is_duration {
+            (param.set)(&mut Config::default(), &shown).unwrap_or_else(|why| panic!("{}: {shown}: {why}", param.name));
+        }
+    }
 }

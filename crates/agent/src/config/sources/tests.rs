@@ -18,3 +18,17 @@ fn sections_of_the_file_are_joined() {
     assert_eq!(raw["Ipv6Support"], "false");
     assert!(from_file_text("[global\nx=1").is_err());
 }
+
+#[test]
+fn a_line_that_sets_nothing_is_known_by_its_number() {
+    let mut sources = Sources::default();
+    sources
+        .set_file("[global]\n# a comment\nLogSeverityScreen Debug\n\nIpv6Support = false\nLogPrefix=\n; x\n")
+        .unwrap();
+    let line = IdleLine { number: 3, text: "LogSeverityScreen Debug".into() };
+    assert_eq!(sources.idle_lines, [line]);
+    let notices: Vec<String> = sources.resolve().unwrap().notices.iter().map(ToString::to_string).collect();
+    assert_eq!(notices, ["config file: line 3: `LogSeverityScreen Debug` has no `=`; ignored"]);
+    sources.set_file("Ipv6Support = false\n").unwrap();
+    assert_eq!(sources.idle_lines, []);
+}

@@ -208,6 +208,7 @@ impl Running {
             resolved: sources.resolve().unwrap(),
             sources,
             unreadable: Unreadable::Exit,
+            node_is_known: true,
             enforcement: driver,
             health: health.clone(),
             metrics: SharedMetrics::default(),

@@ -1,5 +1,4 @@
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::{Backend, Table};
@@ -9,28 +8,6 @@ use tortie_model::{Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId};
 use super::*;
 use crate::config::Sources;
 use crate::settings;
-
-/// Log lines in memory.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    fn containing(&self, word: &str) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().filter(|line| line.contains(word)).map(str::to_owned).collect()
-    }
-}
 
 fn enforcement() -> InKernel<FakeKernel> {
     let resolved = Sources::default().resolve().unwrap();
@@ -68,10 +45,7 @@ fn add_workload(enforcement: &mut InKernel<FakeKernel>) {
 
 #[test]
 fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_tried_in_between() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (lines, _guard) = crate::logging::capture();
 
     let mut enforcement = enforcement();
     add_workload(&mut enforcement);

@@ -27,6 +27,11 @@ metadata: {name: web, namespace: shop, labels: {app: web}}
 spec: {nodeName: n1, containers: [{name: c, image: i}]}
 status: {phase: Running, podIPs: [{ip: 10.0.0.1}]}
 ";
+const NODE: &str = "
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+";
 const POLICY: &str = "
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -68,6 +73,7 @@ impl Bench {
             sources,
             resolved,
             unreadable,
+            node_is_known: false,
             health: health.clone(),
             metrics: metrics.clone(),
         };
@@ -237,6 +243,7 @@ fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_me
 #[test]
 fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
     let mut bench = Bench::new(&[], Unreadable::Exit);
+    bench.file("node.yaml", NODE);
     let spoofing = "metadata: {annotations: {cni.projectcalico.org/allowedSourcePrefixes: '[\"192.0.2.0/24\"]'}, ";
     bench.file("a.yaml", &CLUSTER.replace("metadata: {name: web", &format!("{spoofing}name: web")));
     bench.in_sync();
@@ -260,6 +267,7 @@ fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
     let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
                  {defaultEndpointToHostAction: Accept}\n";
     let mut bench = Bench::new(&[], Unreadable::Exit);
+    bench.file("node.yaml", NODE);
     bench.file("felix.yaml", felix);
     bench.in_sync();
     let (end, kernel) = bench.run_until(|_| false);
@@ -269,6 +277,7 @@ fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
 
     // The environment has the last word, so there is nothing to reconfigure.
     let mut bench = Bench::new(&[("DefaultEndpointToHostAction", "DROP")], Unreadable::Exit);
+    bench.file("node.yaml", NODE);
     bench.file("felix.yaml", felix);
     bench.in_sync();
     let (end, _) = bench.run_until(Bench::is_ready);
@@ -307,6 +316,8 @@ fn what_another_session_was_told_does_not_make_this_one_ready() {
     feed.end_resync().unwrap();
     bench.links(MonitorEvent::InSync);
     let away = "the datastore cannot be read: away";
+    let node = bench.directory.set_file("node.yaml".as_ref(), Some(FileContent::Text(NODE)));
+    assert!(!node.is_empty());
     let told = Cell::new(0);
     let (end, _) = bench.run_until(|bench| {
         let answer = bench.health.answer("/readiness");
@@ -315,6 +326,7 @@ fn what_another_session_was_told_does_not_make_this_one_ready() {
             1 if answer.body.contains(away) => {
                 assert_ne!(answer.status, 200);
                 feed.begin_resync().unwrap();
+                feed.tell(node.clone(), Instant::now()).unwrap();
                 feed.end_resync().unwrap();
                 feed.available().unwrap();
             }

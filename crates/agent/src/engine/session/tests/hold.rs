@@ -256,3 +256,121 @@ fn time_spent_waiting_for_the_flag_is_not_taken_for_slowness() {
     // The end of the hold is an event itself.
     assert!(told <= 1, "{told}");
 }
+
+/// The cluster as another node would see it.
+fn elsewhere() -> String {
+    CLUSTER.replace("nodeName: n1", "nodeName: n11")
+}
+
+#[test]
+fn a_node_that_nothing_names_tears_nothing_down_and_says_which_names_there_are() {
+    let (lines, _guard) = crate::logging::capture();
+    let left = Bench::enforcing(80).kernel().clone();
+    let mut bench = Bench::new(&[], Unreadable::Exit);
+    *bench.kernel() = left.clone();
+    bench.kernel().reset_writes();
+    bench.file("a.yaml", &elsewhere());
+    for node in ["worker-1", "n2", "n1x", "worker-2"] {
+        bench.file(&format!("{node}.yaml"), &format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {node}}}\n"));
+    }
+    bench.in_sync();
+    bench.settle();
+    let said = "nothing in the datastore names this node, `n1`: neither a node nor an endpoint; is one of `n11`, `n1x`, `n2` \
+                meant?";
+    bench.assert_not_ready(said);
+    assert_eq!(lines.containing(said).len(), 1, "{lines:?}");
+    assert_eq!(bench.kernel().state(), left.state());
+    assert_eq!(bench.kernel().writes(), tortie_dataplane::fake::Writes::default());
+    // What else changes is not enforced either, and not warned of again.
+    bench.file("b.yaml", &policy(81));
+    bench.without_file("n2.yaml");
+    bench.settle();
+    assert_eq!(bench.kernel().state(), left.state());
+    bench.assert_not_ready("is one of `n11`, `n1x`, `worker-1` meant?");
+    assert_eq!(lines.containing("nothing in the datastore names").len(), 1, "{lines:?}");
+    bench.file("a.yaml", CLUSTER);
+    bench.settle();
+    assert!(bench.is_ready() && bench.has_rule(&dport(81)), "{:?}", bench.readiness());
+    assert_eq!(lines.containing("resolved: nothing in the datastore names").len(), 1, "{lines:?}");
+}
+
+#[test]
+fn whatever_names_the_node_makes_it_known() {
+    let calico = |kind: &str, name: &str, spec: &str| {
+        format!("apiVersion: projectcalico.org/v3\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n")
+    };
+    for (name, known) in [
+        ("apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n".to_owned(), true),
+        (calico("Node", "n1", "{}"), true),
+        (calico("HostEndpoint", "eth", "{node: n1, interfaceName: eth0}"), true),
+        (calico("HostEndpoint", "eth", "{node: n2, interfaceName: eth0}"), false),
+        (calico("FelixConfiguration", "node.n1", "{logPrefix: calico-packet}"), true),
+        (calico("FelixConfiguration", "default", "{logPrefix: calico-packet}"), false),
+        (POLICY.to_owned(), false),
+        (String::new(), false),
+    ] {
+        let mut bench = Bench::new(&[("LogPrefix", "calico-packet")], Unreadable::Exit);
+        bench.file("a.yaml", &name);
+        bench.in_sync();
+        bench.settle();
+        assert_eq!(bench.is_ready(), known, "{name}: {:?}", bench.readiness());
+        assert_eq!(bench.has_rule("cali-FORWARD"), known, "{name}");
+    }
+}
+
+#[test]
+fn a_node_whose_last_endpoint_leaves_is_enforced() {
+    let mut bench = Bench::enforcing(80);
+    bench.without_file("a.yaml");
+    bench.settle();
+    assert!(bench.is_ready() && !bench.has_rule(WORKLOAD), "{:?}", bench.readiness());
+}
+
+#[test]
+fn an_unknown_node_of_a_datastore_that_is_not_ready_is_told_of_when_the_flag_is_true() {
+    let mut bench = Bench::new(&[], Unreadable::Exit);
+    bench.file("a.yaml", &elsewhere());
+    bench.say_ready(false);
+    bench.in_sync();
+    bench.settle();
+    bench.assert_not_ready(NOT_READY);
+    bench.say_ready(true);
+    bench.settle();
+    bench.assert_not_ready("is `n11` meant?");
+    assert!(!bench.has_rule("cali"));
+}
+
+#[test]
+fn a_changed_policy_is_a_line_with_its_name_and_the_first_sync_a_count() {
+    let (lines, _guard) = crate::logging::capture();
+    let mut bench = Bench::enforcing(80);
+    let first = lines.containing("policy is in force");
+    assert!(first.len() == 1 && first[0].contains("endpoints=1 policies=1"), "{lines:?}");
+    bench.file("b.yaml", &policy(81));
+    bench.settle();
+    let changed = lines.containing("the changed policy is in force");
+    assert!(changed.len() == 1 && changed[0].contains("shop/deny") && changed[0].contains("took="), "{lines:?}");
+    bench.without_file("b.yaml");
+    bench.settle();
+    let gone = lines.containing("the policy is no longer in force");
+    assert!(gone.len() == 1 && gone[0].contains("shop/deny"), "{lines:?}");
+    assert_eq!(lines.containing("olicy").len(), 3, "{lines:?}");
+}
+
+#[test]
+fn a_host_endpoint_that_lets_nothing_through_is_warned_of_before_it_is_applied() {
+    let (lines, _guard) = crate::logging::capture();
+    let mut bench = Bench::new(&[], Unreadable::Exit);
+    let endpoint = "apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: eth}\nspec: {node: n1, \
+                    interfaceName: eth0}\n";
+    bench.file("a.yaml", endpoint);
+    bench.in_sync();
+    bench.settle();
+    let said = lines.containing("host endpoint eth: no policy allows anything");
+    assert!(said.len() == 1 && said[0].contains("interface eth0") && said[0].contains("WARN"), "{lines:?}");
+    let all = lines.containing("");
+    let place = |part: &str| all.iter().position(|line| line.contains(part)).unwrap();
+    assert!(place("no policy allows anything") < place("policy is in force"), "{all:?}");
+    bench.settle();
+    assert_eq!(lines.containing("no policy allows anything").len(), 1);
+}

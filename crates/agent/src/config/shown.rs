@@ -1,0 +1,70 @@
+//! Values of parameters in words, as they may be written.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use regex::Regex;
+use tortie_model::Cidr;
+
+use super::parse::{FailsafePort, LogRate};
+
+/// A value as text that its parser takes back, or `none`.
+pub(crate) trait Shown {
+    /// The text.
+    fn shown(&self) -> String;
+}
+
+macro_rules! shown {
+    ($($type:ty: $value:ident => $text:expr;)*) => {
+        $(impl Shown for $type {
+            fn shown(&self) -> String {
+                let $value = self;
+                $text
+            }
+        })*
+    };
+}
+
+shown! {
+    bool: value => value.to_string();
+    u8: value => value.to_string();
+    u16: value => value.to_string();
+    u32: value => value.to_string();
+    String: value => if value.is_empty() { "none".into() } else { value.clone() };
+    Duration: value => format!("{value:?}");
+    Ipv4Addr: value => value.to_string();
+    Ipv6Addr: value => value.to_string();
+    Cidr: value => value.to_string();
+    Regex: value => format!("/{value}/");
+    LogRate: value => value.as_str().to_owned();
+    (u16, u16): value => format!("{}:{}", value.0, value.1);
+    FailsafePort: value => {
+        let protocol = if value.tcp { "tcp" } else { "udp" };
+        match value.net {
+            Some(net) if net.address().is_ipv6() => format!("{protocol}:[{net}]:{}", value.port),
+            Some(net) => format!("{protocol}:{net}:{}", value.port),
+            None => format!("{protocol}:{}", value.port),
+        }
+    };
+    BTreeMap<String, Duration>: value => {
+        list(value.iter().map(|(name, timeout)| format!("{name}={timeout:?}")))
+    };
+}
+
+impl<T: Shown> Shown for Option<T> {
+    fn shown(&self) -> String {
+        self.as_ref().map_or_else(|| "none".into(), Shown::shown)
+    }
+}
+
+impl<T: Shown> Shown for Vec<T> {
+    fn shown(&self) -> String {
+        list(self.iter().map(Shown::shown))
+    }
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.collect();
+    if items.is_empty() { "none".into() } else { items.join(",") }
+}

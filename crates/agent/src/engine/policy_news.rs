@@ -1,0 +1,73 @@
+//! Policies that changed, until they are in force.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use tortie_model::PolicyId;
+
+/// How many policies that come into force together get a line each.
+const SAID: usize = 20;
+
+#[derive(Debug)]
+struct Change {
+    noticed: Instant,
+    /// It was in force here before.
+    was_active: bool,
+    /// The calculation has answered to it.
+    calculated: bool,
+}
+
+/// Policies that changed since everything was first in force, and are not in the kernel yet.
+#[derive(Debug, Default)]
+pub(super) struct PolicyNews {
+    changes: BTreeMap<PolicyId, Change>,
+}
+
+impl PolicyNews {
+    /// A policy changed; of several changes the first is counted from.
+    pub(super) fn changed(&mut self, id: &PolicyId, noticed: Instant, was_active: bool) {
+        let first = Change { noticed, was_active, calculated: false };
+        let change = self.changes.entry(id.clone()).or_insert(first);
+        change.calculated = false;
+        change.was_active |= was_active;
+    }
+
+    /// Changes have waited for something else than the kernel until now.
+    pub(super) fn waited_until(&mut self, now: Instant) {
+        self.changes.values_mut().for_each(|change| change.noticed = now);
+    }
+
+    /// The calculation has answered to all that has changed.
+    pub(super) fn calculated(&mut self) {
+        self.changes.values_mut().for_each(|change| change.calculated = true);
+    }
+
+    /// All that the calculation has answered is in force: logs it.
+    pub(super) fn in_force(&mut self, now: Instant, is_active: impl Fn(&PolicyId) -> bool) {
+        let changes = std::mem::take(&mut self.changes);
+        let (done, rest) = changes.into_iter().partition::<BTreeMap<_, _>, _>(|(_, change)| change.calculated);
+        self.changes = rest;
+        let here: Vec<_> = done
+            .into_iter()
+            .map(|(id, change)| (is_active(&id), id, change))
+            .filter(|(is_active, _, change)| *is_active || change.was_active)
+            .collect();
+        if here.len() > SAID {
+            let longest = here.iter().map(|(_, _, change)| now.saturating_duration_since(change.noticed)).max();
+            tracing::info!(policies = here.len(), took = ?longest.unwrap_or_default(), "changed policies are in force");
+            return;
+        }
+        for (is_active, id, change) in here {
+            let took = now.saturating_duration_since(change.noticed);
+            let what = match (change.was_active, is_active) {
+                (false, _) => "the policy is in force",
+                (true, true) => "the changed policy is in force",
+                (true, false) => "the policy is no longer in force",
+            };
+            tracing::info!(policy = %id, ?took, "{what}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

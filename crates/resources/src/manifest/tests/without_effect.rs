@@ -1,0 +1,77 @@
+//! What is asked for and not done is said, with the field.
+
+use tortie_model::LabelInterner;
+
+use super::{Format, Options, Outcome, problems, read};
+use crate::manifest::ParameterCheck;
+
+fn calico(kind: &str, spec: &str) -> String {
+    format!("apiVersion: projectcalico.org/v3\nkind: {kind}\nmetadata: {{name: default}}\nspec: {spec}\n")
+}
+
+#[test]
+fn a_pool_that_wants_tunnels_is_named_and_used() {
+    let pool = |modes: &str| calico("IPPool", &format!("{{cidr: 10.0.0.0/16{modes}}}"));
+    for (modes, field) in [
+        (", ipipMode: Always", "spec.ipipMode"),
+        (", ipipMode: CrossSubnet", "spec.ipipMode"),
+        (", vxlanMode: Always, ipipMode: Never", "spec.vxlanMode"),
+    ] {
+        let problems = problems(&pool(modes));
+        let expected =
+            format!("warning: IPPool/default: {field}: has no effect: no tunnels or routes for encapsulation");
+        assert!(problems.lines().count() == 1 && problems.contains(&expected), "{problems}");
+    }
+    for modes in ["", ", ipipMode: Never, vxlanMode: Never", ", vxlanMode: ''"] {
+        assert_eq!(problems(&pool(modes)), "");
+    }
+}
+
+#[test]
+fn a_limit_of_bandwidth_is_named_once_for_each_annotation() {
+    let pod = |annotations: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: a, namespace: b, annotations: {{{annotations}}}}}\nspec: \
+             {{nodeName: n, containers: [{{name: c, image: i}}]}}\nstatus: {{phase: Running, podIPs: [{{ip: 10.0.0.1}}]}}\n"
+        )
+    };
+    let found = problems(&pod("kubernetes.io/ingress-bandwidth: 1M, kubernetes.io/egress-bandwidth: 2M"));
+    assert_eq!(found.lines().count(), 2, "{found}");
+    for name in ["ingress", "egress"] {
+        let expected =
+            format!("warning: Pod/b/a: metadata.annotations[\"kubernetes.io/{name}-bandwidth\"]: has no effect");
+        assert!(found.contains(&expected), "{found}");
+    }
+    let own = problems(&pod("qos.projectcalico.org/egressBandwidth: 2M"));
+    assert!(own.contains("qos.projectcalico.org/egressBandwidth\"]: has no effect"), "{own}");
+    assert_eq!(problems(&pod("qos.projectcalico.org/egressPacketRate: '20'")), "");
+}
+
+#[test]
+fn what_the_program_says_of_a_parameter_stands_at_its_field() {
+    fn judge(name: &str, value: &str) -> Option<String> {
+        (name == "NFTablesMode" || name == "MaxIpsetSize").then(|| format!("`{value}` is not for me"))
+    }
+    let options = Options { parameters: ParameterCheck(judge), ..Options::default() };
+    let text = "apiVersion: projectcalico.org/v3
+kind: FelixConfiguration
+metadata:
+  name: node.a
+  annotations:
+    config.projectcalico.org/MaxIpsetSize: '7'
+spec:
+  nftablesMode: Enabled
+  logPrefix: x
+";
+    let manifest = read(text, Format::Yaml, &options, &mut LabelInterner::new());
+    let [resource] = &manifest.resources[..] else { panic!("{manifest:?}") };
+    assert!(matches!(&resource.outcome, Outcome::Valid(all) if all.len() == 3), "{:?}", resource.outcome);
+    let said: Vec<String> = resource.problems.iter().map(|p| format!("{}: {p}", p.position)).collect();
+    assert_eq!(
+        said,
+        [
+            "8:17: spec.nftablesMode: `Enabled` is not for me",
+            "6:5: metadata.annotations: config.projectcalico.org/MaxIpsetSize: `7` is not for me",
+        ]
+    );
+}
