@@ -177,7 +177,7 @@ fn the_prefix_of_interfaces_names_them_in_render_as_in_run() {
     let text = stdout(&output);
     assert!(text.contains("--in-interface tap+ ") && text.contains("-A cali-fw-tap"), "{text}");
     assert!(!text.contains("--in-interface cali"), "{text}");
-    assert_eq!(stderr(&output), "config file: there is no parameter `Colour`; ignored\n");
+    assert_eq!(stderr(&output), "config file: Colour: there is no such parameter; ignored\n");
 }
 
 #[test]
