@@ -5,6 +5,7 @@ mod node {
     pub(super) mod agent;
     mod ending;
     mod input;
+    mod opening;
     mod programs;
     mod refusals;
 }

@@ -136,6 +136,12 @@ impl FakeKernel {
         }
     }
 
+    /// The implementation of iptables that [`tables`](Self::tables) are of.
+    #[must_use]
+    pub const fn backend(&self) -> Backend {
+        self.backend
+    }
+
     /// What the dataplane did since the start, or since [`reset_writes`](Self::reset_writes).
     #[must_use]
     pub const fn writes(&self) -> Writes {

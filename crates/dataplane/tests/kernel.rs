@@ -2,9 +2,11 @@
 //! memory.
 #![allow(clippy::disallowed_methods, reason = "runs the real programs, in private network namespaces")]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
@@ -22,20 +24,22 @@ use tortie_model::{
 };
 use tortie_rules::{Marks, RulesConfig};
 use tortie_testkit::kernel_test;
+use tortie_testkit::lab::{Lab, LabOptions, Pod, interface_name};
 use tortie_testkit::netns::{Namespace, NetnsError};
 
 /// Runs commands in a namespace.
-struct RealKernel {
-    namespace: Namespace,
+struct RealKernel<'a> {
+    namespace: &'a Namespace,
     rest: FakeKernel,
     /// Programs that were given something to write.
     writes: Vec<String>,
+    /// A program that cannot be run.
+    broken: Option<&'static str>,
 }
 
-impl RealKernel {
-    fn new(backend: Backend) -> Self {
-        let rest = FakeKernel::new(backend, ["cali1", "cali2"]);
-        Self { namespace: Namespace::new().expect("a namespace"), rest, writes: Vec::new() }
+impl<'a> RealKernel<'a> {
+    fn new(namespace: &'a Namespace, backend: Backend, interfaces: [&str; 2]) -> Self {
+        Self { namespace, rest: FakeKernel::new(backend, interfaces), writes: Vec::new(), broken: None }
     }
 
     fn output(&self, program: &str, args: &[&str]) -> String {
@@ -44,13 +48,19 @@ impl RealKernel {
     }
 }
 
-impl Kernel for RealKernel {
+impl Kernel for RealKernel<'_> {
     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
-        let run = |command: KernelCommand| {
+        for command in &commands {
             if command.program.ends_with("-restore") || command.args.iter().any(|a| a == "restore" || a == "destroy") {
                 self.writes.push(format!("{command}\n{}", command.input));
             }
-            match self.namespace.output(Command::new(&command.program).args(&command.args), &command.input) {
+        }
+        let (namespace, broken) = (self.namespace, self.broken);
+        let run = move |command: KernelCommand| {
+            if broken == Some(command.program.as_str()) {
+                return CommandOutcome::not_run("Too many open files");
+            }
+            match namespace.output(Command::new(&command.program).args(&command.args), &command.input) {
                 Ok(output) => CommandOutcome::success(output.stdout),
                 Err(NetnsError::Command { stderr, .. }) => {
                     CommandOutcome { status: CommandStatus::Code(1), stdout: Vec::new(), stderr }
@@ -58,7 +68,11 @@ impl Kernel for RealKernel {
                 Err(error) => CommandOutcome::not_run(error.to_string()),
             }
         };
-        commands.into_iter().map(run).collect()
+        // Side by side, as the agent does.
+        std::thread::scope(|scope| {
+            let running: Vec<_> = commands.into_iter().map(|command| scope.spawn(move || run(command))).collect();
+            running.into_iter().map(|running| running.join().expect("it does not panic")).collect()
+        })
     }
 
     fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
@@ -98,7 +112,8 @@ impl Kernel for RealKernel {
     }
 }
 
-fn updates() -> Vec<DesiredUpdate> {
+/// Two workloads that only clients may reach.
+fn updates(interfaces: [&str; 2]) -> Vec<DesiredUpdate> {
     let clients = vec!["10.1.0.0/16".parse().expect("CIDR"), "fd01::/64".parse().expect("CIDR")];
     let set = IpSetUpdate { id: "s:clients".into(), set_type: IpSetType::Net, members: Members::Nets(clients) };
     let mut updates = vec![DesiredUpdate::IpSet(set)];
@@ -115,7 +130,7 @@ fn updates() -> Vec<DesiredUpdate> {
         updates.push(DesiredUpdate::Policy(id.clone(), policy.into()));
     }
     let tier = TierPolicies { name: "default".into(), default_action: None, ingress: Arc::clone(&ids), egress: ids };
-    for name in ["cali1", "cali2"] {
+    for name in interfaces {
         let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() };
         let endpoint = WorkloadEndpoint { iface: Some(IfaceName::from(name)), ..WorkloadEndpoint::default() };
         let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier.clone()].into() };
@@ -133,11 +148,13 @@ fn updates() -> Vec<DesiredUpdate> {
     updates
 }
 
-fn dataplane(backend: Backend) -> Dataplane {
+fn dataplane(backend: Backend, interfaces: [&str; 2], sweep: Option<Backend>) -> Dataplane {
     let rules = RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).expect("large enough");
-    let mut dataplane = Dataplane::new(DataplaneConfig::new("node-1".into(), rules, backend));
-    updates().into_iter().for_each(|update| dataplane.on_update(update));
-    dataplane.on_link(LinkEvent::Up { name: "cali1".into(), index: 7 });
+    let mut config = DataplaneConfig::new("node-1".into(), rules, backend);
+    config.iptables.sweep = Family::ALL.into_iter().filter_map(|family| Some((family, sweep?))).collect();
+    let mut dataplane = Dataplane::new(config);
+    updates(interfaces).into_iter().for_each(|update| dataplane.on_update(update));
+    dataplane.on_link(LinkEvent::Up { name: interfaces[0].into(), index: 7 });
     dataplane.on_update(DesiredUpdate::InSync);
     dataplane.on_links_in_sync();
     dataplane
@@ -146,21 +163,23 @@ fn dataplane(backend: Backend) -> Dataplane {
 kernel_test! {
     fn a_life_on_a_real_kernel() {
         for backend in [Backend::Legacy, Backend::Nft] {
-            let mut kernel = RealKernel::new(backend);
-            let report = dataplane(backend).apply(&mut kernel);
+            let namespace = Namespace::new().expect("a namespace");
+            let interfaces = ["cali1", "cali2"];
+            let mut kernel = RealKernel::new(&namespace, backend, interfaces);
+            let report = dataplane(backend, interfaces, None).apply(&mut kernel);
             assert!(report.is_complete(), "{backend}: {:?}", report.problems);
             let save = format!("iptables-{backend}-save");
             assert!(kernel.output(&save, &["-t", "filter"]).contains("-i cali1 -"), "{backend}");
 
             // Started anew, it finds everything as it should be.
             kernel.writes.clear();
-            let mut again = dataplane(backend);
+            let mut again = dataplane(backend, interfaces, None);
             assert!(again.apply(&mut kernel).is_complete());
             assert_eq!(kernel.writes, [] as [&str; 0], "{backend}");
 
             // A policy less: the other is now reached directly, and nothing is left of the first.
             let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "a");
-            for update in updates() {
+            for update in updates(interfaces) {
                 if let DesiredUpdate::WorkloadEndpoint(id, mut state) = update {
                     state.tiers = Arc::new([]);
                     again.on_update(DesiredUpdate::WorkloadEndpoint(id, state));
@@ -186,5 +205,74 @@ kernel_test! {
             }
             assert_eq!(kernel.output("ipset", &["list", "-name"]), "", "{backend}");
         }
+    }
+
+    fn a_change_of_the_implementation_lets_no_denied_packet_through() {
+        let pods = [("a", "10.65.0.11"), ("b", "10.65.0.12")].map(|(name, address)| {
+            Pod::new("default", name, [address.parse().expect("address")], [])
+        });
+        let lab = Lab::new(&pods, &LabOptions::default()).expect("a laboratory");
+        let names = pods.each_ref().map(|pod| interface_name(&pod.place).expect("a pod has one"));
+        let interfaces = names.each_ref().map(String::as_str);
+        let flood = || Flood::begin(&lab, &pods);
+        let through = |flood: Flood| flood.end();
+
+        let control = flood();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(through(control) > 0, "nothing denies yet");
+
+        for (old, new) in [(Backend::Legacy, Backend::Nft), (Backend::Nft, Backend::Legacy)] {
+            let mut kernel = RealKernel::new(lab.node(), old, interfaces);
+            assert!(dataplane(old, interfaces, None).apply(&mut kernel).enforced(), "{old}");
+            let saves = ["iptables", "ip6tables"].map(|name| format!("{name}-{old}-save"));
+
+            // With one table program missing, the old rules stay; with all there, they go. Nothing passes meanwhile.
+            let switch = flood();
+            let mut next = dataplane(new, interfaces, Some(old));
+            kernel.broken = Some(if new == Backend::Nft { "ip6tables-nft-restore" } else { "ip6tables-legacy-restore" });
+            assert!(!next.apply(&mut kernel).enforced(), "{old} to {new}");
+            assert!(saves.iter().all(|save| kernel.output(save, &[]).contains("cali-")), "{old} to {new}");
+            kernel.broken = None;
+            assert!(next.apply(&mut kernel).enforced(), "{old} to {new}");
+            assert!(!saves.iter().any(|save| kernel.output(save, &[]).contains("cali-")), "{old} to {new}");
+            assert_eq!(through(switch), 0, "{old} to {new}");
+        }
+    }
+}
+
+/// Packets from one pod to the other, without pause.
+struct Flood {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<()>,
+    receiver: UdpSocket,
+}
+
+impl Flood {
+    fn begin(lab: &Lab, [from, to]: &[Pod; 2]) -> Self {
+        let socket = |pod: &Pod| {
+            let namespace = lab.namespace(&pod.place).expect("it stands");
+            namespace.run(|| UdpSocket::bind((pod.addresses[0], 0))).expect("entered").expect("bound")
+        };
+        let (sending, receiver) = (socket(from), socket(to));
+        receiver.set_nonblocking(true).expect("possible");
+        sending.connect(receiver.local_addr().expect("bound")).expect("possible");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let sender = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                // Refused or not, the next one follows.
+                let _ = sending.send(b"?");
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        Self { stop, sender, receiver }
+    }
+
+    /// How many came through.
+    fn end(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.sender.join().expect("it only sends");
+        let mut packet = [0; 1];
+        std::iter::from_fn(|| self.receiver.recv(&mut packet).ok()).count()
     }
 }

@@ -10,7 +10,7 @@ use tortie_dataplane::{
     CommandOutcome, Dataplane, Kernel, KernelCommand, KernelError, LinkEvent, Neighbour, Problem, Route, RouteChange,
     SysctlPath,
 };
-use tortie_iptables::Backend;
+use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{AdminState, EncapMode, Family, IpPool, WorkloadExtras};
 
@@ -189,26 +189,63 @@ fn assert_as_wanted(problems: &[Problem]) {
     assert!(unexpected.is_empty(), "{unexpected:#?}");
 }
 
-/// Remembers what the kernel was like after every write.
+/// Remembers what the kernel was like after every write, and checks each.
 struct Recorder {
     kernel: FakeKernel,
     moments: Vec<FakeKernel>,
+    /// What the state that is being applied makes of a clean kernel.
+    converged: FakeKernel,
 }
 
 impl Recorder {
-    fn new(kernel: FakeKernel) -> Self {
-        Self { moments: vec![kernel.clone()], kernel }
+    fn new(kernel: FakeKernel, backend: Backend, state: &State) -> Self {
+        Self { moments: vec![kernel.clone()], kernel, converged: converged(backend, state) }
     }
 
     fn note(&mut self) {
         assert_unknown_workloads_are_denied(&self.kernel);
+        assert_ways_follow_policy(&self.kernel);
         self.moments.push(self.kernel.clone());
+    }
+
+    /// Whether a table is what the state that is being applied asks for.
+    fn is_written(&self, family: Family, table: Table) -> bool {
+        self.kernel.tables(family).saved(table) == self.converged.tables(family).saved(table)
+    }
+}
+
+/// A clean kernel after this state.
+fn converged(backend: Backend, state: &State) -> FakeKernel {
+    let mut kernel = kernel(backend);
+    settle(&mut of_state(backend, state), &mut kernel);
+    kernel
+}
+
+/// Where anything leads to a workload, the kernel enters our chains.
+fn assert_ways_follow_policy(kernel: &FakeKernel) {
+    for (family, forwarding) in [(Family::V4, "net/ipv4/ip_forward"), (Family::V6, "net/ipv6/conf/all/forwarding")] {
+        let routed = kernel.routes.iter().any(|route| route.key.destination.family() == family);
+        let known = family == Family::V4 && !kernel.neighbours.is_empty();
+        if !routed && !known && kernel.sysctls[forwarding] == "0" {
+            continue;
+        }
+        for (table, chain) in [(Table::Filter, "FORWARD"), (Table::Raw, "PREROUTING"), (Table::Mangle, "PREROUTING")] {
+            let rules = kernel.tables(family).rules(table, chain).unwrap_or_default().concat();
+            assert!(rules.contains("-j cali-"), "{family:?} {table} {chain}\n{}", kernel.state());
+        }
     }
 }
 
 impl Kernel for Recorder {
     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
         let run = |command: KernelCommand| {
+            if command.program.ends_with("-restore")
+                && !command.program.contains(&format!("-{}-", self.kernel.backend()))
+            {
+                for (family, table) in Family::ALL.into_iter().flat_map(|f| Table::ALL.map(|table| (f, table))) {
+                    assert!(self.is_written(family, table), "{command} before {family:?} {table} is written");
+                }
+            }
             if command.program.ends_with("-restore") {
                 // Killed between two transactions of one input.
                 let mut cut = self.kernel.clone();
@@ -234,6 +271,12 @@ impl Kernel for Recorder {
     }
 
     fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
+        if let RouteChange::Replace(route) = change {
+            let family = route.key.destination.family();
+            for table in [Table::Raw, Table::Mangle, Table::Filter] {
+                assert!(self.is_written(family, table), "{route:?} before {family:?} {table} is written");
+            }
+        }
         let result = self.kernel.change_route(change);
         self.note();
         result
@@ -244,7 +287,9 @@ impl Kernel for Recorder {
     }
 
     fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
-        self.kernel.set_neighbour(neighbour)
+        let result = self.kernel.set_neighbour(neighbour);
+        self.note();
+        result
     }
 
     fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
@@ -252,7 +297,9 @@ impl Kernel for Recorder {
     }
 
     fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
-        self.kernel.write_sysctl(path, value)
+        let result = self.kernel.write_sysctl(path, value);
+        self.note();
+        result
     }
 
     fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
@@ -327,9 +374,10 @@ proptest! {
         second in state(),
         moment in any::<prop::sample::Index>(),
     ) {
-        let mut recorder = Recorder::new(kernel(backend));
+        let mut recorder = Recorder::new(kernel(backend), backend, &first);
         let mut dataplane = of_state(backend, &first);
         settle(&mut dataplane, &mut recorder);
+        recorder.converged = converged(backend, &second);
         transition(&first, &second).into_iter().for_each(|update| dataplane.on_update(update));
         second.drop_routes(&mut recorder.kernel);
         second.links().into_iter().for_each(|event| dataplane.on_link(event));
@@ -337,9 +385,99 @@ proptest! {
 
         let mut killed = recorder.moments[moment.index(recorder.moments.len())].clone();
         second.drop_routes(&mut killed);
-        let mut recorder_of_next = Recorder::new(killed);
+        let mut recorder_of_next = Recorder::new(killed, backend, &second);
         let mut next = of_state(backend, &second);
         assert_as_wanted(&settle(&mut next, &mut recorder_of_next).problems);
         prop_assert_eq!(comparable(recorder_of_next.kernel), comparable(recorder.kernel));
+    }
+
+    /// Whatever fails for how long, nothing leads to a workload before its policy, and what another implementation of
+    /// iptables left goes last.
+    #[test]
+    fn ways_follow_policy_whatever_fails(
+        backend in backend(),
+        left in state(),
+        begins_well in any::<bool>(),
+        states in prop::collection::vec((state(), fault(), 1..3usize), 1..4),
+    ) {
+        let other = match backend {
+            Backend::Legacy => Backend::Nft,
+            Backend::Nft => Backend::Legacy,
+        };
+        let old = converged(other, &left);
+        let mut clean = kernel(backend);
+        (clean.other_v4, clean.other_v6, clean.sets) = (old.tables_v4, old.tables_v6, old.sets);
+        let mut options = config(backend);
+        options.iptables.sweep = Family::ALL.map(|family| (family, other)).into();
+        let mut dataplane = Dataplane::new(options);
+        dataplane.on_update(DesiredUpdate::InSync);
+        dataplane.on_links_in_sync();
+
+        let mut recorder = Recorder::new(clean, backend, &State::default());
+        let mut before = State::default();
+        for (index, (state, fault, applies)) in states.iter().enumerate() {
+            recorder.converged = converged(backend, state);
+            transition(&before, state).into_iter().for_each(|update| dataplane.on_update(update));
+            state.drop_routes(&mut recorder.kernel);
+            state.links().into_iter().for_each(|event| dataplane.on_link(event));
+            if index > 0 || !begins_well {
+                fault.begin(&mut recorder.kernel);
+            }
+            for _ in 0..*applies {
+                let report = dataplane.apply(&mut recorder);
+                recorder.sleep(report.next.unwrap_or_default());
+            }
+            Fault::end(&mut recorder.kernel);
+            before = state.clone();
+        }
+        // Connections are tried again within a minute.
+        recorder.sleep(Duration::from_secs(60));
+        assert_as_wanted(&settle(&mut dataplane, &mut recorder).problems);
+        for tables in [&recorder.kernel.other_v4, &recorder.kernel.other_v6] {
+            prop_assert!(Table::ALL.iter().all(|table| !tables.saved(*table).contains("cali")));
+        }
+        prop_assert_eq!(comparable(recorder.kernel), comparable(recorder.converged));
+    }
+}
+
+/// What goes wrong for a while.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Nothing,
+    /// Programs of a family, by a part of their name.
+    Program(&'static str),
+    Unreadable(Family, Table),
+    Conntrack,
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::Nothing),
+        prop::sample::select(vec!["iptables-", "ip6tables-", "tables-restore", "-restore", "-save", "ipset", ""])
+            .prop_map(Fault::Program),
+        (prop::sample::select(Family::ALL.to_vec()), prop::sample::select(Table::ALL.to_vec()))
+            .prop_map(|(family, table)| Fault::Unreadable(family, table)),
+        Just(Fault::Conntrack),
+    ]
+}
+
+impl Fault {
+    fn begin(self, kernel: &mut FakeKernel) {
+        match self {
+            Self::Nothing => {}
+            Self::Program(part) => kernel.not_runnable.push(part.to_owned()),
+            Self::Unreadable(Family::V4, table) => kernel.tables_v4.set_incompatible(table, true),
+            Self::Unreadable(Family::V6, table) => kernel.tables_v6.set_incompatible(table, true),
+            Self::Conntrack => kernel.unflushable.extend((1..5).map(|n| IpAddr::from([10, 65, 0, n]))),
+        }
+    }
+
+    fn end(kernel: &mut FakeKernel) {
+        kernel.not_runnable.clear();
+        kernel.unflushable.clear();
+        for table in Table::ALL {
+            kernel.tables_v4.set_incompatible(table, false);
+            kernel.tables_v6.set_incompatible(table, false);
+        }
     }
 }
