@@ -366,7 +366,7 @@ proptest! {
                 prop_assert_eq!(walk(&lab.kernel, host), meaning(&kept, host), "{}", host);
             }
         }
-        prop_assert!(had_some || in_place(&lab).is_some() == !hit.is_empty());
+        prop_assert!(had_some || in_place(&lab).is_some() != hit.is_empty());
 
         lab.kernel.behave();
         lab.now += BOUND;

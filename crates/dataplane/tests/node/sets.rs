@@ -176,7 +176,7 @@ fn a_set_that_cannot_be_changed_counts_by_what_it_lacks_and_holds_too_much() {
     assert!(rules(&kernel, "allow").contains("cali40s:x") && !rules(&kernel, "deny").contains("s:x"));
 
     kernel.sets.poison("cali40s:x", false);
-    until(&mut dataplane, &mut kernel, |report| report.is_complete());
+    until(&mut dataplane, &mut kernel, ApplyReport::is_complete);
     assert!(rules(&kernel, "deny").contains("cali40s:x"));
 }
 
