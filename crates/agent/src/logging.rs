@@ -94,8 +94,12 @@ impl<S: tracing::Subscriber> Layer<S> for CountErrors {
 }
 
 /// Log lines of this thread from now on, for as long as the guard lives.
+/// Captures what this thread logs for as long as the guard lives.
 #[cfg(test)]
 pub(crate) fn capture() -> (Captured, tracing::subscriber::DefaultGuard) {
+    // With one subscriber in the process, a line that another thread reaches first counts as of no interest to any.
+    static ANOTHER: OnceLock<tracing::Dispatch> = OnceLock::new();
+    ANOTHER.get_or_init(|| tracing::Dispatch::new(fmt().with_writer(io::sink).finish()));
     let captured = Captured::default();
     let writer = captured.clone();
     let subscriber = fmt().with_ansi(false).with_writer(move || writer.clone()).finish();

@@ -378,7 +378,7 @@ impl Reconciler {
                     self.retry_what_leads_to(name);
                 }
             } else if self.undefined.insert(name) {
-                tracing::error!(
+                tracing::debug!(
                     table = %self.config.table, family = %self.config.family, chain = %name,
                     "Rules lead to a chain that is not defined; a stand-in takes its place",
                 );

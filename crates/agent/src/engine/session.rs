@@ -158,6 +158,8 @@ pub struct Session<E> {
     pending: Vec<DesiredUpdate>,
     /// The first of those that keep it from being ready, because it is unknown what should be in force.
     unknown: Option<String>,
+    /// Some input cannot be read, and all that it may have been meant for is kept closed. This node may be named there.
+    closed: bool,
     /// How many problems the input has by itself.
     input_problems: usize,
     /// Objects that the calculation ignores: how many, and one of them.
@@ -218,6 +220,7 @@ impl<E: Enforcement> Session<E> {
             host_cut: HostCut::default(),
             pending: Vec::new(),
             unknown: None,
+            closed: false,
             input_problems: 0,
             ignored: (0, None),
         }
@@ -395,6 +398,7 @@ impl<E: Enforcement> Session<E> {
         let is_unknown = |cover| matches!(cover, Cover::Nothing | Cover::Closed | Cover::Tolerated);
         let unknown = problems.iter().find(|problem| is_unknown(problem.cover) && self.unreadable != Unreadable::Skip);
         self.unknown = unknown.map(ToString::to_string);
+        self.closed = problems.iter().any(|problem| problem.cover == Cover::Closed);
         self.problems.replace(problems);
         self.health.report(Reporter::CalculationGraph, self.condition());
         Ok(())
@@ -449,7 +453,7 @@ impl<E: Enforcement> Session<E> {
         let is_ready = self.ready && !(self.resyncing && self.hold == Some(Hold::NotReady));
         let hold = match &self.hold {
             _ if !is_ready => Some(Hold::NotReady),
-            _ if self.node_is_known => None,
+            _ if self.node_is_known || self.closed => None,
             Some(Hold::UnknownNode(node)) if !node.is_outdated(&self.graph) => return,
             _ => Some(Hold::UnknownNode(UnknownNode::new(&self.hostname, &self.graph))),
         };

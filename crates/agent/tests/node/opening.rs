@@ -73,7 +73,7 @@ tortie_testkit::kernel_test! {
             node.set("PATH", &format!("{}:{path}", folder.path().display()));
             node.spawn();
             node.until("IPv6 is open", |_| !node.shell("ip -6 route show fd00:65::2").is_empty());
-            node.until_readiness("503", |answer| answer.contains("IPv4 table filter"));
+            node.until_readiness("503", |answer| answer.contains("IPv4 table"));
             assert_eq!(ways(&node, &pod), [] as [&str; 0], "{program}\n{}", node.log());
 
             fs::remove_file(folder.path().join("fail")).unwrap();

@@ -208,9 +208,10 @@ impl Recorder {
         self.moments.push(self.kernel.clone());
     }
 
-    /// Whether a table is what the state that is being applied asks for.
+    /// Whether a table is what the state that is being applied asks for; or less, where sets are missing.
     fn is_written(&self, family: Family, table: Table) -> bool {
-        self.kernel.tables(family).saved(table) == self.converged.tables(family).saved(table)
+        let lacks_sets = self.converged.sets.names().iter().any(|name| !self.kernel.sets.names().contains(name));
+        lacks_sets || self.kernel.tables(family).saved(table) == self.converged.tables(family).saved(table)
     }
 }
 

@@ -72,9 +72,11 @@ impl Consumer {
         self.told.iter().filter_map(text).collect()
     }
 
+    /// The order of each tier, but for those that every cluster has.
     fn tiers(&self) -> BTreeMap<String, f64> {
+        let is_built_in = |name: &str| ["default", "kube-admin", "kube-baseline"].contains(&name);
         let order = |(key, value): (&Key, &ModelValue)| match (key, value) {
-            (Key::Tier(name), ModelValue::Tier(tier)) => {
+            (Key::Tier(name), ModelValue::Tier(tier)) if !is_built_in(&name.to_string()) => {
                 Some((name.to_string(), tier.order.map_or(f64::INFINITY, tortie_model::Order::get)))
             }
             _ => None,

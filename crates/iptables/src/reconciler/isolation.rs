@@ -325,11 +325,11 @@ impl Reconciler {
         };
         let entry = self.quarantine.entry(item).or_insert_with(|| {
             match item {
-                Item::Write(chain) | Item::Hook(chain) => tracing::error!(
+                Item::Write(chain) | Item::Hook(chain) => tracing::debug!(
                     %table, %family, %chain, %error,
                     "The kernel refuses a chain; no more than it allows is let through until it is accepted",
                 ),
-                Item::Delete(chain) => tracing::error!(
+                Item::Delete(chain) => tracing::debug!(
                     %table, %family, %chain, %error,
                     "The kernel refuses to delete a chain; it is emptied and tried again",
                 ),

@@ -296,7 +296,7 @@ impl Reconciler {
 
     fn save_failed(&mut self, now: Duration, error: CommandError) {
         let (table, family) = (self.config.table, self.config.family);
-        tracing::warn!(%table, %family, %error, "Reading a table failed");
+        tracing::debug!(%table, %family, %error, "Reading a table failed");
         let Some(cycle) = &mut self.cycle else { return };
         if cycle.save_retries == 0 {
             self.failure = Some(TableError::Save { table, family, error });
@@ -346,11 +346,7 @@ impl Reconciler {
         let may_isolate = self.config.purpose == Purpose::Enforce && may_be_a_chains_fault(&error);
         self.failed_as_a_whole |= !may_isolate;
         let Some(cycle) = &mut self.cycle else { return };
-        if self.isolation.is_none() && cycle.restore_retries == RESTORE_RETRIES {
-            tracing::warn!(%table, %family, %error, "Writing a table failed; trying again");
-        } else {
-            tracing::debug!(%table, %family, %error, "Writing a table failed again");
-        }
+        tracing::debug!(%table, %family, %error, "Writing a table failed");
         if self.isolation.is_some() && may_isolate {
             let delay = self.group_refused(now, &error);
             self.phase = Phase::Waiting { until: now + delay };

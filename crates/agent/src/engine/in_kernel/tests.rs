@@ -55,10 +55,8 @@ fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_t
     let out_of_sync = lines.containing("out of sync");
     assert!(out_of_sync.len() == 1 && out_of_sync[0].contains("cali-pri-p"), "{out_of_sync:#?}");
     assert!(refusals > 4, "it was tried again");
-    let refused = lines.containing("The kernel refuses a chain");
-    assert!(refused.len() == 1 && refused[0].contains("chain=cali-pri-p"), "{refused:#?}");
-    let failed = lines.containing("Writing a table failed");
-    assert!(failed.len() <= 1, "{failed:#?}");
+    // Nobody else says it as well.
+    assert_eq!(lines.containing("cali-pri-p").len(), 1, "{lines:?}");
     assert_eq!(lines.containing("resolved"), [] as [&str; 0]);
 
     enforcement.kernel.tables_v4.behave();

@@ -295,6 +295,20 @@ fn a_node_that_nothing_names_tears_nothing_down_and_says_which_names_there_are()
 }
 
 #[test]
+fn input_that_cannot_be_read_may_name_the_node_and_closes_it() {
+    let mut bench = Bench::new(&[], Unreadable::Deny);
+    bench.directory = DirState::new(Options::default()).close_unknown();
+    bench.file("a.yaml", "kind: [");
+    bench.in_sync();
+    bench.settle();
+    assert!(bench.has_rule(":cali-FORWARD"));
+    bench.assert_not_ready("a.yaml:1:");
+    bench.file("a.yaml", CLUSTER);
+    bench.settle();
+    assert!(bench.is_ready() && bench.has_rule(WORKLOAD), "{:?}", bench.readiness());
+}
+
+#[test]
 fn whatever_names_the_node_makes_it_known() {
     let calico = |kind: &str, name: &str, spec: &str| {
         format!("apiVersion: projectcalico.org/v3\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n")
