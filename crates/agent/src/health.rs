@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::config::shown::Shown;
 use crate::http::Response;
 
 /// A part of the program that reports how it is. The names are Felix's, for `HealthTimeoutOverrides` and dashboards.
@@ -128,7 +129,7 @@ impl Health {
                 entry.condition.clone()
             };
             all_good &= good(&condition);
-            let timeout = if entry.timeout.is_zero() { "-".into() } else { format!("{:?}", entry.timeout) };
+            let timeout = if entry.timeout.is_zero() { "-".into() } else { entry.timeout.shown() };
             // Writing to a string cannot fail.
             let _ = writeln!(
                 table,

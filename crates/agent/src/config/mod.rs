@@ -8,7 +8,7 @@ mod not_used;
 mod params;
 mod parse;
 mod resolve;
-mod shown;
+pub(crate) mod shown;
 mod sources;
 
 #[cfg(test)]

@@ -32,7 +32,10 @@ shown! {
     u16: value => value.to_string();
     u32: value => value.to_string();
     String: value => if value.is_empty() { "none".into() } else { value.clone() };
-    Duration: value => format!("{value:?}");
+    Duration: value => match (value.as_secs(), value.subsec_nanos()) {
+        (0, nanos) if nanos > 0 && nanos % 1_000_000 == 0 => format!("{}ms", value.subsec_millis()),
+        _ => format!("{}s", value.as_secs_f64()),
+    };
     Ipv4Addr: value => value.to_string();
     Ipv6Addr: value => value.to_string();
     Cidr: value => value.to_string();
@@ -48,7 +51,7 @@ shown! {
         }
     };
     BTreeMap<String, Duration>: value => {
-        list(value.iter().map(|(name, timeout)| format!("{name}={timeout:?}")))
+        list(value.iter().map(|(name, timeout)| format!("{name}={}", timeout.shown())))
     };
 }
 

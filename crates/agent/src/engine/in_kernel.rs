@@ -97,7 +97,8 @@ impl<K: Kernel> InKernel<K> {
             let restores: u64 = stats.tables.iter().map(|(_, _, table)| table.restore_calls).sum();
             let set_lines = stats.ipset_lines;
             let ActiveLocal { endpoints, policies, .. } = metrics.active_local;
-            tracing::info!(took = ?self.started.elapsed(), endpoints, policies, restores, set_lines, "policy is in force");
+            let took_ms = self.started.elapsed().as_millis();
+            tracing::info!(took_ms, endpoints, policies, restores, set_lines, "policy is in force");
         }
         drop(metrics);
         // As long as something stands in for a part of the policy, the node does not do its job.

@@ -54,7 +54,11 @@ impl PolicyNews {
             .collect();
         if here.len() > SAID {
             let longest = here.iter().map(|(_, _, change)| now.saturating_duration_since(change.noticed)).max();
-            tracing::info!(policies = here.len(), took = ?longest.unwrap_or_default(), "changed policies are in force");
+            tracing::info!(
+                policies = here.len(),
+                took_ms = longest.unwrap_or_default().as_millis(),
+                "changed policies are in force"
+            );
             return;
         }
         for (is_active, id, change) in here {
@@ -64,7 +68,7 @@ impl PolicyNews {
                 (true, true) => "the changed policy is in force",
                 (true, false) => "the policy is no longer in force",
             };
-            tracing::info!(policy = %id, ?took, "{what}");
+            tracing::info!(policy = %id, took_ms = took.as_millis(), "{what}");
         }
     }
 }

@@ -279,7 +279,7 @@ impl<E: Enforcement> Session<E> {
         if progress.done {
             let now = Instant::now();
             let latency = self.latency.applied(now, &mut self.metrics.lock().event_to_kernel);
-            tracing::debug!(?latency, "applied");
+            tracing::debug!(latency_us = latency.map(|latency| latency.as_micros()), "applied");
             self.news.in_force(now, |policy| self.graph.is_active(policy));
         }
         self.health.still_alive(Reporter::CalculationGraph);

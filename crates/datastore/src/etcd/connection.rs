@@ -78,7 +78,7 @@ pub(super) async fn within<T>(
 ) -> Result<T, Failure> {
     match tokio::time::timeout(limit, call).await {
         Ok(answer) => answer.map_err(Failure::from),
-        Err(_) => Err(Failure::Lost(format!("{what}: no answer within {limit:?}"))),
+        Err(_) => Err(Failure::Lost(format!("{what}: no answer within {} s", limit.as_secs_f64()))),
     }
 }
 

@@ -137,7 +137,7 @@ impl<'n> Agent<'n> {
                 thread::sleep(ASK);
                 return Ok(());
             }
-            Ok(None) => format!("the agent did not {aim} in {PATIENCE:?}"),
+            Ok(None) => format!("the agent did not {aim} in {} s", PATIENCE.as_secs()),
             Ok(Some(status)) => format!("the agent ended ({status})"),
             Err(error) => format!("the agent cannot be watched: {error}"),
         };

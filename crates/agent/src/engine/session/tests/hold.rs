@@ -363,7 +363,7 @@ fn a_changed_policy_is_a_line_with_its_name_and_the_first_sync_a_count() {
     bench.file("b.yaml", &policy(81));
     bench.settle();
     let changed = lines.containing("the changed policy is in force");
-    assert!(changed.len() == 1 && changed[0].contains("shop/deny") && changed[0].contains("took="), "{lines:?}");
+    assert!(changed.len() == 1 && changed[0].contains("shop/deny") && changed[0].contains("took_ms="), "{lines:?}");
     bench.without_file("b.yaml");
     bench.settle();
     let gone = lines.containing("the policy is no longer in force");
