@@ -79,7 +79,7 @@ tortie_testkit::kernel_test! {
             node.shell(&format!("ip6tables-{backend} -t raw -D PREROUTING 1"));
             // Any change makes the agent read before it writes; without one the periodic checks would find it as well.
             node.write("friend.yaml", FRIEND);
-            node.until("the friend is let in and the damage is mended", |state| {
+            node.until("the friend is let in and the damage is repaired", |state| {
                 state.contains("10.65.9.9") && good.lines().filter(|line| line.starts_with("-A")).all(|l| state.contains(l))
             });
         }
@@ -91,7 +91,7 @@ tortie_testkit::kernel_test! {
         let good = node.kernel_state();
         node.shell("iptables-nft -F cali-from-wl-dispatch");
         assert_ne!(node.kernel_state(), good);
-        node.until("the damage is mended", |state| state == good);
+        node.until("the damage is repaired", |state| state == good);
     }
 
     fn killed_at_any_time_the_next_start_converges() {

@@ -251,7 +251,7 @@ impl Controller {
         }
     }
 
-    /// What is not in the datastore as it should be.
+    /// What is not in the datastore as wanted.
     fn different(&mut self, kind: Watched, listing: &Listing) -> Vec<Item> {
         if kind == Watched::Pods {
             return self.different_endpoints(listing);

@@ -20,7 +20,7 @@ pub(crate) struct Record {
 const LONGEST: u64 = 24 * 60 * 60;
 
 impl Record {
-    /// What an object says. What is not as it should be is taken for somebody's.
+    /// What an object says. What is malformed is taken for somebody's.
     pub(crate) fn read(lease: &Value) -> Self {
         let spec = &lease["spec"];
         let text = |name: &str| match &spec[name] {

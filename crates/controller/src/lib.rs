@@ -6,7 +6,7 @@
 //! [`tortie_datastore::ResourceStore`].
 //!
 //! * [`Controller`] hears what Kubernetes says ([`Observed`]), and gives out [`Job`]s for any number of workers.
-//! * [`Job::run`] is the only part that waits: it makes one object of the datastore as it should be, or compares all.
+//! * [`Job::run`] is the only part that waits: it makes one object of the datastore as wanted, or compares all.
 //! * [`elector::Elector`] says whether this one of several controllers may act.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! What workers do: make one object of the datastore as it should be, or read all of a kind.
+//! What workers do: make one object of the datastore as wanted, or read all of a kind.
 
 use std::collections::BTreeMap;
 use std::fmt;

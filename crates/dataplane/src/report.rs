@@ -59,7 +59,7 @@ pub enum Problem {
         /// The rule, and what became of it.
         problem: RuleProblem,
     },
-    /// A chain is not in the kernel as it should be; something that denies is in its place.
+    /// A chain is not in the kernel as wanted; something that denies is in its place.
     #[error("{}: {} table {table}: {problem}", OwnerList(.owners), table_family(*.family))]
     Chain {
         /// Its family.

@@ -25,7 +25,7 @@ enum Weight {
     Optional,
 }
 
-/// A sysctl as it should be.
+/// A sysctl as wanted.
 #[derive(Debug)]
 struct Wanted {
     path: String,

@@ -181,7 +181,7 @@ impl DedupeBuffer {
         oldest.map(|oldest| Next::Updates(updates, oldest))
     }
 
-    /// Forgets everything, for a consumer that begins anew.
+    /// Forgets everything, for a consumer that restarts.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

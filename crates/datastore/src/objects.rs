@@ -122,7 +122,7 @@ impl Objects {
         self.register.remove(id);
     }
 
-    /// All objects of a kind will be told. A listing that breaks off is begun anew.
+    /// All objects of a kind will be told. A listing that breaks off is restarted.
     pub fn begin_list(&mut self, kind: Kind) {
         let listing = self.listings.entry(kind).or_default();
         *listing = listing.wrapping_add(1);
@@ -143,7 +143,7 @@ impl Objects {
         self.register.settle()
     }
 
-    /// Everything that is in force, in the order of keys, for a consumer that begins anew.
+    /// Everything that is in force, in the order of keys, for a consumer that restarts.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Update> {
         self.register.snapshot()

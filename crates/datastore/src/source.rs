@@ -121,7 +121,7 @@ struct State {
     closed: bool,
     /// The source is gone.
     ended: bool,
-    /// The consumer begins anew: what the source tells means nothing until it begins anew, too.
+    /// The consumer restarts: what the source tells means nothing until it restarts, too.
     resend: bool,
     /// Tells the source that it should look.
     wake: Option<Wake>,
@@ -138,7 +138,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each holder leaves the state as it should be at any point at which it could panic.
+        // Each holder leaves the state in order at any point at which it could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -269,7 +269,7 @@ impl Feed {
         self.turn(|state| state.away.take().is_some())
     }
 
-    /// Whether everything is wanted from the beginning, for a consumer that begins anew. If so, the source must begin
+    /// Whether everything is wanted from the beginning, for a consumer that restarts. If so, the source must begin
     /// with [`Feed::begin_resync`]; last good versions that it keeps are part of what it tells. Problems too.
     ///
     /// # Errors
@@ -301,7 +301,7 @@ impl Feed {
         state.wake = Some(Box::new(wake));
     }
 
-    /// Takes whether the datastore can be read, if that is news. It is as true for a consumer that begins anew.
+    /// Takes whether the datastore can be read, if that is news. It is as true for a consumer that restarts.
     fn turn(&self, turn: impl FnOnce(&mut State) -> bool) -> Result<(), Closed> {
         let mut state = self.shared.lock();
         if state.closed {
@@ -433,7 +433,7 @@ impl Drop for Events {
     }
 }
 
-/// Asks a source to tell everything from the beginning, for a consumer that begins anew.
+/// Asks a source to tell everything from the beginning, for a consumer that restarts.
 #[derive(Clone, Debug)]
 pub struct Resend {
     shared: Arc<Shared>,

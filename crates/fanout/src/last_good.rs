@@ -24,7 +24,7 @@ pub(crate) struct LastGood {
 }
 
 impl LastGood {
-    /// Everything is going to be told. A resync that breaks off is begun anew.
+    /// Everything is going to be told. A resync that breaks off is restarted.
     pub(crate) fn begin(&mut self) {
         self.generation += 1;
     }

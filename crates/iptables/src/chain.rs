@@ -10,7 +10,7 @@ use crate::action::Action;
 use crate::matches::Matches;
 use crate::name::ChainName;
 
-/// A chain as it should be: its name and its rules in order.
+/// A chain as wanted: its name and its rules in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     /// The name.

@@ -142,7 +142,7 @@ fn long_refused(backend: Backend, rules: Vec<Rule>, refuse: &str) -> Lab {
     lab
 }
 
-/// Applies, and expects that the one attempt that is due at once was in vain and that the pauses begin anew.
+/// Applies, and expects that the one attempt that is due at once was in vain and that the pauses restart.
 fn expect_fresh_attempt(lab: &mut Lab) {
     let end = lab.apply_watched(|_| {});
     assert_eq!(attempts(lab), [("cali-pi-01".to_owned(), 1)]);

@@ -37,7 +37,7 @@ const RECONFIGURED: u8 = 129;
 /// program's business. When that is gone, or sends what cannot be understood, this ends and leaves everything in force.
 ///
 /// Exit codes: 0 when the other program is gone, and after SIGTERM; 129 when a parameter has changed with which everything
-/// begins anew, so that both should be started again; 1 otherwise.
+/// restarts, so that both should be started again; 1 otherwise.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {

@@ -14,7 +14,7 @@ use crate::engine::Unreadable;
 pub(super) struct DirectoryArgs {
     /// What to do about a manifest at the start that cannot be used, if there is no last good version and it is unknown what
     /// it was to protect: deny keeps the endpoints of its namespace closed, or all if that is unknown, too, and is not ready
-    /// until it is mended; skip starts as if it were not there; exit does not start. What turns up later closes nothing
+    /// until it is resolved; skip starts as if it were not there; exit does not start. What turns up later closes nothing
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     unreadable: Unreadable,
     /// The same as --unreadable skip

@@ -140,7 +140,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                     is_unsaid && !notice.is_local() && !old.notices.contains(notice)
                 });
             }
-            End::Reload => tracing::info!("the configuration of this machine changed; beginning anew"),
+            End::Reload => tracing::info!("the configuration of this machine changed; the engine restarts with it"),
         }
         if let Err(failure) = listeners.follow(&run.resolved.config) {
             // Not worth the end of enforcement.
@@ -171,7 +171,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Enforces until there is a reason to end or to begin anew.
+    /// Enforces until there is a reason to end or to restart.
     fn session(&mut self, number: u64, inputs: &Inputs) -> Result<End, Failure> {
         let args = self.args;
         let end = match &args.dataplane {

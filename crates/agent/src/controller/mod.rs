@@ -86,7 +86,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each holder leaves the state as it should be at any point at which it could panic.
+        // Each holder leaves the state in order at any point at which it could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -63,7 +63,7 @@ pub enum ServedEnd {
     Stopped,
     /// The engine is gone.
     PeerGone,
-    /// A parameter changed with which everything has to begin anew, and the engine will not say everything again.
+    /// A parameter changed with which everything has to restart, and the engine will not say everything again.
     Reconfigured,
 }
 

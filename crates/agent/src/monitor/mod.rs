@@ -67,9 +67,9 @@ impl Default for MonitorConfig {
 pub enum MonitorEvent {
     /// An interface changed.
     Link(LinkEvent),
-    /// All interfaces that exist have been reported. Sent after every time that the monitor had to begin anew.
+    /// All interfaces that exist have been reported. Sent after every time that the monitor had to restart.
     InSync,
-    /// The monitor could not listen to the kernel or list what exists; it begins anew in a moment.
+    /// The monitor could not listen to the kernel or list what exists; it restarts in a moment.
     Failed(NetlinkError),
 }
 

@@ -101,7 +101,7 @@ tortie_testkit::kernel_test! {
         thread::sleep(Duration::from_millis(200));
         node.until_ready("");
         assert_eq!(node.kernel_state(), good);
-        assert!(!node.log().contains("beginning anew"), "{}", node.log());
+        assert!(!node.log().contains("the engine restarts"), "{}", node.log());
         fs::write(&config, "[global]\nIptablesFilterDenyAction = Reject\n").unwrap();
         node.signal(Signal::HUP);
         node.until("denied packets are rejected", |state| state.contains("Unknown interface\" -j REJECT"));

@@ -360,7 +360,7 @@ proptest! {
         let status = world.controller.status();
         prop_assert!(status.in_sync && status.waiting == 0, "{:?}", status);
 
-        // What is as it should be is not written again, whatever is compared or told again.
+        // What is in sync is not written again, whatever is compared or told again.
         let writes = world.store.writes();
         world.list_all();
         world.drain(2 * PERIOD);

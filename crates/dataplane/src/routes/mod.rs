@@ -247,7 +247,7 @@ impl RouteTable {
         }
         self.routes.replace_observed(observed);
         for (key, target) in self.routes.iter_observed() {
-            // What is as it should be after a restart was so before.
+            // What is in sync after a restart was so before.
             if self.routes.desired(key) == Some(target)
                 && let Some(index) = target.interface
                 && key.destination.is_host()

@@ -211,7 +211,7 @@ fn what_is_unknown_at_first_is_closed_until_it_is_mended() {
         dir.state().complete();
         assert_eq!(closed(dir.state()), [selector], "{broken}");
         assert!(dir.problems().iter().any(|(_, cover)| *cover == Cover::Closed), "{:?}", dir.problems());
-        // Not as it should be yet, and perhaps not known to the letter.
+        // Not as wanted yet, and perhaps not known to the letter.
         dir.change(&[("b.yaml", Some(&format!("# a comment\n{broken}")))]);
         assert_eq!(closed(dir.state()), [selector], "{broken}");
         dir.state().set_file("b.yaml".as_ref(), Some(FileContent::Unreadable("denied")));

@@ -184,7 +184,7 @@ impl<'f> Reader<'f> {
         }
     }
 
-    /// Waits, and serves a consumer that begins anew meanwhile.
+    /// Waits, and serves a consumer that restarts meanwhile.
     async fn pause(&mut self, pause: Duration) -> Result<(), Closed> {
         let until = tokio::time::Instant::now() + pause;
         let asked = Arc::clone(&self.asked);

@@ -61,7 +61,7 @@ impl ListWatch {
 /// something else is told, however long the server is away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// All objects will be told, or told again. A list that fails in the middle begins anew with this.
+    /// All objects will be told, or told again. A list that fails in the middle restarts with this.
     Begin,
     /// An object of a list, as JSON, with its `apiVersion` and `kind`.
     Item(String),

@@ -350,7 +350,7 @@ impl Running<'_> {
         self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())
     }
 
-    /// Tells a consumer that begins anew what is known.
+    /// Tells a consumer that restarts what is known.
     fn tell_all(&mut self) -> Result<(), Closed> {
         if !self.told.begun {
             return self.feed.waiting();

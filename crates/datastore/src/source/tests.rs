@@ -91,7 +91,7 @@ fn asking_again_drops_what_waits_and_wakes_a_source_that_waits() {
     watching.resend.ask();
     let (told, feed) = source.join().unwrap();
     assert_eq!(told, Ok(()));
-    // Nothing counts until the source begins anew.
+    // Nothing counts until the source restarts.
     feed.tell(updates(5..6), Instant::now()).unwrap();
     feed.end_resync().unwrap();
     feed.problems(Vec::new()).unwrap();

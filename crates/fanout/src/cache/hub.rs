@@ -193,7 +193,7 @@ impl Hub {
         Arc::clone(self.lock().head())
     }
 
-    /// Where to go on for a client that has got this far; `None` if it has to begin anew.
+    /// Where to go on for a client that has got this far; `None` if it has to restart.
     #[must_use]
     pub fn resume(&self, instance: Instance, sequence: u64) -> Option<Arc<Crumb>> {
         self.lock().resume(instance, sequence)

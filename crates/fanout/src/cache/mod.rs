@@ -276,7 +276,7 @@ impl Cache {
         Snapshot { crumb: Arc::clone(&self.head), entries: self.published.clone() }
     }
 
-    /// Where to go on for a client that has got as far as this crumb; `None` if it has to begin anew.
+    /// Where to go on for a client that has got as far as this crumb; `None` if it has to restart.
     #[must_use]
     pub fn resume(&self, instance: Instance, sequence: u64) -> Option<Arc<Crumb>> {
         let oldest = self.log.front()?.sequence;

@@ -2,7 +2,7 @@
 //!
 //! A stream is a sequence of messages, each preceded by its length. A message defines a type, or holds a value of a type
 //! that is built in or has been defined before on the same stream. Both ends therefore have state: a [`Decoder`] is good
-//! for one stream, and a stream that begins anew needs a new one.
+//! for one stream, and a stream that restarts needs a new one.
 //!
 //! Reading is dynamic, as a stream says itself what its values look like: a [`Value`] borrows from the bytes that were
 //! received. Writing is static: a [`Schema`] gives types their ids in the order in which they are added, so the same value

@@ -106,7 +106,7 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
-    /// TLS is not as it should be.
+    /// TLS cannot be set up as configured.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// A thread cannot be started.

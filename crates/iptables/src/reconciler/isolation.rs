@@ -167,7 +167,7 @@ impl Isolation {
 }
 
 impl Reconciler {
-    /// What is not as it should be, in a fixed order.
+    /// What is not in sync, in a fixed order.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let undefined = self.undefined.iter().map(|chain| Problem::Undefined { chain: *chain });
@@ -469,7 +469,7 @@ impl Reconciler {
         }
     }
 
-    /// Tries what leads to a chain again, because that chain is there now as it should be.
+    /// Tries what leads to a chain again, because that chain is there now as wanted.
     pub(super) fn retry_what_leads_to(&mut self, name: ChainName) {
         self.retry_now(|_, chain| chain.is_some_and(|chain| chain.targets().any(|target| target == name)));
     }
@@ -496,7 +496,7 @@ impl Reconciler {
         }
     }
 
-    /// A chain that is not in the kernel as it should be, and in whose place nothing could be put.
+    /// A chain that is not in the kernel as wanted, and in whose place nothing could be put.
     pub(super) fn fail_for_what_is_left_alone(&mut self) {
         let mut alone = self.quarantine.iter().filter_map(|(item, entry)| match *item {
             Item::Write(chain) if self.is_left_alone(*item) => Some((chain, entry.error.clone())),

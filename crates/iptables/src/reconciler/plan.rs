@@ -38,7 +38,7 @@ pub enum Plan {
         /// In the same terms as the `now` of [`Reconciler::plan`].
         until: Duration,
     },
-    /// The table is as it should be, but for [`Reconciler::problems`].
+    /// The table is in sync, but for [`Reconciler::problems`].
     Done {
         /// How long from now the next plan should be asked for, changes or none; never if `None`.
         recheck_after: Option<Duration>,

@@ -55,7 +55,7 @@ impl FaultReport {
         }
     }
 
-    /// Whether all was as it should be.
+    /// Whether all was as wanted.
     #[must_use]
     pub fn passed(&self) -> bool {
         let found = |wrong| !self.sum(wrong, false).intervals.is_empty();

@@ -124,7 +124,7 @@ impl Consumer {
         }
     }
 
-    /// Begins anew. Whatever the source told before means nothing any more.
+    /// Restarts. Whatever the source told before means nothing any more.
     pub(super) fn begin_anew(&mut self) {
         self.watching.resend.ask();
         self.known.clear();

@@ -309,7 +309,7 @@ fn blocks_come_go_and_are_there_for_who_comes_later() {
         tell(&hub, vec![block(7, Some(&text(7, "b"))), block(8, None)]);
         client.until(|client| client.objects.len() == 255).await;
         assert_eq!(client.objects[&path(7)], text(7, "b").as_bytes());
-        // The source begins anew, and has found one block less.
+        // The source restarts, and has found one block less.
         status(&hub, SyncStatus::Resync);
         tell(&hub, vec![block(7, Some(&text(7, "b"))), block(9, None)]);
         status(&hub, SyncStatus::InSync);
