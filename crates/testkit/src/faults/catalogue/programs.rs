@@ -66,7 +66,8 @@ pub(super) fn fault_both(stage: &Stage, action: &str, text: &str) -> Done {
 /// Shell text that fails so many times, and counts.
 pub(super) fn fail_times(times: usize) -> String {
     format!(
-        "n=$(cat \"$notes/$name\" 2>/dev/null || echo 0)\n\
+        // Another one may be writing the count right now.
+        "n=$(cat \"$notes/$name\" 2>/dev/null); n=${{n:-0}}\n\
          if [ \"$n\" -lt {times} ]; then echo $((n + 1)) >\"$notes/$name\"; cat >/dev/null; \
          echo 'line 2 failed: told to' >&2; exit 1; fi"
     )
