@@ -20,13 +20,8 @@ pub(super) struct DirectoryArgs {
     /// The same as --unreadable skip
     #[arg(long, conflicts_with = "unreadable")]
     lenient: bool,
-    /// For how many milliseconds what a file has lost stays in force while nothing tells that the file is complete, as when
-    /// it is removed and made anew
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
-    file_settle_ms: u64,
-    /// The same for a file that has become empty, and for a directory without any manifest left
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000)]
-    empty_file_settle_ms: u64,
+    #[command(flatten)]
+    settle: SettleArgs,
     /// Where to keep the last good version of what the manifests say, for the next start
     #[arg(long, value_name = "DIR", default_value = "/var/lib/tortie")]
     state_dir: PathBuf,
@@ -35,19 +30,40 @@ pub(super) struct DirectoryArgs {
     rescan_interval: u64,
 }
 
-impl DirectoryArgs {
-    /// For a program that has no flags for it and enforces nothing: it keeps no state.
-    pub(super) fn only_read() -> Self {
+/// How long files are left to settle.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(next_help_heading = "Directory of manifests")]
+pub(super) struct SettleArgs {
+    /// For how many milliseconds what a file has lost stays in force while nothing tells that the file is complete, as when
+    /// it is removed and made anew
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
+    file_settle_ms: u64,
+    /// The same for a file that has become empty, and for a directory without any manifest left
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000)]
+    empty_file_settle_ms: u64,
+}
+
+impl Default for SettleArgs {
+    fn default() -> Self {
         let Settle { after, empty } = Settle::default();
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self { file_settle_ms: millis(after), empty_file_settle_ms: millis(empty) }
+    }
+}
+
+impl From<SettleArgs> for Settle {
+    fn from(args: SettleArgs) -> Self {
         Self {
-            unreadable: Unreadable::Skip,
-            lenient: false,
-            file_settle_ms: millis(after),
-            empty_file_settle_ms: millis(empty),
-            state_dir: PathBuf::new(),
-            rescan_interval: 10,
+            after: Duration::from_millis(args.file_settle_ms),
+            empty: Duration::from_millis(args.empty_file_settle_ms),
         }
+    }
+}
+
+impl DirectoryArgs {
+    /// For a program that enforces nothing: it keeps no state.
+    pub(super) fn only_read(settle: SettleArgs) -> Self {
+        Self { unreadable: Unreadable::Skip, lenient: false, settle, state_dir: PathBuf::new(), rescan_interval: 10 }
     }
 
     /// What to do about input of which it is unknown what it was to protect.
@@ -57,16 +73,12 @@ impl DirectoryArgs {
 
     /// A source that reads like this, for this node if it keeps what is last good.
     pub(super) fn source(&self, source: DirSource, node: Option<&Hostname>) -> DirSource {
-        let settle = Settle {
-            after: Duration::from_millis(self.file_settle_ms),
-            empty: Duration::from_millis(self.empty_file_settle_ms),
-        };
         let source = match node.filter(|_| !self.state_dir.as_os_str().is_empty()) {
             Some(node) => source.keep_last_good(&self.state_dir, node.as_str()),
             None => source,
         };
         source
-            .settle_for(settle)
+            .settle_for(self.settle.into())
             .close_unknown(self.unreadable() != Unreadable::Skip)
             .rescan_every(Duration::from_secs(self.rescan_interval))
     }

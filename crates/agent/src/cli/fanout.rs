@@ -14,7 +14,7 @@ use tortie_resources::manifest::{Options, Relay};
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
-use super::directory::DirectoryArgs;
+use super::directory::{DirectoryArgs, SettleArgs};
 use super::node::wake;
 use super::signals::{self, Handlers};
 use crate::config::LogSeverity;
@@ -46,6 +46,8 @@ const LEAST_SHARE: usize = 400;
 pub(super) struct Args {
     #[command(flatten)]
     datastore: DatastoreArgs,
+    #[command(flatten)]
+    settle: SettleArgs,
     /// A configuration file in Felix's format, for how to reach the datastore.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -110,7 +112,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let local = super::local_sources(args.config.as_deref())?;
     let relay = if args.use_pod_cidr { Relay::PodCidrs } else { Relay::IpamBlocks };
     let options = Options { relay, ..Options::default() };
-    let wanted = Wanted { options, node: None, directory: DirectoryArgs::only_read() };
+    let wanted = Wanted { options, node: None, directory: DirectoryArgs::only_read(args.settle) };
     let source = args.datastore.source(&local, wanted)?;
     let upstream = watch(source).map_err(Failure::io("the datastore's thread"))?;
     let server = Arc::new(Server::start(config, upstream).map_err(failed)?);

@@ -13,7 +13,7 @@ use tortie_model::{Family, Hostname, Key, SyncStatus, Update, Value};
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
-use super::directory::DirectoryArgs;
+use super::directory::{DirectoryArgs, SettleArgs};
 use crate::config::{Config, Sources};
 use crate::engine::describe_ignored;
 use crate::settings;
@@ -54,7 +54,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
     let hostname = Hostname::new(args.node.as_str());
     let options = settings::manifests(&local);
-    let wanted = Wanted { options, node: Some(hostname.clone()), directory: DirectoryArgs::only_read() };
+    let wanted =
+        Wanted { options, node: Some(hostname.clone()), directory: DirectoryArgs::only_read(SettleArgs::default()) };
     let (updates, problems) = read(args.datastore.source(&sources, wanted)?, Duration::from_secs(args.timeout))?;
     for problem in problems {
         eprintln!("{problem}");

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     process::Process,
-    supply::{Source, Supply, absolute},
+    supply::{SETTLED, Source, Supply, absolute},
 };
 use crate::{
     cases::{Cluster, Verdict},
@@ -128,9 +128,8 @@ impl CommandAgent {
     /// `tortie run`.
     #[must_use]
     pub fn tortie(program: impl Into<PathBuf>) -> Self {
-        // What a step takes away must not outlast the canary's turn, so what is missing is gone almost at once.
-        let flags = ["--state-dir", "{state}", "--file-settle-ms", "50", "--empty-file-settle-ms", "50"];
-        Self::new(program, ["run", "--datastore", "{datastore}", "--node", "{node}"].into_iter().chain(flags))
+        let flags = ["run", "--datastore", "{datastore}", "--node", "{node}", "--state-dir", "{state}"];
+        Self::new(program, flags.into_iter().chain(SETTLED))
     }
 
     /// Adds a variable to its environment.

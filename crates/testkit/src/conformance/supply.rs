@@ -20,6 +20,9 @@ use crate::{apiserver::ApiServer, cases, manifests::ManifestDir};
 /// Where the fan-out listens.
 const FANOUT: &str = "127.0.0.1:5473";
 
+/// What a step takes away must not outlast the canary's turn, so what is missing from a directory is gone almost at once.
+pub(super) const SETTLED: [&str; 4] = ["--file-settle-ms", "50", "--empty-file-settle-ms", "50"];
+
 /// A kind of datastore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -102,7 +105,7 @@ impl Supply {
                 let (manifests, directory) = directory(node)?;
                 let mut command = Command::new(tortie);
                 // One port serves both protocols.
-                command.args(["fanout", "--datastore", &directory, "--listen", FANOUT]);
+                command.args(["fanout", "--datastore", &directory, "--listen", FANOUT]).args(SETTLED);
                 let server = Some(Process::start("fanout", node, &mut command)?);
                 Ok(Self { url: format!("{source}://{FANOUT}"), store: Store::Directory { manifests, server } })
             }
