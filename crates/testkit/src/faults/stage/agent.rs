@@ -23,12 +23,19 @@ impl Stage {
         self.until_ready()
     }
 
-    /// Starts the agent.
+    /// Starts the agent. It does not outlive this thread.
     pub(in crate::faults) fn spawn(&mut self) -> Done {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path())?;
-        let mut command = Command::new("/bin/sh");
+        // The agent dies with the thread that starts it, which therefore is this one and not one inside of the node.
+        let mut command = Command::new("setpriv");
         command
-            .args(["-c", &format!("{}\nPATH={} exec \"$0\" \"$@\"", self.prelude, self.helpers.path().display())])
+            .args(["--pdeathsig", "KILL", "nsenter"])
+            .arg(format!("--net={}", self.lab.node().path().display()))
+            .args([
+                "/bin/sh",
+                "-c",
+                &format!("{}\nPATH={} exec \"$0\" \"$@\"", self.prelude, self.helpers.path().display()),
+            ])
             .arg(&self.program)
             .args(["run", "--node", &self.node_name, "--datastore"])
             .arg(format!("file:{}", self.manifests().display()))
@@ -43,7 +50,7 @@ impl Stage {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        self.agent = Some(self.lab.node().spawn(&mut command)?);
+        self.agent = Some(command.spawn()?);
         Ok(())
     }
 
