@@ -28,6 +28,12 @@ pub(super) const FAULTS: &[Fault] = &[
         .sample(Sample::Legacy),
     Fault::new("T6-restore-missing", "iptables-restore is uninstalled while the agent runs", restore_missing),
     Fault::new("T6-nothing-installed", "at the start nothing is installed: nothing leads to a pod", nothing_installed),
+    Fault::new("T6-version-odd", "iptables --version says nothing that is a version: as if it were old", version_odd),
+    Fault::new(
+        "T6-version-old",
+        "iptables-restore is too old for --wait and says so; it is updated later",
+        version_old,
+    ),
     Fault::new(
         "backend-missing",
         "the datastore asks for a back end that is not installed: what is in force stays",
@@ -206,6 +212,65 @@ fn nothing_installed(stage: &mut Stage) -> Done {
     }
     stage.until_ready()?;
     stage.confirm(&crate::faults::world::BASE)
+}
+
+/// Shell text that answers `--version` so, and notes it.
+fn says_version(answer: &str) -> String {
+    format!("if [ \"$1\" = --version ]; then echo x >>\"$notes/asked\"; {answer}; fi")
+}
+
+fn version_odd(stage: &mut Stage) -> Done {
+    let answers = [
+        "echo 'iptables, the one with rules'; exit 0",
+        "exit 0",
+        "echo 'no such option' >&2; exit 2",
+        "echo 'iptables v99999999999999999999.1'; exit 0",
+        "printf 'iptables v\\377\\376.8.9'; exit 0",
+    ];
+    for answer in answers {
+        stage.helpers.clear_notes("asked");
+        stage.helpers.fault("iptables", &says_version(answer))?;
+        stage.begin()?;
+        must_have_happened(stage, "asked")?;
+        admit(stage, true)?;
+        admit(stage, false)?;
+        stage.stop()?;
+    }
+    stage.helpers.mend_all()?;
+    stage.start()?;
+    admit(stage, true)
+}
+
+/// What an `iptables-restore` does that does not know how to wait.
+const KNOWS_NO_WAIT: &str = "for word; do case \"$word\" in -w*|--wait*) echo x >>\"$notes/unknown\"\n\
+                             echo \"iptables-restore: unrecognized option '$word'\" >&2; exit 2;; esac; done";
+
+fn version_old(stage: &mut Stage) -> Done {
+    stage.helpers.fault("iptables", &says_version("echo 'iptables v1.4.21'; exit 0"))?;
+    fault_both(stage, "restore", KNOWS_NO_WAIT)?;
+    stage.begin()?;
+    must_have_happened(stage, "asked")?;
+    for admitted in [true, false, true, false] {
+        admit(stage, admitted)?;
+    }
+    ensure(stage.helpers.notes("unknown").is_empty(), || "it was told to wait, which it does not know".to_owned())?;
+    // Updated while the agent runs, and while it does not.
+    stage.helpers.mend_all()?;
+    admit(stage, true)?;
+    stage.stop()?;
+    stage.start()?;
+    admit(stage, false)?;
+    // Back to the old one while the agent runs.
+    stage.helpers.fault("iptables", &says_version("echo 'iptables v1.4.21'; exit 0"))?;
+    fault_both(stage, "restore", KNOWS_NO_WAIT)?;
+    write_admit(stage, true)?;
+    stage.watch(Duration::from_secs(3))?;
+    if stage.ended()?.is_some() {
+        stage.start()?;
+    }
+    stage.stop()?;
+    stage.start()?;
+    stage.confirm(&[("stranger", "web", true)])
 }
 
 fn backend_missing(stage: &mut Stage) -> Done {
