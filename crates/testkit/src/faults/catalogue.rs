@@ -1,6 +1,7 @@
 //! The faults, a module for each family.
 
 mod endpoints;
+mod hooks;
 mod input;
 mod programs;
 mod restarts;
@@ -16,6 +17,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
     let families = [
         self_check::FAULTS,
         tables::FAULTS,
+        hooks::FAULTS,
         programs::FAULTS,
         sets::FAULTS,
         restarts::FAULTS,
