@@ -3,6 +3,7 @@
 mod endpoints;
 mod hooks;
 mod input;
+mod pipes;
 mod programs;
 mod restarts;
 mod self_check;
@@ -19,6 +20,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
         tables::FAULTS,
         hooks::FAULTS,
         programs::FAULTS,
+        pipes::FAULTS,
         sets::FAULTS,
         restarts::FAULTS,
         input::FAULTS,
