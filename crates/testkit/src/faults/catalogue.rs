@@ -3,6 +3,7 @@
 mod endpoints;
 mod hooks;
 mod input;
+mod owners;
 mod pipes;
 mod programs;
 mod restarts;
@@ -25,6 +26,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
         restarts::FAULTS,
         input::FAULTS,
         endpoints::FAULTS,
+        owners::FAULTS,
         serving::FAULTS,
     ];
     families.into_iter().flatten()

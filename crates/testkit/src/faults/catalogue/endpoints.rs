@@ -63,10 +63,10 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("stand-ins-set", "a set cannot be made: only what its policy alone allows is cut", refused_set),
 ];
 
-const LATE: [Pair; 2] = [("friend", "late", true), ("stranger", "late", false)];
+pub(super) const LATE: [Pair; 2] = [("friend", "late", true), ("stranger", "late", false)];
 
 /// A pod that only friends may reach.
-fn late(stage: &mut Stage) -> (crate::faults::world::World, Vec<crate::lab::Pod>) {
+pub(super) fn late(stage: &mut Stage) -> (crate::faults::world::World, Vec<crate::lab::Pod>) {
     let mut world = stage.world.clone();
     world.add_pod("late", 40);
     let policy = world.web_policy_text().replace("name: web", "name: late").replace("app: web", "app: late");
@@ -75,7 +75,7 @@ fn late(stage: &mut Stage) -> (crate::faults::world::World, Vec<crate::lab::Pod>
     (world, pods)
 }
 
-fn expect_late(stage: &mut Stage) -> Done {
+pub(super) fn expect_late(stage: &mut Stage) -> Done {
     for (from, to, _) in LATE {
         stage.probe(from, to)?;
     }
@@ -108,7 +108,7 @@ fn endpoint_first(stage: &mut Stage) -> Done {
     stage.confirm(&LATE)
 }
 
-fn interface(pod: &str) -> Result<String, Trouble> {
+pub(super) fn interface(pod: &str) -> Result<String, Trouble> {
     interface_name(&place(pod)).ok_or_else(|| Trouble::Unexpected(format!("{pod} has no interface")))
 }
 
