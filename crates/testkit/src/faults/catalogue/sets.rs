@@ -44,12 +44,17 @@ pub(super) const FAULTS: &[Fault] = &[
         overflow,
     ),
     Fault::new("S6-many-removed", "a hundred sets are to be destroyed: edits are not kept waiting", |stage| {
-        many_removed(stage, 10, Duration::from_secs(5))
+        many_removed(stage, 10, false)
     }),
     Fault::new(
         "S6-thousand-removed",
         "a thousand sets of each family are to be destroyed: each edit is enforced within 5 s",
-        |stage| many_removed(stage, 100, Duration::from_secs(5)),
+        |stage| many_removed(stage, 100, false),
+    ),
+    Fault::new(
+        "S2-thousand-destroys-fail",
+        "none of a thousand sets of each family can be destroyed, for a while",
+        |stage| many_removed(stage, 100, true),
     ),
 ];
 
@@ -119,17 +124,17 @@ fn replaced(stage: &mut Stage) -> Done {
     stage.until("no set has the size of the other's", |stage| Ok(!stage.shell("ipset save")?.contains("maxelem 77")))
 }
 
-fn destroy_fails(stage: &mut Stage) -> Done {
-    stage.begin()?;
-    admit(stage, true)?;
-    stage.helpers.fault(
-        "ipset",
-        "in_use() { echo x >>\"$notes/destroys\"; echo 'Set cannot be destroyed: it is in use' >&2; exit 1; }\n\
+/// Shell text by which no set can be destroyed, and each attempt is noted.
+const IN_USE: &str = "in_use() { echo x >>\"$notes/destroys\"; echo 'Set cannot be destroyed: it is in use' >&2; exit 1; }\n\
          if [ \"$1\" = destroy ]; then in_use; fi\n\
          if [ \"$1\" = restore ]; then input=\"$notes/input.$$\"; cat >\"$input\"\n\
          grep -v '^destroy' \"$input\" | \"$real\" restore || exit 1\n\
-         grep -q '^destroy' \"$input\" && in_use; exit 0; fi",
-    )?;
+         grep -q '^destroy' \"$input\" && in_use; exit 0; fi";
+
+fn destroy_fails(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    admit(stage, true)?;
+    stage.helpers.fault("ipset", IN_USE)?;
     admit(stage, false)?;
     stage.watch(Duration::from_secs(4))?;
     let tries = stage.helpers.notes("destroys").lines().count();
@@ -209,8 +214,10 @@ fn overflow(stage: &mut Stage) -> Done {
     stage.confirm(&BASE)
 }
 
-/// Ten times as many sets of each family as policies go at once; an edit may take so long until they are destroyed.
-fn many_removed(stage: &mut Stage, policies: usize, bound: Duration) -> Done {
+/// Ten times as many sets of each family as policies go at once.
+fn many_removed(stage: &mut Stage, policies: usize, in_use: bool) -> Done {
+    // So long an edit may take until they are destroyed.
+    let bound = Duration::from_secs(5);
     stage.begin()?;
     let mut text = String::new();
     for number in 0..policies {
@@ -228,16 +235,30 @@ fn many_removed(stage: &mut Stage, policies: usize, bound: Duration) -> Done {
     // Every set is there for both families if the pods have both.
     let all = policies * 10 * stage.world.pods["web"].addresses.len();
     stage.until_within(Duration::from_secs(120), "all sets are there", |stage| Ok(sets(stage)? >= before + all))?;
+    if in_use {
+        stage.helpers.fault("ipset", IN_USE)?;
+    }
+    let begun = Instant::now();
     stage.write(|world| world.files.clear(), &[])?;
     for (number, admitted) in [true, false, true, false].into_iter().enumerate() {
-        let begun = Instant::now();
+        let edited = Instant::now();
         admit(stage, admitted)?;
-        let took = begun.elapsed();
+        let took = edited.elapsed();
         ensure(took < bound, || format!("edit {number} took {took:?} while sets were destroyed"))?;
         let left = sets(stage)?;
         ensure(number > 0 || left > before + all / 10, || {
             format!("{left} sets are left: nothing was still to be destroyed")
         })?;
+    }
+    if in_use {
+        stage.watch(Duration::from_secs(4))?;
+        let tries = stage.helpers.notes("destroys").lines().count();
+        let time = begun.elapsed();
+        ensure(tries > 0, || "nothing was ever destroyed, so the fault never happened".to_owned())?;
+        // They are listed each second, and then tried again, one or a few with a command.
+        ensure((tries as u64) < 60 * (1 + time.as_secs()), || format!("{tries} attempts to destroy in {time:?}"))?;
+        ensure(sets(stage)? >= before + all, || "a set is gone".to_owned())?;
+        stage.helpers.mend_all()?;
     }
     stage.until_within(Duration::from_secs(300), "all sets are gone", |stage| Ok(sets(stage)? <= before))
 }
