@@ -14,6 +14,8 @@ const KERNEL_TOOLS: &[Need] = &[
     Need { file: "iptables-nft-restore", package: "iptables" },
     Need { file: "iptables-legacy-restore", package: "iptables" },
     Need { file: "ipset", package: "ipset" },
+    // A test lets another program change the kernel's ruleset.
+    Need { file: "nft", package: "nftables" },
     Need { file: "ip", package: "iproute2" },
     Need { file: "conntrack", package: "conntrack" },
     Need { file: "unshare", package: "util-linux" },
