@@ -57,6 +57,8 @@ impl Node {
         command
             .args(["run", "--node", "n1", "--datastore"])
             .arg(format!("file:{}", self.folder.path().join("manifests").display()))
+            .arg("--state-dir")
+            .arg(self.folder.path().join("state"))
             .env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"))
             .envs([
                 ("FELIX_IPTABLESBACKEND", self.backend.as_str()),
