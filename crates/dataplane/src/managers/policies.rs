@@ -110,7 +110,7 @@ impl Policies {
         }
         let sets = sets.into_iter().collect();
         if closes {
-            let drop = Rule::new(Action::Drop).comment("An IP set is not as it should be");
+            let drop = Rule::new(Action::Drop).comment("An IP set of this policy is not in sync");
             return (Arc::new(Chain::new(chain.name, vec![drop])), Some((Reduction::Closed, sets)));
         }
         if left_out.is_empty() {
