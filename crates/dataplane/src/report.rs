@@ -375,6 +375,6 @@ pub struct DataplaneStats {
     pub routes: Vec<(Family, usize)>,
     /// Routes made or removed.
     pub route_changes: u64,
-    /// Sysctls that somebody else changed, and that were set back.
+    /// Sysctls that somebody else changed, and that were set back (`tortie_sysctls_repaired`).
     pub sysctls_repaired: u64,
 }

@@ -138,6 +138,7 @@ pub(super) fn dataplane(stats: &DataplaneStats, metrics: &mut Metrics) {
     metrics.ipsets = stats.ip_sets.iter().map(|(family, n)| (word(family), count(*n))).collect();
     // 254 is the number of the kernel's main table.
     let table = |family: &Family| format!("IPv{}:254", family.number());
+    metrics.sysctls_repaired = stats.sysctls_repaired;
     metrics.routes = stats.routes.iter().map(|(family, n)| (table(family), count(*n))).collect();
 }
 

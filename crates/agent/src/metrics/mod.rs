@@ -62,6 +62,8 @@ pub struct Metrics {
     pub ipsets: BTreeMap<&'static str, u64>,
     /// Routes per table.
     pub routes: BTreeMap<String, u64>,
+    /// Sysctls that somebody else changed, and that were set back.
+    pub sysctls_repaired: u64,
     /// Problems in the input that are being worked around: resources that are invalid now.
     pub input_problems: u64,
     /// Objects that the kernel does not take.
@@ -258,6 +260,11 @@ impl Metrics {
         let tables: Vec<_> = self.routes.iter().map(|(table, n)| ([("table", table.as_str())], *n)).collect();
         let samples: Vec<(&[(&str, &str)], f64)> = tables.iter().map(|(l, n)| (&l[..], as_f64(*n))).collect();
         e.gauge("felix_route_table_num_routes", "Number of routes programmed.", &samples);
+        e.count(
+            "tortie_sysctls_repaired",
+            "Sysctls that were set back after somebody changed them.",
+            self.sysctls_repaired,
+        );
     }
 }
 
