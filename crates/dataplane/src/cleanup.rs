@@ -47,6 +47,7 @@ pub fn cleanup(kernel: &mut dyn Kernel, config: &CleanupConfig) -> CleanupReport
     for family in families {
         remove_sets(kernel, family, &mut report);
         remove_routes(kernel, family, config, &mut report);
+        remove_marks(kernel, family, &mut report);
     }
     report
 }
@@ -118,6 +119,16 @@ fn remove_routes(kernel: &mut dyn Kernel, family: Family, config: &CleanupConfig
             Err(KernelError::NotFound) => {}
             Err(error) => report.problems.push(Problem::Route { route, error }),
         }
+    }
+}
+
+fn remove_marks(kernel: &mut dyn Kernel, family: Family, report: &mut CleanupReport) {
+    match kernel.marked_flushes(family) {
+        Ok(addresses) => report.problems.extend(addresses.into_iter().filter_map(|address| {
+            let error = kernel.mark_flush(address, false).err()?;
+            Some(Problem::Conntrack { address, waiting: None, error })
+        })),
+        Err(error) => report.problems.push(Problem::Routes { family, error }),
     }
 }
 

@@ -12,7 +12,7 @@ use tortie_ipsets::fake::FakeIpset;
 use tortie_ipsets::{Plan, SetName};
 use tortie_iptables::fake::FakeKernel as FakeTables;
 use tortie_iptables::{Backend, Command, CommandError, Table};
-use tortie_model::Family;
+use tortie_model::{Cidr, Family};
 
 use crate::kernel::{
     CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, MacAddress, Neighbour, SysctlPath,
@@ -70,6 +70,8 @@ pub struct FakeKernel {
     pub not_runnable: Vec<String>,
     /// Addresses whose connections were flushed, in order.
     pub flushed: Vec<IpAddr>,
+    /// Addresses whose connections are still to be flushed.
+    pub marked_flushes: BTreeSet<IpAddr>,
     backend: Backend,
     writes: Writes,
     now: Duration,
@@ -93,6 +95,7 @@ impl FakeKernel {
             unflushable: BTreeSet::new(),
             not_runnable: Vec::new(),
             flushed: Vec::new(),
+            marked_flushes: BTreeSet::new(),
             backend,
             writes: Writes::default(),
             now: Duration::from_secs(1000),
@@ -170,6 +173,7 @@ impl FakeKernel {
         let mut routes: Vec<String> = self.routes.iter().map(|route| format!("{route:?}")).collect();
         routes.sort();
         lines.extend(routes);
+        lines.extend(self.marked_flushes.iter().map(|address| format!("connections of {address} to be flushed")));
         lines.extend(self.neighbours.iter().map(|entry| format!("{entry:?}")));
         lines.extend(self.sysctls.iter().map(|(path, value)| format!("{path} = {value}")));
         lines.join("\n")
@@ -347,6 +351,18 @@ impl Kernel for FakeKernel {
             return Err(KernelError::Failed("conntrack: exit code 1".to_owned()));
         }
         self.flushed.push(address);
+        Ok(())
+    }
+
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        Ok(self.marked_flushes.iter().copied().filter(|address| Cidr::host(*address).family() == family).collect())
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        match is_pending {
+            true => self.marked_flushes.insert(address),
+            false => self.marked_flushes.remove(&address),
+        };
         Ok(())
     }
 

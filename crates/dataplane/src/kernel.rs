@@ -65,6 +65,19 @@ pub trait Kernel {
     /// If that fails. That there were none is no error.
     fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError>;
 
+    /// Addresses for which [`Kernel::mark_flush`] was called last with `true`, also by a process that has ended. The marks
+    /// last as long as the connections do: until the network namespace goes.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError>;
+
+    /// Marks an address whose connections are still to be forgotten, or takes the mark away, where no packet notices.
+    ///
+    /// # Errors
+    /// If the kernel refuses. That an address to unmark has no mark is no error.
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError>;
+
     /// Lets time pass; less of it if [`Kernel::is_stopping`] becomes true.
     fn sleep(&mut self, duration: Duration);
 

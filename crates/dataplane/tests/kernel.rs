@@ -103,6 +103,14 @@ impl Kernel for RealKernel<'_> {
         self.rest.flush_conntrack(address)
     }
 
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        Kernel::marked_flushes(&mut self.rest, family)
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        self.rest.mark_flush(address, is_pending)
+    }
+
     fn sleep(&mut self, duration: Duration) {
         self.rest.sleep(duration);
     }

@@ -168,6 +168,17 @@ impl Kernel for LinuxKernel {
         conntrack::flush(address, self.limits.conntrack, |job| self.runner.run(job))
     }
 
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        self.with_netlink(|netlink| netlink.marked_addresses(family))
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        match self.with_netlink(|netlink| netlink.mark_address(address, is_pending)) {
+            Err(KernelError::NotFound) if !is_pending => Ok(()),
+            result => result,
+        }
+    }
+
     fn sleep(&mut self, duration: Duration) {
         // Whoever sleeps asks by itself whether to go on.
         let _ = self.runner.stop().wait(duration);

@@ -107,6 +107,25 @@ impl Netlink {
         }
     }
 
+    /// The addresses of a family that are marked, by whichever process.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn marked_addresses(&mut self, family: Family) -> Result<Vec<IpAddr>, NetlinkError> {
+        let request = route::dump_request(family, route::TABLE_MARKS);
+        self.dump_if_supported(request, "marked addresses", |kind, payload| route::parse_mark(family, kind, payload))
+    }
+
+    /// Marks an address by a route that leads nowhere, in a table of its own that no rule refers to, or takes the mark
+    /// away. Packets are not affected.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn mark_address(&mut self, address: IpAddr, is_marked: bool) -> Result<(), NetlinkError> {
+        let request = if is_marked { route::mark_request(address) } else { route::unmark_request(address) };
+        self.socket.request(request, "address mark")
+    }
+
     /// All permanent IPv4 neighbours with an Ethernet address, in order.
     ///
     /// # Errors

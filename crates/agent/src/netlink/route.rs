@@ -11,8 +11,12 @@ use tortie_model::{Cidr, Family};
 use super::error::NetlinkError;
 use super::wire::{self, RTM_NEWROUTE, Request};
 
-pub(super) const TABLE_MAIN: u8 = 254;
-pub(super) const TABLE_LOCAL: u8 = 255;
+pub(super) const TABLE_MAIN: u32 = 254;
+pub(super) const TABLE_LOCAL: u32 = 255;
+/// No rule refers to it, so that packets never do. Far from the tables that Calico takes (`RouteTableRanges`).
+pub(super) const TABLE_MARKS: u32 = 0x7061_6e00;
+/// Stands in the header, where there is one byte, for tables with larger numbers (`RT_TABLE_COMPAT`).
+const TABLE_COMPAT: u8 = 252;
 
 const HEADER_LEN: usize = 12;
 const RTA_DST: u16 = 1;
@@ -32,34 +36,71 @@ const RTN_THROW: u8 = 9;
 const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "route" };
 
 /// Asks for the routes of one table. Only kernels with strict checks (4.20) leave other tables out.
-pub(super) fn dump_request(family: Family, table: u8) -> Request {
+pub(super) fn dump_request(family: Family, table: u32) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = wire::address_family(family);
-    message.header.table = table;
+    set_table(&mut message, table);
     Request { message: RouteNetlinkMessage::GetRoute(message), flags: 0 }
 }
 
 pub(super) fn replace_request(route: &Route) -> Request {
-    Request { message: RouteNetlinkMessage::NewRoute(encode(route)), flags: NLM_F_CREATE | NLM_F_REPLACE }
+    replace(encode(route, TABLE_MAIN))
 }
 
 pub(super) fn delete_request(route: &Route) -> Request {
-    Request { message: RouteNetlinkMessage::DelRoute(encode(route)), flags: 0 }
+    delete(encode(route, TABLE_MAIN))
 }
 
-fn encode(route: &Route) -> RouteMessage {
+pub(super) fn mark_request(address: IpAddr) -> Request {
+    replace(encode(&mark(address), TABLE_MARKS))
+}
+
+pub(super) fn unmark_request(address: IpAddr) -> Request {
+    delete(encode(&mark(address), TABLE_MARKS))
+}
+
+fn replace(message: RouteMessage) -> Request {
+    Request { message: RouteNetlinkMessage::NewRoute(message), flags: NLM_F_CREATE | NLM_F_REPLACE }
+}
+
+fn delete(message: RouteMessage) -> Request {
+    Request { message: RouteNetlinkMessage::DelRoute(message), flags: 0 }
+}
+
+fn mark(address: IpAddr) -> Route {
+    Route {
+        key: RouteKey { destination: Cidr::host(address), tos: 0, metric: 1024 },
+        target: RouteTarget {
+            kind: RouteKind::Blackhole,
+            interface: None,
+            scope: RouteScope::UNIVERSE,
+            protocol: RouteProtocol::CALICO,
+            gateway: None,
+            source: None,
+        },
+    }
+}
+
+fn set_table(message: &mut RouteMessage, table: u32) {
+    message.header.table = u8::try_from(table).unwrap_or(TABLE_COMPAT);
+    if message.header.table == TABLE_COMPAT {
+        message.attributes.push(RouteAttribute::Table(table));
+    }
+}
+
+fn encode(route: &Route, table: u32) -> RouteMessage {
     let Route { key, target } = route;
     let mut message = RouteMessage::default();
     message.header = RouteHeader {
         address_family: wire::address_family(key.destination.family()),
         destination_prefix_length: key.destination.prefix_len(),
         tos: key.tos,
-        table: TABLE_MAIN,
         protocol: target.protocol.0.into(),
         scope: target.scope.0.into(),
         kind: RouteType::from(kind_number(target.kind)),
         ..RouteHeader::default()
     };
+    set_table(&mut message, table);
     let address = |address: IpAddr| RouteAddress::from(address);
     let attributes = &mut message.attributes;
     if key.destination.prefix_len() != 0 {
@@ -130,7 +171,7 @@ fn parse_raw(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Raw>, N
 /// A route of the main table.
 pub(super) fn parse(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Route>, NetlinkError> {
     let Some(raw) = parse_raw(family, kind, payload)? else { return Ok(None) };
-    if raw.table != u32::from(TABLE_MAIN) {
+    if raw.table != TABLE_MAIN {
         return Ok(None);
     }
     let kind = match raw.kind {
@@ -153,6 +194,12 @@ pub(super) fn parse(family: Family, kind: u16, payload: &[u8]) -> Result<Option<
     }))
 }
 
+/// The address that a route of the table of marks is about.
+pub(super) fn parse_mark(family: Family, kind: u16, payload: &[u8]) -> Result<Option<IpAddr>, NetlinkError> {
+    let mark = parse_raw(family, kind, payload)?.filter(|raw| raw.table == TABLE_MARKS && raw.destination.is_host());
+    Ok(mark.map(|raw| raw.destination.address()))
+}
+
 /// The interface and the address that a route of the local table makes local.
 pub(super) fn parse_local_address(
     family: Family,
@@ -160,7 +207,7 @@ pub(super) fn parse_local_address(
     payload: &[u8],
 ) -> Result<Option<(u32, IpAddr)>, NetlinkError> {
     let raw = parse_raw(family, kind, payload)?
-        .filter(|raw| raw.table == u32::from(TABLE_LOCAL) && raw.kind == RTN_LOCAL)
+        .filter(|raw| raw.table == TABLE_LOCAL && raw.kind == RTN_LOCAL)
         .filter(|raw| raw.destination.prefix_len() != 0);
     Ok(raw.and_then(|raw| raw.interface.map(|interface| (interface, raw.destination.address()))))
 }

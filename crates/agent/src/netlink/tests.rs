@@ -254,6 +254,25 @@ kernel_test! {
         });
     }
 
+    fn marked_addresses_are_found_by_others_and_no_packet_goes_by_them() {
+        in_namespace(|_, netlink, _| {
+            for address in ["10.65.0.9", "fd00:65::9"] {
+                let address: IpAddr = address.parse().unwrap();
+                let family = Cidr::host(address).family();
+                let main = netlink.routes(family).unwrap();
+                assert_eq!(netlink.marked_addresses(family).unwrap(), [] as [IpAddr; 0]);
+                assert!(netlink.mark_address(address, false).unwrap_err().is_not_found());
+                netlink.mark_address(address, true).unwrap();
+                netlink.mark_address(address, true).unwrap();
+                let mut other = Netlink::open(Duration::from_secs(10)).unwrap();
+                assert_eq!(other.marked_addresses(family).unwrap(), [address]);
+                assert_eq!(netlink.routes(family).unwrap(), main);
+                netlink.mark_address(address, false).unwrap();
+                assert_eq!(netlink.marked_addresses(family).unwrap(), [] as [IpAddr; 0]);
+            }
+        });
+    }
+
     fn routes_by_interfaces_that_are_down_or_gone() {
         in_namespace(|namespace, netlink, [w0, w1]| {
             namespace.ip(["link set w0 down"]).unwrap();

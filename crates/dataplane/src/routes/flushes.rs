@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use tortie_model::Family;
+
 use crate::kernel::{Kernel, KernelError};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
-/// Addresses whose connections are still to be forgotten.
+/// Addresses whose connections are still to be forgotten. Each is marked in the kernel until they are, for the process
+/// that comes after this one.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
     /// `None` for those that were not tried yet.
     wanted: BTreeMap<IpAddr, Option<Failure>>,
+    has_read_marks: bool,
 }
 
 #[derive(Debug)]
@@ -24,8 +28,26 @@ struct Failure {
 }
 
 impl Flushes {
-    pub(super) fn want(&mut self, address: IpAddr) {
-        self.wanted.entry(address).or_default();
+    /// Learns, once, what earlier processes left to be done.
+    pub(super) fn read_marks(&mut self, family: Family, kernel: &mut dyn Kernel) -> Result<(), KernelError> {
+        if !self.has_read_marks {
+            for address in kernel.marked_flushes(family)? {
+                self.wanted.entry(address).or_default();
+            }
+            self.has_read_marks = true;
+        }
+        Ok(())
+    }
+
+    /// To be called before the route to the address is taken away: who finds neither route nor mark gives the address out.
+    pub(super) fn want(&mut self, address: IpAddr, kernel: &mut dyn Kernel) {
+        if self.wanted.contains_key(&address) {
+            return;
+        }
+        // Only a successor would miss the mark; that the connections go does not depend on it.
+        let failure = kernel.mark_flush(address, true).err();
+        let failure = failure.map(|error| Failure { error, attempts: 0, retry_at: Duration::ZERO });
+        self.wanted.insert(address, failure);
     }
 
     /// Returns whether nothing of the address is left to be forgotten. What failed rests for a while before it is tried
@@ -36,7 +58,7 @@ impl Flushes {
         if failure.as_ref().is_some_and(|failure| failure.retry_at > kernel.now()) || kernel.is_stopping() {
             return false;
         }
-        match kernel.flush_conntrack(address) {
+        match kernel.flush_conntrack(address).and_then(|()| kernel.mark_flush(address, false)) {
             Ok(()) => {
                 self.wanted.remove(&address);
                 true

@@ -137,7 +137,7 @@ impl RouteTable {
             return;
         }
         self.remove(now, kernel, ownership, problems);
-        self.release_holders();
+        self.release_holders(kernel);
         self.write(kernel, ownership, held, problems);
         self.flushes.run_all(kernel);
         let failed = problems.len() > before || self.must_read;
@@ -219,7 +219,7 @@ impl RouteTable {
         problems: &mut Vec<Problem>,
     ) -> bool {
         let family = self.family;
-        let listed = match kernel.routes(family) {
+        let listed = match self.flushes.read_marks(family, kernel).and_then(|()| kernel.routes(family)) {
             Ok(listed) => listed,
             Err(error) => {
                 problems.push(Problem::Routes { family, error });
@@ -290,6 +290,11 @@ impl RouteTable {
             if route.target.interface.is_some_and(|index| self.grace_end(index, now).is_some()) {
                 continue;
             }
+            let destination = route.key.destination;
+            let is_free = destination.is_host() && !self.claims.contains_key(&destination);
+            if is_free {
+                self.flushes.want(destination.address(), kernel);
+            }
             if !self.change(&RouteChange::Delete(route.clone()), kernel, problems) {
                 continue;
             }
@@ -297,21 +302,19 @@ impl RouteTable {
             if self.routes.observed(&route.key) == Some(&route.target) {
                 self.routes.observe_absent(&route.key);
             }
-            let destination = route.key.destination;
-            if destination.is_host() && !self.claims.contains_key(&destination) {
-                self.flushes.want(destination.address());
+            if is_free {
                 self.holders.remove(&destination.address());
             }
         }
     }
 
     /// Addresses that nobody wants any more, whether or not the kernel had dropped the route already.
-    fn release_holders(&mut self) {
+    fn release_holders(&mut self, kernel: &mut dyn Kernel) {
         let (claims, flushes) = (&self.claims, &mut self.flushes);
         self.holders.retain(|address, _| {
             let is_held = claims.contains_key(&Cidr::host(*address));
             if !is_held {
-                flushes.want(*address);
+                flushes.want(*address, kernel);
             }
             is_held
         });
@@ -367,10 +370,12 @@ impl RouteTable {
         if is_wanted || !ownership.is_ours(&old) {
             return;
         }
+        if destination.is_host() {
+            self.flushes.want(destination.address(), kernel);
+        }
         if self.change(&RouteChange::Delete(old), kernel, problems) {
             self.routes.observe_absent(&route.key);
             if destination.is_host() {
-                self.flushes.want(destination.address());
                 self.holders.remove(&destination.address());
             }
         }
@@ -393,15 +398,16 @@ impl RouteTable {
         let held_elsewhere = |index: &u32| Some(*index) != route.target.interface;
         let was_held = self.holders.get(&address).is_some_and(held_elsewhere);
         let old = observed.filter(|old| old.interface.as_ref().is_some_and(held_elsewhere));
+        if was_held || old.is_some() {
+            self.flushes.want(address, kernel);
+        }
         if let Some(target) = old {
-            self.flushes.want(address);
             let old = Route { key: route.key, target };
             if self.change(&RouteChange::Delete(old), kernel, problems) {
                 self.routes.observe_absent(&route.key);
             }
         }
         if was_held {
-            self.flushes.want(address);
             self.holders.remove(&address);
         }
         self.flushes.run(address, kernel)

@@ -241,6 +241,42 @@ fn a_restart_finds_what_it_left() {
 }
 
 #[test]
+fn a_restart_flushes_what_its_predecessor_could_not() {
+    let config = RoutesConfig { grace_period: Duration::ZERO, ..RoutesConfig::default() };
+    let mut node = Node::new(Family::V4, config.clone());
+    node.up("cali1", 7);
+    node.up("cali2", 8);
+    node.set("cali1", &["10.65.0.1/32"]);
+    node.apply();
+    let address = "10.65.0.1".parse().expect("address");
+    node.kernel.unflushable.insert(address);
+    node.set("cali1", &[]);
+    node.apply();
+    assert_eq!(node.routes(), [] as [&str; 0]);
+
+    // Neither the new owner of the address nor the next process gets it before the connections are gone.
+    node.table = RouteTable::new(Family::V4, config.clone());
+    node.set("cali2", &["10.65.0.1/32"]);
+    node.apply();
+    assert_eq!(node.routes(), [] as [&str; 0]);
+    assert!(node.kernel.flushed.is_empty());
+
+    node.kernel.unflushable.clear();
+    let wait = node.next().expect("it tries again");
+    node.kernel.sleep(wait);
+    assert_eq!(node.apply(), []);
+    assert_eq!(node.routes(), ["10.65.0.1/32 8"]);
+    assert_eq!(node.kernel.flushed, [address]);
+    assert!(node.kernel.marked_flushes.is_empty());
+
+    // What is done is not done again.
+    node.table = RouteTable::new(Family::V4, config.clone());
+    node.set("cali2", &["10.65.0.1/32"]);
+    node.apply();
+    assert_eq!(node.kernel.flushed.len(), 1);
+}
+
+#[test]
 fn one_route_that_fails_does_not_stop_the_others() {
     let mut node = Node::v4();
     node.up("cali1", 7);

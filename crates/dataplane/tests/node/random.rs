@@ -307,6 +307,16 @@ impl Kernel for Recorder {
         self.kernel.flush_conntrack(address)
     }
 
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        Kernel::marked_flushes(&mut self.kernel, family)
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        let result = self.kernel.mark_flush(address, is_pending);
+        self.note();
+        result
+    }
+
     fn sleep(&mut self, duration: Duration) {
         self.kernel.sleep(duration);
     }

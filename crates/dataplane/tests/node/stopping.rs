@@ -69,6 +69,14 @@ impl Kernel for Ending {
         self.call().flush_conntrack(address)
     }
 
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        Kernel::marked_flushes(&mut self.kernel, family)
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        self.call().mark_flush(address, is_pending)
+    }
+
     fn sleep(&mut self, duration: Duration) {
         self.call().sleep(duration);
     }

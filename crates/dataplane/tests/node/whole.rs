@@ -87,11 +87,13 @@ fn cleanup_removes_all_that_is_ours_and_nothing_else() {
             interfaces: vec![("eth0".into(), 1), ("cali1".into(), 7)],
             workload_prefixes: vec!["cali".to_owned()],
         };
+        kernel.marked_flushes.insert("10.65.0.9".parse().expect("address"));
         let report = cleanup(&mut kernel, &wanted);
         assert_eq!(report.problems, []);
         assert_eq!((report.tables_changed, report.routes_removed, report.ip_sets_left), (8, 2, 0));
         assert_eq!(kernel.sets.names(), ["docker"]);
         assert_eq!(kernel.routes, []);
+        assert!(kernel.marked_flushes.is_empty());
         for family in Family::ALL {
             for table in Table::ALL {
                 assert!(!kernel.tables(family).saved(table).contains("cali"), "{}", kernel.tables(family).saved(table));
