@@ -15,6 +15,11 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("T7-restart", "a restart with the same state writes nothing", restart).sample(Sample::Legacy),
     Fault::new("T7-one-changed", "a restart with one policy changed writes that one", one_changed),
     Fault::new(
+        "T7-upgrade",
+        "the rules of old releases are there at the first start: they go, and open nothing",
+        upgrade,
+    ),
+    Fault::new(
         "T9-switch-while-running",
         "FelixConfiguration changes the iptables back end, and changes it back",
         switch_back_end,
@@ -67,6 +72,32 @@ fn one_changed(stage: &mut Stage) -> Done {
         })?;
     }
     Ok(())
+}
+
+/// Chains, hooks and a set as releases of Calico before 2.0 and 3.0 left them, that accept everything.
+fn upgrade(stage: &mut Stage) -> Done {
+    stage.shell("ipset create felix-masq-ipam-pools hash:net; ipset create felix-all-ipam-pools hash:net")?;
+    for chain in ["felix-FORWARD", "califw-abcdef", "calitw-abcdef", "cali-FORWARD", "cali-pi-_0123456789abcdef"] {
+        stage.iptables(&format!("-N {chain}"))?;
+        stage.iptables(&format!("-A {chain} -j ACCEPT"))?;
+    }
+    stage.iptables("-A FORWARD -j felix-FORWARD")?;
+    stage.iptables("-I FORWARD -m comment --comment cali:wUHhoiAYhphO9Mso -j cali-FORWARD")?;
+    stage.iptables("-I felix-FORWARD -j califw-abcdef")?;
+    stage.iptables("-A FORWARD -m mark --mark 1 -m comment --comment his -j RETURN")?;
+    let masquerade = "-t nat -A POSTROUTING -m set --match-set felix-masq-ipam-pools src -j MASQUERADE";
+    stage.shell(&format!("iptables-{} -w {masquerade}", stage.backend.name()))?;
+    stage.begin()?;
+    stage.until("nothing of old releases is left", |stage| {
+        let old = ["felix-", "califw-", "calitw-", "cali-pi-_0123456789abcdef"];
+        let is_left = |line: &String| old.iter().any(|name| line.contains(name));
+        Ok(!stage.tables(stage.backend)?.iter().any(is_left) && !stage.shell("ipset list -n")?.contains("felix-"))
+    })?;
+    ensure(stage.tables(stage.backend)?.iter().any(|line| line.contains("his")), || {
+        "the rule of another is gone".to_owned()
+    })?;
+    admit(stage, true)?;
+    admit(stage, false)
 }
 
 fn switch_back_end(stage: &mut Stage) -> Done {
