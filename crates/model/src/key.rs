@@ -26,8 +26,8 @@ pub struct HostConfigKey {
     pub name: ConfigName,
 }
 
-/// The identity of an object that is only passed on: Felix needs it to program routes between nodes, or to watch over
-/// moves of virtual machines; nothing here is calculated from it.
+/// The identity of an object that is passed on as it is written: Felix needs it to program routes between nodes, or to
+/// watch over moves of virtual machines. Only routes are calculated here, from blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RelayedKey {
     /// A block of addresses that a node hands out to workloads (IPAM), by its masked network.

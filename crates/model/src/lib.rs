@@ -23,6 +23,7 @@
 pub mod desired;
 mod endpoint;
 mod ids;
+mod ipam;
 mod key;
 mod labels;
 mod net;
@@ -38,6 +39,7 @@ pub use ids::{
     ConfigName, HostEndpointName, Hostname, IfaceName, IpSetId, NamespacedName, NetworkSetName, PolicyId, PolicyKind,
     ProfileName, TierName, WorkloadEndpointId, WorkloadEndpointKey,
 };
+pub use ipam::{IpamBlock, NodeAllocation};
 pub use key::{HostConfigKey, HostEndpointKey, Key, RelayedKey};
 pub use labels::{LabelInterner, Labels, LabelsError, PrefixStripper, Shape};
 pub use net::{Cidr, CidrParseError, Family};

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tortie_selector::Selector;
 
-use crate::{Cidr, ConfigName, HostEndpoint, Labels, NetworkSet, Policy, ProfileRules, Tier, WorkloadEndpoint};
+use crate::{
+    Cidr, ConfigName, HostEndpoint, IpamBlock, Labels, NetworkSet, Policy, ProfileRules, Tier, WorkloadEndpoint,
+};
 
 /// The value of an object; its variant fits the [`crate::Key`]'s.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +44,9 @@ pub enum Value {
     EndpointSlice(Arc<EndpointSlice>),
     /// For [`crate::Key::BgpConfiguration`].
     BgpConfiguration(Arc<BgpConfiguration>),
-    /// For [`crate::Key::Relayed`]: the text of a JSON object, in the form in which Felix reads it.
+    /// For [`crate::RelayedKey::Block`].
+    Block(Arc<IpamBlock>),
+    /// For any other [`crate::Key::Relayed`]: the text of a JSON object, in the form in which Felix reads it.
     Relayed(Arc<str>),
 }
 
@@ -114,6 +118,8 @@ pub enum NodeAddressKind {
     InternalIp,
     /// Reachable from outside.
     ExternalIp,
+    /// Not said, or something else.
+    Other,
 }
 
 /// An address of a node.
@@ -125,8 +131,7 @@ pub struct NodeAddress {
     pub kind: NodeAddressKind,
 }
 
-/// The addresses of a node's tunnels. Nothing here is calculated from them, but Felix looks for them in the node when it
-/// programs routes between nodes (`felix/calc/l3_route_resolver.go`).
+/// The addresses of a node's tunnels, which routes between nodes depend on (`felix/calc/l3_route_resolver.go`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTunnels {
     /// IP-in-IP; it is written in the BGP section, which is there if this is.

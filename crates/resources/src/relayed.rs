@@ -1,8 +1,10 @@
 //! Objects that are only passed on to Felix: blocks of addresses (IPAM), BGP peers, moves of virtual machines.
 //!
-//! Nothing here is calculated from them. Felix programs routes between nodes from them, so who serves Felix reads them and
-//! passes them on as Typha does (`SerializeValue` of `libcalico-go/lib/backend/model/keys.go`); everybody else leaves them
-//! out.
+//! Felix programs routes between nodes from them, so who serves Felix reads them and passes them on as Typha does
+//! (`SerializeValue` of `libcalico-go/lib/backend/model/keys.go`). Of blocks that is calculated here as well; the rest is
+//! passed on and nothing else.
+
+mod block;
 
 use std::sync::Arc;
 
@@ -10,9 +12,10 @@ use serde_json::{Map as JsonMap, Value as Json, json};
 use tortie_model::{Cidr, Key, LabelInterner, NamespacedName, RelayedKey, Update, Value};
 
 use crate::manifest::{Contributions, Kind, Object, ObjectId, Outcome, Resource, STORED_METADATA};
-use crate::tree::{Content, Cursor, Map, Sink};
+use crate::tree::{Cursor, Map, Sink};
 use crate::v1::{self, Decoded};
 use crate::{Position, Problem, Severity, path, scalar};
+use block::BlockFacts;
 
 /// Which objects are read that are only passed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -66,10 +69,11 @@ pub fn read_block(path: &str, text: &str) -> Resource {
 }
 
 /// An object in the form in which it is passed on, checked as far as a mistake in it would make Felix ignore it.
-pub(crate) fn checked(key: &RelayedKey, root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> Arc<str> {
+pub(crate) fn checked(key: &RelayedKey, root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> Value {
+    let text: Arc<str> = Json::from(root.content()).to_string().into();
     match key {
         RelayedKey::Block(cidr) => {
-            check_block(map, sink);
+            let facts = BlockFacts::read(map, sink);
             match map.field("cidr") {
                 Some(field) => {
                     let found = scalar::cidr(field, sink).map(Cidr::masked);
@@ -79,6 +83,7 @@ pub(crate) fn checked(key: &RelayedKey, root: &Cursor<'_, '_>, map: Map<'_, '_>,
                 }
                 None => map.missing("cidr", sink),
             }
+            Value::Block(facts.block(*cidr, text).into())
         }
         RelayedKey::BgpPeer(_) | RelayedKey::LiveMigration(_) => {
             for part in ["metadata", "spec"] {
@@ -86,33 +91,15 @@ pub(crate) fn checked(key: &RelayedKey, root: &Cursor<'_, '_>, map: Map<'_, '_>,
                     field.map(sink);
                 }
             }
+            Value::Relayed(text)
         }
     }
-    Json::from(root.content()).to_string().into()
-}
-
-/// What a block has besides its network, in both of its forms.
-fn check_block(map: Map<'_, '_>, sink: &mut Sink) {
-    map.text("affinity", sink);
-    map.list("allocations", sink, |item, sink| match item.content() {
-        Content::Null => None,
-        _ => item.int::<u32>(0, u32::MAX.into(), sink),
-    });
-    map.list("unallocated", sink, |item, sink| item.int::<u32>(0, u32::MAX.into(), sink));
-    map.list("attributes", sink, |item, sink| item.map(sink).map(|_| ()));
-    if let Some(field) = map.field("sequenceNumber") {
-        field.int::<u64>(0, i64::MAX, sink);
-    }
-    if let Some(field) = map.field("sequenceNumberForAllocation") {
-        field.map(sink);
-    }
-    map.flag("deleted", sink);
 }
 
 /// Converts an `IPAMBlock` of the API server (`IPAMBlockV3toV1` of `libcalico-go/lib/backend/k8s/resources/ipam_block.go`).
 pub(crate) fn ipam_block(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let spec = object.required_spec(sink)?;
-    check_block(spec, sink);
+    let facts = BlockFacts::read(spec, sink);
     let Some(field) = spec.field("cidr") else {
         spec.missing("cidr", sink);
         return None;
@@ -132,7 +119,7 @@ pub(crate) fn ipam_block(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Con
     block.insert("sequenceNumber".into(), value("sequenceNumber").unwrap_or_else(|| json!(0)));
     block.insert("sequenceNumberForAllocation".into(), value("sequenceNumberForAllocation").into());
     block.insert("deleted".into(), value("deleted").unwrap_or(Json::Bool(false)));
-    Some(vec![relayed(RelayedKey::Block(cidr), &block.into())])
+    Some(vec![written_block(cidr, &facts, &block.into())])
 }
 
 /// The blocks of a node that has networks of its own for its pods
@@ -144,9 +131,10 @@ pub(crate) fn pod_blocks(object: &Object<'_, '_>, cidrs: &[&str], sink: &mut Sin
             object.root.warn(sink, format!("`{text}` is not a network for pods; it is not used"));
             continue;
         };
+        let affinity = format!("host:{}", object.id.name);
         let block = json!({
             "cidr": cidr.masked().to_string(),
-            "affinity": format!("host:{}", object.id.name),
+            "affinity": affinity,
             "allocations": null,
             "unallocated": null,
             "attributes": null,
@@ -154,7 +142,7 @@ pub(crate) fn pod_blocks(object: &Object<'_, '_>, cidrs: &[&str], sink: &mut Sin
             "sequenceNumberForAllocation": null,
             "deleted": false,
         });
-        blocks.push(relayed(RelayedKey::Block(cidr.masked()), &block));
+        blocks.push(written_block(cidr.masked(), &BlockFacts::of_node(&affinity), &block));
     }
     blocks
 }
@@ -226,6 +214,11 @@ fn written(key: &RelayedKey, metadata: &Json, spec: &Json) -> Json {
         RelayedKey::LiveMigration(_) => Kind::LiveMigration,
     };
     json!({"kind": kind.as_str(), "apiVersion": kind.api_version(), "metadata": metadata, "spec": spec})
+}
+
+fn written_block(cidr: Cidr, facts: &BlockFacts<'_>, text: &Json) -> (Key, Value) {
+    let block = facts.block(cidr, text.to_string().into());
+    (Key::Relayed(RelayedKey::Block(cidr)), Value::Block(block.into()))
 }
 
 fn relayed(key: RelayedKey, value: &Json) -> (Key, Value) {

@@ -291,7 +291,8 @@ fn node() -> impl Strategy<Value = Node> {
         Just(NodeAddressKind::InternalIp),
         Just(NodeAddressKind::ExternalIp),
     ];
-    let address = (shared(), kind).prop_map(|(address, kind)| NodeAddress { address, kind });
+    let other = Just(NodeAddress { address: "10.0.0.1".into(), kind: NodeAddressKind::Other });
+    let address = prop_oneof![(shared(), kind).prop_map(|(address, kind)| NodeAddress { address, kind }), other];
     let number = option::of(any::<u32>().prop_map(|number| Arc::from(number.to_string())));
     let bgp = (shared(), shared(), number, any::<bool>()).prop_map(
         |(ipv4_address, ipv6_address, as_number, has_other_fields)| NodeBgp {

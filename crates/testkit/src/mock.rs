@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use tortie_model::desired::{
     ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpPortMember, IpSetDelta, IpSetType,
-    IpSetUpdate, Members, Policy, Profile, Rules, TierPolicies, WireguardPeer, WorkloadEndpointState,
+    IpSetUpdate, Members, Policy, Profile, Route, Rules, TierPolicies, Vtep, WireguardPeer, WorkloadEndpointState,
 };
 use tortie_model::{
     BgpConfiguration, Cidr, HostEndpointName, Hostname, IpPool, IpSetId, Labels, NamespacedName, PolicyId, ProfileName,
@@ -74,6 +74,8 @@ pub struct MockDataplane {
     pub host_endpoints: BTreeMap<HostEndpointName, HostEndpointState>,
     pub service_accounts: BTreeMap<NamespacedName, Labels>,
     pub namespaces: BTreeMap<Arc<str>, Labels>,
+    pub routes: BTreeMap<Cidr, Route>,
+    pub vteps: BTreeMap<Hostname, Vtep>,
     pub wireguard: BTreeMap<Hostname, WireguardPeer>,
     pub wireguard_v6: BTreeMap<Hostname, WireguardPeer>,
     pub hosts: BTreeMap<Hostname, HostMetadata>,
@@ -165,6 +167,14 @@ impl MockDataplane {
                 self.namespaces.insert(name, labels);
             }
             DesiredUpdate::NamespaceRemove(name) => remove(&mut self.namespaces, &name),
+            DesiredUpdate::Route(dst, route) => {
+                self.routes.insert(dst, route);
+            }
+            DesiredUpdate::RouteRemove(dst) => remove(&mut self.routes, &dst),
+            DesiredUpdate::Vtep(node, vtep) => {
+                self.vteps.insert(node, vtep);
+            }
+            DesiredUpdate::VtepRemove(node) => remove(&mut self.vteps, &node),
             DesiredUpdate::Wireguard(host, peer) => {
                 self.wireguard.insert(host, peer);
             }

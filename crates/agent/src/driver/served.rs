@@ -240,10 +240,6 @@ where
     fn take_message(&mut self, (received, endpoint): Message) -> Result<Option<ServedEnd>, ServeError> {
         let update = match received {
             Received::Config(message) => return self.take_config(&message),
-            Received::NotCarried(message) => {
-                tracing::debug!(message, "a message without effect here");
-                return Ok(None);
-            }
             Received::Unknown => {
                 tracing::warn!("ignoring a message of a kind that is not known");
                 return Ok(None);

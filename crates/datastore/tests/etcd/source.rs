@@ -67,6 +67,7 @@ impl Consumer {
     fn relayed(&self) -> BTreeMap<String, String> {
         let text = |(key, value): (&Key, &ModelValue)| match value {
             ModelValue::Relayed(text) => Some((path::to_path(key).expect("a path"), text.to_string())),
+            ModelValue::Block(block) => Some((path::to_path(key).expect("a path"), block.text.to_string())),
             _ => None,
         };
         self.told.iter().filter_map(text).collect()

@@ -156,6 +156,7 @@ fn routed(group: &str, version: &str) -> ApiServer {
 fn relayed(scene: &Scene) -> BTreeMap<String, String> {
     let text = |(key, value): (&Key, &Value)| match value {
         Value::Relayed(text) => Some((path::to_path(key).expect("a path"), text.to_string())),
+        Value::Block(block) => Some((path::to_path(key).expect("a path"), block.text.to_string())),
         _ => None,
     };
     scene.state.iter().filter_map(text).collect()

@@ -44,6 +44,7 @@ impl Entry {
         let path = path::to_path(key).ok()?.into();
         let text = match value {
             Value::Relayed(text) => Bytes::from_owner(Shared(Arc::clone(text))),
+            Value::Block(block) => Bytes::from_owner(Shared(Arc::clone(&block.text))),
             value => v1::encode(key, value).into(),
         };
         let elsewhere = match (key, value) {

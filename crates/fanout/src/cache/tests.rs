@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use tortie_datastore::{Cover, Event};
 use tortie_model::{
-    Cidr, Key, Labels, Policy, PolicyId, PolicyKind, RelayedKey, Rule, RuleAction, SelectorText, SyncStatus, Update,
-    Value, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, IpamBlock, Key, Labels, Policy, PolicyId, PolicyKind, RelayedKey, Rule, RuleAction, SelectorText, SyncStatus,
+    Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 use super::{Cache, CacheLimits, Change, Crumb, Elsewhere, Entry, Form, Hub, Instance, OwnPrefix, WireSnapshot};
@@ -76,7 +76,8 @@ async fn a_written_snapshot_is_let_go_while_changes_come_without_pause() {
 fn what_is_only_passed_on_is_held_once_and_not_for_nodes() {
     let text: Arc<str> = r#"{"cidr":"10.0.0.0/26"}"#.into();
     let key = Key::Relayed(RelayedKey::Block("10.0.0.0/26".parse().unwrap()));
-    let entry = Entry::new(&key, &Value::Relayed(Arc::clone(&text))).unwrap();
+    let block = IpamBlock { text: Arc::clone(&text), affinity: None, elsewhere: [].into() };
+    let entry = Entry::new(&key, &Value::Block(block.into())).unwrap();
     assert_eq!(
         (&*entry.path, &entry.value[..]),
         ("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26", text.as_bytes())

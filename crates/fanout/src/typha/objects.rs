@@ -187,7 +187,7 @@ mod tests {
         let texts: Vec<Option<&str>> = read
             .iter()
             .map(|update| match &update.value {
-                Some(Value::Relayed(text)) => Some(&**text),
+                Some(Value::Block(block)) => Some(&*block.text),
                 other => other.as_ref().map(|_| panic!("{other:?}")),
             })
             .collect();

@@ -10,7 +10,7 @@ use tortie_datastore::{Event, Feed, InputProblem, Watching, channel, watch};
 use tortie_fanout::client::{ClientConfig, FanoutSource};
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_model::{
-    Cidr, HostConfigKey, Hostname, Key, Labels, RelayedKey, SyncStatus, Update, Value, WorkloadEndpoint,
+    Cidr, HostConfigKey, Hostname, IpamBlock, Key, Labels, RelayedKey, SyncStatus, Update, Value, WorkloadEndpoint,
     WorkloadEndpointKey,
 };
 
@@ -38,7 +38,8 @@ pub(crate) fn workload(host: &str, name: &str, address: &str) -> Update {
 
 pub(crate) fn block(cidr: &str, node: &str) -> Update {
     let text = format!(r#"{{"cidr":"{cidr}","affinity":"host:{node}"}}"#);
-    Update::set(Key::Relayed(RelayedKey::Block(cidr.parse().unwrap())), Value::Relayed(text.into()))
+    let block = IpamBlock { text: text.into(), affinity: Some(node.into()), elsewhere: [].into() };
+    Update::set(Key::Relayed(RelayedKey::Block(cidr.parse().unwrap())), Value::Block(block.into()))
 }
 
 /// A datastore in memory that a server reads.

@@ -6,6 +6,7 @@
 //! (`felix/calc/event_sequencer.go`).
 
 pub mod proto;
+mod routes;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use routes::{PoolType, Route, RouteTypes, TunnelTypes, Vtep, VtepAddresses};
 pub use rules::{RuleSets, RuleView, Rules, SetIds};
 
 use crate::{
@@ -61,6 +63,14 @@ pub enum DesiredUpdate {
     Namespace(Arc<str>, Labels),
     /// A namespace that is gone.
     NamespaceRemove(Arc<str>),
+    /// A network, and what is known of the way there. Whatever is sent of nodes' tunnels is sent before it is used.
+    Route(Cidr, Route),
+    /// A network of which nothing is known any more.
+    RouteRemove(Cidr),
+    /// A node's end of VXLAN tunnels.
+    Vtep(Hostname, Vtep),
+    /// A node that is no end of VXLAN tunnels any more.
+    VtepRemove(Hostname),
     /// The `WireGuard` identity of a node, IPv4.
     Wireguard(Hostname, WireguardPeer),
     /// A node without IPv4 `WireGuard`.

@@ -104,7 +104,7 @@ fn tiers(messages: Vec<felix::TierInfo>) -> TierList {
 
 /// Addresses of other lengths than an Ethernet interface has, which the original's parser takes as well, count as none:
 /// only static ARP entries depend on them.
-fn mac(text: &str) -> Option<Mac> {
+pub(super) fn mac(text: &str) -> Option<Mac> {
     let mut octets = [0; 6];
     let mut parts = text.split([':', '-']);
     for octet in &mut octets {

@@ -4,6 +4,7 @@ mod endpoint;
 mod flaw;
 mod nodes;
 mod policy;
+mod routes;
 mod rule;
 mod sets;
 
@@ -37,8 +38,6 @@ pub enum Received {
         /// What is wrong.
         why: Unusable,
     },
-    /// A message that the model has no word for, by the name of its field.
-    NotCarried(&'static str),
     /// A message of a kind that this version of the protocol does not know, or of none.
     Unknown,
 }
@@ -93,10 +92,6 @@ impl TryFrom<felix::ToDataplane> for Received {
         let Some(payload) = message.payload else { return Ok(Self::Unknown) };
         let update = match payload {
             Payload::ConfigUpdate(config) => return Ok(Self::Config(config)),
-            Payload::RouteUpdate(_) => return Ok(Self::NotCarried("route_update")),
-            Payload::RouteRemove(_) => return Ok(Self::NotCarried("route_remove")),
-            Payload::VtepUpdate(_) => return Ok(Self::NotCarried("vtep_update")),
-            Payload::VtepRemove(_) => return Ok(Self::NotCarried("vtep_remove")),
             Payload::ActivePolicyUpdate(update) => return policy::update(update),
             Payload::ActiveProfileUpdate(update) => return policy::profile_update(update),
             Payload::InSync(_) => DesiredUpdate::InSync,
@@ -117,6 +112,10 @@ impl TryFrom<felix::ToDataplane> for Received {
             Payload::ServiceAccountRemove(remove) => nodes::service_account_remove(remove)?,
             Payload::NamespaceUpdate(update) => nodes::namespace(update)?,
             Payload::NamespaceRemove(remove) => nodes::namespace_remove(remove)?,
+            Payload::RouteUpdate(update) => routes::route(update)?,
+            Payload::RouteRemove(remove) => routes::route_remove(&remove)?,
+            Payload::VtepUpdate(update) => routes::vtep(update)?,
+            Payload::VtepRemove(remove) => routes::vtep_remove(remove),
             Payload::WireguardEndpointUpdate(update) => nodes::wireguard(update)?,
             Payload::WireguardEndpointRemove(remove) => nodes::wireguard_remove(remove),
             Payload::WireguardEndpointV6Update(update) => nodes::wireguard_v6(update)?,

@@ -1,5 +1,5 @@
 use serde_json::{Value as Json, json};
-use tortie_model::{LabelInterner, Node, NodeTunnels};
+use tortie_model::{Hostname, IpamBlock, LabelInterner, Node, NodeTunnels};
 
 use super::*;
 use crate::manifest::{Format, Options, UnknownFields, read, read_object};
@@ -25,6 +25,7 @@ fn contributed(kind: Kind, object: &Json, relay: Relay) -> Contributions {
 fn relayed_texts(contributions: &Contributions) -> Vec<(String, String)> {
     let text = |(key, value): &(Key, Value)| match value {
         Value::Relayed(text) => Some((path::to_path(key).expect("a path"), text.to_string())),
+        Value::Block(block) => Some((path::to_path(key).expect("a path"), block.text.to_string())),
         _ => None,
     };
     contributions.iter().filter_map(text).collect()
@@ -73,11 +74,55 @@ fn blocks_of_the_api_server_are_written_as_those_of_etcd() {
         let texts = relayed_texts(&contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks));
         assert_eq!(texts, [(path.to_owned(), expected.to_owned())]);
     }
+    let Some((_, Value::Block(block))) = contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks).pop() else { panic!() };
+    assert_eq!((block.affinity.as_ref().map(Hostname::as_str), &*block.elsewhere), (Some("n1"), &[][..]));
     // etcd's own form is passed on as it is, and so is what a server of Typha's protocol told.
     let stored = read_block(path, expected);
     let Outcome::Valid(contributions) = &stored.outcome else { panic!("{stored:?}") };
     assert_eq!(relayed_texts(contributions), [(path.to_owned(), expected.to_owned())]);
     assert_eq!(stored.id, block_id(path));
+}
+
+/// Only addresses that are allocated, within the block, and of another node than the block's.
+#[test]
+fn what_routes_depend_on_in_a_block() {
+    let read = |cidr: &str, affinity: Option<&str>, allocations: Json| -> (Option<String>, Vec<String>) {
+        let attributes = json!([
+            {"secondary": {"node": "n1"}},
+            {"handle_id": "h", "secondary": {"node": "n2"}, "alternateOwnerAttrs": {"node": "n3"}},
+            {"secondary": null},
+            {"secondary": {"pod": "web"}},
+            {},
+        ]);
+        let spec = json!({"cidr": cidr, "affinity": affinity, "allocations": allocations, "attributes": attributes});
+        let crd = json!({"metadata": {"name": "b"}, "spec": spec});
+        let Some((_, Value::Block(block))) = contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks).pop() else {
+            panic!()
+        };
+        let IpamBlock { affinity, elsewhere, .. } = &*block;
+        let allocations = elsewhere.iter().map(|allocation| format!("{} {}", allocation.address, allocation.node));
+        (affinity.as_ref().map(ToString::to_string), allocations.collect())
+    };
+    let all = json!([0, 1, 2, 3, 4, 5, null, 1]);
+    let found = |affinity: Option<&str>, addresses: &[&str]| {
+        (affinity.map(str::to_owned), addresses.iter().map(|&address| address.to_owned()).collect::<Vec<_>>())
+    };
+    assert_eq!(
+        read("10.65.1.8/29", Some("host:n1"), all.clone()),
+        found(Some("n1"), &["10.65.1.9 n2", "10.65.1.15 n2"])
+    );
+    assert_eq!(read("10.65.1.8/30", Some("host:n2"), all.clone()), found(Some("n2"), &["10.65.1.8 n1"]));
+    assert_eq!(read("10.65.1.8/31", None, all.clone()), found(None, &["10.65.1.8 n1", "10.65.1.9 n2"]));
+    assert_eq!(
+        read("10.65.1.8/31", Some("virtual:lb"), all.clone()),
+        found(Some("lb"), &["10.65.1.8 n1", "10.65.1.9 n2"])
+    );
+    assert_eq!(
+        read("255.255.255.254/31", Some("n1"), all.clone()),
+        found(None, &["255.255.255.254 n1", "255.255.255.255 n2"])
+    );
+    assert_eq!(read("fd00::ff/127", Some("host:n1"), all), found(Some("n1"), &["fd00::ff n2"]));
+    assert_eq!(read("10.65.1.8/29", Some("host:"), Json::Null), found(None, &[]));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
-    ConfigName, Family, HostConfigKey, Hostname, Key, LabelInterner, Node, NodeAddress, NodeAddressKind, NodeBgp,
+    Cidr, ConfigName, Family, HostConfigKey, Hostname, Key, LabelInterner, Node, NodeAddress, NodeAddressKind, NodeBgp,
     NodeTunnels, Value, Wireguard,
 };
 
@@ -69,7 +69,8 @@ fn address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<NodeAddress> {
         "CalicoNodeIP" => NodeAddressKind::CalicoNodeIp,
         "InternalIP" => NodeAddressKind::InternalIp,
         "ExternalIP" => NodeAddressKind::ExternalIp,
-        // Host names and the like say nothing that is used.
+        // Any address is one of the node's; host names and the like say nothing that is used.
+        _ if address.parse::<Cidr>().is_ok() => NodeAddressKind::Other,
         _ => return None,
     };
     Some(NodeAddress { address, kind })

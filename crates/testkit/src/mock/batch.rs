@@ -26,19 +26,23 @@ fn place(update: &DesiredUpdate) -> (u32, String) {
         DesiredUpdate::ServiceAccount(id, _) => (13, format!("{id:?}")),
         DesiredUpdate::NamespaceRemove(name) => (14, name.to_string()),
         DesiredUpdate::Namespace(name, _) => (15, name.to_string()),
-        DesiredUpdate::WireguardRemove(host) => (16, format!("4 {host}")),
-        DesiredUpdate::WireguardV6Remove(host) => (16, format!("6 {host}")),
-        DesiredUpdate::Wireguard(host, _) => (17, format!("4 {host}")),
-        DesiredUpdate::WireguardV6(host, _) => (17, format!("6 {host}")),
-        DesiredUpdate::HostRemove(host) => (18, host.to_string()),
-        DesiredUpdate::Host(host, _) => (19, host.to_string()),
-        DesiredUpdate::IpPoolRemove(cidr) => (20, cidr.to_string()),
-        DesiredUpdate::IpPool(pool) => (21, pool.cidr.to_string()),
-        DesiredUpdate::Encapsulation(_) => (22, "encapsulation".into()),
-        DesiredUpdate::BgpConfiguration(_) => (23, "bgp".into()),
-        DesiredUpdate::ServiceRemove(id) => (24, format!("{id:?}")),
-        DesiredUpdate::Service(id, _) => (25, format!("{id:?}")),
-        DesiredUpdate::InSync => (26, String::new()),
+        DesiredUpdate::RouteRemove(dst) => (16, dst.to_string()),
+        DesiredUpdate::VtepRemove(node) => (17, node.to_string()),
+        DesiredUpdate::Vtep(node, _) => (18, node.to_string()),
+        DesiredUpdate::Route(dst, _) => (19, dst.to_string()),
+        DesiredUpdate::WireguardRemove(host) => (20, format!("4 {host}")),
+        DesiredUpdate::WireguardV6Remove(host) => (20, format!("6 {host}")),
+        DesiredUpdate::Wireguard(host, _) => (21, format!("4 {host}")),
+        DesiredUpdate::WireguardV6(host, _) => (21, format!("6 {host}")),
+        DesiredUpdate::HostRemove(host) => (22, host.to_string()),
+        DesiredUpdate::Host(host, _) => (23, host.to_string()),
+        DesiredUpdate::IpPoolRemove(cidr) => (24, cidr.to_string()),
+        DesiredUpdate::IpPool(pool) => (25, pool.cidr.to_string()),
+        DesiredUpdate::Encapsulation(_) => (26, "encapsulation".into()),
+        DesiredUpdate::BgpConfiguration(_) => (27, "bgp".into()),
+        DesiredUpdate::ServiceRemove(id) => (28, format!("{id:?}")),
+        DesiredUpdate::Service(id, _) => (29, format!("{id:?}")),
+        DesiredUpdate::InSync => (30, String::new()),
     };
     (step, object)
 }
@@ -50,6 +54,9 @@ fn kind(step: u32) -> u32 {
         10 => 5,
         9 => 6,
         8 => 7,
+        18 => 17,
+        19 => 16,
+        16 | 17 => step,
         step => step / 2 * 2 + 100,
     }
 }
@@ -76,7 +83,10 @@ fn is_ascending(a: &DesiredUpdate, b: &DesiredUpdate) -> bool {
         | (U::WireguardV6(a, _), U::WireguardV6(b, _))
         | (U::WireguardV6Remove(a), U::WireguardV6Remove(b))
         | (U::Host(a, _), U::Host(b, _))
-        | (U::HostRemove(a), U::HostRemove(b)) => a < b,
+        | (U::HostRemove(a), U::HostRemove(b))
+        | (U::Vtep(a, _), U::Vtep(b, _))
+        | (U::VtepRemove(a), U::VtepRemove(b)) => a < b,
+        (U::Route(a, _), U::Route(b, _)) | (U::RouteRemove(a), U::RouteRemove(b)) => a < b,
         (U::IpPool(a), U::IpPool(b)) => a.cidr < b.cidr,
         (U::IpPoolRemove(a), U::IpPoolRemove(b)) => a < b,
         _ => true,

@@ -1,5 +1,5 @@
 use tortie_datastore::Event;
-use tortie_model::{Key, RelayedKey, Update, Value};
+use tortie_model::{IpamBlock, Key, RelayedKey, Update, Value};
 
 use super::*;
 use crate::cache::{Cache, CacheLimits, Instance};
@@ -281,7 +281,9 @@ fn silence_garbage_and_hanging_up() {
 
 fn block(third: u8, value: Option<&str>) -> Update {
     let cidr = format!("10.0.{third}.0/26").parse().unwrap();
-    Update { key: Key::Relayed(RelayedKey::Block(cidr)), value: value.map(|value| Value::Relayed(value.into())) }
+    let block = |text: &str| IpamBlock { text: text.into(), affinity: None, elsewhere: [].into() };
+    let value = value.map(|text| Value::Block(block(text).into()));
+    Update { key: Key::Relayed(RelayedKey::Block(cidr)), value }
 }
 
 /// What a Felix that programs routes between nodes makes them of.

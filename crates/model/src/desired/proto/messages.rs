@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Message, RuleIdSeed, rule::rule, rule_ids};
+use super::{Message, RuleIdSeed, routes, rule::rule, rule_ids};
 use crate::desired::{
     ConfigSource, ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpSetType, Members,
     Policy, Profile, Rules, TierPolicies, WireguardPeer, WorkloadEndpointState,
@@ -80,6 +80,10 @@ pub(super) fn to_dataplane<M: Message>(m: &mut M, update: &DesiredUpdate, sequen
         DesiredUpdate::NamespaceRemove(name) => {
             m.message(22, "namespace_remove", |m| m.message(1, "id", |m| m.text(1, "name", name)));
         }
+        DesiredUpdate::Route(dst, to) => m.message(23, "route_update", |m| routes::route(m, *dst, to)),
+        DesiredUpdate::RouteRemove(dst) => m.message(24, "route_remove", |m| m.shown(2, "dst", dst)),
+        DesiredUpdate::Vtep(node, vtep) => m.message(25, "vtep_update", |m| routes::vtep(m, node, vtep)),
+        DesiredUpdate::VtepRemove(node) => m.message(26, "vtep_remove", |m| m.text(1, "node", node.as_str())),
         DesiredUpdate::Wireguard(host, peer) => m.message(27, "wireguard_endpoint_update", |m| {
             wireguard(m, host, peer, ["public_key", "interface_ipv4_addr"]);
         }),

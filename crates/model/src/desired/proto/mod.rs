@@ -4,6 +4,7 @@
 
 mod json;
 mod messages;
+mod routes;
 mod rule;
 mod rule_id;
 mod wire;

@@ -9,8 +9,8 @@ use proptest::option;
 use proptest::prelude::*;
 use tortie_model::desired::{
     ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpPortMember, IpSetDelta, IpSetType,
-    IpSetUpdate, Members, Policy, PortProtocol, Profile, RuleSets, Rules, SetIds, TierList, TierPolicies,
-    WireguardPeer, WorkloadEndpointState,
+    IpSetUpdate, Members, Policy, PoolType, PortProtocol, Profile, Route, RouteTypes, RuleSets, Rules, SetIds,
+    TierList, TierPolicies, TunnelTypes, Vtep, VtepAddresses, WireguardPeer, WorkloadEndpointState,
 };
 use tortie_model::{
     AdminState, BgpConfiguration, Cidr, EncapMode, EntityMatch, Family, HostEndpoint, HostEndpointName, Hostname,
@@ -21,7 +21,7 @@ use tortie_model::{
 };
 
 pub(super) fn update() -> impl Strategy<Value = DesiredUpdate> {
-    prop_oneof![sets(), policies(), endpoints(), others(), more_others()]
+    prop_oneof![sets(), policies(), endpoints(), others(), more_others(), routes()]
 }
 
 fn text() -> impl Strategy<Value = Arc<str>> {
@@ -441,6 +441,32 @@ fn more_others() -> BoxedStrategy<DesiredUpdate> {
         bgp.prop_map(|bgp| DesiredUpdate::BgpConfiguration(Arc::new(bgp))),
         (namespaced(), service).prop_map(|(id, service)| DesiredUpdate::Service(id, Arc::new(service))),
         namespaced().prop_map(DesiredUpdate::ServiceRemove),
+    ]
+    .boxed()
+}
+
+fn routes() -> BoxedStrategy<DesiredUpdate> {
+    let host = || text().prop_map(Hostname::new);
+    let pool_type =
+        prop_oneof![Just(PoolType::None), Just(PoolType::NoEncap), Just(PoolType::Vxlan), Just(PoolType::IpIp)];
+    let types = (0u8..64).prop_map(|bits| RouteTypes::from_bits(bits).unwrap());
+    let tunnels = any::<[bool; 3]>().prop_map(|[ipip, vxlan, wireguard]| TunnelTypes { ipip, vxlan, wireguard });
+    let node = (option::of(filled().prop_map(Hostname::new)), option::of(address()));
+    let route = (pool_type, types, tunnels, node, any::<[bool; 4]>()).prop_map(
+        |(pool_type, types, tunnels, (node, node_address), [same_subnet, nat_outgoing, local_workload, borrowed])| {
+            Route { pool_type, types, node, node_address, same_subnet, nat_outgoing, local_workload, borrowed, tunnels }
+        },
+    );
+    let addresses = || {
+        let parts = (any::<[u8; 6]>(), address(), address());
+        option::of(parts.prop_map(|(mac, tunnel, parent)| VtepAddresses { mac: Mac(mac), tunnel, parent }))
+    };
+    let vtep = (addresses(), addresses()).prop_map(|(v4, v6)| Vtep { v4, v6 });
+    prop_oneof![
+        (net(), route).prop_map(|(dst, route)| DesiredUpdate::Route(dst, route)),
+        net().prop_map(DesiredUpdate::RouteRemove),
+        (host(), vtep).prop_map(|(node, vtep)| DesiredUpdate::Vtep(node, vtep)),
+        host().prop_map(DesiredUpdate::VtepRemove),
     ]
     .boxed()
 }

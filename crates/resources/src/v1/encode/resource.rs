@@ -102,12 +102,13 @@ fn bgp(out: &mut Object<'_>, bgp: &NodeBgp, ipip: Option<IpAddr>) {
 fn address(out: &mut String, address: &NodeAddress) {
     object(out, |object| {
         object.text("address", &address.address);
-        object.text(
+        object.text_if(
             "type",
             match address.kind {
                 NodeAddressKind::CalicoNodeIp => "CalicoNodeIP",
                 NodeAddressKind::InternalIp => "InternalIP",
                 NodeAddressKind::ExternalIp => "ExternalIP",
+                NodeAddressKind::Other => "",
             },
         );
     });

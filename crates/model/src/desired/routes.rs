@@ -1,0 +1,159 @@
+//! Routes to workloads and nodes, and the ends of VXLAN tunnels (`RouteUpdate` and `VXLANTunnelEndpointUpdate` of
+//! `felix/proto/felixbackend.proto`).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::{BitOr, BitOrAssign};
+
+use crate::{Hostname, Mac};
+
+/// How traffic to a pool's addresses travels between nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PoolType {
+    /// In no pool of workloads.
+    #[default]
+    None,
+    /// As it is.
+    NoEncap,
+    /// In VXLAN.
+    Vxlan,
+    /// In IP-in-IP.
+    IpIp,
+}
+
+/// What is at a destination: a set of kinds. Empty for a network of which only pool attributes are known.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct RouteTypes(u8);
+
+impl RouteTypes {
+    /// Workloads of another node.
+    pub const REMOTE_WORKLOAD: Self = Self(1);
+    /// Another node.
+    pub const REMOTE_HOST: Self = Self(2);
+    /// Workloads of this node.
+    pub const LOCAL_WORKLOAD: Self = Self(4);
+    /// This node.
+    pub const LOCAL_HOST: Self = Self(8);
+    /// The address of another node's tunnel.
+    pub const REMOTE_TUNNEL: Self = Self(16);
+    /// The address of a tunnel of this node.
+    pub const LOCAL_TUNNEL: Self = Self(32);
+
+    /// Each kind by its name in the protocol.
+    pub(crate) const NAMES: [(Self, &'static str); 6] = [
+        (Self::REMOTE_WORKLOAD, "REMOTE_WORKLOAD"),
+        (Self::REMOTE_HOST, "REMOTE_HOST"),
+        (Self::LOCAL_WORKLOAD, "LOCAL_WORKLOAD"),
+        (Self::LOCAL_HOST, "LOCAL_HOST"),
+        (Self::REMOTE_TUNNEL, "REMOTE_TUNNEL"),
+        (Self::LOCAL_TUNNEL, "LOCAL_TUNNEL"),
+    ];
+
+    /// The bits of messages.
+    #[must_use]
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The set with these bits; `None` if one of them is of no known kind.
+    #[must_use]
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        (bits < 64).then_some(Self(bits))
+    }
+
+    /// Whether all of `other` is in this set.
+    #[must_use]
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether there is nothing in this set.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl BitOr for RouteTypes {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for RouteTypes {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for RouteTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set()
+            .entries(Self::NAMES.iter().filter(|(kind, _)| self.contains(*kind)).map(|(_, name)| name))
+            .finish()
+    }
+}
+
+/// Which tunnels of a node have an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TunnelTypes {
+    /// IP-in-IP.
+    pub ipip: bool,
+    /// VXLAN.
+    pub vxlan: bool,
+    /// `WireGuard`.
+    pub wireguard: bool,
+}
+
+impl TunnelTypes {
+    /// Whether it is the address of no tunnel.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// What is known of a destination network: a pool, a block of addresses, a workload, a node or a tunnel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// Of the pool that contains it.
+    pub pool_type: PoolType,
+    /// What is there.
+    pub types: RouteTypes,
+    /// The node that has it.
+    pub node: Option<Hostname>,
+    /// That node's address of the same family.
+    pub node_address: Option<IpAddr>,
+    /// The pool encapsulates only between subnets, and the node is in the subnet of this one.
+    pub same_subnet: bool,
+    /// Traffic from there that leaves all pools is masqueraded.
+    pub nat_outgoing: bool,
+    /// An endpoint of this node has the address.
+    pub local_workload: bool,
+    /// The address is from a block of another node than the one that has it.
+    pub borrowed: bool,
+    /// The tunnels that have the address.
+    pub tunnels: TunnelTypes,
+}
+
+/// One family's part of a node's end of VXLAN tunnels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VtepAddresses {
+    /// The Ethernet address of the tunnel interface.
+    pub mac: Mac,
+    /// The IP address of the tunnel interface.
+    pub tunnel: IpAddr,
+    /// The node's own address, which encapsulated packets go to.
+    pub parent: IpAddr,
+}
+
+/// A node's end of VXLAN tunnels; at least one family is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vtep {
+    /// For IPv4.
+    pub v4: Option<VtepAddresses>,
+    /// For IPv6.
+    pub v6: Option<VtepAddresses>,
+}

@@ -1,0 +1,26 @@
+//! Blocks of addresses that nodes hand out to workloads.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::Hostname;
+
+/// A block of addresses (IPAM): as it is written, and what routes depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IpamBlock {
+    /// The text of a JSON object in the form in which Felix reads it.
+    pub text: Arc<str>,
+    /// The node (or the other thing, such as a load balancer) that addresses of the block are for; `None` if for none.
+    pub affinity: Option<Hostname>,
+    /// The allocated addresses that another node has than the one that the block is for, in ascending order.
+    pub elsewhere: Box<[NodeAllocation]>,
+}
+
+/// An allocated address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAllocation {
+    /// The address.
+    pub address: IpAddr,
+    /// The node that has it.
+    pub node: Hostname,
+}
