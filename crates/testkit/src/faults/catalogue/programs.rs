@@ -196,8 +196,10 @@ fn restore_missing(stage: &mut Stage) -> Done {
 }
 
 fn nothing_installed(stage: &mut Stage) -> Done {
-    for program in both("restore", stage.backend).iter().chain(&both("save", stage.backend)) {
-        stage.helpers.uninstall(program)?;
+    for backend in Backend::ALL {
+        for program in both("restore", backend).iter().chain(&both("save", backend)) {
+            stage.helpers.uninstall(program)?;
+        }
     }
     for program in ["iptables-restore", "ip6tables-restore", "iptables-save", "ip6tables-save"] {
         stage.helpers.uninstall(program)?;
