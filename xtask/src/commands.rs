@@ -5,12 +5,23 @@ use std::path::{Path, PathBuf};
 use crate::needs;
 use crate::shell::{cargo, output, root, run};
 
-/// Builds the agent and lets it show itself.
+/// Builds the agent and lets it be shown.
 pub(crate) fn demo(args: &[String]) -> Result<(), String> {
-    needs::to_run()?;
-    let tortie = build_agent()?;
-    let mut demo = std::process::Command::new(tortie);
-    run(demo.arg("demo").args(args).current_dir(root()))
+    needs::to_show()?;
+    let programs =
+        build(&["--package", "tortie-agent", "--bin", "tortie", "--package", "tortie-testkit", "--bin", "demo"])?;
+    let path = |name: &str| {
+        let found = programs.iter().find(|path| path.file_name().is_some_and(|file| file == name));
+        found.ok_or_else(|| format!("cargo did not tell where {name} is"))
+    };
+    let mut demo = std::process::Command::new(path("demo")?);
+    run(demo.arg("--agent").arg(path("tortie")?).args(args).current_dir(root()))
+}
+
+/// Runs this program once more, built with its code generator.
+#[cfg(not(feature = "codegen"))]
+pub(crate) fn codegen() -> Result<(), String> {
+    run(&mut cargo(&["run", "--quiet", "--locked", "--package", "xtask", "--features", "codegen", "--", "codegen"]))
 }
 
 /// All tests, a part of the conformance cases, and a part of the faults.
@@ -58,9 +69,14 @@ fn run_faults(args: &[String]) -> Result<(), String> {
 /// Runs a program of the test kit with the agent that this workspace makes.
 fn run_with_agent(program: &str, args: &[String]) -> Result<(), String> {
     let tortie = build_agent()?;
-    run(cargo(&["run", "--quiet", "--locked", "--package", "tortie-testkit", "--bin", program, "--", "--agent"])
-        .arg(tortie)
-        .args(args))
+    run_of_testkit(program, &tortie, args.iter().cloned())
+}
+
+/// Runs a program of the test kit. All are built with the same features, so that none lets it be built anew.
+fn run_of_testkit(program: &str, agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
+    let features = "--features=servers";
+    let run_it = ["run", "--quiet", "--locked", "--package", "tortie-testkit", features, "--bin", program, "--"];
+    run(cargo(&run_it).arg("--agent").arg(agent).args(args))
 }
 
 /// Builds the agent and tells where it is.
@@ -69,13 +85,15 @@ fn build_agent() -> Result<PathBuf, String> {
 }
 
 fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {
-    let mut build =
-        cargo(&["build", "--locked", "--package", "tortie-agent", "--message-format=json-render-diagnostics"]);
-    output(build.args(options))?
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .ok_or_else(|| "cargo did not tell where the agent is".to_owned())
+    let programs = build(&[&["--package", "tortie-agent"], options].concat())?;
+    programs.into_iter().next().ok_or_else(|| "cargo did not tell where the agent is".to_owned())
+}
+
+/// Builds programs and tells where they are.
+fn build(options: &[&str]) -> Result<Vec<PathBuf>, String> {
+    let messages = output(cargo(&["build", "--locked", "--message-format=json-render-diagnostics"]).args(options))?;
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    Ok(messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect())
 }
 
 /// Every fuzz target for a few seconds. Without the coverage feedback of a nightly compiler this finds little, but a
@@ -139,9 +157,7 @@ pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
 }
 
 fn run_apply_bench(agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
-    let program =
-        ["run", "--quiet", "--locked", "--package", "tortie-testkit", "--bin", "apply-bench", "--", "--agent"];
-    run(cargo(&program).arg(agent).args(args))
+    run_of_testkit("apply-bench", agent, args)
 }
 
 /// The load of a large cluster on a server of the fan-out.

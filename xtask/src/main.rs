@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "automation runs programs and reads files")]
 
+#[cfg(feature = "codegen")]
 mod codegen;
 mod commands;
 mod needs;
@@ -13,7 +14,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  demo [ARGS]         build a node of network namespaces on this machine, enforce examples/demo, show the effect
+  demo [ARGS]         build a node of network namespaces on this machine, enforce examples/demo, show the effect; --help
+                      tells what can be chosen
   test [ARGS]         all tests, a third of the conformance cases on both iptables back ends, some more of them with
                       IPv4 and IPv6 at once, and by a driver, and a part of the faults; ARGS go to cargo test, and leave
                       it at that
@@ -41,7 +43,10 @@ fn main() -> ExitCode {
         "conformance" => commands::conformance(&rest),
         "faults" => commands::faults(&rest),
         "prepare" => needs::to_test(),
+        #[cfg(feature = "codegen")]
         "codegen" => codegen::run(),
+        #[cfg(not(feature = "codegen"))]
+        "codegen" => commands::codegen(),
         "tidy" => tidy::run(),
         "fuzz-smoke" => commands::fuzz_smoke(&rest),
         "bench-smoke" => commands::bench_smoke(),

@@ -24,8 +24,9 @@ const KERNEL_TOOLS: &[Need] = &[
 const SERVERS: &[Need] =
     &[Need { file: "etcd", package: "etcd-server" }, Need { file: "etcdctl", package: "etcd-client" }];
 
-const BUILD_TOOLS: &[Need] = &[
-    Need { file: "cc", package: "gcc" },
+const COMPILERS: &[Need] = &[Need { file: "cc", package: "gcc" }];
+/// What the features of the agent need as well.
+const PROTOCOL_TOOLS: &[Need] = &[
     Need { file: "protoc", package: "protobuf-compiler" },
     // Which the package before only recommends.
     Need { file: "../include/google/protobuf/descriptor.proto", package: "libprotobuf-dev" },
@@ -34,7 +35,14 @@ const CXX_COMPILERS: &[Need] = &[Need { file: "c++", package: "g++" }];
 
 /// Installs what is missing for building.
 pub(crate) fn to_build() -> Result<(), String> {
-    install(BUILD_TOOLS)
+    install(COMPILERS)?;
+    install(PROTOCOL_TOOLS)
+}
+
+/// Installs what is missing for building the agent without features, and running it on the kernel.
+pub(crate) fn to_show() -> Result<(), String> {
+    install(COMPILERS)?;
+    install(KERNEL_TOOLS)
 }
 
 /// Installs what is missing for running on the kernel.

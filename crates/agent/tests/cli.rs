@@ -44,10 +44,10 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
 #[test]
 fn help_teaches_every_command_and_the_exit_codes() {
     let help = stdout(&tortie(&["--help"]));
-    for word in ["run", "render", "check", "selector", "replay", "cleanup", "demo", "Exit codes:"] {
+    for word in ["run", "render", "check", "selector", "replay", "cleanup", "Exit codes:"] {
         assert!(help.contains(word), "{word} is missing in\n{help}");
     }
-    for command in ["run", "render", "check", "selector", "replay", "cleanup", "demo"] {
+    for command in ["run", "render", "check", "selector", "replay", "cleanup"] {
         let output = tortie(&[command, "--help"]);
         assert!(output.status.success() && stdout(&output).len() > 200, "{command}: {}", stdout(&output));
     }

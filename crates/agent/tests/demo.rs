@@ -1,24 +1,22 @@
 //! The whole demo, on the real kernel.
-#![allow(clippy::disallowed_methods, reason = "the demo is a program of its own")]
 
 use std::path::Path;
-use std::process::{Command, Output};
 
-fn demo(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tortie"))
-        .arg("demo")
-        .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .output()
-        .expect("the agent can be started")
-}
+use tortie_testkit::demo::{Options, run};
 
-/// What the demo wrote; it must have succeeded.
-fn shown(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr));
-    assert_eq!(text(&output.stderr), "");
-    text(&output.stdout)
+/// What the demo shows of the examples.
+fn shown(backend: &str) -> String {
+    let options = Options {
+        agent: env!("CARGO_BIN_EXE_tortie").into(),
+        manifests: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo"),
+        backend: backend.to_owned(),
+        keep: false,
+        colors: false,
+        interrupted: || false,
+    };
+    let mut out = Vec::new();
+    run(&options, &mut out).unwrap_or_else(|error| panic!("{error}\n{}", String::from_utf8_lossy(&out)));
+    String::from_utf8(out).expect("text")
 }
 
 /// The rows of a step's matrix.
@@ -78,18 +76,10 @@ fn check_story(shown: &str) {
 
 tortie_testkit::kernel_test! {
     fn the_examples_are_enforced_on_nft() {
-        check_story(&shown(&demo(&["--backend", "nft"])));
+        check_story(&shown("nft"));
     }
 
     fn the_examples_are_enforced_on_legacy() {
-        check_story(&shown(&demo(&["--backend", "legacy"])));
+        check_story(&shown("legacy"));
     }
-}
-
-#[test]
-fn unusable_directories_end_it_early() {
-    let output = demo(&["--manifests", "crates"]);
-    assert_eq!(output.status.code(), Some(1));
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(message, "tortie: crates has no pod with an address and `nodeName: demo-node`\n");
 }

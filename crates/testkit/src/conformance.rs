@@ -17,7 +17,6 @@
 mod agent;
 mod canary;
 mod etcd_store;
-mod process;
 mod report;
 mod supply;
 mod worker;

@@ -73,6 +73,12 @@ pub fn require() -> Result<Kernel, Unavailable> {
     Ok(Kernel)
 }
 
+/// Whether [`in_user_namespace`] has started this process.
+#[must_use]
+pub fn is_in_user_namespace() -> bool {
+    std::env::var_os(REEXEC_VARIABLE).is_some()
+}
+
 /// Runs this program again, with `arguments`, as root of a new user namespace with a mount namespace of its own.
 ///
 /// # Errors
@@ -81,7 +87,7 @@ pub fn in_user_namespace<S: AsRef<std::ffi::OsStr>>(
     arguments: impl IntoIterator<Item = S>,
 ) -> Result<ExitStatus, Unavailable> {
     let refused = |reason: String| Err(Unavailable::NoUserNamespace(reason));
-    if std::env::var_os(REEXEC_VARIABLE).is_some() {
+    if is_in_user_namespace() {
         return refused("already inside one, and network namespaces are still refused".to_owned());
     }
     let program = std::env::current_exe().map_err(|error| Unavailable::NoUserNamespace(error.to_string()))?;

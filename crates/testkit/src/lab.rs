@@ -16,7 +16,7 @@ mod wiring;
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr, TcpStream},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 pub use flow::{Family, Flow, Outcome, Place, Port, Protocol, Reachability};
@@ -242,19 +242,31 @@ impl Lab {
     /// If a flow names an unknown place or an address that it lacks, or the prober itself cannot work. A flow that
     /// does not come through is an outcome, not an error.
     pub fn probe(&self, flows: &[Flow], timing: &Timing) -> Result<Reachability, NetnsError> {
-        let mut tries = Vec::with_capacity(flows.len());
-        for flow in flows {
+        client::probe(&self.tries(flows)?, timing)
+    }
+
+    /// Tries all `flows` again and again, until one of them comes through, and tells when that was. `None` if none does
+    /// within `patience`.
+    ///
+    /// # Errors
+    /// As those of [`Lab::probe`].
+    pub fn first_reached(&self, flows: &[Flow], patience: Duration) -> Result<Option<Instant>, NetnsError> {
+        client::first_reached(&self.tries(flows)?, patience)
+    }
+
+    fn tries<'a>(&'a self, flows: &'a [Flow]) -> Result<Vec<client::Try<'a>>, NetnsError> {
+        let resolve = |flow: &'a Flow| {
             let from = self.stations.get(&flow.from).ok_or_else(|| unknown(&flow.from))?;
             let to = self.stations.get(&flow.to).ok_or_else(|| unknown(&flow.to))?;
             let target = |pod| address(pod, flow.family).ok_or_else(|| unknown(&pod.place));
-            tries.push(client::Try {
+            Ok(client::Try {
                 flow,
                 namespace: &from.namespace,
                 source: target(&from.pod)?,
                 target: SocketAddr::new(target(&to.pod)?, flow.port.number),
-            });
-        }
-        client::probe(&tries, timing)
+            })
+        };
+        flows.iter().map(resolve).collect()
     }
 
     /// Opens a TCP connection that stays, to see what a later change does to it. The server names itself and then

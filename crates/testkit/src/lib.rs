@@ -11,8 +11,10 @@
 //! | [`evaluator`] | what policies say about a [`packet`], by brute force |
 //! | [`mock`] | a dataplane on paper that checks every reference and replays the state |
 //! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
+//! | [`program`] | programs in namespaces, and what they answer over HTTP |
 //! | [`etcd`] | real etcd clusters on loopback, and ways to make them fail |
 //! | [`conformance`] | runs the cases against an agent on a real kernel |
+//! | [`demo`] | shows what an agent does to a node on a real kernel |
 //! | [`faults`] | lets faults happen to an agent on a real kernel while packets are sent |
 //! | [`sources`] | one suite that every source of updates passes |
 //!
@@ -36,8 +38,12 @@
 
 pub mod apiserver;
 pub mod cases;
+#[cfg(feature = "servers")]
 pub mod certificates;
+#[cfg(feature = "servers")]
 pub mod conformance;
+pub mod demo;
+#[cfg(feature = "servers")]
 pub mod etcd;
 pub mod evaluator;
 pub mod faults;
@@ -47,5 +53,6 @@ pub mod manifests;
 pub mod mock;
 pub mod netns;
 pub mod packet;
+pub mod program;
 pub mod sources;
 pub mod walker;

@@ -19,7 +19,6 @@ mod datastore;
 mod datastore_url;
 #[cfg(feature = "etcd")]
 mod delete;
-mod demo;
 mod directory;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -72,7 +71,6 @@ enum Command {
     Selector(selector::Args),
     Replay(replay::Args),
     Cleanup(cleanup::Args),
-    Demo(demo::Args),
     #[cfg(feature = "etcd")]
     Apply(apply::Args),
     #[cfg(feature = "etcd")]
@@ -113,7 +111,6 @@ pub fn main() -> ExitCode {
         Command::Selector(args) => selector::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
-        Command::Demo(args) => demo::run(&args),
         #[cfg(feature = "etcd")]
         Command::Apply(args) => apply::run(&args),
         #[cfg(feature = "etcd")]

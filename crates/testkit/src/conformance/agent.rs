@@ -8,15 +8,13 @@ use std::{
 
 use serde_json::Value;
 
-use super::{
-    process::Process,
-    supply::{SETTLED, Source, Supply, absolute},
-};
+use super::supply::{SETTLED, Source, Supply, absolute};
 use crate::{
     cases::{Cluster, Verdict},
     lab::{Flow, NodeSide},
     manifests::{ManifestError, cluster_objects},
     netns::{Namespace, NetnsError},
+    program::{Program, ProgramError},
 };
 
 /// Why an agent could not be started or told a new state.
@@ -26,13 +24,16 @@ pub enum AgentError {
     /// A command or a namespace failed.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
+    /// A program could not be started, or ended on its own.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// The state could not be written.
     #[error(transparent)]
     Manifests(#[from] ManifestError),
-    /// The log could not be opened.
+    /// The script that becomes a driver could not be written.
     #[error("{}: {source}", path.display())]
-    Log {
-        /// Path of the log.
+    Driver {
+        /// Path of the script.
         path: PathBuf,
         /// The reason.
         source: std::io::Error,
@@ -40,16 +41,6 @@ pub enum AgentError {
     /// What the agent reads from could not be started.
     #[error("the datastore: {0}")]
     Datastore(#[source] std::io::Error),
-    /// A program ended on its own.
-    #[error("the {program} ended ({status}); the end of its log:\n{log}")]
-    Died {
-        /// Which program.
-        program: &'static str,
-        /// Exit status in words.
-        status: String,
-        /// The last lines of its log.
-        log: String,
-    },
 }
 
 /// The node that an agent is started on.
@@ -173,14 +164,14 @@ impl Agent for CommandAgent {
             let text = text.replace("{datastore}", &supply.url).replace("{node}", node.name);
             text.replace("{driver}", &driver).replace("{state}", &state)
         };
-        let mut command = Command::new(program);
+        let mut command = Command::new(&program);
         command
             .args(self.arguments.iter().map(words))
             // One lock for all nodes of this machine would make them wait for each other.
             .env("XTABLES_LOCKFILE", node.folder.join("xtables.lock"))
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
-        let process = Process::start("agent", node, &mut command)?;
-        Ok(Box::new(RunningCommand { process, supply }))
+        let program = Program::start("agent", node.namespace, node.folder, &mut command)?;
+        Ok(Box::new(RunningCommand { program, supply }))
     }
 }
 
@@ -190,13 +181,13 @@ fn write_driver(path: &Path, program: &Path) -> Result<(), AgentError> {
     let script = format!("#!/bin/sh\nexec '{}' dataplane\n", program.display());
     std::fs::write(path, script)
         .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)))
-        .map_err(|source| AgentError::Log { path: path.to_owned(), source })
+        .map_err(|source| AgentError::Driver { path: path.to_owned(), source })
 }
 
 /// The agent stops before what serves it.
 #[derive(Debug)]
 struct RunningCommand {
-    process: Process,
+    program: Program,
     supply: Supply,
 }
 
@@ -209,6 +200,6 @@ impl RunningAgent for RunningCommand {
 
     fn check(&mut self) -> Result<(), AgentError> {
         self.supply.check()?;
-        self.process.check()
+        Ok(self.program.check()?)
     }
 }

@@ -13,9 +13,8 @@ use serde_json::Value;
 use super::{
     agent::{AgentError, NodeUnderTest},
     etcd_store::EtcdStore,
-    process::Process,
 };
-use crate::{apiserver::ApiServer, cases, manifests::ManifestDir};
+use crate::{apiserver::ApiServer, cases, manifests::ManifestDir, program::Program};
 
 /// Where the fan-out listens.
 const FANOUT: &str = "127.0.0.1:5473";
@@ -88,7 +87,7 @@ pub(super) struct Supply {
 
 #[derive(Debug)]
 enum Store {
-    Directory { manifests: ManifestDir, server: Option<Process> },
+    Directory { manifests: ManifestDir, server: Option<Program> },
     Etcd(Box<EtcdStore>),
     Kubernetes(Box<Cluster>),
 }
@@ -106,7 +105,7 @@ impl Supply {
                 let mut command = Command::new(tortie);
                 // One port serves both protocols.
                 command.args(["fanout", "--datastore", &directory, "--listen", FANOUT]).args(SETTLED);
-                let server = Some(Process::start("fanout", node, &mut command)?);
+                let server = Some(Program::start("fanout", node.namespace, node.folder, &mut command)?);
                 Ok(Self { url: format!("{source}://{FANOUT}"), store: Store::Directory { manifests, server } })
             }
             Source::Etcd => {
@@ -139,7 +138,7 @@ impl Supply {
     /// Whether what serves still runs.
     pub(super) fn check(&mut self) -> Result<(), AgentError> {
         match &mut self.store {
-            Store::Directory { server: Some(server), .. } => server.check(),
+            Store::Directory { server: Some(server), .. } => Ok(server.check()?),
             Store::Directory { server: None, .. } | Store::Etcd(_) | Store::Kubernetes(_) => Ok(()),
         }
     }

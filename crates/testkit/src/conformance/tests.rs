@@ -4,6 +4,7 @@
 use std::{net::IpAddr, process::Command, time::Duration};
 
 use super::{Agent, AgentError, CommandAgent, NodeUnderTest, Options, Report, RunningAgent, Shard, State, run};
+use crate::program::ProgramError;
 use crate::{
     cases::{Addressing, Verdict},
     kernel_test,
@@ -84,11 +85,11 @@ impl RunningAgent for RunningDouble {
 
     fn check(&mut self) -> Result<(), AgentError> {
         if self.fault == Fault::Dies && self.steps > 2 {
-            return Err(AgentError::Died {
+            return Err(AgentError::Program(ProgramError::Died {
                 program: "double",
                 status: "exit status: 9".to_owned(),
                 log: "last words".to_owned(),
-            });
+            }));
         }
         Ok(())
     }

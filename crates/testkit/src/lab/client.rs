@@ -1,7 +1,7 @@
 //! The prober: one thread that tries all flows at once.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     net::{IpAddr, SocketAddr, UdpSocket},
     os::fd::OwnedFd,
     sync::atomic::{AtomicU16, Ordering},
@@ -46,6 +46,39 @@ pub(super) fn probe(tries: &[Try<'_>], timing: &Timing) -> Result<Reachability, 
     })?;
     let outcome = |outcome: Option<Outcome>| outcome.unwrap_or(Outcome::Silent);
     Ok(tries.iter().zip(outcomes).map(|(one, answer)| (one.flow.clone(), outcome(answer))).collect())
+}
+
+/// New attempts are made this often …
+const RETRY: Duration = Duration::from_millis(4);
+/// … each of which may be answered for this long, and looked at this often.
+const LIFETIME: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Tries again and again, until the first answer is there or `patience` is over.
+pub(super) fn first_reached(tries: &[Try<'_>], patience: Duration) -> Result<Option<Instant>, NetnsError> {
+    on_own_thread(|| {
+        let begun = Instant::now();
+        let mut rounds: VecDeque<(Instant, Round<'_>)> = VecDeque::new();
+        while begun.elapsed() < patience {
+            let now = Instant::now();
+            while rounds.front().is_some_and(|(since, _)| now.duration_since(*since) > LIFETIME) {
+                rounds.pop_front();
+            }
+            if rounds.back().is_none_or(|(since, _)| now.duration_since(*since) >= RETRY) {
+                let round = Round::open(tries)?;
+                round.send();
+                rounds.push_back((now, round));
+            }
+            for (_, round) in &mut rounds {
+                round.poll(Duration::ZERO).map_err(failed)?;
+                if round.outcomes.contains(&Some(Outcome::Reached)) {
+                    return Ok(Some(Instant::now()));
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(None)
+    })
 }
 
 fn failed(source: std::io::Error) -> NetnsError {
@@ -153,7 +186,6 @@ impl<'a> Round<'a> {
         let mut last_answer = start;
         let mut sends = [Duration::ZERO, timing.quiet / 3, timing.quiet * 2 / 3].into_iter().map(|after| start + after);
         let mut next_send = sends.next();
-        let mut events = Vec::with_capacity(256);
         while self.answered < self.tries.len() {
             let now = Instant::now();
             let end = deadline.min(last_answer + timing.quiet);
@@ -165,18 +197,25 @@ impl<'a> Round<'a> {
                 next_send = sends.next();
             }
             let wake = next_send.map_or(end, |at| at.min(end));
-            let wait = Timespec::try_from(wake.saturating_duration_since(now)).unwrap_or_default();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
             let before = self.answered;
-            for event in events.drain(..) {
-                self.receive(usize::try_from(event.data.u64()).unwrap_or(usize::MAX));
-            }
+            self.poll(wake.saturating_duration_since(now))?;
             if self.answered > before {
                 last_answer = Instant::now();
             }
+        }
+        Ok(())
+    }
+
+    /// Takes the answers that are there, or come within `wait`.
+    fn poll(&mut self, wait: Duration) -> std::io::Result<()> {
+        let mut events = Vec::with_capacity(256);
+        let wait = Timespec::try_from(wait).unwrap_or_default();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        for event in events {
+            self.receive(usize::try_from(event.data.u64()).unwrap_or(usize::MAX));
         }
         Ok(())
     }

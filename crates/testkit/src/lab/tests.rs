@@ -1,6 +1,6 @@
 use std::{
     io::{Read, Write},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{Family, Flow, Lab, LabOptions, Outcome, Place, Pod, Port, Timing, interface_name};
@@ -28,6 +28,24 @@ fn interface_names_are_those_of_the_cni_plugin() {
 }
 
 kernel_test! {
+    fn the_first_answer_is_seen_when_it_comes() {
+        let lab = Lab::new(&cluster(2), &LabOptions::default()).unwrap();
+        let flows = [flow("x/p0", "x/p1", Port::tcp(80), Family::V4), flow("x/p0", "x/p1", Port::udp(80), Family::V6)];
+        lab.node().shell("iptables -w -P FORWARD DROP; ip6tables -w -P FORWARD DROP").unwrap();
+        assert_eq!(lab.first_reached(&flows, Duration::from_millis(300)).unwrap(), None);
+        for command in ["iptables -w -P FORWARD ACCEPT", "ip6tables -w -P FORWARD ACCEPT"] {
+            lab.node().shell("iptables -w -P FORWARD DROP; ip6tables -w -P FORWARD DROP").unwrap();
+            std::thread::scope(|scope| {
+                let watching = scope.spawn(|| lab.first_reached(&flows, Duration::from_secs(10)).unwrap());
+                std::thread::sleep(Duration::from_millis(100));
+                let opened = Instant::now();
+                lab.node().shell(command).unwrap();
+                let seen = watching.join().unwrap().expect("an answer");
+                assert!(seen > opened && seen < opened + Duration::from_secs(5), "{:?}", seen - opened);
+            });
+        }
+    }
+
     fn without_policy_everything_is_reachable_and_rules_block_exactly_what_they_say() {
         let lab = Lab::new(&cluster(4), &LabOptions::default()).unwrap();
         let flows = lab.flows();

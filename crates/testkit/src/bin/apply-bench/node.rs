@@ -1,15 +1,14 @@
 //! The node: a namespace with the agent on it.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tortie_testkit::netns::Namespace;
+use tortie_testkit::program::{Answer, Program};
 
 use crate::Result;
 
@@ -19,9 +18,10 @@ const FAMILIES: [&str; 2] = ["iptables", "ip6tables"];
 pub(crate) struct Node {
     agent: PathBuf,
     backend: String,
+    // Ends before its namespace and folder go.
+    program: Option<Program>,
     namespace: Namespace,
     folder: TempDir,
-    child: Option<Child>,
 }
 
 impl Node {
@@ -31,7 +31,7 @@ impl Node {
         namespace.enter()?;
         let folder = TempDir::new()?;
         fs::create_dir(folder.path().join("manifests"))?;
-        Ok(Self { agent: agent.canonicalize()?, backend: backend.to_owned(), namespace, folder, child: None })
+        Ok(Self { agent: agent.canonicalize()?, backend: backend.to_owned(), namespace, folder, program: None })
     }
 
     /// Replaces a manifest as an editor does.
@@ -45,14 +45,9 @@ impl Node {
         Ok(fs::remove_file(self.folder.path().join("manifests").join(name))?)
     }
 
-    fn log(&self) -> PathBuf {
-        self.folder.path().join("log")
-    }
-
     /// Starts the agent and waits until the kernel is as wanted. Returns how long that took.
     pub(crate) fn start(&mut self) -> Result<Duration> {
         let begin = Instant::now();
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.log())?;
         let mut command = Command::new(&self.agent);
         command
             .args(["run", "--node", "n1", "--datastore"])
@@ -64,34 +59,27 @@ impl Node {
                 ("FELIX_IPTABLESBACKEND", self.backend.as_str()),
                 ("FELIX_HEALTHENABLED", "true"),
                 ("FELIX_PROMETHEUSMETRICSENABLED", "true"),
-            ])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        self.child = Some(self.namespace.spawn(&mut command)?);
-        self.until("the agent is ready", Duration::from_millis(5), |_| {
-            Ok(get(9099, "/readiness").starts_with("HTTP/1.1 200"))
+            ]);
+        self.program = Some(Program::start("agent", &self.namespace, self.folder.path(), &mut command)?);
+        self.until("the agent is ready", Duration::from_millis(5), |node| {
+            Ok(node.get(9099, "/readiness").is_ok_and(|answer| answer.status == 200))
         })?;
         Ok(begin.elapsed())
     }
 
     pub(crate) fn stop(&mut self) -> Result<()> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
-        kill_process(pid(&child)?, Signal::TERM)?;
-        let status = child.wait()?;
+        let Some(program) = self.program.take() else { return Ok(()) };
+        let status = program.stop()?;
         if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
     }
 
     fn until(&mut self, what: &str, pause: Duration, mut done: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         while !done(self)? {
-            let ended = self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
-            if ended || Instant::now() > end {
-                let log = fs::read_to_string(self.log()).unwrap_or_default();
-                let lines: Vec<&str> = log.lines().rev().take(20).collect();
-                return Err(
-                    format!("waiting until {what}; the end of the log, backwards:\n{}", lines.join("\n")).into()
-                );
+            let program = self.program.as_mut().ok_or("the agent does not run")?;
+            program.check()?;
+            if Instant::now() > end {
+                return Err(format!("waiting until {what}; the end of the log:\n{}", program.log_tail()).into());
             }
             std::thread::sleep(pause);
         }
@@ -99,9 +87,12 @@ impl Node {
     }
 
     pub(crate) fn metric(&self, name: &str) -> Result<f64> {
-        let metrics = get(9091, "/metrics");
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(value.ok_or_else(|| format!("no metric {name}"))?.trim().parse()?)
+        let value = self.get(9091, "/metrics")?.metric(name);
+        Ok(value.ok_or_else(|| format!("no metric {name}"))?)
+    }
+
+    fn get(&self, port: u16, path: &str) -> std::io::Result<Answer> {
+        Answer::get(&self.namespace, port, path, Duration::from_secs(5))
     }
 
     /// How many updates have arrived in the kernel.
@@ -124,8 +115,8 @@ impl Node {
 
     /// The processor time of the agent, and of the programs that it has run.
     pub(crate) fn processor_time(&self) -> Result<Duration> {
-        let child = self.child.as_ref().ok_or("the agent does not run")?;
-        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()))?;
+        let program = self.program.as_ref().ok_or("the agent does not run")?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", program.id()))?;
         // The name, in parentheses, may have spaces.
         let (_, rest) = stat.rsplit_once(')').ok_or("unreadable /proc/PID/stat")?;
         let ticks: u64 = rest.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().unwrap_or(0)).sum();
@@ -178,31 +169,6 @@ impl Node {
         }
         Ok(took)
     }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn pid(child: &Child) -> Result<Pid> {
-    Ok(i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or("no process")?)
-}
-
-/// Asks the agent over HTTP; empty if it does not answer.
-fn get(port: u16, path: &str) -> String {
-    let mut answer = String::new();
-    if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
-        let asked = write!(stream, "GET {path} HTTP/1.1\r\n\r\n").and_then(|()| stream.read_to_string(&mut answer));
-        if asked.is_err() {
-            answer.clear();
-        }
-    }
-    answer
 }
 
 /// What a program prints that must end well.

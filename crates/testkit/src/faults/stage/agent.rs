@@ -2,16 +2,14 @@
 
 use std::{
     fs,
-    io::{self, Read, Write},
-    net::TcpStream,
     process::{Command, ExitStatus, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Done, PATIENCE, Stage, Trouble, ensure};
-use crate::faults::helpers::REAL_PATH;
+use crate::{faults::helpers::REAL_PATH, program::Answer};
 
 /// Marks all processes of a stage.
 const MARK: &str = "TORTIE_FAULTS_STAGE";
@@ -64,33 +62,22 @@ impl Stage {
 
     /// Whether the agent says that it is ready.
     pub(in crate::faults) fn is_ready(&self) -> bool {
-        self.get(9099, "/readiness").is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+        self.get(9099, "/readiness").is_some_and(|answer| answer.status == 200)
     }
 
     /// Whether the agent says that it is alive.
     pub(in crate::faults) fn is_live(&self) -> bool {
-        self.get(9099, "/liveness").is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+        self.get(9099, "/liveness").is_some_and(|answer| answer.status == 200)
     }
 
     /// What the agent answers over HTTP, within a second.
-    pub(in crate::faults) fn get(&self, port: u16, path: &str) -> Option<String> {
-        const PATIENCE: Duration = Duration::from_secs(1);
-        let ask = || -> io::Result<String> {
-            let begun = Instant::now();
-            let mut stream = TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            if begun.elapsed() > PATIENCE { Err(io::ErrorKind::TimedOut.into()) } else { Ok(answer) }
-        };
-        self.lab.node().run(ask).ok()?.ok()
+    pub(in crate::faults) fn get(&self, port: u16, path: &str) -> Option<Answer> {
+        Answer::get(self.lab.node(), port, path, Duration::from_secs(1)).ok()
     }
 
     /// A metric of the agent.
     pub(in crate::faults) fn metric(&self, name: &str) -> Result<f64, Trouble> {
-        let metrics = self.get(9091, "/metrics").unwrap_or_default();
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        let value = self.get(9091, "/metrics").and_then(|metrics| metrics.metric(name));
         value.ok_or_else(|| Trouble::Unexpected(format!("the agent has no metric {name}")))
     }
 

@@ -1,7 +1,7 @@
 use std::path::Path;
 
-use super::manifests::{Manifests, Transport};
-use super::*;
+use super::{agent::Enforced, manifests::Manifests, *};
+use crate::{lab::Port, program::Answer};
 
 /// The manifests that the demo is made for.
 pub(super) fn examples() -> Manifests {
@@ -12,7 +12,7 @@ pub(super) fn examples() -> Manifests {
 #[test]
 fn pods_are_listed() {
     let mut pods = examples().pods;
-    pods[0].ports.push(manifests::Port { name: "dns".into(), number: 53, transport: Transport::Udp });
+    pods[0].ports.push(("dns".into(), Port::udp(53)));
     let expected = [
         "   pod             interface        addresses                serves",
         "   shop/web        cali551b05c3e54  10.65.1.1, fd00:65::1:1  http 80/tcp, dns 53/udp",
@@ -29,10 +29,19 @@ fn durations_are_short() {
     assert_eq!(millis(Duration::from_millis(12_345)), "12.3 s");
 }
 
+fn enforced(count: u32, seconds: f64) -> Option<Enforced> {
+    let body = format!(
+        "# TYPE tortie_event_to_kernel_seconds histogram\ntortie_event_to_kernel_seconds_bucket{{le=\"0.1\"}} 1\n\
+         tortie_event_to_kernel_seconds_sum {seconds}\ntortie_event_to_kernel_seconds_count {count}\n"
+    );
+    Enforced::of(&Answer { status: 200, body })
+}
+
 #[test]
-fn interrupted_demos_end_like_other_programs() {
-    let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
-    assert!(interrupt.check().is_ok());
-    interrupt.0.store(true, Ordering::Relaxed);
-    assert!(matches!(interrupt.check(), Err(Failure::Reported(130))));
+fn changes_take_the_mean_of_their_time() {
+    let (before, after) = (enforced(1, 0.03).unwrap(), enforced(3, 0.06).unwrap());
+    let mean = after.mean_since(before);
+    assert!(mean.abs_diff(Duration::from_millis(15)) < Duration::from_micros(1), "{mean:?}");
+    assert_eq!(before.mean_since(before), Duration::ZERO);
+    assert_eq!(Enforced::of(&Answer { status: 200, body: "tortie_event_to_kernel_seconds_count 2\n".into() }), None);
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use tortie_model::{Cidr, Key, LabelInterner, NamedProtocol, Protocol, Value, WorkloadEndpoint};
+use tortie_model::{Cidr, Key, LabelInterner, NamedProtocol, Protocol as Named, Value, WorkloadEndpoint};
 use tortie_resources::manifest::{self, Format, Kind, Options, Outcome, Resource};
 
-use crate::cli::Failure;
+use super::DemoError;
+use crate::lab::{self, Place, Port, Protocol};
 
 /// The node that the demo builds.
 pub(super) const NODE: &str = "demo-node";
@@ -19,43 +20,24 @@ const EDIT: (&str, &str, &str) = ("policy-db.yaml", "role == 'api'", "role in {'
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pod {
     /// Its namespace and name.
-    pub(super) name: String,
-    /// The node's side of its interface.
-    pub(super) interface: String,
+    pub(super) place: Place,
     /// Its addresses, IPv4 first.
     pub(super) addresses: Vec<IpAddr>,
-    /// What it serves.
-    pub(super) ports: Vec<Port>,
+    /// What it serves, each with its name.
+    pub(super) ports: Vec<(String, Port)>,
 }
 
-/// A port that a pod serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Port {
-    /// Its name.
-    pub(super) name: String,
-    /// Its number.
-    pub(super) number: u16,
-    /// Its protocol.
-    pub(super) transport: Transport,
-}
-
-/// The protocols that the demo speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transport {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
-impl Transport {
-    /// As in `80/tcp`.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-        }
+impl Pod {
+    /// The pod as a laboratory needs it.
+    pub(super) fn in_lab(&self) -> lab::Pod {
+        let ports = self.ports.iter().map(|(_, port)| *port).collect();
+        lab::Pod { place: self.place.clone(), addresses: self.addresses.clone(), ports }
     }
+}
+
+/// As in `80/tcp`.
+pub(super) fn number_and_protocol(port: Port) -> String {
+    format!("{}/{}", port.number, port.protocol.to_string().to_lowercase())
 }
 
 /// A manifest.
@@ -95,12 +77,11 @@ pub(super) struct Manifests {
 
 impl Manifests {
     /// Reads the manifests in `directory`, not in folders below it.
-    pub(super) fn read(directory: &Path) -> Result<Self, Failure> {
-        let shown = directory.display();
-        let failed = |error| Failure::io(format!("{shown} (see --manifests)"))(error);
+    pub(super) fn read(directory: &Path) -> Result<Self, DemoError> {
+        let failed = DemoError::io(format!("{} (see --manifests)", directory.display()));
         let mut paths = Vec::new();
-        for entry in fs::read_dir(directory).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
+        for entry in fs::read_dir(directory).map_err(&failed)? {
+            let path = entry.map_err(&failed)?.path();
             if path.is_file() && format_of(&path).is_some() {
                 paths.push(path);
             }
@@ -112,14 +93,14 @@ impl Manifests {
             manifests.add(path, &mut labels)?;
         }
         if manifests.pods.is_empty() {
-            return Err(Failure::Failed(format!("{shown} has no pod with an address and `nodeName: {NODE}`")));
+            return Err(DemoError::NoPods { directory: directory.to_owned() });
         }
         manifests.edit = manifests.policies.iter().find_map(planned_edit);
         Ok(manifests)
     }
 
-    fn add(&mut self, path: &PathBuf, labels: &mut LabelInterner) -> Result<(), Failure> {
-        let text = fs::read_to_string(path).map_err(Failure::io(path.display().to_string()))?;
+    fn add(&mut self, path: &PathBuf, labels: &mut LabelInterner) -> Result<(), DemoError> {
+        let text = fs::read_to_string(path).map_err(DemoError::io(path.display().to_string()))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let format = format_of(path).unwrap_or(Format::Yaml);
         let read = manifest::read(&text, format, &Options::default(), labels);
@@ -145,9 +126,7 @@ impl Manifests {
             (0, _) => self.cluster.push(File { name, text }),
             (_, 0) => self.policies.push(File { name, text }),
             (_, _) => {
-                return Err(Failure::Failed(format!(
-                    "{name} holds policies and other things: the demo needs them in files of their own"
-                )));
+                return Err(DemoError::Mixed { file: name });
             }
         }
         Ok(())
@@ -174,21 +153,21 @@ fn pod((key, value): &(Key, Value)) -> Option<Pod> {
         return None;
     }
     Some(Pod {
-        name: key.workload().to_owned(),
-        interface: endpoint.iface.as_ref()?.as_str().to_owned(),
+        place: key.workload().parse().ok()?,
         addresses: endpoint.nets().map(Cidr::address).collect(),
         ports: ports(endpoint),
     })
 }
 
-fn ports(endpoint: &WorkloadEndpoint) -> Vec<Port> {
-    let transport = |protocol| match protocol {
-        Protocol::Named(NamedProtocol::Tcp) => Some(Transport::Tcp),
-        Protocol::Named(NamedProtocol::Udp) => Some(Transport::Udp),
+fn ports(endpoint: &WorkloadEndpoint) -> Vec<(String, Port)> {
+    let protocol = |protocol| match protocol {
+        Named::Named(NamedProtocol::Tcp) => Some(Protocol::Tcp),
+        Named::Named(NamedProtocol::Udp) => Some(Protocol::Udp),
+        Named::Named(NamedProtocol::Sctp) => Some(Protocol::Sctp),
         _ => None,
     };
     let port = |port: &tortie_model::EndpointPort| {
-        Some(Port { name: port.name.to_string(), number: port.port, transport: transport(port.protocol)? })
+        Some((port.name.to_string(), Port { protocol: protocol(port.protocol)?, number: port.port }))
     };
     endpoint.ports.iter().filter_map(port).collect()
 }

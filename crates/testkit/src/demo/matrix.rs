@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use tortie_model::Family;
+use super::DemoError;
+use super::manifests::{Pod, number_and_protocol};
+use crate::lab::{Family, Flow, Outcome, Reachability};
 
 /// What became of an attempt to talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +27,6 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// The attempt over one family.
-    pub(super) fn of(&mut self, family: Family) -> &mut Option<Reach> {
-        match family {
-            Family::V4 => &mut self.v4,
-            Family::V6 => &mut self.v6,
-        }
-    }
-
     fn text(self) -> String {
         let symbol = |reach, answered| match reach {
             None => ' ',
@@ -95,6 +89,34 @@ impl Colors {
 }
 
 impl Matrix {
+    /// The matrix of what was measured between these pods.
+    pub(super) fn new(pods: &[Pod], measured: &Reachability) -> Result<Self, DemoError> {
+        let targets: Vec<_> = pods.iter().flat_map(|pod| pod.ports.iter().map(move |(_, port)| (pod, *port))).collect();
+        let mut rows = Vec::new();
+        for from in pods {
+            let mut cells = Vec::new();
+            for (to, port) in &targets {
+                let mut cell = Cell::default();
+                for (family, reach) in [(Family::V4, &mut cell.v4), (Family::V6, &mut cell.v6)] {
+                    let flow = Flow { family, port: *port, from: from.place.clone(), to: to.place.clone() };
+                    *reach = match measured.outcome(&flow) {
+                        None => None,
+                        Some(Outcome::Reached) => Some(Reach::Answered),
+                        Some(Outcome::Silent) => Some(Reach::Silent),
+                        Some(Outcome::Refused(_)) => Some(Reach::Refused),
+                        Some(Outcome::WrongServer(server)) => {
+                            return Err(DemoError::WrongServer { flow: flow.into(), server: server.clone() });
+                        }
+                    };
+                }
+                cells.push((to.place != from.place).then_some(cell));
+            }
+            rows.push((from.place.to_string(), cells));
+        }
+        let column = |(pod, port): &(&Pod, _)| Column { pod: pod.place.to_string(), port: number_and_protocol(*port) };
+        Ok(Self { rows, columns: targets.iter().map(column).collect() })
+    }
+
     /// The table and its legend. Cells that differ from those of `before` are in brackets.
     pub(super) fn render(&self, before: Option<&Self>, colors: Colors) -> String {
         let first = self.rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max("from \\ to".len());

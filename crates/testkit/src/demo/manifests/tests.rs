@@ -32,12 +32,12 @@ fn the_examples_have_no_problems() {
 fn the_examples_have_pods() {
     let pods = examples().pods;
     assert_eq!(
-        pods.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(),
+        pods.iter().map(|pod| pod.place.to_string()).collect::<Vec<_>>(),
         ["shop/web", "shop/api", "shop/db", "visitors/guest"]
     );
     let db = &pods[2];
     assert_eq!(db.addresses, ["10.65.1.3".parse::<IpAddr>().unwrap(), "fd00:65::1:3".parse().unwrap()]);
-    assert_eq!(db.ports, [Port { name: "postgres".into(), number: 5432, transport: Transport::Tcp }]);
+    assert_eq!(db.ports, [("postgres".to_owned(), Port::tcp(5432))]);
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn the_edit_changes_the_rule_and_not_the_comment() {
 }
 
 #[test]
-fn named_tcp_and_udp_ports_are_served() {
+fn named_ports_are_served() {
     let directory = directory(&[("pods.json", POD), ("notes.txt", "not a manifest")]);
     let manifests = Manifests::read(directory.path()).unwrap();
-    let port = |name: &str, number, transport| Port { name: name.into(), number, transport };
-    assert_eq!(manifests.pods[0].ports, [port("web", 80, Transport::Tcp), port("dns", 53, Transport::Udp)]);
+    let expected = [("web", Port::tcp(80)), ("dns", Port::udp(53)), ("assoc", Port::sctp(9))];
+    assert_eq!(manifests.pods[0].ports, expected.map(|(name, port)| (name.to_owned(), port)));
     assert_eq!(manifests.edit, None);
 }
 

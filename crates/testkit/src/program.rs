@@ -1,0 +1,173 @@
+//! Programs that run beside a laboratory, and what they answer over HTTP.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::netns::{Namespace, NetnsError};
+
+/// How long a program has to end by itself.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a program could not be started, or does not run any more.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// It cannot be started.
+    #[error(transparent)]
+    Namespace(#[from] NetnsError),
+    /// Its log cannot be opened, or its process not be asked.
+    #[error("{}: {source}", path.display())]
+    Log {
+        /// Path of the log.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// It ended on its own.
+    #[error("the {program} ended ({status}); the end of its log:\n{log}")]
+    Died {
+        /// Which program.
+        program: &'static str,
+        /// Exit status in words.
+        status: String,
+        /// The last lines of its log.
+        log: String,
+    },
+}
+
+/// A program in a namespace that is asked to end, and then made to, when this is dropped.
+#[derive(Debug)]
+pub struct Program {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    /// Starts a program whose output is added to `folder`/`name`.log.
+    ///
+    /// # Errors
+    /// If its log cannot be opened, or it cannot be started.
+    pub fn start(
+        name: &'static str,
+        namespace: &Namespace,
+        folder: &Path,
+        command: &mut Command,
+    ) -> Result<Self, ProgramError> {
+        let log = folder.join(format!("{name}.log"));
+        let failed = |source| ProgramError::Log { path: log.clone(), source };
+        let output: File = OpenOptions::new().create(true).append(true).open(&log).map_err(failed)?;
+        let errors = output.try_clone().map_err(failed)?;
+        command.current_dir(folder).stdin(Stdio::null()).stdout(output).stderr(errors);
+        let child = namespace.spawn(command)?;
+        Ok(Self { name, child, log })
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The last lines of its log.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+
+    /// Succeeds while it runs.
+    ///
+    /// # Errors
+    /// How it ended, with the end of its log.
+    pub fn check(&mut self) -> Result<(), ProgramError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                Err(ProgramError::Died { program: self.name, status: status.to_string(), log: self.log_tail() })
+            }
+            Err(source) => Err(ProgramError::Log { path: self.log.clone(), source }),
+        }
+    }
+
+    /// Asks it to end, and waits until it has.
+    ///
+    /// # Errors
+    /// If its process cannot be asked.
+    pub fn stop(mut self) -> Result<ExitStatus, ProgramError> {
+        self.terminate();
+        self.child.wait().map_err(|source| ProgramError::Log { path: self.log.clone(), source })
+    }
+
+    fn terminate(&self) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended already.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        let patience = Instant::now() + STOP_PATIENCE;
+        self.terminate();
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An answer over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// What follows the head.
+    pub body: String,
+}
+
+impl Answer {
+    /// Asks on the loopback interface of `namespace`.
+    ///
+    /// # Errors
+    /// If nobody listens, or the answer is not there within `patience` or is none.
+    pub fn get(namespace: &Namespace, port: u16, path: &str, patience: Duration) -> io::Result<Self> {
+        namespace.run(|| ask(port, path, patience)).map_err(io::Error::other)?
+    }
+
+    /// The value of a metric without labels.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        self.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    }
+}
+
+fn ask(port: u16, path: &str, patience: Duration) -> io::Result<Answer> {
+    let begun = Instant::now();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    if begun.elapsed() > patience {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let (head, body) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let status = head.split_ascii_whitespace().nth(1).and_then(|status| status.parse().ok());
+    Ok(Answer { status: status.ok_or(io::ErrorKind::InvalidData)?, body: body.to_owned() })
+}
