@@ -50,6 +50,7 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
             WorkloadSourceSpoofing::Disabled => SourceSpoofing::Disabled,
             WorkloadSourceSpoofing::Any => SourceSpoofing::Any,
         },
+        istio_ambient_mode: config.istio_ambient_mode == Switch::Enabled,
         ..GraphConfig::new(hostname)
     }
 }
@@ -131,6 +132,7 @@ fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
         ipip_from_workloads: config.allow_ipip_packets_from_workloads,
         log: log(config)?,
         nat: nat(config)?,
+        istio_dscp: (config.istio_ambient_mode == Switch::Enabled).then_some(config.istio_dscp_mark),
         ..defaults
     })
 }

@@ -23,6 +23,9 @@ pub struct GraphConfig {
     pub overlap: Overlap,
     /// Whether workloads may ask to send from addresses that are not theirs.
     pub source_spoofing: SourceSpoofing,
+    /// Whether there is an Istio mesh in ambient mode (Felix's `IstioAmbientMode`): the IP set of its workloads is there
+    /// then, and endpoints tell whether they are in it.
+    pub istio_ambient_mode: bool,
     /// Felix's `IpInIpEnabled`, if it is set: overrides what the IP pools ask for.
     pub ipip_enabled: Option<bool>,
     /// Felix's `VXLANEnabled`, if it is set: overrides what the IPv4 pools ask for.
@@ -39,6 +42,7 @@ impl GraphConfig {
             hostname,
             overlap: Overlap::default(),
             source_spoofing: SourceSpoofing::default(),
+            istio_ambient_mode: false,
             ipip_enabled: None,
             vxlan_enabled: None,
             program_no_encap_routes: false,

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use tortie_labelindex::{MatchIndex, MemberIndex};
+use tortie_labelindex::{MatchIndex, MemberIndex, SetDefinition};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{
     Cidr, HostEndpoint, HostEndpointKey, Hostname, IpPool, Key, Labels, NetworkSet, NetworkSetName, PolicyId,
-    ProfileName, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+    ProfileName, RelayedKey, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 use crate::census::Census;
+use crate::computed::{ComputedData, istio};
 use crate::config_batcher::ConfigBatcher;
 use crate::encapsulation::EncapsulationResolver;
 use crate::hosts::{self, Hosts};
@@ -51,6 +52,7 @@ pub struct Graph {
     scanner: RuleScanner,
     services: ServiceIndex,
     order: PolicyOrder,
+    computed: ComputedData,
     resolver: PolicyResolver,
     hosts: Hosts,
     encapsulation: EncapsulationResolver,
@@ -82,17 +84,22 @@ impl Graph {
     /// A graph that knows nothing.
     #[must_use]
     pub fn new(config: &GraphConfig) -> Self {
+        let mut members = MemberIndex::new(config.overlap);
+        if config.istio_ambient_mode {
+            members.add_set(&istio::set_id(), SetDefinition { selector: istio::workloads(), named_port: None });
+        }
         Self {
             hostname: config.hostname.clone(),
             filter: ValidationFilter::new(config),
             matches: MatchIndex::new(),
-            members: MemberIndex::new(config.overlap),
+            members,
             policies: Policies::default(),
             profiles: Profiles::default(),
             profile_decoder: ProfileDecoder::default(),
             scanner: RuleScanner::default(),
             services: ServiceIndex::default(),
             order: PolicyOrder::default(),
+            computed: ComputedData::new(config.hostname.clone(), config.istio_ambient_mode),
             resolver: PolicyResolver::default(),
             hosts: Hosts::default(),
             encapsulation: EncapsulationResolver::new(config),
@@ -156,10 +163,9 @@ impl Graph {
                 let value = self.checked(value, |filter, value| filter.node(&key, value));
                 self.census.node(name, value.is_some());
                 self.config.on_node(name, value.as_deref());
+                self.computed.on_node(name, value.as_deref());
                 self.hosts.on_node(name, value.as_deref(), &mut self.sequencer);
             }
-            // Not ours to read.
-            Key::Relayed(_) => {}
             _ => self.on_unchecked(&key, value),
         }
     }
@@ -200,14 +206,21 @@ impl Graph {
                     self.sequencer.bgp = Some(bgp.unwrap_or_default());
                 }
             }
+            Key::Relayed(RelayedKey::BgpPeer(name)) => {
+                self.computed.on_peer(name, fitting!(self, key, value, BgpPeer));
+            }
+            Key::Relayed(RelayedKey::LiveMigration(name)) => {
+                self.computed.on_migration(name, fitting!(self, key, value, LiveMigration));
+            }
+            // Not ours to read.
+            Key::Relayed(RelayedKey::Block(_)) => {}
             Key::WorkloadEndpoint(_)
             | Key::HostEndpoint(_)
             | Key::NetworkSet(_)
             | Key::Policy(_)
             | Key::ProfileRules(_)
             | Key::Profile(_)
-            | Key::Node(_)
-            | Key::Relayed(_) => debug_assert!(false, "{key:?} does not come here"),
+            | Key::Node(_) => debug_assert!(false, "{key:?} does not come here"),
         }
     }
 
@@ -239,6 +252,7 @@ impl Graph {
             if value.is_none() {
                 self.sequencer.workload_endpoints.remove(key.id());
             }
+            self.computed.on_endpoint(key, value.as_deref());
             self.on_local_endpoint(&EndpointId::Workload(key.clone()), value.map(Endpoint::Workload));
         }
     }
@@ -293,6 +307,7 @@ impl Graph {
     fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         self.members.set_parent(name, labels);
         self.matches.set_parent(name, labels);
+        self.computed.on_profile(name, labels);
         self.profile_decoder.on_profile(name, labels, &mut self.sequencer);
     }
 
@@ -354,6 +369,9 @@ impl Graph {
             }
         }
         self.members.flush(&mut self.sequencer.ip_sets);
+        if self.computed.has_mesh() {
+            istio::set_type(&mut self.sequencer.ip_sets, &istio::set_id());
+        }
         self.services.flush(&mut self.sequencer.ip_sets);
     }
 
@@ -366,7 +384,8 @@ impl Graph {
         if std::mem::take(&mut self.reordered) {
             self.order.rank(&self.policies);
         }
-        self.resolver.flush(&self.matches, &self.policies, &self.order, &mut self.sequencer);
+        self.resolver.on_computed_changed(self.computed.flush());
+        self.resolver.flush(&self.matches, &self.policies, &self.order, &self.computed, &mut self.sequencer);
     }
 
     /// The objects that are invalid now, sorted by key: policies, which deny instead, and others, which are ignored.
@@ -412,7 +431,7 @@ impl Graph {
             local_endpoints: self.resolver.len(),
             active_policies: self.policies.active_len(),
             ip_sets: self.scanner.len(),
-            evaluations: members.evaluations + self.matches.stats().evaluations,
+            evaluations: members.evaluations + self.matches.stats().evaluations + self.computed.evaluations(),
             groups: members.groups,
         }
     }
@@ -423,7 +442,8 @@ impl Graph {
     pub fn is_empty(&self) -> bool {
         self.filter.is_empty()
             && self.matches.is_empty()
-            && self.members.is_empty()
+            && self.has_no_members()
+            && self.computed.is_empty()
             && self.policies.is_empty()
             && self.profiles.is_empty()
             && self.scanner.is_empty()
@@ -435,5 +455,16 @@ impl Graph {
             && self.config.is_empty()
             && self.sequencer.is_empty()
             && self.census.is_empty()
+    }
+
+    /// The set of a mesh is always there.
+    fn has_no_members(&self) -> bool {
+        if !self.computed.has_mesh() || self.members.stats().items > 0 {
+            return self.members.is_empty();
+        }
+        let mut rest = self.members.clone();
+        rest.remove_set(&istio::set_id());
+        rest.flush(&mut Vec::new());
+        rest.is_empty()
     }
 }

@@ -49,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 mod census;
+mod computed;
 mod config;
 mod config_batcher;
 mod encapsulation;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use ahash::{AHashMap, AHashSet};
 use tortie_labelindex::MatchSetId;
 use tortie_model::desired::{HostEndpointState, TierList, TierPolicies, WorkloadEndpointState};
-use tortie_model::{PolicyId, TierDefaultAction};
+use tortie_model::{PolicyId, TierDefaultAction, WorkloadEndpointKey};
 
+use crate::computed::{ComputedData, fields};
 use crate::local::{Endpoint, EndpointId};
 use crate::order::PolicyOrder;
 use crate::policies::{Policies, PolicyEntry, PolicyMatches, PolicySlot};
@@ -84,12 +85,18 @@ impl PolicyResolver {
         self.stale.extend(self.endpoints.keys().cloned());
     }
 
+    /// Something else than policies is calculated for these endpoints than before.
+    pub(crate) fn on_computed_changed(&mut self, keys: Vec<WorkloadEndpointKey>) {
+        self.changed.extend(keys.into_iter().map(EndpointId::Workload));
+    }
+
     /// Computes and sends the endpoints that have changed.
     pub(crate) fn flush(
         &mut self,
         matches: &PolicyMatches,
         policies: &Policies,
         order: &PolicyOrder,
+        computed_data: &ComputedData,
         sequencer: &mut Sequencer,
     ) {
         self.stale.extend(self.changed.iter().cloned());
@@ -109,7 +116,7 @@ impl PolicyResolver {
             } else if !self.changed.contains(&id) {
                 continue;
             }
-            send(&id, &endpoint.value, lists, sequencer);
+            send(&id, &endpoint.value, lists, computed_data, sequencer);
         }
         self.changed.clear();
     }
@@ -123,10 +130,14 @@ impl PolicyResolver {
     }
 }
 
-fn send(id: &EndpointId, value: &Endpoint, lists: &TierLists, sequencer: &mut Sequencer) {
+fn send(id: &EndpointId, value: &Endpoint, lists: &TierLists, computed_data: &ComputedData, sequencer: &mut Sequencer) {
     match (id, value) {
         (EndpointId::Workload(key), Endpoint::Workload(endpoint)) => {
-            let state = WorkloadEndpointState { endpoint: Arc::clone(endpoint), tiers: Arc::clone(&lists.normal) };
+            let state = WorkloadEndpointState {
+                endpoint: Arc::clone(endpoint),
+                tiers: Arc::clone(&lists.normal),
+                computed: fields(endpoint, computed_data.of(key)),
+            };
             sequencer.workload_endpoints.update(key.id(), state);
         }
         (EndpointId::Host(name), Endpoint::Host(endpoint)) => {
@@ -136,6 +147,7 @@ fn send(id: &EndpointId, value: &Endpoint, lists: &TierLists, sequencer: &mut Se
                 untracked_tiers: Arc::clone(&lists.untracked),
                 pre_dnat_tiers: Arc::clone(&lists.pre_dnat),
                 forward_tiers: Arc::clone(&lists.forward),
+                qos_policies: [].into(),
             };
             sequencer.host_endpoints.update(name.clone(), state);
         }

@@ -64,7 +64,7 @@ fn updates() -> Result<Vec<DesiredUpdate>, Box<dyn Error>> {
             ipv4_nets: [address.parse()?].into_iter().collect(),
             ..WorkloadEndpoint::default()
         };
-        let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: Arc::clone(&tiers) };
+        let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: Arc::clone(&tiers), computed: None };
         updates.push(DesiredUpdate::WorkloadEndpoint(id, state));
     }
     let endpoint = HostEndpoint { iface: Some("eth0".into()), ..HostEndpoint::default() };
@@ -74,6 +74,7 @@ fn updates() -> Result<Vec<DesiredUpdate>, Box<dyn Error>> {
         untracked_tiers: Arc::clone(&tiers),
         pre_dnat_tiers: Arc::clone(&tiers),
         forward_tiers: tiers,
+        qos_policies: [].into(),
     };
     updates.push(DesiredUpdate::HostEndpoint("uplink".into(), state));
     Ok(updates)

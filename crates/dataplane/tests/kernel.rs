@@ -141,7 +141,7 @@ fn updates(interfaces: [&str; 2]) -> Vec<DesiredUpdate> {
     for name in interfaces {
         let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() };
         let endpoint = WorkloadEndpoint { iface: Some(IfaceName::from(name)), ..WorkloadEndpoint::default() };
-        let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier.clone()].into() };
+        let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier.clone()].into(), computed: None };
         updates.push(DesiredUpdate::WorkloadEndpoint(id, state));
     }
     let pool = IpPool {

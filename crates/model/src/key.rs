@@ -26,8 +26,7 @@ pub struct HostConfigKey {
     pub name: ConfigName,
 }
 
-/// The identity of an object that is passed on as it is written: Felix needs it to program routes between nodes, or to
-/// watch over moves of virtual machines. Only routes are calculated here, from blocks.
+/// The identity of an object that is passed on to Felix as it is, whatever is calculated from it here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RelayedKey {
     /// A block of addresses that a node hands out to workloads (IPAM), by its masked network.

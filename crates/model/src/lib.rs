@@ -20,18 +20,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bgp_peer;
 pub mod desired;
 mod endpoint;
 mod ids;
 mod ipam;
 mod key;
 mod labels;
+mod live_migration;
 mod net;
 mod policy;
 mod protocol;
 mod update;
 mod value;
 
+pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{
     AdminState, EndpointPort, HostEndpoint, Mac, NatMapping, NetworkSet, QosControls, WorkloadEndpoint, WorkloadExtras,
 };
@@ -42,6 +45,7 @@ pub use ids::{
 pub use ipam::{IpamBlock, NodeAllocation};
 pub use key::{HostConfigKey, HostEndpointKey, Key, RelayedKey};
 pub use labels::{LabelInterner, Labels, LabelsError, PrefixStripper, Shape};
+pub use live_migration::{LiveMigration, MigrationParty};
 pub use net::{Cidr, CidrParseError, Family};
 pub use policy::{
     Direction, EntityMatch, HttpMatch, HttpPath, Order, OriginalMatch, Policy, PolicyTypes, ProfileRules, Rule,

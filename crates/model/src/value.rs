@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tortie_selector::Selector;
 
 use crate::{
-    Cidr, ConfigName, HostEndpoint, IpamBlock, Labels, NetworkSet, Policy, ProfileRules, Tier, WorkloadEndpoint,
+    BgpPeer, Cidr, ConfigName, HostEndpoint, IpamBlock, Labels, LiveMigration, NetworkSet, Policy, ProfileRules, Tier,
+    WorkloadEndpoint,
 };
 
 /// The value of an object; its variant fits the [`crate::Key`]'s.
@@ -46,8 +47,23 @@ pub enum Value {
     BgpConfiguration(Arc<BgpConfiguration>),
     /// For [`crate::RelayedKey::Block`].
     Block(Arc<IpamBlock>),
-    /// For any other [`crate::Key::Relayed`]: the text of a JSON object, in the form in which Felix reads it.
-    Relayed(Arc<str>),
+    /// For [`crate::RelayedKey::BgpPeer`].
+    BgpPeer(Arc<BgpPeer>),
+    /// For [`crate::RelayedKey::LiveMigration`].
+    LiveMigration(Arc<LiveMigration>),
+}
+
+impl Value {
+    /// The text that is passed on as it is, if this is for [`crate::Key::Relayed`].
+    #[must_use]
+    pub fn relayed_text(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Block(block) => Some(&block.text),
+            Self::BgpPeer(peer) => Some(&peer.text),
+            Self::LiveMigration(migration) => Some(&migration.text),
+            _ => None,
+        }
+    }
 }
 
 /// What a profile adds to the labels of its endpoints.

@@ -29,8 +29,7 @@
 //! Decoding what was encoded gives the same update back, except for what the protocol has no field for: labels and named
 //! ports of endpoints (they have done their work in the calculation), selectors and named ports of rules beyond the sets
 //! that they became, a policy's order, types, `applyOnForward` and staged action, a node's BGP details, and the
-//! configuration of other sources than the datastore. Conversely the model has no word for Istio, live
-//! migration and local BGP peers.
+//! configuration of other sources than the datastore.
 #![forbid(unsafe_code)]
 
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]

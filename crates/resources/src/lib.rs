@@ -53,4 +53,5 @@ pub mod v1;
 mod v3;
 
 pub use problem::{Problem, Severity};
+pub use scalar::parse_dscp;
 pub use tree::{Position, SyntaxError};

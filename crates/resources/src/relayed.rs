@@ -1,15 +1,16 @@
-//! Objects that are only passed on to Felix: blocks of addresses (IPAM), BGP peers, moves of virtual machines.
+//! Objects that are passed on to Felix as Typha does (`SerializeValue` of `libcalico-go/lib/backend/model/keys.go`): blocks
+//! of addresses (IPAM), BGP peers, moves of virtual machines.
 //!
-//! Felix programs routes between nodes from them, so who serves Felix reads them and passes them on as Typha does
-//! (`SerializeValue` of `libcalico-go/lib/backend/model/keys.go`). Of blocks that is calculated here as well; the rest is
-//! passed on and nothing else.
+//! An agent calculates routes from blocks, and from peers and moves what endpoints have to do with them.
 
 mod block;
+mod meaning;
 
 use std::sync::Arc;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
-use tortie_model::{Cidr, Key, LabelInterner, NamespacedName, RelayedKey, Update, Value};
+use tortie_model::{Cidr, Key, LabelInterner, LiveMigration, NamespacedName, RelayedKey, Update, Value};
+use tortie_selector::Selector;
 
 use crate::manifest::{Contributions, Kind, Object, ObjectId, Outcome, Resource, STORED_METADATA};
 use crate::tree::{Cursor, Map, Sink};
@@ -17,16 +18,16 @@ use crate::v1::{self, Decoded};
 use crate::{Position, Problem, Severity, path, scalar};
 use block::BlockFacts;
 
-/// Which objects are read that are only passed on.
+/// Which blocks of addresses are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Relay {
     /// None: an agent has no use for them.
     #[default]
     Nothing,
-    /// All, with the blocks that Calico's IPAM keeps.
+    /// Those that Calico's IPAM keeps.
     IpamBlocks,
-    /// All, but in place of IPAM's blocks one for each network that a node has for its pods: for clusters that give out
-    /// addresses by `host-local` (`USE_POD_CIDR` of the original).
+    /// In place of IPAM's blocks one for each network that a node has for its pods: for clusters that give out addresses
+    /// by `host-local` (`USE_POD_CIDR` of the original).
     PodCidrs,
 }
 
@@ -35,9 +36,8 @@ impl Relay {
     #[must_use]
     pub fn takes(self, kind: Kind) -> bool {
         match self {
-            Self::Nothing => !kind.is_relayed(),
             Self::IpamBlocks => true,
-            Self::PodCidrs => kind != Kind::IpamBlock,
+            Self::Nothing | Self::PodCidrs => kind != Kind::IpamBlock,
         }
     }
 }
@@ -69,8 +69,8 @@ pub fn read_block(path: &str, text: &str) -> Resource {
 }
 
 /// An object in the form in which it is passed on, checked as far as a mistake in it would make Felix ignore it.
-pub(crate) fn checked(key: &RelayedKey, root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> Value {
-    let text: Arc<str> = Json::from(root.content()).to_string().into();
+pub(crate) fn read(key: &RelayedKey, root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> Value {
+    let text = Json::from(root.content()).to_string().into();
     match key {
         RelayedKey::Block(cidr) => {
             let facts = BlockFacts::read(map, sink);
@@ -85,14 +85,8 @@ pub(crate) fn checked(key: &RelayedKey, root: &Cursor<'_, '_>, map: Map<'_, '_>,
             }
             Value::Block(facts.block(*cidr, text).into())
         }
-        RelayedKey::BgpPeer(_) | RelayedKey::LiveMigration(_) => {
-            for part in ["metadata", "spec"] {
-                if let Some(field) = map.field(part) {
-                    field.map(sink);
-                }
-            }
-            Value::Relayed(text)
-        }
+        RelayedKey::BgpPeer(_) => Value::BgpPeer(meaning::bgp_peer(map, text, sink).into()),
+        RelayedKey::LiveMigration(_) => Value::LiveMigration(meaning::live_migration(map, text, sink).into()),
     }
 }
 
@@ -156,7 +150,12 @@ pub(crate) fn resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contr
         _ => RelayedKey::LiveMigration(NamespacedName::new(&*object.id.namespace, &*name)),
     };
     let spec = spec.and(object.map.field("spec")).map_or_else(|| json!({}), |spec| Json::from(spec.content()));
-    Some(vec![relayed(key.clone(), &written(&key, &metadata(object), &spec))])
+    let text = written(&key, &metadata(object), &spec).to_string().into();
+    let value = match key {
+        RelayedKey::LiveMigration(_) => Value::LiveMigration(meaning::live_migration(object.map, text, sink).into()),
+        _ => Value::BgpPeer(meaning::bgp_peer(object.map, text, sink).into()),
+    };
+    Some(vec![(Key::Relayed(key), value)])
 }
 
 /// Makes of a `VirtualMachineInstanceMigration` of `KubeVirt` the `LiveMigration` that it is for Felix, as long as the
@@ -184,7 +183,14 @@ pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink
     );
     spec.insert("target".into(), json!({"selector": selector}));
     let key = RelayedKey::LiveMigration(NamespacedName::new(&*id.namespace, &*id.name));
-    Some(vec![relayed(key.clone(), &written(&key, &metadata(object), &spec.into()))])
+    let migration = LiveMigration {
+        text: written(&key, &metadata(object), &spec.into()).to_string().into(),
+        uid: uid.into(),
+        source: (!source.is_empty()).then(|| meaning::pod(&id.namespace, source)),
+        target: None,
+        target_selector: Selector::parse(&selector).ok(),
+    };
+    Some(vec![(Key::Relayed(key), Value::LiveMigration(migration.into()))])
 }
 
 /// The metadata of an object, but for what is different each time that it is written.
@@ -220,10 +226,5 @@ fn written_block(cidr: Cidr, facts: &BlockFacts<'_>, text: &Json) -> (Key, Value
     let block = facts.block(cidr, text.to_string().into());
     (Key::Relayed(RelayedKey::Block(cidr)), Value::Block(block.into()))
 }
-
-fn relayed(key: RelayedKey, value: &Json) -> (Key, Value) {
-    (Key::Relayed(key), Value::Relayed(value.to_string().into()))
-}
-
 #[cfg(test)]
 mod tests;

@@ -155,7 +155,9 @@ pub(crate) fn dscp(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<u8> {
     cursor.int(0, 63, sink)
 }
 
-pub(crate) fn parse_dscp(text: &str) -> Option<u8> {
+/// A DSCP value, written by number or by name, as `46` or `EF`.
+#[must_use]
+pub fn parse_dscp(text: &str) -> Option<u8> {
     let name = text.trim().to_ascii_uppercase();
     let digit = |from: usize, max: u8| {
         let digit = name.as_bytes().get(from)?.checked_sub(b'0')?;

@@ -141,8 +141,8 @@ impl DatastoreArgs {
                 let Some(typha) = TyphaOptions::from_url(&servers, hostname) else {
                     return Err(Failure::Usage(format!("typha: `{servers}` names no server")));
                 };
-                let relayed = options.relay != tortie_resources::manifest::Relay::Nothing;
-                let typha = TyphaOptions { tls: settings.fanout_tls(&self.fanout)?, relayed, ..typha };
+                let blocks = options.relay != tortie_resources::manifest::Relay::Nothing;
+                let typha = TyphaOptions { tls: settings.fanout_tls(&self.fanout)?, blocks, ..typha };
                 Ok(Box::new(TyphaSource::new(typha).map_err(|error| Failure::Failed(error.to_string()))?))
             }
             #[cfg(feature = "kubernetes")]

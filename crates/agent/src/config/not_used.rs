@@ -81,8 +81,6 @@ pub(crate) const NOT_USED: &[&str] = &[
     "IpInIpEnabled",
     "IpInIpMtu",
     "IpInIpTunnelAddr",
-    "IstioAmbientMode",
-    "IstioDSCPMark",
     "KubeNodePortRanges",
     "LiveMigrationRouteConvergenceTime",
     "LocalSubnetL2Reachability",

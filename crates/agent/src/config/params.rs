@@ -277,6 +277,8 @@ params! {
         "LogActionRateLimitBurst", |raw| parse::integer_in(raw, 0, 9999), 5, 0, PLAIN;
     service_loop_prevention: ServiceLoopPrevention = "ServiceLoopPrevention", parse::one_of,
         ServiceLoopPrevention::Drop, ServiceLoopPrevention::Disabled, PLAIN;
+    istio_ambient_mode: Switch = "IstioAmbientMode", parse::one_of, Switch::Disabled, Switch::Disabled, PLAIN;
+    istio_dscp_mark: u8 = "IstioDSCPMark", parse::dscp, 23, 0, PLAIN;
     workload_source_spoofing: WorkloadSourceSpoofing = "WorkloadSourceSpoofing", parse::one_of,
         WorkloadSourceSpoofing::Disabled, WorkloadSourceSpoofing::Disabled, PLAIN;
     allow_vxlan_packets_from_workloads: bool =

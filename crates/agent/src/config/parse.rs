@@ -293,6 +293,10 @@ impl LogRate {
     }
 }
 
+pub(crate) fn dscp(raw: &str) -> Parsed<u8> {
+    tortie_resources::parse_dscp(raw).ok_or_else(|| "must be a DSCP value: 0 to 63, or a name such as `AF11`".into())
+}
+
 pub(crate) fn log_rate(raw: &str) -> Parsed<Option<LogRate>> {
     if raw.is_empty() {
         return Ok(None);

@@ -94,6 +94,7 @@ fn every_parameter_changes_something() {
         ("LogActionRateLimit", "7/minute"),
         ("ServiceLoopPrevention", "Reject"),
         ("WorkloadSourceSpoofing", "Any"),
+        ("IstioAmbientMode", "Enabled"),
         ("AllowVXLANPacketsFromWorkloads", "true"),
         ("AllowIPIPPacketsFromWorkloads", "true"),
         ("VXLANPort", "7"),
@@ -107,6 +108,9 @@ fn every_parameter_changes_something() {
     }
     let limit = ("LogActionRateLimit", "7/minute");
     assert_ne!(engine(&[limit, ("LogActionRateLimitBurst", "9")]), engine(&[limit]));
+
+    let mesh = ("IstioAmbientMode", "Enabled");
+    assert_ne!(engine(&[mesh, ("IstioDSCPMark", "AF11")]), engine(&[mesh]));
 
     // What `run` and `dataplane` with their listeners, log, kernel and interface monitor read.
     let of_the_program = [
@@ -133,7 +137,7 @@ fn every_parameter_changes_something() {
         "OpenstackRegion",
     ];
     let mut known: Vec<_> = of_the_engine.iter().map(|(name, _)| *name).chain(of_the_program).collect();
-    known.push("LogActionRateLimitBurst");
+    known.extend(["LogActionRateLimitBurst", "IstioDSCPMark"]);
     known.sort_unstable();
     let mut all: Vec<_> = PARAMS.iter().map(|param| param.name).collect();
     all.sort_unstable();

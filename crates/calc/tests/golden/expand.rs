@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 use tortie_calc::GraphConfig;
-use tortie_model::Hostname;
 
 use crate::feed::Feed;
 use crate::recording;
@@ -83,7 +82,7 @@ fn walk(config: &GraphConfig, states: &[State], flush: Flush, in_sync_first: boo
 #[test]
 fn sequences_in_every_order() {
     let recorded: Json = serde_json::from_str(&recording("calc_states.json.gz")).unwrap();
-    let config = GraphConfig::new(Hostname::new(recorded["config"]["FelixHostname"].as_str().unwrap()));
+    let config = crate::states::config(&recorded);
     let state = |name: &Json| crate::states::entries(&recorded["states"][name.as_str().unwrap()]);
     let mut ends = 0;
     for (i, sequence) in recorded["base_tests"].as_array().unwrap().iter().enumerate() {

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use tortie_calc::{Graph, GraphConfig};
 use tortie_model::desired::{DesiredUpdate, proto::to_json};
-use tortie_model::{Key, LabelInterner, SyncStatus, Update};
+use tortie_model::{Key, LabelInterner, RelayedKey, SyncStatus, Update};
 use tortie_resources::v1::{self, Decoded};
 use tortie_testkit::mock::MockDataplane;
 
@@ -56,7 +56,7 @@ impl Feed {
             Err(error) => (error.deletion(), false),
         };
         // The graph is told of these as well, and has to pass over them.
-        let relayed = matches!(update.key, Key::Relayed(_));
+        let relayed = matches!(update.key, Key::Relayed(RelayedKey::Block(_)));
         let key = update.key.clone();
         self.graph.on_update(update);
         if relayed {

@@ -96,11 +96,6 @@ impl State {
         self.0.retain(|(k, _), _| *k != kind);
     }
 
-    /// Forgets one object; whether it was there.
-    pub(crate) fn forget_one(&mut self, kind: &'static str, id: &str) -> bool {
-        self.0.remove(&(kind, id.to_owned())).is_some()
-    }
-
     /// All objects of a kind, by id.
     pub(crate) fn of_kind_mut<'a>(&'a mut self, kind: &'a str) -> impl Iterator<Item = (&'a str, &'a mut Json)> {
         self.0.iter_mut().filter(move |((k, _), _)| *k == kind).map(|((_, id), message)| (&**id, message))

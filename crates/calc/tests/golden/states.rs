@@ -1,7 +1,6 @@
 //! The states and sequences of states of the original's own tests.
 //!
-//! Not compared, as nothing here calculates them: routes and VXLAN tunnel endpoints, the IP set of ambient-mesh
-//! workloads and their mark on endpoints, roles in live migrations, the BGP peers of workloads.
+//! Not compared, as nothing here calculates them: routes and VXLAN tunnel endpoints.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +12,14 @@ use crate::feed::{Fate, Feed, says_not_ready};
 use crate::recording;
 use crate::replay::State;
 
-const MESH_SET: &str = "all-istio-weps";
-const UNCALCULATED_FIELDS: [&str; 4] =
-    ["is_istio_ambient", "live_migration_role", "live_migration_uid", "local_bgp_peer"];
-
-fn config(recorded: &Json) -> GraphConfig {
+/// The configuration in which the original ran.
+pub(crate) fn config(recorded: &Json) -> GraphConfig {
     let hostname = Hostname::new(recorded["config"]["FelixHostname"].as_str().unwrap());
-    GraphConfig { overlap: Overlap::Suppress, ..GraphConfig::new(hostname) }
+    GraphConfig {
+        overlap: Overlap::Suppress,
+        istio_ambient_mode: recorded["config"]["IstioAmbientMode"] == "Enabled",
+        ..GraphConfig::new(hostname)
+    }
 }
 
 /// What was left out of the comparison, and how often.
@@ -50,16 +50,6 @@ impl Exclusions {
         let (mut ours, mut peer) = (ours.clone(), peer.clone());
         ours.forget("in sync");
         ours.forget("config");
-        if peer.forget_one("ip set", MESH_SET) {
-            self.count(MESH_SET);
-        }
-        for (_, message) in peer.of_kind_mut("workload endpoint") {
-            for field in UNCALCULATED_FIELDS {
-                if message["endpoint"].as_object_mut().unwrap().shift_remove(field).is_some() {
-                    self.count(field);
-                }
-            }
-        }
         self.align_misspelt_actions(&mut ours, &mut peer);
         for (id, message) in peer.of_kind_mut("pool") {
             // Two states have a pool whose value contradicts its key; here the key decides.
@@ -151,11 +141,7 @@ fn each_state_from_empty() {
     assert_eq!(compared, 148);
     exclusions.check(&[
         ("action Allow", 8),
-        ("all-istio-weps", 148),
         ("ignored /calico/ipam/v2", 55),
-        ("ignored /calico/resources/v3/projectcalico.org/livemigrations", 3),
-        ("is_istio_ambient", 4),
-        ("live_migration_role", 3),
         ("pool with another network than its key", 2),
         ("proto.RouteUpdate", 496),
         ("proto.VXLANTunnelEndpointUpdate", 49),
@@ -202,12 +188,8 @@ fn sequences_of_states() {
     assert_eq!(compared, 322);
     exclusions.check(&[
         ("action Allow", 15),
-        ("all-istio-weps", 322),
         ("changed parameter of a wrong type", 2),
         ("ignored /calico/ipam/v2", 131),
-        ("ignored /calico/resources/v3/projectcalico.org/livemigrations", 6),
-        ("is_istio_ambient", 4),
-        ("live_migration_role", 3),
         ("not ready before the ready flag of the same batch", 2),
         ("pool with another network than its key", 5),
         ("proto.RouteRemove", 200),

@@ -145,12 +145,21 @@ impl World<'_> {
             match (key, value) {
                 (Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint)) if key.host() == HOST => {
                     let [tiers, ..] = self.tier_lists(&endpoint.labels, &endpoint.profiles);
-                    self.expected.workload_endpoints.insert(key.id(), WorkloadEndpointState { endpoint, tiers });
+                    self.expected
+                        .workload_endpoints
+                        .insert(key.id(), WorkloadEndpointState { endpoint, tiers, computed: None });
                 }
                 (Key::HostEndpoint(key), Value::HostEndpoint(endpoint)) if key.host.as_str() == HOST => {
                     let [tiers, untracked_tiers, pre_dnat_tiers, forward_tiers] =
                         self.tier_lists(&endpoint.labels, &endpoint.profiles);
-                    let state = HostEndpointState { endpoint, tiers, untracked_tiers, pre_dnat_tiers, forward_tiers };
+                    let state = HostEndpointState {
+                        endpoint,
+                        tiers,
+                        untracked_tiers,
+                        pre_dnat_tiers,
+                        forward_tiers,
+                        qos_policies: [].into(),
+                    };
                     self.expected.host_endpoints.insert(key.name, state);
                 }
                 _ => {}

@@ -52,7 +52,7 @@ pub(crate) fn pod(iface: &str, number: u8) -> WorkloadEndpoint {
 }
 
 pub(crate) fn workload(name: &str, endpoint: WorkloadEndpoint, policies: &[&str]) -> DesiredUpdate {
-    let state = WorkloadEndpointState { endpoint: Arc::new(endpoint), tiers: tiers(policies) };
+    let state = WorkloadEndpointState { endpoint: Arc::new(endpoint), tiers: tiers(policies), computed: None };
     DesiredUpdate::WorkloadEndpoint(workload_id(name), state)
 }
 
@@ -117,6 +117,7 @@ pub(crate) fn host(name: &str, endpoint: HostEndpoint, policies: &[&str]) -> Des
         untracked_tiers: Arc::clone(&none),
         pre_dnat_tiers: Arc::clone(&none),
         forward_tiers: none,
+        qos_policies: [].into(),
     };
     DesiredUpdate::HostEndpoint(name.into(), state)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tortie_model::{Hostname, Key, Value, WorkloadEndpoint};
+use tortie_model::{Hostname, Key, RelayedKey, Value, WorkloadEndpoint};
 use tortie_resources::{path, v1};
 
 /// An object: where the datastore has it, and its value.
@@ -42,13 +42,12 @@ impl Entry {
     #[must_use]
     pub fn new(key: &Key, value: &Value) -> Option<Self> {
         let path = path::to_path(key).ok()?.into();
-        let text = match value {
-            Value::Relayed(text) => Bytes::from_owner(Shared(Arc::clone(text))),
-            Value::Block(block) => Bytes::from_owner(Shared(Arc::clone(&block.text))),
-            value => v1::encode(key, value).into(),
+        let text = match value.relayed_text() {
+            Some(text) => Bytes::from_owner(Shared(Arc::clone(text))),
+            None => v1::encode(key, value).into(),
         };
         let elsewhere = match (key, value) {
-            (Key::HostConfig(_) | Key::Relayed(_), _) => Elsewhere::Nothing,
+            (Key::HostConfig(_) | Key::Relayed(RelayedKey::Block(_)), _) => Elsewhere::Nothing,
             (_, Value::WorkloadEndpoint(endpoint)) => {
                 let reduced = v1::encode(
                     key,

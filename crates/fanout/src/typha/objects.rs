@@ -13,7 +13,7 @@ use crate::last_good::LastGood;
 pub(super) struct Objects {
     labels: LabelInterner,
     /// Whether objects are wanted that are only passed on.
-    relayed: bool,
+    blocks: bool,
     last_good: LastGood,
     updates: usize,
 }
@@ -22,8 +22,8 @@ pub(super) struct Objects {
 const SHRINK: usize = 100_000;
 
 impl Objects {
-    pub(super) fn new(relayed: bool) -> Self {
-        Self { relayed, ..Self::default() }
+    pub(super) fn new(blocks: bool) -> Self {
+        Self { blocks, ..Self::default() }
     }
 
     /// A server begins to tell everything.
@@ -47,7 +47,7 @@ impl Objects {
     }
 
     fn read_one(&mut self, update: &SerializedUpdate) -> Option<Update> {
-        if !self.relayed && path::is_relayed(&update.key) {
+        if !self.blocks && path::is_block(&update.key) {
             return None;
         }
         match read_update(update, &mut self.labels) {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_passed_on_is_taken_by_who_wants_it() {
+    fn blocks_are_taken_by_who_wants_them() {
         let value = r#"{"cidr":"10.0.0.0/26","affinity":"host:h"}"#;
         assert_eq!(Objects::default().read(&[update(BLOCK, value), update(BLOCK, "")]), []);
         let mut objects = Objects::new(true);

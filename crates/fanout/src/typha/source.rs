@@ -25,8 +25,8 @@ pub struct TyphaOptions {
     pub hostname: String,
     /// TLS, if it is used.
     pub tls: Option<TlsSettings>,
-    /// Whether objects are wanted that are only passed on ([`tortie_model::Key::Relayed`]).
-    pub relayed: bool,
+    /// Whether blocks of addresses are wanted ([`tortie_model::RelayedKey::Block`]).
+    pub blocks: bool,
     /// How long a connection may take to be made.
     pub connect_timeout: Duration,
     /// For how long a server may be silent. It sends pings more often than that.
@@ -74,7 +74,7 @@ impl TyphaOptions {
             servers,
             hostname: hostname.to_owned(),
             tls: None,
-            relayed: false,
+            blocks: false,
             connect_timeout: Duration::from_secs(10),
             read_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(10),
@@ -109,7 +109,7 @@ impl TyphaSource {
         let woken = Arc::new(Notify::new());
         let wake = Arc::clone(&woken);
         feed.wake_with(move || wake.notify_one());
-        let mut objects = Objects::new(self.options.relayed);
+        let mut objects = Objects::new(self.options.blocks);
         let mut failures = 0u32;
         for attempt in 0.. {
             let Some(server) = self.options.servers.get(attempt % self.options.servers.len().max(1)) else { break };

@@ -5,6 +5,7 @@
 //! only to IP sets that exist, and an endpoint only to policies and profiles that exist
 //! (`felix/calc/event_sequencer.go`).
 
+mod computed;
 pub mod proto;
 mod routes;
 mod rules;
@@ -14,6 +15,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use computed::{ComputedFields, LiveMigrationRole, QosPolicy, SkipRedirect};
 pub use routes::{PoolType, Route, RouteTypes, TunnelTypes, Vtep, VtepAddresses};
 pub use rules::{RuleSets, RuleView, Rules, SetIds};
 
@@ -314,16 +316,18 @@ pub struct TierPolicies {
 pub type TierList = Arc<[TierPolicies]>;
 
 /// A workload of this node and the policies that apply to it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadEndpointState {
     /// The endpoint as the datastore has it.
     pub endpoint: Arc<WorkloadEndpoint>,
     /// The tiers whose policies apply.
     pub tiers: TierList,
+    /// What few workloads have besides; kept apart so that the others stay small.
+    pub computed: Option<Box<ComputedFields>>,
 }
 
 /// An interface of this node and the policies that apply to it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostEndpointState {
     /// The endpoint as the datastore has it.
     pub endpoint: Arc<HostEndpoint>,
@@ -335,6 +339,8 @@ pub struct HostEndpointState {
     pub pre_dnat_tiers: TierList,
     /// For traffic that the host forwards.
     pub forward_tiers: TierList,
+    /// What another calculation than ours asks for in place of the endpoint's DSCP value; empty otherwise.
+    pub qos_policies: Box<[QosPolicy]>,
 }
 
 /// What other nodes need to know of a node.

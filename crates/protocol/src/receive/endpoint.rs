@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use tortie_model::desired::{DesiredUpdate, HostEndpointState, TierList, TierPolicies, WorkloadEndpointState};
+use tortie_model::desired::{
+    ComputedFields, DesiredUpdate, HostEndpointState, LiveMigrationRole, QosPolicy, SkipRedirect, TierList,
+    TierPolicies, WorkloadEndpointState,
+};
 use tortie_model::{
     AdminState, HostEndpoint, HostEndpointName, IfaceName, Mac, NatMapping, ProfileName, QosControls,
     TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
 };
 
-use super::flaw::{Flaw, Unusable, all, number, parsed, required};
+use super::flaw::{Flaw, Unusable, all, bad, number, parsed, required};
 use super::policy::policy_id;
 use super::{felix, in_object, name};
 
@@ -45,14 +48,18 @@ fn workload_id(id: felix::WorkloadEndpointId) -> WorkloadEndpointId {
     }
 }
 
-fn workload(message: felix::WorkloadEndpoint) -> Result<WorkloadEndpointState, Flaw> {
+fn workload(mut message: felix::WorkloadEndpoint) -> Result<WorkloadEndpointState, Flaw> {
     let extras = WorkloadExtras {
         ipv4_nat: nats("ipv4_nat", &message.ipv4_nat)?,
         ipv6_nat: nats("ipv6_nat", &message.ipv6_nat)?,
         allowed_source_prefixes: all("allow_spoofed_source_prefixes", &message.allow_spoofed_source_prefixes)?,
-        annotations: message.annotations.into_iter().map(|(key, value)| (key.into(), value.into())).collect(),
+        annotations: std::mem::take(&mut message.annotations)
+            .into_iter()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect(),
         qos: qos(message.qos_controls, &message.qos_policies)?,
     };
+    let computed = computed(&mut message)?;
     let endpoint = WorkloadEndpoint {
         state: if message.state == "active" { AdminState::Active } else { AdminState::Inactive },
         iface: name(message.name).map(IfaceName::new),
@@ -63,7 +70,11 @@ fn workload(message: felix::WorkloadEndpoint) -> Result<WorkloadEndpointState, F
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
         ..WorkloadEndpoint::default()
     };
-    Ok(WorkloadEndpointState { endpoint: Arc::new(endpoint), tiers: tiers(message.tiers) })
+    Ok(WorkloadEndpointState {
+        endpoint: Arc::new(endpoint),
+        tiers: tiers(message.tiers),
+        computed: (computed != ComputedFields::default()).then(|| Box::new(computed)),
+    })
 }
 
 fn host(message: felix::HostEndpoint) -> Result<HostEndpointState, Flaw> {
@@ -81,6 +92,7 @@ fn host(message: felix::HostEndpoint) -> Result<HostEndpointState, Flaw> {
         untracked_tiers: tiers(message.untracked_tiers),
         pre_dnat_tiers: tiers(message.pre_dnat_tiers),
         forward_tiers: tiers(message.forward_tiers),
+        qos_policies: qos_policies(message.qos_policies),
     })
 }
 
@@ -121,9 +133,37 @@ fn nats(field: &'static str, messages: &[felix::NatInfo]) -> Result<Box<[NatMapp
     messages.iter().map(mapping).collect()
 }
 
-/// Values for particular destinations are not in the model; the original has none either.
+/// The value of the first policy is that of the endpoint, whatever its destination: dataplanes look at no other.
 fn dscp(policies: &[felix::QoSPolicy]) -> Result<Option<u8>, Flaw> {
     policies.first().map(|policy| number("qos_policies", policy.dscp)).transpose()
+}
+
+/// The policies, if they say more than a DSCP value.
+fn qos_policies(policies: Vec<felix::QoSPolicy>) -> Box<[QosPolicy]> {
+    if matches!(&policies[..], [] | [_]) && policies.iter().all(|policy| policy.destination.is_empty()) {
+        return [].into();
+    }
+    policies.into_iter().map(|policy| QosPolicy { destination: policy.destination.into(), dscp: policy.dscp }).collect()
+}
+
+fn computed(message: &mut felix::WorkloadEndpoint) -> Result<ComputedFields, Flaw> {
+    Ok(ComputedFields {
+        local_bgp_peer: message.local_bgp_peer.take().map(|peer| peer.bgp_peer_name.into()),
+        skip_redirect: message
+            .skip_redir
+            .take()
+            .map(|skip| SkipRedirect { egress: skip.egress, ingress: skip.ingress }),
+        qos_policies: qos_policies(std::mem::take(&mut message.qos_policies)),
+        is_istio_ambient: message.is_istio_ambient,
+        live_migration_role: match felix::LiveMigrationRole::try_from(message.live_migration_role) {
+            Ok(felix::LiveMigrationRole::NoRole) => None,
+            Ok(felix::LiveMigrationRole::Source) => Some(LiveMigrationRole::Source),
+            Ok(felix::LiveMigrationRole::Target) => Some(LiveMigrationRole::Target),
+            Err(_) => return Err(bad("live_migration_role", message.live_migration_role)),
+        },
+        live_migration_uid: std::mem::take(&mut message.live_migration_uid).into(),
+        live_migration_vmi_name: std::mem::take(&mut message.live_migration_vmi_name).into(),
+    })
 }
 
 fn qos(controls: Option<felix::QoSControls>, policies: &[felix::QoSPolicy]) -> Result<Option<QosControls>, Flaw> {

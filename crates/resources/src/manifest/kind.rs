@@ -181,7 +181,7 @@ impl Kind {
         self.row().1
     }
 
-    /// Whether objects of this kind are only passed on; see [`Relay`](super::Relay).
+    /// Whether objects of this kind are passed on to Felix as they are.
     #[must_use]
     pub fn is_relayed(self) -> bool {
         matches!(self, Self::BgpPeer | Self::IpamBlock | Self::LiveMigration | Self::VirtualMachineInstanceMigration)

@@ -126,11 +126,10 @@ pub fn to_path(key: &Key) -> Result<String, PathError> {
 /// What the paths of all blocks begin with.
 pub const BLOCKS: &str = "/calico/ipam/v2/assignment/";
 
-/// Whether an object of this path is only passed on ([`Key::Relayed`]), without looking at all of the path.
+/// Whether an object of this path is a block of addresses, without looking at all of the path.
 #[must_use]
-pub fn is_relayed(path: &str) -> bool {
-    let of_resource = |rest: &str| rest.starts_with("/bgppeers/") || rest.starts_with("/livemigrations/");
-    path.starts_with(BLOCKS) || path.strip_prefix(RESOURCES).is_some_and(of_resource)
+pub fn is_block(path: &str) -> bool {
+    path.starts_with(BLOCKS)
 }
 
 const RESOURCES: &str = "/calico/resources/v3/projectcalico.org";

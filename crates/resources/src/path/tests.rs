@@ -4,7 +4,7 @@ use tortie_model::{
     WorkloadEndpointKey,
 };
 
-use super::{Parsed, is_relayed, parse, to_path};
+use super::{Parsed, is_block, parse, to_path};
 
 fn key(path: &str) -> Option<Key> {
     match parse(path) {
@@ -132,14 +132,14 @@ fn what_is_passed_on_is_known_by_its_path() {
     ] {
         assert_eq!(key(path).as_ref(), Some(&expected));
         assert_eq!(to_path(&expected).unwrap(), path);
-        assert!(is_relayed(path), "{path}");
+        assert_eq!(is_block(path), path.contains("/ipam/"), "{path}");
     }
     assert_eq!(key("/calico/ipam/v2/assignment/ipv4/block/10.0.0.77-26"), Some(block("10.0.0.64/26")));
     for path in ["/calico/ipam/v2/assignment/ipv4/block/10.0.0.0", "/calico/ipam/v2/assignment/ipv4/block/x-26"] {
         assert_eq!(parse(path), None, "{path}");
     }
     for path in ["/calico/ipam/v2/handle/h", "/calico/resources/v3/projectcalico.org/nodes/n", "/calico/v1/Ready"] {
-        assert!(!is_relayed(path), "{path}");
+        assert!(!is_block(path), "{path}");
     }
 }
 

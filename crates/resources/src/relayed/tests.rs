@@ -1,5 +1,7 @@
 use serde_json::{Value as Json, json};
-use tortie_model::{Hostname, IpamBlock, LabelInterner, Node, NodeTunnels};
+use tortie_model::{
+    BgpPeer, Hostname, IpamBlock, LabelInterner, LiveMigration, MigrationParty, Node, NodeTunnels, PeerNodes,
+};
 
 use super::*;
 use crate::manifest::{Format, Options, UnknownFields, read, read_object};
@@ -23,11 +25,8 @@ fn contributed(kind: Kind, object: &Json, relay: Relay) -> Contributions {
 
 /// The paths and texts of what is only passed on.
 fn relayed_texts(contributions: &Contributions) -> Vec<(String, String)> {
-    let text = |(key, value): &(Key, Value)| match value {
-        Value::Relayed(text) => Some((path::to_path(key).expect("a path"), text.to_string())),
-        Value::Block(block) => Some((path::to_path(key).expect("a path"), block.text.to_string())),
-        _ => None,
-    };
+    let text =
+        |(key, value): &(Key, Value)| Some((path::to_path(key).expect("a path"), value.relayed_text()?.to_string()));
     contributions.iter().filter_map(text).collect()
 }
 
@@ -296,12 +295,100 @@ fn networks_of_pods_are_blocks_where_that_is_wanted() {
 }
 
 #[test]
-fn an_agent_knows_no_such_kinds() {
-    for kind in ["BGPPeer", "IPAMBlock", "LiveMigration"] {
-        let text = json!({"apiVersion": "projectcalico.org/v3", "kind": kind, "metadata": {"name": "x"}}).to_string();
-        let manifest = read(&text, Format::Json, &Options::default(), &mut LabelInterner::new());
-        assert_eq!(manifest.resources[0].outcome, Outcome::Unknown, "{kind}");
-    }
+fn an_agent_knows_no_blocks() {
+    let text =
+        json!({"apiVersion": "projectcalico.org/v3", "kind": "IPAMBlock", "metadata": {"name": "x"}}).to_string();
+    let manifest = read(&text, Format::Json, &Options::default(), &mut LabelInterner::new());
+    assert_eq!(manifest.resources[0].outcome, Outcome::Unknown);
     assert!(!Relay::PodCidrs.takes(Kind::IpamBlock) && Relay::PodCidrs.takes(Kind::BgpPeer));
-    assert!(!Relay::Nothing.takes(Kind::BgpPeer) && Relay::Nothing.takes(Kind::Node));
+    assert!(!Relay::Nothing.takes(Kind::IpamBlock) && Relay::Nothing.takes(Kind::BgpPeer));
+}
+
+fn party(host: &str, orchestrator: &str, workload: &str, endpoint: &str) -> Option<MigrationParty> {
+    Some(MigrationParty {
+        host: host.into(),
+        orchestrator: orchestrator.into(),
+        workload: workload.into(),
+        endpoint: endpoint.into(),
+    })
+}
+
+fn migration(contributions: &Contributions) -> &LiveMigration {
+    match &contributions[..] {
+        [(_, Value::LiveMigration(migration))] => migration,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_a_migration_means_is_read_with_it() {
+    let endpoint = |workload: &str, endpoint: &str| json!({"hostname": "n1", "orchestratorID": "openstack", "workloadID": workload, "endpointID": endpoint});
+    let object = json!({
+        "metadata": {"name": "m", "namespace": "ns", "uid": "u-1"},
+        "spec": {
+            "source": {"workloadEndpoint": endpoint("old", "e0")},
+            "target": {"workloadEndpoint": endpoint("new", ""), "selector": "has(new)"},
+        },
+    });
+    let read = contributed(Kind::LiveMigration, &object, Relay::Nothing);
+    let found = migration(&read);
+    assert_eq!(&*found.uid, "u-1");
+    assert_eq!(found.source, party("n1", "openstack", "old", "e0"));
+    assert_eq!(found.target, party("n1", "openstack", "new", ""));
+    assert_eq!(found.target_selector, Some(Selector::parse("has(new)").expect("a selector")));
+    // By the datastore's own path it is the same, but for its text.
+    let path = "/calico/resources/v3/projectcalico.org/livemigrations/ns/m";
+    let decoded = v1::decode_text(path, Some(&found.text), &mut LabelInterner::new()).expect("JSON");
+    assert_eq!(decoded, Decoded::Update(Update::set(read[0].0.clone(), read[0].1.clone())));
+
+    let workload =
+        json!({"workload": {"orchestratorID": "k8s", "workloadID": "ns/old"}, "workloadEndpoint": endpoint("x", "y")});
+    let object = json!({
+        "metadata": {"name": "m", "namespace": "ns"},
+        "spec": {"source": workload, "target": {"selector": ""}},
+    });
+    let read = contributed(Kind::LiveMigration, &object, Relay::Nothing);
+    let found = migration(&read);
+    assert_eq!((&*found.uid, &found.target, &found.target_selector), ("", &None, &None));
+    assert_eq!(found.source, party("", "k8s", "ns/old", ""));
+}
+
+#[test]
+fn what_a_moving_machine_means_is_what_is_passed_on() {
+    let object = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": "m", "namespace": "shop", "uid": "uid-123"},
+        "spec": {"vmiName": "my-vmi"},
+        "status": {"phase": "Running", "migrationState": {"sourcePod": "old"}},
+    });
+    let read = contributed(Kind::VirtualMachineInstanceMigration, &object, Relay::Nothing);
+    let found = migration(&read);
+    assert!(found.target_selector.is_some());
+    let path = path::to_path(&read[0].0).expect("a path");
+    let decoded = v1::decode_text(&path, Some(&found.text), &mut LabelInterner::new()).expect("JSON");
+    assert_eq!(decoded, Decoded::Update(Update::set(read[0].0.clone(), read[0].1.clone())));
+}
+
+#[test]
+fn what_a_peer_means_is_read_with_it() {
+    let peer = |spec: Json| {
+        let object = json!({"metadata": {"name": "p"}, "spec": spec});
+        let read = resource(Kind::BgpPeer, &object, Relay::Nothing);
+        let Outcome::Valid(contributions) = &read.outcome else { panic!("{read:?}") };
+        match &contributions[..] {
+            [(_, Value::BgpPeer(peer))] => (BgpPeer::clone(peer), read.problems.len()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let selector = |text: &str| Selector::parse(text).expect("a selector");
+    let (found, warnings) = peer(json!({"node": "n1", "nodeSelector": "all()", "localWorkloadSelector": "has(peer)"}));
+    assert_eq!((found.nodes, warnings), (PeerNodes::Named("n1".into()), 0));
+    assert_eq!(found.local_workloads, Some(selector("has(peer)")));
+    let (found, _) = peer(json!({"nodeSelector": "rack == 'a'", "localWorkloadSelector": ""}));
+    assert_eq!((found.nodes, found.local_workloads), (PeerNodes::Selected(selector("rack == 'a'")), None));
+    let (found, _) = peer(json!({}));
+    assert_eq!(found.nodes, PeerNodes::Selected(Selector::all()));
+    let (found, warnings) = peer(json!({"nodeSelector": "rack ==", "localWorkloadSelector": "a in"}));
+    assert_eq!((found.nodes, found.local_workloads, warnings), (PeerNodes::Nobody, None, 2));
+    assert!(found.text.contains("rack =="), "passed on all the same");
 }

@@ -28,10 +28,12 @@ use json::{Object, number, object, shown, text};
 /// annotations, which have the last word there.
 #[must_use]
 pub fn encode(key: &Key, value: &Value) -> Vec<u8> {
+    if let Some(text) = value.relayed_text() {
+        return text.as_bytes().to_vec();
+    }
     let mut out = String::with_capacity(256);
     match value {
-        Value::Config(text) | Value::Relayed(text) => out.push_str(text),
-        Value::Block(block) => out.push_str(&block.text),
+        Value::Config(text) => out.push_str(text),
         Value::Ready(ready) => out.push_str(if *ready { "true" } else { "false" }),
         value => object(&mut out, |object| write(object, key, value)),
     }
@@ -55,7 +57,7 @@ fn write(out: &mut Object<'_>, key: &Key, value: &Value) {
         Value::EndpointSlice(slice) => resource::endpoint_slice(out, key, slice),
         Value::BgpConfiguration(configuration) => resource::bgp_configuration(out, key, configuration),
         // Not JSON, or JSON already; see `encode`.
-        Value::Config(_) | Value::Ready(_) | Value::Block(_) | Value::Relayed(_) => {}
+        Value::Config(_) | Value::Ready(_) | Value::Block(_) | Value::BgpPeer(_) | Value::LiveMigration(_) => {}
     }
 }
 

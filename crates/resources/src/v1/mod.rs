@@ -175,7 +175,7 @@ fn read(
         Key::Service(_) => Value::Service(k8s::service(map, sink).into()),
         Key::EndpointSlice(name) => Value::EndpointSlice(k8s::endpoint_slice(&name.namespace, map, sink).into()),
         Key::BgpConfiguration(_) => Value::BgpConfiguration(v3::bgp_configuration(map, sink).into()),
-        Key::Relayed(key) => relayed::checked(key, &root, map, sink),
+        Key::Relayed(key) => relayed::read(key, &root, map, sink),
         Key::GlobalConfig(_) | Key::HostConfig(_) | Key::Ready => return None,
     })
 }

@@ -188,20 +188,14 @@ fn updates_are_followed_and_dangling_references_are_found() {
     let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "ns/pod".into(), endpoint: "eth0".into() };
     let workload = |admin_state| {
         let endpoint = Arc::new(WorkloadEndpoint { state: admin_state, ..WorkloadEndpoint::default() });
-        WorkloadEndpointState { endpoint, tiers: Arc::new([tier(DENY, &["p"])]) }
+        WorkloadEndpointState { endpoint, tiers: Arc::new([tier(DENY, &["p"])]), computed: None }
     };
     let packet = tcp("10.0.0.1", "10.0.0.2", 80);
     for (admin_state, verdict) in [(AdminState::Active, Verdict::Allow), (AdminState::Inactive, Verdict::Deny)] {
         state.apply(&DesiredUpdate::WorkloadEndpoint(id.clone(), workload(admin_state))).unwrap();
         assert_eq!(state.workload_verdict(&id, Direction::Ingress, &packet), Ok(verdict));
     }
-    let host = HostEndpointState {
-        endpoint: Arc::default(),
-        tiers: Arc::new([]),
-        untracked_tiers: Arc::new([]),
-        pre_dnat_tiers: Arc::new([]),
-        forward_tiers: Arc::new([tier(DENY, &["p"])]),
-    };
+    let host = HostEndpointState { forward_tiers: Arc::new([tier(DENY, &["p"])]), ..HostEndpointState::default() };
     let name = HostEndpointName::from("eth0");
     state.apply(&DesiredUpdate::HostEndpoint(name.clone(), host)).unwrap();
     assert_eq!(state.host_verdict(&name, Layer::Forward, Direction::Ingress, &packet), Ok(Verdict::Allow));

@@ -333,7 +333,7 @@ fn add_endpoints(state: &mut DesiredState, tiers: &TierList, profiles: &Arc<[Pro
             profiles: Arc::clone(profiles),
             ..WorkloadEndpoint::default()
         };
-        let endpoint = WorkloadEndpointState { endpoint: Arc::new(endpoint), tiers: Arc::clone(tiers) };
+        let endpoint = WorkloadEndpointState { endpoint: Arc::new(endpoint), tiers: Arc::clone(tiers), computed: None };
         state.workloads.insert(workload_id(admin_state), endpoint);
     }
     let endpoint =
@@ -344,6 +344,7 @@ fn add_endpoints(state: &mut DesiredState, tiers: &TierList, profiles: &Arc<[Pro
         untracked_tiers: Arc::clone(tiers),
         pre_dnat_tiers: Arc::clone(tiers),
         forward_tiers: Arc::clone(tiers),
+        qos_policies: [].into(),
     };
     state.hosts.insert(host_name(), host);
 }

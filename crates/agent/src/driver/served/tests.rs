@@ -80,7 +80,7 @@ fn endpoint() -> DesiredUpdate {
         ipv4_nets: ["10.65.0.2".parse().unwrap()].into(),
         ..WorkloadEndpoint::default()
     };
-    let state = WorkloadEndpointState { endpoint: Arc::new(endpoint), tiers: [].into() };
+    let state = WorkloadEndpointState { endpoint: Arc::new(endpoint), ..WorkloadEndpointState::default() };
     DesiredUpdate::WorkloadEndpoint(id(), state)
 }
 

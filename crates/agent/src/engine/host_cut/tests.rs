@@ -38,9 +38,7 @@ fn endpoint(has_policy: bool, default_action: TierDefaultAction, profiles: &[&st
     let state = HostEndpointState {
         endpoint: endpoint.into(),
         tiers: has_policy.then_some(tier).into_iter().collect(),
-        untracked_tiers: Arc::new([]),
-        pre_dnat_tiers: Arc::new([]),
-        forward_tiers: Arc::new([]),
+        ..HostEndpointState::default()
     };
     DesiredUpdate::HostEndpoint("host".into(), state)
 }

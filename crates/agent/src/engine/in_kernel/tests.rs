@@ -39,7 +39,7 @@ fn add_workload(enforcement: &mut InKernel<FakeKernel>) {
         profiles: Arc::new(["p".into()]),
         ..WorkloadEndpoint::default()
     };
-    let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: Arc::new([]) };
+    let state = WorkloadEndpointState { endpoint: endpoint.into(), ..WorkloadEndpointState::default() };
     enforcement.on_update(DesiredUpdate::WorkloadEndpoint(id, state));
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::{Message, RuleIdSeed, routes, rule::rule, rule_ids};
 use crate::desired::{
-    ConfigSource, ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpSetType, Members,
-    Policy, Profile, Rules, TierPolicies, WireguardPeer, WorkloadEndpointState,
+    ConfigSource, ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpSetType,
+    LiveMigrationRole, Members, Policy, Profile, QosPolicy, Rules, TierPolicies, WireguardPeer, WorkloadEndpointState,
 };
 use crate::{
     AdminState, BgpConfiguration, Cidr, Direction, Hostname, IpPool, Labels, NamespacedName, NatMapping, PolicyId,
-    ProfileName, QosControls, Service, WorkloadEndpoint, WorkloadEndpointId,
+    ProfileName, QosControls, Service, WorkloadEndpointId,
 };
 
 /// Fills in the envelope; `false` if the protocol has no message for `update`.
@@ -204,22 +204,29 @@ fn workload_endpoint<M: Message>(m: &mut M, state: &WorkloadEndpointState) {
     if let Some(qos) = qos {
         m.message(12, "qos_controls", |m| qos_controls(m, qos));
     }
-    skip_redirect(m, endpoint, qos);
-    dscp(m, 15, qos.and_then(|qos| qos.dscp));
-    let vmi_name = endpoint.labels.get("vmi.kubevirt.io/id").or_else(|| endpoint.labels.get("vm.kubevirt.io/name"));
-    m.text(19, "live_migration_vmi_name", vmi_name.unwrap_or_default());
+    let dscp = qos.and_then(|qos| qos.dscp);
+    let Some(computed) = state.computed.as_deref() else { return qos_policies(m, 15, dscp, &[]) };
+    if let Some(peer) = &computed.local_bgp_peer {
+        m.message(13, "local_bgp_peer", |m| m.text(1, "bgp_peer_name", peer));
+    }
+    if let Some(skip) = computed.skip_redirect {
+        m.message(14, "skip_redir", |m| {
+            m.flag(1, "Egress", skip.egress);
+            m.flag(2, "Ingress", skip.ingress);
+        });
+    }
+    qos_policies(m, 15, dscp, &computed.qos_policies);
+    m.flag(16, "is_istio_ambient", computed.is_istio_ambient);
+    m.choice(17, "live_migration_role", migration_role(computed.live_migration_role));
+    m.text(18, "live_migration_uid", &computed.live_migration_uid);
+    m.text(19, "live_migration_vmi_name", &computed.live_migration_vmi_name);
 }
 
-/// Redirection past the host's stack would evade a bandwidth limit, and virtual machines cannot bear it.
-fn skip_redirect<M: Message>(m: &mut M, endpoint: &WorkloadEndpoint, qos: Option<&QosControls>) {
-    let is_vm = endpoint.labels.get("kubevirt.io") == Some("virt-launcher");
-    let ingress = is_vm || qos.is_some_and(|q| q.ingress_bandwidth > 0 || q.ingress_packet_rate > 0);
-    let egress = qos.is_some_and(|q| q.egress_bandwidth > 0 || q.egress_packet_rate > 0);
-    if ingress || egress {
-        m.message(14, "skip_redir", |m| {
-            m.flag(1, "Egress", egress);
-            m.flag(2, "Ingress", ingress);
-        });
+fn migration_role(role: Option<LiveMigrationRole>) -> (i64, &'static str) {
+    match role {
+        None => (0, "NO_ROLE"),
+        Some(LiveMigrationRole::Source) => (1, "SOURCE"),
+        Some(LiveMigrationRole::Target) => (2, "TARGET"),
     }
 }
 
@@ -245,8 +252,14 @@ fn qos_controls<M: Message>(m: &mut M, qos: &QosControls) {
     }
 }
 
-fn dscp<M: Message>(m: &mut M, number: u32, dscp: Option<u8>) {
-    m.messages(number, "qos_policies", dscp, |m, dscp| m.integer(2, "dscp", dscp.into()));
+/// The endpoint's own value, unless there are others in its place.
+fn qos_policies<M: Message>(m: &mut M, number: u32, dscp: Option<u8>, others: &[QosPolicy]) {
+    let own = dscp.filter(|_| others.is_empty()).map(|dscp| ("", i32::from(dscp)));
+    let all = own.into_iter().chain(others.iter().map(|policy| (&*policy.destination, policy.dscp)));
+    m.messages(number, "qos_policies", all, |m, (destination, dscp)| {
+        m.text(1, "destination", destination);
+        m.integer(2, "dscp", dscp.into());
+    });
 }
 
 fn host_endpoint<M: Message>(m: &mut M, state: &HostEndpointState) {
@@ -259,7 +272,7 @@ fn host_endpoint<M: Message>(m: &mut M, state: &HostEndpointState) {
     tiers(m, 6, "untracked_tiers", &state.untracked_tiers);
     tiers(m, 7, "pre_dnat_tiers", &state.pre_dnat_tiers);
     tiers(m, 8, "forward_tiers", &state.forward_tiers);
-    dscp(m, 9, endpoint.dscp);
+    qos_policies(m, 9, endpoint.dscp, &state.qos_policies);
 }
 
 fn config<M: Message>(m: &mut M, update: &ConfigUpdate) {

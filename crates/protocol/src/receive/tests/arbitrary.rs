@@ -8,9 +8,10 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use tortie_model::desired::{
-    ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpPortMember, IpSetDelta, IpSetType,
-    IpSetUpdate, Members, Policy, PoolType, PortProtocol, Profile, Route, RouteTypes, RuleSets, Rules, SetIds,
-    TierList, TierPolicies, TunnelTypes, Vtep, VtepAddresses, WireguardPeer, WorkloadEndpointState,
+    ComputedFields, ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpPortMember,
+    IpSetDelta, IpSetType, IpSetUpdate, LiveMigrationRole, Members, Policy, PoolType, PortProtocol, Profile, Route,
+    RouteTypes, RuleSets, Rules, SetIds, SkipRedirect, TierList, TierPolicies, TunnelTypes, Vtep, VtepAddresses,
+    WireguardPeer, WorkloadEndpointState,
 };
 use tortie_model::{
     AdminState, BgpConfiguration, Cidr, EncapMode, EntityMatch, Family, HostEndpoint, HostEndpointName, Hostname,
@@ -310,6 +311,22 @@ fn extras() -> impl Strategy<Value = WorkloadExtras> {
     )
 }
 
+fn computed() -> impl Strategy<Value = ComputedFields> {
+    let skip = any::<(bool, bool)>().prop_map(|(egress, ingress)| SkipRedirect { egress, ingress });
+    let role = prop_oneof![Just(LiveMigrationRole::Source), Just(LiveMigrationRole::Target)];
+    (option::of(text()), option::of(skip), any::<bool>(), option::of(role), text(), text()).prop_map(
+        |(local_bgp_peer, skip_redirect, is_istio_ambient, live_migration_role, uid, vmi_name)| ComputedFields {
+            local_bgp_peer,
+            skip_redirect,
+            qos_policies: [].into(),
+            is_istio_ambient,
+            live_migration_role,
+            live_migration_uid: uid,
+            live_migration_vmi_name: vmi_name,
+        },
+    )
+}
+
 fn workload_id() -> impl Strategy<Value = WorkloadEndpointId> {
     (text(), text(), text()).prop_map(|(orchestrator, workload, endpoint)| WorkloadEndpointId {
         orchestrator,
@@ -334,8 +351,11 @@ fn endpoints() -> BoxedStrategy<DesiredUpdate> {
             ..WorkloadEndpoint::default()
         },
     );
-    let workload =
-        (workload, tiers()).prop_map(|(endpoint, tiers)| WorkloadEndpointState { endpoint: Arc::new(endpoint), tiers });
+    let workload = (workload, tiers(), computed()).prop_map(|(endpoint, tiers, computed)| WorkloadEndpointState {
+        endpoint: Arc::new(endpoint),
+        tiers,
+        computed: (computed != ComputedFields::default()).then(|| Box::new(computed)),
+    });
     let addresses = || vec(address(), 0..3).prop_map(Box::<[IpAddr]>::from);
     let host = (iface(), addresses(), addresses(), profiles(), option::of(0u8..64)).prop_map(
         |(iface, expected_ipv4, expected_ipv6, profiles, dscp)| HostEndpoint {
@@ -354,6 +374,7 @@ fn endpoints() -> BoxedStrategy<DesiredUpdate> {
             untracked_tiers,
             pre_dnat_tiers,
             forward_tiers,
+            qos_policies: [].into(),
         },
     );
     let host_name = || text().prop_map(HostEndpointName::new);

@@ -1,0 +1,49 @@
+//! What a calculation adds to workload endpoints besides policies.
+
+use std::sync::Arc;
+
+/// What few workload endpoints have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ComputedFields {
+    /// The `BGPPeer` that the workload is for this node.
+    pub local_bgp_peer: Option<Arc<str>>,
+    /// Where traffic must not be redirected past the host's stack.
+    pub skip_redirect: Option<SkipRedirect>,
+    /// What another calculation than ours asks for in place of the endpoint's DSCP value; empty otherwise.
+    pub qos_policies: Box<[QosPolicy]>,
+    /// Whether the workload is in an Istio mesh in ambient mode.
+    pub is_istio_ambient: bool,
+    /// Its part in a live migration.
+    pub live_migration_role: Option<LiveMigrationRole>,
+    /// The UID of the migration; empty if there is none.
+    pub live_migration_uid: Arc<str>,
+    /// The name of the virtual machine in the workload; empty if there is none.
+    pub live_migration_vmi_name: Arc<str>,
+}
+
+/// The directions in which an eBPF dataplane must not redirect packets past the host's stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SkipRedirect {
+    /// From the workload.
+    pub egress: bool,
+    /// To the workload.
+    pub ingress: bool,
+}
+
+/// The part of a workload in a live migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LiveMigrationRole {
+    /// The virtual machine leaves it.
+    Source,
+    /// The virtual machine comes to it.
+    Target,
+}
+
+/// A DSCP value for packets to some destination.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct QosPolicy {
+    /// Where packets go to; empty for all that leave the cluster.
+    pub destination: Arc<str>,
+    /// The value.
+    pub dscp: i32,
+}
