@@ -12,12 +12,18 @@ use tortie_model::{
     WorkloadEndpoint, WorkloadEndpointKey,
 };
 
+use crate::computed::{migration, peer};
+use crate::passed::any_update;
+
 pub(crate) const HOST: &str = "here";
 
-fn labels() -> impl Strategy<Value = Labels> {
+pub(crate) fn labels() -> impl Strategy<Value = Labels> {
     let label = |key: &'static str| prop::option::of((Just(key), select(vec!["x", "y", ""])));
-    (label("a"), label("b"), label("c"))
-        .prop_map(|(a, b, c)| Labels::from_pairs([a, b, c].into_iter().flatten()).unwrap())
+    let mesh = prop::option::weighted(0.2, (Just("istio.io/dataplane-mode"), select(vec!["ambient", "none"])));
+    let of_namespace = prop::option::weighted(0.2, Just(("pcns.istio.io/dataplane-mode", "ambient")));
+    let orchestrator = prop::option::weighted(0.4, Just(("projectcalico.org/orchestrator", "k8s")));
+    (label("a"), label("b"), label("c"), mesh, of_namespace, orchestrator)
+        .prop_map(|(a, b, c, d, e, f)| Labels::from_pairs([a, b, c, d, e, f].into_iter().flatten()).unwrap())
 }
 
 fn selector() -> impl Strategy<Value = SelectorText> {
@@ -42,7 +48,7 @@ fn selector() -> impl Strategy<Value = SelectorText> {
 
 fn profiles() -> impl Strategy<Value = Arc<[ProfileName]>> {
     prop_oneof![
-        8 => subsequence(vec!["p0", "p1", "p2"], 0..3).prop_shuffle(),
+        8 => subsequence(vec!["p0", "p1", "kns.p"], 0..3).prop_shuffle(),
         1 => Just(vec!["p0", "p0"]),
     ]
     .prop_map(|names| names.into_iter().map(ProfileName::new).collect())
@@ -66,8 +72,10 @@ fn ports() -> impl Strategy<Value = Box<[EndpointPort]>> {
 }
 
 fn workload() -> impl Strategy<Value = Update> {
-    let key = (select(vec![HOST, HOST, "there"]), 0..3)
-        .prop_map(|(host, n)| WorkloadEndpointKey::new(host, "k8s", &format!("ns/pod{n}"), "eth0"));
+    let orchestrator = prop_oneof![5 => Just("k8s"), 1 => Just("openstack")];
+    let key = (select(vec![HOST, HOST, "there"]), orchestrator, 0..3).prop_map(|(host, orchestrator, n)| {
+        WorkloadEndpointKey::new(host, orchestrator, &format!("ns/pod{n}"), "eth0")
+    });
     let nets = cidrs(&["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32", "fd00::1/128"], 2);
     let value = (labels(), profiles(), nets, ports(), prop::bool::weighted(0.05));
     (key, prop::option::weighted(0.8, value)).prop_map(|(key, value)| Update {
@@ -190,7 +198,7 @@ fn tier() -> impl Strategy<Value = Update> {
 }
 
 fn profile() -> impl Strategy<Value = Update> {
-    let name = || select(vec!["p0", "p1", "p2"]).prop_map(ProfileName::new);
+    let name = || select(vec!["p0", "p1", "kns.p"]).prop_map(ProfileName::new);
     let of_rules = (name(), prop::option::weighted(0.7, (rules(), rules()))).prop_map(|(name, value)| Update {
         key: Key::ProfileRules(name),
         value: value.map(|(inbound, outbound)| Value::ProfileRules(ProfileRules { inbound, outbound }.into())),
@@ -229,5 +237,8 @@ pub(crate) fn update() -> impl Strategy<Value = Update> {
         2 => tier(),
         4 => profile(),
         2 => slice(),
+        3 => migration(),
+        2 => peer(),
+        6 => any_update(),
     ]
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tortie_calc::{Graph, GraphConfig, Overlap};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Hostname, Key, SyncStatus, Update};
+use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
 use tortie_testkit::mock::MockDataplane;
 
 use crate::generate::{HOST, update};
@@ -35,14 +35,27 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Node {
     graph: Graph,
     dataplane: MockDataplane,
-    overlap: Overlap,
+    config: GraphConfig,
     is_in_sync: bool,
+    /// Whether the last configuration came without word that the datastore may not be used.
+    is_ready: bool,
 }
 
 impl Node {
-    fn new(overlap: Overlap) -> Self {
-        let graph = Graph::new(&GraphConfig { overlap, ..GraphConfig::new(Hostname::new(HOST)) });
-        Self { graph, dataplane: MockDataplane::default(), overlap, is_in_sync: false }
+    fn new(config: GraphConfig) -> Self {
+        let graph = Graph::new(&config);
+        Self { graph, dataplane: MockDataplane::default(), config, is_in_sync: false, is_ready: false }
+    }
+
+    /// One that is told all at once.
+    fn fresh(config: GraphConfig, datastore: &Datastore) -> Self {
+        let mut fresh = Self::new(config);
+        fresh.in_sync();
+        for (key, value) in datastore {
+            fresh.graph.on_update(Update::set(key.clone(), value.clone()));
+        }
+        fresh.flush();
+        fresh
     }
 
     fn in_sync(&mut self) {
@@ -57,30 +70,66 @@ impl Node {
             let withheld = |u: &DesiredUpdate| {
                 !matches!(
                     u,
-                    DesiredUpdate::WorkloadEndpoint(..) | DesiredUpdate::HostEndpoint(..) | DesiredUpdate::InSync
+                    DesiredUpdate::WorkloadEndpoint(..)
+                        | DesiredUpdate::HostEndpoint(..)
+                        | DesiredUpdate::Config(_)
+                        | DesiredUpdate::InSync
                 )
             };
             assert!(out.iter().all(withheld), "endpoint before in sync");
         }
-        let messages = out.len();
+        if out.iter().any(|update| matches!(update, DesiredUpdate::Config(_))) {
+            self.is_ready = !out.contains(&DesiredUpdate::DatastoreNotReady);
+        }
+        let news = out.iter().filter(|update| !is_passed_on_again(update)).count();
         self.dataplane.apply_batch(out);
-        messages
+        // Who was never told of a configuration of BGP has none, as has who was told that it is empty.
+        self.dataplane.bgp.get_or_insert_default();
+        news
     }
 
     /// Compares what was replayed with the oracle.
     fn check(&self, datastore: &Datastore) {
-        let mut expected = expected(datastore, self.overlap == Overlap::Suppress);
-        if !self.is_in_sync {
+        let suppress = self.config.overlap == Overlap::Suppress;
+        let mut expected = expected(datastore, suppress, self.config.istio_ambient_mode);
+        let dataplane = &self.dataplane;
+        if self.is_in_sync {
+            assert_eq!(self.is_ready, datastore.get(&Key::Ready) == Some(&Value::Ready(true)));
+            assert_eq!(*dataplane, Self::fresh(self.config.clone(), datastore).dataplane);
+        } else {
             expected.workload_endpoints.clear();
             expected.host_endpoints.clear();
+            (expected.config, expected.encapsulation) = (None, None);
         }
-        let dataplane = &self.dataplane;
         assert_eq!(dataplane.ip_sets, expected.ip_sets);
         assert_eq!(dataplane.policies, expected.policies);
         assert_eq!(dataplane.profiles, expected.profiles);
         assert_eq!(dataplane.workload_endpoints, expected.workload_endpoints);
         assert_eq!(dataplane.host_endpoints, expected.host_endpoints);
+        // Their labels are compared with the fresh graph only.
+        assert!(dataplane.namespaces.keys().eq(expected.namespaces.keys()));
+        assert_eq!(dataplane.hosts, expected.hosts);
+        assert_eq!(dataplane.ip_pools, expected.ip_pools);
+        assert_eq!(dataplane.encapsulation, expected.encapsulation);
+        assert_eq!(dataplane.config, expected.config);
+        assert_eq!(dataplane.wireguard, expected.wireguard);
+        assert_eq!(dataplane.wireguard_v6, expected.wireguard_v6);
+        assert_eq!(dataplane.services, expected.services);
+        assert_eq!(dataplane.bgp, expected.bgp);
     }
+}
+
+/// What passes through is passed on again when it is told again.
+fn is_passed_on_again(update: &DesiredUpdate) -> bool {
+    matches!(
+        update,
+        DesiredUpdate::Namespace(..)
+            | DesiredUpdate::IpPool(_)
+            | DesiredUpdate::Wireguard(..)
+            | DesiredUpdate::WireguardV6(..)
+            | DesiredUpdate::Service(..)
+            | DesiredUpdate::BgpConfiguration(_)
+    )
 }
 
 fn store(datastore: &mut Datastore, update: &Update) {
@@ -90,8 +139,8 @@ fn store(datastore: &mut Datastore, update: &Update) {
     };
 }
 
-fn run(steps: &[Step], in_sync_at: usize, overlap: Overlap) -> (Node, Datastore) {
-    let mut node = Node::new(overlap);
+fn run(steps: &[Step], in_sync_at: usize, config: GraphConfig) -> (Node, Datastore) {
+    let mut node = Node::new(config);
     let mut datastore = Datastore::new();
     let mut history: Vec<Update> = Vec::new();
     for (i, step) in steps.iter().enumerate() {
@@ -125,7 +174,7 @@ fn run(steps: &[Step], in_sync_at: usize, overlap: Overlap) -> (Node, Datastore)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     /// Any history ends where the oracle and a fresh graph say, duplicates change nothing, and deleting everything
     /// leaves nothing.
@@ -133,20 +182,16 @@ proptest! {
     fn the_state_alone_decides(
         steps in steps(),
         in_sync_at in 0usize..70,
-        suppress in any::<bool>(),
+        (suppress, istio_ambient_mode) in any::<(bool, bool)>(),
         delete_backwards in any::<bool>(),
         flush_every in 1usize..8,
     ) {
         let overlap = if suppress { Overlap::Suppress } else { Overlap::Keep };
-        let (mut node, datastore) = run(&steps, in_sync_at, overlap);
+        let config = GraphConfig { overlap, istio_ambient_mode, ..GraphConfig::new(Hostname::new(HOST)) };
+        let (mut node, datastore) = run(&steps, in_sync_at, config.clone());
         node.check(&datastore);
 
-        let mut fresh = Node::new(overlap);
-        fresh.in_sync();
-        for (key, value) in &datastore {
-            fresh.graph.on_update(Update::set(key.clone(), value.clone()));
-        }
-        fresh.flush();
+        let fresh = Node::fresh(config, &datastore);
         prop_assert_eq!(&fresh.dataplane, &node.dataplane);
         prop_assert_eq!(
             fresh.graph.problems().map(|p| p.to_string()).collect::<Vec<_>>(),

@@ -2,6 +2,8 @@
 //! obvious calculation from the current datastore says, and nothing is left when everything is deleted.
 #![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
 
+mod computed;
 mod generate;
 mod histories;
 mod oracle;
+mod passed;

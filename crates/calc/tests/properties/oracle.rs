@@ -15,6 +15,7 @@ use tortie_selector::{Selector, unique_id};
 use tortie_testkit::mock::{MemberSet, MockDataplane};
 
 use crate::generate::HOST;
+use crate::{computed, passed};
 
 /// The datastore: what exists now, valid or not.
 pub(crate) type Datastore = BTreeMap<Key, Value>;
@@ -22,15 +23,21 @@ pub(crate) type Datastore = BTreeMap<Key, Value>;
 struct World<'a> {
     datastore: BTreeMap<&'a Key, &'a Value>,
     suppress_overlaps: bool,
+    has_mesh: bool,
     expected: MockDataplane,
 }
 
 /// IP sets, policies, profiles and endpoints as they must be on the node.
-pub(crate) fn expected(datastore: &Datastore, suppress_overlaps: bool) -> MockDataplane {
+pub(crate) fn expected(datastore: &Datastore, suppress_overlaps: bool, has_mesh: bool) -> MockDataplane {
     let denials: Datastore = datastore.iter().filter_map(|(key, value)| denial(key, value)).collect();
     let datastore = datastore.iter().filter(|(_, value)| is_valid(value)).chain(&denials).collect();
-    let mut world = World { datastore, suppress_overlaps, expected: MockDataplane::default() };
+    let mut world = World { datastore, suppress_overlaps, has_mesh, expected: MockDataplane::default() };
     world.endpoints();
+    if has_mesh {
+        let members = world.nets(&Selector::parse(computed::MESH).unwrap());
+        world.expected.ip_sets.insert(IpSetId::new("all-istio-weps"), (IpSetType::Ip, MemberSet::Nets(members)));
+    }
+    passed::expect(&world.datastore, &mut world.expected);
     world.expected
 }
 
@@ -145,9 +152,10 @@ impl World<'_> {
             match (key, value) {
                 (Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint)) if key.host() == HOST => {
                     let [tiers, ..] = self.tier_lists(&endpoint.labels, &endpoint.profiles);
-                    self.expected
-                        .workload_endpoints
-                        .insert(key.id(), WorkloadEndpointState { endpoint, tiers, computed: None });
+                    let labels = self.effective_labels(&endpoint.labels, &endpoint.profiles);
+                    let computed = computed::expected(&self.datastore, &key, &labels, self.has_mesh);
+                    let state = WorkloadEndpointState { endpoint, tiers, computed };
+                    self.expected.workload_endpoints.insert(key.id(), state);
                 }
                 (Key::HostEndpoint(key), Value::HostEndpoint(endpoint)) if key.host.as_str() == HOST => {
                     let [tiers, untracked_tiers, pre_dnat_tiers, forward_tiers] =
@@ -299,6 +307,12 @@ impl World<'_> {
 
     fn net_set(&mut self, selector: &Selector) -> IpSetId {
         let id = IpSetId::new(selector.id().as_str());
+        let members = self.nets(selector);
+        self.expected.ip_sets.insert(id.clone(), (IpSetType::Net, MemberSet::Nets(members)));
+        id
+    }
+
+    fn nets(&self, selector: &Selector) -> BTreeSet<Cidr> {
         let items = self.items();
         let of_matching = items.iter().filter(|item| selector.matches(&item.labels)).flat_map(|item| &item.nets);
         let mut members: BTreeSet<Cidr> = of_matching.flat_map(|net| net.masked().split_default_route()).collect();
@@ -308,9 +322,7 @@ impl World<'_> {
                 !all.iter().any(|other| other.prefix_len() < net.prefix_len() && other.contains(net.address()))
             });
         }
-        drop(items);
-        self.expected.ip_sets.insert(id.clone(), (IpSetType::Net, MemberSet::Nets(members)));
-        id
+        members
     }
 
     fn port_set(&mut self, selector: &Selector, protocol: Option<Protocol>, name: &Arc<str>) -> IpSetId {
