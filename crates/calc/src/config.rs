@@ -14,6 +14,26 @@ pub enum SourceSpoofing {
     Any,
 }
 
+/// Where it is learned which node has a workload's address (Felix's `RouteSource`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RouteSource {
+    /// From the blocks of addresses of Calico's IPAM.
+    #[default]
+    CalicoIpam,
+    /// From the workload endpoints of all nodes.
+    WorkloadIps,
+}
+
+/// When something is calculated that only some clusters need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Demand {
+    /// While there are IP pools that ask for it.
+    #[default]
+    Pools,
+    /// Always.
+    Always,
+}
+
 /// The parameters of a [`crate::Graph`]; they are fixed for its lifetime.
 #[derive(Clone, Debug)]
 pub struct GraphConfig {
@@ -30,8 +50,17 @@ pub struct GraphConfig {
     pub ipip_enabled: Option<bool>,
     /// Felix's `VXLANEnabled`, if it is set: overrides what the IPv4 pools ask for.
     pub vxlan_enabled: Option<bool>,
+    /// Whether routes of pools with IP-in-IP are programmed here (Felix's `ProgramClusterRoutes`).
+    pub program_ipip_routes: bool,
     /// Whether routes of pools without encapsulation are programmed here (Felix's `ProgramClusterRoutes`).
     pub program_no_encap_routes: bool,
+    /// Where it is learned which node has a workload's address.
+    pub route_source: RouteSource,
+    /// When routes are calculated. Pools ask for them by VXLAN, and by what else is programmed here; `WireGuard` and eBPF
+    /// need them always.
+    pub routes: Demand,
+    /// When the ends of VXLAN tunnels are calculated.
+    pub vteps: Demand,
 }
 
 impl GraphConfig {
@@ -45,7 +74,11 @@ impl GraphConfig {
             istio_ambient_mode: false,
             ipip_enabled: None,
             vxlan_enabled: None,
+            program_ipip_routes: true,
             program_no_encap_routes: false,
+            route_source: RouteSource::default(),
+            routes: Demand::default(),
+            vteps: Demand::default(),
         }
     }
 }

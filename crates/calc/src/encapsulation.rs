@@ -5,8 +5,31 @@ use std::collections::BTreeMap;
 use tortie_model::desired::Encapsulation;
 use tortie_model::{Cidr, EncapMode, Family, IpPool};
 
-use crate::GraphConfig;
 use crate::sequencer::Sequencer;
+use crate::{Demand, GraphConfig};
+
+/// Who needs routes and tunnel ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overlays {
+    routes: Demand,
+    vteps: Demand,
+    program_ipip_routes: bool,
+}
+
+impl Overlays {
+    pub(crate) fn new(config: &GraphConfig) -> Self {
+        Self { routes: config.routes, vteps: config.vteps, program_ipip_routes: config.program_ipip_routes }
+    }
+
+    pub(crate) fn need_routes(self, encapsulation: Encapsulation) -> bool {
+        let Encapsulation { ipip, vxlan, vxlan_v6, no_encap } = encapsulation;
+        self.routes == Demand::Always || vxlan || vxlan_v6 || no_encap || (ipip && self.program_ipip_routes)
+    }
+
+    pub(crate) fn need_vteps(self, encapsulation: Encapsulation) -> bool {
+        self.vteps == Demand::Always || encapsulation.vxlan || encapsulation.vxlan_v6
+    }
+}
 
 /// What each pool asks for, and what was said last.
 #[derive(Debug)]
@@ -50,15 +73,20 @@ impl EncapsulationResolver {
         }
     }
 
-    /// Says what is asked for if that has changed; to be called once the datastore has been read.
-    pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
+    /// What the pools that are known ask for.
+    pub(crate) fn wanted(&self) -> Encapsulation {
         let any = |asks: fn(&Encapsulation) -> bool| self.pools.values().any(asks);
-        let wanted = Encapsulation {
+        Encapsulation {
             ipip: self.ipip_enabled.unwrap_or_else(|| any(|e| e.ipip)),
             vxlan: self.vxlan_enabled.unwrap_or_else(|| any(|e| e.vxlan)),
             vxlan_v6: any(|e| e.vxlan_v6),
             no_encap: self.program_no_encap_routes && any(|e| e.no_encap),
-        };
+        }
+    }
+
+    /// Says what is asked for if that has changed; to be called once the datastore has been read.
+    pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
+        let wanted = self.wanted();
         if self.sent != Some(wanted) {
             self.sent = Some(wanted);
             sequencer.encapsulation = Some(wanted);

@@ -12,8 +12,9 @@ use tortie_model::{
 use crate::census::Census;
 use crate::computed::{ComputedData, istio};
 use crate::config_batcher::ConfigBatcher;
-use crate::encapsulation::EncapsulationResolver;
+use crate::encapsulation::{EncapsulationResolver, Overlays};
 use crate::hosts::{self, Hosts};
+use crate::l3_routes::L3Routes;
 use crate::local::{Endpoint, EndpointId};
 use crate::order::PolicyOrder;
 use crate::policies::{Policies, PoliciesOut, PolicyMatches};
@@ -25,6 +26,7 @@ use crate::scanner::{RuleScanner, ScannerOut, SetSource};
 use crate::sequencer::Sequencer;
 use crate::services::ServiceIndex;
 use crate::validate::ValidationFilter;
+use crate::vxlan::VxlanResolver;
 use crate::{GraphConfig, GraphStats};
 
 /// Whatever may be a member of IP sets, on any node.
@@ -56,6 +58,9 @@ pub struct Graph {
     resolver: PolicyResolver,
     hosts: Hosts,
     encapsulation: EncapsulationResolver,
+    routes: L3Routes,
+    vxlan: VxlanResolver,
+    overlays: Overlays,
     config: ConfigBatcher,
     sequencer: Sequencer,
     census: Census,
@@ -103,6 +108,9 @@ impl Graph {
             resolver: PolicyResolver::default(),
             hosts: Hosts::default(),
             encapsulation: EncapsulationResolver::new(config),
+            routes: L3Routes::new(config.hostname.clone(), config.route_source),
+            vxlan: VxlanResolver::default(),
+            overlays: Overlays::new(config),
             config: ConfigBatcher::new(config.hostname.clone()),
             sequencer: Sequencer::default(),
             census: Census::default(),
@@ -165,6 +173,8 @@ impl Graph {
                 self.config.on_node(name, value.as_deref());
                 self.computed.on_node(name, value.as_deref());
                 self.hosts.on_node(name, value.as_deref(), &mut self.sequencer);
+                self.routes.on_node(name, value.as_deref());
+                self.vxlan.on_node(name, value.as_deref());
             }
             _ => self.on_unchecked(&key, value),
         }
@@ -178,6 +188,7 @@ impl Graph {
             Key::IpPool(cidr) => {
                 let pool = fitting!(self, key, value, IpPool);
                 self.encapsulation.on_pool(*cidr, pool.as_deref());
+                self.routes.on_pool(*cidr, pool.as_deref());
                 match pool {
                     // The key is what a removal will name, so it decides.
                     Some(pool) if pool.cidr != *cidr => {
@@ -188,7 +199,11 @@ impl Graph {
                 }
             }
             Key::GlobalConfig(name) => self.config.on_global(name, fitting!(self, key, value, Config).as_ref()),
-            Key::HostConfig(host_key) => self.config.on_host(host_key, fitting!(self, key, value, Config).as_ref()),
+            Key::HostConfig(host_key) => {
+                let value = fitting!(self, key, value, Config);
+                self.config.on_host(host_key, value.as_ref());
+                self.vxlan.on_host_config(host_key, value.as_deref());
+            }
             Key::ScopedConfig(name) => self.config.on_scoped(name, fitting!(self, key, value, ScopedConfig).as_ref()),
             Key::Ready => self.config.on_ready(fitting!(self, key, value, Ready)),
             Key::Wireguard(name) => {
@@ -212,8 +227,9 @@ impl Graph {
             Key::Relayed(RelayedKey::LiveMigration(name)) => {
                 self.computed.on_migration(name, fitting!(self, key, value, LiveMigration));
             }
-            // Not ours to read.
-            Key::Relayed(RelayedKey::Block(_)) => {}
+            Key::Relayed(RelayedKey::Block(cidr)) => {
+                self.routes.on_block(*cidr, fitting!(self, key, value, Block).as_deref());
+            }
             Key::WorkloadEndpoint(_)
             | Key::HostEndpoint(_)
             | Key::NetworkSet(_)
@@ -248,6 +264,7 @@ impl Graph {
                 }
             }
         }
+        self.routes.on_workload(key, value.iter().flat_map(|endpoint| endpoint.nets()));
         if key.host() == self.hostname.as_str() {
             if value.is_none() {
                 self.sequencer.workload_endpoints.remove(key.id());
@@ -321,6 +338,7 @@ impl Graph {
             self.config.flush(&mut self.sequencer);
             self.encapsulation.flush(&mut self.sequencer);
         }
+        self.flush_overlays();
         self.sequencer.flush(&mut |update| out.push(update));
         if self.has_been_in_sync && !std::mem::replace(&mut self.in_sync_sent, true) {
             out.push(DesiredUpdate::InSync);
@@ -388,6 +406,15 @@ impl Graph {
         self.resolver.flush(&self.matches, &self.policies, &self.order, &self.computed, &mut self.sequencer);
     }
 
+    /// Routes and tunnel ends, while they are needed.
+    fn flush_overlays(&mut self) {
+        let encapsulation = self.encapsulation.wanted();
+        self.routes.set_wanted(self.overlays.need_routes(encapsulation));
+        self.vxlan.set_wanted(self.overlays.need_vteps(encapsulation));
+        self.routes.flush(&mut self.sequencer.routes);
+        self.vxlan.flush(&mut self.sequencer.vteps);
+    }
+
     /// The objects that are invalid now, sorted by key: policies, which deny instead, and others, which are ignored.
     pub fn problems(&self) -> impl Iterator<Item = Problem> + '_ {
         self.filter.problems()
@@ -452,6 +479,8 @@ impl Graph {
             && self.resolver.is_empty()
             && self.hosts.is_empty()
             && self.encapsulation.is_empty()
+            && self.routes.is_empty()
+            && self.vxlan.is_empty()
             && self.config.is_empty()
             && self.sequencer.is_empty()
             && self.census.is_empty()

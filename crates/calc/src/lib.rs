@@ -43,7 +43,8 @@
 //! Each node of the graph is a module and a plain struct; [`Graph`] owns them and hands the output of one to the next,
 //! in topological order. An update is validated and filed; a flush settles the label indexes, determines the active
 //! policies and profiles, compiles their rules into IP sets, lists or updates the members of these, orders the policies
-//! of each endpoint, and lets the sequencer send what has changed. A policy that matches no endpoint of the node costs
+//! of each endpoint, and lets the sequencer send what has changed. Routes are looked at where something has changed that
+//! they depend on; an endpoint of another node costs none, unless routes are to come from endpoints. A policy that matches no endpoint of the node costs
 //! one table entry and one selector in the index. An invalid object counts as absent and is listed by
 //! [`Graph::problems`]; what refers to something absent is denied, never let through.
 #![forbid(unsafe_code)]
@@ -55,6 +56,7 @@ mod config_batcher;
 mod encapsulation;
 mod graph;
 mod hosts;
+mod l3_routes;
 mod local;
 mod order;
 mod policies;
@@ -67,8 +69,9 @@ mod sequencer;
 mod services;
 mod stats;
 mod validate;
+mod vxlan;
 
-pub use config::{GraphConfig, Overlap, SourceSpoofing};
+pub use config::{Demand, GraphConfig, Overlap, RouteSource, SourceSpoofing};
 pub use graph::Graph;
 pub use problem::{FieldPath, Problem, Reason};
 pub use stats::GraphStats;

@@ -15,6 +15,8 @@ use tortie_model::{
     WorkloadEndpointId,
 };
 
+use crate::l3_routes::RouteChanges;
+use crate::vxlan::VtepChanges;
 use outbox::Outbox;
 
 /// What waits to be sent, and what the dataplane has.
@@ -30,6 +32,10 @@ pub(crate) struct Sequencer {
     pub(crate) host_endpoints: Outbox<HostEndpointName, HostEndpointState>,
     pub(crate) service_accounts: Outbox<NamespacedName, Labels>,
     pub(crate) namespaces: Outbox<Arc<str>, Labels>,
+    /// Changes since the last flush; at most one for each network.
+    pub(crate) routes: RouteChanges,
+    /// Changes since the last flush; at most one for each node.
+    pub(crate) vteps: VtepChanges,
     pub(crate) wireguard: Outbox<Hostname, WireguardPeer>,
     pub(crate) wireguard_v6: Outbox<Hostname, WireguardPeer>,
     pub(crate) hosts: Outbox<Hostname, HostMetadata>,
@@ -61,6 +67,8 @@ impl Sequencer {
         for removed in removed_sets {
             emit(DesiredUpdate::IpSetRemove(removed));
         }
+        self.flush_labels(emit);
+        self.flush_routes(emit);
         self.flush_passed_through(emit);
     }
 
@@ -82,12 +90,25 @@ impl Sequencer {
         removed
     }
 
-    /// What refers to nothing else, removals first.
-    fn flush_passed_through(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
+    /// The labels of service accounts and namespaces, removals first.
+    fn flush_labels(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
         self.service_accounts.send_removals(|id| emit(DesiredUpdate::ServiceAccountRemove(id)));
         self.service_accounts.send_updates(|id, labels| emit(DesiredUpdate::ServiceAccount(id, labels)));
         self.namespaces.send_removals(|name| emit(DesiredUpdate::NamespaceRemove(name)));
         self.namespaces.send_updates(|name, labels| emit(DesiredUpdate::Namespace(name, labels)));
+    }
+
+    /// A route is there only while the tunnel end is there that it leads to.
+    fn flush_routes(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
+        let (routes, vteps) = (std::mem::take(&mut self.routes), std::mem::take(&mut self.vteps));
+        routes.removed.into_iter().for_each(|dst| emit(DesiredUpdate::RouteRemove(dst)));
+        vteps.removed.into_iter().for_each(|node| emit(DesiredUpdate::VtepRemove(node)));
+        vteps.updated.into_iter().for_each(|(node, vtep)| emit(DesiredUpdate::Vtep(node, vtep)));
+        routes.updated.into_iter().for_each(|(dst, route)| emit(DesiredUpdate::Route(dst, route)));
+    }
+
+    /// What refers to nothing else, removals first.
+    fn flush_passed_through(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
         self.wireguard.send_removals(|host| emit(DesiredUpdate::WireguardRemove(host)));
         self.wireguard_v6.send_removals(|host| emit(DesiredUpdate::WireguardV6Remove(host)));
         self.wireguard.send_updates(|host, peer| emit(DesiredUpdate::Wireguard(host, peer)));

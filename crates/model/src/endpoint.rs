@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 
 use smallvec::SmallVec;
@@ -26,6 +27,25 @@ impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// Text that is no Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not six octets in hexadecimal, separated by colons or hyphens")]
+pub struct MacParseError;
+
+impl FromStr for Mac {
+    type Err = MacParseError;
+
+    fn from_str(text: &str) -> Result<Self, MacParseError> {
+        let mut octets = [0; 6];
+        let mut parts = text.split([':', '-']);
+        for octet in &mut octets {
+            let part = parts.next().filter(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()));
+            *octet = part.and_then(|part| u8::from_str_radix(part, 16).ok()).ok_or(MacParseError)?;
+        }
+        if parts.next().is_none() { Ok(Self(octets)) } else { Err(MacParseError) }
     }
 }
 

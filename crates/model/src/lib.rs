@@ -36,7 +36,8 @@ mod value;
 
 pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{
-    AdminState, EndpointPort, HostEndpoint, Mac, NatMapping, NetworkSet, QosControls, WorkloadEndpoint, WorkloadExtras,
+    AdminState, EndpointPort, HostEndpoint, Mac, MacParseError, NatMapping, NetworkSet, QosControls, WorkloadEndpoint,
+    WorkloadExtras,
 };
 pub use ids::{
     ConfigName, HostEndpointName, Hostname, IfaceName, IpSetId, NamespacedName, NetworkSetName, PolicyId, PolicyKind,

@@ -17,6 +17,12 @@ impl Family {
     /// Both families, IPv4 first.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
+    /// The family of an address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
     /// 4 or 6.
     #[must_use]
     pub fn number(self) -> u8 {

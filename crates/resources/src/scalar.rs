@@ -40,21 +40,11 @@ pub(crate) fn address_of(family: Family, cursor: Cursor<'_, '_>, sink: &mut Sink
 /// Six octets in hexadecimal, separated by colons or hyphens.
 pub(crate) fn mac(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Mac> {
     let text = cursor.text(sink)?;
-    let mac = parse_mac(text);
+    let mac = text.parse().ok();
     if mac.is_none() {
         cursor.error(sink, format!("`{text}` is not an Ethernet address"));
     }
     mac
-}
-
-pub(crate) fn parse_mac(text: &str) -> Option<Mac> {
-    let mut octets = [0; 6];
-    let mut parts = text.split([':', '-']);
-    for octet in &mut octets {
-        let part = parts.next().filter(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))?;
-        *octet = u8::from_str_radix(part, 16).ok()?;
-    }
-    parts.next().is_none().then_some(Mac(octets))
 }
 
 /// How protocol names are spelt.

@@ -82,10 +82,10 @@ fn walk(config: &GraphConfig, states: &[State], flush: Flush, in_sync_first: boo
 #[test]
 fn sequences_in_every_order() {
     let recorded: Json = serde_json::from_str(&recording("calc_states.json.gz")).unwrap();
-    let config = crate::states::config(&recorded);
     let state = |name: &Json| crate::states::entries(&recorded["states"][name.as_str().unwrap()]);
     let mut ends = 0;
     for (i, sequence) in recorded["base_tests"].as_array().unwrap().iter().enumerate() {
+        let config = crate::states::config(&recorded, &sequence["route_source"]);
         let states: Vec<State> = sequence["states"].as_array().unwrap().iter().map(state).collect();
         for (expansion, states) in expansions(&states) {
             let Some(last) = states.last() else { continue };

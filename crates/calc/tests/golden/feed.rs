@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use tortie_calc::{Graph, GraphConfig};
 use tortie_model::desired::{DesiredUpdate, proto::to_json};
-use tortie_model::{Key, LabelInterner, RelayedKey, SyncStatus, Update};
+use tortie_model::{Key, LabelInterner, SyncStatus, Update};
 use tortie_resources::v1::{self, Decoded};
 use tortie_testkit::mock::MockDataplane;
 
@@ -14,7 +14,7 @@ use crate::replay::State;
 pub(crate) enum Fate {
     Accepted,
     Rejected,
-    /// Nothing in the model has such a path, or it is only passed on.
+    /// Nothing in the model has such a path.
     Ignored,
 }
 
@@ -55,13 +55,8 @@ impl Feed {
             Ok(Decoded::Update(update)) => (update, true),
             Err(error) => (error.deletion(), false),
         };
-        // The graph is told of these as well, and has to pass over them.
-        let relayed = matches!(update.key, Key::Relayed(RelayedKey::Block(_)));
         let key = update.key.clone();
         self.graph.on_update(update);
-        if relayed {
-            return Fate::Ignored;
-        }
         if decoded && self.graph.take_new_problems().is_empty() {
             return Fate::Accepted;
         }

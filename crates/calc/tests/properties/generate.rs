@@ -13,6 +13,7 @@ use tortie_model::{
 };
 
 use crate::computed::{migration, peer};
+use crate::overlays;
 use crate::passed::any_update;
 
 pub(crate) const HOST: &str = "here";
@@ -240,5 +241,12 @@ pub(crate) fn update() -> impl Strategy<Value = Update> {
         3 => migration(),
         2 => peer(),
         6 => any_update(),
+        2 => overlays::block(),
+        2 => overlays::host_config(),
     ]
+}
+
+/// Updates that routes and tunnels depend on.
+pub(crate) fn overlay_update() -> impl Strategy<Value = Update> {
+    prop_oneof![1 => workload(), 4 => overlays::update()]
 }

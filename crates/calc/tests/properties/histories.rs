@@ -1,13 +1,15 @@
 //! The properties.
 
 use proptest::prelude::*;
-use tortie_calc::{Graph, GraphConfig, Overlap};
+use proptest::sample::select;
+use tortie_calc::{Demand, Graph, GraphConfig, Overlap, RouteSource};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
 use tortie_testkit::mock::MockDataplane;
 
-use crate::generate::{HOST, update};
+use crate::generate::{HOST, overlay_update, update};
 use crate::oracle::{Datastore, expected};
+use crate::overlay_oracle::{self, Overlay};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -21,9 +23,9 @@ enum Step {
     Flush,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps(update: impl Strategy<Value = Update>) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        14 => update().prop_map(Step::Update),
+        14 => update.prop_map(Step::Update),
         1 => (1usize..10).prop_map(Step::Stale),
         1 => any::<usize>().prop_map(Step::Duplicate),
         1 => any::<usize>().prop_map(Step::Blink),
@@ -93,9 +95,9 @@ impl Node {
         let suppress = self.config.overlap == Overlap::Suppress;
         let mut expected = expected(datastore, suppress, self.config.istio_ambient_mode);
         let dataplane = &self.dataplane;
+        self.check_routes(datastore);
         if self.is_in_sync {
             assert_eq!(self.is_ready, datastore.get(&Key::Ready) == Some(&Value::Ready(true)));
-            assert_eq!(*dataplane, Self::fresh(self.config.clone(), datastore).dataplane);
         } else {
             expected.workload_endpoints.clear();
             expected.host_endpoints.clear();
@@ -117,7 +119,22 @@ impl Node {
         assert_eq!(dataplane.services, expected.services);
         assert_eq!(dataplane.bgp, expected.bgp);
     }
+
+    /// Compares routes, and all else with a fresh graph.
+    fn check_routes(&self, datastore: &Datastore) {
+        let Overlay { routes, vteps, encapsulation } = overlay_oracle::expected(datastore, &self.config);
+        let dataplane = &self.dataplane;
+        assert_eq!(dataplane.routes, routes);
+        assert_eq!(dataplane.vteps, vteps);
+        if self.is_in_sync {
+            assert_eq!(dataplane.encapsulation, Some(encapsulation));
+            assert_eq!(*dataplane, Self::fresh(self.config.clone(), datastore).dataplane);
+        }
+    }
 }
+
+/// How a node is compared with an oracle.
+type Check = fn(&Node, &Datastore);
 
 /// What passes through is passed on again when it is told again.
 fn is_passed_on_again(update: &DesiredUpdate) -> bool {
@@ -139,7 +156,7 @@ fn store(datastore: &mut Datastore, update: &Update) {
     };
 }
 
-fn run(steps: &[Step], in_sync_at: usize, config: GraphConfig) -> (Node, Datastore) {
+fn run(steps: &[Step], in_sync_at: usize, config: GraphConfig, check: Check) -> (Node, Datastore) {
     let mut node = Node::new(config);
     let mut datastore = Datastore::new();
     let mut history: Vec<Update> = Vec::new();
@@ -158,7 +175,7 @@ fn run(steps: &[Step], in_sync_at: usize, config: GraphConfig) -> (Node, Datasto
             Step::Blink(n) => pick(*n).map(|u| [Update::delete(u.key.clone()), u]).into_iter().flatten().collect(),
             Step::Flush => {
                 node.flush();
-                node.check(&datastore);
+                check(&node, &datastore);
                 continue;
             }
         };
@@ -173,14 +190,72 @@ fn run(steps: &[Step], in_sync_at: usize, config: GraphConfig) -> (Node, Datasto
     (node, datastore)
 }
 
+/// Any history ends where the oracle and a fresh graph say, duplicates change nothing, and deleting everything leaves
+/// nothing.
+fn check_history(
+    (steps, in_sync_at): (&[Step], usize),
+    config: GraphConfig,
+    check: Check,
+    delete_backwards: bool,
+    flush_every: usize,
+) {
+    let (mut node, datastore) = run(steps, in_sync_at, config.clone(), check);
+    check(&node, &datastore);
+
+    let fresh = Node::fresh(config, &datastore);
+    assert_eq!(&fresh.dataplane, &node.dataplane);
+    assert_eq!(
+        fresh.graph.problems().map(|p| p.to_string()).collect::<Vec<_>>(),
+        node.graph.problems().map(|p| p.to_string()).collect::<Vec<_>>()
+    );
+
+    for (key, value) in &datastore {
+        node.graph.on_update(Update::set(key.clone(), value.clone()));
+    }
+    assert_eq!(node.flush(), 0, "a repeated snapshot is news");
+
+    let mut keys: Vec<Key> = datastore.keys().cloned().collect();
+    if delete_backwards {
+        keys.reverse();
+    }
+    let mut left = datastore;
+    for (i, key) in keys.into_iter().enumerate() {
+        left.remove(&key);
+        node.graph.on_update(Update::delete(key));
+        if i % flush_every == 0 {
+            node.flush();
+            check(&node, &left);
+        }
+    }
+    node.flush();
+    check(&node, &left);
+    assert!(node.graph.is_empty(), "{:#?}", node.graph);
+}
+
+fn route_config() -> impl Strategy<Value = GraphConfig> {
+    let demand = || select(vec![Demand::Pools, Demand::Pools, Demand::Always]);
+    let source = select(vec![RouteSource::CalicoIpam, RouteSource::CalicoIpam, RouteSource::WorkloadIps]);
+    let switch = || select(vec![None, None, Some(false), Some(true)]);
+    (demand(), demand(), source, (switch(), switch()), any::<(bool, bool)>()).prop_map(
+        |(routes, vteps, route_source, (ipip_enabled, vxlan_enabled), programmed)| GraphConfig {
+            routes,
+            vteps,
+            route_source,
+            ipip_enabled,
+            vxlan_enabled,
+            program_ipip_routes: programmed.0,
+            program_no_encap_routes: programmed.1,
+            ..GraphConfig::new(Hostname::new(HOST))
+        },
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
-    /// Any history ends where the oracle and a fresh graph say, duplicates change nothing, and deleting everything
-    /// leaves nothing.
     #[test]
     fn the_state_alone_decides(
-        steps in steps(),
+        steps in steps(update()),
         in_sync_at in 0usize..70,
         (suppress, istio_ambient_mode) in any::<(bool, bool)>(),
         delete_backwards in any::<bool>(),
@@ -188,36 +263,17 @@ proptest! {
     ) {
         let overlap = if suppress { Overlap::Suppress } else { Overlap::Keep };
         let config = GraphConfig { overlap, istio_ambient_mode, ..GraphConfig::new(Hostname::new(HOST)) };
-        let (mut node, datastore) = run(&steps, in_sync_at, config.clone());
-        node.check(&datastore);
+        check_history((&steps, in_sync_at), config, Node::check, delete_backwards, flush_every);
+    }
 
-        let fresh = Node::fresh(config, &datastore);
-        prop_assert_eq!(&fresh.dataplane, &node.dataplane);
-        prop_assert_eq!(
-            fresh.graph.problems().map(|p| p.to_string()).collect::<Vec<_>>(),
-            node.graph.problems().map(|p| p.to_string()).collect::<Vec<_>>()
-        );
-
-        for (key, value) in &datastore {
-            node.graph.on_update(Update::set(key.clone(), value.clone()));
-        }
-        prop_assert_eq!(node.flush(), 0, "a repeated snapshot is news");
-
-        let mut keys: Vec<Key> = datastore.keys().cloned().collect();
-        if delete_backwards {
-            keys.reverse();
-        }
-        let mut left = datastore;
-        for (i, key) in keys.into_iter().enumerate() {
-            left.remove(&key);
-            node.graph.on_update(Update::delete(key));
-            if i % flush_every == 0 {
-                node.flush();
-                node.check(&left);
-            }
-        }
-        node.flush();
-        node.check(&left);
-        prop_assert!(node.graph.is_empty(), "{:#?}", node.graph);
+    #[test]
+    fn the_state_alone_decides_on_routes(
+        steps in steps(overlay_update()),
+        in_sync_at in 0usize..30,
+        config in route_config(),
+        delete_backwards in any::<bool>(),
+        flush_every in 1usize..8,
+    ) {
+        check_history((&steps, in_sync_at), config, Node::check_routes, delete_backwards, flush_every);
     }
 }

@@ -7,8 +7,8 @@ use tortie_model::desired::{
     TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    AdminState, HostEndpoint, HostEndpointName, IfaceName, Mac, NatMapping, ProfileName, QosControls,
-    TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
+    AdminState, HostEndpoint, HostEndpointName, IfaceName, NatMapping, ProfileName, QosControls, TierDefaultAction,
+    TierName, WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
 };
 
 use super::flaw::{Flaw, Unusable, all, bad, number, parsed, required};
@@ -63,7 +63,9 @@ fn workload(mut message: felix::WorkloadEndpoint) -> Result<WorkloadEndpointStat
     let endpoint = WorkloadEndpoint {
         state: if message.state == "active" { AdminState::Active } else { AdminState::Inactive },
         iface: name(message.name).map(IfaceName::new),
-        mac: mac(&message.mac),
+        // Addresses of other lengths than an Ethernet interface has, which the original's parser takes as well, count as
+        // none: only static ARP entries depend on them.
+        mac: message.mac.parse().ok(),
         profiles: profiles(message.profile_ids),
         ipv4_nets: all("ipv4_nets", &message.ipv4_nets)?,
         ipv6_nets: all("ipv6_nets", &message.ipv6_nets)?,
@@ -112,18 +114,6 @@ fn tiers(messages: Vec<felix::TierInfo>) -> TierList {
         egress: message.egress_policies.into_iter().map(policy_id).collect(),
     };
     messages.into_iter().map(tier).collect()
-}
-
-/// Addresses of other lengths than an Ethernet interface has, which the original's parser takes as well, count as none:
-/// only static ARP entries depend on them.
-pub(super) fn mac(text: &str) -> Option<Mac> {
-    let mut octets = [0; 6];
-    let mut parts = text.split([':', '-']);
-    for octet in &mut octets {
-        let part = parts.next().filter(|part| part.len() == 2)?;
-        *octet = u8::from_str_radix(part, 16).ok()?;
-    }
-    parts.next().is_none().then_some(Mac(octets))
 }
 
 fn nats(field: &'static str, messages: &[felix::NatInfo]) -> Result<Box<[NatMapping]>, Flaw> {

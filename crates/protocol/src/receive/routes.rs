@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use tortie_model::Hostname;
 use tortie_model::desired::{DesiredUpdate, PoolType, Route, RouteTypes, TunnelTypes, Vtep, VtepAddresses};
 
-use super::endpoint::mac;
 use super::flaw::{Flaw, Unusable, bad, parsed};
 use super::{felix, in_object, name};
 
@@ -70,9 +69,9 @@ fn vtep_addresses(fields: [(&'static str, &String); 3]) -> Result<Option<VtepAdd
     if fields.iter().all(|(_, text)| text.is_empty()) {
         return Ok(None);
     }
-    let [(mac_field, mac_text), (tunnel_field, tunnel), (parent_field, parent)] = fields;
+    let [(mac_field, mac), (tunnel_field, tunnel), (parent_field, parent)] = fields;
     Ok(Some(VtepAddresses {
-        mac: mac(mac_text).ok_or_else(|| bad(mac_field, mac_text))?,
+        mac: parsed(mac_field, mac)?,
         tunnel: parsed(tunnel_field, tunnel)?,
         parent: parsed(parent_field, parent)?,
     }))

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, ConfigName, Family, HostConfigKey, Hostname, Key, LabelInterner, Node, NodeAddress, NodeAddressKind, NodeBgp,
-    NodeTunnels, Value, Wireguard,
+    Cidr, ConfigName, Family, HostConfigKey, Hostname, Key, LabelInterner, Mac, Node, NodeAddress, NodeAddressKind,
+    NodeBgp, NodeTunnels, Value, Wireguard,
 };
 
 use crate::manifest::{Contributions, Object};
@@ -146,7 +146,7 @@ pub(crate) fn node_contributions(
         let value: Option<Arc<str>> = if is_address {
             text.parse::<IpAddr>().ok().map(|address| address.to_string().into())
         } else {
-            scalar::parse_mac(text).map(|_| text.into())
+            text.parse::<Mac>().is_ok().then(|| text.into())
         };
         if let Some(value) = value {
             let key = HostConfigKey { host: host.clone(), name: ConfigName::from(name) };

@@ -86,9 +86,10 @@ fn is_ascending(a: &DesiredUpdate, b: &DesiredUpdate) -> bool {
         | (U::HostRemove(a), U::HostRemove(b))
         | (U::Vtep(a, _), U::Vtep(b, _))
         | (U::VtepRemove(a), U::VtepRemove(b)) => a < b,
-        (U::Route(a, _), U::Route(b, _)) | (U::RouteRemove(a), U::RouteRemove(b)) => a < b,
+        (U::Route(a, _), U::Route(b, _))
+        | (U::RouteRemove(a), U::RouteRemove(b))
+        | (U::IpPoolRemove(a), U::IpPoolRemove(b)) => a < b,
         (U::IpPool(a), U::IpPool(b)) => a.cidr < b.cidr,
-        (U::IpPoolRemove(a), U::IpPoolRemove(b)) => a < b,
         _ => true,
     }
 }
