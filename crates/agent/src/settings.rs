@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use tortie_calc::{GraphConfig, Overlap, SourceSpoofing};
+use tortie_calc::{Demand, GraphConfig, Overlap, SourceSpoofing};
 use tortie_dataplane::{DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProtocol, RoutesConfig};
 use tortie_iptables::{Backend, InsertMode, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
@@ -12,7 +12,7 @@ use tortie_rules::{LogConfig, NatConfig, RulesConfig};
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, NatOutgoingExclusions,
-    NftablesMode, ServiceLoopPrevention, Switch, WorkloadSourceSpoofing,
+    NftablesMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention, Switch, WorkloadSourceSpoofing,
 };
 
 /// Parameters that parse but do not fit the machine or each other.
@@ -51,6 +51,21 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
             WorkloadSourceSpoofing::Any => SourceSpoofing::Any,
         },
         istio_ambient_mode: config.istio_ambient_mode == Switch::Enabled,
+        ipip_enabled: config.ipip_enabled,
+        vxlan_enabled: config.vxlan_enabled,
+        program_ipip_routes: matches!(
+            config.program_cluster_routes,
+            ProgramClusterRoutes::Enabled | ProgramClusterRoutes::IpIpOnly
+        ),
+        program_no_encap_routes: matches!(
+            config.program_cluster_routes,
+            ProgramClusterRoutes::Enabled | ProgramClusterRoutes::NoEncapOnly
+        ),
+        route_source: match config.route_source {
+            RouteSource::CalicoIpam => tortie_calc::RouteSource::CalicoIpam,
+            RouteSource::WorkloadIps => tortie_calc::RouteSource::WorkloadIps,
+        },
+        routes: if config.wireguard_enabled || config.wireguard_enabled_v6 { Demand::Always } else { Demand::Pools },
         ..GraphConfig::new(hostname)
     }
 }

@@ -109,6 +109,28 @@ choices!(
     }
 );
 choices!(
+    /// Where it is learned which node has a workload's address.
+    RouteSource {
+        /// From the blocks of addresses of Calico's IPAM.
+        CalicoIpam = "CalicoIPAM",
+        /// From the workload endpoints of all nodes.
+        WorkloadIps = "WorkloadIPs",
+    }
+);
+choices!(
+    /// Which pools' routes between nodes are not left to BGP.
+    ProgramClusterRoutes {
+        /// Those of pools with IP-in-IP, and of pools without encapsulation.
+        Enabled = "Enabled",
+        /// None of these.
+        Disabled = "Disabled",
+        /// Those of pools with IP-in-IP.
+        IpIpOnly = "EnabledIPIPOnly",
+        /// Those of pools without encapsulation.
+        NoEncapOnly = "EnabledNoEncapOnly",
+    }
+);
+choices!(
     /// The least severe message that is logged.
     LogSeverity {
         /// Everything.
@@ -285,6 +307,14 @@ params! {
         "AllowVXLANPacketsFromWorkloads", parse::boolean, false, false, PLAIN;
     allow_ipip_packets_from_workloads: bool =
         "AllowIPIPPacketsFromWorkloads", parse::boolean, false, false, PLAIN;
+    route_source: RouteSource =
+        "RouteSource", parse::one_of, RouteSource::CalicoIpam, RouteSource::CalicoIpam, PLAIN;
+    ipip_enabled: Option<bool> = "IpInIpEnabled", parse::optional_boolean, None, None, PLAIN;
+    vxlan_enabled: Option<bool> = "VXLANEnabled", parse::optional_boolean, None, None, PLAIN;
+    program_cluster_routes: ProgramClusterRoutes = "ProgramClusterRoutes", parse::one_of,
+        ProgramClusterRoutes::IpIpOnly, ProgramClusterRoutes::Disabled, PLAIN;
+    wireguard_enabled: bool = "WireguardEnabled", parse::boolean, false, false, PLAIN;
+    wireguard_enabled_v6: bool = "WireguardEnabledV6", parse::boolean, false, false, PLAIN;
     vxlan_port: u16 = "VXLANPort", parse::port, 4789, 0, PLAIN;
     floating_ips: Switch = "FloatingIPs", parse::one_of, Switch::Disabled, Switch::Disabled, PLAIN;
     external_nodes: Vec<Cidr> = "ExternalNodesCIDRList", parse::cidrs, vec![], vec![], FATAL;

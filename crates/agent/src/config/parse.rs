@@ -53,6 +53,10 @@ pub(crate) fn boolean(raw: &str) -> Parsed<bool> {
     }
 }
 
+pub(crate) fn optional_boolean(raw: &str) -> Parsed<Option<bool>> {
+    boolean(raw).map(Some)
+}
+
 pub(crate) fn text(raw: &str) -> Parsed<String> {
     Ok(raw.into())
 }

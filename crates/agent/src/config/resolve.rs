@@ -8,6 +8,7 @@ use tortie_resources::spelling;
 
 use super::not_used::{CONNECTION, DESCRIPTIONS, NOT_USED};
 use super::params::{Config, PARAMS, Param};
+use super::parse;
 use super::sources::{IdleLine, Sources};
 
 /// Something that the operator should know about a configuration value.
@@ -285,8 +286,17 @@ fn assign(
 
 /// What is asked for by a value that can be read, and not done.
 fn not_done(name: &str, value: &str) -> Option<&'static str> {
-    let is_native = name == "NFTablesMode" && value.eq_ignore_ascii_case("Enabled");
-    is_native.then_some("native nftables is not programmed; iptables is used")
+    match name {
+        "NFTablesMode" if value.eq_ignore_ascii_case("Enabled") => {
+            Some("native nftables is not programmed; iptables is used")
+        }
+        "IpInIpEnabled" | "VXLANEnabled" | "WireguardEnabled" | "WireguardEnabledV6"
+            if parse::boolean(value) == Ok(true) =>
+        {
+            Some("a driver is told of it, but no tunnels are programmed here")
+        }
+        _ => None,
+    }
 }
 
 /// Whether a parameter that has no effect is set to something else than off.

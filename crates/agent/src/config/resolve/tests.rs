@@ -160,6 +160,10 @@ fn what_a_resource_says_is_judged_by_itself() {
         ("Ipv6Support", "perhaps", Some("`perhaps` must be true or false; the default is used: true")),
         ("BPFEnabled", "true", Some("is a parameter of Felix that has no effect here")),
         ("EtcdAddr", "a:1", Some("can only be set on the node itself; ignored")),
+        ("VXLANEnabled", "yes", Some("`yes`: a driver is told of it, but no tunnels are programmed here")),
+        ("VXLANEnabled", "none", None),
+        ("WireguardEnabled", "false", None),
+        ("ProgramClusterRoutes", "enabledipiponly", None),
         ("NFTablesMode", "Enabled", Some("`Enabled`: native nftables is not programmed; iptables is used")),
         (
             "ChainInsertMode",
