@@ -89,7 +89,8 @@ pub(crate) fn expected(
             _ => None,
         })
         .collect();
-    let ways: [(LiveMigrationRole, &dyn Fn(&LiveMigration) -> bool); 3] = [
+    type Gives<'a> = &'a dyn Fn(&LiveMigration) -> bool;
+    let ways: [(LiveMigrationRole, Gives<'_>); 3] = [
         (LiveMigrationRole::Target, &|m| m.target_selector.as_ref().is_some_and(|s| s.matches(labels))),
         (LiveMigrationRole::Target, &|m| m.target.as_ref().is_some_and(|party| is(party, key))),
         (LiveMigrationRole::Source, &|m| m.source.as_ref().is_some_and(|party| is(party, key))),

@@ -270,7 +270,7 @@ fn a_restart_flushes_what_its_predecessor_could_not() {
     assert!(node.kernel.marked_flushes.is_empty());
 
     // What is done is not done again.
-    node.table = RouteTable::new(Family::V4, config.clone());
+    node.table = RouteTable::new(Family::V4, config);
     node.set("cali2", &["10.65.0.1/32"]);
     node.apply();
     assert_eq!(node.kernel.flushed.len(), 1);
