@@ -9,10 +9,11 @@ use tortie_protocol::felix::to_dataplane::Payload;
 use tortie_protocol::felix::{FromDataplane, ToDataplane};
 use tortie_protocol::frame::{FrameReader, write_frame};
 use tortie_protocol::{Received, Report, datastore_config, decode, encode, receive};
+use tortie_testkit::golden;
 
+/// A stream and its messages; none if the data are elsewhere and not there.
 fn messages(stream: &str) -> (Vec<u8>, Vec<Vec<u8>>) {
-    let path = format!("{}/testdata/{stream}.stream", env!("CARGO_MANIFEST_DIR"));
-    let bytes = std::fs::read(path).unwrap();
+    let bytes = golden::bytes(env!("CARGO_MANIFEST_DIR"), &format!("{stream}.stream")).unwrap_or_default();
     let mut reader = FrameReader::new(bytes.as_slice());
     let mut messages = Vec::new();
     while let Some(message) = reader.next_frame().unwrap() {
@@ -46,14 +47,14 @@ fn messages_of_the_original_are_read_whole() {
     let (_, to) = messages("ToDataplane");
     let (_, from) = messages("FromDataplane");
     // Four of each payload, and an envelope without one.
-    assert_eq!((to.len(), from.len()), (33 * 4 + 1, 7 * 4 + 1));
+    golden::assert_count("messages", (to.len(), from.len()), (33 * 4 + 1, 7 * 4 + 1));
     let mut names = BTreeSet::new();
     to.iter().for_each(|message| check::<ToDataplane>(message, &mut names));
     from.iter().for_each(|message| check::<FromDataplane>(message, &mut names));
     for name in
         ["mac", "original_src_service_namespace", "default_action", "ext_ip", "parent_device_ipv6", "iso_timestamp"]
     {
-        assert!(names.contains(name), "{name}: {names:?}");
+        golden::assert_count(name, names.contains(name), true);
     }
 }
 
@@ -83,17 +84,19 @@ fn what_the_model_makes_of_them() {
             Err(error) => drop(unusable.insert(error.to_string())),
         }
     }
-    assert_eq!(denied, 6, "three policies and three profiles");
-    assert!(updates > 60, "{updates}");
-    assert!(
-        unusable.iter().any(|why| why.contains("host endpoint endpoint_id-1: expected_ipv4_addrs")),
-        "{unusable:?}"
-    );
-    for message in ["route to dst-3: dst", "a route: dst", "VXLAN tunnel endpoint node-1: mac"] {
-        assert!(unusable.iter().any(|why| why.starts_with(message)), "{message}: {unusable:?}");
+    golden::assert_count("policies and profiles that deny", denied, 6);
+    golden::assert_count("more than 60 updates", updates > 60, true);
+    for message in [
+        "host endpoint endpoint_id-1: expected_ipv4_addrs",
+        "route to dst-3: dst",
+        "a route: dst",
+        "VXLAN tunnel endpoint node-1: mac",
+    ] {
+        golden::assert_count(message, unusable.iter().any(|why| why.starts_with(message)), true);
     }
     let (_, from) = messages("FromDataplane");
-    assert_eq!(from.iter().filter(|message| Report::decode(message).is_ok()).count(), 24);
+    let read = from.iter().filter(|message| Report::decode(message).is_ok()).count();
+    golden::assert_count("reports that are read", read, 24);
 }
 
 /// What two messages are compared by: without their numbers, and members in one order.
@@ -136,6 +139,6 @@ fn what_the_original_says_is_understood_and_said_the_same() {
     for name in
         ["InSync", "IpSet", "Policy", "Profile", "WorkloadEndpoint", "HostEndpoint", "Host", "IpPool", "Namespace"]
     {
-        assert!(same.contains(name), "{name}: {same:?}");
+        golden::assert_count(name, same.contains(name), true);
     }
 }

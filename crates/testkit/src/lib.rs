@@ -9,6 +9,7 @@
 //! | [`cases`] | policy cases with the reachability they must give |
 //! | [`manifests`] | Kubernetes objects in a directory, changed in place |
 //! | [`evaluator`] | what policies say about a [`packet`], by brute force |
+//! | [`golden`] | recorded data, of the crate or of another folder |
 //! | [`mock`] | a dataplane on paper that checks every reference and replays the state |
 //! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
 //! | [`program`] | programs in namespaces, and what they answer over HTTP |
@@ -47,6 +48,7 @@ pub mod demo;
 pub mod etcd;
 pub mod evaluator;
 pub mod faults;
+pub mod golden;
 pub mod kernel;
 pub mod lab;
 pub mod manifests;

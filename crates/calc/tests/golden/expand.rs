@@ -81,7 +81,8 @@ fn walk(config: &GraphConfig, states: &[State], flush: Flush, in_sync_first: boo
 
 #[test]
 fn sequences_in_every_order() {
-    let recorded: Json = serde_json::from_str(&recording("calc_states.json.gz")).unwrap();
+    let Some(text) = recording("calc_states.json.gz") else { return };
+    let recorded: Json = serde_json::from_str(&text).unwrap();
     let state = |name: &Json| crate::states::entries(&recorded["states"][name.as_str().unwrap()]);
     let mut ends = 0;
     for (i, sequence) in recorded["base_tests"].as_array().unwrap().iter().enumerate() {
@@ -106,5 +107,5 @@ fn sequences_in_every_order() {
             assert!(emptied.is_empty(), "sequence {i}, {expansion}: something is left");
         }
     }
-    assert_eq!(ends, 82 * (4 + 3 + 3 * 2));
+    tortie_testkit::golden::assert_count("ends", ends, 82 * (4 + 3 + 3 * 2));
 }

@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use serde_json::Value as Json;
 use tortie_calc::{Demand, GraphConfig, Overlap, RouteSource};
 use tortie_model::Hostname;
+use tortie_testkit::golden::assert_count;
 
 use crate::feed::{Fate, Feed, says_not_ready};
 use crate::recording;
@@ -37,7 +38,7 @@ impl Exclusions {
 
     fn check(&self, expected: &[(&str, usize)]) {
         let found: Vec<_> = self.0.iter().map(|(what, count)| (&**what, *count)).collect();
-        assert_eq!(found, expected);
+        assert_count("left out", &found[..], expected);
     }
 
     /// Strips what is not calculated here, and the sync marker, which the recordings do not have.
@@ -134,7 +135,8 @@ fn feed_entries<'a>(
 
 #[test]
 fn each_state_from_empty() {
-    let recorded: Json = serde_json::from_str(&recording("calc_states.json.gz")).unwrap();
+    let Some(text) = recording("calc_states.json.gz") else { return };
+    let recorded: Json = serde_json::from_str(&text).unwrap();
     let (mut exclusions, mut failures, mut compared) = (Exclusions::default(), Vec::new(), [0; 3]);
     for (name, state) in recorded["states"].as_object().unwrap() {
         let mut feed = Feed::new(&config(&recorded, &state["route_source"]));
@@ -151,13 +153,14 @@ fn each_state_from_empty() {
         compared = [compared[0] + 1, compared[1] + routes_and_vteps[0], compared[2] + routes_and_vteps[1]];
     }
     assert!(failures.is_empty(), "{} differences:\n{}", failures.len(), failures[..failures.len().min(5)].join("\n"));
-    assert_eq!(compared, [148, 496, 49], "states, routes, tunnel ends");
+    assert_count("states, routes, tunnel ends", compared, [148, 496, 49]);
     exclusions.check(&[("action Allow", 8), ("pool with another network than its key", 2)]);
 }
 
 #[test]
 fn sequences_of_states() {
-    let recorded: Json = serde_json::from_str(&recording("calc_states.json.gz")).unwrap();
+    let Some(text) = recording("calc_states.json.gz") else { return };
+    let recorded: Json = serde_json::from_str(&text).unwrap();
     let (mut exclusions, mut failures, mut compared) = (Exclusions::default(), Vec::new(), 0);
     for (i, sequence) in recorded["base_tests"].as_array().unwrap().iter().enumerate() {
         let mut feed = Feed::new(&config(&recorded, &sequence["route_source"]));
@@ -192,7 +195,7 @@ fn sequences_of_states() {
         }
     }
     assert!(failures.is_empty(), "{} differences:\n{}", failures.len(), failures[..failures.len().min(5)].join("\n"));
-    assert_eq!(compared, 322);
+    assert_count("steps", compared, 322);
     exclusions.check(&[
         ("action Allow", 15),
         ("changed parameter of a wrong type", 2),

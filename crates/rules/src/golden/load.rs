@@ -1,9 +1,11 @@
 //! From the recorded JSON to our types.
 
-use std::io::Read as _;
 use std::sync::{Arc, LazyLock};
 
-use flate2::read::GzDecoder;
+use crate::{
+    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, LogConfig, Marks, NatConfig, OpenStackConfig,
+    PolicyGroup, RulesConfig, TierGroups, TunnelConfig,
+};
 use serde_json::Value;
 use tortie_iptables::InterfaceName;
 use tortie_model::desired::{self, RuleSets, Rules};
@@ -11,26 +13,21 @@ use tortie_model::{
     Direction, EntityMatch, Family, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol,
     QosControls, Rule, RuleAction, SelectorText, TierDefaultAction, TierName,
 };
+use tortie_testkit::golden;
 
-use crate::{
-    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, LogConfig, Marks, NatConfig, OpenStackConfig,
-    PolicyGroup, RulesConfig, TierGroups, TunnelConfig,
-};
-
-pub(super) fn rules_json() -> &'static Value {
-    static JSON: LazyLock<Value> = LazyLock::new(|| unpack(include_bytes!("../../testdata/rules.json.gz")));
-    &JSON
+pub(super) fn rules_json() -> Option<&'static Value> {
+    static JSON: LazyLock<Option<Value>> = LazyLock::new(|| recorded("rules.json.gz"));
+    JSON.as_ref()
 }
 
-pub(super) fn names_json() -> &'static Value {
-    static JSON: LazyLock<Value> = LazyLock::new(|| unpack(include_bytes!("../../testdata/names.json.gz")));
-    &JSON
+pub(super) fn names_json() -> Option<&'static Value> {
+    static JSON: LazyLock<Option<Value>> = LazyLock::new(|| recorded("names.json.gz"));
+    JSON.as_ref()
 }
 
-fn unpack(packed: &[u8]) -> Value {
-    let mut text = String::new();
-    GzDecoder::new(packed).read_to_string(&mut text).unwrap();
-    serde_json::from_str(&text).unwrap()
+fn recorded(name: &str) -> Option<Value> {
+    let text = golden::text(env!("CARGO_MANIFEST_DIR"), name)?;
+    Some(serde_json::from_str(&text).unwrap())
 }
 
 /// A list; absent and `null` are empty.

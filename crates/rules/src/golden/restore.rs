@@ -10,6 +10,7 @@ use super::chains::{blocked_cidrs, dscp_rules, nat_map};
 use super::load::{self, list, text};
 use crate::names::chain;
 use crate::{HostDispatch, Renderer};
+use tortie_testkit::golden::assert_count;
 
 /// All chains of a table in the recorded scenario: one workload, one host endpoint, their policies and profiles.
 fn desired(json: &Value, renderer: &Renderer, table: Table, family: Family, recorded: &Value) -> Vec<Chain> {
@@ -115,7 +116,7 @@ fn restore_lines(renderer: &Renderer, table: Table, chains: &[Chain]) -> Vec<Str
 
 #[test]
 fn whole_tables() {
-    let json = load::rules_json();
+    let Some(json) = load::rules_json() else { return };
     let (mut compared, mut diverged) = (0, BTreeMap::new());
     for (config, recorded) in json["config_chains"].as_object().unwrap() {
         let renderer = Renderer::new(load::config(&json["configs"][config.as_str()]));
@@ -145,7 +146,7 @@ fn whole_tables() {
             }
         }
     }
-    assert_eq!(compared, 9 * 2 * 2 * 4);
+    assert_count("tables", compared, 9 * 2 * 2 * 4);
     let expected = [("cali-egress-dscp".to_owned(), 36), ("cali-nat-outgoing".to_owned(), 2)];
-    assert_eq!(diverged, expected.into());
+    assert_count("divergences", diverged, BTreeMap::from(expected));
 }
