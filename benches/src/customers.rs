@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tortie_model::{
     EntityMatch, Key, LabelInterner, Labels, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Profile,
-    ProfileName, ProfileRules, Protocol, Rule, RuleAction, SelectorText, Update, Value, WorkloadEndpoint,
-    WorkloadEndpointKey,
+    ProfileName, ProfileRules, Protocol, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
+use tortie_selector::Selector;
 
 use crate::{Counts, LOCAL, REMOTE, Scenario, address};
 
@@ -20,7 +20,7 @@ pub fn customers(number: u32, local: u32) -> Scenario {
         pod(n, host, interner)
     };
     let pods: Vec<Update> = (0..number).map(|n| pod(n, &mut interner)).collect();
-    let is_local = |update: &Update| matches!(&update.key, Key::WorkloadEndpoint(key) if key.host() == LOCAL);
+    let is_local = |update: &Update| matches!(&update.key(), Key::WorkloadEndpoint(key) if key.host() == LOCAL);
     let (local_pods, remote_pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_local);
     let active = local as usize;
     let configuration = 3;
@@ -47,8 +47,8 @@ pub fn customers(number: u32, local: u32) -> Scenario {
     }
 }
 
-fn selector(n: u32) -> SelectorText {
-    SelectorText::new(format!("pcns.projectcalico.org/name == 'customer-{n}'"))
+fn selector(n: u32) -> Selector {
+    Selector::parse(&format!("pcns.projectcalico.org/name == 'customer-{n}'")).expect("valid")
 }
 
 fn profile(n: u32) -> ProfileName {
@@ -75,7 +75,7 @@ fn policy(n: u32) -> Update {
         ..Policy::default()
     };
     let id = PolicyId::new(PolicyKind::NetworkPolicy, customer, format!("customer-{n}/isolation"));
-    Update::set(Key::Policy(id), Value::Policy(policy.into()))
+    Update::Policy(id, Some(Valid::new(policy).expect("valid")))
 }
 
 fn namespace(n: u32, interner: &mut LabelInterner) -> [Update; 2] {
@@ -84,10 +84,10 @@ fn namespace(n: u32, interner: &mut LabelInterner) -> [Update; 2] {
         ("namespace-id", random_text(n, 20)),
         ("production", n.is_multiple_of(2).to_string()),
     ]);
-    let value = Value::Profile(Profile { labels: labels.expect("short values") });
+    let value = Profile { labels: labels.expect("short values") };
     [
-        Update::set(Key::Profile(profile(n)), value),
-        Update::set(Key::ProfileRules(profile(n)), Value::ProfileRules(ProfileRules::default().into())),
+        Update::Profile(profile(n), Some(Valid::new(value).expect("valid"))),
+        Update::ProfileRules(profile(n), Some(Valid::new(ProfileRules::default()).expect("valid"))),
     ]
 }
 
@@ -102,7 +102,7 @@ fn pod(n: u32, host: &str, interner: &mut LabelInterner) -> Update {
         ..WorkloadEndpoint::default()
     };
     let key = WorkloadEndpointKey::new(host, "k8s", &workload, "eth0");
-    Update::set(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into()))
+    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).expect("valid")))
 }
 
 fn pod_labels(n: u32, interner: &mut LabelInterner) -> Labels {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tortie_model::{
     EntityMatch, Key, LabelInterner, Labels, NetworkSet, NetworkSetName, Policy, PolicyId, PolicyKind, Profile,
-    ProfileName, ProfileRules, Rule, RuleAction, SelectorText, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+    ProfileName, ProfileRules, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
+use tortie_selector::Selector;
 
 use crate::{Counts, LOCAL, REMOTE, Scenario, address};
 
@@ -145,20 +146,20 @@ impl Default for Endpoints {
 
 impl Endpoints {
     fn updates(&mut self, number: u32, host: &str) -> Vec<Update> {
-        let update = |n| Update::set(Key::WorkloadEndpoint(key(n, host)), self.endpoint(n));
-        (0..number).map(update).collect()
+        (0..number).map(|n| Update::WorkloadEndpoint(key(n, host), Some(self.endpoint(n)))).collect()
     }
 
-    fn endpoint(&mut self, n: u32) -> Value {
+    fn endpoint(&mut self, n: u32) -> Valid<WorkloadEndpoint> {
         self.made += 1;
-        Value::WorkloadEndpoint(Arc::new(WorkloadEndpoint {
+        Valid::new(WorkloadEndpoint {
             // The original has none and does without validation.
             iface: Some("cali".into()),
             profiles: Arc::clone(&self.profiles[(n % NAMESPACES) as usize]),
             ipv6_nets: [address(self.made)].into_iter().collect(),
             labels: self.labels(self.made),
             ..WorkloadEndpoint::default()
-        }))
+        })
+        .expect("valid")
     }
 
     fn labels(&mut self, seed: u32) -> Labels {
@@ -171,34 +172,36 @@ impl Endpoints {
 fn namespaces(interner: &mut LabelInterner) -> Vec<Update> {
     let updates = |namespace| {
         let labels = interner.labels([("pcns.projectcalico.org/name", format!("namespace-{namespace}"))]);
-        let value = Value::Profile(Profile { labels: labels.expect("short values") });
+        let value = Profile { labels: labels.expect("short values") };
         [
-            Update::set(Key::Profile(profile(namespace)), value),
-            Update::set(Key::ProfileRules(profile(namespace)), Value::ProfileRules(ProfileRules::default().into())),
+            Update::Profile(profile(namespace), Some(Valid::new(value).expect("valid"))),
+            Update::ProfileRules(profile(namespace), Some(Valid::new(ProfileRules::default()).expect("valid"))),
         ]
     };
     (0..NAMESPACES).flat_map(updates).collect()
 }
 
 fn tag_policies(number: u32) -> Vec<Update> {
-    let has = |n| format!("has({})", marker(n));
+    // A decoder keeps the selectors that it has parsed.
+    let selectors: Vec<Selector> = MARKERS.iter().map(|marker| selector(&format!("has({marker})"))).collect();
+    let has = |n: u32| selectors[n as usize % selectors.len()].clone();
     let update = |n| policy(format!("tag-pol-{n}"), has(n), (0..RULES_PER_TAG_POLICY).map(|i| has(n + i)));
     (0..number).map(update).collect()
 }
 
 /// A policy that lets in what the selectors pick.
-fn policy(name: String, selector: String, sources: impl Iterator<Item = String>) -> Update {
-    let allow_from = |selector: String| Rule {
+fn policy(name: String, selector: Selector, sources: impl Iterator<Item = Selector>) -> Update {
+    let allow_from = |selector: Selector| Rule {
         action: RuleAction::Allow,
-        source: EntityMatch { selector: Some(SelectorText::new(selector)), ..EntityMatch::default() },
+        source: EntityMatch { selector: Some(selector), ..EntityMatch::default() },
         ..Rule::default()
     };
-    let policy = Policy {
-        selector: SelectorText::new(selector),
-        inbound: sources.map(allow_from).collect(),
-        ..Policy::default()
-    };
-    Update::set(Key::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)), Value::Policy(policy.into()))
+    let policy = Policy { selector, inbound: sources.map(allow_from).collect(), ..Policy::default() };
+    Update::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name), Some(Valid::new(policy).expect("valid")))
+}
+
+fn selector(text: &str) -> Selector {
+    Selector::parse(text).expect("a selector")
 }
 
 fn netsets(number: u32, interner: &mut LabelInterner) -> Vec<Update> {
@@ -210,10 +213,10 @@ fn netsets(number: u32, interner: &mut LabelInterner) -> Vec<Update> {
             labels: interner.labels([("network-set-name", &name)]).expect("short values"),
             profiles: [].into(),
         };
-        let source = format!("network-set-name == '{name}'");
+        let source = selector(&format!("network-set-name == '{name}'"));
         [
-            Update::set(Key::NetworkSet(NetworkSetName::new(name)), Value::NetworkSet(set.into())),
-            policy(format!("network-set-pol-{n}"), "all()".into(), [source].into_iter()),
+            Update::NetworkSet(NetworkSetName::new(name), Some(Valid::new(set).expect("valid"))),
+            policy(format!("network-set-pol-{n}"), Selector::all(), [source].into_iter()),
         ]
     };
     (0..number).flat_map(updates).collect()

@@ -8,15 +8,16 @@ use tortie_calc::{Graph, GraphConfig, Overlap};
 use tortie_model::{
     EndpointPort, HostEndpoint, HostEndpointKey, Hostname, Key, Labels, NamedProtocol, NetworkSet, NetworkSetName,
     Order, Policy, PolicyId, PolicyKind, PortSpec, Profile, ProfileName, ProfileRules, Protocol, Rule, RuleAction,
-    SelectorText, SyncStatus, Tier, TierDefaultAction, TierName, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+    SyncStatus, Tier, TierDefaultAction, TierName, Update, Valid, Validate, WorkloadEndpoint, WorkloadEndpointKey,
 };
+use tortie_selector::Selector;
 use tortie_testkit::mock::MockDataplane;
 
 const FLUSH: u8 = 255;
 const IN_SYNC: u8 = 254;
 
-/// The objects of a small world, each with its possible values.
-static OBJECTS: LazyLock<Vec<(Key, Vec<Value>)>> = LazyLock::new(|| {
+/// The objects of a small world, each as it may be.
+static OBJECTS: LazyLock<Vec<Vec<Update>>> = LazyLock::new(|| {
     let mut objects = Vec::new();
     for (host, pod, net) in [("here", "a", "10.0.0.1"), ("here", "b", "10.0.0.2"), ("there", "c", "10.0.0.1")] {
         let key = WorkloadEndpointKey::new(host, "k8s", pod, "eth0");
@@ -29,54 +30,62 @@ static OBJECTS: LazyLock<Vec<(Key, Vec<Value>)>> = LazyLock::new(|| {
                 ports: [EndpointPort { name: "http".into(), protocol: tcp(), port: 80 }].into(),
                 ..WorkloadEndpoint::default()
             };
-            Value::WorkloadEndpoint(endpoint.into())
+            Update::WorkloadEndpoint(key.clone(), valid(endpoint))
         });
-        objects.push((Key::WorkloadEndpoint(key), values.to_vec()));
+        objects.push(values.to_vec());
     }
     let key = HostEndpointKey { host: "here".into(), name: "hep".into() };
-    let host = |a| Value::HostEndpoint(HostEndpoint { labels: labels(&[("a", a)]), ..Default::default() }.into());
-    objects.push((Key::HostEndpoint(key), vec![host("x"), host("z")]));
+    let host = |a| HostEndpoint { labels: labels(&[("a", a)]), ..Default::default() };
+    objects.push(["x", "z"].map(|a| Update::HostEndpoint(key.clone(), valid(host(a)))).to_vec());
     let nets = |nets: &[&str]| {
         let nets = nets.iter().map(|net| net.parse().unwrap()).collect();
-        Value::NetworkSet(NetworkSet { nets, labels: labels(&[("a", "x")]), profiles: [].into() }.into())
+        NetworkSet { nets, labels: labels(&[("a", "x")]), profiles: [].into() }
     };
     for name in ["s", "t"] {
-        let values = vec![nets(&["0.0.0.0/0"]), nets(&["10.0.0.0/8", "10.0.0.1/32"]), nets(&["10.0.0.0/30"])];
-        objects.push((Key::NetworkSet(NetworkSetName::new(name)), values));
+        let values = [nets(&["0.0.0.0/0"]), nets(&["10.0.0.0/8", "10.0.0.1/32"]), nets(&["10.0.0.0/30"])];
+        objects.push(values.map(|set| Update::NetworkSet(NetworkSetName::new(name), valid(set))).to_vec());
     }
     for name in ["p", "q"] {
         let rules = |selector| ProfileRules { inbound: [from(selector, false)].into(), outbound: Arc::default() };
-        let values = ["a == 'x'", "has(b)"].map(|s| Value::ProfileRules(rules(s).into()));
-        objects.push((Key::ProfileRules(ProfileName::new(name)), values.to_vec()));
-        let values = ["x", "y"].map(|b| Value::Profile(Profile { labels: labels(&[("b", b), ("a", b)]) }));
-        objects.push((Key::Profile(ProfileName::new(name)), values.to_vec()));
+        let name = ProfileName::new(name);
+        let values = ["a == 'x'", "has(b)"].map(|s| Update::ProfileRules(name.clone(), valid(rules(s))));
+        objects.push(values.to_vec());
+        let profile = |b| Profile { labels: labels(&[("b", b), ("a", b)]) };
+        objects.push(["x", "y"].map(|b| Update::Profile(name.clone(), valid(profile(b)))).to_vec());
     }
     for name in ["a", "a-b", "z"] {
         let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name);
-        let policy = |tier, order, selector, rule| {
-            Value::Policy(Arc::new(Policy {
+        let policy = |tier, order, selector: &str, rule| {
+            let policy = Policy {
                 tier: TierName::new(tier),
                 order: Order::new(order),
-                selector: SelectorText::new(selector),
+                selector: Selector::parse(selector).unwrap(),
                 inbound: [rule].into(),
                 ..Policy::default()
-            }))
+            };
+            Update::Policy(id.clone(), valid(policy))
         };
         let values = vec![
             policy("default", 1.0, "a == 'x'", from("a == 'y'", true)),
             policy("default", 2.0, "b == 'x'", from("a == 'y'", false)),
             policy("other", 1.0, "all()", from("has(a) && b != 'x'", false)),
-            policy("other", 1.0, "a ==", from("", false)),
+            policy("other", 3.0, "a != 'x'", from("", false)),
         ];
-        objects.push((Key::Policy(id), values));
+        objects.push(values);
     }
     for name in ["default", "other"] {
-        let tier = |order, action| Value::Tier(Tier { order: Order::new(order), default_action: action });
+        let tier = |order, default_action| {
+            Update::Tier(TierName::new(name), Some(Tier { order: Order::new(order), default_action }))
+        };
         let values = vec![tier(1.0, Some(TierDefaultAction::Pass)), tier(2.0, None)];
-        objects.push((Key::Tier(TierName::new(name)), values));
+        objects.push(values);
     }
     objects
 });
+
+fn valid<T: Validate>(value: T) -> Option<Valid<T>> {
+    Some(Valid::new(value).unwrap())
+}
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
     Labels::from_pairs(pairs.iter().copied()).unwrap()
@@ -88,7 +97,7 @@ fn tcp() -> Protocol {
 
 fn from(selector: &str, by_port_name: bool) -> Rule {
     let mut rule = Rule { action: RuleAction::Allow, protocol: Some(tcp()), ..Rule::default() };
-    rule.source.selector = Some(SelectorText::new(selector));
+    rule.source.selector = Some(Selector::parse(selector).unwrap());
     if by_port_name {
         rule.source.ports = [PortSpec::Named("http".into())].into();
     }
@@ -111,19 +120,24 @@ pub(crate) fn check(data: &[u8]) {
     let Some((config, history)) = data.split_first() else { return };
     let overlap = if config & 1 == 0 { Overlap::Keep } else { Overlap::Suppress };
     let mut walked = (graph(overlap), MockDataplane::default());
-    let mut datastore: BTreeMap<&Key, &Value> = BTreeMap::new();
+    let mut datastore: BTreeMap<Key, &Update> = BTreeMap::new();
     for &byte in history {
         match byte {
             FLUSH => flush(&mut walked.0, &mut walked.1),
             IN_SYNC => walked.0.on_status(SyncStatus::InSync),
             byte => {
-                let (key, values) = &OBJECTS[usize::from(byte) % OBJECTS.len()];
-                let value = values.get(usize::from(byte) / OBJECTS.len() % (values.len() + 1));
-                match value {
-                    Some(value) => datastore.insert(key, value),
-                    None => datastore.remove(key),
-                };
-                walked.0.on_update(Update { key: key.clone(), value: value.cloned() });
+                let values = &OBJECTS[usize::from(byte) % OBJECTS.len()];
+                let key = values[0].key();
+                match values.get(usize::from(byte) / OBJECTS.len() % (values.len() + 1)) {
+                    Some(update) => {
+                        datastore.insert(key, update);
+                        walked.0.on_update(update.clone());
+                    }
+                    None => {
+                        datastore.remove(&key);
+                        walked.0.on_update(Update::delete(key));
+                    }
+                }
             }
         }
     }
@@ -132,14 +146,14 @@ pub(crate) fn check(data: &[u8]) {
 
     let mut fresh = (graph(overlap), MockDataplane::default());
     fresh.0.on_status(SyncStatus::InSync);
-    for (key, value) in &datastore {
-        fresh.0.on_update(Update::set((*key).clone(), (*value).clone()));
+    for update in datastore.values() {
+        fresh.0.on_update(Update::clone(update));
     }
     flush(&mut fresh.0, &mut fresh.1);
     assert_eq!(walked.1, fresh.1);
 
     for key in datastore.into_keys() {
-        walked.0.on_update(Update::delete(key.clone()));
+        walked.0.on_update(Update::delete(key));
         if config & 2 == 0 {
             flush(&mut walked.0, &mut walked.1);
         }

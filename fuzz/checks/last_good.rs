@@ -15,5 +15,5 @@ fn try_record(bytes: &[u8]) {
     assert_eq!(Record::parse(&record.encode()).as_ref(), Ok(&record));
     let mut state = DirState::new(Options::default()).close_unknown();
     state.restore(&[(record.path.clone().into(), record)]);
-    assert!(state.snapshot().windows(2).all(|pair| pair[0].key < pair[1].key));
+    assert!(state.snapshot().windows(2).all(|pair| pair[0].key() < pair[1].key()));
 }

@@ -1,10 +1,9 @@
-//! Any text is read without harm, what is valid has selectors that parse and paths, and what is not has a reason.
+//! Any text is read without harm, what is valid has a path and can be written, and what is not has a reason.
 
-use tortie_model::{EntityMatch, LabelInterner, Value};
+use tortie_model::LabelInterner;
 use tortie_resources::Severity;
 use tortie_resources::manifest::{self, Contributions, Format, Options, Outcome};
-use tortie_resources::path;
-use tortie_selector::Selector;
+use tortie_resources::{path, v1};
 
 /// The first byte is the format.
 pub(crate) fn check(data: &[u8]) {
@@ -37,20 +36,8 @@ pub(crate) fn check(data: &[u8]) {
 }
 
 fn check_contributions(contributions: &Contributions) {
-    for (key, value) in contributions {
-        path::to_path(key).expect("a key that identifies an object");
-        if let Value::Policy(policy) = value {
-            Selector::parse(policy.selector.as_str()).expect("a selector");
-            for rule in policy.inbound.iter().chain(&*policy.outbound) {
-                check_side(&rule.source);
-                check_side(&rule.destination);
-            }
-        }
-    }
-}
-
-fn check_side(side: &EntityMatch) {
-    for selector in side.selector.iter().chain(&side.not_selector) {
-        Selector::parse(selector.as_str()).expect("a selector");
+    for update in contributions {
+        path::to_path(&update.key()).expect("a key that identifies an object");
+        assert!(v1::encode(update).is_some(), "a contribution exists");
     }
 }

@@ -11,12 +11,12 @@ pub(crate) fn check(data: &[u8]) {
         let read = read_line(line, &mut labels);
         match &read {
             Ok(Line::Update(update)) => {
-                let written = path::to_path(&update.key).expect("a key that identifies an object");
-                assert_eq!(path::parse(&written), Some(Parsed::Key(update.key.clone())));
+                let written = path::to_path(&update.key()).expect("a key that identifies an object");
+                assert_eq!(path::parse(&written), Some(Parsed::Key(update.key().clone())));
             }
             Ok(Line::Invalid(error)) => {
                 assert!(!error.reason.is_empty());
-                assert!(error.deletion().value.is_none());
+                assert!(!error.deletion().exists());
             }
             Ok(Line::Nothing | Line::Status(_) | Line::Flush) => {}
             Err(error) => assert!(!error.to_string().contains('\n')),

@@ -1,7 +1,7 @@
 //! Any value under any path decodes or is rejected with a reason, the same way from text and from parsed JSON; what
 //! decodes can be encoded, and comes back.
 
-use tortie_model::{Key, LabelInterner, Update, Value};
+use tortie_model::{Key, LabelInterner, Update};
 use tortie_resources::path;
 use tortie_resources::v1::{self, Decoded};
 
@@ -12,16 +12,16 @@ pub(crate) fn check(data: &[u8]) {
     let mut labels = LabelInterner::new();
     let from_text = v1::decode_text(path, Some(value), &mut labels);
     match &from_text {
-        Ok(Decoded::Update(Update { key, value: Some(value) })) => comes_back(key, value),
+        Ok(Decoded::Update(update)) if update.exists() => comes_back(update),
         Ok(_) => {}
         Err(error) => {
             assert!(!error.reason.is_empty());
-            assert!(error.deletion().value.is_none());
+            assert!(!error.deletion().exists());
         }
     }
     let bare = matches!(
         &from_text,
-        Ok(Decoded::Update(update)) if matches!(update.key, Key::GlobalConfig(_) | Key::HostConfig(_) | Key::Ready)
+        Ok(Decoded::Update(update)) if matches!(update.key(), Key::GlobalConfig(_) | Key::HostConfig(_) | Key::Ready)
     );
     let Ok(json) = serde_json::from_str::<serde_json::Value>(value) else { return };
     let from_json = v1::decode(path, Some(&json), &mut labels);
@@ -37,13 +37,13 @@ fn differ_in_the_last_place(value: &str) -> bool {
     value.contains(['.', 'e', 'E'])
 }
 
-fn comes_back(key: &Key, value: &Value) {
-    let Ok(path) = path::to_path(key) else { return };
+fn comes_back(update: &Update) {
+    let Ok(path) = path::to_path(&update.key()) else { return };
     // The canonical form of a selector with a negation within another reads as a shorter one that means the same.
-    if matches!(value, Value::ScopedConfig(config) if config.selector.canonical().contains("!!")) {
+    if matches!(update, Update::ScopedConfig(_, Some(config)) if config.selector.canonical().contains("!!")) {
         return;
     }
-    let text = String::from_utf8(v1::encode(key, value)).expect("text");
+    let text = String::from_utf8(v1::encode(update).expect("it exists")).expect("text");
     let back = v1::decode_text(&path, Some(&text), &mut LabelInterner::new());
-    assert_eq!(back, Ok(Decoded::Update(Update::set(key.clone(), value.clone()))), "{text}");
+    assert_eq!(back, Ok(Decoded::Update(update.clone())), "{text}");
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tortie_labelindex::{MatchIndex, MemberIndex, SetDefinition};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{
-    Cidr, HostEndpoint, HostEndpointKey, Hostname, IpPool, Key, Labels, NetworkSet, NetworkSetName, PolicyId,
-    ProfileName, RelayedKey, SyncStatus, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, HostEndpoint, HostEndpointKey, Hostname, IpPool, Labels, NetworkSet, NetworkSetName, PolicyId, ProfileName,
+    SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 use crate::census::Census;
@@ -25,7 +25,7 @@ use crate::resolver::PolicyResolver;
 use crate::scanner::{RuleScanner, ScannerOut, SetSource};
 use crate::sequencer::Sequencer;
 use crate::services::ServiceIndex;
-use crate::validate::ValidationFilter;
+use crate::spoofing::SpoofingFilter;
 use crate::vxlan::VxlanResolver;
 use crate::{GraphConfig, GraphStats};
 
@@ -39,13 +39,13 @@ enum ItemId {
 
 /// Calculates what one node must enforce. See the [crate] for an example.
 ///
-/// Updates and statuses go in at any time; they are validated and filed, and work that can wait does.
+/// Updates and statuses go in at any time; they are filed, and work that can wait does.
 /// [`Graph::flush`] does it and hands out what has changed for the dataplane. The result depends on the current state
 /// of the datastore alone, not on the order of updates or on when flushes happen.
 #[derive(Debug)]
 pub struct Graph {
     hostname: Hostname,
-    filter: ValidationFilter,
+    spoofing: SpoofingFilter,
     matches: PolicyMatches,
     members: MemberIndex<ItemId>,
     policies: Policies,
@@ -71,20 +71,6 @@ pub struct Graph {
     in_sync_sent: bool,
 }
 
-/// The value if it is of the variant that fits the key; otherwise the object is invalid.
-macro_rules! fitting {
-    ($graph:ident, $key:expr, $value:expr, $variant:ident) => {
-        match $value {
-            Some(Value::$variant(value)) => Some(value),
-            None => None,
-            Some(_) => {
-                $graph.filter.wrong_kind($key);
-                None
-            }
-        }
-    };
-}
-
 impl Graph {
     /// A graph that knows nothing.
     #[must_use]
@@ -95,7 +81,7 @@ impl Graph {
         }
         Self {
             hostname: config.hostname.clone(),
-            filter: ValidationFilter::new(config),
+            spoofing: SpoofingFilter::new(config.source_spoofing),
             matches: MatchIndex::new(),
             members,
             policies: Policies::default(),
@@ -126,127 +112,64 @@ impl Graph {
         self.has_been_in_sync |= status == SyncStatus::InSync;
     }
 
-    /// An object has this value, or does not exist, or is invalid. Repetitions and deletions of what is unknown are
-    /// harmless; an invalid value counts as a deletion, that of a policy as one that denies what it selects.
+    /// An object has this value, or does not exist. Repetitions and deletions of what is unknown are harmless.
     pub fn on_update(&mut self, update: Update) {
-        let Update { key, value } = update;
-        if value.is_none() {
-            self.filter.forget(&key);
-        }
-        match &key {
-            Key::WorkloadEndpoint(id) => {
-                let value = fitting!(self, &key, value, WorkloadEndpoint);
-                let value = self.checked(value, |filter, value| filter.workload_endpoint(&key, value));
-                self.on_workload_endpoint(id, value);
+        match update {
+            Update::WorkloadEndpoint(key, value) => {
+                let value = self.spoofing.endpoint(&key, value);
+                self.on_workload_endpoint(&key, value.map(Valid::into_arc));
             }
-            Key::HostEndpoint(id) => {
-                let value = fitting!(self, &key, value, HostEndpoint);
-                let value = self.checked(value, |filter, value| filter.host_endpoint(&key, value));
-                self.on_host_endpoint(id, value);
+            Update::HostEndpoint(key, value) => self.on_host_endpoint(&key, value.map(Valid::into_arc)),
+            Update::NetworkSet(name, value) => self.on_network_set(&name, value.as_deref()),
+            Update::Policy(id, Some(policy)) => self.policies.on_policy(&id, policy.into_arc(), &mut self.matches),
+            Update::Policy(id, None) => self.policies.on_policy_removed(&id, &mut self.matches),
+            Update::Tier(name, tier) => self.order.on_tier(&name, tier.as_ref()),
+            Update::ProfileRules(name, rules) => self.profiles.on_rules(&name, rules.map(Valid::into_arc)),
+            Update::Profile(name, profile) => self.on_profile(&name, profile.as_ref().map(|profile| &profile.labels)),
+            Update::Node(name, node) => {
+                self.census.node(&name, node.is_some());
+                self.config.on_node(&name, node.as_deref());
+                self.computed.on_node(&name, node.as_deref());
+                self.hosts.on_node(&name, node.as_deref(), &mut self.sequencer);
+                self.routes.on_node(&name, node.as_deref());
+                self.vxlan.on_node(&name, node.as_deref());
             }
-            Key::NetworkSet(name) => {
-                let value = fitting!(self, &key, value, NetworkSet);
-                let value = self.checked(value, |filter, value| filter.network_set(&key, value));
-                self.on_network_set(name, value.as_deref());
+            Update::IpPool(cidr, pool) => self.on_pool(cidr, pool),
+            Update::GlobalConfig(name, text) => self.config.on_global(&name, text.as_ref()),
+            Update::HostConfig(key, text) => {
+                self.config.on_host(&key, text.as_ref());
+                self.vxlan.on_host_config(&key, text.as_deref());
             }
-            Key::Policy(id) => {
-                let value = fitting!(self, &key, value, Policy);
-                match value.and_then(|policy| self.filter.policy(&key, id, policy)) {
-                    Some((policy, selector)) => self.policies.on_policy(id, policy, selector, &mut self.matches),
-                    None => self.policies.on_policy_removed(id, &mut self.matches),
-                }
+            Update::ScopedConfig(name, config) => self.config.on_scoped(&name, config.as_ref()),
+            Update::Ready(ready) => self.config.on_ready(ready),
+            Update::Wireguard(name, wireguard) => {
+                hosts::on_wireguard(&name, wireguard.as_deref(), &mut self.sequencer);
             }
-            Key::ProfileRules(name) => {
-                let value = fitting!(self, &key, value, ProfileRules);
-                let value = self.checked(value, |filter, value| filter.profile_rules(&key, value));
-                self.profiles.on_rules(name, value);
-            }
-            Key::Profile(name) => {
-                let value = fitting!(self, &key, value, Profile);
-                let value = self.checked(value, |filter, value| filter.profile(&key, value));
-                self.on_profile(name, value.as_ref().map(|profile| &profile.labels));
-            }
-            Key::Node(name) => {
-                let value = fitting!(self, &key, value, Node);
-                let value = self.checked(value, |filter, value| filter.node(&key, value));
-                self.census.node(name, value.is_some());
-                self.config.on_node(name, value.as_deref());
-                self.computed.on_node(name, value.as_deref());
-                self.hosts.on_node(name, value.as_deref(), &mut self.sequencer);
-                self.routes.on_node(name, value.as_deref());
-                self.vxlan.on_node(name, value.as_deref());
-            }
-            _ => self.on_unchecked(&key, value),
-        }
-    }
-
-    /// Objects that need no check beyond their types.
-    fn on_unchecked(&mut self, key: &Key, value: Option<Value>) {
-        self.filter.forget(key);
-        match key {
-            Key::Tier(name) => self.order.on_tier(name, fitting!(self, key, value, Tier).as_ref()),
-            Key::IpPool(cidr) => {
-                let pool = fitting!(self, key, value, IpPool);
-                self.encapsulation.on_pool(*cidr, pool.as_deref());
-                self.routes.on_pool(*cidr, pool.as_deref());
-                match pool {
-                    // The key is what a removal will name, so it decides.
-                    Some(pool) if pool.cidr != *cidr => {
-                        self.sequencer.ip_pools.update(*cidr, IpPool { cidr: *cidr, ..(*pool).clone() }.into());
-                    }
-                    Some(pool) => self.sequencer.ip_pools.update(*cidr, pool),
-                    None => self.sequencer.ip_pools.remove(*cidr),
-                }
-            }
-            Key::GlobalConfig(name) => self.config.on_global(name, fitting!(self, key, value, Config).as_ref()),
-            Key::HostConfig(host_key) => {
-                let value = fitting!(self, key, value, Config);
-                self.config.on_host(host_key, value.as_ref());
-                self.vxlan.on_host_config(host_key, value.as_deref());
-            }
-            Key::ScopedConfig(name) => self.config.on_scoped(name, fitting!(self, key, value, ScopedConfig).as_ref()),
-            Key::Ready => self.config.on_ready(fitting!(self, key, value, Ready)),
-            Key::Wireguard(name) => {
-                let wireguard = fitting!(self, key, value, Wireguard);
-                hosts::on_wireguard(name, wireguard.as_deref(), &mut self.sequencer);
-            }
-            Key::Service(id) => match fitting!(self, key, value, Service) {
-                Some(service) => self.sequencer.services.update(id.clone(), service),
-                None => self.sequencer.services.remove(id.clone()),
-            },
-            Key::EndpointSlice(name) => self.services.on_slice(name, fitting!(self, key, value, EndpointSlice)),
-            Key::BgpConfiguration(name) => {
-                let bgp = fitting!(self, key, value, BgpConfiguration);
+            Update::Service(id, Some(service)) => self.sequencer.services.update(id, service),
+            Update::Service(id, None) => self.sequencer.services.remove(id),
+            Update::EndpointSlice(name, slice) => self.services.on_slice(&name, slice),
+            Update::BgpConfiguration(name, bgp) => {
                 if name.as_str() == "default" {
                     self.sequencer.bgp = Some(bgp.unwrap_or_default());
                 }
             }
-            Key::Relayed(RelayedKey::BgpPeer(name)) => {
-                self.computed.on_peer(name, fitting!(self, key, value, BgpPeer));
-            }
-            Key::Relayed(RelayedKey::LiveMigration(name)) => {
-                self.computed.on_migration(name, fitting!(self, key, value, LiveMigration));
-            }
-            Key::Relayed(RelayedKey::Block(cidr)) => {
-                self.routes.on_block(*cidr, fitting!(self, key, value, Block).as_deref());
-            }
-            Key::WorkloadEndpoint(_)
-            | Key::HostEndpoint(_)
-            | Key::NetworkSet(_)
-            | Key::Policy(_)
-            | Key::ProfileRules(_)
-            | Key::Profile(_)
-            | Key::Node(_) => debug_assert!(false, "{key:?} does not come here"),
+            Update::BgpPeer(name, peer) => self.computed.on_peer(&name, peer),
+            Update::LiveMigration(name, migration) => self.computed.on_migration(&name, migration),
+            Update::Block(cidr, block) => self.routes.on_block(cidr, block.as_deref()),
         }
     }
 
-    /// The value if it exists and passes.
-    fn checked<T>(
-        &mut self,
-        value: Option<T>,
-        check: impl FnOnce(&mut ValidationFilter, &T) -> Option<()>,
-    ) -> Option<T> {
-        value.filter(|value| check(&mut self.filter, value).is_some())
+    fn on_pool(&mut self, cidr: Cidr, pool: Option<Arc<IpPool>>) {
+        self.encapsulation.on_pool(cidr, pool.as_deref());
+        self.routes.on_pool(cidr, pool.as_deref());
+        match pool {
+            // The key is what a removal will name, so it decides.
+            Some(pool) if pool.cidr != cidr => {
+                self.sequencer.ip_pools.update(cidr, IpPool { cidr, ..(*pool).clone() }.into());
+            }
+            Some(pool) => self.sequencer.ip_pools.update(cidr, pool),
+            None => self.sequencer.ip_pools.remove(cidr),
+        }
     }
 
     fn on_workload_endpoint(&mut self, key: &WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
@@ -417,13 +340,13 @@ impl Graph {
 
     /// The objects that are invalid now, sorted by key: policies, which deny instead, and others, which are ignored.
     pub fn problems(&self) -> impl Iterator<Item = Problem> + '_ {
-        self.filter.problems()
+        self.spoofing.problems()
     }
 
     /// The rejections since the last call, in the order in which they happened.
     #[must_use]
     pub fn take_new_problems(&mut self) -> Vec<Problem> {
-        self.filter.take_new_problems()
+        self.spoofing.take_new_problems()
     }
 
     /// Whether anything says that this node exists: a node, a valid endpoint of any kind, or parameters for it alone.
@@ -467,7 +390,7 @@ impl Graph {
     /// was ever told.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.filter.is_empty()
+        self.spoofing.is_empty()
             && self.matches.is_empty()
             && self.has_no_members()
             && self.computed.is_empty()

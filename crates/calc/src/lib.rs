@@ -8,8 +8,7 @@
 //! use tortie_calc::{Graph, GraphConfig};
 //! use tortie_model::desired::DesiredUpdate;
 //! use tortie_model::{
-//!     Hostname, Key, Labels, Policy, PolicyId, PolicyKind, SelectorText, SyncStatus, Update, Value, WorkloadEndpoint,
-//!     WorkloadEndpointKey,
+//!     Hostname, Labels, Policy, PolicyId, PolicyKind, SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 //! };
 //!
 //! let mut graph = Graph::new(&GraphConfig::new(Hostname::new("node-1")));
@@ -20,11 +19,11 @@
 //!     ..WorkloadEndpoint::default()
 //! };
 //! let key = WorkloadEndpointKey::new("node-1", "k8s", "shop/web-0", "eth0");
-//! graph.on_update(Update::set(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into())));
+//! graph.on_update(Update::WorkloadEndpoint(key, Some(Valid::new(endpoint)?)));
 //!
-//! let policy = Policy { selector: SelectorText::new("app == 'web'"), ..Policy::default() };
+//! let policy = Policy { selector: "app == 'web'".parse()?, ..Policy::default() };
 //! let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "guard");
-//! graph.on_update(Update::set(Key::Policy(id.clone()), Value::Policy(policy.into())));
+//! graph.on_update(Update::Policy(id.clone(), Some(Valid::new(policy)?)));
 //! graph.on_status(SyncStatus::InSync);
 //!
 //! let mut out = Vec::new();
@@ -36,17 +35,19 @@
 //! });
 //! assert_eq!(&*tiers.unwrap()[0].ingress, [id]);
 //! assert_eq!(out.last(), Some(&DesiredUpdate::InSync));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # How it is built
 //!
 //! Each node of the graph is a module and a plain struct; [`Graph`] owns them and hands the output of one to the next,
-//! in topological order. An update is validated and filed; a flush settles the label indexes, determines the active
+//! in topological order. An update is filed; a flush settles the label indexes, determines the active
 //! policies and profiles, compiles their rules into IP sets, lists or updates the members of these, orders the policies
 //! of each endpoint, and lets the sequencer send what has changed. Routes are looked at where something has changed that
-//! they depend on; an endpoint of another node costs none, unless routes are to come from endpoints. A policy that matches no endpoint of the node costs
-//! one table entry and one selector in the index. An invalid object counts as absent and is listed by
-//! [`Graph::problems`]; what refers to something absent is denied, never let through.
+//! they depend on; an endpoint of another node costs none, unless routes are to come from endpoints. A policy that matches
+//! no endpoint of the node costs one table entry and one selector in the index. What is handed in was checked before
+//! ([`tortie_model::Valid`]); what the configuration forbids besides counts as absent and is listed by [`Graph::problems`].
+//! What refers to something absent is denied, never let through.
 #![forbid(unsafe_code)]
 
 mod census;
@@ -67,13 +68,13 @@ mod resolver;
 mod scanner;
 mod sequencer;
 mod services;
+mod spoofing;
 mod stats;
-mod validate;
 mod vxlan;
 
 pub use config::{Demand, GraphConfig, Overlap, RouteSource, SourceSpoofing};
 pub use graph::Graph;
-pub use problem::{FieldPath, Problem, Reason};
+pub use problem::{Problem, Reason};
 pub use stats::GraphStats;
 
 /// Keeps the example of the front page true.

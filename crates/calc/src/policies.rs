@@ -8,8 +8,7 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use rustc_hash::FxHashSet;
 use tortie_labelindex::MatchIndex;
-use tortie_model::{Policy, PolicyId, Rule, SelectorText, desired};
-use tortie_selector::Selector;
+use tortie_model::{Policy, PolicyId, Rule, desired};
 
 use crate::local::EndpointId;
 use crate::scanner::RuleScanner;
@@ -32,7 +31,6 @@ pub(crate) type PolicyMatches = MatchIndex<EndpointId, PolicySlot>;
 pub(crate) struct PolicyEntry {
     pub(crate) id: PolicyId,
     pub(crate) policy: Arc<Policy>,
-    selector: Selector,
     /// Its compiled form while it is active.
     active: Option<Arc<desired::Policy>>,
 }
@@ -72,24 +70,17 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// The policy has this value and this parsed selector.
-    pub(crate) fn on_policy(
-        &mut self,
-        id: &PolicyId,
-        policy: Arc<Policy>,
-        selector: Selector,
-        matches: &mut PolicyMatches,
-    ) {
+    /// The policy has this value.
+    pub(crate) fn on_policy(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut PolicyMatches) {
         let Some(&slot) = self.slots.get(id) else {
-            return self.insert(id, policy, selector, matches);
+            return self.insert(id, policy, matches);
         };
         let Some(entry) = self.entries[slot.index()].as_mut() else { return };
         if entry.policy == policy {
             return;
         }
         if entry.policy.selector != policy.selector {
-            matches.set_selector(&slot, &selector);
-            entry.selector = selector;
+            matches.set_selector(&slot, &policy.selector);
         }
         self.application_layer -= usize::from(is_application_layer(&entry.policy));
         self.application_layer += usize::from(is_application_layer(&policy));
@@ -99,17 +90,17 @@ impl Policies {
         }
     }
 
-    fn insert(&mut self, id: &PolicyId, policy: Arc<Policy>, selector: Selector, matches: &mut PolicyMatches) {
+    fn insert(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut PolicyMatches) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             PolicySlot(u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX))
         });
-        matches.set_selector(&slot, &selector);
+        matches.set_selector(&slot, &policy.selector);
         self.application_layer += usize::from(is_application_layer(&policy));
         if policy.needed_on_every_node {
             self.dirty.push(slot);
         }
-        self.entries[slot.index()] = Some(PolicyEntry { id: id.clone(), policy, selector, active: None });
+        self.entries[slot.index()] = Some(PolicyEntry { id: id.clone(), policy, active: None });
         self.slots.insert(id.clone(), slot);
     }
 
@@ -222,7 +213,7 @@ impl Policies {
 fn compile(entry: &PolicyEntry, scanner: &mut RuleScanner) -> desired::Policy {
     desired::Policy {
         source: Arc::clone(&entry.policy),
-        selector: SelectorText::new(entry.selector.canonical()),
+        selector: entry.policy.selector.canonical().into(),
         inbound: scanner.acquire(&entry.policy.inbound),
         outbound: scanner.acquire(&entry.policy.outbound),
     }

@@ -3,14 +3,15 @@
 
 mod compile;
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
 use tortie_labelindex::{NamedPort, SetDefinition};
 use tortie_model::desired::Rules;
-use tortie_model::{IpSetId, NamespacedName, Rule, RuleAction, SelectorText};
-use tortie_selector::unique_id;
+use tortie_model::{IpSetId, NamespacedName, Rule, RuleAction};
+use tortie_selector::{Selector, unique_id};
 
 /// What an IP set is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +37,8 @@ pub(crate) struct ScannerOut {
     pub(crate) deactivated: Vec<(IpSetId, SetSource)>,
 }
 
-/// A set as rules spell it. Finding a known spelling costs one look-up; parsing, printing and hashing the selector is
-/// only done for a spelling that no active rule has used.
+/// A set as rules spell it. Finding a known spelling costs one look-up; printing and hashing the canonical selector is only
+/// done for a spelling that no active rule has used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Spelling {
     Selector(SelectorSpelling),
@@ -49,8 +50,26 @@ enum Spelling {
 /// the rule only matches known endpoints then, and the negated selector narrows them down.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectorSpelling {
-    text: SelectorText,
-    and_not: Option<SelectorText>,
+    selected: Written,
+    and_not: Option<Written>,
+}
+
+/// A selector that is told from others by its text alone.
+#[derive(Clone, Debug)]
+struct Written(Selector);
+
+impl PartialEq for Written {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.text() == other.0.text()
+    }
+}
+
+impl Eq for Written {}
+
+impl Hash for Written {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.text().hash(state);
+    }
 }
 
 #[derive(Debug)]
@@ -73,16 +92,9 @@ pub(crate) struct RuleScanner {
 
 impl RuleScanner {
     /// Joins rules with their sets, each of which gains a reference.
-    ///
-    /// Rules were validated before; should a selector fail to parse all the same, the direction denies.
     pub(crate) fn acquire(&mut self, rules: &Arc<[Rule]>) -> Rules {
-        match compile::rule_sets(rules, &mut self.spellings, &mut self.sets, &mut self.touched) {
-            Ok(sets) => Rules::new(Arc::clone(rules), sets).unwrap_or_else(deny_all),
-            Err(error) => {
-                tracing::error!(%error, "validated rules do not compile; denying instead");
-                deny_all()
-            }
-        }
+        let sets = compile::rule_sets(rules, &mut self.spellings, &mut self.sets, &mut self.touched);
+        Rules::new(Arc::clone(rules), sets).unwrap_or_else(deny_all)
     }
 
     /// Gives back what [`RuleScanner::acquire`] took.

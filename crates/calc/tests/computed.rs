@@ -7,8 +7,8 @@ use tortie_calc::{Graph, GraphConfig};
 use tortie_model::desired::{ComputedFields, DesiredUpdate, IpSetType, LiveMigrationRole, Members, SkipRedirect};
 use tortie_model::{
     BgpPeer, HostEndpoint, HostEndpointKey, Key, Labels, LiveMigration, MigrationParty, NamespacedName, NetworkSet,
-    Node, PeerNodes, Profile, QosControls, RelayedKey, SyncStatus, Update, Value, WorkloadEndpoint,
-    WorkloadEndpointKey, WorkloadExtras,
+    Node, PeerNodes, Profile, QosControls, SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    WorkloadExtras,
 };
 use tortie_selector::Selector;
 
@@ -39,7 +39,7 @@ fn endpoint(id: [&str; 3], pairs: &[(&str, &str)]) -> Update {
         ..WorkloadEndpoint::default()
     };
     let key = WorkloadEndpointKey::new(HOST, id[0], id[1], id[2]);
-    Update::set(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into()))
+    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
 
 /// What the flush tells of workload endpoints, by workload and endpoint.
@@ -81,13 +81,13 @@ struct Move {
 const NOTHING: Move = Move { uid: "u", source: None, target: None, selector: None };
 
 fn key(name: &str) -> Key {
-    Key::Relayed(RelayedKey::LiveMigration(NamespacedName::new("ns", name)))
+    Key::LiveMigration(NamespacedName::new("ns", name))
 }
 
 fn migration(name: &str, Move { uid, source, target, selector }: Move) -> Update {
     let target_selector = selector.map(|text| Selector::parse(text).unwrap());
     let migration = LiveMigration { text: "{}".into(), uid: uid.into(), source, target, target_selector };
-    Update::set(key(name), Value::LiveMigration(migration.into()))
+    Update::LiveMigration(NamespacedName::new("ns", name), Some(migration.into()))
 }
 
 const SOURCE: Option<LiveMigrationRole> = Some(LiveMigrationRole::Source);
@@ -169,7 +169,7 @@ fn a_selector_comes_before_a_name_and_a_target_before_a_source() {
 fn peer(name: &str, nodes: PeerNodes, workloads: Option<&str>) -> Update {
     let local_workloads = workloads.map(|text| Selector::parse(text).unwrap());
     let peer = BgpPeer { text: "{}".into(), nodes, local_workloads };
-    Update::set(Key::Relayed(RelayedKey::BgpPeer(name.into())), Value::BgpPeer(peer.into()))
+    Update::BgpPeer(name.into(), Some(peer.into()))
 }
 
 fn peers(graph: &mut Graph) -> Vec<Option<Arc<str>>> {
@@ -181,7 +181,7 @@ fn the_first_peer_of_this_node_by_name() {
     let mut graph = graph(false);
     let node = |pairs: &[(&str, &str)]| {
         let node = Node { bgp: None, addresses: [].into(), tunnels: None, labels: labels(pairs) };
-        Update::set(Key::Node(HOST.into()), Value::Node(node.into()))
+        Update::Node(HOST.into(), Some(Valid::new(node).unwrap()))
     };
     let selected = |text: &str| PeerNodes::Selected(Selector::parse(text).unwrap());
     graph.on_update(endpoint(["k8s", "ns/pod", "eth0"], &[("a", "x")]));
@@ -197,7 +197,7 @@ fn the_first_peer_of_this_node_by_name() {
     assert_eq!(peers(&mut graph), [Some("d-rack".into())]);
     graph.on_update(node(&[("rack", "2")]));
     assert_eq!(peers(&mut graph), [Some("m".into())]);
-    graph.on_update(Update::delete(Key::Relayed(RelayedKey::BgpPeer("m".into()))));
+    graph.on_update(Update::delete(Key::BgpPeer("m".into())));
     assert_eq!(peers(&mut graph), [Some("z".into())]);
     // A node that is not known has no labels.
     graph.on_update(peer("d-rack", selected("!has(rack)"), Some("all()")));
@@ -220,18 +220,18 @@ fn a_mesh_has_a_set_from_the_start_and_only_pods_in_it() {
     assert!(graph.is_empty(), "{graph:?}");
 
     let mesh = [("pcns.istio.io/dataplane-mode", "ambient")];
-    let handed_down = Value::Profile(Profile { labels: labels(&mesh) });
-    graph.on_update(Update::set(Key::Profile("kns.ns".into()), handed_down));
+    let handed_down = Valid::new(Profile { labels: labels(&mesh) }).unwrap();
+    graph.on_update(Update::Profile("kns.ns".into(), Some(handed_down)));
     let pod = endpoint(["k8s", "ns/pod", "eth0"], &[("projectcalico.org/orchestrator", "k8s")]);
-    let Some(Value::WorkloadEndpoint(value)) = &pod.value else { panic!("{pod:?}") };
-    let value = WorkloadEndpoint { profiles: ["kns.ns".into()].into(), ..WorkloadEndpoint::clone(value) };
-    graph.on_update(Update::set(pod.key.clone(), Value::WorkloadEndpoint(value.into())));
+    let Update::WorkloadEndpoint(pod_key, Some(value)) = pod else { panic!("{pod:?}") };
+    let value = WorkloadEndpoint { profiles: ["kns.ns".into()].into(), ..WorkloadEndpoint::clone(&value) };
+    graph.on_update(Update::WorkloadEndpoint(pod_key.clone(), Some(Valid::new(value).unwrap())));
     let host = HostEndpoint { labels: labels(&mesh), ..HostEndpoint::default() };
     let host_key = HostEndpointKey { host: HOST.into(), name: "eth0".into() };
-    graph.on_update(Update::set(Key::HostEndpoint(host_key.clone()), Value::HostEndpoint(host.into())));
+    graph.on_update(Update::HostEndpoint(host_key.clone(), Some(Valid::new(host).unwrap())));
     let nets =
         NetworkSet { nets: ["192.0.2.0/24".parse().unwrap()].into(), labels: labels(&mesh), profiles: [].into() };
-    graph.on_update(Update::set(Key::NetworkSet("n".into()), Value::NetworkSet(nets.into())));
+    graph.on_update(Update::NetworkSet("n".into(), Some(Valid::new(nets).unwrap())));
     let out = flush(&mut graph);
     let delta = out.iter().find_map(|update| match update {
         DesiredUpdate::IpSetDelta(delta) => Some(&delta.added),
@@ -245,7 +245,7 @@ fn a_mesh_has_a_set_from_the_start_and_only_pods_in_it() {
     // The namespace leaves the mesh.
     graph.on_update(Update::delete(Key::Profile("kns.ns".into())));
     assert_eq!(told(&mut graph), [("ns/pod/eth0".into(), ComputedFields::default())]);
-    for key in [pod.key, Key::HostEndpoint(host_key), Key::NetworkSet("n".into())] {
+    for key in [Key::WorkloadEndpoint(pod_key), Key::HostEndpoint(host_key), Key::NetworkSet("n".into())] {
         graph.on_update(Update::delete(key));
     }
     let _ = flush(&mut graph);
@@ -257,10 +257,10 @@ fn limits_and_machines_keep_packets_on_the_stack() {
     let mut graph = graph(false);
     let told_of = |graph: &mut Graph, qos: QosControls, pairs: &[(&str, &str)]| {
         let update = endpoint(["k8s", "ns/pod", "eth0"], pairs);
-        let Some(Value::WorkloadEndpoint(value)) = update.value else { panic!("{:?}", update.key) };
+        let Update::WorkloadEndpoint(key, Some(value)) = update else { panic!("{update:?}") };
         let extras = Some(Box::new(WorkloadExtras { qos: Some(qos), ..WorkloadExtras::default() }));
         let value = WorkloadEndpoint { extras, ..WorkloadEndpoint::clone(&value) };
-        graph.on_update(Update::set(update.key, Value::WorkloadEndpoint(value.into())));
+        graph.on_update(Update::WorkloadEndpoint(key, Some(Valid::new(value).unwrap())));
         told(graph).remove(0).1
     };
     let limit = |ingress_packet_rate, egress_bandwidth| QosControls {

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
-use tortie_calc::{Graph, GraphConfig, Reason};
+use serde_json::{Value as Json, json};
+use tortie_calc::{Graph, GraphConfig, SourceSpoofing};
 use tortie_model::desired::{DesiredUpdate, TierList};
 use tortie_model::{
-    Hostname, Key, Labels, Policy, PolicyId, PolicyKind, PolicyTypes, Rule, RuleAction, SelectorText, SyncStatus, Tier,
-    Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+    Hostname, Key, LabelInterner, Labels, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
+    WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
+use tortie_resources::v1;
+use tortie_selector::Selector;
 
 fn graph() -> Graph {
     let mut graph = Graph::new(&GraphConfig::new(Hostname::new("here")));
@@ -29,13 +32,13 @@ fn endpoint(pod: &str, label: &str) -> Update {
         ..WorkloadEndpoint::default()
     };
     let key = WorkloadEndpointKey::new("here", "k8s", pod, "eth0");
-    Update::set(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into()))
+    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
 
 fn policy(name: &str, selector: &str) -> Update {
-    let policy = Policy { selector: SelectorText::new(selector), ..Policy::default() };
+    let policy = Policy { selector: Selector::parse(selector).unwrap(), ..Policy::default() };
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name);
-    Update::set(Key::Policy(id), Value::Policy(policy.into()))
+    Update::Policy(id, Some(Valid::new(policy).unwrap()))
 }
 
 fn tier_lists(out: &[DesiredUpdate]) -> Vec<&TierList> {
@@ -79,9 +82,9 @@ fn policies_that_match_nothing_are_not_evaluated_again() {
 fn hosts_are_counted_once_however_they_are_mentioned() {
     let mut graph = graph();
     for (host, workload) in [("n1", "a"), ("n1", "b"), ("n2", "c")] {
-        let key = Key::WorkloadEndpoint(WorkloadEndpointKey::new(host, "k8s", workload, "eth0"));
+        let key = WorkloadEndpointKey::new(host, "k8s", workload, "eth0");
         let value = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
-        let update = Update::set(key, Value::WorkloadEndpoint(value.into()));
+        let update = Update::WorkloadEndpoint(key, Some(Valid::new(value).unwrap()));
         graph.on_update(update.clone());
         graph.on_update(update);
     }
@@ -103,42 +106,36 @@ fn a_policy_made_anew_in_one_batch_is_updated_not_removed() {
     graph.on_update(policy("p", "all()"));
     flush(&mut graph);
     let again = policy("p", "has(a)");
-    graph.on_update(Update::delete(again.key.clone()));
+    graph.on_update(Update::delete(again.key()));
     graph.on_update(again);
     let out = flush(&mut graph);
     assert!(matches!(&out[..], [DesiredUpdate::Policy(..)]), "{out:?}");
 }
 
-#[test]
-fn a_value_of_another_kind_is_a_problem_and_a_deletion() {
-    let mut graph = graph();
-    graph.on_update(endpoint("pod", "x"));
-    let valid = policy("p", "all()");
-    graph.on_update(valid.clone());
-    flush(&mut graph);
-    graph.on_update(Update { key: valid.key.clone(), value: Some(Value::Tier(Tier::default())) });
-    let problems: Vec<_> = graph.problems().collect();
-    assert_eq!((&problems[0].key, &problems[0].reason), (&valid.key, &Reason::WrongKind));
-    let out = flush(&mut graph);
-    assert!(out.iter().any(|update| matches!(update, DesiredUpdate::PolicyRemove(_))));
-    graph.on_update(valid);
-    assert_eq!(graph.problems().count(), 0);
+/// A pod with this label, in this namespace.
+fn pod(name: &str, namespace: &str) -> Update {
+    let labels = [("a", "x"), ("projectcalico.org/namespace", namespace)];
+    let endpoint = WorkloadEndpoint {
+        iface: Some("cali1".into()),
+        labels: Labels::from_pairs(labels).unwrap(),
+        ..WorkloadEndpoint::default()
+    };
+    let key = WorkloadEndpointKey::new("here", "k8s", name, "eth0");
+    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
 
-/// What an invalid policy becomes: of which endpoints, with which rules.
-fn denied_pods(policies: impl IntoIterator<Item = (PolicyId, Policy)>) -> Vec<String> {
+/// What is put in force instead of an invalid policy of this path.
+fn fallback(path: &str, value: &Json) -> Update {
+    v1::decode(path, Some(value), &mut LabelInterner::new()).unwrap_err().fallback()
+}
+
+/// What the fallback of an invalid policy denies: which endpoints, in which direction.
+fn denied_pods(path: &str, value: &Json) -> Vec<String> {
     let mut graph = graph();
-    for (pod, namespace) in [("pod-1", "shop"), ("pod-2", "other")] {
-        let mut update = endpoint(pod, "x");
-        if let Some(Value::WorkloadEndpoint(endpoint)) = &mut update.value {
-            let labels = [("a", "x"), ("projectcalico.org/namespace", namespace)];
-            Arc::make_mut(endpoint).labels = Labels::from_pairs(labels).unwrap();
-        }
-        graph.on_update(update);
+    for (name, namespace) in [("pod-1", "shop"), ("pod-2", "other")] {
+        graph.on_update(pod(name, namespace));
     }
-    for (id, policy) in policies {
-        graph.on_update(Update::set(Key::Policy(id), Value::Policy(policy.into())));
-    }
+    graph.on_update(fallback(path, value));
     let out = flush(&mut graph);
     for update in &out {
         if let DesiredUpdate::Policy(id, policy) = update {
@@ -162,44 +159,32 @@ fn denied_pods(policies: impl IntoIterator<Item = (PolicyId, Policy)>) -> Vec<St
 
 #[test]
 fn an_invalid_policy_denies_instead_of_vanishing() {
-    let bad_rule = || {
-        let mut rule = Rule { action: RuleAction::Allow, ..Rule::default() };
-        rule.source.selector = Some(SelectorText::new("b =="));
-        rule
-    };
-    let selecting = |selector: &str| Policy { selector: SelectorText::new(selector), ..Policy::default() };
-    let ingress = PolicyTypes { ingress: true, egress: false };
-    let namespaced = PolicyId::new(PolicyKind::NetworkPolicy, "shop", "p");
-    let global = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
+    let namespaced = "/calico/v1/policy/NetworkPolicy/shop/p";
+    let global = "/calico/v1/policy/GlobalNetworkPolicy//p";
     // What it selects is known.
-    let known =
-        Policy { inbound: [bad_rule()].into(), types: ingress, ..selecting("projectcalico.org/namespace == 'other'") };
-    assert_eq!(denied_pods([(global.clone(), known)]), ["pod-2 in GlobalNetworkPolicy/p"]);
+    for rule in [json!({"action": "allow", "src_selector": "b =="}), json!({"action": "allow", "src_ports": [80]})] {
+        let selector = "projectcalico.org/namespace == 'other'";
+        let known = json!({"selector": selector, "types": ["ingress"], "inbound_rules": [rule]});
+        assert_eq!(denied_pods(global, &known), ["pod-2 in GlobalNetworkPolicy/p"]);
+    }
     // It is not: everything of the namespace, or everything.
-    let unknown = || Policy { types: ingress, ..selecting("a ==") };
-    assert_eq!(denied_pods([(namespaced.clone(), unknown())]), ["pod-1 in NetworkPolicy/shop/p"]);
-    let everywhere = ["pod-1 in GlobalNetworkPolicy/p", "pod-2 in GlobalNetworkPolicy/p"];
-    assert_eq!(denied_pods([(global, unknown())]), everywhere);
-    let of_both = selecting("a ==");
+    let unknown = json!({"selector": "a ==", "types": ["ingress"]});
+    assert_eq!(denied_pods(namespaced, &unknown), ["pod-1 in NetworkPolicy/shop/p"]);
+    assert_eq!(denied_pods(global, &unknown), ["pod-1 in GlobalNetworkPolicy/p", "pod-2 in GlobalNetworkPolicy/p"]);
     assert_eq!(
-        denied_pods([(namespaced, of_both)]),
+        denied_pods(namespaced, &json!({"selector": "a =="})),
         ["pod-1 in NetworkPolicy/shop/p", "pod-1 out NetworkPolicy/shop/p"]
     );
     // Nobody enforces a staged one.
-    assert_eq!(denied_pods([(PolicyId::new(PolicyKind::StagedNetworkPolicy, "shop", "p"), unknown())]), [""; 0]);
+    assert_eq!(denied_pods("/calico/v1/policy/StagedNetworkPolicy/shop/p", &unknown), [""; 0]);
 }
 
 #[test]
 fn an_invalid_policy_of_kubernetes_isolates_and_leaves_others_their_say() {
     let id = PolicyId::new(PolicyKind::KubernetesNetworkPolicy, "shop", "p");
     let mut graph = graph();
-    let policy = Policy { selector: SelectorText::new("a =="), ..Policy::default() };
-    graph.on_update(Update::set(Key::Policy(id.clone()), Value::Policy(policy.into())));
-    let mut update = endpoint("pod", "x");
-    if let Some(Value::WorkloadEndpoint(endpoint)) = &mut update.value {
-        Arc::make_mut(endpoint).labels = Labels::from_pairs([("projectcalico.org/namespace", "shop")]).unwrap();
-    }
-    graph.on_update(update);
+    graph.on_update(fallback("/calico/v1/policy/KubernetesNetworkPolicy/shop/p", &json!({"selector": "a =="})));
+    graph.on_update(pod("pod", "shop"));
     let out = flush(&mut graph);
     let compiled = out.iter().find_map(|update| match update {
         DesiredUpdate::Policy(of, policy) if *of == id => Some(policy),
@@ -207,6 +192,39 @@ fn an_invalid_policy_of_kubernetes_isolates_and_leaves_others_their_say() {
     });
     let policy = compiled.expect("it is in force");
     assert!(policy.source.inbound.is_empty() && policy.source.outbound.is_empty());
-    let problem = graph.problems().next().unwrap().to_string();
-    assert!(problem.starts_with("policy KubernetesNetworkPolicy/shop/p: selector: invalid selector"), "{problem}");
+}
+
+#[test]
+fn workloads_that_send_from_foreign_addresses_count_as_absent_unless_they_may() {
+    let spoofs = || {
+        let extras = WorkloadExtras {
+            allowed_source_prefixes: ["10.9.0.0/16".parse().unwrap()].into(),
+            ..WorkloadExtras::default()
+        };
+        let endpoint = WorkloadEndpoint {
+            iface: Some("cali1".into()),
+            extras: Some(Box::new(extras)),
+            ..WorkloadEndpoint::default()
+        };
+        Update::WorkloadEndpoint(
+            WorkloadEndpointKey::new("here", "k8s", "pod", "eth0"),
+            Some(Valid::new(endpoint).unwrap()),
+        )
+    };
+    let is_there =
+        |graph: &mut Graph| flush(graph).iter().any(|update| matches!(update, DesiredUpdate::WorkloadEndpoint(..)));
+    let mut strict = graph();
+    strict.on_update(spoofs());
+    assert!(!is_there(&mut strict));
+    let problem = strict.problems().next().unwrap().to_string();
+    assert!(problem.starts_with("workload endpoint here/k8s/pod/eth0: allow_spoofed_source_ips: "), "{problem}");
+    strict.on_update(Update::delete(spoofs().key()));
+    assert_eq!(strict.problems().count(), 0);
+
+    let mut config = GraphConfig::new(Hostname::new("here"));
+    config.source_spoofing = SourceSpoofing::Any;
+    let mut lenient = Graph::new(&config);
+    lenient.on_status(SyncStatus::InSync);
+    lenient.on_update(spoofs());
+    assert!(is_there(&mut lenient));
 }

@@ -11,8 +11,7 @@ use tortie_model::desired::{
     WorkloadEndpointState,
 };
 use tortie_model::{
-    HostEndpoint, IfaceName, PolicyId, PolicyKind, Rule, RuleAction, SelectorText, TierName, WorkloadEndpoint,
-    WorkloadEndpointId,
+    HostEndpoint, IfaceName, PolicyId, PolicyKind, Rule, RuleAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 use tortie_rules::{Marks, RulesConfig};
 
@@ -47,7 +46,7 @@ fn updates() -> Result<Vec<DesiredUpdate>, Box<dyn Error>> {
     for id in ids.iter() {
         let policy = Policy {
             source: Arc::default(),
-            selector: SelectorText::new("all()"),
+            selector: "all()".into(),
             inbound: Rules::new([allow.clone()].into(), [from_clients.clone()].into())
                 .ok_or("one set for each rule")?,
             outbound: Rules::default(),

@@ -19,8 +19,7 @@ use tortie_model::desired::{
     DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Family, IfaceName, IpPool, PolicyId, PolicyKind, Rule, RuleAction, SelectorText, WorkloadEndpoint,
-    WorkloadEndpointId,
+    Family, IfaceName, IpPool, PolicyId, PolicyKind, Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId,
 };
 use tortie_rules::{Marks, RulesConfig};
 use tortie_testkit::kernel_test;
@@ -131,7 +130,7 @@ fn updates(interfaces: [&str; 2]) -> Vec<DesiredUpdate> {
     for id in ids.iter() {
         let policy = Policy {
             source: Arc::default(),
-            selector: SelectorText::new("all()"),
+            selector: "all()".into(),
             inbound: Rules::new([allow.clone()].into(), [sets.clone()].into()).expect("one each"),
             outbound: Rules::default(),
         };

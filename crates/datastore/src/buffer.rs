@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use ahash::RandomState;
-use tortie_model::{Key, SyncStatus, Update, Value};
+use tortie_model::{Key, SyncStatus, Update};
 
 /// How long the queue may be, whatever waits in it.
 const SWEEP_FROM: usize = 1024;
@@ -37,7 +37,7 @@ enum Waiting {
 
 #[derive(Debug)]
 struct Pending {
-    value: Option<Value>,
+    update: Update,
     noticed: Instant,
     /// Tells the place in the queue that counts from those that were given up.
     ticket: u64,
@@ -102,8 +102,7 @@ impl DedupeBuffer {
 
     /// Takes a change that was noticed at this time.
     pub fn update(&mut self, update: Update, noticed: Instant) {
-        let Update { key, value } = update;
-        let (resync, exists) = (self.resync, value.is_some());
+        let (key, resync, exists) = (update.key(), self.resync, update.exists());
         match self.known.entry(key.clone()) {
             Entry::Vacant(_) if !exists => return,
             Entry::Vacant(entry) => {
@@ -121,12 +120,12 @@ impl DedupeBuffer {
             }
         }
         match self.pending.entry(key) {
-            Entry::Occupied(mut pending) => pending.get_mut().value = value,
+            Entry::Occupied(mut pending) => pending.get_mut().update = update,
             Entry::Vacant(entry) => {
                 self.tickets += 1;
                 let ticket = self.tickets;
                 self.queue.push_back(Waiting::Update { key: entry.key().clone(), ticket });
-                entry.insert(Pending { value, noticed, ticket });
+                entry.insert(Pending { update, noticed, ticket });
                 self.sweep();
             }
         }
@@ -168,15 +167,15 @@ impl DedupeBuffer {
             if pending.get().ticket != ticket {
                 continue;
             }
-            let (key, Pending { value, noticed, .. }) = pending.remove_entry();
+            let (key, Pending { update, noticed, .. }) = pending.remove_entry();
             match self.known.get_mut(&key) {
-                Some(known) if value.is_some() => known.taken = true,
+                Some(known) if update.exists() => known.taken = true,
                 _ => {
                     self.known.remove(&key);
                 }
             }
             oldest = Some(oldest.map_or(noticed, |oldest| oldest.min(noticed)));
-            updates.push(Update { key, value });
+            updates.push(update);
         }
         oldest.map(|oldest| Next::Updates(updates, oldest))
     }

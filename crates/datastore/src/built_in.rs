@@ -1,6 +1,6 @@
 //! What is there without anybody writing it.
 
-use tortie_model::{Key, Labels, Profile, ProfileName, ProfileRules, Rule, RuleAction, TierName, Value};
+use tortie_model::{Key, Profile, ProfileName, ProfileRules, TierName, Update};
 use tortie_resources::stored::{DEFAULT_ALLOW_PROFILE, built_in_tier, built_in_tiers};
 
 /// How many there are.
@@ -11,29 +11,27 @@ pub(crate) const COUNT: usize = 6;
 /// does not end where no policy speaks (`libcalico-go/lib/resources/static.go`), and the tiers that are made when it is
 /// set up (`EnsureInitialized` of `libcalico-go/lib/clientv3/client.go`), and that it may be used, without which a Felix
 /// ends. What somebody has written under their names counts instead.
-pub(crate) fn objects() -> Vec<(Key, Value)> {
-    let tiers = built_in_tiers().map(|tier| (Key::Tier(TierName::from(tier.name)), Value::Tier(tier.tier())));
-    default_allow().into_iter().chain(tiers).chain([(Key::Ready, Value::Ready(true))]).collect()
+pub(crate) fn objects() -> Vec<Update> {
+    let tiers = built_in_tiers().map(|tier| Update::Tier(TierName::from(tier.name), Some(tier.tier())));
+    default_allow().into_iter().chain(tiers).chain([Update::Ready(Some(true))]).collect()
 }
 
 /// The built-in object of this key.
-pub(crate) fn object(key: &Key) -> Option<Value> {
+pub(crate) fn object(key: &Key) -> Option<Update> {
     match key {
-        Key::Ready => Some(Value::Ready(true)),
-        Key::Tier(name) => built_in_tier(name.as_str()).map(|tier| Value::Tier(tier.tier())),
+        Key::Ready => Some(Update::Ready(Some(true))),
+        Key::Tier(name) => built_in_tier(name.as_str()).map(|tier| Update::Tier(name.clone(), Some(tier.tier()))),
         Key::Profile(name) | Key::ProfileRules(name) if name.as_str() == DEFAULT_ALLOW_PROFILE => {
-            default_allow().into_iter().find(|(built_in, _)| built_in == key).map(|(_, value)| value)
+            default_allow().into_iter().find(|built_in| built_in.is_about(key))
         }
         _ => None,
     }
 }
 
-fn default_allow() -> [(Key, Value); 2] {
-    let allow = [Rule { action: RuleAction::Allow, ..Rule::default() }];
-    let rules = ProfileRules { inbound: allow.clone().into(), outbound: allow.into() };
+fn default_allow() -> [Update; 2] {
     let name = ProfileName::new(DEFAULT_ALLOW_PROFILE);
     [
-        (Key::ProfileRules(name.clone()), Value::ProfileRules(rules.into())),
-        (Key::Profile(name), Value::Profile(Profile { labels: Labels::default() })),
+        Update::ProfileRules(name.clone(), Some(ProfileRules::allow_all())),
+        Update::Profile(name, Some(Profile::without_labels())),
     ]
 }

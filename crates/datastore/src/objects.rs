@@ -38,7 +38,7 @@ use crate::{Cover, InputProblem};
 /// // The datastore is listed again, and the namespace is gone.
 /// objects.begin_list(Kind::Namespace);
 /// objects.end_list(Kind::Namespace);
-/// assert!(objects.settle().iter().all(|update| update.value.is_none()));
+/// assert!(objects.settle().iter().all(|update| !update.exists()));
 /// # Ok::<(), tortie_resources::SyntaxError>(())
 /// ```
 #[derive(Debug)]

@@ -7,7 +7,7 @@ mod store;
 use std::collections::HashMap;
 
 use ahash::RandomState;
-use tortie_model::{Hostname, Key, Update, Value};
+use tortie_model::{Hostname, Key, Update};
 use tortie_resources::manifest::{Contributions, ObjectId, Outcome};
 
 use crate::{Cover, built_in};
@@ -27,7 +27,7 @@ pub(crate) struct Register {
     store: Store,
     claims: Claims,
     /// What was in force, for the keys that have been touched since the last time.
-    before: HashMap<Key, Option<Value>, RandomState>,
+    before: HashMap<Key, Option<Update>, RandomState>,
     sharing: Sharing,
     /// The node whose view this is: endpoints of others keep only what that one needs.
     node: Option<Hostname>,
@@ -36,7 +36,7 @@ pub(crate) struct Register {
 impl Register {
     /// A register of the built-in objects alone.
     pub(crate) fn new(node: Option<Hostname>) -> Self {
-        let before = built_in::objects().into_iter().map(|(key, _)| (key, None)).collect();
+        let before = built_in::objects().iter().map(|object| (object.key(), None)).collect();
         Self { store: Store::default(), claims: Claims::default(), before, sharing: Sharing::default(), node }
     }
 
@@ -94,7 +94,7 @@ impl Register {
         let before = std::mem::take(&mut self.before);
         let changed = before.into_iter().filter_map(|(key, old)| {
             let new = self.value(&key);
-            (new != old).then_some(Update { key, value: new })
+            (new != old).then(|| new.unwrap_or_else(|| Update::delete(key)))
         });
         sorted(changed.collect())
     }
@@ -102,9 +102,9 @@ impl Register {
     /// Everything that is in force, in the order of keys.
     pub(crate) fn snapshot(&self) -> Vec<Update> {
         let built_in =
-            built_in::objects().into_iter().filter(|(key, _)| self.claims.winner(key, &self.store).is_none());
+            built_in::objects().into_iter().filter(|object| self.claims.winner(&object.key(), &self.store).is_none());
         let claimed = self.claims.winners().map(|claim| self.store.claimed(claim).clone());
-        sorted(claimed.chain(built_in).map(|(key, value)| Update::set(key, value)).collect())
+        sorted(claimed.chain(built_in).collect())
     }
 
     /// The keys that more than one object claims.
@@ -133,9 +133,9 @@ impl Register {
         self.len() == 0 && self.claims.winners().next().is_none() && !self.is_contested() && self.before.is_empty()
     }
 
-    fn value(&self, key: &Key) -> Option<Value> {
+    fn value(&self, key: &Key) -> Option<Update> {
         match self.claims.winner(key, &self.store) {
-            Some(claim) => Some(self.store.claimed(claim).1.clone()),
+            Some(claim) => Some(self.store.claimed(claim).clone()),
             None => built_in::object(key),
         }
     }
@@ -154,24 +154,29 @@ impl Register {
     }
 
     fn touch(&mut self, claim: &Claim) {
-        let key = &self.store.claimed(*claim).0;
-        if !self.before.contains_key(key) {
-            let value = self.value(key);
-            self.before.insert(key.clone(), value);
+        let key = self.store.claimed(*claim).key();
+        if !self.before.contains_key(&key) {
+            let value = self.value(&key);
+            self.before.insert(key, value);
         }
     }
 
     /// The same, in as little memory as can be, each key once.
     fn lean(&mut self, contributions: Contributions) -> Contributions {
         let mut lean = Contributions::with_capacity(contributions.len());
-        for (key, mut value) in contributions {
-            if let (Key::WorkloadEndpoint(endpoint), Value::WorkloadEndpoint(value)) = (&key, &mut value) {
-                let elsewhere = self.node.as_ref().is_some_and(|node| node.as_str() != endpoint.host());
-                self.sharing.endpoint(value, elsewhere);
-            }
-            match lean.iter_mut().find(|(earlier, _)| *earlier == key) {
-                Some(earlier) => earlier.1 = value,
-                None => lean.push((key, value)),
+        for update in contributions {
+            let update = match update {
+                Update::WorkloadEndpoint(key, Some(endpoint)) => {
+                    let elsewhere = self.node.as_ref().is_some_and(|node| node.as_str() != key.host());
+                    let endpoint = self.sharing.endpoint(endpoint, elsewhere);
+                    Update::WorkloadEndpoint(key, Some(endpoint))
+                }
+                other => other,
+            };
+            let key = update.key();
+            match lean.iter_mut().find(|earlier| earlier.is_about(&key)) {
+                Some(earlier) => *earlier = update,
+                None => lean.push(update),
             }
         }
         lean
@@ -179,6 +184,6 @@ impl Register {
 }
 
 fn sorted(mut updates: Vec<Update>) -> Vec<Update> {
-    updates.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    updates.sort_by_cached_key(Update::key);
     updates
 }

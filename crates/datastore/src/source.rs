@@ -211,7 +211,8 @@ impl Feed {
         let updates: Vec<Update> = updates.into_iter().collect();
         let mut state = self.shared.lock();
         for update in updates {
-            while state.buffer.len() >= PENDING && !state.buffer.holds(&update.key) && !state.closed && !state.resend {
+            while state.buffer.len() >= PENDING && !state.buffer.holds(&update.key()) && !state.closed && !state.resend
+            {
                 self.shared.fill(&state);
                 state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 use tortie_datastore::Objects;
-use tortie_model::{HttpMatch, Key, LabelInterner, SelectorText, Value};
+use tortie_model::{HttpMatch, Key, LabelInterner, Policy, Update, Valid};
 use tortie_resources::manifest::{self, Format, Options, PolicyNames, UnknownFields};
 use tortie_resources::v1::{self, Decoded};
 use tortie_selector::Selector;
@@ -15,25 +15,25 @@ const OBJECTS: &str = include_str!("../testdata/typha/objects.jsonl");
 const FELIX: &str = include_str!("../testdata/typha/felix.jsonl");
 
 /// The original combines selectors as texts, which leaves parentheses that say nothing.
-fn normal(value: Value) -> Value {
-    let Value::Policy(policy) = &value else { return value };
-    let mut policy = (**policy).clone();
-    policy.selector = SelectorText::new(Selector::parse(policy.selector.as_str()).unwrap().to_string());
-    Value::Policy(policy.into())
+fn normal(update: Update) -> Update {
+    let Update::Policy(id, Some(policy)) = &update else { return update };
+    let selector = Selector::parse(policy.selector.canonical()).unwrap();
+    let policy = Policy { selector, ..Policy::clone(policy) };
+    Update::Policy(id.clone(), Some(Valid::new(policy).unwrap()))
 }
 
 /// The original's answer, read as an agent reads it.
-fn expected(labels: &mut LabelInterner) -> BTreeMap<Key, Value> {
+fn expected(labels: &mut LabelInterner) -> BTreeMap<Key, Update> {
     let mut state = BTreeMap::new();
     for line in FELIX.lines() {
         let (path, text): (String, String) = serde_json::from_str(line).unwrap();
         let Decoded::Update(update) = v1::decode_text(&path, Some(&text), labels).unwrap() else { continue };
-        state.insert(update.key, normal(update.value.unwrap()));
+        normal(update).apply_to(&mut state);
     }
     state
 }
 
-fn ours(labels: &mut LabelInterner) -> BTreeMap<Key, Value> {
+fn ours(labels: &mut LabelInterner) -> BTreeMap<Key, Update> {
     let options =
         Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Plain, ..Options::default() };
     let mut objects = Objects::new();
@@ -50,7 +50,7 @@ fn ours(labels: &mut LabelInterner) -> BTreeMap<Key, Value> {
     let problems = objects.problems();
     let problem = problems.iter().find(|problem| !is_known(&problem.problem.what));
     assert_eq!(problem, None);
-    objects.settle().into_iter().map(|update| (update.key, normal(update.value.unwrap()))).collect()
+    objects.settle().into_iter().map(|update| (update.key(), normal(update))).collect()
 }
 
 #[test]

@@ -27,7 +27,7 @@ use tortie_fanout::protocol::frame::{self, Compression, MAX_TO_CLIENT};
 use tortie_fanout::protocol::{Batch, ClientHello, Heartbeat, MAGIC, ToClient, ToServer, VERSION, client, server};
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_model::{
-    EndpointPort, Key, Labels, Mac, NamedProtocol, Protocol, Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+    EndpointPort, Labels, Mac, NamedProtocol, Protocol, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 /// One client of so many decodes its snapshot.
@@ -224,7 +224,7 @@ fn endpoint(number: usize, nodes: usize, stamp: u64) -> Update {
         ports: [EndpointPort { name: "http".into(), protocol: Protocol::Named(NamedProtocol::Tcp), port: 8080 }].into(),
         ..WorkloadEndpoint::default()
     };
-    Update::set(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into()))
+    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
 
 impl Tally {

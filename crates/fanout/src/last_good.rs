@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tortie_datastore::{Cover, InputProblem};
-use tortie_model::{Key, Update, Value};
+use tortie_model::{Key, Update};
 use tortie_resources::v1::DecodeError;
 use tortie_resources::{Position, Problem, Severity};
 
@@ -18,7 +18,7 @@ use tortie_resources::{Position, Problem, Severity};
 #[derive(Debug, Default)]
 pub(crate) struct LastGood {
     generation: u64,
-    values: HashMap<Key, (u64, Value)>,
+    values: HashMap<Key, (u64, Update)>,
     problems: BTreeMap<Key, (u64, InputProblem)>,
     changed: bool,
 }
@@ -40,27 +40,29 @@ impl LastGood {
 
     /// An object could be read, or does not exist.
     pub(crate) fn read(&mut self, update: &Update) {
-        self.changed |= self.problems.remove(&update.key).is_some();
-        match &update.value {
-            Some(value) if !matches!(update.key, Key::WorkloadEndpoint(_)) => {
-                self.values.insert(update.key.clone(), (self.generation, value.clone()));
-            }
-            _ => drop(self.values.remove(&update.key)),
+        let key = update.key();
+        self.changed |= self.problems.remove(&key).is_some();
+        if update.exists() && !matches!(key, Key::WorkloadEndpoint(_)) {
+            self.values.insert(key, (self.generation, update.clone()));
+        } else {
+            self.values.remove(&key);
         }
     }
 
     /// What is in force for an object that cannot be read.
     pub(crate) fn unreadable(&mut self, error: DecodeError) -> Update {
-        let fallback = error.fallback();
-        let (update, cover) = match self.values.get_mut(&fallback.key) {
+        let (update, cover) = match self.values.get_mut(&*error.key) {
             Some((generation, value)) => {
                 *generation = self.generation;
-                (Update::set(fallback.key, value.clone()), Cover::LastGood)
+                (value.clone(), Cover::LastGood)
             }
-            None if fallback.value.is_some() => (fallback, Cover::Denied),
-            None => (fallback, Cover::Nothing),
+            None => {
+                let fallback = error.fallback();
+                let cover = if fallback.exists() { Cover::Denied } else { Cover::Nothing };
+                (fallback, cover)
+            }
         };
-        let DecodeError { path: subject, field, reason: what, .. } = error;
+        let DecodeError { path: subject, key, field, reason: what, .. } = error;
         let problem = Problem { severity: Severity::Error, position: Position::default(), field, what };
         let problem = InputProblem { file: None, subject, problem, cover };
         let instead = match cover {
@@ -69,7 +71,7 @@ impl LastGood {
             Cover::Nothing | Cover::Closed | Cover::Tolerated => "it counts as deleted",
         };
         tracing::warn!(%problem, "an object cannot be read; {instead}");
-        self.problems.insert(update.key.clone(), (self.generation, problem));
+        self.problems.insert(*key, (self.generation, problem));
         self.changed = true;
         update
     }

@@ -13,14 +13,14 @@
 //! use tortie_datastore::{channel, watch, Event};
 //! use tortie_fanout::client::{ClientConfig, FanoutSource};
 //! use tortie_fanout::server::{Server, ServerConfig};
-//! use tortie_model::{Key, Update, Value};
+//! use tortie_model::Update;
 //!
 //! // A source; in earnest one for a real datastore.
 //! let (feed, upstream) = channel();
 //! let listen = vec!["127.0.0.1:0".parse()?];
 //! let server = Server::start(ServerConfig { listen, ..ServerConfig::default() }, upstream)?;
 //! feed.begin_resync()?;
-//! feed.tell([Update::set(Key::Ready, Value::Ready(true))], Instant::now())?;
+//! feed.tell([Update::Ready(Some(true))], Instant::now())?;
 //! feed.end_resync()?;
 //!
 //! let servers = vec![server.addresses()[0].to_string()];
@@ -30,7 +30,7 @@
 //!     Event::Updates { updates, .. } => Some(updates),
 //!     _ => None,
 //! });
-//! assert_eq!(told, Some(vec![Update::set(Key::Ready, Value::Ready(true))]));
+//! assert_eq!(told, Some(vec![Update::Ready(Some(true))]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -12,7 +12,7 @@ use tortie_fanout::cache::CacheLimits;
 use tortie_fanout::protocol::frame::{self, Compression};
 use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
 use tortie_fanout::server::ServerConfig;
-use tortie_model::{Key, SyncStatus, Update, Value};
+use tortie_model::{Key, SyncStatus, Update};
 use tortie_testkit::etcd::Proxy;
 
 use support::{Client, Upstream, block, config, eventually, host_config, quick, serve, workload};
@@ -83,14 +83,14 @@ fn a_node_is_told_what_it_needs() {
     ]);
     upstream.resync();
     let expected = |upstream: &Upstream| {
-        let reduced = |(key, value): (&Key, &Value)| match (key, value) {
-            (Key::HostConfig(key), _) if key.host.as_str() != "here" => None,
-            (Key::Relayed(_), _) => None,
-            (Key::WorkloadEndpoint(id), Value::WorkloadEndpoint(endpoint)) if id.host() != "here" => {
-                let endpoint = endpoint.as_ref().clone().for_other_node();
-                Some((key.clone(), Value::WorkloadEndpoint(endpoint.into())))
+        let reduced = |(key, update): (&Key, &Update)| match update {
+            Update::HostConfig(key, _) if key.host.as_str() != "here" => None,
+            Update::Block(..) => None,
+            Update::WorkloadEndpoint(id, Some(endpoint)) if id.host() != "here" => {
+                let endpoint = endpoint.clone().for_other_node();
+                Some((key.clone(), Update::WorkloadEndpoint(id.clone(), Some(endpoint))))
             }
-            _ => Some((key.clone(), value.clone())),
+            _ => Some((key.clone(), update.clone())),
         };
         upstream.truth.iter().filter_map(reduced).collect()
     };
@@ -104,12 +104,12 @@ fn a_node_is_told_what_it_needs() {
         vec![workload("there", "w2", "10.0.0.4/32")],
         vec![host_config("there", "Theirs", "2")],
         vec![block("10.0.0.0/26", "there"), block("10.0.0.64/26", "there")],
-        vec![Update::delete(block("10.0.0.0/26", "").key)],
+        vec![Update::delete(block("10.0.0.0/26", "").key())],
         vec![host_config("here", "Mine", "2"), host_config("there", "Theirs", "3"), config("All", "2")],
         vec![
-            Update::delete(workload("here", "w1", "10.0.0.3/32").key),
-            Update::delete(workload("there", "w2", "10.0.0.3/32").key),
-            Update::delete(host_config("there", "Theirs", "").key),
+            Update::delete(workload("here", "w1", "10.0.0.3/32").key()),
+            Update::delete(workload("there", "w2", "10.0.0.3/32").key()),
+            Update::delete(host_config("there", "Theirs", "").key()),
         ],
     ];
     for edit in edits {

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::SelectorText;
+use tortie_selector::Selector;
 
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -219,14 +219,14 @@ impl PolicyId {
     /// The selector of all that such a policy can select: everything of its namespace; every pod, or every endpoint, for
     /// one of the whole cluster.
     #[must_use]
-    pub fn widest_selector(&self) -> SelectorText {
-        match &*self.namespace {
-            "" if self.kind == PolicyKind::KubernetesClusterNetworkPolicy => {
-                SelectorText::new("has(projectcalico.org/namespace)")
-            }
-            "" => SelectorText::new("all()"),
-            namespace => SelectorText::new(format!("projectcalico.org/namespace == '{namespace}'")),
-        }
+    pub fn widest_selector(&self) -> Selector {
+        let text = match &*self.namespace {
+            "" if self.kind == PolicyKind::KubernetesClusterNetworkPolicy => "has(projectcalico.org/namespace)".into(),
+            "" => "all()".into(),
+            namespace => format!("projectcalico.org/namespace == '{namespace}'"),
+        };
+        // No selector can name a namespace with a quote in it.
+        Selector::parse(&text).unwrap_or_default()
     }
 }
 

@@ -1,12 +1,8 @@
-//! What an update is about.
+//! The identities of objects that are made of several parts, and how they are written.
 
 use std::fmt;
-use std::sync::Arc;
 
-use crate::{
-    Cidr, ConfigName, HostEndpointName, Hostname, NamespacedName, NetworkSetName, PolicyId, ProfileName, TierName,
-    WorkloadEndpointKey,
-};
+use crate::{ConfigName, HostEndpointName, Hostname, Key};
 
 /// A host endpoint's identity in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,58 +20,6 @@ pub struct HostConfigKey {
     pub host: Hostname,
     /// The parameter.
     pub name: ConfigName,
-}
-
-/// The identity of an object that is passed on to Felix as it is, whatever is calculated from it here.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum RelayedKey {
-    /// A block of addresses that a node hands out to workloads (IPAM), by its masked network.
-    Block(Cidr),
-    /// A `BGPPeer`, by name.
-    BgpPeer(Arc<str>),
-    /// A `LiveMigration`.
-    LiveMigration(NamespacedName),
-}
-
-/// The identity of an object in the datastore.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Key {
-    /// A workload's interface, on any node.
-    WorkloadEndpoint(WorkloadEndpointKey),
-    /// A host's interface, on any node.
-    HostEndpoint(HostEndpointKey),
-    /// A policy.
-    Policy(PolicyId),
-    /// A tier.
-    Tier(TierName),
-    /// The rules of a profile.
-    ProfileRules(ProfileName),
-    /// The labels that a profile gives to the endpoints that have it.
-    Profile(ProfileName),
-    /// A network set.
-    NetworkSet(NetworkSetName),
-    /// An IP pool, by its masked network.
-    IpPool(Cidr),
-    /// A cluster-wide configuration parameter.
-    GlobalConfig(ConfigName),
-    /// A configuration parameter of one node.
-    HostConfig(HostConfigKey),
-    /// Configuration for the nodes that a selector picks.
-    ScopedConfig(ConfigName),
-    /// Whether the datastore may be used.
-    Ready,
-    /// A node.
-    Node(Hostname),
-    /// A node's `WireGuard` key and addresses.
-    Wireguard(Hostname),
-    /// A Kubernetes service.
-    Service(NamespacedName),
-    /// A slice of a service's endpoints.
-    EndpointSlice(NamespacedName),
-    /// BGP configuration.
-    BgpConfiguration(ConfigName),
-    /// An object that is passed on as it is.
-    Relayed(RelayedKey),
 }
 
 impl fmt::Display for Key {
@@ -99,9 +43,9 @@ impl fmt::Display for Key {
             Self::Service(name) => write!(f, "service {name}"),
             Self::EndpointSlice(name) => write!(f, "endpoint slice {name}"),
             Self::BgpConfiguration(name) => write!(f, "BGP configuration {name}"),
-            Self::Relayed(RelayedKey::Block(cidr)) => write!(f, "block {cidr}"),
-            Self::Relayed(RelayedKey::BgpPeer(name)) => write!(f, "BGP peer {name}"),
-            Self::Relayed(RelayedKey::LiveMigration(name)) => write!(f, "live migration {name}"),
+            Self::Block(cidr) => write!(f, "block {cidr}"),
+            Self::BgpPeer(name) => write!(f, "BGP peer {name}"),
+            Self::LiveMigration(name) => write!(f, "live migration {name}"),
         }
     }
 }

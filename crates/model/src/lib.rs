@@ -1,22 +1,24 @@
 //! The vocabulary of the Tortie engine.
 //!
-//! Three things live here, and nothing else: what a datastore says ([`Update`]: a [`Key`] and, if the object exists,
-//! its [`Value`]), how far the datastore has been read ([`SyncStatus`]), and what one node must enforce as a result
+//! Three things live here, and nothing else: what a datastore says ([`Update`]: an object's identity and, if it exists, its
+//! value, [`Valid`] where that takes more than its type), how far the datastore has been read ([`SyncStatus`]), and what one node must enforce as a result
 //! ([`desired::DesiredUpdate`], the contract between the calculation and any dataplane).
 //!
 //! The crate knows neither Kubernetes types nor files nor the kernel. Values are parsed and small: labels are one
 //! shared blob with an interned [`Shape`], addresses are packed into 17 bytes.
 //!
 //! ```
-//! use tortie_model::{Key, Labels, NetworkSet, NetworkSetName, Update, Value};
+//! use tortie_model::{Key, Labels, NetworkSet, NetworkSetName, Update, Valid};
 //!
 //! let set = NetworkSet {
 //!     nets: ["192.0.2.0/24".parse().unwrap()].into(),
 //!     labels: Labels::from_pairs([("role", "partner")]).unwrap(),
 //!     profiles: [].into(),
 //! };
-//! let update = Update::set(Key::NetworkSet(NetworkSetName::new("partners")), Value::NetworkSet(set.into()));
-//! assert!(update.value.is_some());
+//! let name = NetworkSetName::new("partners");
+//! let update = Update::NetworkSet(name.clone(), Some(Valid::new(set)?));
+//! assert_eq!(update.key(), Key::NetworkSet(name));
+//! # Ok::<(), tortie_model::Invalid>(())
 //! ```
 #![forbid(unsafe_code)]
 
@@ -32,6 +34,7 @@ mod net;
 mod policy;
 mod protocol;
 mod update;
+mod valid;
 mod value;
 
 pub use bgp_peer::{BgpPeer, PeerNodes};
@@ -44,17 +47,18 @@ pub use ids::{
     ProfileName, TierName, WorkloadEndpointId, WorkloadEndpointKey,
 };
 pub use ipam::{IpamBlock, NodeAllocation};
-pub use key::{HostConfigKey, HostEndpointKey, Key, RelayedKey};
+pub use key::{HostConfigKey, HostEndpointKey};
 pub use labels::{LabelInterner, Labels, LabelsError, PrefixStripper, Shape};
 pub use live_migration::{LiveMigration, MigrationParty};
 pub use net::{Cidr, CidrParseError, Family};
 pub use policy::{
     Direction, EntityMatch, HttpMatch, HttpPath, Order, OriginalMatch, Policy, PolicyTypes, ProfileRules, Rule,
-    RuleAction, SelectorText, ServiceAccountMatch, StagedAction, Tier, TierDefaultAction,
+    RuleAction, ServiceAccountMatch, StagedAction, Tier, TierDefaultAction,
 };
 pub use protocol::{NamedProtocol, PortSpec, Protocol};
-pub use update::{SyncStatus, Update};
+pub use update::{Key, SyncStatus, Update};
+pub use valid::{FieldPath, Invalid, Reason, Valid, Validate};
 pub use value::{
     BgpConfiguration, EncapMode, EndpointSlice, EndpointSlicePort, IpPool, Node, NodeAddress, NodeAddressKind, NodeBgp,
-    NodeTunnels, Profile, ScopedConfig, Service, ServicePort, Value, Wireguard,
+    NodeTunnels, Profile, ScopedConfig, Service, ServicePort, Wireguard,
 };

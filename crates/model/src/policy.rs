@@ -1,37 +1,14 @@
-//! Policies, tiers, profiles and their rules, as the datastore has them: selectors are still text.
+//! Policies, tiers, profiles and their rules, as the datastore has them.
 
-use std::fmt;
 use std::sync::Arc;
 
-use crate::{Cidr, Family, NamespacedName, PolicyKind, PortSpec, Protocol, TierName};
+use tortie_selector::Selector;
 
-/// A selector as written. Policies that match nothing here are never parsed beyond validation, so the text is what is
-/// kept; whoever needs it parses it once.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SelectorText(Arc<str>);
-
-impl SelectorText {
-    /// Wraps the text; blank text selects everything.
-    pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
+use crate::{Cidr, Family, NamespacedName, PolicyKind, PortSpec, Protocol, TierName, Valid};
 
 impl HttpMatch {
     /// What is said of a rule with such a match where nothing looks into HTTP.
     pub const NOT_ENFORCED: &str = "nothing enforces a match on HTTP";
-}
-
-impl fmt::Display for SelectorText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// Whether traffic is coming to an endpoint or leaving it.
@@ -155,7 +132,7 @@ pub struct Policy {
     /// The position in the tier; `None` sorts last.
     pub order: Option<Order>,
     /// Which endpoints.
-    pub selector: SelectorText,
+    pub selector: Selector,
     /// The directions governed.
     pub types: PolicyTypes,
     /// Rules for traffic to the endpoints, in order.
@@ -181,7 +158,7 @@ impl Default for Policy {
             namespace: None,
             tier: TierName::default_tier(),
             order: None,
-            selector: SelectorText::new(""),
+            selector: Selector::default(),
             types: PolicyTypes::BOTH,
             inbound: Arc::new([]),
             outbound: Arc::new([]),
@@ -203,18 +180,27 @@ pub struct ProfileRules {
     pub outbound: Arc<[Rule]>,
 }
 
+impl ProfileRules {
+    /// Rules that allow everything in both directions.
+    #[must_use]
+    pub fn allow_all() -> Valid<Self> {
+        let allow: Arc<[Rule]> = [Rule { action: RuleAction::Allow, ..Rule::default() }].into();
+        Valid::trusted(Self { inbound: Arc::clone(&allow), outbound: allow })
+    }
+}
+
 impl Policy {
     /// What stands for a policy of this kind that cannot be used: in its place, and for its directions, it denies all that
     /// `selector` selects. Network policies of Kubernetes only ever allow, so one without rules denies as much as can be
     /// without taking back what others allow.
     #[must_use]
-    pub fn denying(&self, kind: &PolicyKind, selector: SelectorText) -> Self {
+    pub fn denying(&self, kind: &PolicyKind, selector: Selector) -> Valid<Self> {
         let (untracked, pre_dnat) = if self.pre_dnat { (false, !self.untracked) } else { (self.untracked, false) };
         let deny: Arc<[Rule]> = match kind {
             PolicyKind::KubernetesNetworkPolicy => Arc::new([]),
             _ => [Rule { action: RuleAction::Deny, ..Rule::default() }].into(),
         };
-        Self {
+        Valid::trusted(Self {
             namespace: self.namespace.clone(),
             tier: self.tier.clone(),
             order: self.order,
@@ -226,7 +212,7 @@ impl Policy {
             inbound: Arc::clone(&deny),
             outbound: if pre_dnat { Arc::new([]) } else { deny },
             ..Self::default()
-        }
+        })
     }
 }
 
@@ -297,9 +283,9 @@ pub struct EntityMatch {
     /// In none of these networks.
     pub not_nets: Box<[Cidr]>,
     /// An endpoint or network set that this selector picks.
-    pub selector: Option<SelectorText>,
+    pub selector: Option<Selector>,
     /// No endpoint or network set that this selector picks.
-    pub not_selector: Option<SelectorText>,
+    pub not_selector: Option<Selector>,
     /// One of these ports; empty: any.
     pub ports: Box<[PortSpec]>,
     /// None of these ports.

@@ -1,28 +1,147 @@
 //! What a datastore says.
 
-use crate::{Key, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// One object's current value. Only eventual convergence is promised: values may repeat, be skipped, or go back, and an
-/// object may be deleted that was never set.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Update {
-    /// Which object.
-    pub key: Key,
-    /// Its value; `None` if it does not exist, or is invalid.
-    pub value: Option<Value>,
+use crate::{
+    BgpConfiguration, BgpPeer, Cidr, ConfigName, EndpointSlice, HostConfigKey, HostEndpoint, HostEndpointKey, Hostname,
+    IpPool, IpamBlock, LiveMigration, NamespacedName, NetworkSet, NetworkSetName, Node, Policy, PolicyId, Profile,
+    ProfileName, ProfileRules, ScopedConfig, Service, Tier, TierName, Valid, Wireguard, WorkloadEndpoint,
+    WorkloadEndpointKey,
+};
+
+/// Makes the enums of the kinds of object. An update's identity and value cannot be of different kinds.
+macro_rules! kinds {
+    (
+        $($(#[doc = $doc:literal])+ $kind:ident($id:ty) => $value:ty,)*
+        ready,
+        $($(#[doc = $doc2:literal])+ $kind2:ident($id2:ty) => $value2:ty,)*
+    ) => {
+        /// The identity of an object in the datastore.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Key {
+            $($(#[doc = $doc])+ $kind($id),)*
+            /// Whether the datastore may be used.
+            Ready,
+            $($(#[doc = $doc2])+ $kind2($id2),)*
+        }
+
+        /// An object, by its identity, and its current value; `None` if it does not exist.
+        ///
+        /// Only eventual convergence is promised: values may repeat, be skipped, or go back, and an object may be deleted
+        /// that was never there.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Update {
+            $($(#[doc = $doc])+ $kind($id, Option<$value>),)*
+            /// Whether the datastore may be used.
+            Ready(Option<bool>),
+            $($(#[doc = $doc2])+ $kind2($id2, Option<$value2>),)*
+        }
+
+        impl Update {
+            /// The object does not exist.
+            #[must_use]
+            pub fn delete(key: Key) -> Self {
+                match key {
+                    $(Key::$kind(id) => Self::$kind(id, None),)*
+                    Key::Ready => Self::Ready(None),
+                    $(Key::$kind2(id) => Self::$kind2(id, None),)*
+                }
+            }
+
+            /// Which object.
+            #[must_use]
+            pub fn key(&self) -> Key {
+                match self {
+                    $(Self::$kind(id, _) => Key::$kind(id.clone()),)*
+                    Self::Ready(_) => Key::Ready,
+                    $(Self::$kind2(id, _) => Key::$kind2(id.clone()),)*
+                }
+            }
+
+            /// Whether it is about this object.
+            #[must_use]
+            pub fn is_about(&self, key: &Key) -> bool {
+                match (self, key) {
+                    $((Self::$kind(id, _), Key::$kind(other)) => id == other,)*
+                    (Self::Ready(_), Key::Ready) => true,
+                    $((Self::$kind2(id, _), Key::$kind2(other)) => id == other,)*
+                    _ => false,
+                }
+            }
+
+            /// Whether the object exists.
+            #[must_use]
+            pub fn exists(&self) -> bool {
+                match self {
+                    $(Self::$kind(_, value) => value.is_some(),)*
+                    Self::Ready(value) => value.is_some(),
+                    $(Self::$kind2(_, value) => value.is_some(),)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A workload's interface, on any node.
+    WorkloadEndpoint(WorkloadEndpointKey) => Valid<WorkloadEndpoint>,
+    /// A host's interface, on any node.
+    HostEndpoint(HostEndpointKey) => Valid<HostEndpoint>,
+    /// A policy.
+    Policy(PolicyId) => Valid<Policy>,
+    /// A tier.
+    Tier(TierName) => Tier,
+    /// The rules of a profile.
+    ProfileRules(ProfileName) => Valid<ProfileRules>,
+    /// The labels that a profile gives to the endpoints that have it.
+    Profile(ProfileName) => Valid<Profile>,
+    /// A network set.
+    NetworkSet(NetworkSetName) => Valid<NetworkSet>,
+    /// An IP pool, by its masked network.
+    IpPool(Cidr) => Arc<IpPool>,
+    /// A cluster-wide configuration parameter, as text.
+    GlobalConfig(ConfigName) => Arc<str>,
+    /// A configuration parameter of one node, as text.
+    HostConfig(HostConfigKey) => Arc<str>,
+    /// Configuration for the nodes that a selector picks.
+    ScopedConfig(ConfigName) => Arc<ScopedConfig>,
+    ready,
+    /// A node.
+    Node(Hostname) => Valid<Node>,
+    /// A node's `WireGuard` key and addresses.
+    Wireguard(Hostname) => Arc<Wireguard>,
+    /// A Kubernetes service.
+    Service(NamespacedName) => Arc<Service>,
+    /// A slice of a service's endpoints.
+    EndpointSlice(NamespacedName) => Arc<EndpointSlice>,
+    /// BGP configuration.
+    BgpConfiguration(ConfigName) => Arc<BgpConfiguration>,
+    /// A block of addresses that a node hands out to workloads (IPAM), by its masked network.
+    Block(Cidr) => Arc<IpamBlock>,
+    /// A `BGPPeer`.
+    BgpPeer(Arc<str>) => Arc<BgpPeer>,
+    /// A `LiveMigration`.
+    LiveMigration(NamespacedName) => Arc<LiveMigration>,
 }
 
 impl Update {
-    /// The object exists and has this value.
+    /// The text of an object that is passed on to Felix as it is; `None` for objects of other kinds, and for what does not
+    /// exist.
     #[must_use]
-    pub fn set(key: Key, value: Value) -> Self {
-        Self { key, value: Some(value) }
+    pub fn passthrough_text(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Block(_, block) => block.as_ref().map(|block| &block.text),
+            Self::BgpPeer(_, peer) => peer.as_ref().map(|peer| &peer.text),
+            Self::LiveMigration(_, migration) => migration.as_ref().map(|migration| &migration.text),
+            _ => None,
+        }
     }
 
-    /// The object does not exist.
-    #[must_use]
-    pub fn delete(key: Key) -> Self {
-        Self { key, value: None }
+    /// Notes the update in a map of the objects that exist; returns what was there of the object before.
+    pub fn apply_to(self, objects: &mut BTreeMap<Key, Self>) -> Option<Self> {
+        let key = self.key();
+        if self.exists() { objects.insert(key, self) } else { objects.remove(&key) }
     }
 }
 

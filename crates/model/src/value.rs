@@ -5,72 +5,21 @@ use std::sync::Arc;
 
 use tortie_selector::Selector;
 
-use crate::{
-    BgpPeer, Cidr, ConfigName, HostEndpoint, IpamBlock, Labels, LiveMigration, NetworkSet, Policy, ProfileRules, Tier,
-    WorkloadEndpoint,
-};
-
-/// The value of an object; its variant fits the [`crate::Key`]'s.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// For [`crate::Key::WorkloadEndpoint`].
-    WorkloadEndpoint(Arc<WorkloadEndpoint>),
-    /// For [`crate::Key::HostEndpoint`].
-    HostEndpoint(Arc<HostEndpoint>),
-    /// For [`crate::Key::Policy`].
-    Policy(Arc<Policy>),
-    /// For [`crate::Key::Tier`].
-    Tier(Tier),
-    /// For [`crate::Key::ProfileRules`].
-    ProfileRules(Arc<ProfileRules>),
-    /// For [`crate::Key::Profile`].
-    Profile(Profile),
-    /// For [`crate::Key::NetworkSet`].
-    NetworkSet(Arc<NetworkSet>),
-    /// For [`crate::Key::IpPool`].
-    IpPool(Arc<IpPool>),
-    /// For [`crate::Key::GlobalConfig`] and [`crate::Key::HostConfig`]: the raw text.
-    Config(Arc<str>),
-    /// For [`crate::Key::ScopedConfig`].
-    ScopedConfig(Arc<ScopedConfig>),
-    /// For [`crate::Key::Ready`].
-    Ready(bool),
-    /// For [`crate::Key::Node`].
-    Node(Arc<Node>),
-    /// For [`crate::Key::Wireguard`].
-    Wireguard(Arc<Wireguard>),
-    /// For [`crate::Key::Service`].
-    Service(Arc<Service>),
-    /// For [`crate::Key::EndpointSlice`].
-    EndpointSlice(Arc<EndpointSlice>),
-    /// For [`crate::Key::BgpConfiguration`].
-    BgpConfiguration(Arc<BgpConfiguration>),
-    /// For [`crate::RelayedKey::Block`].
-    Block(Arc<IpamBlock>),
-    /// For [`crate::RelayedKey::BgpPeer`].
-    BgpPeer(Arc<BgpPeer>),
-    /// For [`crate::RelayedKey::LiveMigration`].
-    LiveMigration(Arc<LiveMigration>),
-}
-
-impl Value {
-    /// The text that is passed on as it is, if this is for [`crate::Key::Relayed`].
-    #[must_use]
-    pub fn relayed_text(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Block(block) => Some(&block.text),
-            Self::BgpPeer(peer) => Some(&peer.text),
-            Self::LiveMigration(migration) => Some(&migration.text),
-            _ => None,
-        }
-    }
-}
+use crate::{Cidr, ConfigName, Labels, Valid};
 
 /// What a profile adds to the labels of its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// The labels to apply.
     pub labels: Labels,
+}
+
+impl Profile {
+    /// A profile that adds nothing.
+    #[must_use]
+    pub fn without_labels() -> Valid<Self> {
+        Valid::trusted(Self { labels: Labels::default() })
+    }
 }
 
 /// How a pool's traffic is wrapped between nodes.

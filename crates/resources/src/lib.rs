@@ -33,7 +33,7 @@
 //! let value = json!({"order": 100, "defaultAction": "Pass"});
 //! let decoded = v1::decode("/calico/v1/policy/tier/platform/metadata", Some(&value), &mut labels)?;
 //! let Decoded::Update(update) = decoded else { panic!("tiers belong to the model") };
-//! assert_eq!(update.key, Key::Tier("platform".into()));
+//! assert_eq!(update.key(), Key::Tier("platform".into()));
 //! # Ok::<(), v1::DecodeError>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -9,7 +9,7 @@ mod meaning;
 use std::sync::Arc;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
-use tortie_model::{Cidr, Key, LabelInterner, LiveMigration, NamespacedName, RelayedKey, Update, Value};
+use tortie_model::{BgpPeer, Cidr, IpamBlock, Key, LabelInterner, LiveMigration, NamespacedName, Update};
 use tortie_selector::Selector;
 
 use crate::manifest::{Contributions, Kind, Object, ObjectId, Outcome, Resource, STORED_METADATA};
@@ -46,7 +46,7 @@ impl Relay {
 #[must_use]
 pub fn block_id(path: &str) -> Option<ObjectId> {
     match path::parse(path)? {
-        path::Parsed::Key(Key::Relayed(RelayedKey::Block(cidr))) => {
+        path::Parsed::Key(Key::Block(cidr)) => {
             Some(ObjectId { kind: Kind::IpamBlock, namespace: "".into(), name: cidr.to_string().into() })
         }
         _ => None,
@@ -57,7 +57,7 @@ pub fn block_id(path: &str) -> Option<ObjectId> {
 #[must_use]
 pub fn read_block(path: &str, text: &str) -> Resource {
     let (outcome, problems) = match v1::decode_text(path, Some(text), &mut LabelInterner::new()) {
-        Ok(Decoded::Update(Update { key, value: Some(value) })) => (Outcome::Valid(vec![(key, value)]), Vec::new()),
+        Ok(Decoded::Update(update)) if update.exists() => (Outcome::Valid(vec![update]), Vec::new()),
         Ok(_) => (Outcome::Valid(Vec::new()), Vec::new()),
         Err(error) => {
             let position = Position::default();
@@ -68,26 +68,33 @@ pub fn read_block(path: &str, text: &str) -> Resource {
     Resource { id: block_id(path), subject: path.to_owned(), position: Position::default(), outcome, problems }
 }
 
-/// An object in the form in which it is passed on, checked as far as a mistake in it would make Felix ignore it.
-pub(crate) fn read(key: &RelayedKey, root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> Value {
-    let text = Json::from(root.content()).to_string().into();
-    match key {
-        RelayedKey::Block(cidr) => {
-            let facts = BlockFacts::read(map, sink);
-            match map.field("cidr") {
-                Some(field) => {
-                    let found = scalar::cidr(field, sink).map(Cidr::masked);
-                    if found.is_some_and(|found| found != cidr.masked()) {
-                        field.error(sink, format!("is not {cidr}, under which the block is kept"));
-                    }
-                }
-                None => map.missing("cidr", sink),
+/// A block in the form in which it is passed on, checked as far as a mistake in it would make Felix ignore it.
+pub(crate) fn block(cidr: Cidr, root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> IpamBlock {
+    let facts = BlockFacts::read(map, sink);
+    match map.field("cidr") {
+        Some(field) => {
+            let found = scalar::cidr(field, sink).map(Cidr::masked);
+            if found.is_some_and(|found| found != cidr.masked()) {
+                field.error(sink, format!("is not {cidr}, under which the block is kept"));
             }
-            Value::Block(facts.block(*cidr, text).into())
         }
-        RelayedKey::BgpPeer(_) => Value::BgpPeer(meaning::bgp_peer(map, text, sink).into()),
-        RelayedKey::LiveMigration(_) => Value::LiveMigration(meaning::live_migration(map, text, sink).into()),
+        None => map.missing("cidr", sink),
     }
+    facts.block(cidr, text_of(root))
+}
+
+/// A peer in the form in which it is passed on.
+pub(crate) fn bgp_peer(root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> BgpPeer {
+    meaning::bgp_peer(map, text_of(root), sink)
+}
+
+/// A migration in the form in which it is passed on.
+pub(crate) fn live_migration(root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> LiveMigration {
+    meaning::live_migration(map, text_of(root), sink)
+}
+
+fn text_of(root: &Cursor<'_, '_>) -> Arc<str> {
+    Json::from(root.content()).to_string().into()
 }
 
 /// Converts an `IPAMBlock` of the API server (`IPAMBlockV3toV1` of `libcalico-go/lib/backend/k8s/resources/ipam_block.go`).
@@ -145,17 +152,15 @@ pub(crate) fn pod_blocks(object: &Object<'_, '_>, cidrs: &[&str], sink: &mut Sin
 pub(crate) fn resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let spec = object.spec(sink);
     let name = Arc::clone(&object.id.name);
-    let key = match object.id.kind {
-        Kind::BgpPeer => RelayedKey::BgpPeer(name),
-        _ => RelayedKey::LiveMigration(NamespacedName::new(&*object.id.namespace, &*name)),
-    };
     let spec = spec.and(object.map.field("spec")).map_or_else(|| json!({}), |spec| Json::from(spec.content()));
-    let text = written(&key, &metadata(object), &spec).to_string().into();
-    let value = match key {
-        RelayedKey::LiveMigration(_) => Value::LiveMigration(meaning::live_migration(object.map, text, sink).into()),
-        _ => Value::BgpPeer(meaning::bgp_peer(object.map, text, sink).into()),
-    };
-    Some(vec![(Key::Relayed(key), value)])
+    let text = written(object.id.kind, &metadata(object), &spec).to_string().into();
+    Some(vec![match object.id.kind {
+        Kind::BgpPeer => Update::BgpPeer(name, Some(meaning::bgp_peer(object.map, text, sink).into())),
+        _ => {
+            let name = NamespacedName::new(&*object.id.namespace, &*name);
+            Update::LiveMigration(name, Some(meaning::live_migration(object.map, text, sink).into()))
+        }
+    }])
 }
 
 /// Makes of a `VirtualMachineInstanceMigration` of `KubeVirt` the `LiveMigration` that it is for Felix, as long as the
@@ -182,15 +187,15 @@ pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink
         "(vmi.kubevirt.io/id == '{machine}' || vm.kubevirt.io/name == '{machine}') && kubevirt.io/migrationJobUID == '{uid}'"
     );
     spec.insert("target".into(), json!({"selector": selector}));
-    let key = RelayedKey::LiveMigration(NamespacedName::new(&*id.namespace, &*id.name));
+    let name = NamespacedName::new(&*id.namespace, &*id.name);
     let migration = LiveMigration {
-        text: written(&key, &metadata(object), &spec.into()).to_string().into(),
+        text: written(Kind::LiveMigration, &metadata(object), &spec.into()).to_string().into(),
         uid: uid.into(),
         source: (!source.is_empty()).then(|| meaning::pod(&id.namespace, source)),
         target: None,
         target_selector: Selector::parse(&selector).ok(),
     };
-    Some(vec![(Key::Relayed(key), Value::LiveMigration(migration.into()))])
+    Some(vec![Update::LiveMigration(name, Some(migration.into()))])
 }
 
 /// The metadata of an object, but for what is different each time that it is written.
@@ -213,18 +218,13 @@ fn metadata(object: &Object<'_, '_>) -> Json {
 }
 
 /// A resource as Felix reads it.
-fn written(key: &RelayedKey, metadata: &Json, spec: &Json) -> Json {
-    let kind = match key {
-        RelayedKey::Block(_) => Kind::IpamBlock,
-        RelayedKey::BgpPeer(_) => Kind::BgpPeer,
-        RelayedKey::LiveMigration(_) => Kind::LiveMigration,
-    };
+fn written(kind: Kind, metadata: &Json, spec: &Json) -> Json {
     json!({"kind": kind.as_str(), "apiVersion": kind.api_version(), "metadata": metadata, "spec": spec})
 }
 
-fn written_block(cidr: Cidr, facts: &BlockFacts<'_>, text: &Json) -> (Key, Value) {
-    let block = facts.block(cidr, text.to_string().into());
-    (Key::Relayed(RelayedKey::Block(cidr)), Value::Block(block.into()))
+fn written_block(cidr: Cidr, facts: &BlockFacts<'_>, text: &Json) -> Update {
+    Update::Block(cidr, Some(facts.block(cidr, text.to_string().into()).into()))
 }
+
 #[cfg(test)]
 mod tests;

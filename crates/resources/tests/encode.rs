@@ -15,9 +15,9 @@ use tortie_model::{
     EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HttpMatch, HttpPath, IpPool, Key, LabelInterner,
     Labels, Mac, NamedProtocol, NamespacedName, NatMapping, NetworkSet, Node, NodeAddress, NodeAddressKind, NodeBgp,
     NodeTunnels, Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName,
-    ProfileRules, Protocol, QosControls, Rule, RuleAction, ScopedConfig, SelectorText, Service, ServiceAccountMatch,
-    ServicePort, StagedAction, Tier, TierDefaultAction, Update, Value, Wireguard, WorkloadEndpoint,
-    WorkloadEndpointKey, WorkloadExtras,
+    ProfileRules, Protocol, QosControls, Rule, RuleAction, ScopedConfig, Service, ServiceAccountMatch, ServicePort,
+    StagedAction, Tier, TierDefaultAction, Update, Valid, Wireguard, WorkloadEndpoint, WorkloadEndpointKey,
+    WorkloadExtras,
 };
 use tortie_resources::path;
 use tortie_resources::v1::{self, Decoded};
@@ -97,7 +97,8 @@ fn order() -> impl Strategy<Value = Option<Order>> {
 }
 
 fn original() -> impl Strategy<Value = Option<Box<OriginalMatch>>> {
-    (shared(), shared(), shared(), boxed(shared()), shared()).prop_map(
+    let written = || prop_oneof![Just(String::new()), selector()].prop_map(Arc::<str>::from);
+    (written(), written(), written(), boxed(shared()), written()).prop_map(
         |(selector, namespace_selector, not_selector, names, accounts)| {
             let original = OriginalMatch {
                 selector,
@@ -110,8 +111,10 @@ fn original() -> impl Strategy<Value = Option<Box<OriginalMatch>>> {
     )
 }
 
-fn selector_text() -> impl Strategy<Value = Option<SelectorText>> {
-    option::of(selector().prop_map(SelectorText::new))
+fn selector_of_rule() -> impl Strategy<Value = Option<Selector>> {
+    // Empty text restricts nothing, which no selector does.
+    let written = selector().prop_filter("empty", |text| !text.is_empty());
+    option::of(written.prop_map(|text| Selector::parse(&text).expect("valid")))
 }
 
 /// Any that parses: others are refused.
@@ -127,7 +130,7 @@ fn selector() -> impl Strategy<Value = String> {
 fn side() -> impl Strategy<Value = EntityMatch> {
     (
         (boxed(net()), boxed(net())),
-        (selector_text(), selector_text()),
+        (selector_of_rule(), selector_of_rule()),
         (boxed(port_spec()), boxed(port_spec())),
         option::of((shared(), name()).prop_map(|(namespace, name)| NamespacedName { namespace, name })),
         original(),
@@ -135,6 +138,18 @@ fn side() -> impl Strategy<Value = EntityMatch> {
         .prop_map(|((nets, not_nets), (selector, not_selector), (ports, not_ports), service, original)| {
             EntityMatch { nets, not_nets, selector, not_selector, ports, not_ports, service, original }
         })
+}
+
+/// Without the ports that cannot be matched with the protocol.
+fn with_ports_of(protocol: Option<Protocol>, mut side: EntityMatch) -> EntityMatch {
+    for ports in [&mut side.ports, &mut side.not_ports] {
+        let keep = |port: &PortSpec| match protocol {
+            None => matches!(port, PortSpec::Named(_)),
+            Some(protocol) => protocol.supports_ports(),
+        };
+        *ports = std::mem::take(ports).into_iter().filter(keep).collect();
+    }
+    side
 }
 
 fn http() -> impl Strategy<Value = HttpMatch> {
@@ -159,6 +174,8 @@ fn rule() -> impl Strategy<Value = Rule> {
     )
         .prop_map(
             |((action, ip_version), (protocol, not_protocol), icmp, (source, destination), (http, annotations))| Rule {
+                source: with_ports_of(protocol, source),
+                destination: with_ports_of(protocol, destination),
                 action,
                 ip_version,
                 protocol,
@@ -167,8 +184,6 @@ fn rule() -> impl Strategy<Value = Rule> {
                 icmp_code: icmp.1,
                 not_icmp_type: icmp.2,
                 not_icmp_code: icmp.3,
-                source,
-                destination,
                 http: http.map(Box::new),
                 annotations,
             },
@@ -193,7 +208,7 @@ fn policy() -> impl Strategy<Value = Policy> {
                 namespace,
                 tier: (&*tier).into(),
                 order,
-                selector: SelectorText::new(selector),
+                selector: Selector::parse(&selector).expect("valid"),
                 types,
                 inbound,
                 outbound,
@@ -207,11 +222,16 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 fn endpoint_port() -> impl Strategy<Value = EndpointPort> {
-    (shared(), protocol(), any::<u16>()).prop_map(|(name, protocol, port)| EndpointPort { name, protocol, port })
+    let protocol = prop_oneof![Just(NamedProtocol::Tcp), Just(NamedProtocol::Udp), Just(NamedProtocol::Sctp)];
+    (word(), protocol.prop_map(Protocol::Named), 1..=u16::MAX).prop_map(|(name, protocol, port)| EndpointPort {
+        name,
+        protocol,
+        port,
+    })
 }
 
 fn profiles() -> impl Strategy<Value = Arc<[ProfileName]>> {
-    shared_list(name().prop_map(ProfileName::new))
+    shared_list(word().prop_map(ProfileName::new))
 }
 
 fn qos() -> impl Strategy<Value = QosControls> {
@@ -244,7 +264,7 @@ fn workload_endpoint() -> impl Strategy<Value = WorkloadEndpoint> {
         },
     );
     (
-        (any::<bool>(), option::of(name()), option::of(any::<[u8; 6]>().prop_map(Mac))),
+        (any::<bool>(), word(), option::of(any::<[u8; 6]>().prop_map(Mac))),
         (vec(net4(), 0..3), vec(net6(), 0..3)),
         (profiles(), labels(shared()), boxed(endpoint_port())),
         (option::of(name()), prop_oneof![Just(None), extras]),
@@ -253,7 +273,7 @@ fn workload_endpoint() -> impl Strategy<Value = WorkloadEndpoint> {
             |((active, iface, mac), (ipv4_nets, ipv6_nets), (profiles, labels, ports), (generate_name, extras))| {
                 WorkloadEndpoint {
                     state: if active { AdminState::Active } else { AdminState::Inactive },
-                    iface: iface.map(|name| (&*name).into()),
+                    iface: Some((&*iface).into()),
                     mac,
                     profiles,
                     ipv4_nets: ipv4_nets.into(),
@@ -269,7 +289,7 @@ fn workload_endpoint() -> impl Strategy<Value = WorkloadEndpoint> {
 
 fn host_endpoint() -> impl Strategy<Value = HostEndpoint> {
     (
-        option::of(name()),
+        option::of(word()),
         (boxed(v4()), boxed(v6())),
         (labels(shared()), profiles(), boxed(endpoint_port())),
         option::of(0..=63u8),
@@ -311,17 +331,15 @@ fn node() -> impl Strategy<Value = Node> {
             wireguard_v6,
         },
     );
-    (option::of(bgp), boxed(address), tunnels, labels(shared())).prop_map(
-        |(mut bgp, addresses, mut tunnels, labels)| {
-            // The address of IP-in-IP is one of the other fields of that section.
-            match &mut bgp {
-                Some(bgp) => bgp.has_other_fields |= tunnels.ipip.is_some(),
-                None => tunnels.ipip = None,
-            }
-            let tunnels = (tunnels != NodeTunnels::default()).then(|| tunnels.into());
-            Node { bgp, addresses, tunnels, labels }
-        },
-    )
+    (option::of(bgp), boxed(address), tunnels, labels(word())).prop_map(|(mut bgp, addresses, mut tunnels, labels)| {
+        // The address of IP-in-IP is one of the other fields of that section.
+        match &mut bgp {
+            Some(bgp) => bgp.has_other_fields |= tunnels.ipip.is_some(),
+            None => tunnels.ipip = None,
+        }
+        let tunnels = (tunnels != NodeTunnels::default()).then(|| tunnels.into());
+        Node { bgp, addresses, tunnels, labels }
+    })
 }
 
 fn service() -> impl Strategy<Value = Service> {
@@ -392,7 +410,7 @@ fn ip_pool() -> impl Strategy<Value = IpPool> {
     )
 }
 
-fn update() -> impl Strategy<Value = (Key, Value)> {
+fn update() -> impl Strategy<Value = Update> {
     let tier = (order(), option::of(prop_oneof![Just(TierDefaultAction::Deny), Just(TierDefaultAction::Pass)]))
         .prop_map(|(order, default_action)| Tier { order, default_action });
     let wireguard = (option::of(v4()), shared(), option::of(v6()), shared()).prop_map(
@@ -404,54 +422,57 @@ fn update() -> impl Strategy<Value = (Key, Value)> {
         },
     );
     prop_oneof![
-        (name(), workload_endpoint()).prop_map(|(name, value)| (
-            Key::WorkloadEndpoint(WorkloadEndpointKey::new("node", "k8s", &name, "eth0")),
-            Value::WorkloadEndpoint(value.into())
+        (name(), workload_endpoint()).prop_map(|(name, value)| Update::WorkloadEndpoint(
+            WorkloadEndpointKey::new("node", "k8s", &name, "eth0"),
+            Some(Valid::new(value).expect("valid"))
         )),
-        (name(), host_endpoint()).prop_map(|(name, value)| (
-            Key::HostEndpoint(HostEndpointKey { host: "node".into(), name: (&*name).into() }),
-            Value::HostEndpoint(value.into())
+        (name(), host_endpoint()).prop_map(|(name, value)| Update::HostEndpoint(
+            HostEndpointKey { host: "node".into(), name: (&*name).into() },
+            Some(Valid::new(value).expect("valid"))
         )),
-        (name(), policy()).prop_map(|(name, value)| (
-            Key::Policy(PolicyId::new(PolicyKind::NetworkPolicy, "ns", name)),
-            Value::Policy(value.into())
+        (name(), policy()).prop_map(|(name, value)| Update::Policy(
+            PolicyId::new(PolicyKind::NetworkPolicy, "ns", name),
+            Some(Valid::new(value).expect("valid"))
         )),
-        (name(), tier).prop_map(|(name, value)| (Key::Tier((&*name).into()), Value::Tier(value))),
-        (name(), shared_list(rule()), shared_list(rule())).prop_map(|(name, inbound, outbound)| (
-            Key::ProfileRules((&*name).into()),
-            Value::ProfileRules(ProfileRules { inbound, outbound }.into())
+        (name(), tier).prop_map(|(name, value)| Update::Tier((&*name).into(), Some(value))),
+        (name(), shared_list(rule()), shared_list(rule())).prop_map(|(name, inbound, outbound)| Update::ProfileRules(
+            (&*name).into(),
+            Some(Valid::new(ProfileRules { inbound, outbound }).expect("valid"))
         )),
-        (name(), labels(word()))
-            .prop_map(|(name, labels)| (Key::Profile((&*name).into()), Value::Profile(Profile { labels }))),
-        (name(), boxed(net()), labels(shared()), profiles()).prop_map(|(name, nets, labels, profiles)| (
-            Key::NetworkSet((&*name).into()),
-            Value::NetworkSet(NetworkSet { nets, labels, profiles }.into())
+        (name(), labels(word())).prop_map(|(name, labels)| Update::Profile(
+            (&*name).into(),
+            Some(Valid::new(Profile { labels }).expect("valid"))
         )),
-        ip_pool().prop_map(|pool| (Key::IpPool(pool.cidr.masked()), Value::IpPool(pool.into()))),
-        (word(), shared()).prop_map(|(name, value)| (Key::GlobalConfig((&*name).into()), Value::Config(value))),
-        (word(), shared()).prop_map(|(name, value)| (
-            Key::HostConfig(HostConfigKey { host: "node".into(), name: (&*name).into() }),
-            Value::Config(value)
+        (name(), boxed(net()), labels(shared()), profiles()).prop_map(|(name, nets, labels, profiles)| {
+            Update::NetworkSet((&*name).into(), Some(Valid::new(NetworkSet { nets, labels, profiles }).expect("valid")))
+        }),
+        ip_pool().prop_map(|pool| Update::IpPool(pool.cidr.masked(), Some(pool.into()))),
+        (word(), shared()).prop_map(|(name, value)| Update::GlobalConfig((&*name).into(), Some(value))),
+        (word(), shared()).prop_map(|(name, value)| Update::HostConfig(
+            HostConfigKey { host: "node".into(), name: (&*name).into() },
+            Some(value)
         )),
-        (name(), scoped_config())
-            .prop_map(|(name, value)| (Key::ScopedConfig((&*name).into()), Value::ScopedConfig(value.into()))),
-        any::<bool>().prop_map(|ready| (Key::Ready, Value::Ready(ready))),
-        (name(), node()).prop_map(|(name, value)| (Key::Node((&*name).into()), Value::Node(value.into()))),
-        (name(), wireguard).prop_map(|(name, value)| (Key::Wireguard((&*name).into()), Value::Wireguard(value.into()))),
+        (name(), scoped_config()).prop_map(|(name, value)| Update::ScopedConfig((&*name).into(), Some(value.into()))),
+        any::<bool>().prop_map(|ready| Update::Ready(Some(ready))),
+        (name(), node())
+            .prop_map(|(name, value)| Update::Node((&*name).into(), Some(Valid::new(value).expect("valid")))),
+        (name(), wireguard).prop_map(|(name, value)| Update::Wireguard((&*name).into(), Some(value.into()))),
         (name(), service())
-            .prop_map(|(name, value)| (Key::Service(NamespacedName::new("ns", name)), Value::Service(value.into()))),
-        (name(), endpoint_slice()).prop_map(|(name, value)| (
-            Key::EndpointSlice(NamespacedName::new("ns", name)),
-            Value::EndpointSlice(value.into())
-        )),
+            .prop_map(|(name, value)| Update::Service(NamespacedName::new("ns", name), Some(value.into()))),
+        (name(), endpoint_slice())
+            .prop_map(|(name, value)| Update::EndpointSlice(NamespacedName::new("ns", name), Some(value.into()))),
         (name(), bgp_configuration())
-            .prop_map(|(name, value)| (Key::BgpConfiguration((&*name).into()), Value::BgpConfiguration(value.into()))),
+            .prop_map(|(name, value)| Update::BgpConfiguration((&*name).into(), Some(value.into()))),
     ]
 }
 
-fn round_trip(key: &Key, value: &Value) -> Update {
-    let path = path::to_path(key).expect("a path");
-    let text = String::from_utf8(v1::encode(key, value)).expect("text");
+fn text(update: &Update) -> String {
+    String::from_utf8(v1::encode(update).expect("it exists")).expect("text")
+}
+
+fn round_trip(update: &Update) -> Update {
+    let path = path::to_path(&update.key()).expect("a path");
+    let text = text(update);
     match v1::decode_text(&path, Some(&text), &mut LabelInterner::new()) {
         Ok(Decoded::Update(update)) => update,
         other => panic!("{text}\n{other:?}"),
@@ -462,9 +483,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn arbitrary_values_come_back((key, value) in update()) {
-        let back = round_trip(&key, &value);
-        prop_assert_eq!(back, Update::set(key, value));
+    fn arbitrary_values_come_back(update in update()) {
+        let back = round_trip(&update);
+        prop_assert_eq!(back, update);
     }
 }
 
@@ -512,13 +533,10 @@ fn what_the_original_wrote_is_written_again() {
     let mut labels = LabelInterner::new();
     let mut differences = BTreeSet::new();
     for Line { key: path, value: theirs } in lines() {
-        let Ok(Decoded::Update(Update { key, value: Some(value) })) = v1::decode(&path, Some(&theirs), &mut labels)
-        else {
-            continue;
-        };
-        assert_eq!(round_trip(&key, &value), Update::set(key.clone(), value.clone()), "{path}");
-        let text = String::from_utf8(v1::encode(&key, &value)).expect("text");
-        let kind = match &key {
+        let Ok(Decoded::Update(update)) = v1::decode(&path, Some(&theirs), &mut labels) else { continue };
+        assert_eq!(round_trip(&update), update, "{path}");
+        let text = text(&update);
+        let kind = match update.key() {
             Key::GlobalConfig(_) | Key::HostConfig(_) | Key::Ready => {
                 let theirs = theirs.as_str().map_or_else(|| theirs.to_string(), str::to_owned);
                 assert_eq!(text, theirs, "{path}");

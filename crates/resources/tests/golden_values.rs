@@ -26,9 +26,9 @@ fn accepted_values_decode() {
     for line in lines() {
         match v1::decode(&line.key, Some(&line.value), &mut labels) {
             Ok(Decoded::Update(update)) => {
-                assert!(update.value.is_some(), "{}", line.key);
-                let written = path::to_path(&update.key).expect("a path");
-                assert_eq!(path::parse(&written), Some(Parsed::Key(update.key)), "{}", line.key);
+                assert!(update.exists(), "{}", line.key);
+                let written = path::to_path(&update.key()).expect("a path");
+                assert_eq!(path::parse(&written), Some(Parsed::Key(update.key())), "{}", line.key);
             }
             Ok(Decoded::Ignored) => {
                 assert!(line.key.contains("/labels"), "{}", line.key);

@@ -13,7 +13,7 @@ use tortie_model::{Cidr, Protocol};
 mod model;
 
 use model::Model;
-use tortie_model::{Key, LabelInterner, Value as ModelValue};
+use tortie_model::{LabelInterner, Update};
 use tortie_resources::manifest::{Format, Options, Outcome, read};
 use tortie_resources::to_v3;
 
@@ -349,21 +349,21 @@ proptest! {
             let direct = contributions(&object, &mut interner);
             let through = contributions(&resource, &mut interner);
             prop_assert_eq!(direct.len(), through.len());
-            for ((direct_key, direct), (key, value)) in direct.into_iter().zip(through) {
-                match (&direct_key, &key) {
-                    (Key::Policy(direct), Key::Policy(id)) => {
-                        prop_assert_eq!(format!("knp.default.{}", direct.name), id.name.to_string());
-                        prop_assert_eq!(&direct.namespace, &id.namespace);
+            for (direct, through) in direct.into_iter().zip(through) {
+                match (&direct, &through) {
+                    (Update::Policy(direct_id, direct), Update::Policy(id, through)) => {
+                        prop_assert_eq!(format!("knp.default.{}", direct_id.name), id.name.to_string());
+                        prop_assert_eq!(&direct_id.namespace, &id.namespace);
+                        prop_assert_eq!(direct, through, "{}", resource);
                     }
-                    _ => prop_assert_eq!(&direct_key, &key),
+                    _ => prop_assert_eq!(&direct, &through, "{}", resource),
                 }
-                prop_assert_eq!(direct, value, "{}", resource);
             }
         }
     }
 }
 
-fn contributions(object: &Json, interner: &mut LabelInterner) -> Vec<(Key, ModelValue)> {
+fn contributions(object: &Json, interner: &mut LabelInterner) -> Vec<Update> {
     let mut manifest = read(&object.to_string(), Format::Json, &Options::default(), interner);
     let resource = manifest.resources.pop().expect("one resource");
     assert!(resource.problems.is_empty(), "{:?} of {object}", resource.problems);

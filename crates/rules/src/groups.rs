@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tortie_iptables::{Action, Chain, ChainName, Matches, Rule};
-use tortie_model::{Direction, PolicyId, SelectorText, TierDefaultAction, TierName};
+use tortie_model::{Direction, PolicyId, TierDefaultAction, TierName};
 
 use crate::names::{group_chain, policy_chain};
 use crate::renderer::Renderer;
@@ -22,9 +22,9 @@ pub struct PolicyGroup {
 impl PolicyGroup {
     /// A group of these policies, in order of evaluation.
     #[must_use]
-    pub fn new(direction: Direction, selector: &SelectorText, policies: impl Into<Arc<[PolicyId]>>) -> Self {
+    pub fn new(direction: Direction, selector: &str, policies: impl Into<Arc<[PolicyId]>>) -> Self {
         let policies = policies.into();
-        let chain = group_chain(direction, selector.as_str(), &policies);
+        let chain = group_chain(direction, selector, &policies);
         Self { direction, policies, chain }
     }
 
@@ -33,17 +33,17 @@ impl PolicyGroup {
     pub fn of_tier<'a>(
         direction: Direction,
         policies: &'a [PolicyId],
-        mut selector_of: impl FnMut(&'a PolicyId) -> Option<&'a SelectorText>,
+        mut selector_of: impl FnMut(&'a PolicyId) -> Option<&'a str>,
     ) -> Vec<Self> {
-        let selectors: Vec<Option<&SelectorText>> = policies.iter().map(&mut selector_of).collect();
-        let unknown = SelectorText::new("");
+        let selectors: Vec<Option<&str>> = policies.iter().map(&mut selector_of).collect();
+        let unknown = "";
         let mut rest = policies;
         selectors
             .chunk_by(|a, b| a.is_some() && a == b)
             .map(|run| {
                 let (group, after) = rest.split_at(run.len());
                 rest = after;
-                Self::new(direction, run[0].unwrap_or(&unknown), group)
+                Self::new(direction, run[0].unwrap_or(unknown), group)
             })
             .collect()
     }

@@ -10,7 +10,7 @@
 //! use tortie_iptables::{Features, Renderer as Lines};
 //! use tortie_model::desired::{Policy, RuleSets, Rules};
 //! use tortie_model::{
-//!     EntityMatch, Family, NamedProtocol, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, SelectorText,
+//!     EntityMatch, Family, NamedProtocol, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction,
 //! };
 //! use tortie_rules::{Marks, Renderer, RulesConfig};
 //!
@@ -24,7 +24,7 @@
 //! let sets = RuleSets { src: ["s:clients".into()].into_iter().collect(), ..RuleSets::default() };
 //! let policy = Policy {
 //!     source: Arc::default(),
-//!     selector: SelectorText::new("app == \"web\""),
+//!     selector: "app == \"web\"".into(),
 //!     inbound: Rules::new([rule].into(), [sets].into()).unwrap(),
 //!     outbound: Rules::default(),
 //! };

@@ -18,17 +18,26 @@ use crate::parse;
 ///
 /// Cloning shares the expression. Two selectors are equal if their canonical forms are; order and
 /// hash follow the canonical text too, so a map keyed by selectors can be asked by canonical `&str`.
-/// Canonical form and id are made when they are first asked for, and kept.
+/// Canonical form and id are made when they are first asked for, and kept. So is the text that was parsed, for those who
+/// pass the selector on as it was written.
 #[derive(Clone)]
 pub struct Selector(Arc<Inner>);
 
 struct Inner {
     expr: Expr,
-    canonical: OnceLock<Box<str>>,
+    /// As written; `None` if that is the canonical form, or nobody wrote it.
+    text: Option<Box<str>>,
+    /// Few selectors are ever asked for it.
+    identity: OnceLock<Box<Identity>>,
+}
+
+struct Identity {
+    canonical: Box<str>,
     id: OnceLock<SelectorId>,
 }
 
 static ALL: LazyLock<Selector> = LazyLock::new(|| Selector::from_checked(Expr::All));
+static EMPTY: LazyLock<Selector> = LazyLock::new(|| Selector::written(Expr::All, ""));
 static NONE: LazyLock<Selector> = LazyLock::new(|| Selector::from_checked(Expr::negated(Expr::All)));
 
 impl Selector {
@@ -38,8 +47,9 @@ impl Selector {
     /// [`ParseError`] with the offending part of `text`.
     pub fn parse(text: &str) -> Result<Selector, ParseError> {
         match parse::expression(text)? {
-            Expr::All => Ok(Selector::all()),
-            expr => Ok(Selector::from_checked(expr)),
+            Expr::All if text == "all()" => Ok(Selector::all()),
+            Expr::All if text.is_empty() => Ok(EMPTY.clone()),
+            expr => Ok(Selector::written(expr, text)),
         }
     }
 
@@ -81,7 +91,37 @@ impl Selector {
     }
 
     fn from_checked(expr: Expr) -> Selector {
-        Selector(Arc::new(Inner { expr, canonical: OnceLock::new(), id: OnceLock::new() }))
+        Selector(Arc::new(Inner { expr, text: None, identity: OnceLock::new() }))
+    }
+
+    fn written(expr: Expr, text: &str) -> Selector {
+        Selector(Arc::new(Inner { expr, text: Some(text.into()), identity: OnceLock::new() }))
+    }
+
+    /// The text that was parsed; the canonical form of a selector that was made otherwise.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.0.text.as_deref().unwrap_or_else(|| self.canonical())
+    }
+
+    /// The selector of what this one selects and `other` does not.
+    ///
+    /// ```
+    /// use tortie_selector::Selector;
+    ///
+    /// let (a, b) = (Selector::parse("has(a)")?, Selector::parse("b == 'c'")?);
+    /// assert_eq!(a.and_not(&b).canonical(), r#"(has(a) && !b == "c")"#);
+    /// # Ok::<(), tortie_selector::ParseError>(())
+    /// ```
+    #[must_use]
+    pub fn and_not(&self, other: &Selector) -> Selector {
+        Selector::from_checked(Expr::And(vec![self.expr().clone(), Expr::negated(other.expr().clone())]))
+    }
+
+    fn identity(&self) -> &Identity {
+        self.0
+            .identity
+            .get_or_init(|| Box::new(Identity { canonical: self.0.expr.to_string().into(), id: OnceLock::new() }))
     }
 
     /// The expression.
@@ -94,13 +134,14 @@ impl Selector {
     /// needless parentheses, or order and repetition within a set.
     #[must_use]
     pub fn canonical(&self) -> &str {
-        self.0.canonical.get_or_init(|| self.0.expr.to_string().into())
+        &self.identity().canonical
     }
 
     /// The id, `s:` and the hash of the canonical form.
     #[must_use]
     pub fn id(&self) -> SelectorId {
-        *self.0.id.get_or_init(|| SelectorId::of_canonical(self.canonical()))
+        let identity = self.identity();
+        *identity.id.get_or_init(|| SelectorId::of_canonical(&identity.canonical))
     }
 
     /// Whether the selector holds for `labels`.
@@ -128,9 +169,9 @@ impl Selector {
 }
 
 impl Default for Selector {
-    /// `all()`, like the empty text.
+    /// That of the empty text, which selects everything.
     fn default() -> Selector {
-        Selector::all()
+        EMPTY.clone()
     }
 }
 
@@ -157,7 +198,8 @@ impl fmt::Debug for Selector {
 
 impl PartialEq for Selector {
     fn eq(&self, other: &Selector) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.canonical() == other.canonical()
+        // Equal expressions and equal canonical forms are the same thing; this needs none to be written.
+        Arc::ptr_eq(&self.0, &other.0) || self.0.expr == other.0.expr
     }
 }
 

@@ -244,6 +244,22 @@ proptest! {
     }
 
     #[test]
+    fn a_difference_is_what_its_spelling_says(selected in model(), excepted in model(), labels in labels()) {
+        let written = |model: &Model| {
+            let mut text = String::new();
+            model.write(&mut || 0, &mut text);
+            text
+        };
+        let (selected, excepted) = (written(&selected), written(&excepted));
+        let parse = |text: &str| Selector::parse(text).expect("valid");
+        let difference = parse(&selected).and_not(&parse(&excepted));
+        let spelt = parse(&format!("({selected}) && (!({excepted}))"));
+        prop_assert_eq!(difference.id(), spelt.id());
+        prop_assert_eq!(difference.matches(&labels), spelt.matches(&labels));
+        prop_assert_eq!(spelt.text(), format!("({selected}) && (!({excepted}))"));
+    }
+
+    #[test]
     fn any_text_gives_a_selector_or_an_error_with_a_place(text in prop_oneof![almost_selector(), any::<String>()]) {
         let parsed = Selector::parse(&text);
         prop_assert_eq!(Selector::validate(&text), parsed.clone().map(drop));

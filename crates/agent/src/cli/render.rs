@@ -9,7 +9,7 @@ use tortie_dataplane::{Dataplane, Rendered};
 use tortie_datastore::{Event, InputProblem, Source, Watching, watch};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, Hostname, Key, SyncStatus, Update, Value};
+use tortie_model::{Family, Hostname, SyncStatus, Update};
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
@@ -91,11 +91,8 @@ fn read(source: Box<dyn Source>, patience: Duration) -> Result<(Vec<Update>, Vec
         };
         match event {
             Event::Updates { updates, .. } => {
-                for Update { key, value } in updates {
-                    match value {
-                        Some(value) => all.insert(key, value),
-                        None => all.remove(&key),
-                    };
+                for update in updates {
+                    update.apply_to(&mut all);
                 }
             }
             Event::Problems(problems) => wrong = problems,
@@ -109,7 +106,7 @@ fn read(source: Box<dyn Source>, patience: Duration) -> Result<(Vec<Update>, Vec
             }
             Event::Available => away = None,
             Event::Status(SyncStatus::InSync) => {
-                return Ok((all.into_iter().map(|(key, value)| Update::set(key, value)).collect(), wrong));
+                return Ok((all.into_values().collect(), wrong));
             }
             Event::Status(_) => {}
         }
@@ -133,7 +130,7 @@ fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Re
 
 fn calculate(config: &Config, hostname: &Hostname, updates: Vec<Update>) -> (Vec<DesiredUpdate>, Vec<Problem>) {
     let mut graph = Graph::new(&settings::graph(config, hostname.clone()));
-    graph.on_update(Update::set(Key::Ready, Value::Ready(true)));
+    graph.on_update(Update::Ready(Some(true)));
     updates.into_iter().for_each(|update| graph.on_update(update));
     graph.on_status(SyncStatus::InSync);
     let mut desired = Vec::new();

@@ -22,9 +22,9 @@ pub use in_kernel::InKernel;
 pub(crate) use observe::log_status;
 pub use session::{End, Input, Inputs, Session, SessionError, Setup, Unreadable};
 
-/// An object that the calculation ignores: its path in a datastore, the field, and what is wrong.
+/// An object that the calculation ignores: its path in a datastore, and what is wrong.
 pub(crate) fn describe_ignored(problem: &tortie_calc::Problem) -> String {
-    let tortie_calc::Problem { key, field, reason } = problem;
+    let tortie_calc::Problem { key, reason } = problem;
     let path = tortie_resources::path::to_path(key).unwrap_or_else(|_| key.to_string());
-    format!("{path}: {field}: {reason}")
+    format!("{path}: {reason}")
 }

@@ -3,7 +3,7 @@
 use tortie_calc::GraphStats;
 use tortie_dataplane::{DataplaneStats, LinkEvent, StatusChange};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, Key, RelayedKey, Update};
+use tortie_model::{Family, Update};
 
 use crate::metrics::{ActiveLocal, Metrics, TableCounts};
 
@@ -12,26 +12,27 @@ fn count(n: usize) -> u64 {
 }
 
 pub(super) fn count_update(update: &Update, metrics: &mut Metrics) {
-    let kind = match update.key {
-        Key::WorkloadEndpoint(_) => "model.WorkloadEndpointKey",
-        Key::HostEndpoint(_) => "model.HostEndpointKey",
-        Key::Policy(_) => "model.PolicyKey",
-        Key::Tier(_) => "model.TierKey",
-        Key::ProfileRules(_) => "model.ProfileRulesKey",
-        Key::NetworkSet(_) => "model.NetworkSetKey",
-        Key::IpPool(_) => "model.IPPoolKey",
-        Key::GlobalConfig(_) => "model.GlobalConfigKey",
-        Key::HostConfig(_) => "model.HostConfigKey",
-        Key::Ready => "model.ReadyFlagKey",
-        Key::Wireguard(_) => "model.WireguardKey",
-        Key::Profile(_)
-        | Key::ScopedConfig(_)
-        | Key::Node(_)
-        | Key::Service(_)
-        | Key::EndpointSlice(_)
-        | Key::BgpConfiguration(_)
-        | Key::Relayed(RelayedKey::BgpPeer(_) | RelayedKey::LiveMigration(_)) => "model.ResourceKey",
-        Key::Relayed(RelayedKey::Block(_)) => "model.BlockKey",
+    let kind = match update {
+        Update::WorkloadEndpoint(..) => "model.WorkloadEndpointKey",
+        Update::HostEndpoint(..) => "model.HostEndpointKey",
+        Update::Policy(..) => "model.PolicyKey",
+        Update::Tier(..) => "model.TierKey",
+        Update::ProfileRules(..) => "model.ProfileRulesKey",
+        Update::NetworkSet(..) => "model.NetworkSetKey",
+        Update::IpPool(..) => "model.IPPoolKey",
+        Update::GlobalConfig(..) => "model.GlobalConfigKey",
+        Update::HostConfig(..) => "model.HostConfigKey",
+        Update::Ready(_) => "model.ReadyFlagKey",
+        Update::Wireguard(..) => "model.WireguardKey",
+        Update::Profile(..)
+        | Update::ScopedConfig(..)
+        | Update::Node(..)
+        | Update::Service(..)
+        | Update::EndpointSlice(..)
+        | Update::BgpConfiguration(..)
+        | Update::BgpPeer(..)
+        | Update::LiveMigration(..) => "model.ResourceKey",
+        Update::Block(..) => "model.BlockKey",
     };
     *metrics.updates_processed.entry(kind).or_default() += 1;
 }

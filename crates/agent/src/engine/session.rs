@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tortie_calc::Graph;
 use tortie_datastore::{Cover, Event as DatastoreEvent, Events, InputProblem};
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
-use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
+use tortie_model::{Hostname, SyncStatus, Update};
 
 use super::enforcement::Enforcement;
 use super::hold::{Hold, UnknownNode};
@@ -196,7 +196,7 @@ impl<E: Enforcement> Session<E> {
             setup;
         let mut graph = Graph::new(&settings::graph(&resolved.config, hostname.clone()));
         // A datastore without a word on it is ready.
-        graph.on_update(Update::set(Key::Ready, Value::Ready(true)));
+        graph.on_update(Update::Ready(Some(true)));
         Self {
             graph,
             enforcement,
@@ -319,15 +319,16 @@ impl<E: Enforcement> Session<E> {
                 let has_enforced = self.enforcement.has_enforced();
                 let begin = Instant::now();
                 let count = u32::try_from(updates.len()).unwrap_or(u32::MAX);
-                for mut update in updates {
+                for update in updates {
                     observe::count_update(&update, &mut self.metrics.lock());
-                    if update.key == Key::Ready && update.value.is_none() {
-                        update.value = Some(Value::Ready(true));
-                    }
-                    if let Some(Value::Ready(ready)) = update.value {
-                        self.ready = ready;
-                    }
-                    if let Key::Policy(id) = &update.key
+                    let update = match update {
+                        Update::Ready(ready) => {
+                            self.ready = ready.unwrap_or(true);
+                            Update::Ready(Some(self.ready))
+                        }
+                        update => update,
+                    };
+                    if let Update::Policy(id, _) = &update
                         && has_enforced
                     {
                         self.news.changed(id, noticed, self.graph.is_active(id));

@@ -6,35 +6,26 @@ use ahash::AHashMap;
 use smallvec::smallvec;
 use tortie_labelindex::{NamedPort, SetDefinition};
 use tortie_model::desired::{PortProtocol, RuleSets, SetIds};
-use tortie_model::{EntityMatch, IpSetId, PortSpec, Protocol, Rule, SelectorText};
-use tortie_selector::{ParseError, Selector, unique_id};
+use tortie_model::{EntityMatch, IpSetId, PortSpec, Protocol, Rule};
+use tortie_selector::{Selector, unique_id};
 
-use super::{SelectorSpelling, ServiceSet, SetSource, Spelling, UsedSet};
+use super::{SelectorSpelling, ServiceSet, SetSource, Spelling, UsedSet, Written};
 
-/// Why rules cannot be turned into sets. Validation excludes all of it.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CompileError {
-    #[error("selector: {0}")]
-    Selector(#[from] ParseError),
-    #[error("named ports with protocol {0}, which has no ports")]
-    NamedPortProtocol(Protocol),
-}
-
-/// The sets of each rule, with a reference to each taken; none is taken if any rule fails.
+/// The sets of each rule, with a reference to each taken.
 pub(super) fn rule_sets(
     rules: &[Rule],
     spellings: &mut AHashMap<Spelling, IpSetId>,
     sets: &mut AHashMap<IpSetId, UsedSet>,
     touched: &mut Vec<IpSetId>,
-) -> Result<Arc<[RuleSets]>, CompileError> {
+) -> Arc<[RuleSets]> {
     let mut compiler = Compiler { spellings, sets, touched };
-    let compiled: Arc<[RuleSets]> = rules.iter().map(|rule| compiler.rule(rule)).collect::<Result<_, _>>()?;
+    let compiled: Arc<[RuleSets]> = rules.iter().map(|rule| compiler.rule(rule)).collect();
     for id in compiled.iter().flat_map(RuleSets::iter) {
         if let Some(set) = sets.get_mut(id) {
             set.references += 1;
         }
     }
-    Ok(compiled)
+    compiled
 }
 
 struct Compiler<'a> {
@@ -52,9 +43,9 @@ struct SideSets {
 }
 
 impl Compiler<'_> {
-    fn rule(&mut self, rule: &Rule) -> Result<RuleSets, CompileError> {
-        let src = self.side(&rule.source, rule.protocol)?;
-        let dst = self.side(&rule.destination, rule.protocol)?;
+    fn rule(&mut self, rule: &Rule) -> RuleSets {
+        let src = self.side(&rule.source, rule.protocol);
+        let dst = self.side(&rule.destination, rule.protocol);
         let mut sets = RuleSets {
             src: src.matched,
             src_named_ports: src.named_ports,
@@ -67,37 +58,38 @@ impl Compiler<'_> {
             dst_ip_ports: SetIds::new(),
         };
         if let Some(service) = &rule.source.service {
-            sets.src.push(self.service(ServiceSet { service: service.clone(), with_ports: false })?);
+            sets.src.push(self.service(ServiceSet { service: service.clone(), with_ports: false }));
         }
         if let Some(service) = &rule.destination.service {
-            sets.dst_ip_ports.push(self.service(ServiceSet { service: service.clone(), with_ports: true })?);
+            sets.dst_ip_ports.push(self.service(ServiceSet { service: service.clone(), with_ports: true }));
         }
-        Ok(sets)
+        sets
     }
 
-    fn service(&mut self, set: ServiceSet) -> Result<IpSetId, CompileError> {
+    fn service(&mut self, set: ServiceSet) -> IpSetId {
         self.set(Spelling::Service(set))
     }
 
-    fn side(&mut self, side: &EntityMatch, protocol: Option<Protocol>) -> Result<SideSets, CompileError> {
-        let (positive, negated) = match (given(&side.selector), given(&side.not_selector)) {
-            (None, negated) => (None, negated.map(|text| SelectorSpelling { text, and_not: None })),
-            (Some(text), and_not) => (Some(SelectorSpelling { text, and_not }), None),
+    fn side(&mut self, side: &EntityMatch, protocol: Option<Protocol>) -> SideSets {
+        let written = |selector: &Option<Selector>| selector.clone().map(Written);
+        let (positive, negated) = match (written(&side.selector), written(&side.not_selector)) {
+            (None, negated) => (None, negated.map(|selected| SelectorSpelling { selected, and_not: None })),
+            (Some(selected), and_not) => (Some(SelectorSpelling { selected, and_not }), None),
         };
         // The positive selector also narrows the negated ports: where it does not match, neither does the rule.
-        let named_ports = self.named_ports(&side.ports, positive.as_ref(), protocol)?;
-        let not_named_ports = self.named_ports(&side.not_ports, positive.as_ref(), protocol)?;
+        let named_ports = self.named_ports(&side.ports, positive.as_ref(), protocol);
+        let not_named_ports = self.named_ports(&side.not_ports, positive.as_ref(), protocol);
         // Sets of named ports embody the selector, unless numeric ports are the alternative to them.
         let needs_selector = named_ports.is_empty() || side.numeric_ports().next().is_some();
         let matched = match positive {
-            Some(selector) if needs_selector => smallvec![self.set(Spelling::Selector(selector))?],
+            Some(selector) if needs_selector => smallvec![self.set(Spelling::Selector(selector))],
             _ => SetIds::new(),
         };
         let not_matched = match negated {
-            Some(selector) => smallvec![self.set(Spelling::Selector(selector))?],
+            Some(selector) => smallvec![self.set(Spelling::Selector(selector))],
             None => SetIds::new(),
         };
-        Ok(SideSets { matched, named_ports, not_matched, not_named_ports })
+        SideSets { matched, named_ports, not_matched, not_named_ports }
     }
 
     fn named_ports(
@@ -105,25 +97,23 @@ impl Compiler<'_> {
         ports: &[PortSpec],
         selector: Option<&SelectorSpelling>,
         protocol: Option<Protocol>,
-    ) -> Result<SetIds, CompileError> {
+    ) -> SetIds {
         let mut ids = SetIds::new();
         for port in ports {
             let PortSpec::Named(name) = port else { continue };
-            let protocol = match protocol {
-                None => None,
-                Some(p) => Some(PortProtocol::of(p).ok_or(CompileError::NamedPortProtocol(p))?),
-            };
+            // Rules that are valid have ports with protocols that have some.
+            let protocol = protocol.and_then(PortProtocol::of);
             let port = NamedPort { protocol, name: Arc::clone(name) };
-            ids.push(self.set(Spelling::NamedPort(selector.cloned(), port))?);
+            ids.push(self.set(Spelling::NamedPort(selector.cloned(), port)));
         }
-        Ok(ids)
+        ids
     }
 
-    fn set(&mut self, spelling: Spelling) -> Result<IpSetId, CompileError> {
+    fn set(&mut self, spelling: Spelling) -> IpSetId {
         if let Some(id) = self.spellings.get(&spelling) {
-            return Ok(id.clone());
+            return id.clone();
         }
-        let (id, source) = resolve(&spelling)?;
+        let (id, source) = resolve(&spelling);
         let touched = &mut *self.touched;
         let set = self.sets.entry(id.clone()).or_insert_with_key(|id| {
             touched.push(id.clone());
@@ -131,37 +121,32 @@ impl Compiler<'_> {
         });
         set.spellings.push(spelling.clone());
         self.spellings.insert(spelling, id.clone());
-        Ok(id)
+        id
     }
 }
 
-/// Text that restricts nothing is no selector.
-fn given(selector: &Option<SelectorText>) -> Option<SelectorText> {
-    selector.clone().filter(|text| !text.as_str().is_empty())
-}
-
-fn resolve(spelling: &Spelling) -> Result<(IpSetId, SetSource), CompileError> {
-    Ok(match spelling {
+fn resolve(spelling: &Spelling) -> (IpSetId, SetSource) {
+    match spelling {
         Spelling::Selector(selector) => {
-            let selector = selector.parse()?;
+            let selector = selector.resolve();
             let id = IpSetId::new(selector.id().as_str());
             (id, SetSource::Items(SetDefinition { selector, named_port: None }))
         }
         Spelling::NamedPort(selector, port) => {
-            let selector = selector.as_ref().map_or(Ok(Selector::all()), SelectorSpelling::parse)?;
+            let selector = selector.as_ref().map_or_else(Selector::all, SelectorSpelling::resolve);
             let protocol = port.protocol.map_or("any", PortProtocol::as_str);
             let id = IpSetId::new(unique_id("n", &format!("{},{protocol},{}", selector.id(), port.name)));
             (id, SetSource::Items(SetDefinition { selector, named_port: Some(port.clone()) }))
         }
         Spelling::Service(set) => (set.id(), SetSource::Service(set.clone())),
-    })
+    }
 }
 
 impl SelectorSpelling {
-    fn parse(&self) -> Result<Selector, ParseError> {
+    fn resolve(&self) -> Selector {
         match &self.and_not {
-            None => Selector::parse(self.text.as_str()),
-            Some(not) => Selector::parse(&format!("({}) && (!({not}))", self.text)),
+            None => self.selected.0.clone(),
+            Some(Written(excepted)) => self.selected.0.and_not(excepted),
         }
     }
 }

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
-use tortie_model::{NamedProtocol, NamespacedName, PortSpec, Protocol, Rule, SelectorText};
+use tortie_model::{NamedProtocol, NamespacedName, PortSpec, Protocol, Rule};
+use tortie_selector::Selector;
 
 use super::{RuleScanner, ScannerOut, SetSource};
 
-fn text(text: &str) -> Option<SelectorText> {
-    Some(SelectorText::new(text))
+fn text(text: &str) -> Option<Selector> {
+    Some(Selector::parse(text).unwrap())
 }
 
 fn rules(rules: impl IntoIterator<Item = Rule>) -> Arc<[Rule]> {
@@ -102,13 +103,4 @@ fn services_have_ports_only_as_destinations() {
     let sets = compiled.iter().next().unwrap().sets;
     assert!(sets.src[0].as_str().starts_with("svcnoport:"));
     assert!(sets.dst_ip_ports[0].as_str().starts_with("svc:"));
-}
-
-#[test]
-fn rules_that_do_not_compile_deny() {
-    let mut scanner = RuleScanner::default();
-    let compiled = scanner.acquire(&rules([from("a == 'b'"), from("!!")]));
-    assert_eq!(compiled, super::deny_all());
-    settle(&mut scanner);
-    assert!(scanner.is_empty());
 }

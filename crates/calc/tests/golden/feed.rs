@@ -55,7 +55,7 @@ impl Feed {
             Ok(Decoded::Update(update)) => (update, true),
             Err(error) => (error.deletion(), false),
         };
-        let key = update.key.clone();
+        let key = update.key();
         self.graph.on_update(update);
         if decoded && self.graph.take_new_problems().is_empty() {
             return Fate::Accepted;

@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tortie_model::desired::{ComputedFields, LiveMigrationRole};
 use tortie_model::{
-    BgpPeer, Key, LiveMigration, MigrationParty, NamespacedName, PeerNodes, RelayedKey, Update, Value,
-    WorkloadEndpointKey,
+    BgpPeer, Key, LiveMigration, MigrationParty, NamespacedName, PeerNodes, Update, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 
 use crate::generate::HOST;
+use crate::oracle::Datastore;
 
 type Texts = BTreeMap<String, String>;
 
@@ -40,12 +40,11 @@ fn party() -> impl Strategy<Value = Option<MigrationParty>> {
 pub(crate) fn migration() -> impl Strategy<Value = Update> {
     let uid = select(vec!["", "1", "2", "10"]);
     let value = (uid, party(), party(), prop::option::weighted(0.4, selector()));
-    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| Update {
-        key: Key::Relayed(RelayedKey::LiveMigration(NamespacedName::new("ns", format!("m{n}")))),
-        value: value.map(|(uid, source, target, target_selector)| {
-            let text = "{}".into();
-            Value::LiveMigration(LiveMigration { text, uid: uid.into(), source, target, target_selector }.into())
-        }),
+    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| {
+        let migration = value.map(|(uid, source, target, target_selector)| {
+            LiveMigration { text: "{}".into(), uid: uid.into(), source, target, target_selector }.into()
+        });
+        Update::LiveMigration(NamespacedName::new("ns", format!("m{n}")), migration)
     })
 }
 
@@ -56,25 +55,23 @@ pub(crate) fn peer() -> impl Strategy<Value = Update> {
         Just(PeerNodes::Nobody),
     ];
     let value = (nodes, prop::option::weighted(0.8, selector()));
-    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| Update {
-        key: Key::Relayed(RelayedKey::BgpPeer(format!("peer{n}").into())),
-        value: value.map(|(nodes, local_workloads)| {
-            Value::BgpPeer(BgpPeer { text: "{}".into(), nodes, local_workloads }.into())
-        }),
+    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| {
+        let peer = value.map(|(nodes, local_workloads)| BgpPeer { text: "{}".into(), nodes, local_workloads }.into());
+        Update::BgpPeer(format!("peer{n}").into(), peer)
     })
 }
 
 /// What an endpoint of this node with these labels has, its own and inherited.
 pub(crate) fn expected(
-    datastore: &BTreeMap<&Key, &Value>,
+    datastore: &Datastore,
     key: &WorkloadEndpointKey,
     labels: &Texts,
     has_mesh: bool,
 ) -> Option<Box<ComputedFields>> {
     let mut fields = ComputedFields {
         is_istio_ambient: has_mesh && Selector::parse(MESH).unwrap().matches(labels),
-        local_bgp_peer: datastore.iter().find_map(|(key, value)| match (key, value) {
-            (Key::Relayed(RelayedKey::BgpPeer(name)), Value::BgpPeer(peer)) => {
+        local_bgp_peer: datastore.values().find_map(|update| match update {
+            Update::BgpPeer(name, Some(peer)) => {
                 let picks = peer.local_workloads.as_ref().is_some_and(|selector| selector.matches(labels));
                 (picks && has_peer(datastore, peer)).then(|| Arc::clone(name))
             }
@@ -84,8 +81,8 @@ pub(crate) fn expected(
     };
     let migrations: Vec<&Arc<LiveMigration>> = datastore
         .values()
-        .filter_map(|value| match value {
-            Value::LiveMigration(migration) => Some(migration),
+        .filter_map(|update| match update {
+            Update::LiveMigration(_, migration) => migration.as_ref(),
             _ => None,
         })
         .collect();
@@ -105,9 +102,9 @@ pub(crate) fn expected(
     (fields != ComputedFields::default()).then(|| Box::new(fields))
 }
 
-fn has_peer(datastore: &BTreeMap<&Key, &Value>, peer: &BgpPeer) -> bool {
+fn has_peer(datastore: &Datastore, peer: &BgpPeer) -> bool {
     let labels: Texts = match datastore.get(&Key::Node(HOST.into())) {
-        Some(Value::Node(node)) => node.labels.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+        Some(Update::Node(_, Some(node))) => node.labels.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
         _ => Texts::new(),
     };
     match &peer.nodes {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tortie_model::{
-    Cidr, EndpointPort, EndpointSlice, EndpointSlicePort, EntityMatch, HostEndpoint, HostEndpointKey, Key, Labels,
+    Cidr, EndpointPort, EndpointSlice, EndpointSlicePort, EntityMatch, HostEndpoint, HostEndpointKey, Labels,
     NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Profile,
-    ProfileName, ProfileRules, Protocol, Rule, RuleAction, SelectorText, Tier, TierDefaultAction, Update, Value,
+    ProfileName, ProfileRules, Protocol, Rule, RuleAction, Tier, TierDefaultAction, Update, Valid, Validate,
     WorkloadEndpoint, WorkloadEndpointKey,
 };
+use tortie_selector::Selector;
 
 use crate::computed::{migration, peer};
 use crate::overlays;
@@ -27,7 +28,7 @@ pub(crate) fn labels() -> impl Strategy<Value = Labels> {
         .prop_map(|(a, b, c, d, e, f)| Labels::from_pairs([a, b, c, d, e, f].into_iter().flatten()).unwrap())
 }
 
-fn selector() -> impl Strategy<Value = SelectorText> {
+fn selector() -> impl Strategy<Value = Selector> {
     let texts = vec![
         "",
         "all()",
@@ -44,7 +45,7 @@ fn selector() -> impl Strategy<Value = SelectorText> {
         "has(a) && !has(c)",
         "c not in {'y'}",
     ];
-    prop_oneof![30 => select(texts), 1 => Just("a ==")].prop_map(SelectorText::new)
+    select(texts).prop_map(|text| Selector::parse(text).unwrap())
 }
 
 fn profiles() -> impl Strategy<Value = Arc<[ProfileName]>> {
@@ -72,22 +73,25 @@ fn ports() -> impl Strategy<Value = Box<[EndpointPort]>> {
     subsequence(all, 0..=3).prop_map(Into::into)
 }
 
+/// What is not valid does not get as far as the graph: it counts as deleted.
+fn valid<T: Validate>(value: Option<T>) -> Option<Valid<T>> {
+    Valid::new(value?).ok()
+}
+
 fn workload() -> impl Strategy<Value = Update> {
     let orchestrator = prop_oneof![5 => Just("k8s"), 1 => Just("openstack")];
     let key = (select(vec![HOST, HOST, "there"]), orchestrator, 0..3).prop_map(|(host, orchestrator, n)| {
         WorkloadEndpointKey::new(host, orchestrator, &format!("ns/pod{n}"), "eth0")
     });
     let nets = cidrs(&["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32", "fd00::1/128"], 2);
-    let value = (labels(), profiles(), nets, ports(), prop::bool::weighted(0.05));
-    (key, prop::option::weighted(0.8, value)).prop_map(|(key, value)| Update {
-        key: Key::WorkloadEndpoint(key),
-        value: value.map(|(labels, profiles, nets, ports, is_invalid)| {
+    let value = (labels(), profiles(), nets, ports());
+    (key, prop::option::weighted(0.8, value)).prop_map(|(key, value)| {
+        let endpoint = value.map(|(labels, profiles, nets, ports)| {
             let (ipv4_nets, ipv6_nets) = nets.into_iter().partition(|n| n.family() == tortie_model::Family::V4);
-            let iface = (!is_invalid).then(|| "cali0".into());
-            let endpoint =
-                WorkloadEndpoint { iface, labels, profiles, ipv4_nets, ipv6_nets, ports, ..Default::default() };
-            Value::WorkloadEndpoint(endpoint.into())
-        }),
+            let iface = Some("cali0".into());
+            WorkloadEndpoint { iface, labels, profiles, ipv4_nets, ipv6_nets, ports, ..Default::default() }
+        });
+        Update::WorkloadEndpoint(key, valid(endpoint))
     })
 }
 
@@ -95,24 +99,21 @@ fn host_endpoint() -> impl Strategy<Value = Update> {
     let key = (select(vec![HOST, "there"]), 0..2)
         .prop_map(|(host, n)| HostEndpointKey { host: host.into(), name: format!("hep{n}").as_str().into() });
     let value = (labels(), profiles(), cidrs(&["10.0.0.1/32", "10.0.0.9/32"], 2), ports());
-    (key, prop::option::weighted(0.8, value)).prop_map(|(key, value)| Update {
-        key: Key::HostEndpoint(key),
-        value: value.map(|(labels, profiles, nets, ports)| {
+    (key, prop::option::weighted(0.8, value)).prop_map(|(key, value)| {
+        let endpoint = value.map(|(labels, profiles, nets, ports)| {
             let expected_ipv4 = nets.into_iter().map(Cidr::address).collect();
-            let endpoint = HostEndpoint { labels, profiles, expected_ipv4, ports, ..Default::default() };
-            Value::HostEndpoint(endpoint.into())
-        }),
+            HostEndpoint { labels, profiles, expected_ipv4, ports, ..Default::default() }
+        });
+        Update::HostEndpoint(key, valid(endpoint))
     })
 }
 
 fn network_set() -> impl Strategy<Value = Update> {
     let nets = ["0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/30", "10.0.0.1/32", "::/0", "fd00::/64", "128.0.0.0/1"];
     let value = (labels(), profiles(), cidrs(&nets, 4));
-    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| Update {
-        key: Key::NetworkSet(format!("set{n}").as_str().into()),
-        value: value.map(|(labels, profiles, nets)| {
-            Value::NetworkSet(NetworkSet { labels, profiles, nets: nets.into() }.into())
-        }),
+    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| {
+        let set = value.map(|(labels, profiles, nets)| NetworkSet { labels, profiles, nets: nets.into() });
+        Update::NetworkSet(format!("set{n}").as_str().into(), valid(set))
     })
 }
 
@@ -126,6 +127,8 @@ fn service() -> impl Strategy<Value = Option<NamespacedName>> {
 }
 
 fn side() -> impl Strategy<Value = EntityMatch> {
+    // Empty text restricts nothing; it is no selector of a rule.
+    let selector = || selector().prop_filter("empty", |selector| !selector.text().is_empty());
     let selectors = (prop::option::of(selector()), prop::option::weighted(0.3, selector()));
     (selectors, port_specs(), port_specs(), service()).prop_map(
         |((selector, not_selector), ports, not_ports, service)| EntityMatch {
@@ -167,11 +170,10 @@ fn policy() -> impl Strategy<Value = Update> {
     let flags =
         (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.2), prop::bool::weighted(0.1));
     let value = (place, types, flags, selector(), rules(), rules());
-    (select(ids), prop::option::weighted(0.8, value)).prop_map(|(id, value)| Update {
-        key: Key::Policy(id),
-        value: value.map(|((tier, order), (ingress, egress), flags, selector, inbound, outbound)| {
+    (select(ids), prop::option::weighted(0.8, value)).prop_map(|(id, value)| {
+        let policy = value.map(|((tier, order), (ingress, egress), flags, selector, inbound, outbound)| {
             let (untracked, pre_dnat, apply_on_forward, needed_on_every_node) = flags;
-            Value::Policy(Arc::new(Policy {
+            Policy {
                 tier: tier.into(),
                 order: order.and_then(Order::new),
                 selector,
@@ -183,31 +185,28 @@ fn policy() -> impl Strategy<Value = Update> {
                 apply_on_forward,
                 needed_on_every_node,
                 ..Policy::default()
-            }))
-        }),
+            }
+        });
+        Update::Policy(id, valid(policy))
     })
 }
 
 fn tier() -> impl Strategy<Value = Update> {
     let action = select(vec![None, Some(TierDefaultAction::Deny), Some(TierDefaultAction::Pass)]);
     let value = (select(vec![None, Some(1.0), Some(2.0)]), action);
-    (select(vec!["default", "t1", "t2"]), prop::option::weighted(0.7, value)).prop_map(|(name, value)| Update {
-        key: Key::Tier(name.into()),
-        value: value
-            .map(|(order, default_action)| Value::Tier(Tier { order: order.and_then(Order::new), default_action })),
+    (select(vec!["default", "t1", "t2"]), prop::option::weighted(0.7, value)).prop_map(|(name, value)| {
+        let tier = value.map(|(order, default_action)| Tier { order: order.and_then(Order::new), default_action });
+        Update::Tier(name.into(), tier)
     })
 }
 
 fn profile() -> impl Strategy<Value = Update> {
     let name = || select(vec!["p0", "p1", "kns.p"]).prop_map(ProfileName::new);
-    let of_rules = (name(), prop::option::weighted(0.7, (rules(), rules()))).prop_map(|(name, value)| Update {
-        key: Key::ProfileRules(name),
-        value: value.map(|(inbound, outbound)| Value::ProfileRules(ProfileRules { inbound, outbound }.into())),
+    let of_rules = (name(), prop::option::weighted(0.7, (rules(), rules()))).prop_map(|(name, value)| {
+        Update::ProfileRules(name, valid(value.map(|(inbound, outbound)| ProfileRules { inbound, outbound })))
     });
-    let of_labels = (name(), prop::option::weighted(0.7, labels())).prop_map(|(name, value)| Update {
-        key: Key::Profile(name),
-        value: value.map(|labels| Value::Profile(Profile { labels })),
-    });
+    let of_labels = (name(), prop::option::weighted(0.7, labels()))
+        .prop_map(|(name, value)| Update::Profile(name, valid(value.map(|labels| Profile { labels }))));
     prop_oneof![of_rules, of_labels]
 }
 
@@ -218,13 +217,13 @@ fn slice() -> impl Strategy<Value = Update> {
         subsequence((1..4).map(address).collect::<Vec<_>>(), 0..=3),
         subsequence(vec![None, Some(80), Some(443)], 0..=2),
     );
-    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| Update {
-        key: Key::EndpointSlice(NamespacedName::new("ns", format!("slice{n}"))),
-        value: value.map(|(service, addresses, ports)| {
+    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| {
+        let slice = value.map(|(service, addresses, ports)| {
             let ports =
                 ports.into_iter().map(|port| EndpointSlicePort { protocol: NamedProtocol::Tcp, port }).collect();
-            Value::EndpointSlice(EndpointSlice { service, addresses: addresses.into(), ports }.into())
-        }),
+            EndpointSlice { service, addresses: addresses.into(), ports }.into()
+        });
+        Update::EndpointSlice(NamespacedName::new("ns", format!("slice{n}")), slice)
     })
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tortie_calc::{Demand, Graph, GraphConfig, Overlap, RouteSource};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Hostname, Key, SyncStatus, Update, Value};
+use tortie_model::{Hostname, Key, SyncStatus, Update};
 use tortie_testkit::mock::MockDataplane;
 
 use crate::generate::{HOST, overlay_update, update};
@@ -53,8 +53,8 @@ impl Node {
     fn fresh(config: GraphConfig, datastore: &Datastore) -> Self {
         let mut fresh = Self::new(config);
         fresh.in_sync();
-        for (key, value) in datastore {
-            fresh.graph.on_update(Update::set(key.clone(), value.clone()));
+        for update in datastore.values() {
+            fresh.graph.on_update(update.clone());
         }
         fresh.flush();
         fresh
@@ -97,7 +97,7 @@ impl Node {
         let dataplane = &self.dataplane;
         self.check_routes(datastore);
         if self.is_in_sync {
-            assert_eq!(self.is_ready, datastore.get(&Key::Ready) == Some(&Value::Ready(true)));
+            assert_eq!(self.is_ready, datastore.get(&Key::Ready) == Some(&Update::Ready(Some(true))));
         } else {
             expected.workload_endpoints.clear();
             expected.host_endpoints.clear();
@@ -150,9 +150,11 @@ fn is_passed_on_again(update: &DesiredUpdate) -> bool {
 }
 
 fn store(datastore: &mut Datastore, update: &Update) {
-    match &update.value {
-        Some(value) => datastore.insert(update.key.clone(), value.clone()),
-        None => datastore.remove(&update.key),
+    let key = update.key();
+    if update.exists() {
+        datastore.insert(key, update.clone())
+    } else {
+        datastore.remove(&key)
     };
 }
 
@@ -164,15 +166,12 @@ fn run(steps: &[Step], in_sync_at: usize, config: GraphConfig, check: Check) -> 
         if i == in_sync_at {
             node.in_sync();
         }
-        let pick = |n: usize| -> Option<Update> {
-            let (key, value) = datastore.iter().nth(n % datastore.len().max(1))?;
-            Some(Update::set(key.clone(), value.clone()))
-        };
+        let pick = |n: usize| -> Option<Update> { datastore.values().nth(n % datastore.len().max(1)).cloned() };
         let updates = match step {
             Step::Update(update) => vec![update.clone()],
             Step::Stale(back) => history.len().checked_sub(*back).map(|n| history[n].clone()).into_iter().collect(),
             Step::Duplicate(n) => pick(*n).into_iter().collect(),
-            Step::Blink(n) => pick(*n).map(|u| [Update::delete(u.key.clone()), u]).into_iter().flatten().collect(),
+            Step::Blink(n) => pick(*n).map(|u| [Update::delete(u.key()), u]).into_iter().flatten().collect(),
             Step::Flush => {
                 node.flush();
                 check(&node, &datastore);
@@ -209,8 +208,8 @@ fn check_history(
         node.graph.problems().map(|p| p.to_string()).collect::<Vec<_>>()
     );
 
-    for (key, value) in &datastore {
-        node.graph.on_update(Update::set(key.clone(), value.clone()));
+    for update in datastore.values() {
+        node.graph.on_update(update.clone());
     }
     assert_eq!(node.flush(), 0, "a repeated snapshot is news");
 

@@ -9,7 +9,7 @@ use tortie_model::desired::{
 };
 use tortie_model::{
     Cidr, EndpointPort, EntityMatch, IpSetId, Key, Labels, Policy, PolicyId, PortSpec, ProfileName, ProfileRules,
-    Protocol, Rule, RuleAction, SelectorText, TierDefaultAction, TierName, Value,
+    Protocol, Rule, RuleAction, TierDefaultAction, TierName, Update,
 };
 use tortie_selector::{Selector, unique_id};
 use tortie_testkit::mock::{MemberSet, MockDataplane};
@@ -17,11 +17,11 @@ use tortie_testkit::mock::{MemberSet, MockDataplane};
 use crate::generate::HOST;
 use crate::{computed, passed};
 
-/// The datastore: what exists now, valid or not.
-pub(crate) type Datastore = BTreeMap<Key, Value>;
+/// The datastore: what exists now.
+pub(crate) type Datastore = BTreeMap<Key, Update>;
 
 struct World<'a> {
-    datastore: BTreeMap<&'a Key, &'a Value>,
+    datastore: &'a Datastore,
     suppress_overlaps: bool,
     has_mesh: bool,
     expected: MockDataplane,
@@ -29,65 +29,14 @@ struct World<'a> {
 
 /// IP sets, policies, profiles and endpoints as they must be on the node.
 pub(crate) fn expected(datastore: &Datastore, suppress_overlaps: bool, has_mesh: bool) -> MockDataplane {
-    let denials: Datastore = datastore.iter().filter_map(|(key, value)| denial(key, value)).collect();
-    let datastore = datastore.iter().filter(|(_, value)| is_valid(value)).chain(&denials).collect();
     let mut world = World { datastore, suppress_overlaps, has_mesh, expected: MockDataplane::default() };
     world.endpoints();
     if has_mesh {
         let members = world.nets(&Selector::parse(computed::MESH).unwrap());
         world.expected.ip_sets.insert(IpSetId::new("all-istio-weps"), (IpSetType::Ip, MemberSet::Nets(members)));
     }
-    passed::expect(&world.datastore, &mut world.expected);
+    passed::expect(world.datastore, &mut world.expected);
     world.expected
-}
-
-/// What an invalid policy becomes that somebody would enforce.
-fn denial(key: &Key, value: &Value) -> Option<(Key, Value)> {
-    let (Key::Policy(id), Value::Policy(policy)) = (key, value) else { return None };
-    if is_valid(value) || id.kind.is_staged() {
-        return None;
-    }
-    let mut denial = Policy::clone(policy);
-    if Selector::parse(policy.selector.as_str()).is_err() {
-        let everything = if id.namespace.is_empty() {
-            "all()".to_owned()
-        } else {
-            format!("projectcalico.org/namespace == '{}'", id.namespace)
-        };
-        denial.selector = SelectorText::new(everything);
-    }
-    let deny = [Rule { action: RuleAction::Deny, ..Rule::default() }];
-    (denial.untracked, denial.pre_dnat) = match (policy.untracked, policy.pre_dnat) {
-        (true, true) => (false, false),
-        as_it_is => as_it_is,
-    };
-    denial.apply_on_forward |= denial.untracked || denial.pre_dnat;
-    denial.inbound = deny.clone().into();
-    denial.outbound = if denial.pre_dnat { [].into() } else { deny.into() };
-    if denial.pre_dnat {
-        denial.types = tortie_model::PolicyTypes { ingress: true, egress: false };
-    }
-    (denial.needed_on_every_node, denial.staged_action) = (false, None);
-    Some((key.clone(), Value::Policy(denial.into())))
-}
-
-fn is_valid(value: &Value) -> bool {
-    let side_ok = |side: &EntityMatch, protocol: Option<Protocol>| {
-        let mut ports = side.ports.iter().chain(&side.not_ports);
-        let mut selectors = side.selector.iter().chain(&side.not_selector);
-        selectors.all(|s| Selector::parse(s.as_str()).is_ok())
-            && (protocol.is_some() || ports.all(|p| matches!(p, PortSpec::Named(_))))
-    };
-    let rules_ok =
-        |rules: &[Rule]| rules.iter().all(|r| side_ok(&r.source, r.protocol) && side_ok(&r.destination, r.protocol));
-    match value {
-        Value::WorkloadEndpoint(endpoint) => endpoint.iface.is_some(),
-        Value::Policy(p) => {
-            Selector::parse(p.selector.as_str()).is_ok() && rules_ok(&p.inbound) && rules_ok(&p.outbound)
-        }
-        Value::ProfileRules(p) => rules_ok(&p.inbound) && rules_ok(&p.outbound),
-        _ => true,
-    }
 }
 
 /// What may be in an IP set.
@@ -101,7 +50,7 @@ impl World<'_> {
     fn effective_labels(&self, own: &Labels, profiles: &[ProfileName]) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::new();
         let inherited = profiles.iter().filter_map(|name| match self.datastore.get(&Key::Profile(name.clone())) {
-            Some(Value::Profile(profile)) => Some(&profile.labels),
+            Some(Update::Profile(_, Some(profile))) => Some(&profile.labels),
             _ => None,
         });
         for source in [own].into_iter().chain(inherited) {
@@ -121,20 +70,22 @@ impl World<'_> {
         self.datastore
             .values()
             .filter_map(|value| match value {
-                Value::WorkloadEndpoint(e) => Some(item(&e.labels, &e.profiles, e.nets().collect(), &e.ports)),
-                Value::HostEndpoint(e) => {
+                Update::WorkloadEndpoint(_, Some(e)) => {
+                    Some(item(&e.labels, &e.profiles, e.nets().collect(), &e.ports))
+                }
+                Update::HostEndpoint(_, Some(e)) => {
                     let nets = e.expected_ipv4.iter().copied().map(Cidr::host).collect();
                     Some(item(&e.labels, &e.profiles, nets, &e.ports))
                 }
-                Value::NetworkSet(s) => Some(item(&s.labels, &s.profiles, s.nets.to_vec(), &[])),
+                Update::NetworkSet(_, Some(s)) => Some(item(&s.labels, &s.profiles, s.nets.to_vec(), &[])),
                 _ => None,
             })
             .collect()
     }
 
     fn policies(&self) -> Vec<(PolicyId, Arc<Policy>)> {
-        let policies = self.datastore.iter().filter_map(|(key, value)| match (key, value) {
-            (Key::Policy(id), Value::Policy(policy)) => Some((id.clone(), Arc::clone(policy))),
+        let policies = self.datastore.values().filter_map(|update| match update {
+            Update::Policy(id, Some(policy)) => Some((id.clone(), Arc::clone(policy.as_arc()))),
             _ => None,
         });
         policies.collect()
@@ -146,20 +97,20 @@ impl World<'_> {
                 self.activate_policy(&id, &policy);
             }
         }
-        let local: Vec<(Key, Value)> =
-            self.datastore.iter().map(|(&key, &value)| (key.clone(), value.clone())).collect();
-        for (key, value) in local {
-            match (key, value) {
-                (Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint)) if key.host() == HOST => {
+        for update in self.datastore.values().cloned() {
+            match update {
+                Update::WorkloadEndpoint(key, Some(endpoint)) if key.host() == HOST => {
                     let [tiers, ..] = self.tier_lists(&endpoint.labels, &endpoint.profiles);
+                    let endpoint = endpoint.into_arc();
                     let labels = self.effective_labels(&endpoint.labels, &endpoint.profiles);
-                    let computed = computed::expected(&self.datastore, &key, &labels, self.has_mesh);
+                    let computed = computed::expected(self.datastore, &key, &labels, self.has_mesh);
                     let state = WorkloadEndpointState { endpoint, tiers, computed };
                     self.expected.workload_endpoints.insert(key.id(), state);
                 }
-                (Key::HostEndpoint(key), Value::HostEndpoint(endpoint)) if key.host.as_str() == HOST => {
+                Update::HostEndpoint(key, Some(endpoint)) if key.host.as_str() == HOST => {
                     let [tiers, untracked_tiers, pre_dnat_tiers, forward_tiers] =
                         self.tier_lists(&endpoint.labels, &endpoint.profiles);
+                    let endpoint = endpoint.into_arc();
                     let state = HostEndpointState {
                         endpoint,
                         tiers,
@@ -181,11 +132,8 @@ impl World<'_> {
             self.activate_profile(name);
         }
         let labels = self.effective_labels(labels, profiles);
-        let matching: Vec<_> = self
-            .policies()
-            .into_iter()
-            .filter(|(_, policy)| Selector::parse(policy.selector.as_str()).unwrap().matches(&labels))
-            .collect();
+        let matching: Vec<_> =
+            self.policies().into_iter().filter(|(_, policy)| policy.selector.matches(&labels)).collect();
         for (id, policy) in &matching {
             self.activate_policy(id, policy);
         }
@@ -210,7 +158,7 @@ impl World<'_> {
     ) -> TierList {
         let tiers: BTreeSet<&TierName> = policies.iter().map(|(_, policy)| &policy.tier).collect();
         let value = |name: &TierName| match self.datastore.get(&Key::Tier(name.clone())) {
-            Some(Value::Tier(tier)) => Some(tier),
+            Some(Update::Tier(_, tier)) => tier.as_ref(),
             _ => None,
         };
         let mut tiers: Vec<&TierName> = tiers.into_iter().collect();
@@ -240,7 +188,7 @@ impl World<'_> {
     fn activate_policy(&mut self, id: &PolicyId, policy: &Arc<Policy>) {
         let compiled = DesiredPolicy {
             source: Arc::clone(policy),
-            selector: SelectorText::new(Selector::parse(policy.selector.as_str()).unwrap().canonical()),
+            selector: policy.selector.canonical().into(),
             inbound: self.compile(&policy.inbound),
             outbound: self.compile(&policy.outbound),
         };
@@ -249,7 +197,7 @@ impl World<'_> {
 
     fn activate_profile(&mut self, name: &ProfileName) {
         let rules = match self.datastore.get(&Key::ProfileRules(name.clone())) {
-            Some(Value::ProfileRules(rules)) => Arc::clone(rules),
+            Some(Update::ProfileRules(_, Some(rules))) => Arc::clone(rules.as_arc()),
             _ => {
                 let deny: Arc<[Rule]> = [Rule { action: RuleAction::Deny, ..Rule::default() }].into();
                 ProfileRules { inbound: Arc::clone(&deny), outbound: deny }.into()
@@ -280,9 +228,7 @@ impl World<'_> {
 
     /// Matched, named ports, not matched, not named ports.
     fn side(&mut self, side: &EntityMatch, rule: &Rule) -> [tortie_model::desired::SetIds; 4] {
-        let text = |selector: &Option<SelectorText>| {
-            selector.as_ref().map(|s| s.as_str().to_owned()).filter(|text| !text.is_empty())
-        };
+        let text = |selector: &Option<Selector>| selector.as_ref().map(|selector| selector.text().to_owned());
         let (positive, negated) = match (text(&side.selector), text(&side.not_selector)) {
             (Some(p), Some(n)) => (Some(format!("({p}) && (!({n}))")), None),
             pair => pair,
@@ -345,7 +291,7 @@ impl World<'_> {
     fn service_set(&mut self, service: &tortie_model::NamespacedName, with_ports: bool) -> IpSetId {
         let id = IpSetId::new(unique_id(if with_ports { "svc" } else { "svcnoport" }, &service.to_string()));
         let slices = self.datastore.values().filter_map(|value| match value {
-            Value::EndpointSlice(slice) if slice.service.as_ref() == Some(service) => Some(slice),
+            Update::EndpointSlice(_, Some(slice)) if slice.service.as_ref() == Some(service) => Some(slice),
             _ => None,
         });
         let (mut nets, mut ports) = (BTreeSet::new(), BTreeSet::new());

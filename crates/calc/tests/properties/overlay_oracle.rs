@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use tortie_calc::{Demand, GraphConfig, RouteSource};
 use tortie_model::desired::{Encapsulation, PoolType, Route, RouteTypes, Vtep, VtepAddresses};
 use tortie_model::{
-    Cidr, EncapMode, Family, HostConfigKey, Hostname, IpPool, IpamBlock, Key, Mac, Node, NodeAddressKind, RelayedKey,
-    Value, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, EncapMode, Family, HostConfigKey, Hostname, IpPool, IpamBlock, Mac, Node, NodeAddressKind, Update,
+    WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 use crate::generate::HOST;
@@ -46,22 +46,20 @@ pub(crate) fn expected(datastore: &Datastore, config: &GraphConfig) -> Overlay {
         workloads: Vec::new(),
         parameters: BTreeMap::new(),
     };
-    for (key, value) in datastore {
-        match (key, value) {
-            (Key::IpPool(_), Value::IpPool(pool)) => facts.pools.push(pool),
-            (Key::Relayed(RelayedKey::Block(net)), Value::Block(block))
-                if config.route_source == RouteSource::CalicoIpam =>
-            {
+    for update in datastore.values() {
+        match update {
+            Update::IpPool(_, Some(pool)) => facts.pools.push(pool),
+            Update::Block(net, Some(block)) if config.route_source == RouteSource::CalicoIpam => {
                 facts.blocks.push((*net, block));
             }
-            (Key::Node(name), Value::Node(node)) => drop(facts.nodes.insert(name, node)),
-            (Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint))
+            Update::Node(name, Some(node)) => drop(facts.nodes.insert(name, node)),
+            Update::WorkloadEndpoint(key, Some(endpoint))
                 if endpoint.iface.is_some()
                     && (key.host() == HOST || config.route_source == RouteSource::WorkloadIps) =>
             {
                 facts.workloads.push((key, endpoint));
             }
-            (Key::HostConfig(key), Value::Config(text)) => drop(facts.parameters.insert(key, text)),
+            Update::HostConfig(key, Some(text)) => drop(facts.parameters.insert(key, text)),
             _ => {}
         }
     }

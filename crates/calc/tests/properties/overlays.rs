@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tortie_model::{
-    Cidr, EncapMode, HostConfigKey, Hostname, IpPool, IpamBlock, Key, Labels, Node, NodeAddress, NodeAddressKind,
-    NodeAllocation, NodeBgp, NodeTunnels, RelayedKey, Update, Value,
+    Cidr, EncapMode, HostConfigKey, Hostname, IpPool, IpamBlock, Labels, Node, NodeAddress, NodeAddressKind,
+    NodeAllocation, NodeBgp, NodeTunnels, Update, Valid,
 };
 
 use crate::generate::HOST;
@@ -24,22 +24,20 @@ fn pool() -> impl Strategy<Value = Update> {
     let uses = select(vec![&[][..], &["Workload"], &["LoadBalancer"], &["LoadBalancer", "Tunnel"]]);
     let value = (mode(), mode(), any::<bool>(), uses);
     let net = select(vec!["10.0.0.0/8", "10.0.0.0/16", "10.0.0.0/30", "10.0.0.1/32", "fd00::/64"]);
-    (net, prop::option::weighted(0.8, value)).prop_map(|(net, value)| Update {
-        key: Key::IpPool(cidr(net)),
-        value: value.map(|(ipip_mode, vxlan_mode, masquerade, uses)| {
+    (net, prop::option::weighted(0.8, value)).prop_map(|(net, value)| {
+        let pool = value.map(|(ipip_mode, vxlan_mode, masquerade, uses)| {
             let allowed_uses = uses.iter().map(|&text| text.into()).collect();
-            let pool = IpPool { cidr: cidr(net), ipip_mode, vxlan_mode, masquerade, disabled: false, allowed_uses };
-            Value::IpPool(pool.into())
-        }),
+            IpPool { cidr: cidr(net), ipip_mode, vxlan_mode, masquerade, disabled: false, allowed_uses }.into()
+        });
+        Update::IpPool(cidr(net), pool)
     })
 }
 
 pub(crate) fn block() -> impl Strategy<Value = Update> {
     let net = select(vec!["10.0.0.0/29", "10.0.0.0/30", "10.0.0.1/32", "fd00::/126"]);
     let value = (prop::option::weighted(0.8, host()), prop::collection::vec(prop::option::of(host()), 4));
-    (net, prop::option::weighted(0.8, value)).prop_map(|(net, value)| Update {
-        key: Key::Relayed(RelayedKey::Block(cidr(net))),
-        value: value.map(|(affinity, nodes)| {
+    (net, prop::option::weighted(0.8, value)).prop_map(|(net, value)| {
+        let block = value.map(|(affinity, nodes)| {
             let address = |n: u8| -> IpAddr {
                 if net.contains(':') { [0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into() } else { [10, 0, 0, n].into() }
             };
@@ -48,8 +46,9 @@ pub(crate) fn block() -> impl Strategy<Value = Update> {
                 Some(NodeAllocation { address: address(n), node })
             });
             let elsewhere = allocations.filter(|allocation| cidr(net).contains(allocation.address)).collect();
-            Value::Block(IpamBlock { text: "{}".into(), affinity, elsewhere }.into())
-        }),
+            IpamBlock { text: "{}".into(), affinity, elsewhere }.into()
+        });
+        Update::Block(cidr(net), block)
     })
 }
 
@@ -77,12 +76,13 @@ fn node() -> impl Strategy<Value = Update> {
     let address = (select(vec!["192.168.0.1", "192.168.0.3/16", "10.0.0.1", "fd01::3", "0.0.0.0", "name"]), kind)
         .prop_map(|(address, kind)| NodeAddress { address: address.into(), kind });
     let value = (prop::option::weighted(0.8, bgp), prop::collection::vec(address, 0..3), prop::option::of(tunnels()));
-    (host(), prop::option::weighted(0.8, value)).prop_map(|(name, value)| Update {
-        key: Key::Node(name),
-        value: value.map(|(bgp, addresses, tunnels)| {
+    (host(), prop::option::weighted(0.8, value)).prop_map(|(name, value)| {
+        let node = value.map(|(bgp, addresses, tunnels)| {
             let tunnels = tunnels.map(Box::new);
-            Value::Node(Node { bgp, addresses: addresses.into(), tunnels, labels: Labels::default() }.into())
-        }),
+            let node = Node { bgp, addresses: addresses.into(), tunnels, labels: Labels::default() };
+            Valid::new(node).unwrap()
+        });
+        Update::Node(name, node)
     })
 }
 
@@ -93,9 +93,8 @@ pub(crate) fn host_config() -> impl Strategy<Value = Update> {
     let mac = (texts(&["VXLANTunnelMACAddr", "VXLANTunnelMACAddrV6"]), texts(&["00:11:22:33:44:55", "00:11"]));
     let other = (Just("IpInIpTunnelAddr"), Just("10.0.0.0"));
     let parameter = prop_oneof![3 => v4, 3 => v6, 2 => mac, 1 => other];
-    (host(), parameter, prop::bool::weighted(0.8)).prop_map(|(host, (name, text), exists)| Update {
-        key: Key::HostConfig(HostConfigKey { host, name: name.into() }),
-        value: exists.then(|| Value::Config(text.into())),
+    (host(), parameter, prop::bool::weighted(0.8)).prop_map(|(host, (name, text), exists)| {
+        Update::HostConfig(HostConfigKey { host, name: name.into() }, exists.then(|| text.into()))
     })
 }
 

@@ -8,21 +8,18 @@ use proptest::sample::select;
 use tortie_model::desired::{ConfigUpdate, Encapsulation, HostMetadata, WireguardPeer};
 use tortie_model::{
     BgpConfiguration, Cidr, EncapMode, Family, HostConfigKey, IpPool, Key, Labels, NamespacedName, Node, NodeAddress,
-    NodeAddressKind, NodeBgp, ScopedConfig, Service, Update, Value, Wireguard,
+    NodeAddressKind, NodeBgp, ScopedConfig, Service, Update, Valid, Wireguard,
 };
 use tortie_selector::Selector;
 use tortie_testkit::mock::MockDataplane;
 
 use crate::generate::{HOST, labels};
+use crate::oracle::Datastore;
 
 type RawConfig = BTreeMap<Arc<str>, Arc<str>>;
 
 fn host() -> impl Strategy<Value = &'static str> {
     select(vec![HOST, "there"])
-}
-
-fn update(key: Key, value: Option<Value>) -> Update {
-    Update { key, value }
 }
 
 fn node() -> impl Strategy<Value = Update> {
@@ -33,9 +30,9 @@ fn node() -> impl Strategy<Value = Update> {
         let node = |(bgp, address, labels): (Option<NodeBgp>, Option<&str>, Labels)| {
             let kind = NodeAddressKind::InternalIp;
             let addresses = address.map(|text| NodeAddress { address: text.into(), kind }).into_iter().collect();
-            Value::Node(Node { bgp, addresses, tunnels: None, labels }.into())
+            Valid::new(Node { bgp, addresses, tunnels: None, labels }).unwrap()
         };
-        update(Key::Node(name.into()), value.map(node))
+        Update::Node(name.into(), value.map(node))
     })
 }
 
@@ -47,9 +44,9 @@ fn pool() -> impl Strategy<Value = Update> {
             let value = value.map(|(ipip_mode, vxlan_mode)| {
                 let pool =
                     IpPool { cidr, ipip_mode, vxlan_mode, masquerade: false, disabled: false, allowed_uses: [].into() };
-                Value::IpPool(pool.into())
+                pool.into()
             });
-            update(Key::IpPool(cidr), value)
+            Update::IpPool(cidr, value)
         },
     )
 }
@@ -57,22 +54,20 @@ fn pool() -> impl Strategy<Value = Update> {
 fn config() -> impl Strategy<Value = Update> {
     let name = || select(vec!["A", "B"]);
     let text = || prop::option::weighted(0.7, select(vec!["1", "2"]));
-    let raw = |text: Option<&str>| text.map(|text| Value::Config(text.into()));
-    let global = (name(), text()).prop_map(move |(name, text)| update(Key::GlobalConfig(name.into()), raw(text)));
+    let raw = |text: Option<&str>| text.map(Into::into);
+    let global = (name(), text()).prop_map(move |(name, text)| Update::GlobalConfig(name.into(), raw(text)));
     let of_host = (host(), name(), text()).prop_map(move |(host, name, text)| {
-        update(Key::HostConfig(HostConfigKey { host: host.into(), name: name.into() }), raw(text))
+        Update::HostConfig(HostConfigKey { host: host.into(), name: name.into() }, raw(text))
     });
     let scope = (select(vec!["all()", "a == 'x'", "has(b)"]), 0i64..2, select(vec!["1", "2"]));
     let scoped = (name(), prop::option::weighted(0.7, scope)).prop_map(|(name, value)| {
         let value = value.map(|(selector, created, text)| {
             let parameters = [("A".into(), text.into())].into();
-            Value::ScopedConfig(
-                ScopedConfig { selector: Selector::parse(selector).unwrap(), created, parameters }.into(),
-            )
+            ScopedConfig { selector: Selector::parse(selector).unwrap(), created, parameters }.into()
         });
-        update(Key::ScopedConfig(name.into()), value)
+        Update::ScopedConfig(name.into(), value)
     });
-    let ready = prop::option::of(any::<bool>()).prop_map(|ready| update(Key::Ready, ready.map(Value::Ready)));
+    let ready = prop::option::of(any::<bool>()).prop_map(Update::Ready);
     prop_oneof![global, of_host, scoped, ready]
 }
 
@@ -81,9 +76,9 @@ fn wireguard() -> impl Strategy<Value = Update> {
     (host(), prop::option::weighted(0.7, (key(), key()))).prop_map(|(name, value)| {
         let value = value.map(|(public_key, public_key_v6)| {
             let (public_key, public_key_v6) = (public_key.into(), public_key_v6.into());
-            Value::Wireguard(Wireguard { public_key, public_key_v6, ..Wireguard::default() }.into())
+            Wireguard { public_key, public_key_v6, ..Wireguard::default() }.into()
         });
-        update(Key::Wireguard(name.into()), value)
+        Update::Wireguard(name.into(), value)
     })
 }
 
@@ -98,9 +93,9 @@ fn service() -> impl Strategy<Value = Update> {
                 load_balancer_ingress_ips: [].into(),
                 ports: [].into(),
             };
-            Value::Service(service.into())
+            service.into()
         });
-        update(Key::Service(NamespacedName::new("ns", format!("svc{n}"))), value)
+        Update::Service(NamespacedName::new("ns", format!("svc{n}")), value)
     })
 }
 
@@ -109,9 +104,9 @@ fn bgp() -> impl Strategy<Value = Update> {
     (select(vec!["default", "node.here"]), value).prop_map(|(name, value)| {
         let value = value.map(|cidr| {
             let service_cluster_cidrs = [cidr.into()].into();
-            Value::BgpConfiguration(BgpConfiguration { service_cluster_cidrs, ..BgpConfiguration::default() }.into())
+            BgpConfiguration { service_cluster_cidrs, ..BgpConfiguration::default() }.into()
         });
-        update(Key::BgpConfiguration(name.into()), value)
+        Update::BgpConfiguration(name.into(), value)
     })
 }
 
@@ -120,13 +115,13 @@ pub(crate) fn any_update() -> impl Strategy<Value = Update> {
 }
 
 /// Adds what the dataplane has of all this. A configuration that is not there and an empty one amount to the same.
-pub(crate) fn expect(datastore: &BTreeMap<&Key, &Value>, expected: &mut MockDataplane) {
+pub(crate) fn expect(datastore: &Datastore, expected: &mut MockDataplane) {
     let mut config = ConfigUpdate::default();
     let mut encapsulation = Encapsulation::default();
     expected.bgp = Some(Arc::default());
-    for (&key, &value) in datastore {
-        match (key, value) {
-            (Key::Node(name), Value::Node(node)) if node.bgp.is_none() => {
+    for update in datastore.values() {
+        match update {
+            Update::Node(name, Some(node)) if node.bgp.is_none() => {
                 let address = |family| {
                     let texts = node.addresses.iter().map(|a| Cidr::host(a.address.parse().unwrap()));
                     let mut of_family = texts.filter(|cidr| cidr.family() == family);
@@ -137,20 +132,20 @@ pub(crate) fn expect(datastore: &BTreeMap<&Key, &Value>, expected: &mut MockData
                 let metadata = HostMetadata { ipv4_addr, ipv6_addr, as_number: "".into(), labels };
                 expected.hosts.insert(name.clone(), metadata);
             }
-            (Key::IpPool(cidr), Value::IpPool(pool)) => {
+            Update::IpPool(cidr, Some(pool)) => {
                 let is_used = |mode| mode != EncapMode::Never;
                 encapsulation.ipip |= is_used(pool.ipip_mode);
                 encapsulation.vxlan |= is_used(pool.vxlan_mode) && cidr.family() == Family::V4;
                 encapsulation.vxlan_v6 |= is_used(pool.vxlan_mode) && cidr.family() == Family::V6;
                 expected.ip_pools.insert(*cidr, Arc::clone(pool));
             }
-            (Key::GlobalConfig(name), Value::Config(text)) => {
+            Update::GlobalConfig(name, Some(text)) => {
                 config.global.insert(name.as_str().into(), Arc::clone(text));
             }
-            (Key::HostConfig(HostConfigKey { host, name }), Value::Config(text)) if host.as_str() == HOST => {
+            Update::HostConfig(HostConfigKey { host, name }, Some(text)) if host.as_str() == HOST => {
                 config.host.insert(name.as_str().into(), Arc::clone(text));
             }
-            (Key::Wireguard(host), Value::Wireguard(wireguard)) => {
+            Update::Wireguard(host, Some(wireguard)) => {
                 let peer = |key: &Arc<str>| WireguardPeer { public_key: Arc::clone(key), address: None };
                 for (key, peers) in [
                     (&wireguard.public_key, &mut expected.wireguard),
@@ -161,13 +156,13 @@ pub(crate) fn expect(datastore: &BTreeMap<&Key, &Value>, expected: &mut MockData
                     }
                 }
             }
-            (Key::Service(name), Value::Service(service)) => {
+            Update::Service(name, Some(service)) => {
                 expected.services.insert(name.clone(), Arc::clone(service));
             }
-            (Key::BgpConfiguration(name), Value::BgpConfiguration(bgp)) if name.as_str() == "default" => {
+            Update::BgpConfiguration(name, Some(bgp)) if name.as_str() == "default" => {
                 expected.bgp = Some(Arc::clone(bgp));
             }
-            (Key::Profile(name), Value::Profile(_)) => {
+            Update::Profile(name, Some(_)) => {
                 if let Some(namespace) = name.as_str().strip_prefix("kns.") {
                     expected.namespaces.insert(namespace.into(), Labels::default());
                 }
@@ -180,10 +175,10 @@ pub(crate) fn expect(datastore: &BTreeMap<&Key, &Value>, expected: &mut MockData
 }
 
 /// The parameters of the oldest configuration that picks this node.
-fn selected(datastore: &BTreeMap<&Key, &Value>) -> RawConfig {
-    let Some(Value::Node(node)) = datastore.get(&Key::Node(HOST.into())) else { return RawConfig::new() };
-    let picking = datastore.iter().filter_map(|(key, value)| match (key, value) {
-        (Key::ScopedConfig(name), Value::ScopedConfig(config)) if config.selector.matches(&node.labels) => {
+fn selected(datastore: &Datastore) -> RawConfig {
+    let Some(Update::Node(_, Some(node))) = datastore.get(&Key::Node(HOST.into())) else { return RawConfig::new() };
+    let picking = datastore.values().filter_map(|update| match update {
+        Update::ScopedConfig(name, Some(config)) if config.selector.matches(&node.labels) => {
             Some((config.created, name, config))
         }
         _ => None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tortie_ipsets::SetId;
 use tortie_iptables::{Action, Chain, ChainName, Rule, Table};
 use tortie_model::desired::{Policy, Profile, Rules};
-use tortie_model::{Direction, Family, IpSetId, PolicyId, ProfileName, SelectorText};
+use tortie_model::{Direction, Family, IpSetId, PolicyId, ProfileName};
 use tortie_rules::names::{policy_chain, profile_chain};
 use tortie_rules::{PolicyChains, Renderer, RuleProblem};
 
@@ -126,8 +126,8 @@ impl Policies {
         std::mem::take(&mut self.regrouped)
     }
 
-    pub(crate) fn selector(&self, id: &PolicyId) -> Option<&SelectorText> {
-        self.policies.get(id).map(|policy| &policy.selector)
+    pub(crate) fn selector(&self, id: &PolicyId) -> Option<&str> {
+        self.policies.get(id).map(|policy| &*policy.selector)
     }
 
     pub(crate) fn complete(&mut self, renderer: &Renderer, output: &mut Output) {

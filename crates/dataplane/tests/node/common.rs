@@ -12,8 +12,8 @@ use tortie_model::desired::{
     WorkloadEndpointState,
 };
 use tortie_model::{
-    AdminState, Cidr, HostEndpoint, IfaceName, Mac, PolicyId, PolicyKind, Rule, RuleAction, SelectorText,
-    TierDefaultAction, WorkloadEndpoint, WorkloadEndpointId,
+    AdminState, Cidr, HostEndpoint, IfaceName, Mac, PolicyId, PolicyKind, Rule, RuleAction, TierDefaultAction,
+    WorkloadEndpoint, WorkloadEndpointId,
 };
 use tortie_rules::{Marks, RulesConfig};
 
@@ -84,7 +84,7 @@ pub(crate) fn policy(name: &str, selector: &str, set: Option<&str>) -> DesiredUp
 pub(crate) fn policy_of(selector: &str, rules: Vec<Rule>, sets: Vec<RuleSets>) -> Policy {
     Policy {
         source: Arc::new(tortie_model::Policy::default()),
-        selector: SelectorText::new(selector),
+        selector: selector.into(),
         inbound: Rules::new(rules.into(), sets.into()).expect("as many rules as sets"),
         outbound: Rules::default(),
     }

@@ -11,12 +11,12 @@ fn key(name: u8) -> Key {
 
 /// A value that shows its version.
 fn update(name: u8, version: Option<u32>) -> Update {
-    let tier = |version: u32| Value::Tier(Tier { order: Order::new(f64::from(version)), ..Tier::default() });
-    Update { key: key(name), value: version.map(tier) }
+    let tier = |version: u32| Tier { order: Order::new(f64::from(version)), ..Tier::default() };
+    Update::Tier(TierName::new(format!("t{name}")), version.map(tier))
 }
 
-fn version(value: &Value) -> u32 {
-    let Value::Tier(Tier { order: Some(order), .. }) = value else { panic!("{value:?}") };
+fn version(update: &Update) -> u32 {
+    let Update::Tier(_, Some(Tier { order: Some(order), .. })) = update else { panic!("{update:?}") };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was one")]
     let version = order.get() as u32;
     version
@@ -141,12 +141,13 @@ fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut Told, consumer: &mut
         None => return false,
         Some(Next::Updates(updates, _)) => {
             assert!((1..=limit).contains(&updates.len()));
-            let keys: BTreeSet<_> = updates.iter().map(|update| update.key.clone()).collect();
+            let keys: BTreeSet<_> = updates.iter().map(Update::key).collect();
             assert_eq!(keys.len(), updates.len(), "a key twice");
-            for Update { key, value } in updates {
-                match value {
-                    Some(value) => drop(consumer.insert(key, version(&value))),
-                    None => assert!(consumer.remove(&key).is_some(), "deleted, but never heard of"),
+            for update in updates {
+                if update.exists() {
+                    consumer.insert(update.key(), version(&update));
+                } else {
+                    assert!(consumer.remove(&update.key()).is_some(), "deleted, but never heard of");
                 }
             }
         }

@@ -6,7 +6,6 @@ use std::os::unix::fs::symlink;
 use std::sync::mpsc::RecvTimeoutError;
 
 use tempfile::TempDir;
-use tortie_model::Key;
 use tortie_model::SyncStatus;
 use tortie_resources::stored::built_in_tier;
 
@@ -39,18 +38,14 @@ impl Watched {
         let event = self.watching.events.recv_timeout(Duration::from_secs(20)).unwrap();
         if let Event::Updates { updates, .. } = &event {
             for update in updates {
-                let Key::Tier(name) = &update.key else { continue };
+                let Update::Tier(name, tier) = update else { continue };
                 if built_in_tier(name.as_str()).is_some() {
                     continue;
                 }
-                match &update.value {
-                    Some(tortie_model::Value::Tier(tier)) => {
-                        self.tiers.insert(name.to_string(), tier.order.unwrap().get());
-                    }
-                    _ => {
-                        self.tiers.remove(name.as_str());
-                    }
-                }
+                match tier {
+                    Some(tier) => self.tiers.insert(name.to_string(), tier.order.unwrap().get()),
+                    None => self.tiers.remove(name.as_str()),
+                };
             }
         }
         event
@@ -158,7 +153,7 @@ fn told(source: &DirSource) -> Vec<String> {
 }
 
 fn keys(updates: &[Update]) -> Vec<(String, bool)> {
-    updates.iter().map(|update| (format!("{:?}", update.key), update.value.is_some())).collect()
+    updates.iter().map(|update| (format!("{:?}", update.key()), update.exists())).collect()
 }
 
 #[test]
@@ -291,8 +286,8 @@ fn the_default_allow_profile_is_there_unless_somebody_defines_another() {
     let built_in = source.read().unwrap();
     assert_eq!(keys(&built_in).len(), BUILT_IN);
     let inbound = |updates: &[Update]| {
-        updates.iter().find_map(|update| match (&update.key, &update.value) {
-            (Key::ProfileRules(name), Some(tortie_model::Value::ProfileRules(rules))) => {
+        updates.iter().find_map(|update| match update {
+            Update::ProfileRules(name, Some(rules)) => {
                 assert_eq!(name.as_str(), "projectcalico-default-allow");
                 Some(rules.inbound.to_vec())
             }

@@ -31,8 +31,8 @@ impl Directory {
         for (path, text) in files {
             self.state().stage_file(path.as_ref(), text.map(FileContent::Text));
         }
-        let sign = |update: &Update| if update.value.is_some() { '+' } else { '-' };
-        self.state().settle().iter().map(|update| format!("{}{:?}", sign(update), update.key)).collect()
+        let sign = |update: &Update| if update.exists() { '+' } else { '-' };
+        self.state().settle().iter().map(|update| format!("{}{:?}", sign(update), update.key())).collect()
     }
 
     fn problems(&mut self) -> Vec<(String, Cover)> {
@@ -176,12 +176,10 @@ fn a_denial_outlives_a_version_that_is_worse() {
 /// What is closed, by the selectors of the policies that close it.
 fn closed(state: &DirState) -> Vec<String> {
     let snapshot = state.snapshot();
-    let policies = snapshot.iter().filter_map(|update| match (&update.key, &update.value) {
-        (tortie_model::Key::Policy(id), Some(tortie_model::Value::Policy(policy)))
-            if id.name.starts_with("tortie-unreadable") =>
-        {
+    let policies = snapshot.iter().filter_map(|update| match update {
+        Update::Policy(id, Some(policy)) if id.name.starts_with("tortie-unreadable") => {
             assert_eq!((policy.inbound.len(), policy.outbound.len()), (1, 1));
-            Some(policy.selector.to_string())
+            Some(policy.selector.text().to_owned())
         }
         _ => None,
     });

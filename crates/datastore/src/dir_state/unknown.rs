@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tortie_model::{
-    Key, Order, Policy, PolicyId, PolicyKind, Rule, RuleAction, SelectorText, Tier, TierDefaultAction, TierName, Value,
-};
+use tortie_model::{Order, Policy, PolicyId, PolicyKind, Tier, TierDefaultAction, TierName, Update};
 use tortie_resources::manifest::{Contributions, Kind, ObjectId};
 
 /// The tier before all others, and the policies in it. Whoever lists policies in the kernel finds this name.
@@ -76,25 +74,19 @@ impl Scope {
     /// A policy that denies both directions before any other can allow. Failsafe ports of host endpoints come before all
     /// policies, so they stay open.
     pub(crate) fn denial(&self) -> Contributions {
-        let (name, selector) = match self {
-            Self::All => (RESERVED.to_owned(), "all()".to_owned()),
-            Self::Namespace(namespace) => {
-                (format!("{RESERVED}.{namespace}"), format!("projectcalico.org/namespace == '{namespace}'"))
-            }
+        let (name, namespace) = match self {
+            Self::All => (RESERVED.to_owned(), ""),
+            Self::Namespace(namespace) => (format!("{RESERVED}.{namespace}"), &**namespace),
             Self::Nobody => return Contributions::new(),
         };
         let tier = Tier { order: Order::new(f64::NEG_INFINITY), default_action: Some(TierDefaultAction::Deny) };
-        let deny: Arc<[Rule]> = [Rule { action: RuleAction::Deny, ..Rule::default() }].into();
-        let policy = Policy {
-            tier: TierName::from(RESERVED),
-            selector: SelectorText::new(selector),
-            inbound: Arc::clone(&deny),
-            outbound: deny,
-            ..Policy::default()
-        };
+        let kind = PolicyKind::GlobalNetworkPolicy;
+        let selector = PolicyId::new(kind.clone(), namespace, "").widest_selector();
+        let place = Policy { tier: TierName::from(RESERVED), ..Policy::default() };
+        let denial = place.denying(&kind, selector);
         vec![
-            (Key::Tier(TierName::from(RESERVED)), Value::Tier(tier)),
-            (Key::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)), Value::Policy(policy.into())),
+            Update::Tier(TierName::from(RESERVED), Some(tier)),
+            Update::Policy(PolicyId::new(kind, "", name), Some(denial)),
         ]
     }
 }

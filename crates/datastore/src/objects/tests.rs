@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use tortie_model::{Key, LabelInterner, Value};
+use tortie_model::{Key, LabelInterner, Update};
 use tortie_resources::manifest::{Options, UnknownFields, read_object};
 
 use super::*;
@@ -44,8 +44,8 @@ fn endpoints_of_other_nodes_are_reduced_and_share_what_they_have_in_common() {
     let endpoints: Vec<_> = objects
         .settle()
         .into_iter()
-        .filter_map(|update| match update.value {
-            Some(Value::WorkloadEndpoint(endpoint)) => Some(endpoint),
+        .filter_map(|update| match update {
+            Update::WorkloadEndpoint(_, endpoint) => endpoint,
             _ => None,
         })
         .collect();
@@ -66,7 +66,7 @@ fn policies_that_need_the_same_tier_do_not_contend() {
         objects.set(&id, resource(&id, r#", "spec": {"priority": 1, "subject": {"namespaces": {}}}"#));
     }
     objects.set(&tier, resource(&tier, r#", "spec": {"order": 1000, "defaultAction": "Pass"}"#));
-    let tiers = |updates: &[Update]| updates.iter().filter(|update| matches!(update.key, Key::Tier(_))).count();
+    let tiers = |updates: &[Update]| updates.iter().filter(|update| matches!(update.key(), Key::Tier(_))).count();
     assert_eq!((tiers(&objects.settle()), objects.problems()), (1, Vec::new()));
     objects.remove(&tier);
     objects.remove(&id(Kind::AdminNetworkPolicy, "a"));
@@ -85,8 +85,8 @@ fn the_tiers_of_every_cluster_have_their_places() {
     let mut tiers: Vec<(f64, String)> = objects
         .settle()
         .iter()
-        .filter_map(|update| match (&update.key, &update.value) {
-            (Key::Tier(name), Some(Value::Tier(tier))) => {
+        .filter_map(|update| match update {
+            Update::Tier(name, Some(tier)) => {
                 Some((tier.order.map_or(f64::INFINITY, tortie_model::Order::get), name.to_string()))
             }
             _ => None,
@@ -101,9 +101,9 @@ fn the_tiers_of_every_cluster_have_their_places() {
 fn a_datastore_may_be_used_unless_it_says_otherwise() {
     let mut objects = Objects::new();
     let ready = |updates: &[Update]| {
-        updates.iter().filter(|update| update.key == Key::Ready).map(|update| update.value.clone()).collect::<Vec<_>>()
+        updates.iter().filter(|update| matches!(update, Update::Ready(_))).cloned().collect::<Vec<_>>()
     };
-    let told = |ready: bool| vec![Some(Value::Ready(ready))];
+    let told = |ready: bool| vec![Update::Ready(Some(ready))];
     assert_eq!(ready(&objects.settle()), told(true));
     let information = id(Kind::ClusterInformation, "default");
     objects.set(&information, resource(&information, r#", "spec": {"datastoreReady": false}"#));
@@ -120,7 +120,7 @@ fn what_somebody_writes_under_a_built_in_name_counts_while_it_is_there() {
     assert_eq!(objects.settle().len(), 2);
     objects.remove(&profile);
     let restored = objects.settle();
-    assert!(restored.len() == 2 && restored.iter().all(|update| update.value.is_some()));
+    assert!(restored.len() == 2 && restored.iter().all(Update::exists));
     assert!(objects.is_empty());
 }
 
@@ -130,7 +130,7 @@ fn a_policy_goes_by_its_name_in_the_datastore() {
     let policy = id(Kind::NetworkPolicy, "default.web");
     objects.set(&policy, resource(&policy, r#", "spec": {"selector": "all()"}"#));
     let updates = objects.settle();
-    assert!(matches!(&updates[0].key, Key::Policy(id) if &*id.name == "web"), "{updates:?}");
+    assert!(matches!(&updates[0].key(), Key::Policy(id) if &*id.name == "web"), "{updates:?}");
     objects.remove(&policy);
     assert_eq!(objects.settle().len(), 1);
 }
@@ -252,7 +252,7 @@ impl Model {
     }
 
     /// What is in force: the first of the objects that claim a key.
-    fn in_force(&self) -> BTreeMap<Key, Value> {
+    fn in_force(&self) -> BTreeMap<Key, Update> {
         let mut claims: Vec<(ObjectId, u8)> = Vec::new();
         for ((kind, name), counts) in &self.versions {
             claims.extend(counts.map(|counts| (id(KINDS[*kind], NAMES[*name]), counts)));
@@ -265,10 +265,10 @@ impl Model {
             else {
                 panic!("{id}: {counts}")
             };
-            in_force.extend(found);
+            in_force.extend(found.into_iter().map(|update| (update.key(), update)));
         }
-        for (key, value) in crate::built_in::objects() {
-            in_force.entry(key).or_insert(value);
+        for update in crate::built_in::objects() {
+            in_force.entry(update.key()).or_insert(update);
         }
         in_force
     }
@@ -293,16 +293,14 @@ proptest! {
                 Step::End { kind } => objects.end_list(KINDS[kind]),
                 Step::Settle => {
                     let updates = objects.settle();
-                    prop_assert!(updates.is_sorted_by(|a, b| a.key < b.key));
-                    for Update { key, value } in updates {
-                        let old = match value.clone() {
-                            Some(value) => known.insert(key, value),
-                            None => known.remove(&key),
-                        };
-                        prop_assert_ne!(old, value, "an update that changes nothing");
+                    prop_assert!(updates.is_sorted_by_key(Update::key));
+                    for update in updates {
+                        let old = update.clone().apply_to(&mut known);
+                        let changes = if update.exists() { old.as_ref() != Some(&update) } else { old.is_some() };
+                        prop_assert!(changes, "{update:?} changes nothing");
                     }
                     prop_assert_eq!(&known, &model.in_force());
-                    let snapshot: Vec<_> = known.clone().into_iter().map(|(key, value)| Update::set(key, value)).collect();
+                    let snapshot: Vec<_> = known.values().cloned().collect();
                     prop_assert_eq!(objects.snapshot(), snapshot);
                     prop_assert_eq!(objects.len(), model.versions.len());
                 }

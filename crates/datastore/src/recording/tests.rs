@@ -12,8 +12,8 @@ fn every_form_is_read() {
     assert_eq!(read("  "), Ok(Line::Nothing));
     assert_eq!(read(r#"{"key": "/nowhere", "value": {}}"#), Ok(Line::Nothing));
     let tier = r#"{"key": "/calico/v1/policy/tier/t/metadata", "value": {"order": 1}}"#;
-    assert!(matches!(read(tier), Ok(Line::Update(Update { value: Some(_), .. }))));
-    assert!(matches!(read(&tier.replace(r#"{"order": 1}"#, "null")), Ok(Line::Update(Update { value: None, .. }))));
+    assert!(matches!(read(tier), Ok(Line::Update(Update::Tier(_, Some(_))))));
+    assert!(matches!(read(&tier.replace(r#"{"order": 1}"#, "null")), Ok(Line::Update(Update::Tier(_, None)))));
     assert!(matches!(read(&tier.replace("\"order\": 1", "\"order\": \"x\"")), Ok(Line::Invalid(_))));
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ahash::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use tortie_model::{Key, Value};
+use tortie_model::Key;
 use tortie_resources::manifest::ObjectId;
 
 use super::store::Store;
@@ -39,7 +39,7 @@ pub(crate) struct Contest<'r> {
 
 impl Claims {
     pub(super) fn winner(&self, key: &Key, store: &Store) -> Option<Claim> {
-        self.winners.find(self.hasher.hash_one(key), |claim| store.claimed(*claim).0 == *key).copied()
+        self.winners.find(self.hasher.hash_one(key), |claim| store.claimed(*claim).is_about(key)).copied()
     }
 
     pub(super) fn winners(&self) -> impl Iterator<Item = Claim> {
@@ -52,7 +52,6 @@ impl Claims {
 
     /// In the order of keys. Policies that need a tier of the same kind do not contend with it, or with each other.
     pub(super) fn contests<'r>(&'r self, store: &'r Store) -> impl Iterator<Item = Contest<'r>> {
-        let value = |claim: Claim| -> &'r Value { &store.claimed(claim).1 };
         let id = |claim: Claim| &store.object(claim.slot).id;
         let of_key = move |(key, losers): (&'r Key, &'r Vec<Claim>)| {
             let winner = self.winner(key, store);
@@ -60,7 +59,7 @@ impl Claims {
                 let contests = losers.iter().map(move |loser| Contest {
                     winner: id(winner),
                     loser: id(*loser),
-                    same: value(winner) == value(*loser),
+                    same: store.claimed(winner) == store.claimed(*loser),
                 });
                 contests.filter(move |contest| !contest.same || !matches!(key, Key::Tier(_)))
             })
@@ -70,12 +69,12 @@ impl Claims {
 
     /// Adds a claim of an object that does not claim the same key already.
     pub(super) fn add(&mut self, claim: Claim, store: &Store) {
-        let key = &store.claimed(claim).0;
+        let key = store.claimed(claim).key();
         let hasher = &self.hasher;
         let entry = self.winners.entry(
-            hasher.hash_one(key),
-            |other| store.claimed(*other).0 == *key,
-            |other| hasher.hash_one(&store.claimed(*other).0),
+            hasher.hash_one(&key),
+            |other| store.claimed(*other).is_about(&key),
+            |other| hasher.hash_one(store.claimed(*other).key()),
         );
         match entry {
             Entry::Vacant(entry) => {
@@ -84,14 +83,14 @@ impl Claims {
             Entry::Occupied(mut entry) => {
                 let wins = store.object(claim.slot).id < store.object(entry.get().slot).id;
                 let loser = if wins { std::mem::replace(entry.get_mut(), claim) } else { claim };
-                self.losers.entry(key.clone()).or_default().push(loser);
+                self.losers.entry(key).or_default().push(loser);
             }
         }
     }
 
     pub(super) fn remove(&mut self, claim: Claim, store: &Store) {
-        let key = &store.claimed(claim).0;
-        let entry = self.winners.find_entry(self.hasher.hash_one(key), |other| store.claimed(*other).0 == *key);
+        let key = &store.claimed(claim).key();
+        let entry = self.winners.find_entry(self.hasher.hash_one(key), |other| store.claimed(*other).is_about(key));
         let Ok(mut winner) = entry else { return };
         let Some(losers) = self.losers.get_mut(key) else {
             if *winner.get() == claim {

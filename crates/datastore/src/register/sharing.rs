@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_model::{ProfileName, WorkloadEndpoint};
+use tortie_model::{ProfileName, Valid, WorkloadEndpoint};
 use tortie_resources::manifest::ObjectId;
 
 type Set<T> = HashSet<T, RandomState>;
@@ -33,20 +33,11 @@ impl Sharing {
     }
 
     /// Shares what an endpoint has in common with others; `elsewhere` reduces it to what other nodes than its own need.
-    pub(super) fn endpoint(&mut self, endpoint: &mut Arc<WorkloadEndpoint>, elsewhere: bool) {
-        let mut owned = match Arc::get_mut(endpoint) {
-            Some(unshared) => std::mem::take(unshared),
-            None => WorkloadEndpoint::clone(endpoint),
-        };
-        if elsewhere {
-            owned = owned.for_other_node();
-        }
+    pub(super) fn endpoint(&mut self, endpoint: Valid<WorkloadEndpoint>, elsewhere: bool) -> Valid<WorkloadEndpoint> {
         self.sweep();
-        owned.profiles = shared(&mut self.profiles, &owned.profiles);
-        for port in &mut owned.ports {
-            port.name = shared(&mut self.texts, &port.name);
-        }
-        *endpoint = Arc::new(owned);
+        let endpoint = if elsewhere { endpoint.for_other_node() } else { endpoint };
+        let Self { profiles, texts, .. } = self;
+        endpoint.sharing(|list| shared(profiles, list), |name| shared(texts, name))
     }
 
     fn text(&mut self, text: &Arc<str>) -> Arc<str> {

@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 use hashbrown::HashTable;
-use tortie_model::{Key, Value};
-use tortie_resources::manifest::ObjectId;
+use tortie_model::Update;
+use tortie_resources::manifest::{Contributions, ObjectId};
 
 use super::claims::Claim;
 use crate::Cover;
 
 /// What an object puts in force.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InForce(Option<Arc<[(Key, Value)]>>);
+pub(super) struct InForce(Option<Arc<[Update]>>);
 
 impl std::ops::Deref for InForce {
-    type Target = [(Key, Value)];
+    type Target = [Update];
 
-    fn deref(&self) -> &[(Key, Value)] {
+    fn deref(&self) -> &[Update] {
         self.0.as_deref().unwrap_or_default()
     }
 }
 
-impl From<Vec<(Key, Value)>> for InForce {
-    fn from(contributions: Vec<(Key, Value)>) -> Self {
+impl From<Contributions> for InForce {
+    fn from(contributions: Contributions) -> Self {
         Self((!contributions.is_empty()).then(|| contributions.into()))
     }
 }
@@ -110,7 +110,7 @@ impl Store {
         (0..count).map(move |index| Claim { slot, index })
     }
 
-    pub(super) fn claimed(&self, claim: Claim) -> &(Key, Value) {
+    pub(super) fn claimed(&self, claim: Claim) -> &Update {
         &self.object(claim.slot).in_force[claim.index as usize]
     }
 }

@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tortie_model::{Key, Tier, TierName, Value};
+use tortie_model::{Tier, TierName};
 
 use super::*;
 
 fn update(name: usize) -> Update {
-    Update::set(Key::Tier(TierName::new(format!("t{name:06}"))), Value::Tier(Tier::default()))
+    Update::Tier(TierName::new(format!("t{name:06}")), Some(Tier::default()))
 }
 
 fn updates(names: std::ops::Range<usize>) -> Vec<Update> {
@@ -196,7 +196,7 @@ fn a_consumer_that_is_woken_hears_everything() {
         woken.recv_timeout(Duration::from_secs(20)).expect("woken in time");
         loop {
             match events.try_recv() {
-                Ok(Event::Updates { updates, .. }) => known.extend(updates.into_iter().map(|u| (u.key, u.value))),
+                Ok(Event::Updates { updates, .. }) => known.extend(updates.into_iter().map(|u| (u.key(), u))),
                 Ok(_) => {}
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => break 'all,

@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use tortie_datastore::etcd::EtcdSource;
 use tortie_datastore::{Event, InputProblem, Watching, watch};
-use tortie_model::{Key, SyncStatus, Value as ModelValue};
+use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::manifest::{Options, Relay};
 use tortie_resources::path;
 use tortie_testkit::etcd::Proxy;
@@ -13,7 +13,7 @@ use super::*;
 /// A consumer, and what it believes.
 struct Consumer {
     watching: Watching,
-    told: BTreeMap<Key, ModelValue>,
+    told: BTreeMap<Key, Update>,
     in_sync: bool,
     problems: Vec<InputProblem>,
     unavailable: usize,
@@ -39,15 +39,8 @@ impl Consumer {
             Event::Available => {}
             Event::Updates { updates, .. } => {
                 for update in updates {
-                    match update.value {
-                        Some(value) => {
-                            self.told.insert(update.key, value);
-                        }
-                        None => {
-                            self.deletions += 1;
-                            self.told.remove(&update.key);
-                        }
-                    }
+                    self.deletions += usize::from(!update.exists());
+                    update.apply_to(&mut self.told);
                 }
             }
         }
@@ -65,8 +58,8 @@ impl Consumer {
 
     /// What is passed on, by path.
     fn relayed(&self) -> BTreeMap<String, String> {
-        let text = |(key, value): (&Key, &ModelValue)| {
-            Some((path::to_path(key).expect("a path"), value.relayed_text()?.to_string()))
+        let text = |(key, update): (&Key, &Update)| {
+            Some((path::to_path(key).expect("a path"), update.passthrough_text()?.to_string()))
         };
         self.told.iter().filter_map(text).collect()
     }
@@ -74,13 +67,13 @@ impl Consumer {
     /// The order of each tier, but for those that every cluster has.
     fn tiers(&self) -> BTreeMap<String, f64> {
         let is_built_in = |name: &str| ["default", "kube-admin", "kube-baseline"].contains(&name);
-        let order = |(key, value): (&Key, &ModelValue)| match (key, value) {
-            (Key::Tier(name), ModelValue::Tier(tier)) if !is_built_in(&name.to_string()) => {
+        let order = |update: &Update| match update {
+            Update::Tier(name, Some(tier)) if !is_built_in(&name.to_string()) => {
                 Some((name.to_string(), tier.order.map_or(f64::INFINITY, tortie_model::Order::get)))
             }
             _ => None,
         };
-        self.told.iter().filter_map(order).collect()
+        self.told.values().filter_map(order).collect()
     }
 
     fn has(&self, tiers: &[(&str, u32)]) -> bool {

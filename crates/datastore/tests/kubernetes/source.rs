@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource, Timing};
 use tortie_datastore::{Event, InputProblem, Watching, watch};
-use tortie_model::{Key, SyncStatus, Value};
+use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::manifest::{Options, Relay};
 use tortie_resources::path;
 use tortie_testkit::apiserver::{ApiServer, Fault, On};
@@ -40,7 +40,7 @@ fn policy(name: &str, selector: &Json) -> Json {
 struct Scene {
     server: ApiServer,
     watching: Watching,
-    state: BTreeMap<Key, Value>,
+    state: BTreeMap<Key, Update>,
     statuses: Vec<SyncStatus>,
     problems: Vec<InputProblem>,
     unavailable: Vec<String>,
@@ -99,13 +99,8 @@ impl Scene {
                 Some(Event::Status(status)) => self.statuses.push(status),
                 Some(Event::Updates { updates, .. }) => {
                     for update in updates {
-                        match update.value {
-                            Some(value) => drop(self.state.insert(update.key, value)),
-                            None => {
-                                self.deleted += 1;
-                                self.state.remove(&update.key);
-                            }
-                        }
+                        self.deleted += usize::from(!update.exists());
+                        update.apply_to(&mut self.state);
                     }
                 }
                 Some(Event::Problems(problems)) => self.problems = problems,
@@ -154,8 +149,9 @@ fn routed(group: &str, version: &str) -> ApiServer {
 }
 
 fn relayed(scene: &Scene) -> BTreeMap<String, String> {
-    let text =
-        |(key, value): (&Key, &Value)| Some((path::to_path(key).expect("a path"), value.relayed_text()?.to_string()));
+    let text = |(key, update): (&Key, &Update)| {
+        Some((path::to_path(key).expect("a path"), update.passthrough_text()?.to_string()))
+    };
     scene.state.iter().filter_map(text).collect()
 }
 
@@ -236,7 +232,7 @@ fn what_a_cluster_has() {
     assert_eq!((&scene.problems[..], scene.unavailable.len()), (&[][..], 0));
     let iface = |name: &str| {
         let found = scene.state.iter().find(|(key, _)| format!("{key:?}").contains(name)).expect("an endpoint");
-        let Value::WorkloadEndpoint(endpoint) = found.1 else { panic!("{found:?}") };
+        let Update::WorkloadEndpoint(_, Some(endpoint)) = found.1 else { panic!("{found:?}") };
         endpoint.iface.clone().expect("an interface")
     };
     assert!(iface("shop/web").as_str().starts_with("cali"));
@@ -278,7 +274,7 @@ fn policies_of_who_administers_a_cluster() {
         "ingress": [{"action": "Deny", "from": [{"namespaces": {}}], "protocols": [{"icmp": {}}]}]}}));
     let mut scene = Scene::in_sync(server);
     let found = scene.state.iter().find(|(key, _)| format!("{key:?}").contains("guard")).expect("the policy");
-    let Value::Policy(policy) = found.1 else { panic!("{found:?}") };
+    let Update::Policy(_, Some(policy)) = found.1 else { panic!("{found:?}") };
     assert_eq!(policy.inbound.len(), 1, "a rule that is not understood denies");
     scene.until("the warning", |scene| !scene.problems.is_empty());
     for (kind, name) in [

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tortie_model::{Hostname, Key, RelayedKey, Value, WorkloadEndpoint};
+use tortie_model::{Hostname, Key, Update, Valid};
 use tortie_resources::{path, v1};
 
 /// An object: where the datastore has it, and its value.
@@ -38,26 +38,24 @@ impl AsRef<[u8]> for Shared {
 }
 
 impl Entry {
-    /// Writes an object down; `None` for a key that has no path.
+    /// Writes an object down; `None` if it does not exist, or its key has no path.
     #[must_use]
-    pub fn new(key: &Key, value: &Value) -> Option<Self> {
-        let path = path::to_path(key).ok()?.into();
-        let text = match value.relayed_text() {
+    pub fn new(update: &Update) -> Option<Self> {
+        let path = path::to_path(&update.key()).ok()?.into();
+        let value: Bytes = match update.passthrough_text() {
             Some(text) => Bytes::from_owner(Shared(Arc::clone(text))),
-            None => v1::encode(key, value).into(),
+            None => v1::encode(update)?.into(),
         };
-        let elsewhere = match (key, value) {
-            (Key::HostConfig(_) | Key::Relayed(RelayedKey::Block(_)), _) => Elsewhere::Nothing,
-            (_, Value::WorkloadEndpoint(endpoint)) => {
-                let reduced = v1::encode(
-                    key,
-                    &Value::WorkloadEndpoint(WorkloadEndpoint::clone(endpoint).for_other_node().into()),
-                );
-                if reduced == text { Elsewhere::Same } else { Elsewhere::Reduced(reduced.into()) }
+        let elsewhere = match update {
+            Update::HostConfig(..) | Update::Block(..) => Elsewhere::Nothing,
+            Update::WorkloadEndpoint(key, endpoint) => {
+                let reduced = endpoint.clone().map(Valid::for_other_node);
+                let reduced = v1::encode(&Update::WorkloadEndpoint(key.clone(), reduced))?;
+                if reduced == value { Elsewhere::Same } else { Elsewhere::Reduced(reduced.into()) }
             }
             _ => Elsewhere::Same,
         };
-        Some(Self { path, value: text, elsewhere })
+        Some(Self { path, value, elsewhere })
     }
 
     /// The value for nodes that it does not belong to.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tortie_datastore::{Cover, Event, InputProblem};
-use tortie_model::{Key, SyncStatus, Update, Value};
+use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::{Position, Problem, Severity, path};
 
 pub use crumb::{Change, Crumb, Delta, Form};
@@ -85,13 +85,13 @@ pub struct CacheStats {
 /// use std::time::Instant;
 /// use tortie_datastore::Event;
 /// use tortie_fanout::cache::{Cache, CacheLimits, Instance};
-/// use tortie_model::{Key, SyncStatus, Update, Value};
+/// use tortie_model::{SyncStatus, Update};
 ///
 /// let now = Instant::now();
 /// let mut cache = Cache::new(Instance(1), CacheLimits::default(), now);
 /// let start = cache.snapshot();
 /// cache.apply(
-///     Event::Updates { updates: vec![Update::set(Key::Ready, Value::Ready(true))], noticed: now },
+///     Event::Updates { updates: vec![Update::Ready(Some(true))], noticed: now },
 ///     now,
 /// );
 /// cache.apply(Event::Status(SyncStatus::InSync), now);
@@ -158,15 +158,16 @@ impl Cache {
         }
     }
 
-    fn update(&mut self, Update { key, value }: &Update) {
+    fn update(&mut self, update: &Update) {
         self.stats.updates += 1;
-        let Some(value) = value else {
-            self.refused_changed |= self.refused.remove(key).is_some();
-            return self.delete(key);
-        };
-        let (path, what) = match Entry::new(key, value) {
+        let key = update.key();
+        if !update.exists() {
+            self.refused_changed |= self.refused.remove(&key).is_some();
+            return self.delete(&key);
+        }
+        let (path, what) = match Entry::new(update) {
             Some(entry) if entry.value.len() <= self.limits.value_bytes => {
-                self.refused_changed |= self.refused.remove(key).is_some();
+                self.refused_changed |= self.refused.remove(&key).is_some();
                 return self.set(entry);
             }
             Some(entry) => {
@@ -175,18 +176,18 @@ impl Cache {
             }
             None => (None, "has no path in the datastore, so that the fan-out cannot send it".to_owned()),
         };
-        self.refuse(key, value, path.as_deref(), what);
+        self.refuse(key, update, path.as_deref(), what);
     }
 
     /// Keeps what there is of an object that cannot be sent; a policy of which there is nothing denies what it selects.
-    fn refuse(&mut self, key: &Key, value: &Value, path: Option<&str>, what: String) {
+    fn refuse(&mut self, key: Key, update: &Update, path: Option<&str>, what: String) {
         self.stats.refused += 1;
-        let cover = match (path.and_then(|path| self.entries.get(path)), self.refused.get(key), key, value) {
-            (Some(_), Some(earlier), ..) => earlier.cover,
-            (Some(_), None, ..) => Cover::LastGood,
-            (None, _, Key::Policy(id), Value::Policy(policy)) if path.is_some() && !id.kind.is_staged() => {
+        let cover = match (path.and_then(|path| self.entries.get(path)), self.refused.get(&key), update) {
+            (Some(_), Some(earlier), _) => earlier.cover,
+            (Some(_), None, _) => Cover::LastGood,
+            (None, _, Update::Policy(id, Some(policy))) if path.is_some() && !id.kind.is_staged() => {
                 let denial = policy.denying(&id.kind, policy.selector.clone());
-                match Entry::new(key, &Value::Policy(denial.into())) {
+                match Entry::new(&Update::Policy(id.clone(), Some(denial))) {
                     Some(entry) if entry.value.len() <= self.limits.value_bytes => {
                         self.set(entry);
                         Cover::Denied
@@ -199,7 +200,7 @@ impl Cache {
         let problem = Problem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
         let problem = InputProblem { file: None, subject: key.to_string(), problem, cover };
         tracing::error!(%problem, "an object cannot be sent to clients");
-        self.refused.insert(key.clone(), problem);
+        self.refused.insert(key, problem);
         self.refused_changed = true;
     }
 

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use tortie_datastore::{Cover, Event};
 use tortie_model::{
-    Cidr, IpamBlock, Key, Labels, Policy, PolicyId, PolicyKind, RelayedKey, Rule, RuleAction, SelectorText, SyncStatus,
-    Update, Value, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, IpamBlock, Key, Labels, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
+    WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 use super::{Cache, CacheLimits, Change, Crumb, Elsewhere, Entry, Form, Hub, Instance, OwnPrefix, WireSnapshot};
 
 fn config(name: &str, value: &str) -> Update {
-    Update::set(Key::GlobalConfig(name.into()), Value::Config(value.into()))
+    Update::GlobalConfig(name.into(), Some(value.into()))
 }
 
 fn updates(updates: Vec<Update>, noticed: Instant) -> Event {
@@ -75,9 +75,8 @@ async fn a_written_snapshot_is_let_go_while_changes_come_without_pause() {
 #[test]
 fn what_is_only_passed_on_is_held_once_and_not_for_nodes() {
     let text: Arc<str> = r#"{"cidr":"10.0.0.0/26"}"#.into();
-    let key = Key::Relayed(RelayedKey::Block("10.0.0.0/26".parse().unwrap()));
     let block = IpamBlock { text: Arc::clone(&text), affinity: None, elsewhere: [].into() };
-    let entry = Entry::new(&key, &Value::Block(block.into())).unwrap();
+    let entry = Entry::new(&Update::Block("10.0.0.0/26".parse().unwrap(), Some(block.into()))).unwrap();
     assert_eq!(
         (&*entry.path, &entry.value[..]),
         ("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26", text.as_bytes())
@@ -103,7 +102,7 @@ fn a_value_that_is_too_large_leaves_the_last_one_in_force() {
     assert_eq!(refused(&mut cache), [(format!("parameter A: {what}"), Cover::LastGood)]);
     cache.apply(updates(vec![config("A", "ab"), config("B", "abcd")], now), now);
     assert_eq!(refused(&mut cache), [(format!("parameter B: {what}"), Cover::Nothing)]);
-    cache.apply(updates(vec![Update::delete(config("B", "").key)], now), now);
+    cache.apply(updates(vec![Update::delete(config("B", "").key())], now), now);
     assert_eq!((refused(&mut cache), cache.changed_refused()), (Vec::new(), None));
 }
 
@@ -114,9 +113,9 @@ fn a_policy_that_is_too_large_denies_until_it_is_smaller() {
     let mut cache = Cache::new(Instance(1), limits, now);
     let policy = |rules: usize| {
         let allow = vec![Rule { action: RuleAction::Allow, ..Rule::default() }; rules];
-        let policy = Policy { selector: SelectorText::new("has(a)"), inbound: allow.into(), ..Policy::default() };
+        let policy = Policy { selector: "has(a)".parse().unwrap(), inbound: allow.into(), ..Policy::default() };
         let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
-        Update::set(Key::Policy(id), Value::Policy(policy.into()))
+        Update::Policy(id, Some(Valid::new(policy).unwrap()))
     };
     let mut told = |rules: usize| {
         cache.apply(updates(vec![policy(rules)], now), now);
@@ -161,14 +160,17 @@ fn who_comes_back_goes_on_while_the_log_reaches_back() {
 
 #[test]
 fn other_nodes_need_less_of_a_workload() {
-    let key = Key::WorkloadEndpoint(WorkloadEndpointKey::new("a/b", "k8s", "ns/pod", "eth0"));
+    let update = |endpoint: &WorkloadEndpoint| {
+        let key = WorkloadEndpointKey::new("a/b", "k8s", "ns/pod", "eth0");
+        Update::WorkloadEndpoint(key, Some(Valid::new(endpoint.clone()).unwrap()))
+    };
     let mut endpoint = WorkloadEndpoint {
         iface: Some("cali123".into()),
         ipv4_nets: ["10.0.0.1/32".parse::<Cidr>().unwrap()].into_iter().collect(),
         labels: Labels::from_pairs([("app", "web")]).unwrap(),
         ..WorkloadEndpoint::default()
     };
-    let entry = Entry::new(&key, &Value::WorkloadEndpoint(endpoint.clone().into())).unwrap();
+    let entry = Entry::new(&update(&endpoint)).unwrap();
     let own = OwnPrefix::new(&"a/b".into()).unwrap();
     assert!(own.covers(&entry.path) && !OwnPrefix::new(&"a".into()).unwrap().covers(&entry.path));
     let Elsewhere::Reduced(reduced) = &entry.elsewhere else { panic!("{entry:?}") };
@@ -180,8 +182,7 @@ fn other_nodes_need_less_of_a_workload() {
     let mut cache = Cache::new(Instance(1), CacheLimits::default(), now);
     for iface in ["cali1", "cali2"] {
         endpoint.iface = Some(iface.into());
-        cache
-            .apply(updates(vec![Update::set(key.clone(), Value::WorkloadEndpoint(endpoint.clone().into()))], now), now);
+        cache.apply(updates(vec![update(&endpoint)], now), now);
         cache.publish(now);
     }
     assert_eq!((cache.head().deltas.len(), cache.head().deltas[0].concerns_others), (1, false));

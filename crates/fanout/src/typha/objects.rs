@@ -72,7 +72,6 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use tortie_datastore::Cover;
-    use tortie_model::Value;
 
     use super::*;
 
@@ -115,13 +114,13 @@ mod tests {
 
     /// What is told of a policy, in words: its selector, its place, its types, its rules.
     fn denial(updates: &[Update]) -> String {
-        let Some(Value::Policy(policy)) = &updates[0].value else { panic!("{updates:?}") };
+        let Update::Policy(_, Some(policy)) = &updates[0] else { panic!("{updates:?}") };
         let rules: Vec<_> = policy.inbound.iter().chain(&*policy.outbound).map(|rule| rule.action.as_str()).collect();
         let order = policy.order.map_or("last".into(), |order| {
             if order.get() == f64::MIN { "first".into() } else { order.get().to_string() }
         });
         let types = (policy.types.ingress, policy.types.egress);
-        format!("{} {} {order} {types:?} {}", policy.selector, policy.tier, rules.join(" "))
+        format!("{} {} {order} {types:?} {}", policy.selector.text(), policy.tier, rules.join(" "))
     }
 
     #[test]
@@ -159,7 +158,7 @@ mod tests {
     fn a_staged_policy_that_cannot_be_read_is_deleted() {
         let mut objects = Objects::default();
         let updates = objects.read(&[update("/calico/v1/policy/StagedNetworkPolicy/shop/p", "{")]);
-        assert_eq!(updates[0].value, None);
+        assert!(!updates[0].exists());
         assert_eq!(objects.changed_problems().unwrap()[0].cover, Cover::Nothing);
     }
 
@@ -174,7 +173,7 @@ mod tests {
             update(ENDPOINT, "\u{1}"),
             update("/calico/v1/config/LogSeverityScreen", ""),
         ]);
-        let values: Vec<bool> = updates.iter().map(|update| update.value.is_some()).collect();
+        let values: Vec<bool> = updates.iter().map(Update::exists).collect();
         assert_eq!(values, [true, false, false]);
     }
 
@@ -186,9 +185,9 @@ mod tests {
         let read = objects.read(&[update(BLOCK, value), update(BLOCK, "{"), update(BLOCK, "")]);
         let texts: Vec<Option<&str>> = read
             .iter()
-            .map(|update| match &update.value {
-                Some(Value::Block(block)) => Some(&*block.text),
-                other => other.as_ref().map(|_| panic!("{other:?}")),
+            .map(|update| match update {
+                Update::Block(_, block) => block.as_ref().map(|block| &*block.text),
+                other => panic!("{other:?}"),
             })
             .collect();
         assert_eq!(texts, [Some(value), Some(value), None]);
@@ -198,8 +197,8 @@ mod tests {
     fn policies_under_keys_of_older_releases() {
         let mut objects = Objects::default();
         let updates = objects.read(&[update("/calico/v1/policy/tier/sec/policy/ns%2fknp.default.web", GOOD)]);
-        let Some(Value::Policy(policy)) = &updates[0].value else { panic!("{updates:?}") };
-        assert_eq!((policy.tier.as_str(), policy.selector.as_str()), ("sec", "all()"));
-        assert_eq!(format!("{:?}", updates[0].key).matches("KubernetesNetworkPolicy").count(), 1);
+        let Update::Policy(_, Some(policy)) = &updates[0] else { panic!("{updates:?}") };
+        assert_eq!((policy.tier.as_str(), policy.selector.text()), ("sec", "all()"));
+        assert_eq!(format!("{:?}", updates[0].key()).matches("KubernetesNetworkPolicy").count(), 1);
     }
 }

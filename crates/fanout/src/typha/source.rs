@@ -25,7 +25,7 @@ pub struct TyphaOptions {
     pub hostname: String,
     /// TLS, if it is used.
     pub tls: Option<TlsSettings>,
-    /// Whether blocks of addresses are wanted ([`tortie_model::RelayedKey::Block`]).
+    /// Whether blocks of addresses are wanted ([`tortie_model::Key::Block`]).
     pub blocks: bool,
     /// How long a connection may take to be made.
     pub connect_timeout: Duration,

@@ -10,7 +10,7 @@ use tortie_datastore::{Event, Feed, InputProblem, Watching, channel, watch};
 use tortie_fanout::client::{ClientConfig, FanoutSource};
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_model::{
-    Cidr, HostConfigKey, Hostname, IpamBlock, Key, Labels, RelayedKey, SyncStatus, Update, Value, WorkloadEndpoint,
+    Cidr, HostConfigKey, Hostname, IpamBlock, Key, Labels, SyncStatus, Update, Valid, WorkloadEndpoint,
     WorkloadEndpointKey,
 };
 
@@ -18,11 +18,11 @@ use tortie_model::{
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) fn config(name: &str, value: &str) -> Update {
-    Update::set(Key::GlobalConfig(name.into()), Value::Config(value.into()))
+    Update::GlobalConfig(name.into(), Some(value.into()))
 }
 
 pub(crate) fn host_config(host: &str, name: &str, value: &str) -> Update {
-    Update::set(Key::HostConfig(HostConfigKey { host: host.into(), name: name.into() }), Value::Config(value.into()))
+    Update::HostConfig(HostConfigKey { host: host.into(), name: name.into() }, Some(value.into()))
 }
 
 pub(crate) fn workload(host: &str, name: &str, address: &str) -> Update {
@@ -33,19 +33,19 @@ pub(crate) fn workload(host: &str, name: &str, address: &str) -> Update {
         labels: Labels::from_pairs([("app", name)]).unwrap(),
         ..WorkloadEndpoint::default()
     };
-    Update::set(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into()))
+    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
 
 pub(crate) fn block(cidr: &str, node: &str) -> Update {
     let text = format!(r#"{{"cidr":"{cidr}","affinity":"host:{node}"}}"#);
     let block = IpamBlock { text: text.into(), affinity: Some(node.into()), elsewhere: [].into() };
-    Update::set(Key::Relayed(RelayedKey::Block(cidr.parse().unwrap())), Value::Block(block.into()))
+    Update::Block(cidr.parse().unwrap(), Some(block.into()))
 }
 
 /// A datastore in memory that a server reads.
 pub(crate) struct Upstream {
     feed: Feed,
-    pub(crate) truth: BTreeMap<Key, Value>,
+    pub(crate) truth: BTreeMap<Key, Update>,
 }
 
 impl Upstream {
@@ -57,17 +57,13 @@ impl Upstream {
     /// Tells everything from the beginning.
     pub(crate) fn resync(&self) {
         self.feed.begin_resync().unwrap();
-        let all = self.truth.iter().map(|(key, value)| Update::set(key.clone(), value.clone()));
-        self.feed.tell(all, Instant::now()).unwrap();
+        self.feed.tell(self.truth.values().cloned(), Instant::now()).unwrap();
         self.feed.end_resync().unwrap();
     }
 
     pub(crate) fn tell(&mut self, updates: impl IntoIterator<Item = Update>) {
         for update in updates {
-            match &update.value {
-                Some(value) => self.truth.insert(update.key.clone(), value.clone()),
-                None => self.truth.remove(&update.key),
-            };
+            update.clone().apply_to(&mut self.truth);
             self.feed.tell([update], Instant::now()).unwrap();
         }
     }
@@ -94,7 +90,7 @@ pub(crate) fn serve(config: ServerConfig) -> (Upstream, Server) {
 /// What a client has been told.
 pub(crate) struct Client {
     watching: Watching,
-    pub(crate) known: BTreeMap<Key, Value>,
+    pub(crate) known: BTreeMap<Key, Update>,
     pub(crate) statuses: Vec<SyncStatus>,
     pub(crate) unavailable: Vec<String>,
     pub(crate) problems: Vec<InputProblem>,
@@ -155,7 +151,7 @@ impl Client {
     }
 
     #[track_caller]
-    pub(crate) fn knows(&mut self, truth: &BTreeMap<Key, Value>) {
+    pub(crate) fn knows(&mut self, truth: &BTreeMap<Key, Update>) {
         self.until("all is known", |client| client.in_sync() && client.known == *truth);
     }
 
@@ -167,11 +163,10 @@ impl Client {
             Some(Event::Unavailable { why, .. }) => self.unavailable.push(why),
             Some(Event::Problems(problems)) => self.problems = problems,
             Some(Event::Updates { updates, .. }) => {
-                for Update { key, value } in updates {
-                    match value {
-                        Some(value) => drop(self.known.insert(key, value)),
-                        None => self.deleted += usize::from(self.known.remove(&key).is_some()),
-                    }
+                for update in updates {
+                    let exists = update.exists();
+                    let was_known = update.apply_to(&mut self.known).is_some();
+                    self.deleted += usize::from(was_known && !exists);
                 }
             }
         }

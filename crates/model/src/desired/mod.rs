@@ -21,8 +21,7 @@ pub use rules::{RuleSets, RuleView, Rules, SetIds};
 
 use crate::{
     BgpConfiguration, Cidr, HostEndpoint, HostEndpointName, Hostname, IpPool, IpSetId, Labels, NamedProtocol,
-    NamespacedName, PolicyId, ProfileName, SelectorText, Service, TierDefaultAction, TierName, WorkloadEndpoint,
-    WorkloadEndpointId,
+    NamespacedName, PolicyId, ProfileName, Service, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 
 /// One change of what the node must enforce. Deliberately exhaustive: a dataplane must know them all.
@@ -283,7 +282,7 @@ pub struct Policy {
     /// The policy as the datastore has it.
     pub source: Arc<crate::Policy>,
     /// The policy's selector in canonical form; equal texts are grouped by the dataplane.
-    pub selector: SelectorText,
+    pub selector: Arc<str>,
     /// Rules for traffic to the endpoints.
     pub inbound: Rules,
     /// Rules for traffic from the endpoints.

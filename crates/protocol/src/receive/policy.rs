@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tortie_model::desired::{DesiredUpdate, Policy, Profile, RuleSets, Rules};
-use tortie_model::{PolicyId, PolicyKind, ProfileName, Rule, RuleAction, SelectorText, TierName};
+use tortie_model::{PolicyId, PolicyKind, ProfileName, Rule, RuleAction, TierName};
 
 use super::flaw::{Flaw, Unusable, required};
 use super::rule::rules;
@@ -22,7 +22,6 @@ pub(super) fn update(update: felix::ActivePolicyUpdate) -> Result<Received, Unus
     let attributes = tortie_model::Policy {
         namespace: name(message.namespace),
         tier: if message.tier.is_empty() { TierName::default_tier() } else { TierName::new(message.tier) },
-        selector: SelectorText::new(message.original_selector),
         untracked: message.untracked,
         pre_dnat: message.pre_dnat,
         needed_on_every_node: message.perf_hints.iter().any(|hint| hint == NEEDED_ON_EVERY_NODE),
@@ -32,7 +31,7 @@ pub(super) fn update(update: felix::ActivePolicyUpdate) -> Result<Received, Unus
     let (both, why) = or_denying(both, &id.to_string());
     let ((inbound, inbound_sets), (outbound, outbound_sets)) = both;
     let policy = Policy {
-        selector: attributes.selector.clone(),
+        selector: message.original_selector.into(),
         source: Arc::new(tortie_model::Policy { inbound, outbound, ..attributes }),
         inbound: inbound_sets,
         outbound: outbound_sets,

@@ -6,16 +6,17 @@
 //! everything instead, and one that accepts is left out.
 
 use tortie_model::{
-    Cidr, EntityMatch, Key, NamedProtocol, Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec,
-    Protocol, Rule, RuleAction, SelectorText, Tier, TierDefaultAction, TierName, Value,
+    Cidr, EntityMatch, NamedProtocol, Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec,
+    Protocol, Rule, RuleAction, Tier, TierDefaultAction, TierName, Update,
 };
+use tortie_selector::Selector;
 
 use super::label_selector;
 use super::ports::{self, simplify};
 use crate::manifest::{Contributions, Kind, Object, UnknownFields};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
-use crate::v3::selectors::{Words, check_combined, global_policy, side_selector};
+use crate::v3::selectors::{Words, combination, global_policy, side_selector};
 
 /// The place of the only baseline policy in its tier.
 const BASELINE_ORDER: f64 = 1000.0;
@@ -46,7 +47,7 @@ pub(crate) fn admin_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<C
     let policy = Policy {
         tier: tier?,
         order,
-        selector: SelectorText::new(selector),
+        selector,
         // These tiers pass on what they do not decide, so that a direction without rules need not be looked at.
         types: PolicyTypes { ingress: !inbound.is_empty(), egress: !outbound.is_empty() },
         inbound: inbound.into(),
@@ -54,21 +55,21 @@ pub(crate) fn admin_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<C
         ..Policy::default()
     };
     let tier = needed_tier(&policy.tier);
-    let mut contributions = vec![(key(object), Value::Policy(policy.into()))];
+    let mut contributions = vec![Update::Policy(id(object), Some(object.root.valid(policy, sink)?))];
     contributions.extend(tier);
     Some(contributions)
 }
 
 /// The tier of the policies that came before `ClusterNetworkPolicy`, unless somebody has made it: the original's releases
 /// that knew them did (`libcalico-go/lib/clientv3/client.go` of 3.31). Those of `ClusterNetworkPolicy` are always there.
-fn needed_tier(tier: &TierName) -> Option<(Key, Value)> {
+fn needed_tier(tier: &TierName) -> Option<Update> {
     let order = match tier.as_str() {
         "adminnetworkpolicy" => 1_000.0,
         "baselineadminnetworkpolicy" => 10_000_000.0,
         _ => return None,
     };
     let value = Tier { order: Order::new(order), default_action: Some(TierDefaultAction::Pass) };
-    Some((Key::Tier(tier.clone()), Value::Tier(value)))
+    Some(Update::Tier(tier.clone(), Some(value)))
 }
 
 /// What stands for a policy that is refused: all of it that can be read, as long as that is what it selects.
@@ -81,20 +82,19 @@ pub(crate) fn substitute_admin_policy(object: &Object<'_, '_>) -> Option<Contrib
         return None;
     }
     let mut contributions = admin_policy(object, &mut sink)?;
-    if let Some((_, Value::Policy(policy))) = contributions.first_mut()
+    if let Some(Update::Policy(_, Some(policy))) = contributions.first_mut()
         && policy.order.is_none()
     {
         // Without a readable priority it must come first, or another policy might allow before it denies.
-        let mut first = Policy::clone(policy);
-        first.order = Order::new(f64::MIN);
-        *policy = first.into();
+        let first = Policy { order: Order::new(f64::MIN), ..Policy::clone(policy) };
+        *policy = object.root.valid(first, &mut sink)?;
     }
     Some(contributions)
 }
 
-fn key(object: &Object<'_, '_>) -> Key {
+fn id(object: &Object<'_, '_>) -> PolicyId {
     let name = &object.id.name;
-    Key::Policy(match object.id.kind {
+    match object.id.kind {
         Kind::AdminNetworkPolicy => {
             PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", format!("kanp.adminnetworkpolicy.{name}"))
         }
@@ -102,7 +102,7 @@ fn key(object: &Object<'_, '_>) -> Key {
             PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", format!("kbanp.baselineadminnetworkpolicy.{name}"))
         }
         _ => PolicyId::new(PolicyKind::KubernetesClusterNetworkPolicy, "", &**name),
-    })
+    }
 }
 
 fn tier(kind: Kind, spec: Map<'_, '_>, sink: &mut Sink) -> Option<TierName> {
@@ -127,18 +127,18 @@ fn tier(kind: Kind, spec: Map<'_, '_>, sink: &mut Sink) -> Option<TierName> {
 }
 
 /// What a policy selects: pods, never interfaces of hosts.
-fn subject(spec: Map<'_, '_>, sink: &mut Sink) -> Option<String> {
+fn subject(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Selector> {
     let Some(field) = spec.field("subject") else {
         spec.missing("subject", sink);
         return None;
     };
     let sound = sink.problems.len();
     let (pods, namespaces) = pods(field, &["namespaces", "pods"], sink)??;
-    let selector = global_policy(&pods, &namespaces, "");
-    if sink.problems.len() == sound {
-        check_combined(&selector, |what| field.error(sink, what));
-    }
-    Some(selector)
+    Some(combination(&global_policy(&pods, &namespaces, ""), |what| {
+        if sink.problems.len() == sound {
+            field.error(sink, what);
+        }
+    }))
 }
 
 /// The selectors of pods and of namespaces where exactly one of `known` must be given; inner `None` if it is none of
@@ -256,12 +256,15 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
             let map = cursor.map(sink)?;
             let selector = if map.field("namespaces").is_some() { String::new() } else { selector };
             let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
-            let combined = side_selector("", &words);
-            if !sink.has_errors() {
-                check_combined(combined.as_deref().unwrap_or_default(), |what| cursor.error(sink, what));
-            }
+            let combined = side_selector("", &words).map(|text| {
+                combination(&text, |what| {
+                    if !sink.has_errors() {
+                        cursor.error(sink, what);
+                    }
+                })
+            });
             Some(EntityMatch {
-                selector: combined.map(SelectorText::new),
+                selector: combined,
                 original: Some(Box::new(OriginalMatch {
                     selector: selector.into(),
                     namespace_selector: namespace_selector.into(),

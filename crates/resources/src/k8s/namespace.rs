@@ -1,6 +1,6 @@
 //! Namespaces and service accounts, which become profiles.
 
-use tortie_model::{Key, LabelInterner, Profile, ProfileName, ProfileRules, Rule, RuleAction, Value};
+use tortie_model::{LabelInterner, Profile, ProfileName, ProfileRules, Rule, RuleAction, Update};
 
 use crate::manifest::{Contributions, Object};
 use crate::scalar;
@@ -21,7 +21,7 @@ pub(crate) fn namespace(object: &Object<'_, '_>, labels: &mut LabelInterner, sin
     let allow = [Rule { action: RuleAction::Allow, ..Rule::default() }];
     let rules = ProfileRules { inbound: allow.clone().into(), outbound: allow.into() };
     let own = namespace_labels(object);
-    Some(profile(object, &own, format!("kns.{}", object.id.name), NAMESPACE_PREFIX, rules, labels, sink))
+    profile(object, &own, format!("kns.{}", object.id.name), NAMESPACE_PREFIX, rules, labels, sink)
 }
 
 /// Converts a `ServiceAccount`: a profile that has labels alone.
@@ -32,7 +32,7 @@ pub(crate) fn service_account(
 ) -> Option<Contributions> {
     let name = format!("ksa.{}.{}", object.id.namespace, object.id.name);
     let own = &object.meta.labels;
-    Some(profile(object, own, name, SERVICE_ACCOUNT_PREFIX, ProfileRules::default(), labels, sink))
+    profile(object, own, name, SERVICE_ACCOUNT_PREFIX, ProfileRules::default(), labels, sink)
 }
 
 fn profile(
@@ -43,13 +43,13 @@ fn profile(
     rules: ProfileRules,
     labels: &mut LabelInterner,
     sink: &mut Sink,
-) -> Contributions {
+) -> Option<Contributions> {
     let own = own.iter().map(|(label, value)| (format!("{prefix}{label}"), *value));
     let pairs = own.chain([(format!("{prefix}{NAME_LABEL}"), &*object.id.name)]);
     let profile = Profile { labels: scalar::interned(&object.root, pairs, labels, sink) };
     let name = ProfileName::new(name);
-    vec![
-        (Key::ProfileRules(name.clone()), Value::ProfileRules(rules.into())),
-        (Key::Profile(name), Value::Profile(profile)),
-    ]
+    Some(vec![
+        Update::ProfileRules(name.clone(), Some(object.root.valid(rules, sink)?)),
+        Update::Profile(name, Some(object.root.valid(profile, sink)?)),
+    ])
 }

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use tortie_model::{
     Cidr, EntityMatch, NamedProtocol, Order, OriginalMatch, Policy, PolicyTypes, PortSpec, Protocol, Rule, RuleAction,
-    SelectorText, TierName, Value,
+    TierName, Update,
 };
+use tortie_selector::Selector;
 
 use super::label_selector;
 use super::ports::{self, Ports};
 use crate::manifest::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
-use crate::v3::selectors::{Words, check_combined, namespaced_policy, side_selector};
-use crate::v3::{Staged, policy_key, staged_action};
+use crate::v3::selectors::{Words, combination, namespaced_policy, side_selector};
+use crate::v3::{Staged, policy_id, staged_action};
 
 /// The place of Kubernetes policies in the default tier.
 pub(crate) const ORDER: f64 = 1000.0;
@@ -36,7 +37,7 @@ pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option
         namespace: Some(Arc::clone(&object.id.namespace)),
         tier: TierName::default_tier(),
         order: Order::new(ORDER),
-        selector: SelectorText::new(namespaced_policy(namespace, &selector, "")),
+        selector: combination(&namespaced_policy(namespace, &selector, ""), |what| spec.error(sink, what)),
         types: types(spec, sink),
         inbound: rules(spec, "ingress", "from", namespace, sink).into(),
         outbound: rules(spec, "egress", "to", namespace, sink).into(),
@@ -46,7 +47,7 @@ pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option
         },
         ..Policy::default()
     };
-    Some(vec![(policy_key(object)?, Value::Policy(policy.into()))])
+    Some(vec![Update::Policy(policy_id(object)?, Some(object.root.valid(policy, sink)?))])
 }
 
 /// The declared types; ingress, and egress if there are egress rules, if none is declared.
@@ -73,7 +74,7 @@ fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink:
     spec.list(name, sink, |rule, sink| {
         let rule = PolicyRule::read(rule, peers_name, namespace, sink)?;
         rules.extend(rule.alternatives().map(|(protocol, ports, peer)| {
-            let peer = peer.map(|peer| peer.entity(namespace)).unwrap_or_default();
+            let peer = peer.map(Peer::entity).unwrap_or_default();
             let mut rule =
                 Rule { action: RuleAction::Allow, protocol: protocol.map(Protocol::Named), ..Rule::default() };
             if peers_name == "from" {
@@ -99,8 +100,9 @@ pub(crate) struct PolicyRule {
 
 /// Who a rule is about.
 pub(crate) enum Peer {
-    /// Pods, by a selector over them and, unless it is empty, one over namespaces; if that is empty, of the policy's own.
-    Pods { pods: String, namespaces: String },
+    /// Pods, by a selector over endpoints, which comes from one over pods and, unless it is empty, one over namespaces; if
+    /// that is empty, they are of the policy's own.
+    Pods { selector: Option<Selector>, pods: String, namespaces: String },
     /// Addresses.
     Block { net: Cidr, except: Vec<Cidr> },
 }
@@ -147,30 +149,26 @@ impl Peer {
             return None;
         }
         let sound = sink.problems.len();
-        let peer = Self::Pods {
-            pods: label_selector::of_pods(pods, sink),
-            namespaces: namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default(),
-        };
-        if sink.problems.len() == sound {
-            let combined = peer.selector(namespace).unwrap_or_default();
-            check_combined(&combined, |what| map.error(sink, what));
-        }
-        Some(peer)
+        let pods = label_selector::of_pods(pods, sink);
+        let namespaces = namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default();
+        let words = Words { selector: &pods, namespace_selector: &namespaces, ..Words::default() };
+        let selector = side_selector(namespace, &words).map(|text| {
+            combination(&text, |what| {
+                if sink.problems.len() == sound {
+                    map.error(sink, what);
+                }
+            })
+        });
+        Some(Self::Pods { selector, pods, namespaces })
     }
 
-    /// The selector of endpoints, for a policy of this namespace.
-    fn selector(&self, namespace: &str) -> Option<String> {
-        let Self::Pods { pods, namespaces } = self else { return None };
-        side_selector(namespace, &Words { selector: pods, namespace_selector: namespaces, ..Words::default() })
-    }
-
-    fn entity(&self, namespace: &str) -> EntityMatch {
+    fn entity(&self) -> EntityMatch {
         match self {
             Self::Block { net, except } => {
                 EntityMatch { nets: [*net].into(), not_nets: except.as_slice().into(), ..EntityMatch::default() }
             }
-            Self::Pods { pods, namespaces } => EntityMatch {
-                selector: self.selector(namespace).map(SelectorText::new),
+            Self::Pods { selector, pods, namespaces } => EntityMatch {
+                selector: selector.clone(),
                 original: Some(Box::new(OriginalMatch {
                     selector: pods.as_str().into(),
                     namespace_selector: namespaces.as_str().into(),
@@ -226,9 +224,9 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
     let policy = Policy {
         namespace: Some(Arc::clone(&object.id.namespace)),
         order: Order::new(ORDER),
-        selector: SelectorText::new(namespaced_policy(&object.id.namespace, &selector, "")),
+        selector: combination(&namespaced_policy(&object.id.namespace, &selector, ""), |what| spec.error(sink, what)),
         types: if declared && !quiet.has_errors() { types } else { PolicyTypes::BOTH },
         ..Policy::default()
     };
-    Some(vec![(policy_key(object)?, Value::Policy(policy.into()))])
+    Some(vec![Update::Policy(policy_id(object)?, Some(object.root.valid(policy, sink)?))])
 }

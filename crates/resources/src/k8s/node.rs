@@ -76,7 +76,7 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &m
         tunnels: facts.tunnels(),
         labels: scalar::interned(&object.root, object.meta.labels.iter().copied(), labels, sink),
     };
-    let mut contributions = node_contributions(object, node, &facts, sink);
+    let mut contributions = node_contributions(object, node, &facts, sink)?;
     contributions.extend(relayed::pod_blocks(object, &pods.cidrs, sink));
     Some(contributions)
 }

@@ -3,8 +3,8 @@
 use sha1::{Digest, Sha1};
 use smallvec::SmallVec;
 use tortie_model::{
-    AdminState, Cidr, EndpointPort, Family, IfaceName, Key, LabelInterner, NamedProtocol, NatMapping, ProfileName,
-    Protocol, Value, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    AdminState, Cidr, EndpointPort, Family, IfaceName, LabelInterner, NamedProtocol, NatMapping, ProfileName, Protocol,
+    Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 
 use super::qos;
@@ -65,7 +65,7 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mu
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
     };
     let key = WorkloadEndpointKey::new(node, "k8s", &format!("{namespace}/{name}"), "eth0");
-    Some(vec![(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint.into()))])
+    Some(vec![Update::WorkloadEndpoint(key, Some(object.root.valid(endpoint, sink)?))])
 }
 
 /// The host-side interface that Calico's CNI plugin makes for a pod.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tortie_model::{EndpointSlice, EndpointSlicePort, Key, NamedProtocol, NamespacedName, Service, ServicePort, Value};
+use tortie_model::{EndpointSlice, EndpointSlicePort, NamedProtocol, NamespacedName, Service, ServicePort, Update};
 
 use crate::manifest::{Contributions, Object};
 use crate::scalar;
@@ -97,13 +97,13 @@ pub(crate) fn service_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Opti
         // As the API server fills in.
         value.service_type = "ClusterIP".into();
     }
-    Some(vec![(Key::Service(name_of(object)), Value::Service(value.into()))])
+    Some(vec![Update::Service(name_of(object), Some(value.into()))])
 }
 
 /// Converts an `EndpointSlice`.
 pub(crate) fn endpoint_slice_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let value = endpoint_slice(&object.id.namespace, object.map, sink);
-    Some(vec![(Key::EndpointSlice(name_of(object)), Value::EndpointSlice(value.into()))])
+    Some(vec![Update::EndpointSlice(name_of(object), Some(value.into()))])
 }
 
 fn name_of(object: &Object<'_, '_>) -> NamespacedName {

@@ -5,7 +5,7 @@ mod meta;
 
 use std::sync::Arc;
 
-use tortie_model::{Key, LabelInterner, Value};
+use tortie_model::{LabelInterner, Update};
 
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
 use crate::{Position, Problem, Severity, SyntaxError, k8s, relayed, v3};
@@ -102,8 +102,8 @@ impl Default for Options {
     }
 }
 
-/// What a resource contributes to the datastore.
-pub type Contributions = Vec<(Key, Value)>;
+/// What a resource contributes to the datastore: objects that exist.
+pub type Contributions = Vec<Update>;
 
 /// What became of a resource.
 #[derive(Clone, Debug, PartialEq)]

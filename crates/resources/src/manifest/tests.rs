@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use tortie_model::{HttpMatch, Key, LabelInterner, Value};
+use tortie_model::{HttpMatch, LabelInterner, Update};
 
 use super::{Format, Manifest, Options, Outcome, read};
 
@@ -15,7 +15,7 @@ fn manifest(text: &str) -> Manifest {
 }
 
 /// The contributions of a manifest without problems, but for what is known and has no effect, and that nothing looks into HTTP.
-fn contributions(text: &str) -> Vec<(Key, Value)> {
+fn contributions(text: &str) -> Vec<Update> {
     let manifest = manifest(text);
     assert_eq!(manifest.unreadable, []);
     let mut all = Vec::new();
@@ -31,8 +31,8 @@ fn contributions(text: &str) -> Vec<(Key, Value)> {
     all
 }
 
-fn value(text: &str) -> Value {
-    contributions(text).swap_remove(0).1
+fn only(text: &str) -> Update {
+    contributions(text).swap_remove(0)
 }
 
 /// Every problem, a line each, as `tortie check` prints them.

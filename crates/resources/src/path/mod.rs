@@ -15,7 +15,7 @@ mod status;
 
 use tortie_model::{
     Cidr, ConfigName, HostConfigKey, HostEndpointKey, HostEndpointName, Hostname, Key, NamespacedName, NetworkSetName,
-    PolicyId, PolicyKind, ProfileName, RelayedKey, TierName, WorkloadEndpointKey,
+    PolicyId, PolicyKind, ProfileName, TierName, WorkloadEndpointKey,
 };
 
 pub use status::{endpoint_status_prefixes, host_endpoint_status, process_status, workload_status};
@@ -114,12 +114,12 @@ pub fn to_path(key: &Key) -> Result<String, PathError> {
         Key::Service(name) => namespaced("kubernetesservice", name),
         Key::EndpointSlice(name) => namespaced("kubernetesendpointslices", name),
         Key::BgpConfiguration(name) => resource("bgpconfigurations", name.as_str()),
-        Key::Relayed(RelayedKey::Block(cidr)) => {
+        Key::Block(cidr) => {
             let net = cidr.masked().to_string().replacen('/', "-", 1);
             Ok(format!("{BLOCKS}ipv{}/block/{net}", cidr.family().number()))
         }
-        Key::Relayed(RelayedKey::BgpPeer(name)) => resource("bgppeers", name),
-        Key::Relayed(RelayedKey::LiveMigration(name)) => namespaced("livemigrations", name),
+        Key::BgpPeer(name) => resource("bgppeers", name),
+        Key::LiveMigration(name) => namespaced("livemigrations", name),
     }
 }
 
@@ -171,7 +171,7 @@ pub fn parse(path: &str) -> Option<Parsed> {
             if matches!(version.as_bytes(), [b'i', b'p', b'v', _]) =>
         {
             let (address, length) = net.split_once('-')?;
-            Key::Relayed(RelayedKey::Block(format!("{address}/{length}").parse::<Cidr>().ok()?.masked()))
+            Key::Block(format!("{address}/{length}").parse::<Cidr>().ok()?.masked())
         }
         ["calico", "v1", "netset", name] => Key::NetworkSet(NetworkSetName::new(unescape(name))),
         ["calico", "v1", "policy", "tier", tier, "metadata"] => Key::Tier(TierName::new(unescape(tier))),
@@ -250,8 +250,8 @@ fn parse_resource(rest: &[&str]) -> Option<Parsed> {
         "bgpconfigurations" => Key::BgpConfiguration(ConfigName::new(name)),
         "kubernetesservice" => Key::Service(namespaced(name)),
         "kubernetesendpointslices" => Key::EndpointSlice(namespaced(name)),
-        "bgppeers" => Key::Relayed(RelayedKey::BgpPeer(name.into())),
-        "livemigrations" => Key::Relayed(RelayedKey::LiveMigration(namespaced(name))),
+        "bgppeers" => Key::BgpPeer(name.into()),
+        "livemigrations" => Key::LiveMigration(namespaced(name)),
         _ => return Some(Parsed::NotModelled),
     };
     Some(Parsed::Key(key))

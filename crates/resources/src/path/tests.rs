@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use tortie_model::{
-    Cidr, ConfigName, HostConfigKey, HostEndpointKey, Hostname, Key, NamespacedName, PolicyId, PolicyKind, RelayedKey,
+    Cidr, ConfigName, HostConfigKey, HostEndpointKey, Hostname, Key, NamespacedName, PolicyId, PolicyKind,
     WorkloadEndpointKey,
 };
 
@@ -120,14 +120,14 @@ fn keys_without_identity_have_no_path() {
 
 #[test]
 fn what_is_passed_on_is_known_by_its_path() {
-    let block = |cidr: &str| Key::Relayed(RelayedKey::Block(cidr.parse().unwrap()));
+    let block = |cidr: &str| Key::Block(cidr.parse().unwrap());
     for (path, expected) in [
         ("/calico/ipam/v2/assignment/ipv4/block/10.0.0.64-26", block("10.0.0.64/26")),
         ("/calico/ipam/v2/assignment/ipv6/block/fd00:10::40-122", block("fd00:10::40/122")),
-        ("/calico/resources/v3/projectcalico.org/bgppeers/p", Key::Relayed(RelayedKey::BgpPeer("p".into()))),
+        ("/calico/resources/v3/projectcalico.org/bgppeers/p", Key::BgpPeer("p".into())),
         (
             "/calico/resources/v3/projectcalico.org/livemigrations/ns/p",
-            Key::Relayed(RelayedKey::LiveMigration(NamespacedName::new("ns", "p"))),
+            Key::LiveMigration(NamespacedName::new("ns", "p")),
         ),
     ] {
         assert_eq!(key(path).as_ref(), Some(&expected));
@@ -147,12 +147,12 @@ fn name() -> impl Strategy<Value = String> {
     "[a-zA-Z0-9.%/_-]{1,8}|%2f|%25|%252f|a/b"
 }
 
-fn relayed_key() -> impl Strategy<Value = RelayedKey> {
+fn passthrough_key() -> impl Strategy<Value = Key> {
     let net = (any::<std::net::IpAddr>(), 0..=32u8).prop_map(|(a, l)| Cidr::new(a, l).unwrap().masked());
     prop_oneof![
-        net.prop_map(RelayedKey::Block),
-        name().prop_map(|n| RelayedKey::BgpPeer(n.into())),
-        (name(), name()).prop_map(|(a, b)| RelayedKey::LiveMigration(NamespacedName::new(a, b))),
+        net.prop_map(Key::Block),
+        name().prop_map(|n| Key::BgpPeer(n.into())),
+        (name(), name()).prop_map(|(a, b)| Key::LiveMigration(NamespacedName::new(a, b))),
     ]
 }
 
@@ -180,7 +180,7 @@ fn any_key() -> impl Strategy<Value = Key> {
             .prop_map(|(a, l)| Key::IpPool(Cidr::new(std::net::Ipv4Addr::from(a).into(), l).unwrap().masked())),
         (any::<u128>(), 0..=128u8)
             .prop_map(|(a, l)| Key::IpPool(Cidr::new(std::net::Ipv6Addr::from(a).into(), l).unwrap().masked())),
-        relayed_key().prop_map(Key::Relayed),
+        passthrough_key(),
     ]
 }
 

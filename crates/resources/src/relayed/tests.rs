@@ -1,6 +1,6 @@
 use serde_json::{Value as Json, json};
 use tortie_model::{
-    BgpPeer, Hostname, IpamBlock, LabelInterner, LiveMigration, MigrationParty, Node, NodeTunnels, PeerNodes,
+    BgpPeer, Hostname, IpamBlock, LabelInterner, LiveMigration, MigrationParty, Node, NodeTunnels, PeerNodes, Update,
 };
 
 use super::*;
@@ -26,7 +26,7 @@ fn contributed(kind: Kind, object: &Json, relay: Relay) -> Contributions {
 /// The paths and texts of what is only passed on.
 fn relayed_texts(contributions: &Contributions) -> Vec<(String, String)> {
     let text =
-        |(key, value): &(Key, Value)| Some((path::to_path(key).expect("a path"), value.relayed_text()?.to_string()));
+        |update: &Update| Some((path::to_path(&update.key()).expect("a path"), update.passthrough_text()?.to_string()));
     contributions.iter().filter_map(text).collect()
 }
 
@@ -73,7 +73,9 @@ fn blocks_of_the_api_server_are_written_as_those_of_etcd() {
         let texts = relayed_texts(&contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks));
         assert_eq!(texts, [(path.to_owned(), expected.to_owned())]);
     }
-    let Some((_, Value::Block(block))) = contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks).pop() else { panic!() };
+    let Some(Update::Block(_, Some(block))) = contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks).pop() else {
+        panic!()
+    };
     assert_eq!((block.affinity.as_ref().map(Hostname::as_str), &*block.elsewhere), (Some("n1"), &[][..]));
     // etcd's own form is passed on as it is, and so is what a server of Typha's protocol told.
     let stored = read_block(path, expected);
@@ -95,7 +97,7 @@ fn what_routes_depend_on_in_a_block() {
         ]);
         let spec = json!({"cidr": cidr, "affinity": affinity, "allocations": allocations, "attributes": attributes});
         let crd = json!({"metadata": {"name": "b"}, "spec": spec});
-        let Some((_, Value::Block(block))) = contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks).pop() else {
+        let Some(Update::Block(_, Some(block))) = contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks).pop() else {
             panic!()
         };
         let IpamBlock { affinity, elsewhere, .. } = &*block;
@@ -259,8 +261,8 @@ fn networks_of_pods_are_blocks_where_that_is_wanted() {
         "spec": {"podCIDR": "10.244.3.0/24", "podCIDRs": ["10.244.3.0/24", "fd00:3::/64"]},
     });
     let tunnels = |contributions: &Contributions| {
-        let node = contributions.iter().find_map(|(_, value)| match value {
-            Value::Node(node) => Some(Node::clone(node)),
+        let node = contributions.iter().find_map(|update| match update {
+            Update::Node(_, Some(node)) => Some(Node::clone(node)),
             _ => None,
         });
         *node.expect("a node").tunnels.expect("tunnels")
@@ -315,7 +317,7 @@ fn party(host: &str, orchestrator: &str, workload: &str, endpoint: &str) -> Opti
 
 fn migration(contributions: &Contributions) -> &LiveMigration {
     match &contributions[..] {
-        [(_, Value::LiveMigration(migration))] => migration,
+        [Update::LiveMigration(_, Some(migration))] => migration,
         other => panic!("{other:?}"),
     }
 }
@@ -339,7 +341,7 @@ fn what_a_migration_means_is_read_with_it() {
     // By the datastore's own path it is the same, but for its text.
     let path = "/calico/resources/v3/projectcalico.org/livemigrations/ns/m";
     let decoded = v1::decode_text(path, Some(&found.text), &mut LabelInterner::new()).expect("JSON");
-    assert_eq!(decoded, Decoded::Update(Update::set(read[0].0.clone(), read[0].1.clone())));
+    assert_eq!(decoded, Decoded::Update(read[0].clone()));
 
     let workload =
         json!({"workload": {"orchestratorID": "k8s", "workloadID": "ns/old"}, "workloadEndpoint": endpoint("x", "y")});
@@ -364,9 +366,9 @@ fn what_a_moving_machine_means_is_what_is_passed_on() {
     let read = contributed(Kind::VirtualMachineInstanceMigration, &object, Relay::Nothing);
     let found = migration(&read);
     assert!(found.target_selector.is_some());
-    let path = path::to_path(&read[0].0).expect("a path");
+    let path = path::to_path(&read[0].key()).expect("a path");
     let decoded = v1::decode_text(&path, Some(&found.text), &mut LabelInterner::new()).expect("JSON");
-    assert_eq!(decoded, Decoded::Update(Update::set(read[0].0.clone(), read[0].1.clone())));
+    assert_eq!(decoded, Decoded::Update(read[0].clone()));
 }
 
 #[test]
@@ -376,7 +378,7 @@ fn what_a_peer_means_is_read_with_it() {
         let read = resource(Kind::BgpPeer, &object, Relay::Nothing);
         let Outcome::Valid(contributions) = &read.outcome else { panic!("{read:?}") };
         match &contributions[..] {
-            [(_, Value::BgpPeer(peer))] => (BgpPeer::clone(peer), read.problems.len()),
+            [Update::BgpPeer(_, Some(peer))] => (BgpPeer::clone(peer), read.problems.len()),
             other => panic!("{other:?}"),
         }
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
-use tortie_model::{LabelInterner, NatMapping, Protocol, QosControls, Value, WorkloadEndpoint};
+use tortie_model::{LabelInterner, NatMapping, Protocol, QosControls, Update, WorkloadEndpoint};
 
 use super::{Outcome, resource};
 use crate::manifest::{self, Kind, Object, Options};
@@ -74,8 +74,8 @@ pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut LabelInt
     if sink.has_errors() {
         return UNUSABLE;
     }
-    let endpoint = contributions.into_iter().flatten().find_map(|(_, value)| match value {
-        Value::WorkloadEndpoint(endpoint) => Some(endpoint),
+    let endpoint = contributions.into_iter().flatten().find_map(|update| match update {
+        Update::WorkloadEndpoint(_, endpoint) => endpoint,
         _ => None,
     });
     let Some(endpoint) = endpoint else { return Outcome::Nothing };

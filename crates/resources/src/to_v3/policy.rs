@@ -115,7 +115,7 @@ fn write_rule(protocol: Option<NamedProtocol>, ports: &[PortSpec], peer: Option<
 fn write_peer(peer: &Peer) -> JsonMap<String, Json> {
     let mut side = JsonMap::new();
     match peer {
-        Peer::Pods { pods, namespaces } => {
+        Peer::Pods { pods, namespaces, .. } => {
             side.insert("selector".into(), pods.as_str().into());
             if !namespaces.is_empty() {
                 side.insert("namespaceSelector".into(), namespaces.as_str().into());

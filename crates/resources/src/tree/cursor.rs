@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use tortie_model::{Valid, Validate};
+
 use super::{Content, Entry, Node, Position};
 use crate::manifest::ParameterCheck;
 use crate::spelling::closest;
@@ -129,6 +131,17 @@ impl<'n, 'p> Cursor<'n, 'p> {
     /// Reports something that deserves attention but leaves the object valid.
     pub(crate) fn warn(&self, sink: &mut Sink, what: impl Into<String>) {
         sink.report(Severity::Warning, self.node.position, self.path, what.into());
+    }
+
+    /// What was read from this node, if it passes the model's checks; otherwise that is the first problem, if there is none.
+    pub(crate) fn valid<T: Validate>(&self, value: T, sink: &mut Sink) -> Option<Valid<T>> {
+        Valid::new(value)
+            .map_err(|invalid| {
+                if !sink.has_errors() {
+                    self.error(sink, invalid.to_string());
+                }
+            })
+            .ok()
     }
 
     fn wrong(&self, sink: &mut Sink, wanted: &str) {

@@ -7,8 +7,8 @@ mod rule;
 use std::sync::Arc;
 
 use tortie_model::{
-    AdminState, EncapMode, EndpointPort, HostEndpoint, IpPool, Key, NatMapping, NetworkSet, Policy, ProfileName,
-    ProfileRules, Protocol, QosControls, StagedAction, Tier, Value, Wireguard, WorkloadEndpoint,
+    AdminState, EncapMode, EndpointPort, HostEndpoint, IpPool, NatMapping, NetworkSet, Policy, ProfileName,
+    ProfileRules, Protocol, QosControls, StagedAction, Tier, Update, Wireguard, WorkloadEndpoint,
 };
 
 use json::{Object, number, object, shown, text};
@@ -24,40 +24,43 @@ use json::{Object, number, object, shown, text};
 /// What the model does not keep is not written. Of what the original's syncer for Felix sends, that is: annotations of
 /// policies, gateways of workload endpoints, `disableBGPExport`, `assignment_mode` and the IP-in-IP
 /// interface of pools (written as their defaults), and of the resources of Kubernetes and `projectcalico.org/v3`
-/// whatever has no place in [`Value`]. The values of a `FelixConfiguration` for selected nodes are written as
+/// whatever has no place in [`Update`]. The values of a `FelixConfiguration` for selected nodes are written as
 /// annotations, which have the last word there.
+///
+/// `None` if the object does not exist.
 #[must_use]
-pub fn encode(key: &Key, value: &Value) -> Vec<u8> {
-    if let Some(text) = value.relayed_text() {
-        return text.as_bytes().to_vec();
+pub fn encode(update: &Update) -> Option<Vec<u8>> {
+    if let Some(text) = update.passthrough_text() {
+        return Some(text.as_bytes().to_vec());
     }
     let mut out = String::with_capacity(256);
-    match value {
-        Value::Config(text) => out.push_str(text),
-        Value::Ready(ready) => out.push_str(if *ready { "true" } else { "false" }),
-        value => object(&mut out, |object| write(object, key, value)),
+    match update {
+        Update::GlobalConfig(_, text) | Update::HostConfig(_, text) => out.push_str(text.as_deref()?),
+        Update::Ready(ready) => out.push_str(if (*ready)? { "true" } else { "false" }),
+        update if update.exists() => object(&mut out, |object| write(object, update)),
+        _ => return None,
     }
-    out.into_bytes()
+    Some(out.into_bytes())
 }
 
-fn write(out: &mut Object<'_>, key: &Key, value: &Value) {
-    match value {
-        Value::WorkloadEndpoint(endpoint) => workload_endpoint(out, endpoint),
-        Value::HostEndpoint(endpoint) => host_endpoint(out, endpoint),
-        Value::Policy(policy) => self::policy(out, policy),
-        Value::Tier(tier) => self::tier(out, tier),
-        Value::ProfileRules(rules) => profile_rules(out, rules),
-        Value::Profile(profile) => resource::profile(out, key, profile),
-        Value::NetworkSet(set) => network_set(out, set),
-        Value::IpPool(pool) => ip_pool(out, pool),
-        Value::ScopedConfig(config) => resource::scoped_config(out, key, config),
-        Value::Node(node) => resource::node(out, key, node),
-        Value::Wireguard(wireguard) => self::wireguard(out, wireguard),
-        Value::Service(service) => resource::service(out, key, service),
-        Value::EndpointSlice(slice) => resource::endpoint_slice(out, key, slice),
-        Value::BgpConfiguration(configuration) => resource::bgp_configuration(out, key, configuration),
-        // Not JSON, or JSON already; see `encode`.
-        Value::Config(_) | Value::Ready(_) | Value::Block(_) | Value::BgpPeer(_) | Value::LiveMigration(_) => {}
+fn write(out: &mut Object<'_>, update: &Update) {
+    match update {
+        Update::WorkloadEndpoint(_, Some(endpoint)) => workload_endpoint(out, endpoint),
+        Update::HostEndpoint(_, Some(endpoint)) => host_endpoint(out, endpoint),
+        Update::Policy(_, Some(policy)) => self::policy(out, policy),
+        Update::Tier(_, Some(tier)) => self::tier(out, tier),
+        Update::ProfileRules(_, Some(rules)) => profile_rules(out, rules),
+        Update::Profile(name, Some(profile)) => resource::profile(out, name, profile),
+        Update::NetworkSet(_, Some(set)) => network_set(out, set),
+        Update::IpPool(_, Some(pool)) => ip_pool(out, pool),
+        Update::ScopedConfig(name, Some(config)) => resource::scoped_config(out, name, config),
+        Update::Node(name, Some(node)) => resource::node(out, name, node),
+        Update::Wireguard(_, Some(wireguard)) => self::wireguard(out, wireguard),
+        Update::Service(name, Some(service)) => resource::service(out, name, service),
+        Update::EndpointSlice(name, Some(slice)) => resource::endpoint_slice(out, name, slice),
+        Update::BgpConfiguration(name, Some(configuration)) => resource::bgp_configuration(out, name, configuration),
+        // Not JSON, or JSON already, or nothing; see `encode`.
+        _ => {}
     }
 }
 
@@ -117,7 +120,7 @@ fn policy(out: &mut Object<'_>, policy: &Policy) {
     }
     out.list_if("inbound_rules", &policy.inbound, rule::write);
     out.list_if("outbound_rules", &policy.outbound, rule::write);
-    out.text("selector", policy.selector.as_str());
+    out.text("selector", policy.selector.text());
     out.flag_if("untracked", policy.untracked);
     out.flag_if("pre_dnat", policy.pre_dnat);
     out.flag_if("apply_on_forward", policy.apply_on_forward);

@@ -9,7 +9,7 @@ pub(crate) use endpoint::qos;
 use serde_json::Value as Json;
 use std::sync::Arc;
 
-use tortie_model::{Key, LabelInterner, Policy, ProfileName, TierName, Update, Value};
+use tortie_model::{Key, LabelInterner, Policy, ProfileName, TierName, Update, Valid};
 
 use crate::path::{self, Parsed};
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
@@ -39,7 +39,7 @@ pub struct DecodeError {
     /// What is wrong with it.
     pub reason: String,
     /// For a policy that is enforced, one that denies what this one selects, as far as that can be read.
-    pub denial: Option<Arc<Policy>>,
+    pub denial: Option<Valid<Policy>>,
 }
 
 impl DecodeError {
@@ -53,7 +53,10 @@ impl DecodeError {
     /// enforced; nothing instead of anything else.
     #[must_use]
     pub fn fallback(&self) -> Update {
-        Update { key: (*self.key).clone(), value: self.denial.clone().map(Value::Policy) }
+        match (&*self.key, &self.denial) {
+            (Key::Policy(id), Some(denial)) => Update::Policy(id.clone(), Some(denial.clone())),
+            _ => self.deletion(),
+        }
     }
 
     fn new(
@@ -64,7 +67,7 @@ impl DecodeError {
         problem: (String, String),
     ) -> Self {
         let denial = match &key {
-            Key::Policy(id) => policy::denial(id, tier, root).map(Arc::new),
+            Key::Policy(id) => policy::denial(id, tier, root),
             _ => None,
         };
         let (field, reason) = problem;
@@ -101,8 +104,9 @@ pub fn decode_text(path: &str, value: Option<&str>, labels: &mut LabelInterner) 
     let Some((key, tier)) = key_of(path) else { return Ok(Decoded::Ignored) };
     let Some(text) = value else { return Ok(Decoded::Update(Update::delete(key))) };
     match key {
-        Key::GlobalConfig(_) | Key::HostConfig(_) => Ok(Decoded::Update(Update::set(key, Value::Config(text.into())))),
-        Key::Ready => Ok(Decoded::Update(Update::set(key, Value::Ready(text == "true")))),
+        Key::GlobalConfig(name) => Ok(Decoded::Update(Update::GlobalConfig(name, Some(text.into())))),
+        Key::HostConfig(key) => Ok(Decoded::Update(Update::HostConfig(key, Some(text.into())))),
+        Key::Ready => Ok(Decoded::Update(Update::Ready(Some(text == "true")))),
         key => match parse_json(text) {
             Ok(Node { content: Content::Null, .. }) => Ok(Decoded::Update(Update::delete(key))),
             Ok(node) => decode_node(path, key, tier, &node, labels),
@@ -130,9 +134,9 @@ fn decode_node(
     labels: &mut LabelInterner,
 ) -> Result<Decoded, DecodeError> {
     let mut sink = Sink::default();
-    let value = read(&key, tier.clone(), Cursor::root(node), labels, &mut sink);
-    match (value, sink.problems.into_iter().find(|p| p.severity == Severity::Error)) {
-        (Some(value), None) => Ok(Decoded::Update(Update::set(key, value))),
+    let update = read(&key, tier.clone(), Cursor::root(node), labels, &mut sink);
+    match (update, sink.problems.into_iter().find(|p| p.severity == Severity::Error)) {
+        (Some(update), None) => Ok(Decoded::Update(update)),
         (_, problem) => {
             let problem = match problem {
                 Some(problem) => (problem.field, problem.what),
@@ -149,33 +153,59 @@ fn read(
     root: Cursor<'_, '_>,
     labels: &mut LabelInterner,
     sink: &mut Sink,
-) -> Option<Value> {
-    match key {
-        Key::GlobalConfig(_) | Key::HostConfig(_) => {
-            return scalar::plain_text(root, sink).map(|text| Value::Config(text.into()));
+) -> Option<Update> {
+    let map = match key {
+        Key::GlobalConfig(name) => {
+            return scalar::plain_text(root, sink).map(|text| Update::GlobalConfig(name.clone(), Some(text.into())));
         }
-        Key::Ready => return root.boolean(sink).map(Value::Ready),
-        _ => {}
-    }
-    let map = root.map(sink)?;
-    Some(match key {
-        Key::WorkloadEndpoint(_) => {
-            Value::WorkloadEndpoint(endpoint::workload_endpoint(&root, map, labels, sink).into())
+        Key::HostConfig(key) => {
+            return scalar::plain_text(root, sink).map(|text| Update::HostConfig(key.clone(), Some(text.into())));
         }
-        Key::HostEndpoint(_) => Value::HostEndpoint(endpoint::host_endpoint(&root, map, labels, sink).into()),
-        Key::Policy(_) => Value::Policy(policy::policy(map, tier, sink).into()),
-        Key::Tier(_) => Value::Tier(policy::tier(map, sink)),
-        Key::ProfileRules(_) => Value::ProfileRules(policy::profile_rules(map, sink).into()),
-        Key::Profile(_) => Value::Profile(v3::profile_labels(&root, map, labels, sink)),
-        Key::NetworkSet(_) => Value::NetworkSet(endpoint::network_set(&root, map, labels, sink).into()),
-        Key::IpPool(cidr) => Value::IpPool(small::ip_pool(*cidr, map, sink).into()),
-        Key::ScopedConfig(_) => Value::ScopedConfig(v3::scoped_config(map, sink).into()),
-        Key::Node(_) => Value::Node(v3::node(&root, map, labels, sink).into()),
-        Key::Wireguard(_) => Value::Wireguard(small::wireguard(map, sink).into()),
-        Key::Service(_) => Value::Service(k8s::service(map, sink).into()),
-        Key::EndpointSlice(name) => Value::EndpointSlice(k8s::endpoint_slice(&name.namespace, map, sink).into()),
-        Key::BgpConfiguration(_) => Value::BgpConfiguration(v3::bgp_configuration(map, sink).into()),
-        Key::Relayed(key) => relayed::read(key, &root, map, sink),
+        Key::Ready => return root.boolean(sink).map(|ready| Update::Ready(Some(ready))),
+        _ => root.map(sink)?,
+    };
+    Some(match key.clone() {
+        Key::WorkloadEndpoint(key) => {
+            let endpoint = endpoint::workload_endpoint(&root, map, labels, sink);
+            Update::WorkloadEndpoint(key, Some(root.valid(endpoint, sink)?))
+        }
+        Key::HostEndpoint(key) => {
+            let endpoint = endpoint::host_endpoint(&root, map, labels, sink);
+            Update::HostEndpoint(key, Some(root.valid(endpoint, sink)?))
+        }
+        Key::Policy(id) => {
+            let policy = policy::policy(map, tier, sink);
+            Update::Policy(id, Some(root.valid(policy, sink)?))
+        }
+        Key::Tier(name) => Update::Tier(name, Some(policy::tier(map, sink))),
+        Key::ProfileRules(name) => {
+            let rules = policy::profile_rules(map, sink);
+            Update::ProfileRules(name, Some(root.valid(rules, sink)?))
+        }
+        Key::Profile(name) => {
+            let profile = v3::profile_labels(&root, map, labels, sink);
+            Update::Profile(name, Some(root.valid(profile, sink)?))
+        }
+        Key::NetworkSet(name) => {
+            let set = endpoint::network_set(&root, map, labels, sink);
+            Update::NetworkSet(name, Some(root.valid(set, sink)?))
+        }
+        Key::IpPool(cidr) => Update::IpPool(cidr, Some(small::ip_pool(cidr, map, sink).into())),
+        Key::ScopedConfig(name) => Update::ScopedConfig(name, Some(v3::scoped_config(map, sink).into())),
+        Key::Node(name) => {
+            let node = v3::node(&root, map, labels, sink);
+            Update::Node(name, Some(root.valid(node, sink)?))
+        }
+        Key::Wireguard(name) => Update::Wireguard(name, Some(small::wireguard(map, sink).into())),
+        Key::Service(name) => Update::Service(name, Some(k8s::service(map, sink).into())),
+        Key::EndpointSlice(name) => {
+            let slice = k8s::endpoint_slice(&name.namespace, map, sink);
+            Update::EndpointSlice(name, Some(slice.into()))
+        }
+        Key::BgpConfiguration(name) => Update::BgpConfiguration(name, Some(v3::bgp_configuration(map, sink).into())),
+        Key::Block(cidr) => Update::Block(cidr, Some(relayed::block(cidr, &root, map, sink).into())),
+        Key::BgpPeer(name) => Update::BgpPeer(name, Some(relayed::bgp_peer(&root, map, sink).into())),
+        Key::LiveMigration(name) => Update::LiveMigration(name, Some(relayed::live_migration(&root, map, sink).into())),
         Key::GlobalConfig(_) | Key::HostConfig(_) | Key::Ready => return None,
     })
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tortie_model::{
     Cidr, EntityMatch, Family, HttpMatch, HttpPath, NamespacedName, Order, OriginalMatch, Policy, PolicyId,
-    PolicyTypes, ProfileRules, Rule, RuleAction, SelectorText, ServiceAccountMatch, StagedAction, Tier,
-    TierDefaultAction, TierName,
+    PolicyTypes, ProfileRules, Rule, RuleAction, ServiceAccountMatch, StagedAction, Tier, TierDefaultAction, TierName,
+    Valid,
 };
+use tortie_selector::Selector;
 
 use crate::scalar::{self, Spelling};
 use crate::tree::{Cursor, Map, Sink};
@@ -17,7 +18,7 @@ pub(super) fn policy(map: Map<'_, '_>, tier: Option<TierName>, sink: &mut Sink) 
         namespace: map.text("namespace", sink).filter(|ns| !ns.is_empty()).map(Arc::from),
         tier: tier.unwrap_or_else(TierName::default_tier),
         order: order(map, sink),
-        selector: selector_text(map, "selector", sink).unwrap_or_else(|| SelectorText::new("")),
+        selector: selector(map, "selector", sink).unwrap_or_default(),
         types: types(map, sink),
         inbound: rules(map, "inbound_rules", sink),
         outbound: rules(map, "outbound_rules", sink),
@@ -40,7 +41,7 @@ pub(super) fn policy(map: Map<'_, '_>, tier: Option<TierName>, sink: &mut Sink) 
 
 /// What stands for a policy that cannot be read: a denial of what it selects, or else of all that it could select; `None`
 /// for one that nobody enforces.
-pub(super) fn denial(id: &PolicyId, tier: Option<TierName>, root: Option<Cursor<'_, '_>>) -> Option<Policy> {
+pub(super) fn denial(id: &PolicyId, tier: Option<TierName>, root: Option<Cursor<'_, '_>>) -> Option<Valid<Policy>> {
     if id.kind.is_staged() {
         return None;
     }
@@ -56,11 +57,8 @@ pub(super) fn denial(id: &PolicyId, tier: Option<TierName>, root: Option<Cursor<
     let types = types(map, &mut of_types);
     let flag = |name: &str| map.field(name).and_then(|field| field.boolean(&mut Sink::default())).unwrap_or_default();
     let selector = match map.field("selector") {
-        None => SelectorText::new(""),
-        Some(field) => match scalar::selector(field, quiet) {
-            Some(_) => SelectorText::new(field.text(quiet).unwrap_or_default()),
-            None => id.widest_selector(),
-        },
+        None => Selector::default(),
+        Some(field) => scalar::selector(field, quiet).unwrap_or_else(|| id.widest_selector()),
     };
     let place = Policy {
         namespace: map.text("namespace", quiet).filter(|ns| !ns.is_empty()).map(Arc::from),
@@ -231,9 +229,9 @@ pub(super) const DESTINATION: Side = Side {
 };
 
 fn side(names: &Side, map: Map<'_, '_>, sink: &mut Sink) -> EntityMatch {
-    let [selector, namespace_selector, not_selector, accounts, account_selector] = names.original;
+    let [own, namespace_selector, not_selector, accounts, account_selector] = names.original;
     let original = OriginalMatch {
-        selector: map.text_or_empty(selector, sink).into(),
+        selector: map.text_or_empty(own, sink).into(),
         namespace_selector: map.text_or_empty(namespace_selector, sink).into(),
         not_selector: map.text_or_empty(not_selector, sink).into(),
         service_accounts: ServiceAccountMatch {
@@ -247,8 +245,8 @@ fn side(names: &Side, map: Map<'_, '_>, sink: &mut Sink) -> EntityMatch {
     EntityMatch {
         nets: nets(names.nets, map, sink),
         not_nets: nets(names.not_nets, map, sink),
-        selector: selector_text(map, names.selector, sink),
-        not_selector: selector_text(map, names.not_selector, sink),
+        selector: selector(map, names.selector, sink),
+        not_selector: selector(map, names.not_selector, sink),
         ports: map.list(names.ports, sink, scalar::port_spec).into(),
         not_ports: map.list(names.not_ports, sink, scalar::port_spec).into(),
         service: (!service.is_empty()).then(|| NamespacedName::new(service_namespace, service)),
@@ -263,11 +261,11 @@ fn nets([many, one]: [&'static str; 2], map: Map<'_, '_>, sink: &mut Sink) -> Bo
     nets.into()
 }
 
-fn selector_text(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Option<SelectorText> {
+/// Empty text restricts nothing.
+fn selector(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Option<Selector> {
     let field = map.field(name)?;
-    let text = field.text(sink).filter(|text| !text.is_empty())?;
-    scalar::selector(field, sink);
-    Some(SelectorText::new(text))
+    field.text(sink).filter(|text| !text.is_empty())?;
+    scalar::selector(field, sink)
 }
 
 fn http(map: Map<'_, '_>, sink: &mut Sink) -> HttpMatch {

@@ -1,11 +1,11 @@
 use serde_json::{Value as Json, json};
-use tortie_model::{Key, LabelInterner, PolicyTypes, Value};
+use tortie_model::{LabelInterner, PolicyTypes, Update};
 
 use super::{DecodeError, Decoded, decode, decode_text};
 
-fn value(path: &str, value: &Json) -> Result<Value, DecodeError> {
+fn value(path: &str, value: &Json) -> Result<Update, DecodeError> {
     match decode(path, Some(value), &mut LabelInterner::new())? {
-        Decoded::Update(update) => Ok(update.value.expect("a value")),
+        Decoded::Update(update) => Ok(update),
         Decoded::Ignored => panic!("{path} was ignored"),
     }
 }
@@ -20,20 +20,20 @@ const WORKLOAD: &str = "/calico/v1/host/h/workload/k8s/ns%2fpod/endpoint/eth0";
 #[test]
 fn null_is_deletion() {
     let decoded = decode(POLICY, Some(&Json::Null), &mut LabelInterner::new()).unwrap();
-    assert!(matches!(decoded, Decoded::Update(u) if u.value.is_none()));
+    assert!(matches!(decoded, Decoded::Update(u) if !u.exists()));
 }
 
 #[test]
 fn text_values_of_a_datastore() {
     let mut labels = LabelInterner::new();
     let mut decode = |path: &str, text: &str| match decode_text(path, Some(text), &mut labels) {
-        Ok(Decoded::Update(update)) => update.value,
+        Ok(Decoded::Update(update)) => update,
         other => panic!("{other:?}"),
     };
-    assert_eq!(decode("/calico/v1/config/X", "10"), Some(Value::Config("10".into())));
-    assert_eq!(decode("/calico/v1/Ready", "True"), Some(Value::Ready(false)));
-    assert_eq!(decode("/calico/v1/Ready", "true"), Some(Value::Ready(true)));
-    assert!(matches!(decode("/calico/v1/policy/tier/t/metadata", "{}"), Some(Value::Tier(_))));
+    assert_eq!(decode("/calico/v1/config/X", "10"), Update::GlobalConfig("X".into(), Some("10".into())));
+    assert_eq!(decode("/calico/v1/Ready", "True"), Update::Ready(Some(false)));
+    assert_eq!(decode("/calico/v1/Ready", "true"), Update::Ready(Some(true)));
+    assert!(matches!(decode("/calico/v1/policy/tier/t/metadata", "{}"), Update::Tier(_, Some(_))));
     assert!(decode_text("/calico/v1/policy/tier/t/metadata", Some("{"), &mut labels).is_err());
 }
 
@@ -41,16 +41,17 @@ fn text_values_of_a_datastore() {
 fn a_legacy_path_overrides_the_tier() {
     let json = json!({"selector": "", "tier": "other"});
     let decoded = decode("/calico/v1/policy/tier/sec/policy/ns%2fp", Some(&json), &mut LabelInterner::new()).unwrap();
-    let Decoded::Update(update) = decoded else { panic!() };
-    assert!(matches!(&update.key, Key::Policy(id) if id.to_string() == "NetworkPolicy/ns/p"));
-    assert!(matches!(update.value, Some(Value::Policy(p)) if p.tier.as_str() == "sec"));
+    let Decoded::Update(Update::Policy(id, Some(policy))) = decoded else { panic!() };
+    assert_eq!((&*id.to_string(), policy.tier.as_str()), ("NetworkPolicy/ns/p", "sec"));
 }
 
 #[test]
 fn policies_without_types_govern_both_directions() {
-    let Value::Policy(policy) = value(POLICY, &json!({"selector": "all()"})).unwrap() else { panic!() };
+    let Update::Policy(_, Some(policy)) = value(POLICY, &json!({"selector": "all()"})).unwrap() else { panic!() };
     assert_eq!(policy.types, PolicyTypes::BOTH);
-    let Value::Policy(policy) = value(POLICY, &json!({"selector": "", "types": ["egress"]})).unwrap() else { panic!() };
+    let Update::Policy(_, Some(policy)) = value(POLICY, &json!({"selector": "", "types": ["egress"]})).unwrap() else {
+        panic!()
+    };
     assert_eq!(policy.types, PolicyTypes { ingress: false, egress: true });
 }
 
@@ -88,7 +89,9 @@ fn dscp_names() {
     for (dscp, expected) in [(json!("AF11"), 10), (json!("cs6"), 48), (json!("EF"), 46), (json!(5), 5), (json!("7"), 7)]
     {
         let json = json!({"qosControls": {"dscp": dscp}});
-        let Value::HostEndpoint(endpoint) = value("/calico/v1/host/h/endpoint/e", &json).unwrap() else { panic!() };
+        let Update::HostEndpoint(_, Some(endpoint)) = value("/calico/v1/host/h/endpoint/e", &json).unwrap() else {
+            panic!()
+        };
         assert_eq!(endpoint.dscp, Some(expected));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tortie_model::{BgpConfiguration, ConfigName, HostConfigKey, Hostname, Key, ScopedConfig, Value};
+use tortie_model::{BgpConfiguration, ConfigName, HostConfigKey, Hostname, ScopedConfig, Update};
 use tortie_selector::Selector;
 
 use super::felix_fields::FIELDS;
@@ -134,14 +134,14 @@ pub(crate) fn felix_configuration(object: &Object<'_, '_>, sink: &mut Sink) -> O
     let host = name.strip_prefix("node.").filter(|host| !host.is_empty()).map(Hostname::from);
     if host.is_none() && name != "default" {
         let config = scoped_config(object.map, sink);
-        return Some(vec![(Key::ScopedConfig(name.into()), Value::ScopedConfig(config.into()))]);
+        return Some(vec![Update::ScopedConfig(name.into(), Some(config.into()))]);
     }
     let parameters = felix_parameters(object.map, sink);
-    let key = |name: ConfigName| match &host {
-        Some(host) => Key::HostConfig(HostConfigKey { host: host.clone(), name }),
-        None => Key::GlobalConfig(name),
+    let parameter = |(name, value): (ConfigName, Arc<str>)| match &host {
+        Some(host) => Update::HostConfig(HostConfigKey { host: host.clone(), name }, Some(value)),
+        None => Update::GlobalConfig(name, Some(value)),
     };
-    Some(parameters.into_iter().map(|(name, value)| (key(name), Value::Config(value))).collect())
+    Some(parameters.into_iter().map(parameter).collect())
 }
 
 /// Converts the `ClusterInformation` called `default`
@@ -161,11 +161,11 @@ pub(crate) fn cluster_information(object: &Object<'_, '_>, sink: &mut Sink) -> O
             ("variant", "Variant"),
         ] {
             if let Some(text) = spec.text(field, sink).filter(|text| !text.is_empty()) {
-                contributions.push((Key::GlobalConfig(parameter.into()), Value::Config(text.into())));
+                contributions.push(Update::GlobalConfig(parameter.into(), Some(text.into())));
             }
         }
         if let Some(ready) = spec.field("datastoreReady").and_then(|ready| ready.boolean(sink)) {
-            contributions.push((Key::Ready, Value::Ready(ready)));
+            contributions.push(Update::Ready(Some(ready)));
         }
     }
     Some(contributions)
@@ -174,7 +174,7 @@ pub(crate) fn cluster_information(object: &Object<'_, '_>, sink: &mut Sink) -> O
 /// Converts a `BGPConfiguration`.
 pub(crate) fn bgp_configuration_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let configuration = bgp_configuration(object.map, sink);
-    Some(vec![(Key::BgpConfiguration((&*object.id.name).into()), Value::BgpConfiguration(configuration.into()))])
+    Some(vec![Update::BgpConfiguration((&*object.id.name).into(), Some(configuration.into()))])
 }
 
 /// Whether a field of `FelixConfiguration` is a duration.

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use tortie_model::{
-    AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName, Key,
-    LabelInterner, NatMapping, ProfileName, Protocol, Value, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName,
+    LabelInterner, NatMapping, ProfileName, Protocol, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 
 use super::selectors::{
@@ -56,7 +56,7 @@ pub(crate) fn host_endpoint(
         host: Hostname::from(node),
         name: HostEndpointName::new(std::sync::Arc::clone(&object.id.name)),
     };
-    Some(vec![(Key::HostEndpoint(key), Value::HostEndpoint(endpoint.into()))])
+    Some(vec![Update::HostEndpoint(key, Some(object.root.valid(endpoint, sink)?))])
 }
 
 fn required<'n>(spec: Map<'n, '_>, name: &str, sink: &mut Sink) -> Option<&'n str> {
@@ -232,7 +232,7 @@ pub(crate) fn workload_endpoint(
         return Some(Vec::new());
     }
     let key = WorkloadEndpointKey::new(&node, &orchestrator, &format!("{namespace}/{workload}"), &endpoint);
-    Some(vec![(Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(value.into()))])
+    Some(vec![Update::WorkloadEndpoint(key, Some(object.root.valid(value, sink)?))])
 }
 
 /// Labels with these prefixes come from the namespace and the service account alone; a workload must not forge them.

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, ConfigName, Family, HostConfigKey, Hostname, Key, LabelInterner, Mac, Node, NodeAddress, NodeAddressKind,
-    NodeBgp, NodeTunnels, Value, Wireguard,
+    Cidr, ConfigName, Family, HostConfigKey, Hostname, LabelInterner, Mac, Node, NodeAddress, NodeAddressKind, NodeBgp,
+    NodeTunnels, Update, Wireguard,
 };
 
 use crate::manifest::{Contributions, Object};
@@ -130,9 +130,9 @@ pub(crate) fn node_contributions(
     node: Node,
     facts: &NodeFacts<'_>,
     sink: &mut Sink,
-) -> Contributions {
+) -> Option<Contributions> {
     let host = Hostname::new(Arc::clone(&object.id.name));
-    let mut contributions = vec![(Key::Node(host.clone()), Value::Node(node.into()))];
+    let mut contributions = vec![Update::Node(host.clone(), Some(object.root.valid(node, sink)?))];
     for (name, text, is_address) in [
         ("IpInIpTunnelAddr", facts.ipip_address, true),
         ("IPv4VXLANTunnelAddr", facts.vxlan_address, true),
@@ -150,7 +150,7 @@ pub(crate) fn node_contributions(
         };
         if let Some(value) = value {
             let key = HostConfigKey { host: host.clone(), name: ConfigName::from(name) };
-            contributions.push((Key::HostConfig(key), Value::Config(value)));
+            contributions.push(Update::HostConfig(key, Some(value)));
         } else {
             let what = if is_address { "an IP address" } else { "an Ethernet address" };
             object.root.warn(sink, format!("`{text}` is not {what} for a tunnel; it is not used"));
@@ -170,9 +170,9 @@ pub(crate) fn node_contributions(
         ipv6_address: tunnel_address(object, facts.wireguard_address_v6, sink),
     };
     if wireguard != Wireguard::default() {
-        contributions.push((Key::Wireguard(host), Value::Wireguard(wireguard.into())));
+        contributions.push(Update::Wireguard(host, Some(wireguard.into())));
     }
-    contributions
+    Some(contributions)
 }
 
 fn tunnel_address<T: std::str::FromStr>(object: &Object<'_, '_>, text: &str, sink: &mut Sink) -> Option<T> {
@@ -236,7 +236,7 @@ pub(crate) fn calico_node(
         }
     }
     let node = node(&object.root, object.map, labels, sink);
-    let mut contributions = node_contributions(object, node, &facts, sink);
+    let mut contributions = node_contributions(object, node, &facts, sink)?;
     contributions.extend(relayed::pod_blocks(object, &pod_cidrs, sink));
     Some(contributions)
 }

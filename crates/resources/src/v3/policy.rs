@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use tortie_model::{
-    Key, Order, Policy, PolicyId, PolicyKind, PolicyTypes, SelectorText, StagedAction, TierName, Value,
-};
+use tortie_model::{Order, Policy, PolicyId, PolicyKind, PolicyTypes, StagedAction, TierName, Update};
+use tortie_selector::Selector;
 
 use super::rule::{Place, rules, selector};
-use super::selectors::{check_combined, global_policy, namespaced_policy};
+use super::selectors::{combination, global_policy, namespaced_policy};
 use crate::manifest::{Contributions, Kind, Meta, Object, PolicyNames, StoredMeta, UnknownFields};
 use crate::stored::{DEFAULT_TIER_ORDER, built_in_tier};
 use crate::tree::{Cursor, Map, Sink};
@@ -46,9 +45,9 @@ pub(crate) fn policy_kind(kind: Kind) -> Option<PolicyKind> {
     })
 }
 
-pub(crate) fn policy_key(object: &Object<'_, '_>) -> Option<Key> {
+pub(crate) fn policy_id(object: &Object<'_, '_>) -> Option<PolicyId> {
     let kind = policy_kind(object.id.kind)?;
-    Some(Key::Policy(PolicyId::new(kind, Arc::clone(&object.id.namespace), Arc::clone(&object.id.name))))
+    Some(PolicyId::new(kind, Arc::clone(&object.id.namespace), Arc::clone(&object.id.name)))
 }
 
 const FIELDS: [&str; 9] = [
@@ -89,7 +88,7 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
         namespace: (!global).then(|| Arc::clone(&object.id.namespace)),
         tier: tier_name(spec, sink),
         order: order(spec, sink),
-        selector: SelectorText::new(combined_selector(namespace, global, spec, sink)),
+        selector: combined_selector(namespace, global, spec, sink),
         types: types(spec, object.options.unknown_fields, !inbound.is_empty(), !outbound.is_empty(), sink),
         untracked: global && spec.flag("doNotTrack", sink),
         pre_dnat: global && spec.flag("preDNAT", sink),
@@ -103,10 +102,10 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
         outbound: outbound.into(),
     };
     check(spec, &policy, sink);
-    Some(vec![(policy_key(object)?, Value::Policy(policy.into()))])
+    Some(vec![Update::Policy(policy_id(object)?, Some(object.root.valid(policy, sink)?))])
 }
 
-fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mut Sink) -> String {
+fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mut Sink) -> Selector {
     let sound = sink.problems.len();
     let own = selector(spec, "selector", false, sink);
     let accounts = selector(spec, "serviceAccountSelector", false, sink);
@@ -115,10 +114,11 @@ fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mu
     } else {
         namespaced_policy(namespace, own, accounts)
     };
-    if sink.problems.len() == sound {
-        check_combined(&combined, |what| spec.error(sink, what));
-    }
-    combined
+    combination(&combined, |what| {
+        if sink.problems.len() == sound {
+            spec.error(sink, what);
+        }
+    })
 }
 
 pub(crate) fn tier_name(spec: Map<'_, '_>, sink: &mut Sink) -> TierName {
@@ -236,14 +236,13 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
     if !global && spec.field("namespaceSelector").is_some() {
         return None;
     }
-    let key = policy_key(object)?;
-    let Key::Policy(id) = &key else { return None };
+    let id = policy_id(object)?;
     let selector = combined_selector(&object.id.namespace, global, spec, sink);
     let selector = match object.options.unknown_fields {
         // What reads a datastore goes on, so that the policy must not be missed; one in a file stops the start.
         UnknownFields::Ignore if sink.has_errors() => id.widest_selector(),
         _ if sink.has_errors() => return None,
-        _ => SelectorText::new(selector),
+        _ => selector,
     };
     if selector_fields.iter().all(|name| spec.field(name).is_none()) && spec.is_empty() {
         return None;
@@ -269,7 +268,7 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
         ..Policy::default()
     };
     let denial = place.denying(&id.kind, selector);
-    Some(vec![(key, Value::Policy(denial.into()))])
+    Some(vec![Update::Policy(id, Some(denial))])
 }
 
 /// Reads a `Tier`. One without an order has that of the default tier, also where it is in a datastore already
@@ -292,7 +291,7 @@ pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contribut
         }
     }
     check_built_in(object.root, &object.id.name, &tier, sink);
-    Some(vec![(Key::Tier(TierName::new(Arc::clone(&object.id.name))), Value::Tier(tier))])
+    Some(vec![Update::Tier(TierName::new(Arc::clone(&object.id.name)), Some(tier))])
 }
 
 /// The tiers that every cluster has keep their place and their default action.

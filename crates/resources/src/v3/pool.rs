@@ -1,6 +1,6 @@
 //! IP pools.
 
-use tortie_model::{Cidr, EncapMode, Family, IpPool, Key, Value};
+use tortie_model::{Cidr, EncapMode, Family, IpPool, Update};
 
 use crate::manifest::{Contributions, Object};
 use crate::scalar;
@@ -83,7 +83,7 @@ pub(crate) fn ip_pool(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contri
         disabled: spec.flag("disabled", sink),
         allowed_uses: uses.into(),
     };
-    Some(vec![(Key::IpPool(cidr.masked()), Value::IpPool(pool.into()))])
+    Some(vec![Update::IpPool(cidr.masked(), Some(pool.into()))])
 }
 
 fn mode(spec: Map<'_, '_>, name: &str, sink: &mut Sink) -> EncapMode {

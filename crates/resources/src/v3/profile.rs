@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tortie_model::{Key, LabelInterner, Profile, ProfileName, ProfileRules, Value};
+use tortie_model::{LabelInterner, Profile, ProfileName, ProfileRules, Update};
 
 use super::rule::{Place, rules};
 use super::selectors::{NAME_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
@@ -52,7 +52,7 @@ pub(crate) fn profile(object: &Object<'_, '_>, labels: &mut LabelInterner, sink:
     }
     let name = ProfileName::new(Arc::clone(&object.id.name));
     Some(vec![
-        (Key::ProfileRules(name.clone()), Value::ProfileRules(profile_rules.into())),
-        (Key::Profile(name), Value::Profile(profile)),
+        Update::ProfileRules(name.clone(), Some(object.root.valid(profile_rules, sink)?)),
+        Update::Profile(name, Some(object.root.valid(profile, sink)?)),
     ])
 }

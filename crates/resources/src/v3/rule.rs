@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tortie_model::{
     Cidr, EntityMatch, Family, HttpMatch, HttpPath, NamedProtocol, NamespacedName, OriginalMatch, PortSpec, Protocol,
-    Rule, RuleAction, SelectorText, ServiceAccountMatch,
+    Rule, RuleAction, ServiceAccountMatch,
 };
 use tortie_selector::{Expr, Selector};
 
-use super::selectors::{Words, check_combined, side_selector};
+use super::selectors::{Words, combination, side_selector};
 use crate::manifest::is_label_name;
 use crate::scalar::{self, Spelling};
 use crate::tree::{Cursor, Map, Sink};
@@ -144,10 +144,16 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
         account_selector,
         account_names,
     };
-    let combined = side_selector(place.namespace, &words);
-    if sink.problems.len() == sound {
-        check_combined(combined.as_deref().unwrap_or_default(), |what| side.error(sink, what));
-    }
+    let is_sound = sink.problems.len() == sound;
+    let mut parse = |text: &str| {
+        combination(text, |what| {
+            if is_sound {
+                side.error(sink, what);
+            }
+        })
+    };
+    let combined = side_selector(place.namespace, &words).map(|text| parse(&text));
+    let not_selector = (!words.not_selector.is_empty()).then(|| parse(words.not_selector));
     let original = OriginalMatch {
         selector: words.selector.into(),
         namespace_selector: words.namespace_selector.into(),
@@ -160,8 +166,8 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
     EntityMatch {
         nets: nets(side, "nets", sink),
         not_nets: nets(side, "notNets", sink),
-        selector: combined.map(SelectorText::new),
-        not_selector: (!words.not_selector.is_empty()).then(|| SelectorText::new(words.not_selector)),
+        selector: combined,
+        not_selector,
         ports: side.list("ports", sink, scalar::port_spec).into(),
         not_ports: side.list("notPorts", sink, scalar::port_spec).into(),
         service: service(side, place, peer, sink),

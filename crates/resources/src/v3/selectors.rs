@@ -40,11 +40,13 @@ pub(crate) fn side_selector(namespace: &str, words: &Words<'_>) -> Option<String
     (!selector.is_empty()).then_some(selector)
 }
 
-/// Reports a combination that is too much for the language, such as a label whose name is too long with its prefix.
-pub(crate) fn check_combined(combined: &str, report: impl FnOnce(String)) {
-    if let Err(error) = Selector::validate(combined) {
+/// Parses a combination, or reports that it is too much for the language, such as a label whose name is too long with its
+/// prefix.
+pub(crate) fn combination(text: &str, report: impl FnOnce(String)) -> Selector {
+    Selector::parse(text).unwrap_or_else(|error| {
         report(format!("the selectors do not combine to a selector: {error}"));
-    }
+        Selector::none()
+    })
 }
 
 /// `(a) && (b)`, or the one that is not empty.

@@ -1,6 +1,6 @@
 //! Network sets.
 
-use tortie_model::{Cidr, Key, LabelInterner, NetworkSet, NetworkSetName, ProfileName, Value};
+use tortie_model::{Cidr, LabelInterner, NetworkSet, NetworkSetName, ProfileName, Update};
 
 use super::selectors::NAMESPACE_LABEL;
 use crate::manifest::{Contributions, Kind, Object};
@@ -30,5 +30,5 @@ pub(crate) fn network_set(
         (object.id.name.to_string(), [].into())
     };
     let set = NetworkSet { nets: nets.into(), labels: scalar::interned(&object.root, pairs, labels, sink), profiles };
-    Some(vec![(Key::NetworkSet(NetworkSetName::new(name)), Value::NetworkSet(set.into()))])
+    Some(vec![Update::NetworkSet(NetworkSetName::new(name), Some(object.root.valid(set, sink)?))])
 }

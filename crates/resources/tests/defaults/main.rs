@@ -72,8 +72,7 @@ impl Reader {
 
 /// What is at a place of what an object contributes, written as Felix reads it.
 fn at(contributions: &Contributions, pointer: &str) -> Json {
-    let (key, value) = contributions.first().expect("a contribution");
-    let bytes = v1::encode(key, value);
+    let bytes = contributions.first().and_then(v1::encode).expect("a contribution");
     let json: Json = serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into());
     json.pointer(pointer).cloned().unwrap_or(Json::Null)
 }

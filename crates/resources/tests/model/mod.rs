@@ -5,11 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
-    EntityMatch, Key, LabelInterner, Policy, PortSpec, Profile, ProfileName, Protocol, RuleAction, Value,
-    WorkloadEndpoint,
+    EntityMatch, LabelInterner, Policy, PortSpec, Profile, ProfileName, Protocol, RuleAction, Update, WorkloadEndpoint,
 };
 use tortie_resources::manifest::{self, Format, Options, Outcome};
-use tortie_selector::Selector;
 
 type Labels = BTreeMap<String, String>;
 
@@ -28,13 +26,13 @@ impl Model {
         let manifest = manifest::read(text, Format::Json, &Options::default(), &mut LabelInterner::new());
         for resource in manifest.resources {
             let Outcome::Valid(contributions) = resource.outcome else { panic!("{:?}", resource.problems) };
-            for (key, value) in contributions {
-                match (key, value) {
-                    (_, Value::WorkloadEndpoint(endpoint)) => model.endpoints.push(endpoint),
-                    (Key::Profile(name), Value::Profile(profile)) => {
-                        profiles.insert(name, profile);
+            for update in contributions {
+                match update {
+                    Update::WorkloadEndpoint(_, Some(endpoint)) => model.endpoints.push(endpoint.into_arc()),
+                    Update::Profile(name, Some(profile)) => {
+                        profiles.insert(name, Profile::clone(&profile));
                     }
-                    (_, Value::Policy(policy)) => model.policies.push(policy),
+                    Update::Policy(_, Some(policy)) => model.policies.push(policy.into_arc()),
                     _ => {}
                 }
             }
@@ -44,9 +42,10 @@ impl Model {
             let rules = policy.inbound.iter().chain(&*policy.outbound);
             let sides =
                 rules.flat_map(|rule| [&rule.source, &rule.destination]).filter_map(|side| side.selector.as_ref());
-            for text in sides.chain([&policy.selector]).map(tortie_model::SelectorText::as_str) {
-                let selector = Selector::parse(text).expect("a selector");
-                model.selected.insert(text.into(), labels.iter().map(|labels| selector.matches(labels)).collect());
+            for selector in sides.chain([&policy.selector]) {
+                model
+                    .selected
+                    .insert(selector.text().into(), labels.iter().map(|labels| selector.matches(labels)).collect());
             }
         }
         model
@@ -66,7 +65,7 @@ impl Model {
         let selected = side
             .selector
             .as_ref()
-            .is_none_or(|selector| endpoint.is_some_and(|endpoint| self.selected[selector.as_str()][endpoint]));
+            .is_none_or(|selector| endpoint.is_some_and(|endpoint| self.selected[selector.text()][endpoint]));
         let port_matches = |spec: &PortSpec| match spec {
             PortSpec::Range { first, last } => (*first..=*last).contains(&port),
             PortSpec::Named(name) => endpoint.is_some_and(|endpoint| {
@@ -97,7 +96,7 @@ impl Model {
                     .map(|policy| &**policy)
                     .filter(|policy| tiers.contains(&policy.tier.as_str()))
                     .filter(|policy| if ingress { policy.types.ingress } else { policy.types.egress })
-                    .filter(|policy| self.selected[policy.selector.as_str()][endpoint])
+                    .filter(|policy| self.selected[policy.selector.text()][endpoint])
                     .collect();
                 policies.sort_by_key(|policy| policy.order);
                 let mut rules =

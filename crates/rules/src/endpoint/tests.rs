@@ -1,9 +1,7 @@
 mod walk;
 
 use tortie_iptables::{Action, Chain, Features, write_rest};
-use tortie_model::{
-    AdminState, Direction, IfaceName, PolicyId, PolicyKind, QosControls, SelectorText, TierDefaultAction, TierName,
-};
+use tortie_model::{AdminState, Direction, IfaceName, PolicyId, PolicyKind, QosControls, TierDefaultAction, TierName};
 
 use crate::{Marks, PolicyGroup, Renderer, RulesConfig, TierGroups};
 
@@ -22,7 +20,7 @@ fn lines(chain: &Chain) -> Vec<String> {
 
 fn tier(default_action: Option<TierDefaultAction>, kinds: &[PolicyKind]) -> TierGroups {
     let ids: Vec<PolicyId> = kinds.iter().map(|kind| PolicyId::new(kind.clone(), "", "p")).collect();
-    let ingress = vec![PolicyGroup::new(Direction::Ingress, &SelectorText::new("all()"), ids)];
+    let ingress = vec![PolicyGroup::new(Direction::Ingress, "all()", ids)];
     TierGroups { name: TierName::from("t"), default_action, ingress, egress: Vec::new() }
 }
 

@@ -11,7 +11,7 @@ use tortie_iptables::InterfaceName;
 use tortie_model::desired::{self, RuleSets, Rules};
 use tortie_model::{
     Direction, EntityMatch, Family, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol,
-    QosControls, Rule, RuleAction, SelectorText, TierDefaultAction, TierName,
+    QosControls, Rule, RuleAction, TierDefaultAction, TierName,
 };
 use tortie_testkit::golden;
 
@@ -165,7 +165,7 @@ pub(super) fn policy(json: &Value, family: Family) -> desired::Policy {
     };
     desired::Policy {
         source: Arc::new(source),
-        selector: SelectorText::new(text(&json["original_selector"])),
+        selector: text(&json["original_selector"]).into(),
         inbound: rules(&json["inbound_rules"], family),
         outbound: rules(&json["outbound_rules"], family),
     }
@@ -283,7 +283,7 @@ pub(super) fn tiers(json: &Value) -> Vec<TierGroups> {
 fn groups(direction: Direction, json: &Value) -> Vec<PolicyGroup> {
     let group = |json: &Value| {
         let policies: Vec<PolicyId> = list(&json["policies"]).iter().map(policy_id).collect();
-        let group = PolicyGroup::new(direction, &SelectorText::new(text(&json["selector"])), policies);
+        let group = PolicyGroup::new(direction, text(&json["selector"]), policies);
         assert_eq!(group.chain_name().as_str(), text(&json["chain_name"]));
         assert_eq!(group.is_inlined(), json["inlined"].as_bool().unwrap());
         group

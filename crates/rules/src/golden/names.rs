@@ -1,7 +1,7 @@
 //! Chain names, set names, ids and prefixes.
 
 use tortie_iptables::{ChainName, limited_id};
-use tortie_model::{Direction, Family, PolicyId, SelectorText, TierName};
+use tortie_model::{Direction, Family, PolicyId, TierName};
 
 use super::load::{self, list, number, text};
 use crate::names::{
@@ -78,9 +78,9 @@ fn groups() {
             other => panic!("{other}"),
         };
         let policies: Vec<PolicyId> = list(&group["policies"]).iter().map(load::policy_id).collect();
-        let selector = SelectorText::new(text(&group["selector"]));
-        assert_eq!(group_chain(direction, selector.as_str(), &policies).as_str(), text(&group["chain_name"]));
-        let ours = PolicyGroup::new(direction, &selector, policies);
+        let selector = text(&group["selector"]);
+        assert_eq!(group_chain(direction, selector, &policies).as_str(), text(&group["chain_name"]));
+        let ours = PolicyGroup::new(direction, selector, policies);
         assert_eq!(ours.is_inlined(), group["should_be_inlined"].as_bool().unwrap());
         assert_eq!(ours.enforced().next().is_some(), group["has_non_staged"].as_bool().unwrap());
     }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tortie_model::{Direction, PolicyId, PolicyKind, SelectorText};
+use tortie_model::{Direction, PolicyId, PolicyKind};
 
 use super::PolicyGroup;
 
@@ -11,12 +11,12 @@ fn id(name: &str) -> PolicyId {
 
 fn groups(selectors: &[Option<&str>]) -> Vec<Vec<String>> {
     let ids: Vec<PolicyId> = (0..selectors.len()).map(|i| id(&format!("p{i}"))).collect();
-    let selector_of: BTreeMap<PolicyId, SelectorText> = ids
+    let selector_of: BTreeMap<PolicyId, &str> = ids
         .iter()
         .zip(selectors)
-        .filter_map(|(id, selector)| selector.map(|selector| (id.clone(), SelectorText::new(selector))))
+        .filter_map(|(id, selector)| selector.map(|selector| (id.clone(), selector)))
         .collect();
-    PolicyGroup::of_tier(Direction::Ingress, &ids, |id| selector_of.get(id))
+    PolicyGroup::of_tier(Direction::Ingress, &ids, |id| selector_of.get(id).copied())
         .iter()
         .map(|group| group.policies().iter().map(|id| id.name.to_string()).collect())
         .collect()
@@ -49,7 +49,7 @@ proptest! {
     ) {
         let group = |selector: &str, names: &[String]| {
             let ids: Vec<PolicyId> = names.iter().map(|name| id(name)).collect();
-            PolicyGroup::new(Direction::Egress, &SelectorText::new(selector), ids)
+            PolicyGroup::new(Direction::Egress, selector, ids)
         };
         let (left, right) = (group(&selector_a, &a), group(&selector_b, &b));
         prop_assert_eq!(left.chain_name() == right.chain_name(), (a, selector_a) == (b, selector_b));

@@ -12,7 +12,7 @@ use tortie_iptables::{Action, Match, Side};
 use tortie_model::desired::{self, RuleSets, Rules, SetIds};
 use tortie_model::{
     Cidr, Direction, EntityMatch, Family, HttpMatch, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Protocol,
-    Rule, RuleAction, SelectorText,
+    Rule, RuleAction,
 };
 
 use self::walk::{Packet, Verdict, is_in, walk};
@@ -31,7 +31,7 @@ fn policy(rules: Vec<(Rule, RuleSets)>) -> desired::Policy {
     let (rules, sets): (Vec<Rule>, Vec<RuleSets>) = rules.into_iter().unzip();
     desired::Policy {
         source: Arc::new(Policy::default()),
-        selector: SelectorText::new("all()"),
+        selector: "all()".into(),
         inbound: Rules::new(rules.into(), sets.into()).unwrap(),
         outbound: Rules::default(),
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use tortie_model::{Cidr, Key, LabelInterner, NamedProtocol, Protocol as Named, Value, WorkloadEndpoint};
+use tortie_model::{Cidr, LabelInterner, NamedProtocol, Protocol as Named, Update, WorkloadEndpoint};
 use tortie_resources::manifest::{self, Format, Kind, Options, Outcome, Resource};
 
 use super::DemoError;
@@ -147,8 +147,8 @@ fn is_policy(resource: &Resource) -> bool {
     })
 }
 
-fn pod((key, value): &(Key, Value)) -> Option<Pod> {
-    let (Key::WorkloadEndpoint(key), Value::WorkloadEndpoint(endpoint)) = (key, value) else { return None };
+fn pod(update: &Update) -> Option<Pod> {
+    let Update::WorkloadEndpoint(key, Some(endpoint)) = update else { return None };
     if key.host() != NODE {
         return None;
     }

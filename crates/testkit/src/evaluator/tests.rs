@@ -36,7 +36,7 @@ fn state(policies: &[(&str, &[(Rule, RuleSets)])]) -> DesiredState {
     for (name, inbound) in policies {
         let policy = Policy {
             source: Arc::default(),
-            selector: tortie_model::SelectorText::new("all()"),
+            selector: "all()".into(),
             inbound: rules(inbound),
             outbound: Rules::default(),
         };

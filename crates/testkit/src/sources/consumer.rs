@@ -5,12 +5,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tortie_datastore::{Closed, Event, InputProblem, Source, Watching, channel};
-use tortie_model::{Key, SyncStatus, Update, Value};
+use tortie_model::{Key, SyncStatus, Update};
 
 /// How long anything may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) type State = BTreeMap<Key, Value>;
+pub(super) type State = BTreeMap<Key, Update>;
 
 /// Listens to a source that runs.
 #[derive(Debug)]
@@ -87,10 +87,11 @@ impl Consumer {
             "updates before the first resync"
         );
         let mut keys = BTreeSet::new();
-        for Update { key, value } in updates {
+        for update in updates {
+            let key = update.key();
             assert!(keys.insert(key.clone()), "{key:?} is told twice at once");
-            if let Some(value) = value {
-                self.known.insert(key, value);
+            if update.exists() {
+                self.known.insert(key, update);
             } else {
                 assert!(self.known.remove(&key).is_some(), "{key:?} is deleted, but was never there");
                 self.deleted.insert(key);

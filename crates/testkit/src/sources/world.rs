@@ -97,7 +97,7 @@ impl<'s> World<'s> {
     }
 
     fn wanted(&self) -> State {
-        let all = self.model.snapshot().into_iter().filter_map(|update| Some((update.key, update.value?)));
+        let all = self.model.snapshot().into_iter().map(|update| (update.key(), update));
         all.filter(|(key, _)| !self.datastore.is_background(key)).collect()
     }
 

@@ -169,7 +169,7 @@ fn shared_chains(renderer: &Renderer, state: &DesiredState, family: Family) -> V
 }
 
 fn group(state: &DesiredState, tiers: &[TierPolicies]) -> Vec<TierGroups> {
-    let selector_of = |id| state.policies.get(id).map(|policy| &policy.selector);
+    let selector_of = |id| state.policies.get(id).map(|policy| &*policy.selector);
     tiers
         .iter()
         .map(|tier| TierGroups {

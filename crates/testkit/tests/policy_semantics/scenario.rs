@@ -11,7 +11,7 @@ use proptest::{
 };
 use tortie_model::{
     AdminState, Cidr, EntityMatch, Family, HostEndpoint, HostEndpointName, IpSetId, NamedProtocol, PolicyId,
-    PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction, SelectorText, TierDefaultAction, WorkloadEndpoint,
+    PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction, TierDefaultAction, WorkloadEndpoint,
     WorkloadEndpointId,
     desired::{
         HostEndpointState, IpPortMember, Members, Policy, PortProtocol, Profile, RuleSets, Rules, SetIds, TierList,
@@ -222,7 +222,7 @@ fn policies() -> impl Strategy<Value = (PolicyKind, Policy)> {
     ];
     let selectors = select(vec!["all()", "has(a)"]);
     (kinds, selectors, policy_rules(), policy_rules()).prop_map(|(kind, selector, inbound, outbound)| {
-        (kind, Policy { source: Arc::default(), selector: SelectorText::new(selector), inbound, outbound })
+        (kind, Policy { source: Arc::default(), selector: selector.into(), inbound, outbound })
     })
 }
 
@@ -246,8 +246,7 @@ fn tier_lists() -> impl Strategy<Value = Vec<DraftTier>> {
 fn passing_tier() -> DraftTier {
     let pass = Rule { action: RuleAction::NextTier, ..Rule::default() };
     let all = || rules(vec![(pass.clone(), RuleSets::default())]);
-    let policy =
-        Policy { source: Arc::default(), selector: SelectorText::new("all()"), inbound: all(), outbound: all() };
+    let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: all(), outbound: all() };
     (None, vec![((PolicyKind::GlobalNetworkPolicy, policy), true, true)])
 }
 

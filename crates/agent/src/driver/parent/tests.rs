@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use tempfile::TempDir;
 use tortie_datastore::{Feed, channel};
 use tortie_model::desired::{ConfigSource, IpSetType, IpSetUpdate, Members};
-use tortie_model::{Cidr, EncapMode, IpPool, IpSetId, Key, Update, Value};
+use tortie_model::{Cidr, EncapMode, IpPool, IpSetId, Update};
 use tortie_protocol::frame::FrameReader;
 use tortie_protocol::{Received, receive};
 
@@ -230,14 +230,14 @@ impl Running {
     }
 
     fn ready(&self, ready: bool) {
-        self.tell(Update::set(Key::Ready, Value::Ready(ready)));
+        self.tell(Update::Ready(Some(ready)));
     }
 
     fn pool(&self, cidr: &str) {
         let cidr: Cidr = cidr.parse().unwrap();
         let (ipip_mode, vxlan_mode) = (EncapMode::Never, EncapMode::Never);
         let pool = IpPool { cidr, ipip_mode, vxlan_mode, masquerade: false, disabled: false, allowed_uses: [].into() };
-        self.tell(Update::set(Key::IpPool(cidr), Value::IpPool(pool.into())));
+        self.tell(Update::IpPool(cidr, Some(pool.into())));
     }
 
     fn written(&self) -> Vec<Received> {

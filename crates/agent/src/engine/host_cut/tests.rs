@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use tortie_model::desired::{Policy, Profile, RuleSets, TierPolicies};
-use tortie_model::{HostEndpoint, PolicyKind, Rule, SelectorText};
+use tortie_model::{HostEndpoint, PolicyKind, Rule};
 
 use super::*;
 
@@ -16,12 +16,8 @@ fn id(name: &str) -> PolicyId {
 }
 
 fn policy(inbound: Option<RuleAction>, outbound: Option<RuleAction>) -> DesiredUpdate {
-    let policy = Policy {
-        source: Arc::default(),
-        selector: SelectorText::new("all()"),
-        inbound: rules(inbound),
-        outbound: rules(outbound),
-    };
+    let policy =
+        Policy { source: Arc::default(), selector: "all()".into(), inbound: rules(inbound), outbound: rules(outbound) };
     DesiredUpdate::Policy(id("p"), policy.into())
 }
 

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 
 use proptest::prelude::*;
-use tortie_model::{Key, Value};
 use tortie_resources::stored::built_in_tier;
 
 use super::*;
@@ -135,14 +134,14 @@ impl World {
             directory.note(sign, &stamp, at);
         }
         let turn = directory.turn(self, self.now.get()).unwrap();
-        for Update { key, value } in &turn.updates {
-            let Key::Tier(name) = key else { continue };
+        for update in &turn.updates {
+            let Update::Tier(name, tier) = update else { continue };
             if built_in_tier(name.as_str()).is_some() {
                 continue;
             }
-            match value {
-                Some(Value::Tier(tier)) => self.tiers.borrow_mut().insert(name.to_string(), tier.order.unwrap().get()),
-                _ => self.tiers.borrow_mut().remove(name.as_str()),
+            match tier {
+                Some(tier) => self.tiers.borrow_mut().insert(name.to_string(), tier.order.unwrap().get()),
+                None => self.tiers.borrow_mut().remove(name.as_str()),
             };
         }
         turn

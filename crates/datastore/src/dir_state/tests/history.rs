@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tortie_model::{Key, Value};
+use tortie_model::Key;
 
 use super::*;
 use crate::built_in::COUNT as BUILT_IN;
@@ -218,19 +218,17 @@ fn edit() -> impl Strategy<Value = Edit> {
 }
 
 /// Applies updates to what a consumer knows; none may change nothing.
-fn take(updates: Vec<Update>, known: &mut BTreeMap<Key, Value>) {
-    for Update { key, value } in updates {
-        let shown = format!("{key:?}");
-        let old = match value.clone() {
-            Some(value) => known.insert(key, value),
-            None => known.remove(&key),
-        };
-        assert_ne!(old, value, "an update of {shown} that changes nothing");
+fn take(updates: Vec<Update>, known: &mut BTreeMap<Key, Update>) {
+    for update in updates {
+        let (key, exists) = (update.key(), update.exists());
+        let old = update.apply_to(known);
+        assert!(old.is_some() || exists, "a deletion of {key:?}, which is not there");
+        assert!(!exists || old.as_ref() != known.get(&key), "an update of {key:?} that changes nothing");
     }
 }
 
-fn snapshot_of(known: BTreeMap<Key, Value>) -> Vec<Update> {
-    known.into_iter().map(|(key, value)| Update::set(key, value)).collect()
+fn snapshot_of(known: BTreeMap<Key, Update>) -> Vec<Update> {
+    known.into_values().collect()
 }
 
 /// The problems as far as they do not depend on what was before: what covers for them does, and so does which objects

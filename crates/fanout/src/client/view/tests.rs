@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use proptest::prelude::*;
 use tortie_datastore::{Cover, Event, Events, channel};
-use tortie_model::{Key, LabelInterner, Update, Value};
+use tortie_model::{Key, LabelInterner, Update};
 use tortie_resources::v1::{self, Decoded};
 
 use super::View;
@@ -29,17 +29,17 @@ fn text(path: usize, version: Version) -> String {
     }
 }
 
-fn decoded(path: usize, version: Version) -> (Key, Option<Value>) {
+fn decoded(path: usize, version: Version) -> Update {
     let labels = &mut LabelInterner::new();
     match v1::decode_text(PATHS[path], Some(&text(path, version)), labels) {
-        Ok(Decoded::Update(Update { key, value })) => (key, value),
+        Ok(Decoded::Update(update)) => update,
         other => panic!("{other:?}"),
     }
 }
 
 /// Whether a value is what stands for a policy that nobody knows.
-fn denies(value: &Value) -> bool {
-    matches!(value, Value::Policy(policy) if policy.inbound.iter().all(|rule| rule.action == tortie_model::RuleAction::Deny)
+fn denies(update: &Update) -> bool {
+    matches!(update, Update::Policy(_, Some(policy)) if policy.inbound.iter().all(|rule| rule.action == tortie_model::RuleAction::Deny)
         && !policy.inbound.is_empty())
 }
 
@@ -126,7 +126,7 @@ impl Model {
 /// The consumer behind the client.
 struct Consumer {
     events: Events,
-    values: BTreeMap<Key, Value>,
+    values: BTreeMap<Key, Update>,
     problems: BTreeMap<String, Cover>,
 }
 
@@ -135,11 +135,8 @@ impl Consumer {
         while let Ok(event) = self.events.try_recv() {
             match event {
                 Event::Updates { updates, .. } => {
-                    for Update { key, value } in updates {
-                        match value {
-                            Some(value) => drop(self.values.insert(key, value)),
-                            None => drop(self.values.remove(&key)),
-                        }
+                    for update in updates {
+                        update.apply_to(&mut self.values);
                     }
                 }
                 Event::Problems(problems) => {
@@ -152,12 +149,12 @@ impl Consumer {
 
     fn check(&mut self, model: &Model) -> Result<(), TestCaseError> {
         self.drain();
-        let expected: BTreeMap<Key, Option<Value>> = model
+        let expected: BTreeMap<Key, Option<Update>> = model
             .has
             .iter()
             .map(|(path, version)| match version {
-                0 => (decoded(*path, 1).0, None),
-                version => decoded(*path, *version),
+                0 => (decoded(*path, 1).key(), None),
+                version => (decoded(*path, *version).key(), Some(decoded(*path, *version))),
             })
             .collect();
         prop_assert_eq!(self.values.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());

@@ -1,5 +1,5 @@
 use tortie_datastore::Event;
-use tortie_model::{IpamBlock, Key, RelayedKey, Update, Value};
+use tortie_model::{IpamBlock, Update};
 
 use super::*;
 use crate::cache::{Cache, CacheLimits, Instance};
@@ -11,7 +11,7 @@ fn hub() -> Hub {
 }
 
 fn config(name: &str, value: Option<&str>) -> Update {
-    Update { key: Key::GlobalConfig(name.into()), value: value.map(|value| Value::Config(value.into())) }
+    Update::GlobalConfig(name.into(), value.map(Into::into))
 }
 
 fn tell(hub: &Hub, updates: Vec<Update>) {
@@ -282,8 +282,7 @@ fn silence_garbage_and_hanging_up() {
 fn block(third: u8, value: Option<&str>) -> Update {
     let cidr = format!("10.0.{third}.0/26").parse().unwrap();
     let block = |text: &str| IpamBlock { text: text.into(), affinity: None, elsewhere: [].into() };
-    let value = value.map(|text| Value::Block(block(text).into()));
-    Update { key: Key::Relayed(RelayedKey::Block(cidr)), value }
+    Update::Block(cidr, value.map(|text| block(text).into()))
 }
 
 /// What a Felix that programs routes between nodes makes them of.

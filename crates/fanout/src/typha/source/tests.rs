@@ -2,7 +2,7 @@ use std::io::Write;
 use std::net::TcpListener;
 
 use tortie_datastore::{Event, Watching, channel, watch};
-use tortie_model::{Key, Update, Value};
+use tortie_model::Update;
 
 use crate::server::{Server, ServerConfig};
 use crate::tls::PeerNames;
@@ -22,7 +22,7 @@ fn urls() {
 }
 
 fn ready() -> Update {
-    Update::set(Key::Ready, Value::Ready(true))
+    Update::Ready(Some(true))
 }
 
 fn serve(tls: Option<TlsSettings>) -> (Feed, Server) {
@@ -131,5 +131,5 @@ fn a_server_that_believes_too_early_to_have_told_everything_deletes_nothing() {
     assert_eq!(until_in_sync(&watching).0, [ready()]);
     hang_up.send(()).unwrap();
     let (told, _) = until_in_sync(&watching);
-    assert!(told.iter().all(|update| update.value.is_some()), "{told:?}");
+    assert!(told.iter().all(Update::exists), "{told:?}");
 }

@@ -148,7 +148,7 @@ fn policy_rules<M: Message>(m: &mut M, id: &PolicyId, policy: &Policy) {
     m.flag(3, "untracked", source.untracked);
     m.flag(4, "pre_dnat", source.pre_dnat);
     m.text(5, "namespace", source.namespace.as_deref().unwrap_or_default());
-    m.text(6, "original_selector", policy.selector.as_str());
+    m.text(6, "original_selector", &policy.selector);
     m.texts(7, "perf_hints", source.needed_on_every_node.then_some("AssumeNeededOnEveryNode"));
     m.text(8, "tier", source.tier.as_str());
 }

@@ -6,7 +6,6 @@ use super::{RuleIdSeed, rule_ids, to_bytes, to_json};
 use crate::desired::{DesiredUpdate, IpSetDelta, Members, Policy, Profile, RuleSets, Rules};
 use crate::{
     Direction, IpSetId, NamedProtocol, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction,
-    SelectorText,
 };
 
 fn denies() -> Rules {
@@ -77,7 +76,7 @@ fn policy_message_shows_numeric_ports_and_implied_family() {
     rule.source.ports = [PortSpec::single(80), PortSpec::Named("http".into())].into();
     let policy = Policy {
         source: Arc::default(),
-        selector: SelectorText::new("all()"),
+        selector: "all()".into(),
         inbound: Rules::new([rule].into(), [RuleSets::default()].into()).unwrap(),
         outbound: Rules::default(),
     };

@@ -16,8 +16,8 @@ use tortie_model::desired::{
 use tortie_model::{
     AdminState, BgpConfiguration, Cidr, EncapMode, EntityMatch, Family, HostEndpoint, HostEndpointName, Hostname,
     HttpMatch, HttpPath, IfaceName, IpPool, IpSetId, Labels, Mac, NamedProtocol, NamespacedName, NatMapping,
-    OriginalMatch, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, QosControls, Rule, RuleAction, SelectorText,
-    Service, ServiceAccountMatch, ServicePort, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
+    OriginalMatch, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, QosControls, Rule, RuleAction, Service,
+    ServiceAccountMatch, ServicePort, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
     WorkloadExtras,
 };
 
@@ -233,11 +233,9 @@ fn policies() -> BoxedStrategy<DesiredUpdate> {
     let attributes = (option::of(filled()), filled(), text(), any::<[bool; 3]>());
     let policy = (attributes, rules(), rules()).prop_map(
         |((namespace, tier, selector, [untracked, pre_dnat, needed_on_every_node]), inbound, outbound)| {
-            let selector = SelectorText::new(selector);
             let source = tortie_model::Policy {
                 namespace,
                 tier: TierName::new(tier),
-                selector: selector.clone(),
                 inbound: inbound.0,
                 outbound: outbound.0,
                 untracked,

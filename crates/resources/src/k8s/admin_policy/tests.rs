@@ -1,4 +1,4 @@
-use tortie_model::{Key, LabelInterner, Policy, RuleAction, Value};
+use tortie_model::{Key, LabelInterner, Policy, PolicyId, RuleAction, Update};
 
 use crate::manifest::{Format, Options, Outcome, Resource, UnknownFields, read};
 
@@ -12,29 +12,28 @@ fn resource(text: &str, unknown_fields: UnknownFields) -> Resource {
     manifest.resources.remove(0)
 }
 
-fn policy(outcome: &Outcome) -> (&Key, &Policy) {
+fn policy(outcome: &Outcome) -> (&PolicyId, &Policy) {
     let contributions = match outcome {
         Outcome::Valid(contributions) | Outcome::Invalid { substitute: Some(contributions) } => contributions,
         other => panic!("{other:?}"),
     };
-    let [(key, Value::Policy(policy)), tiers @ ..] = &contributions[..] else { panic!("{contributions:?}") };
+    let [Update::Policy(id, Some(policy)), tiers @ ..] = &contributions[..] else { panic!("{contributions:?}") };
     // Those of `ClusterNetworkPolicy` are always there.
     let needed = (!policy.tier.as_str().starts_with("kube-")).then(|| Key::Tier(policy.tier.clone()));
-    assert_eq!(tiers.iter().map(|(key, _)| key).collect::<Vec<_>>(), needed.iter().collect::<Vec<_>>());
-    (key, policy)
+    assert_eq!(tiers.iter().map(Update::key).collect::<Vec<_>>(), Vec::from_iter(needed));
+    (id, policy)
 }
 
 /// Key, tier, order, selector and rules, in words.
 fn describe(outcome: &Outcome) -> String {
-    let (key, policy) = policy(outcome);
-    let Key::Policy(id) = key else { panic!("{key:?}") };
+    let (id, policy) = policy(outcome);
     let mut text = format!(
         "{} {} tier {} order {} {}\n",
         id.kind.as_str(),
         id.name,
         policy.tier,
         policy.order.map_or("none".into(), |order| order.get().to_string()),
-        policy.selector.as_str()
+        policy.selector.text()
     );
     assert_eq!((policy.types.ingress, policy.types.egress), (!policy.inbound.is_empty(), !policy.outbound.is_empty()));
     for (direction, rules) in [("in", &policy.inbound), ("out", &policy.outbound)] {
@@ -48,7 +47,7 @@ fn describe(outcome: &Outcome) -> String {
                 text += &format!(" {port}");
             }
             if let Some(selector) = &side.selector {
-                text += &format!(" {}", selector.as_str());
+                text += &format!(" {}", selector.text());
             }
             for net in &side.nets {
                 text += &format!(" {net}");

@@ -1,7 +1,7 @@
 use insta::assert_debug_snapshot;
-use tortie_model::{Key, PolicyTypes, Value};
+use tortie_model::{Key, PolicyTypes, Update};
 
-use super::{contributions, value};
+use super::{contributions, only};
 
 fn resource(kind: &str, meta: &str, spec: &str) -> String {
     format!("apiVersion: projectcalico.org/v3\nkind: {kind}\nmetadata: {meta}\nspec: {spec}\n")
@@ -63,14 +63,16 @@ fn default_types() {
         ("{ingress: [{action: Deny}], egress: [{action: Deny}]}", types(true, true)),
         ("{types: [Egress], ingress: [{action: Deny}]}", types(false, true)),
     ] {
-        let Value::Policy(policy) = value(&resource("GlobalNetworkPolicy", "{name: p}", spec)) else { panic!() };
+        let Update::Policy(_, Some(policy)) = only(&resource("GlobalNetworkPolicy", "{name: p}", spec)) else {
+            panic!()
+        };
         assert_eq!(policy.types, expected, "{spec}");
     }
 }
 
 #[test]
 fn names_of_policies() {
-    let key = |text: String| contributions(&text).swap_remove(0).0;
+    let key = |text: String| only(&text).key();
     for (meta, spec, expected) in [
         ("{name: default.a}", "{}", "GlobalNetworkPolicy/a"),
         ("{name: default.a}", "{tier: default}", "GlobalNetworkPolicy/a"),
@@ -87,9 +89,10 @@ fn staged_policies() {
     assert_eq!(contributions(&resource("StagedNetworkPolicy", "{name: a}", "{stagedAction: Delete}")), []);
     assert_eq!(contributions(&resource("StagedKubernetesNetworkPolicy", "{name: a}", "{stagedAction: Delete}")), []);
     let spec = "{stagedAction: Learn, podSelector: {}}";
-    let (key, value) = contributions(&resource("StagedKubernetesNetworkPolicy", "{name: a}", spec)).swap_remove(0);
-    assert!(matches!(&key, Key::Policy(id) if id.kind.is_staged()));
-    assert!(matches!(&value, Value::Policy(p) if p.staged_action == Some(tortie_model::StagedAction::Learn)));
+    let update = only(&resource("StagedKubernetesNetworkPolicy", "{name: a}", spec));
+    let Update::Policy(id, Some(policy)) = update else { panic!("{update:?}") };
+    assert!(id.kind.is_staged());
+    assert_eq!(policy.staged_action, Some(tortie_model::StagedAction::Learn));
 }
 
 #[test]
@@ -154,6 +157,6 @@ fn felix_configuration() {
     let meta = "{name: default, annotations: {config.projectcalico.org/LogSeverityScreen: Debug}}";
     assert_debug_snapshot!(contributions(&resource("FelixConfiguration", meta, spec)));
     let keys = |name: &str| contributions(&resource("FelixConfiguration", &format!("{{name: {name}}}"), spec));
-    assert!(keys("node.n1").iter().all(|(key, _)| matches!(key, Key::HostConfig(k) if k.host.as_str() == "n1")));
-    assert!(matches!(&keys("edge")[..], [(Key::ScopedConfig(_), Value::ScopedConfig(c))] if c.parameters.len() == 9));
+    assert!(keys("node.n1").iter().all(|update| matches!(update, Update::HostConfig(k, _) if k.host.as_str() == "n1")));
+    assert!(matches!(&keys("edge")[..], [Update::ScopedConfig(_, Some(c))] if c.parameters.len() == 9));
 }

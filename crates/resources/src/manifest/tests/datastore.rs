@@ -1,6 +1,6 @@
 //! Objects as datastores and API servers hold them.
 
-use tortie_model::{Key, LabelInterner, Value};
+use tortie_model::{LabelInterner, Update};
 
 use crate::Severity;
 use crate::manifest::{Kind, Options, Outcome, PolicyNames, Resource, UnknownFields, read_object};
@@ -10,7 +10,7 @@ fn object(kind: Kind, json: &str) -> Resource {
     read_object(json, kind, &options, &mut LabelInterner::new()).expect("JSON")
 }
 
-fn contributions(kind: Kind, json: &str) -> Vec<(Key, Value)> {
+fn contributions(kind: Kind, json: &str) -> Vec<Update> {
     let resource = object(kind, json);
     assert_eq!(resource.problems, [], "{}", resource.subject);
     match resource.outcome {
@@ -26,14 +26,14 @@ fn objects_of_etcd() {
         "uid":"4a7f1b57-6f2e-4a2b-9f0f-0c1d5a3f9d11","creationTimestamp":"2026-01-02T03:04:05Z"},
         "spec":{"tier":"default","selector":"all()","types":["Ingress"]}}"#;
     let found = contributions(Kind::GlobalNetworkPolicy, policy);
-    assert!(matches!(&found[0].0, Key::Policy(id) if &*id.name == "deny"), "{found:?}");
+    assert!(matches!(&found[0], Update::Policy(id, _) if &*id.name == "deny"), "{found:?}");
     let endpoint = r#"{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{
         "name":"n1-k8s-web--1-eth0","namespace":"shop","creationTimestamp":null,"resourceVersion":"",
         "labels":{"app":"web","projectcalico.org/namespace":"shop","projectcalico.org/orchestrator":"k8s"}},
         "spec":{"orchestrator":"k8s","node":"n1","pod":"web-1","endpoint":"eth0","ipNetworks":["10.0.0.1/32"],
         "profiles":["kns.shop"],"interfaceName":"cali1","newerField":{"a":1}}}"#;
     let found = contributions(Kind::WorkloadEndpoint, endpoint);
-    assert!(matches!(&found[0].0, Key::WorkloadEndpoint(key) if key.workload() == "shop/web-1"));
+    assert!(matches!(&found[0], Update::WorkloadEndpoint(key, _) if key.workload() == "shop/web-1"));
 }
 
 /// The API server has no room for labels and names of Calico in the metadata of `crd.projectcalico.org/v1`.
@@ -60,7 +60,7 @@ fn metadata_kept_in_an_annotation() {
         "labels":{"operator.tigera.io/x":"1","role":"old"},"annotations":{"projectcalico.org/metadata":
         "{\"creationTimestamp\":\"2026-01-02T03:04:05Z\",\"labels\":{\"role\":\"db\"}}"}},"spec":{"nets":["10.0.0.0/8"]}}"#;
     let found = contributions(Kind::GlobalNetworkSet, set);
-    let Value::NetworkSet(set) = &found[0].1 else { panic!() };
+    let Update::NetworkSet(_, Some(set)) = &found[0] else { panic!() };
     assert_eq!(set.labels.get("role"), Some("db"));
     assert_eq!(set.labels.get("operator.tigera.io/x"), Some("1"));
     let broken = r#"{"metadata":{"name":"s","annotations":{"projectcalico.org/metadata":"{"}},"spec":{}}"#;
@@ -77,7 +77,7 @@ fn objects_of_the_api_server() {
         {"name":"http","containerPort":80,"protocol":"TCP"}],"securityContext":{}}],"tolerations":[{}]},
         "status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"}],"conditions":[{}]}}"#;
     let found = contributions(Kind::Pod, pod);
-    let Value::WorkloadEndpoint(endpoint) = &found[0].1 else { panic!() };
+    let Update::WorkloadEndpoint(_, Some(endpoint)) = &found[0] else { panic!() };
     assert_eq!(endpoint.ports.len(), 1);
     let policy = r#"{"metadata":{"name":"p","namespace":"shop"},"spec":{"podSelector":{},"policyTypes":["Ingress"],
         "ingress":null},"status":{}}"#;

@@ -1,5 +1,5 @@
 use insta::assert_snapshot;
-use tortie_model::Value;
+use tortie_model::Update;
 
 use super::{Outcome, manifest, problems};
 
@@ -112,10 +112,10 @@ metadata: {name: a}
 
 fn substitute(text: &str) -> Option<String> {
     match &manifest(text).resources[0].outcome {
-        Outcome::Invalid { substitute } => substitute.as_ref().map(|contributions| match &contributions[0].1 {
-            Value::Policy(policy) => format!(
+        Outcome::Invalid { substitute } => substitute.as_ref().map(|contributions| match &contributions[0] {
+            Update::Policy(_, Some(policy)) => format!(
                 "{} {:?} order {:?} rules {}/{}",
-                policy.selector,
+                policy.selector.text(),
                 policy.types,
                 policy.order.map(tortie_model::Order::get),
                 policy.inbound.len(),

@@ -1,14 +1,14 @@
 use insta::assert_debug_snapshot;
-use tortie_model::{Key, PolicyTypes, PortSpec, QosControls, Value};
+use tortie_model::{Policy, PolicyTypes, PortSpec, QosControls, Update, Valid};
 
-use super::{Outcome, contributions, manifest, problems, value};
+use super::{Outcome, contributions, manifest, only, problems};
 
-fn policy(spec: &str) -> std::sync::Arc<tortie_model::Policy> {
+fn policy(spec: &str) -> Valid<Policy> {
     let text = format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: p, namespace: ns}}\nspec: {spec}"
     );
-    match value(&text) {
-        Value::Policy(policy) => policy,
+    match only(&text) {
+        Update::Policy(_, Some(policy)) => policy,
         other => panic!("{other:?}"),
     }
 }
@@ -157,7 +157,7 @@ fn every_operator() {
             {key: e, operator: Exists}, {key: f/g, operator: DoesNotExist}]}}",
     );
     assert_eq!(
-        policy.selector.as_str(),
+        policy.selector.text(),
         "(projectcalico.org/orchestrator == 'k8s' && a == '' && b == '1' && c in { 'x', 'y' } && \
          d not in { 'z' } && has(e) && ! has(f/g)) && projectcalico.org/namespace == 'ns'"
     );
@@ -174,7 +174,7 @@ fn peers() {
         .inbound
         .iter()
         .map(|rule| match &rule.source.selector {
-            Some(selector) => selector.to_string(),
+            Some(selector) => selector.text().to_owned(),
             None => format!("{:?} not {:?}", rule.source.nets, rule.source.not_nets),
         })
         .collect();
@@ -209,15 +209,17 @@ fn identity() {
     let contributions = contributions(
         "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p}, spec: {podSelector: {}}}",
     );
-    assert!(matches!(&contributions[0].0, Key::Policy(id) if id.to_string() == "KubernetesNetworkPolicy/default/p"));
+    assert!(
+        matches!(&contributions[0], Update::Policy(id, _) if id.to_string() == "KubernetesNetworkPolicy/default/p")
+    );
 }
 
 fn qos(annotations: &[(&str, &str)]) -> Option<QosControls> {
     let lines: String = annotations.iter().map(|(name, value)| format!("    {name}: '{value}'\n")).collect();
     let text = POD.replace("    qos.projectcalico.org/ingressBandwidth: 1M\n", &lines);
     let Outcome::Valid(contributions) = manifest(&text).resources.remove(0).outcome else { panic!("{text}") };
-    match &contributions[0].1 {
-        Value::WorkloadEndpoint(endpoint) => endpoint.extras.as_ref()?.qos.clone(),
+    match &contributions[0] {
+        Update::WorkloadEndpoint(_, Some(endpoint)) => endpoint.extras.as_ref()?.qos.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -287,7 +289,7 @@ fn a_policy_without_pod_selector_selects_every_pod() {
 #[test]
 fn an_empty_annotation_allows_no_source_prefixes() {
     let text = POD.replace("'[\"8.8.8.0/24\"]'", "''");
-    assert!(matches!(value(&text), Value::WorkloadEndpoint(endpoint)
+    assert!(matches!(only(&text), Update::WorkloadEndpoint(_, Some(endpoint))
         if endpoint.extras.as_ref().is_some_and(|extras| extras.allowed_source_prefixes.is_empty())));
     for bad in ["'[\"\"]'", "'[\"gumbo\"]'", "'8.8.8.0/24'"] {
         let text = POD.replace("'[\"8.8.8.0/24\"]'", bad);
@@ -304,7 +306,7 @@ fn a_long_account_name_still_identifies_the_pod() {
     let mut interner = tortie_model::LabelInterner::new();
     let manifest = crate::manifest::read(&text, crate::manifest::Format::Yaml, &Default::default(), &mut interner);
     let Outcome::Valid(contributions) = &manifest.resources[0].outcome else { panic!("{manifest:?}") };
-    let Value::WorkloadEndpoint(endpoint) = &contributions[0].1 else { panic!("{contributions:?}") };
+    let Update::WorkloadEndpoint(_, Some(endpoint)) = &contributions[0] else { panic!("{contributions:?}") };
     let printed = format!("{:?}", endpoint.labels);
     assert!(printed.contains(&account) && !printed.contains("admin"), "{printed}");
 }

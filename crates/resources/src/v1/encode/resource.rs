@@ -4,26 +4,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
-    BgpConfiguration, EndpointSlice, EndpointSlicePort, Key, NamedProtocol, Node, NodeAddress, NodeAddressKind,
-    NodeBgp, Profile, ScopedConfig, Service, ServicePort,
+    BgpConfiguration, ConfigName, EndpointSlice, EndpointSlicePort, Hostname, NamedProtocol, NamespacedName, Node,
+    NodeAddress, NodeAddressKind, NodeBgp, Profile, ProfileName, ScopedConfig, Service, ServicePort,
 };
 use tortie_selector::Selector;
 
 use super::json::{Object, object, shown, text};
 use crate::v3;
 
-/// The fields that every resource has. The names are those of the key.
-fn resource(out: &mut Object<'_>, version: &str, kind: &str, key: &Key, more: impl FnOnce(&mut Object<'_>)) {
+/// The fields that every resource has; the namespace is empty if it has none.
+fn resource(
+    out: &mut Object<'_>,
+    [version, kind]: [&str; 2],
+    [namespace, name]: [&str; 2],
+    more: impl FnOnce(&mut Object<'_>),
+) {
     out.text("kind", kind);
     out.text("apiVersion", version);
     out.object("metadata", |out| {
-        let (namespace, name) = match key {
-            Key::Profile(name) => ("", name.as_str()),
-            Key::Node(name) => ("", name.as_str()),
-            Key::ScopedConfig(name) | Key::BgpConfiguration(name) => ("", name.as_str()),
-            Key::Service(name) | Key::EndpointSlice(name) => (&*name.namespace, &*name.name),
-            _ => ("", ""),
-        };
         out.text_if("name", name);
         out.text_if("namespace", namespace);
         more(out);
@@ -32,8 +30,8 @@ fn resource(out: &mut Object<'_>, version: &str, kind: &str, key: &Key, more: im
 
 const CALICO: &str = "projectcalico.org/v3";
 
-pub(super) fn profile(out: &mut Object<'_>, key: &Key, profile: &Profile) {
-    resource(out, CALICO, "Profile", key, |_| {});
+pub(super) fn profile(out: &mut Object<'_>, name: &ProfileName, profile: &Profile) {
+    resource(out, [CALICO, "Profile"], ["", name.as_str()], |_| {});
     out.object("spec", |out| {
         if !profile.labels.is_empty() {
             out.texts("labelsToApply", profile.labels.iter());
@@ -41,8 +39,8 @@ pub(super) fn profile(out: &mut Object<'_>, key: &Key, profile: &Profile) {
     });
 }
 
-pub(super) fn scoped_config(out: &mut Object<'_>, key: &Key, config: &ScopedConfig) {
-    resource(out, CALICO, "FelixConfiguration", key, |out| {
+pub(super) fn scoped_config(out: &mut Object<'_>, name: &ConfigName, config: &ScopedConfig) {
+    resource(out, [CALICO, "FelixConfiguration"], ["", name.as_str()], |out| {
         out.text("creationTimestamp", &v3::time_text(config.created));
         if !config.parameters.is_empty() {
             out.object("annotations", |out| {
@@ -59,8 +57,8 @@ pub(super) fn scoped_config(out: &mut Object<'_>, key: &Key, config: &ScopedConf
     });
 }
 
-pub(super) fn node(out: &mut Object<'_>, key: &Key, node: &Node) {
-    resource(out, CALICO, "Node", key, |out| {
+pub(super) fn node(out: &mut Object<'_>, name: &Hostname, node: &Node) {
+    resource(out, [CALICO, "Node"], ["", name.as_str()], |out| {
         if !node.labels.is_empty() {
             out.texts("labels", node.labels.iter());
         }
@@ -114,8 +112,8 @@ fn address(out: &mut String, address: &NodeAddress) {
     });
 }
 
-pub(super) fn bgp_configuration(out: &mut Object<'_>, key: &Key, configuration: &BgpConfiguration) {
-    resource(out, CALICO, "BGPConfiguration", key, |_| {});
+pub(super) fn bgp_configuration(out: &mut Object<'_>, name: &ConfigName, configuration: &BgpConfiguration) {
+    resource(out, [CALICO, "BGPConfiguration"], ["", name.as_str()], |_| {});
     out.object("spec", |out| {
         for (name, blocks) in [
             ("serviceClusterIPs", &configuration.service_cluster_cidrs),
@@ -129,8 +127,8 @@ pub(super) fn bgp_configuration(out: &mut Object<'_>, key: &Key, configuration: 
     });
 }
 
-pub(super) fn service(out: &mut Object<'_>, key: &Key, service: &Service) {
-    resource(out, "v1", "Service", key, |_| {});
+pub(super) fn service(out: &mut Object<'_>, name: &NamespacedName, service: &Service) {
+    resource(out, ["v1", "Service"], [&name.namespace, &name.name], |_| {});
     out.object("spec", |out| {
         out.list_if("ports", &service.ports, service_port);
         texts(out, "clusterIPs", &service.cluster_ips);
@@ -161,8 +159,8 @@ fn service_port(out: &mut String, port: &ServicePort) {
     });
 }
 
-pub(super) fn endpoint_slice(out: &mut Object<'_>, key: &Key, slice: &EndpointSlice) {
-    resource(out, "discovery.k8s.io/v1", "EndpointSlice", key, |out| {
+pub(super) fn endpoint_slice(out: &mut Object<'_>, name: &NamespacedName, slice: &EndpointSlice) {
+    resource(out, ["discovery.k8s.io/v1", "EndpointSlice"], [&name.namespace, &name.name], |out| {
         if let Some(service) = &slice.service {
             out.texts("labels", [("kubernetes.io/service-name", &*service.name)]);
         }

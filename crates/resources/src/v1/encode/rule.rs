@@ -1,6 +1,7 @@
 //! Rules.
 
-use tortie_model::{Cidr, EntityMatch, Family, HttpMatch, HttpPath, PortSpec, Rule, SelectorText};
+use tortie_model::{Cidr, EntityMatch, Family, HttpMatch, HttpPath, PortSpec, Rule};
+use tortie_selector::Selector;
 
 use super::json::{Object, number, object, shown, text};
 use super::{annotations, protocol};
@@ -33,8 +34,8 @@ pub(super) fn write(out: &mut String, rule: &Rule) {
 fn side(out: &mut Object<'_>, names: &Side, side: &EntityMatch) {
     nets(out, names.nets[0], &side.nets);
     nets(out, names.not_nets[0], &side.not_nets);
-    out.text_if(names.selector, side.selector.as_ref().map_or("", SelectorText::as_str));
-    out.text_if(names.not_selector, side.not_selector.as_ref().map_or("", SelectorText::as_str));
+    out.text_if(names.selector, side.selector.as_ref().map_or("", Selector::text));
+    out.text_if(names.not_selector, side.not_selector.as_ref().map_or("", Selector::text));
     out.list_if(names.ports, &side.ports, port);
     out.list_if(names.not_ports, &side.not_ports, port);
     if let Some(service) = &side.service {

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tortie_iptables::{Action, Chain, ChainName, Match, Rule};
-use tortie_model::{
-    AdminState, Direction, IfaceName, PolicyId, PolicyKind, ProfileName, SelectorText, TierDefaultAction, TierName,
-};
+use tortie_model::{AdminState, Direction, IfaceName, PolicyId, PolicyKind, ProfileName, TierDefaultAction, TierName};
 
 use crate::names::{policy_chain, profile_chain};
 use crate::{Marks, PolicyGroup, Renderer, RulesConfig, TierGroups};
@@ -68,17 +66,17 @@ impl Scene {
         };
         for (t, tier) in tiers.iter().enumerate() {
             let mut ids = Vec::new();
-            let mut selectors = BTreeMap::new();
+            let mut selectors: BTreeMap<PolicyId, String> = BTreeMap::new();
             for (p, (verdict, staged, same_selector)) in tier.policies.iter().enumerate() {
                 let kind = if *staged { PolicyKind::StagedNetworkPolicy } else { PolicyKind::NetworkPolicy };
                 let id = PolicyId::new(kind, format!("t{t}"), format!("p{p}"));
                 let before = ids.last().and_then(|before| selectors.get(before)).cloned();
-                let selector = before.filter(|_| *same_selector).unwrap_or_else(|| SelectorText::new(format!("s{p}")));
+                let selector = before.filter(|_| *same_selector).unwrap_or_else(|| format!("s{p}"));
                 selectors.insert(id.clone(), selector);
                 scene.add(giving(policy_chain(Direction::Egress, &id), *verdict));
                 ids.push(id);
             }
-            let groups = PolicyGroup::of_tier(Direction::Egress, &ids, |id| selectors.get(id));
+            let groups = PolicyGroup::of_tier(Direction::Egress, &ids, |id| selectors.get(id).map(String::as_str));
             for group in &groups {
                 let chain = scene.renderer.policy_group(group);
                 scene.add(chain);

@@ -1,21 +1,37 @@
 //! The syntax of labels (`k8s.io/apimachinery/pkg/util/validation`), for objects that come as whole resources.
 
-use tortie_model::Labels;
-
-use super::Checked;
-use crate::problem::{FieldPath, Reason};
+use super::{Invalid, Reason};
+use crate::Labels;
 
 const MAX_LENGTH: usize = 63;
 const MAX_PREFIX_LENGTH: usize = 253;
 
-pub(super) fn labels(field: &str, labels: &Labels) -> Checked {
-    for (key, value) in labels.iter() {
-        if !is_qualified_name(key) {
-            return Err((FieldPath::of(field), Reason::LabelName(key.into())));
-        }
-        if !value.is_empty() && !is_word(value) {
-            return Err((FieldPath::of(format_args!("{field}.{key}")), Reason::LabelValue(value.into())));
-        }
+/// What the labels of namespaces and of service accounts begin with, as endpoints inherit them.
+const INHERITED: [&str; 2] = ["pcns.", "pcsa."];
+
+/// The label with the name of an endpoint's service account, which may be longer than a label.
+const ACCOUNT_NAME: &str = "pcsa.projectcalico.org/name";
+
+pub(super) fn labels(field: &str, labels: &Labels) -> Result<(), Invalid> {
+    labels.iter().try_for_each(|(key, value)| check(field, key, key, value))
+}
+
+/// As [`labels`], but the prefix of inherited labels is not counted: with it, the longest labels of a namespace are too
+/// long for the original, which then drops all of them.
+pub(super) fn inherited(field: &str, labels: &Labels) -> Result<(), Invalid> {
+    labels.iter().try_for_each(|(key, value)| {
+        let own_key = INHERITED.iter().find_map(|prefix| key.strip_prefix(prefix)).unwrap_or(key);
+        let value = if key == ACCOUNT_NAME && is_subdomain(value) { "" } else { value };
+        check(field, key, own_key, value)
+    })
+}
+
+fn check(field: &str, key: &str, own_key: &str, value: &str) -> Result<(), Invalid> {
+    if !is_qualified_name(own_key) {
+        return Err(Invalid::new(field, Reason::LabelName(key.into())));
+    }
+    if !value.is_empty() && !is_word(value) {
+        return Err(Invalid::new(format_args!("{field}.{key}"), Reason::LabelValue(value.into())));
     }
     Ok(())
 }

@@ -1,0 +1,62 @@
+//! Workloads that ask to send from addresses that are not theirs, where the configuration forbids it
+//! (`felix/calc/validation_filter.go`): they count as absent, and are remembered as problems.
+
+use std::collections::BTreeSet;
+
+use tortie_model::{Key, Valid, WorkloadEndpoint, WorkloadEndpointKey};
+
+use crate::SourceSpoofing;
+use crate::problem::{Problem, Reason};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct SpoofingFilter {
+    allowed: SourceSpoofing,
+    refused: BTreeSet<WorkloadEndpointKey>,
+    new_problems: Vec<Problem>,
+}
+
+impl SpoofingFilter {
+    pub(crate) fn new(allowed: SourceSpoofing) -> Self {
+        Self { allowed, refused: BTreeSet::new(), new_problems: Vec::new() }
+    }
+
+    /// The endpoint, unless it asks for what is forbidden.
+    pub(crate) fn endpoint(
+        &mut self,
+        key: &WorkloadEndpointKey,
+        value: Option<Valid<WorkloadEndpoint>>,
+    ) -> Option<Valid<WorkloadEndpoint>> {
+        let asks = |endpoint: &Valid<WorkloadEndpoint>| {
+            endpoint.extras.as_ref().is_some_and(|extras| !extras.allowed_source_prefixes.is_empty())
+        };
+        if self.allowed == SourceSpoofing::Disabled && value.as_ref().is_some_and(asks) {
+            let problem = problem(key);
+            tracing::warn!(%problem, "a workload endpoint counts as absent");
+            self.new_problems.push(problem);
+            self.refused.insert(key.clone());
+            return None;
+        }
+        if !self.refused.is_empty() {
+            self.refused.remove(key);
+        }
+        value
+    }
+
+    /// The objects that count as absent now, sorted by key.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> + '_ {
+        self.refused.iter().map(problem)
+    }
+
+    pub(crate) fn take_new_problems(&mut self) -> Vec<Problem> {
+        std::mem::take(&mut self.new_problems)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.refused.is_empty()
+    }
+}
+
+fn problem(key: &WorkloadEndpointKey) -> Problem {
+    Problem { key: Key::WorkloadEndpoint(key.clone()), reason: Reason::SpoofingDisabled }
+}

@@ -1,0 +1,261 @@
+//! Values that have been checked (`felix/calc/validation_filter.go`, `typha/pkg/validator/v1`).
+//!
+//! The types of the model exclude most of what the original has to check; here is what remains. Whoever reads a datastore
+//! checks once, and decides what is in force instead of what is invalid; from there on it shows in the type.
+
+mod endpoint;
+mod label;
+mod rule;
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tortie_selector::ParseError;
+
+use crate::{HostEndpoint, NetworkSet, Node, Policy, Profile, ProfileName, ProfileRules, Protocol, WorkloadEndpoint};
+
+/// A value that passed its checks; cheap to clone.
+///
+/// ```
+/// use tortie_model::{Policy, PortSpec, Rule, Valid};
+///
+/// assert!(Valid::new(Policy::default()).is_ok());
+///
+/// let mut rule = Rule::default();
+/// rule.source.ports = [PortSpec::single(80)].into();
+/// let policy = Policy { inbound: [rule].into(), ..Policy::default() };
+/// let error = Valid::new(policy).unwrap_err();
+/// assert_eq!(error.to_string(), "inbound_rules[0].src_ports[0]: numeric ports need the protocol TCP, UDP or SCTP");
+/// ```
+#[derive(Debug, PartialEq, Eq)]
+pub struct Valid<T>(Arc<T>);
+
+/// What can be checked.
+pub trait Validate {
+    /// Checks the value.
+    ///
+    /// # Errors
+    /// The first field found to be wrong.
+    fn validate(&self) -> Result<(), Invalid>;
+}
+
+impl<T: Validate> Valid<T> {
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// [`Invalid`] if it fails.
+    pub fn new(value: impl Into<Arc<T>>) -> Result<Self, Invalid> {
+        let value = value.into();
+        value.validate().map(|()| Self(value))
+    }
+}
+
+impl<T> Valid<T> {
+    /// For values that cannot fail their check.
+    pub(crate) fn trusted(value: T) -> Self {
+        Self(Arc::new(value))
+    }
+
+    /// The value, shared.
+    #[must_use]
+    pub fn into_arc(self) -> Arc<T> {
+        self.0
+    }
+
+    /// The value, shared.
+    #[must_use]
+    pub const fn as_arc(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+impl Valid<WorkloadEndpoint> {
+    /// The same endpoint as [`WorkloadEndpoint::for_other_node`] reduces it, which leaves it valid.
+    #[must_use]
+    pub fn for_other_node(self) -> Self {
+        Self::trusted(Arc::unwrap_or_clone(self.0).for_other_node())
+    }
+
+    /// The same endpoint, with its profiles and the names of its ports held where equal ones are: both functions are to
+    /// give back what is equal to what they are given.
+    #[must_use]
+    pub fn sharing(
+        self,
+        profiles: impl FnOnce(&Arc<[ProfileName]>) -> Arc<[ProfileName]>,
+        mut port_name: impl FnMut(&Arc<str>) -> Arc<str>,
+    ) -> Self {
+        let mut endpoint = Arc::unwrap_or_clone(self.0);
+        endpoint.profiles = profiles(&endpoint.profiles);
+        for port in &mut endpoint.ports {
+            port.name = port_name(&port.name);
+        }
+        debug_assert_eq!(endpoint.validate(), Ok(()));
+        Self::trusted(endpoint)
+    }
+}
+
+impl<T> Clone for Valid<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Deref for Valid<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Why a value is invalid.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct Invalid {
+    /// The first field found to be wrong.
+    pub field: FieldPath,
+    /// What is wrong with it.
+    pub reason: Reason,
+}
+
+impl Invalid {
+    fn new(field: impl fmt::Display, reason: Reason) -> Self {
+        Self { field: FieldPath::of(field), reason }
+    }
+
+    /// The same, inside of `outer`.
+    fn within(self, outer: impl fmt::Display) -> Self {
+        Self { field: FieldPath(format!("{outer}.{}", self.field)), ..self }
+    }
+}
+
+/// Where in an object a problem is: `inbound_rules[2].src_selector`. Names are those of the datastore's JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldPath(String);
+
+impl FieldPath {
+    fn of(field: impl fmt::Display) -> Self {
+        Self(field.to_string())
+    }
+
+    /// The path as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why an object is invalid.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Reason {
+    /// A selector does not parse.
+    #[error("invalid selector: {0}")]
+    Selector(#[from] ParseError),
+    /// Numeric ports stand without a protocol.
+    #[error("numeric ports need the protocol TCP, UDP or SCTP")]
+    PortsWithoutProtocol,
+    /// Ports stand with a protocol that has none.
+    #[error("protocol {0} has no ports")]
+    PortsNotSupported(Protocol),
+    /// Port 0, or a range that ends before it begins.
+    #[error("port range {first}:{last} is empty or begins with 0")]
+    PortRange {
+        /// The first port.
+        first: u16,
+        /// The last port.
+        last: u16,
+    },
+    /// The port of an endpoint is 0.
+    #[error("port 0 cannot be used")]
+    PortZero,
+    /// An endpoint's port is neither TCP, UDP nor SCTP by name.
+    #[error("an endpoint's port must be tcp, udp or sctp, not {0}")]
+    EndpointPortProtocol(Protocol),
+    /// Protocol number 0.
+    #[error("protocol number 0 cannot be matched")]
+    ProtocolZero,
+    /// ICMP type 255.
+    #[error("ICMP type 255 cannot be matched")]
+    IcmpType,
+    /// A workload endpoint without an interface.
+    #[error("a workload endpoint needs an interface")]
+    MissingInterface,
+    /// An interface name that the kernel would not take.
+    #[error("`{0}` is not the name of an interface")]
+    InterfaceName(Box<str>),
+    /// A name of other characters than `a–z A–Z 0–9 _ . -`, empty, or longer than 128 characters.
+    #[error("`{0}` is not a valid name")]
+    Name(Box<str>),
+    /// A label's name is not `name` or `prefix/name` as Kubernetes has it.
+    #[error("`{0}` is not the name of a label")]
+    LabelName(Box<str>),
+    /// A label's value is longer than 63 characters or has odd ones.
+    #[error("`{0}` is not the value of a label")]
+    LabelValue(Box<str>),
+    /// An address of the wrong family.
+    #[error("an address is of the wrong family")]
+    Family,
+}
+
+impl Validate for Policy {
+    fn validate(&self) -> Result<(), Invalid> {
+        rule::rules("inbound_rules", &self.inbound)?;
+        rule::rules("outbound_rules", &self.outbound)
+    }
+}
+
+impl Validate for ProfileRules {
+    fn validate(&self) -> Result<(), Invalid> {
+        rule::rules("inbound_rules", &self.inbound)?;
+        rule::rules("outbound_rules", &self.outbound)
+    }
+}
+
+impl Validate for WorkloadEndpoint {
+    fn validate(&self) -> Result<(), Invalid> {
+        endpoint::workload(self)
+    }
+}
+
+impl Validate for HostEndpoint {
+    fn validate(&self) -> Result<(), Invalid> {
+        endpoint::host(self)
+    }
+}
+
+impl Validate for NetworkSet {
+    fn validate(&self) -> Result<(), Invalid> {
+        endpoint::profile_names(&self.profiles)
+    }
+}
+
+impl Validate for Profile {
+    fn validate(&self) -> Result<(), Invalid> {
+        label::inherited("spec.labelsToApply", &self.labels)
+    }
+}
+
+impl Validate for Node {
+    fn validate(&self) -> Result<(), Invalid> {
+        label::labels("metadata.labels", &self.labels)
+    }
+}
+
+/// 1 to 128 of `a–z A–Z 0–9 _ . -`.
+fn is_name(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.bytes().all(is_name_byte)
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
+}
+
+#[cfg(test)]
+mod tests;
