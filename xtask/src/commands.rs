@@ -3,17 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use crate::needs;
-use crate::shell::{cargo, output, root, run};
+use crate::shell::{built, cargo, root, run};
 
 /// Builds the agent and lets it be shown.
 pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     needs::to_show()?;
-    let programs =
-        build(&["--package", "tortie-agent", "--bin", "tortie", "--package", "tortie-testkit", "--bin", "demo"])?;
-    let path = |name: &str| {
-        let found = programs.iter().find(|path| path.file_name().is_some_and(|file| file == name));
-        found.ok_or_else(|| format!("cargo did not tell where {name} is"))
-    };
+    let both = ["--package", "tortie-agent", "--bin", "tortie", "--package", "tortie-testkit", "--bin", "demo"];
+    let programs = built(cargo(&["build", "--locked"]).args(both))?;
+    let path = |name: &str| programs.get(name).ok_or_else(|| format!("cargo did not tell where {name} is"));
     let mut demo = std::process::Command::new(path("demo")?);
     run(demo.arg("--agent").arg(path("tortie")?).args(args).current_dir(root()))
 }
@@ -85,55 +82,8 @@ fn build_agent() -> Result<PathBuf, String> {
 }
 
 fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {
-    let programs = build(&[&["--package", "tortie-agent"], options].concat())?;
-    programs.into_iter().next().ok_or_else(|| "cargo did not tell where the agent is".to_owned())
-}
-
-/// Builds programs and tells where they are.
-fn build(options: &[&str]) -> Result<Vec<PathBuf>, String> {
-    let messages = output(cargo(&["build", "--locked", "--message-format=json-render-diagnostics"]).args(options))?;
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    Ok(messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect())
-}
-
-/// Every fuzz target for a few seconds. Without the coverage feedback of a nightly compiler this finds little, but a
-/// target that no longer builds, or fails on its committed inputs, is noticed.
-pub(crate) fn fuzz_smoke(args: &[String]) -> Result<(), String> {
-    needs::to_fuzz()?;
-    let seconds = args.first().map_or("5", String::as_str);
-    let manifest = "--manifest-path=fuzz/Cargo.toml";
-    run(&mut cargo(&["build", manifest, "--locked", "--bins"]))?;
-    let metadata = output(&mut cargo(&["metadata", manifest, "--locked", "--no-deps", "--format-version=1"]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
-    let targets: Vec<String> = metadata["packages"][0]["targets"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|target| target["name"].as_str().map(str::to_owned))
-        .collect();
-    if targets.is_empty() {
-        return Err("fuzz/Cargo.toml names no target".into());
-    }
-    for target in &targets {
-        println!("fuzzing {target} for {seconds} s");
-        let corpus = root().join("fuzz/regressions").join(target);
-        let limit = format!("-max_total_time={seconds}");
-        let mut fuzz = cargo(&["run", "--quiet", manifest, "--locked", "--bin", target, "--", &limit, "-verbosity=0"]);
-        // What the fuzzer finds, and what fails, is left here.
-        let found = std::env::temp_dir().join(format!("tortie-fuzz-{target}-{}", std::process::id()));
-        std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
-        fuzz.arg(format!("-artifact_prefix={}/", found.display())).arg(&found);
-        if corpus.is_dir() {
-            fuzz.arg(corpus);
-        }
-        let result = run(&mut fuzz);
-        if result.is_ok() {
-            std::fs::remove_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
-        }
-        result?;
-    }
-    println!("{} fuzz targets: no find", targets.len());
-    Ok(())
+    let mut programs = built(cargo(&["build", "--locked", "--package", "tortie-agent"]).args(options))?;
+    programs.remove("tortie").ok_or_else(|| "cargo did not tell where the agent is".to_owned())
 }
 
 /// Every benchmark once, small.

@@ -5,6 +5,8 @@
 #[cfg(feature = "codegen")]
 mod codegen;
 mod commands;
+mod deny;
+mod fuzz;
 mod needs;
 mod shell;
 mod tidy;
@@ -24,6 +26,10 @@ cargo xtask COMMAND
   prepare             install what is missing for building and testing
   codegen             Rust from the protocol files, to be committed
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
+  deny                what we depend on, against deny.toml: licences, duplicates, sources, who may use what
+  fuzz [--minutes N] [TARGET…]
+                      fuzzing guided by coverage, of all targets if none is named, N minutes (10) in total; what reaches
+                      different code becomes the corpus in fuzz/corpus
   fuzz-smoke [SECS]   every fuzz target for a few seconds
   bench-smoke         every benchmark once, small
   fanout-bench [ARGS] 1,000 clients of `tortie fanout`, 100,000 endpoints, 500 updates a second; or as ARGS say:
@@ -48,7 +54,9 @@ fn main() -> ExitCode {
         #[cfg(not(feature = "codegen"))]
         "codegen" => commands::codegen(),
         "tidy" => tidy::run(),
-        "fuzz-smoke" => commands::fuzz_smoke(&rest),
+        "deny" => deny::run(),
+        "fuzz" => fuzz::run(&rest),
+        "fuzz-smoke" => fuzz::smoke(&rest),
         "bench-smoke" => commands::bench_smoke(),
         "apply-bench" => commands::apply_bench(&rest),
         "fanout-bench" => commands::fanout_bench(&rest),

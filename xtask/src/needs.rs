@@ -1,8 +1,6 @@
 //! What must be on the machine besides a Rust toolchain.
 
-use std::path::Path;
-
-use crate::shell;
+use crate::shell::{self, is_installed};
 
 /// A program or, relative to where programs are, another file; and the Debian package that has it.
 struct Need {
@@ -90,10 +88,4 @@ fn install(needs: &[Need]) -> Result<(), String> {
 
 fn is_root() -> bool {
     shell::output(&mut shell::command("id", &["-u"])).is_ok_and(|uid| uid.trim() == "0")
-}
-
-fn is_installed(file: &str) -> bool {
-    // Tools of the kernel live where an ordinary user's search path does not lead.
-    let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(file).is_file())
 }

@@ -1,6 +1,7 @@
 //! Running programs from the workspace's root.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The root of the workspace.
@@ -36,7 +37,26 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|_| format!("{}: its output is not UTF-8", show(command)))
 }
 
+/// Runs a build and tells where the programs are that it made, by their names.
+pub(crate) fn built(build: &mut Command) -> Result<BTreeMap<String, PathBuf>, String> {
+    let messages = output(build.arg("--message-format=json-render-diagnostics"))?;
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    Ok(messages
+        .filter_map(|message| {
+            let path = message["executable"].as_str().map(PathBuf::from)?;
+            Some((message["target"]["name"].as_str()?.to_owned(), path))
+        })
+        .collect())
+}
+
 fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a program is there.
+pub(crate) fn is_installed(file: &str) -> bool {
+    // Tools of the kernel live where an ordinary user's search path does not lead.
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(file).is_file())
 }

@@ -1,18 +1,29 @@
 //! Replays the inputs that fuzzing has found, through the checks of the fuzz target.
 
+#[path = "../../../fuzz/checks/graph_oracle.rs"]
+mod graph_oracle;
 #[path = "../../../fuzz/checks/graph_order.rs"]
 mod graph_order;
 
-#[test]
 #[allow(clippy::disallowed_methods, reason = "the test reads its committed inputs")]
-fn graph_order() {
-    let inputs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/regressions/graph_order");
+fn replay(target: &str, check: fn(&[u8]), at_least: usize) {
+    let inputs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/regressions");
     let mut replayed = 0;
-    for entry in std::fs::read_dir(inputs).expect("the inputs are committed") {
+    for entry in std::fs::read_dir(format!("{inputs}/{target}")).expect("the inputs are committed") {
         let path = entry.expect("readable").path();
         println!("{}", path.display());
-        graph_order::check(&std::fs::read(path).expect("readable"));
+        check(&std::fs::read(path).expect("readable"));
         replayed += 1;
     }
-    assert!(replayed >= 3, "{replayed} inputs");
+    assert!(replayed >= at_least, "{replayed} inputs");
+}
+
+#[test]
+fn graph_order() {
+    replay("graph_order", graph_order::check, 3);
+}
+
+#[test]
+fn graph_oracle() {
+    replay("graph_oracle", graph_oracle::check, 3);
 }

@@ -10,6 +10,7 @@
 //! | [`manifests`] | Kubernetes objects in a directory, changed in place |
 //! | [`evaluator`] | what policies say about a [`packet`], by brute force |
 //! | [`golden`] | recorded data, of the crate or of another folder |
+//! | [`oracle`] | what a node must enforce, by brute force from the datastore |
 //! | [`mock`] | a dataplane on paper that checks every reference and replays the state |
 //! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
 //! | [`program`] | programs in namespaces, and what they answer over HTTP |
@@ -54,6 +55,7 @@ pub mod lab;
 pub mod manifests;
 pub mod mock;
 pub mod netns;
+pub mod oracle;
 pub mod packet;
 pub mod program;
 pub mod sources;

@@ -17,7 +17,7 @@ use crate::computed::{migration, peer};
 use crate::overlays;
 use crate::passed::any_update;
 
-pub(crate) const HOST: &str = "here";
+pub(crate) use tortie_testkit::oracle::HOST;
 
 pub(crate) fn labels() -> impl Strategy<Value = Labels> {
     let label = |key: &'static str| prop::option::of((Just(key), select(vec!["x", "y", ""])));

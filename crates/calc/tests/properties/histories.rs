@@ -6,9 +6,9 @@ use tortie_calc::{Demand, Graph, GraphConfig, Overlap, RouteSource};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Hostname, Key, SyncStatus, Update};
 use tortie_testkit::mock::MockDataplane;
+use tortie_testkit::oracle::{Datastore, expected};
 
 use crate::generate::{HOST, overlay_update, update};
-use crate::oracle::{Datastore, expected};
 use crate::overlay_oracle::{self, Overlay};
 
 #[derive(Clone, Debug)]

@@ -5,7 +5,6 @@
 mod computed;
 mod generate;
 mod histories;
-mod oracle;
 mod overlay_oracle;
 mod overlays;
 mod passed;

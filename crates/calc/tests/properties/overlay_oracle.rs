@@ -10,8 +10,9 @@ use tortie_model::{
     WorkloadEndpoint, WorkloadEndpointKey,
 };
 
+use tortie_testkit::oracle::Datastore;
+
 use crate::generate::HOST;
-use crate::oracle::Datastore;
 
 /// What is assigned to an address; the first of a node's counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

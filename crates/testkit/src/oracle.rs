@@ -1,0 +1,324 @@
+//! The slow, obvious calculation of what a node must enforce, from the current datastore. It knows no indexes and no
+//! changes, and shares nothing with the calculation graph but the vocabulary and the evaluation of selectors.
+#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+
+mod computed;
+mod passed;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tortie_model::desired::{
+    HostEndpointState, IpPortMember, IpSetType, Policy as DesiredPolicy, PortProtocol, Profile as DesiredProfile,
+    RuleSets, Rules, TierList, TierPolicies, WorkloadEndpointState,
+};
+use tortie_model::{
+    Cidr, EndpointPort, EntityMatch, IpSetId, Key, Labels, Policy, PolicyId, PortSpec, ProfileName, ProfileRules,
+    Protocol, Rule, RuleAction, TierDefaultAction, TierName, Update,
+};
+use tortie_selector::{Selector, unique_id};
+
+use crate::mock::{MemberSet, MockDataplane};
+
+/// The node whose state is calculated.
+pub const HOST: &str = "here";
+
+/// The datastore: what exists now.
+pub type Datastore = BTreeMap<Key, Update>;
+
+struct World<'a> {
+    datastore: &'a Datastore,
+    suppress_overlaps: bool,
+    has_mesh: bool,
+    expected: MockDataplane,
+}
+
+/// All that must be on the node [`HOST`], in a cluster with Istio's ambient mesh or without. Overlapping members of IP sets are
+/// suppressed if asked for.
+///
+/// # Panics
+/// If the datastore holds what no source gives out, such as a named port of a protocol that has no ports.
+#[must_use]
+pub fn expected(datastore: &Datastore, suppress_overlaps: bool, has_mesh: bool) -> MockDataplane {
+    let mut world = World { datastore, suppress_overlaps, has_mesh, expected: MockDataplane::default() };
+    world.endpoints();
+    if has_mesh {
+        let members = world.nets(&Selector::parse(computed::MESH).unwrap());
+        world.expected.ip_sets.insert(IpSetId::new("all-istio-weps"), (IpSetType::Ip, MemberSet::Nets(members)));
+    }
+    passed::expect(world.datastore, &mut world.expected);
+    world.expected
+}
+
+/// What may be in an IP set.
+struct Item<'a> {
+    labels: BTreeMap<String, String>,
+    nets: Vec<Cidr>,
+    ports: &'a [EndpointPort],
+}
+
+impl World<'_> {
+    fn effective_labels(&self, own: &Labels, profiles: &[ProfileName]) -> BTreeMap<String, String> {
+        let mut labels = BTreeMap::new();
+        let inherited = profiles.iter().filter_map(|name| match self.datastore.get(&Key::Profile(name.clone())) {
+            Some(Update::Profile(_, Some(profile))) => Some(&profile.labels),
+            _ => None,
+        });
+        for source in [own].into_iter().chain(inherited) {
+            for (key, value) in source.iter() {
+                labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+            }
+        }
+        labels
+    }
+
+    fn items(&self) -> Vec<Item<'_>> {
+        let item = |labels, profiles: &[ProfileName], nets, ports| Item {
+            labels: self.effective_labels(labels, profiles),
+            nets,
+            ports,
+        };
+        self.datastore
+            .values()
+            .filter_map(|value| match value {
+                Update::WorkloadEndpoint(_, Some(e)) => {
+                    Some(item(&e.labels, &e.profiles, e.nets().collect(), &e.ports))
+                }
+                Update::HostEndpoint(_, Some(e)) => {
+                    let nets = e.expected_ipv4.iter().copied().map(Cidr::host).collect();
+                    Some(item(&e.labels, &e.profiles, nets, &e.ports))
+                }
+                Update::NetworkSet(_, Some(s)) => Some(item(&s.labels, &s.profiles, s.nets.to_vec(), &[])),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn policies(&self) -> Vec<(PolicyId, Arc<Policy>)> {
+        let policies = self.datastore.values().filter_map(|update| match update {
+            Update::Policy(id, Some(policy)) => Some((id.clone(), Arc::clone(policy.as_arc()))),
+            _ => None,
+        });
+        policies.collect()
+    }
+
+    fn endpoints(&mut self) {
+        for (id, policy) in self.policies() {
+            if policy.needed_on_every_node {
+                self.activate_policy(&id, &policy);
+            }
+        }
+        for update in self.datastore.values().cloned() {
+            match update {
+                Update::WorkloadEndpoint(key, Some(endpoint)) if key.host() == HOST => {
+                    let [tiers, ..] = self.tier_lists(&endpoint.labels, &endpoint.profiles);
+                    let endpoint = endpoint.into_arc();
+                    let labels = self.effective_labels(&endpoint.labels, &endpoint.profiles);
+                    let computed = computed::expected(self.datastore, &key, &labels, self.has_mesh);
+                    let state = WorkloadEndpointState { endpoint, tiers, computed };
+                    self.expected.workload_endpoints.insert(key.id(), state);
+                }
+                Update::HostEndpoint(key, Some(endpoint)) if key.host.as_str() == HOST => {
+                    let [tiers, untracked_tiers, pre_dnat_tiers, forward_tiers] =
+                        self.tier_lists(&endpoint.labels, &endpoint.profiles);
+                    let endpoint = endpoint.into_arc();
+                    let state = HostEndpointState {
+                        endpoint,
+                        tiers,
+                        untracked_tiers,
+                        pre_dnat_tiers,
+                        forward_tiers,
+                        qos_policies: [].into(),
+                    };
+                    self.expected.host_endpoints.insert(key.name, state);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Normal, untracked, pre-DNAT and forward tiers of an endpoint, whose policies and profiles become active.
+    fn tier_lists(&mut self, labels: &Labels, profiles: &[ProfileName]) -> [TierList; 4] {
+        for name in profiles {
+            self.activate_profile(name);
+        }
+        let labels = self.effective_labels(labels, profiles);
+        let matching: Vec<_> =
+            self.policies().into_iter().filter(|(_, policy)| policy.selector.matches(&labels)).collect();
+        for (id, policy) in &matching {
+            self.activate_policy(id, policy);
+        }
+        type Belongs = fn(&Policy) -> bool;
+        let kinds: [(Belongs, bool, bool); 4] = [
+            (|p| !p.untracked && !p.pre_dnat, true, false),
+            (|p| p.untracked, true, true),
+            (|p| !p.untracked && p.pre_dnat, false, true),
+            (|p| !p.untracked && !p.pre_dnat && p.apply_on_forward, true, false),
+        ];
+        kinds.map(|(belongs, may_govern_egress, always_passes)| {
+            let policies: Vec<_> = matching.iter().filter(|(_, policy)| belongs(policy)).collect();
+            self.tier_list(&policies, may_govern_egress, always_passes)
+        })
+    }
+
+    fn tier_list(
+        &self,
+        policies: &[&(PolicyId, Arc<Policy>)],
+        may_govern_egress: bool,
+        always_passes: bool,
+    ) -> TierList {
+        let tiers: BTreeSet<&TierName> = policies.iter().map(|(_, policy)| &policy.tier).collect();
+        let value = |name: &TierName| match self.datastore.get(&Key::Tier(name.clone())) {
+            Some(Update::Tier(_, tier)) => tier.as_ref(),
+            _ => None,
+        };
+        let mut tiers: Vec<&TierName> = tiers.into_iter().collect();
+        tiers.sort_by_key(|name| {
+            let order = value(name).and_then(|tier| tier.order);
+            (value(name).is_none(), order.is_none(), order, (*name).clone())
+        });
+        let entry = |name: &TierName| {
+            let mut of_tier: Vec<_> = policies.iter().filter(|(_, policy)| policy.tier == *name).collect();
+            of_tier.sort_by(|(a, p), (b, q)| {
+                let order = |policy: &Policy| policy.order.map_or(f64::INFINITY, tortie_model::Order::get);
+                let text = |id: &PolicyId| format!("{}/{}/{}", id.name, id.namespace, id.kind);
+                order(p).total_cmp(&order(q)).then_with(|| text(a).cmp(&text(b)))
+            });
+            let ids = |governs: fn(&Policy) -> bool| -> Arc<[PolicyId]> {
+                of_tier.iter().filter(|(_, policy)| governs(policy)).map(|(id, _)| id.clone()).collect()
+            };
+            let ingress = ids(|p| p.types.ingress);
+            let egress = if may_govern_egress { ids(|p| p.types.egress) } else { [].into() };
+            let own = value(name).and_then(|tier| tier.default_action);
+            let default_action = if always_passes { Some(TierDefaultAction::Pass) } else { own };
+            TierPolicies { name: name.clone(), default_action, ingress, egress }
+        };
+        tiers.into_iter().map(entry).filter(|tier| !tier.ingress.is_empty() || !tier.egress.is_empty()).collect()
+    }
+
+    fn activate_policy(&mut self, id: &PolicyId, policy: &Arc<Policy>) {
+        let compiled = DesiredPolicy {
+            source: Arc::clone(policy),
+            selector: policy.selector.canonical().into(),
+            inbound: self.compile(&policy.inbound),
+            outbound: self.compile(&policy.outbound),
+        };
+        self.expected.policies.insert(id.clone(), compiled.into());
+    }
+
+    fn activate_profile(&mut self, name: &ProfileName) {
+        let rules = match self.datastore.get(&Key::ProfileRules(name.clone())) {
+            Some(Update::ProfileRules(_, Some(rules))) => Arc::clone(rules.as_arc()),
+            _ => {
+                let deny: Arc<[Rule]> = [Rule { action: RuleAction::Deny, ..Rule::default() }].into();
+                ProfileRules { inbound: Arc::clone(&deny), outbound: deny }.into()
+            }
+        };
+        let compiled =
+            DesiredProfile { inbound: self.compile(&rules.inbound), outbound: self.compile(&rules.outbound) };
+        self.expected.profiles.insert(name.clone(), compiled.into());
+    }
+
+    fn compile(&mut self, rules: &Arc<[Rule]>) -> Rules {
+        let sets: Vec<RuleSets> = rules
+            .iter()
+            .map(|rule| {
+                let mut sets = RuleSets::default();
+                [sets.src, sets.src_named_ports, sets.not_src, sets.not_src_named_ports] =
+                    self.side(&rule.source, rule);
+                [sets.dst, sets.dst_named_ports, sets.not_dst, sets.not_dst_named_ports] =
+                    self.side(&rule.destination, rule);
+                sets.src.extend(rule.source.service.as_ref().map(|service| self.service_set(service, false)));
+                sets.dst_ip_ports
+                    .extend(rule.destination.service.as_ref().map(|service| self.service_set(service, true)));
+                sets
+            })
+            .collect();
+        Rules::new(Arc::clone(rules), sets.into()).unwrap()
+    }
+
+    /// Matched, named ports, not matched, not named ports.
+    fn side(&mut self, side: &EntityMatch, rule: &Rule) -> [tortie_model::desired::SetIds; 4] {
+        let text = |selector: &Option<Selector>| selector.as_ref().map(|selector| selector.text().to_owned());
+        let (positive, negated) = match (text(&side.selector), text(&side.not_selector)) {
+            (Some(p), Some(n)) => (Some(format!("({p}) && (!({n}))")), None),
+            pair => pair,
+        };
+        let (positive, negated) =
+            (positive.map(|t| Selector::parse(&t).unwrap()), negated.map(|t| Selector::parse(&t).unwrap()));
+        let filter = positive.clone().unwrap_or_default();
+        let mut named = |ports: &[PortSpec]| -> tortie_model::desired::SetIds {
+            let names = ports.iter().filter_map(|port| match port {
+                PortSpec::Named(name) => Some(name),
+                PortSpec::Range { .. } => None,
+            });
+            names.map(|name| self.port_set(&filter, rule.protocol, name)).collect()
+        };
+        let (named_ports, not_named_ports) = (named(&side.ports), named(&side.not_ports));
+        let has_numeric = side.numeric_ports().next().is_some();
+        let positive = positive.filter(|_| has_numeric || named_ports.is_empty());
+        let matched = positive.iter().map(|selector| self.net_set(selector)).collect();
+        let not_matched = negated.iter().map(|selector| self.net_set(selector)).collect();
+        [matched, named_ports, not_matched, not_named_ports]
+    }
+
+    fn net_set(&mut self, selector: &Selector) -> IpSetId {
+        let id = IpSetId::new(selector.id().as_str());
+        let members = self.nets(selector);
+        self.expected.ip_sets.insert(id.clone(), (IpSetType::Net, MemberSet::Nets(members)));
+        id
+    }
+
+    fn nets(&self, selector: &Selector) -> BTreeSet<Cidr> {
+        let items = self.items();
+        let of_matching = items.iter().filter(|item| selector.matches(&item.labels)).flat_map(|item| &item.nets);
+        let mut members: BTreeSet<Cidr> = of_matching.flat_map(|net| net.masked().split_default_route()).collect();
+        if self.suppress_overlaps {
+            let all = members.clone();
+            members.retain(|net| {
+                !all.iter().any(|other| other.prefix_len() < net.prefix_len() && other.contains(net.address()))
+            });
+        }
+        members
+    }
+
+    fn port_set(&mut self, selector: &Selector, protocol: Option<Protocol>, name: &Arc<str>) -> IpSetId {
+        let wanted = protocol.map(|protocol| PortProtocol::of(protocol).unwrap());
+        let text = wanted.map_or("any", PortProtocol::as_str);
+        let id = IpSetId::new(unique_id("n", &format!("{},{text},{name}", selector.id())));
+        let mut members = BTreeSet::new();
+        for item in self.items().iter().filter(|item| selector.matches(&item.labels)) {
+            for port in item.ports.iter().filter(|port| port.name == *name) {
+                let protocol = PortProtocol::of(port.protocol).unwrap();
+                if wanted.is_none_or(|wanted| wanted == protocol) {
+                    members.extend(item.nets.iter().map(|net| IpPortMember::new(net.address(), protocol, port.port)));
+                }
+            }
+        }
+        self.expected.ip_sets.insert(id.clone(), (IpSetType::IpAndPort, MemberSet::IpPorts(members)));
+        id
+    }
+
+    fn service_set(&mut self, service: &tortie_model::NamespacedName, with_ports: bool) -> IpSetId {
+        let id = IpSetId::new(unique_id(if with_ports { "svc" } else { "svcnoport" }, &service.to_string()));
+        let slices = self.datastore.values().filter_map(|value| match value {
+            Update::EndpointSlice(_, Some(slice)) if slice.service.as_ref() == Some(service) => Some(slice),
+            _ => None,
+        });
+        let (mut nets, mut ports) = (BTreeSet::new(), BTreeSet::new());
+        for slice in slices {
+            for address in &slice.addresses {
+                nets.insert(Cidr::host(*address));
+                let numbers = slice.ports.iter().filter_map(|port| port.port);
+                ports.extend(numbers.map(|port| IpPortMember::new(*address, PortProtocol::Tcp, port)));
+            }
+        }
+        let set = if with_ports {
+            (IpSetType::IpAndPort, MemberSet::IpPorts(ports))
+        } else {
+            (IpSetType::Net, MemberSet::Nets(nets))
+        };
+        self.expected.ip_sets.insert(id.clone(), set);
+        id
+    }
+}
