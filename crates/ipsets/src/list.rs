@@ -64,7 +64,7 @@ impl Lines {
         let mut rest = chunk;
         while let Some(end) = rest.iter().position(|&b| b == b'\n') {
             let (head, tail) = rest.split_at(end);
-            rest = &tail[1..];
+            rest = tail.get(1..).unwrap_or_default();
             if self.partial.is_empty() {
                 line(head);
             } else {

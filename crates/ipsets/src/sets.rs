@@ -180,7 +180,8 @@ impl SetState {
             _ => None,
         };
         if let Some(net) = half {
-            self.halves.own[usize::from(net.bits() != 0)] = wanted;
+            let [lower, upper] = &mut self.halves.own;
+            *(if net.bits() == 0 { lower } else { upper }) = wanted;
             return self.track(member, wanted || self.halves.whole);
         }
         self.track(member, wanted);

@@ -52,10 +52,10 @@ impl Chain {
         if let Some(first) = self.rules.first().filter(|first| left_out(first))
             && let Some(comment) = first.comments.last()
         {
-            if rules.is_empty() {
-                rules.push(Rule::default());
+            match rules.first_mut() {
+                Some(first) => first.comments.push(comment.clone()),
+                None => rules.push(Rule { comments: [comment.clone()].into_iter().collect(), ..Rule::default() }),
             }
-            rules[0].comments.push(comment.clone());
         }
         Self { name: self.name, rules }
     }

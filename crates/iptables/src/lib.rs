@@ -90,12 +90,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod action;
 mod backend;
 mod chain;
 mod command;
 #[cfg(any(test, feature = "fake"))]
+#[allow(clippy::indexing_slicing, reason = "a mistake in the fake should fail the test that uses it")]
 pub mod fake;
 mod features;
 mod generation;

@@ -99,6 +99,7 @@ impl ChainName {
     ///
     /// # Panics
     /// If the name is not legal; meant for constants, where that is a compile error.
+    #[expect(clippy::panic, reason = "in a constant this fails the build")]
     #[must_use]
     pub const fn from_static(name: &'static str) -> Self {
         match InlineText::new(name) {
@@ -131,6 +132,7 @@ impl IpSetName {
     ///
     /// # Panics
     /// If the name is not a legal bare word of at most 31 bytes; meant for constants.
+    #[expect(clippy::panic, reason = "in a constant this fails the build")]
     #[must_use]
     pub const fn from_static(name: &'static str) -> Self {
         match InlineText::new(name) {
@@ -149,6 +151,7 @@ impl InterfaceName {
     ///
     /// # Panics
     /// If the name is not a legal bare word of at most 15 bytes; meant for constants.
+    #[expect(clippy::panic, reason = "in a constant this fails the build")]
     #[must_use]
     pub const fn from_static(name: &'static str) -> Self {
         match InlineText::new(name) {

@@ -123,8 +123,8 @@ impl RenderedChain {
         let Some(line) = self.lines.get(index) else {
             return "";
         };
-        let start = index.checked_sub(1).map_or(0, |before| self.lines[before].end);
-        &self.text[start..line.end]
+        let start = index.checked_sub(1).and_then(|before| self.lines.get(before)).map_or(0, |before| before.end);
+        self.text.get(start..line.end).unwrap_or_default()
     }
 
     /// The chains that the rules jump or go to, in rule order, repetitions included.

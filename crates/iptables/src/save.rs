@@ -146,7 +146,7 @@ impl SaveReader {
     pub fn feed(&mut self, piece: &[u8]) {
         if self.rest.is_empty() {
             let used = self.take_lines(piece, false);
-            self.rest.extend_from_slice(&piece[used..]);
+            self.rest.extend_from_slice(piece.get(used..).unwrap_or_default());
             return;
         }
         self.rest.extend_from_slice(piece);
@@ -182,30 +182,27 @@ impl SaveReader {
 
     /// Handles the complete lines at the beginning of `text` and returns how many bytes they have.
     fn take_lines(&mut self, text: &[u8], at_end: bool) -> usize {
-        let mut start = 0;
-        while start < text.len() {
-            let Some(len) = line_len(&text[start..], at_end) else {
-                break;
-            };
-            let line = &text[start..start + len];
+        let mut rest = text;
+        while !rest.is_empty()
+            && let Some((line, behind)) = line_len(rest, at_end).and_then(|len| rest.split_at_checked(len))
+        {
             self.line(line.strip_suffix(b"\n").unwrap_or(line));
-            start += len;
+            rest = behind;
         }
-        start
+        text.len() - rest.len()
     }
 
     fn line(&mut self, line: &[u8]) {
-        match line.first() {
-            Some(b'*') => {
-                self.section =
-                    if &line[1..] == self.table.as_str().as_bytes() { Section::Ours } else { Section::Other };
+        match line {
+            [b'*', name @ ..] => {
+                self.section = if name == self.table.as_str().as_bytes() { Section::Ours } else { Section::Other };
                 self.has_begun |= self.section == Section::Ours;
             }
-            Some(b'#') => self.incompatible |= is_incompatible(self.table, line),
+            [b'#', ..] => self.incompatible |= is_incompatible(self.table, line),
             _ if self.section == Section::Other => {}
-            Some(b':') => self.chain(&line[1..]),
-            Some(b'-') => self.rule(line),
-            Some(b'C') if line == b"COMMIT" => self.section = Section::Complete,
+            [b':', declaration @ ..] => self.chain(declaration),
+            [b'-', ..] => self.rule(line),
+            b"COMMIT" => self.section = Section::Complete,
             _ => {}
         }
     }
@@ -222,7 +219,7 @@ impl SaveReader {
         let Some(rule) = line.strip_prefix(b"-A ") else { return };
         self.snapshot.rules += 1;
         let name_len = rule.iter().position(|byte| *byte == b' ').unwrap_or(rule.len());
-        let Some(name) = chain_name(&rule[..name_len]) else { return };
+        let Some(name) = rule.get(..name_len).and_then(chain_name) else { return };
         let text = rule.get(name_len + 1..).unwrap_or_default();
         let tag = tag_of(self.table, name, text);
         if is_own_chain(name.as_str()) {
@@ -246,14 +243,14 @@ fn line_len(text: &[u8], at_end: bool) -> Option<usize> {
     let Some(first) = ends.next() else {
         return at_end.then_some(text.len());
     };
-    if !text.starts_with(b"-A ") || is_complete(&text[..first]) {
+    if !text.starts_with(b"-A ") || is_complete(text.get(..first)?) {
         return Some(first);
     }
     for end in ends {
         if end > MAX_JOINED_RULE {
             return Some(first);
         }
-        if is_complete(&text[..end]) {
+        if is_complete(text.get(..end)?) {
             return Some(end);
         }
     }

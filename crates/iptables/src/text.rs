@@ -13,6 +13,7 @@ pub(crate) struct InlineText<const N: usize> {
 impl<const N: usize> InlineText<N> {
     /// `None` if `text` is empty, too long, or would not survive as one bare word of an
     /// `iptables-restore` line.
+    #[expect(clippy::indexing_slicing, reason = "the text is no longer than the array")]
     pub(crate) const fn new(text: &str) -> Option<Self> {
         let source = text.as_bytes();
         if source.is_empty() || source.len() > N || !is_bare_word(source) {
@@ -31,7 +32,7 @@ impl<const N: usize> InlineText<N> {
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
+        std::str::from_utf8(self.bytes.get(..usize::from(self.len)).unwrap_or_default()).unwrap_or_default()
     }
 }
 
@@ -43,16 +44,15 @@ impl<const N: usize> fmt::Debug for InlineText<N> {
 
 /// One unquoted argument for `iptables-restore`: printable ASCII without quotes or backslash, and
 /// not starting like an option or a negation.
-const fn is_bare_word(text: &[u8]) -> bool {
-    if matches!(text[0], b'-' | b'!' | b'#' | b':' | b'*') {
+const fn is_bare_word(mut text: &[u8]) -> bool {
+    if matches!(text.first(), Some(b'-' | b'!' | b'#' | b':' | b'*')) {
         return false;
     }
-    let mut i = 0;
-    while i < text.len() {
-        if !text[i].is_ascii_graphic() || matches!(text[i], b'"' | b'\'' | b'\\') {
+    while let [byte, rest @ ..] = text {
+        if !byte.is_ascii_graphic() || matches!(byte, b'"' | b'\'' | b'\\') {
             return false;
         }
-        i += 1;
+        text = rest;
     }
     true
 }

@@ -31,6 +31,7 @@
 //! that they became, a policy's order, types, `applyOnForward` and staged action, a node's BGP details, and the
 //! configuration of other sources than the datastore.
 #![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
 #[path = "generated/felix.rs"]

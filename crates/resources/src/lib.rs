@@ -37,6 +37,7 @@
 //! # Ok::<(), v1::DecodeError>(())
 //! ```
 #![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod duration;
 mod k8s;

@@ -19,6 +19,7 @@ pub fn nearest<'c>(name: &str, candidates: impl Iterator<Item = &'c str>, count:
 }
 
 /// The number of single-letter edits between two names, letters of either case being the same.
+#[expect(clippy::indexing_slicing, reason = "the row has one place more than `b` has bytes")]
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<u8> = b.bytes().map(|c| c.to_ascii_lowercase()).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -15,6 +15,7 @@ pub const MAX_LABEL_LENGTH: usize = 512;
 pub const MAX_DEPTH: usize = 512;
 
 /// Whether `byte` may appear in a label name. All such bytes are ASCII.
+#[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
 #[inline]
 #[must_use]
 pub(crate) const fn is_label_byte(byte: u8) -> bool {

@@ -133,7 +133,7 @@ impl Reader<'_> {
         let (mut hasher, mut rest) = (self.hasher.clone(), self.rest);
         for (index, rule) in rules.iter().enumerate() {
             let Some((tag, behind)) = rest.split_first() else {
-                if index > 0 && rules[index..].iter().all(Rule::returns) {
+                if index > 0 && rules.iter().skip(index).all(Rule::returns) {
                     break;
                 }
                 return false;

@@ -21,7 +21,7 @@ pub(super) fn unquoted_words(rule: &[u8]) -> impl Iterator<Item = &[u8]> {
         rest = rest.trim_ascii_start();
         if let Some(quoted) = rest.strip_prefix(b"\"") {
             let end = closing_quote(quoted);
-            let word = &quoted[..end];
+            let word = quoted.get(..end)?;
             rest = quoted.get(end + 1..).unwrap_or_default();
             return Some(word);
         }
@@ -29,8 +29,8 @@ pub(super) fn unquoted_words(rule: &[u8]) -> impl Iterator<Item = &[u8]> {
             return None;
         }
         let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
-        let word = &rest[..end];
-        rest = &rest[end..];
+        let (word, behind) = rest.split_at_checked(end)?;
+        rest = behind;
         Some(word)
     })
 }

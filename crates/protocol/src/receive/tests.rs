@@ -30,7 +30,7 @@ proptest! {
             }
             (received, update) => {
                 prop_assert_eq!(&received, &Received::Update(update));
-                let Received::Update(update) = received else { unreachable!() };
+                let Received::Update(update) = received else { panic!("not an update") };
                 prop_assert_eq!(encode(&update, number).unwrap(), bytes);
             }
         }

@@ -25,7 +25,7 @@ pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option
     let staged = object.id.kind == Kind::StagedKubernetesNetworkPolicy;
     let spec = object.required_spec(sink)?;
     let known = ["podSelector", "ingress", "egress", "policyTypes", "stagedAction"];
-    spec.known(&known[..if staged { 5 } else { 4 }], sink);
+    spec.known(if staged { &known } else { &known[..4] }, sink);
     let action = if staged { staged_action(spec, sink) } else { None };
     if action == Some(Staged::Delete) {
         return Some(Vec::new());

@@ -68,6 +68,7 @@ pub fn workload_endpoint_name(node: &str, pod: &str) -> Result<String, EndpointN
     endpoint_name([node, "k8s", pod, INTERFACE])
 }
 
+#[expect(clippy::indexing_slicing, reason = "what `resource` makes is an object")]
 pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut LabelInterner, sink: &mut Sink) -> Outcome {
     const UNUSABLE: Outcome = Outcome::Unusable { substitute: None };
     let contributions = k8s::pod(object, interner, sink);

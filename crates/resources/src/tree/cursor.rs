@@ -224,7 +224,7 @@ impl<'n, 'p> Cursor<'n, 'p> {
         for (i, entry) in entries.iter().enumerate() {
             // Comparing with each is quicker as long as there are few.
             let repeated = if entries.len() <= FEW_FIELDS {
-                entries[..i].iter().any(|earlier| earlier.key == entry.key)
+                entries.iter().take(i).any(|earlier| earlier.key == entry.key)
             } else {
                 !earlier.insert(&*entry.key)
             };

@@ -33,7 +33,7 @@ impl<'t> Reader<'t> {
     }
 
     fn position(&mut self) -> Position {
-        for byte in &self.text.as_bytes()[self.counted..self.at] {
+        for byte in self.text.as_bytes().get(self.counted..self.at).unwrap_or_default() {
             if *byte == b'\n' {
                 self.position.line = self.position.line.saturating_add(1);
                 self.position.column = 1;

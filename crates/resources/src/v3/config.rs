@@ -57,7 +57,8 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
             if name == "nodeSelector" || matches!(cursor.content(), Content::Null) {
                 continue;
             }
-            let known = FIELDS.binary_search_by(|(field, ..)| (*field).cmp(name)).ok().map(|at| FIELDS[at]);
+            let known =
+                FIELDS.binary_search_by(|(field, ..)| (*field).cmp(name)).ok().and_then(|at| FIELDS.get(at).copied());
             let (parameter, kind) = match known {
                 Some((_, parameter, kind)) => (parameter.to_owned(), kind),
                 None => {
@@ -179,7 +180,7 @@ pub(crate) fn bgp_configuration_resource(object: &Object<'_, '_>, sink: &mut Sin
 
 /// Whether a field of `FelixConfiguration` is a duration.
 pub(crate) fn is_duration_of_felix(field: &str) -> bool {
-    let kind = FIELDS.binary_search_by(|(name, ..)| (*name).cmp(field)).ok().map(|at| FIELDS[at].2);
+    let kind = FIELDS.binary_search_by(|(name, ..)| (*name).cmp(field)).ok().and_then(|at| Some(FIELDS.get(at)?.2));
     matches!(kind, Some(FieldKind::Seconds | FieldKind::Milliseconds))
 }
 
