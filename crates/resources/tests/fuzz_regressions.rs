@@ -7,13 +7,13 @@ mod manifest;
 #[path = "../../../fuzz/checks/v1_value.rs"]
 mod v1_value;
 
+#[expect(clippy::disallowed_methods, reason = "tests read their inputs")]
 fn replay(target: &str, check: impl Fn(&[u8])) {
     let directory = format!("{}/../../fuzz/regressions/{target}", env!("CARGO_MANIFEST_DIR"));
     let mut inputs = 0;
     for entry in std::fs::read_dir(directory).expect("committed inputs are readable") {
         let path = entry.expect("committed inputs are readable").path();
         println!("{}", path.display());
-        #[expect(clippy::disallowed_methods, reason = "tests read their inputs")]
         check(&std::fs::read(path).expect("committed inputs are readable"));
         inputs += 1;
     }
