@@ -17,7 +17,7 @@ use crate::hosts::{self, Hosts};
 use crate::l3_routes::L3Routes;
 use crate::local::{Endpoint, EndpointId};
 use crate::order::PolicyOrder;
-use crate::policies::{Policies, PoliciesOut, PolicyMatches};
+use crate::policies::{Criterion, LocalMatches, Policies, PoliciesOut};
 use crate::problem::Problem;
 use crate::profile_decoder::ProfileDecoder;
 use crate::profiles::{Profiles, ProfilesOut};
@@ -46,7 +46,7 @@ enum ItemId {
 pub struct Graph {
     hostname: Hostname,
     spoofing: SpoofingFilter,
-    matches: PolicyMatches,
+    matches: LocalMatches,
     members: MemberIndex<ItemId>,
     policies: Policies,
     profiles: Profiles,
@@ -55,6 +55,8 @@ pub struct Graph {
     services: ServiceIndex,
     order: PolicyOrder,
     computed: ComputedData,
+    /// Whether the IP set of the Istio mesh is wanted, which is then always there.
+    has_mesh: bool,
     resolver: PolicyResolver,
     hosts: Hosts,
     encapsulation: EncapsulationResolver,
@@ -76,13 +78,15 @@ impl Graph {
     #[must_use]
     pub fn new(config: &GraphConfig) -> Self {
         let mut members = MemberIndex::new(config.overlap);
+        let mut matches = MatchIndex::new();
         if config.istio_ambient_mode {
             members.add_set(&istio::set_id(), SetDefinition { selector: istio::workloads(), named_port: None });
+            matches.set_selector(&Criterion::Mesh, &istio::workloads());
         }
         Self {
             hostname: config.hostname.clone(),
             spoofing: SpoofingFilter::new(config.source_spoofing),
-            matches: MatchIndex::new(),
+            matches,
             members,
             policies: Policies::default(),
             profiles: Profiles::default(),
@@ -90,7 +94,8 @@ impl Graph {
             scanner: RuleScanner::default(),
             services: ServiceIndex::default(),
             order: PolicyOrder::default(),
-            computed: ComputedData::new(config.hostname.clone(), config.istio_ambient_mode),
+            computed: ComputedData::new(config.hostname.clone()),
+            has_mesh: config.istio_ambient_mode,
             resolver: PolicyResolver::default(),
             hosts: Hosts::default(),
             encapsulation: EncapsulationResolver::new(config),
@@ -129,7 +134,7 @@ impl Graph {
             Update::Node(name, node) => {
                 self.census.node(&name, node.is_some());
                 self.config.on_node(&name, node.as_deref());
-                self.computed.on_node(&name, node.as_deref());
+                self.computed.on_node(&name, node.as_deref(), &mut self.matches);
                 self.hosts.on_node(&name, node.as_deref(), &mut self.sequencer);
                 self.routes.on_node(&name, node.as_deref());
                 self.vxlan.on_node(&name, node.as_deref());
@@ -153,8 +158,10 @@ impl Graph {
                     self.sequencer.bgp = Some(bgp.unwrap_or_default());
                 }
             }
-            Update::BgpPeer(name, peer) => self.computed.on_peer(&name, peer),
-            Update::LiveMigration(name, migration) => self.computed.on_migration(&name, migration),
+            Update::BgpPeer(name, peer) => self.computed.on_peer(&name, peer, &mut self.matches),
+            Update::LiveMigration(name, migration) => {
+                self.computed.on_migration(&name, migration, &mut self.matches);
+            }
             Update::Block(cidr, block) => self.routes.on_block(cidr, block.as_deref()),
         }
     }
@@ -192,7 +199,7 @@ impl Graph {
             if value.is_none() {
                 self.sequencer.workload_endpoints.remove(key.id());
             }
-            self.computed.on_endpoint(key, value.as_deref());
+            self.computed.on_endpoint(key, value.is_some());
             self.on_local_endpoint(&EndpointId::Workload(key.clone()), value.map(Endpoint::Workload));
         }
     }
@@ -247,7 +254,6 @@ impl Graph {
     fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         self.members.set_parent(name, labels);
         self.matches.set_parent(name, labels);
-        self.computed.on_profile(name, labels);
         self.profile_decoder.on_profile(name, labels, &mut self.sequencer);
     }
 
@@ -277,6 +283,7 @@ impl Graph {
         self.flush_sets();
 
         self.reordered |= policies.reordered;
+        self.computed.on_matches_changed(&policies.changed_endpoints);
         self.resolver.on_matches_changed(policies.changed_endpoints);
         self.resolver.on_policies_changed(&policies.revalued, &self.matches);
         // A policy that was deleted and made anew is inactive and active at once; the latter must win.
@@ -310,7 +317,7 @@ impl Graph {
             }
         }
         self.members.flush(&mut self.sequencer.ip_sets);
-        if self.computed.has_mesh() {
+        if self.has_mesh {
             istio::set_type(&mut self.sequencer.ip_sets, &istio::set_id());
         }
         self.services.flush(&mut self.sequencer.ip_sets);
@@ -325,7 +332,7 @@ impl Graph {
         if std::mem::take(&mut self.reordered) {
             self.order.rank(&self.policies);
         }
-        self.resolver.on_computed_changed(self.computed.flush());
+        self.resolver.on_computed_changed(self.computed.flush(&self.matches));
         self.resolver.flush(&self.matches, &self.policies, &self.order, &self.computed, &mut self.sequencer);
     }
 
@@ -381,7 +388,7 @@ impl Graph {
             local_endpoints: self.resolver.len(),
             active_policies: self.policies.active_len(),
             ip_sets: self.scanner.len(),
-            evaluations: members.evaluations + self.matches.stats().evaluations + self.computed.evaluations(),
+            evaluations: members.evaluations + self.matches.stats().evaluations,
             groups: members.groups,
         }
     }
@@ -391,8 +398,7 @@ impl Graph {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spoofing.is_empty()
-            && self.matches.is_empty()
-            && self.has_no_members()
+            && self.has_only_the_mesh()
             && self.computed.is_empty()
             && self.policies.is_empty()
             && self.profiles.is_empty()
@@ -409,14 +415,16 @@ impl Graph {
             && self.census.is_empty()
     }
 
-    /// The set of a mesh is always there.
-    fn has_no_members(&self) -> bool {
-        if !self.computed.has_mesh() || self.members.stats().items > 0 {
-            return self.members.is_empty();
+    /// Whether the indexes hold nothing but what a mesh always has there: its set, and its selector.
+    fn has_only_the_mesh(&self) -> bool {
+        if !self.has_mesh || self.members.stats().items > 0 || self.matches.stats().items > 0 {
+            return self.members.is_empty() && self.matches.is_empty();
         }
-        let mut rest = self.members.clone();
-        rest.remove_set(&istio::set_id());
-        rest.flush(&mut Vec::new());
-        rest.is_empty()
+        let (mut members, mut matches) = (self.members.clone(), self.matches.clone());
+        members.remove_set(&istio::set_id());
+        members.flush(&mut Vec::new());
+        matches.remove_selector(&Criterion::Mesh);
+        let _ = matches.settle();
+        members.is_empty() && matches.is_empty()
     }
 }

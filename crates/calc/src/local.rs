@@ -12,6 +12,15 @@ pub(crate) enum EndpointId {
     Host(HostEndpointName),
 }
 
+impl EndpointId {
+    pub(crate) fn workload(&self) -> Option<&WorkloadEndpointKey> {
+        match self {
+            Self::Workload(key) => Some(key),
+            Self::Host(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for EndpointId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

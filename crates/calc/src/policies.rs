@@ -8,12 +8,12 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use rustc_hash::FxHashSet;
 use tortie_labelindex::MatchIndex;
-use tortie_model::{Policy, PolicyId, Rule, desired};
+use tortie_model::{NamespacedName, Policy, PolicyId, Rule, desired};
 
 use crate::local::EndpointId;
 use crate::scanner::RuleScanner;
 
-/// A policy's place in the table; the key of its selector in the match index.
+/// A policy's place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PolicySlot(u32);
 
@@ -23,8 +23,30 @@ impl PolicySlot {
     }
 }
 
-/// This node's endpoints against all policies.
-pub(crate) type PolicyMatches = MatchIndex<EndpointId, PolicySlot>;
+/// Whose selector it is that this node's endpoints are matched against.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Criterion {
+    Policy(PolicySlot),
+    /// The Istio mesh's.
+    Mesh,
+    /// A live migration's.
+    Migration(NamespacedName),
+    /// An active BGP peer's.
+    Peer(Arc<str>),
+}
+
+impl Criterion {
+    pub(crate) fn policy(&self) -> Option<PolicySlot> {
+        match self {
+            Self::Policy(slot) => Some(*slot),
+            Self::Mesh | Self::Migration(_) | Self::Peer(_) => None,
+        }
+    }
+}
+
+/// This node's endpoints against all selectors that choose among them. It is one index for all, because each would hold the
+/// labels of every profile of the cluster.
+pub(crate) type LocalMatches = MatchIndex<EndpointId, Criterion>;
 
 /// A policy that the datastore has.
 #[derive(Debug)]
@@ -71,7 +93,7 @@ pub(crate) struct Policies {
 
 impl Policies {
     /// The policy has this value.
-    pub(crate) fn on_policy(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut PolicyMatches) {
+    pub(crate) fn on_policy(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut LocalMatches) {
         let Some(&slot) = self.slots.get(id) else {
             return self.insert(id, policy, matches);
         };
@@ -80,7 +102,7 @@ impl Policies {
             return;
         }
         if entry.policy.selector != policy.selector {
-            matches.set_selector(&slot, &policy.selector);
+            matches.set_selector(&Criterion::Policy(slot), &policy.selector);
         }
         self.application_layer -= usize::from(is_application_layer(&entry.policy));
         self.application_layer += usize::from(is_application_layer(&policy));
@@ -90,12 +112,12 @@ impl Policies {
         }
     }
 
-    fn insert(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut PolicyMatches) {
+    fn insert(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut LocalMatches) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             PolicySlot(u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX))
         });
-        matches.set_selector(&slot, &policy.selector);
+        matches.set_selector(&Criterion::Policy(slot), &policy.selector);
         self.application_layer += usize::from(is_application_layer(&policy));
         if policy.needed_on_every_node {
             self.dirty.push(slot);
@@ -105,9 +127,9 @@ impl Policies {
     }
 
     /// The policy does not exist.
-    pub(crate) fn on_policy_removed(&mut self, id: &PolicyId, matches: &mut PolicyMatches) {
+    pub(crate) fn on_policy_removed(&mut self, id: &PolicyId, matches: &mut LocalMatches) {
         let Some(slot) = self.slots.remove(id) else { return };
-        matches.remove_selector(&slot);
+        matches.remove_selector(&Criterion::Policy(slot));
         self.retired.push(slot);
         if let Some(entry) = self.entries[slot.index()].take() {
             self.application_layer -= usize::from(is_application_layer(&entry.policy));
@@ -119,15 +141,17 @@ impl Policies {
     }
 
     /// Settles the match index and reports what follows from it.
-    pub(crate) fn flush(&mut self, matches: &mut PolicyMatches, scanner: &mut RuleScanner, out: &mut PoliciesOut) {
+    pub(crate) fn flush(&mut self, matches: &mut LocalMatches, scanner: &mut RuleScanner, out: &mut PoliciesOut) {
         let settled = matches.settle();
         out.changed_endpoints = settled.changed_items;
-        for slot in &settled.deactivated {
-            self.matched.remove(slot);
+        for slot in settled.deactivated.iter().filter_map(Criterion::policy) {
+            self.matched.remove(&slot);
+            self.dirty.push(slot);
         }
-        self.matched.extend(&settled.activated);
-        self.dirty.extend(settled.deactivated);
-        self.dirty.extend(settled.activated);
+        for slot in settled.activated.iter().filter_map(Criterion::policy) {
+            self.matched.insert(slot);
+            self.dirty.push(slot);
+        }
         self.dirty.sort_unstable();
         self.dirty.dedup();
         for slot in std::mem::take(&mut self.dirty) {

@@ -12,7 +12,7 @@ use tortie_model::{PolicyId, TierDefaultAction, WorkloadEndpointKey};
 use crate::computed::{ComputedData, fields};
 use crate::local::{Endpoint, EndpointId};
 use crate::order::PolicyOrder;
-use crate::policies::{Policies, PolicyEntry, PolicyMatches, PolicySlot};
+use crate::policies::{Criterion, LocalMatches, Policies, PolicyEntry, PolicySlot};
 use crate::sequencer::Sequencer;
 
 /// The lists of one set of policies; endpoints that match the same policies share them.
@@ -71,8 +71,11 @@ impl PolicyResolver {
     }
 
     /// The policies' place or kind has changed: whatever they match is to be computed anew.
-    pub(crate) fn on_policies_changed(&mut self, slots: &[PolicySlot], matches: &PolicyMatches) {
-        let sets: AHashSet<MatchSetId> = slots.iter().flat_map(|slot| matches.match_sets_with(slot)).collect();
+    pub(crate) fn on_policies_changed(&mut self, slots: &[PolicySlot], matches: &LocalMatches) {
+        let mut sets: AHashSet<MatchSetId> = AHashSet::new();
+        for slot in slots {
+            sets.extend(matches.match_sets_with(&Criterion::Policy(*slot)));
+        }
         if sets.is_empty() {
             return;
         }
@@ -93,7 +96,7 @@ impl PolicyResolver {
     /// Computes and sends the endpoints that have changed.
     pub(crate) fn flush(
         &mut self,
-        matches: &PolicyMatches,
+        matches: &LocalMatches,
         policies: &Policies,
         order: &PolicyOrder,
         computed_data: &ComputedData,
@@ -106,9 +109,9 @@ impl PolicyResolver {
             let Some(endpoint) = self.endpoints.get_mut(&id) else { continue };
             let lists = match matches.match_set(&id) {
                 None => &nothing,
-                Some(set) => computed
-                    .entry(set)
-                    .or_insert_with(|| Arc::new(tier_lists(matches.matches(set).copied(), policies, order))),
+                Some(set) => computed.entry(set).or_insert_with(|| {
+                    Arc::new(tier_lists(matches.matches(set).filter_map(Criterion::policy), policies, order))
+                }),
             };
             let unchanged = endpoint.lists.as_ref().is_some_and(|sent| sent == lists);
             if !unchanged {

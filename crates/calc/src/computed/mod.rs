@@ -9,23 +9,14 @@ mod live_migrations;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tortie_labelindex::MatchIndex;
 use tortie_model::desired::LiveMigrationRole;
-use tortie_model::{
-    BgpPeer, Hostname, Labels, LiveMigration, NamespacedName, Node, ProfileName, WorkloadEndpoint, WorkloadEndpointKey,
-};
+use tortie_model::{BgpPeer, Hostname, LiveMigration, NamespacedName, Node, WorkloadEndpointKey};
 
+use crate::local::EndpointId;
+use crate::policies::{Criterion, LocalMatches};
 use bgp_peers::BgpPeers;
 pub(crate) use fields::fields;
 use live_migrations::LiveMigrations;
-
-/// Whose selector it is that endpoints are matched against.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Criterion {
-    Mesh,
-    Migration(NamespacedName),
-    Peer(Arc<str>),
-}
 
 /// What is calculated for one endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,12 +30,9 @@ pub(crate) struct Computed {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ComputedData {
-    /// The endpoints against the selectors of migrations, active peers and the mesh.
-    matches: MatchIndex<WorkloadEndpointKey, Criterion>,
     endpoints: BTreeSet<WorkloadEndpointKey>,
     migrations: LiveMigrations,
     peers: BgpPeers,
-    has_mesh: bool,
     /// What the endpoints have for which anything is calculated, as of the last flush.
     computed: BTreeMap<WorkloadEndpointKey, Computed>,
     /// Endpoints to be looked at in the next flush, whether or not they match other selectors than before.
@@ -54,89 +42,83 @@ pub(crate) struct ComputedData {
 }
 
 impl ComputedData {
-    /// Knows nothing yet of what the datastore holds; with a mesh it knows what is in it.
-    pub(crate) fn new(hostname: Hostname, has_mesh: bool) -> Self {
-        let mut matches = MatchIndex::new();
-        if has_mesh {
-            matches.set_selector(&Criterion::Mesh, &istio::workloads());
-        }
+    /// Knows nothing yet of what the datastore holds.
+    pub(crate) fn new(hostname: Hostname) -> Self {
         Self {
-            matches,
             endpoints: BTreeSet::new(),
             migrations: LiveMigrations::new(hostname.clone()),
             peers: BgpPeers::new(hostname),
-            has_mesh,
             computed: BTreeMap::new(),
             stale: BTreeSet::new(),
             revalued: BTreeSet::new(),
         }
     }
 
-    /// An endpoint of this node has this value, or is gone.
-    pub(crate) fn on_endpoint(&mut self, key: &WorkloadEndpointKey, value: Option<&WorkloadEndpoint>) {
-        match value {
-            Some(endpoint) => {
-                self.matches.set_item(key, &endpoint.labels, &endpoint.profiles);
-                if self.endpoints.insert(key.clone()) {
-                    self.stale.insert(key.clone());
-                }
-            }
-            None => {
-                self.matches.remove_item(key);
-                self.endpoints.remove(key);
-                self.stale.remove(key);
-                self.computed.remove(key);
-            }
+    /// An endpoint of this node is there, or is gone.
+    pub(crate) fn on_endpoint(&mut self, key: &WorkloadEndpointKey, exists: bool) {
+        if !exists {
+            self.endpoints.remove(key);
+            self.stale.remove(key);
+            self.computed.remove(key);
+        } else if self.endpoints.insert(key.clone()) {
+            self.stale.insert(key.clone());
         }
     }
 
-    /// A profile hands down these labels.
-    pub(crate) fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>) {
-        self.matches.set_parent(name, labels);
-    }
-
     /// A node, perhaps this one.
-    pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>) {
+    pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>, matches: &mut LocalMatches) {
         for (peer, selector) in self.peers.on_node(name, node) {
             let criterion = Criterion::Peer(peer);
             match selector {
-                Some(selector) => self.matches.set_selector(&criterion, &selector),
-                None => self.matches.remove_selector(&criterion),
+                Some(selector) => matches.set_selector(&criterion, &selector),
+                None => matches.remove_selector(&criterion),
             }
         }
     }
 
     /// A BGP peer has this value, or is gone.
-    pub(crate) fn on_peer(&mut self, name: &Arc<str>, peer: Option<Arc<BgpPeer>>) {
+    pub(crate) fn on_peer(&mut self, name: &Arc<str>, peer: Option<Arc<BgpPeer>>, matches: &mut LocalMatches) {
         let criterion = Criterion::Peer(Arc::clone(name));
         match self.peers.on_peer(name, peer) {
-            Some(selector) => self.matches.set_selector(&criterion, &selector),
-            None => self.matches.remove_selector(&criterion),
+            Some(selector) => matches.set_selector(&criterion, &selector),
+            None => matches.remove_selector(&criterion),
         }
     }
 
     /// A migration has this value, or is gone.
-    pub(crate) fn on_migration(&mut self, name: &NamespacedName, migration: Option<Arc<LiveMigration>>) {
+    pub(crate) fn on_migration(
+        &mut self,
+        name: &NamespacedName,
+        migration: Option<Arc<LiveMigration>>,
+        matches: &mut LocalMatches,
+    ) {
         let criterion = Criterion::Migration(name.clone());
         self.revalued.insert(name.clone());
         match migration.as_ref().and_then(|migration| migration.target_selector.as_ref()) {
-            Some(selector) => self.matches.set_selector(&criterion, selector),
-            None => self.matches.remove_selector(&criterion),
+            Some(selector) => matches.set_selector(&criterion, selector),
+            None => matches.remove_selector(&criterion),
         }
         let (migrations, endpoints) = (&mut self.migrations, &self.endpoints);
         let named = migrations.on_migration(name, migration);
         self.stale.extend(endpoints.iter().filter(|key| named.iter().any(|party| party.is(key))).cloned());
     }
 
+    /// These endpoints match other selectors than before.
+    pub(crate) fn on_matches_changed(&mut self, ids: &[EndpointId]) {
+        let workloads = ids.iter().filter_map(EndpointId::workload);
+        self.stale.extend(workloads.filter(|key| self.endpoints.contains(*key)).cloned());
+    }
+
     /// Calculates what has waited. Gives back the endpoints for which the result differs.
-    pub(crate) fn flush(&mut self) -> Vec<WorkloadEndpointKey> {
+    pub(crate) fn flush(&mut self, matches: &LocalMatches) -> Vec<WorkloadEndpointKey> {
         let mut stale = std::mem::take(&mut self.stale);
-        stale.extend(self.matches.settle().changed_items);
         for name in std::mem::take(&mut self.revalued) {
-            stale.extend(self.matches.items_matching(&Criterion::Migration(name)).cloned());
+            let criterion = Criterion::Migration(name);
+            let selected = matches.items_matching(&criterion);
+            stale.extend(selected.filter_map(EndpointId::workload).cloned());
         }
         stale.retain(|key| {
-            let now = self.compute(key);
+            let now = self.compute(key, matches);
             let was = if now == Computed::default() {
                 self.computed.remove(key)
             } else {
@@ -147,11 +129,13 @@ impl ComputedData {
         stale.into_iter().collect()
     }
 
-    fn compute(&self, key: &WorkloadEndpointKey) -> Computed {
+    fn compute(&self, key: &WorkloadEndpointKey, matches: &LocalMatches) -> Computed {
         let mut computed = Computed::default();
         let mut selecting = Vec::new();
-        for criterion in self.matches.match_set(key).into_iter().flat_map(|set| self.matches.matches(set)) {
+        let set = matches.match_set(&EndpointId::Workload(key.clone()));
+        for criterion in set.into_iter().flat_map(|set| matches.matches(set)) {
             match criterion {
+                Criterion::Policy(_) => {}
                 Criterion::Mesh => computed.in_mesh = true,
                 Criterion::Migration(name) => selecting.push(name),
                 Criterion::Peer(name) if computed.peer.as_ref().is_some_and(|first| first <= name) => {}
@@ -167,14 +151,6 @@ impl ComputedData {
         self.computed.get(key)
     }
 
-    pub(crate) fn has_mesh(&self) -> bool {
-        self.has_mesh
-    }
-
-    pub(crate) fn evaluations(&self) -> u64 {
-        self.matches.stats().evaluations
-    }
-
     /// Whether nothing is held that the datastore told of.
     pub(crate) fn is_empty(&self) -> bool {
         self.endpoints.is_empty()
@@ -183,17 +159,5 @@ impl ComputedData {
             && self.computed.is_empty()
             && self.stale.is_empty()
             && self.revalued.is_empty()
-            && self.matches.stats().items == 0
-            && self.matches_nothing()
-    }
-
-    fn matches_nothing(&self) -> bool {
-        if !self.has_mesh {
-            return self.matches.is_empty();
-        }
-        let mut rest = self.matches.clone();
-        rest.remove_selector(&Criterion::Mesh);
-        let _ = rest.settle();
-        rest.is_empty()
     }
 }
