@@ -38,7 +38,7 @@
 //! - **Settling.** Updates file; matching waits for [`MatchIndex::settle`] or [`MemberIndex::flush`]. Whatever came and
 //!   went in between costs nothing, and a thousand new selectors reveal their labels in one pass.
 //! - **Derived membership.** A set is a list of groups (`members/`). A new set is listed from there; for a set that was
-//!   emitted before, joins and departures are booked in a ledger, and compared at the flush.
+//!   emitted before, joins and departures are booked as member deltas, and compared at the flush.
 //! - **Overlap.** Only sets that hold a network, not just addresses, pay for suppressing what it covers.
 //!
 //! Items, groups, selectors and facts are numbers (`slab.rs`), and lists that refer to each other store positions, so

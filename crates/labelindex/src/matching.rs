@@ -26,7 +26,7 @@ impl Matcher {
         let mut out = Settlement::default();
         self.forget_unused(&mut out.changes);
         let new = std::mem::take(&mut self.selectors.new);
-        self.reveal(&new, &mut out.new_groups);
+        self.index_values(&new, &mut out.new_groups);
         self.match_waiting(&mut out, new.len());
         for &selector in &new {
             self.selectors.file(&mut self.facts, selector);
@@ -201,34 +201,34 @@ impl Matcher {
     /// The groups for which the rarest need of a selector holds, each once.
     fn candidate_groups(&self, selector: &Selector, out: &mut Vec<GroupId>) {
         let Some(needs) = needs(selector) else { return };
-        let mut best: Option<(usize, Vec<Carriers>)> = None;
+        let mut best: Option<(usize, Vec<Candidates>)> = None;
         for need in &needs {
-            let carriers = self.carriers(need);
+            let candidates = self.candidates(need);
             let limit = best.as_ref().map_or(usize::MAX, |(cost, _)| *cost);
-            let cost = self.cost(&carriers, limit);
+            let cost = self.cost(&candidates, limit);
             if cost < limit {
-                best = Some((cost, carriers));
+                best = Some((cost, candidates));
             }
         }
-        let Some((_, carriers)) = best else {
+        let Some((_, candidates)) = best else {
             out.extend(self.groups.slab.ids());
             return;
         };
-        for carrier in carriers {
+        for carrier in candidates {
             match carrier {
-                Carriers::Name(name) => {
+                Candidates::Name(name) => {
                     for &shape in &self.facts.names[name].shapes {
                         out.extend(&self.shapes.uses[shape].groups);
                         for &parent in &self.shapes.uses[shape].parents {
-                            self.heirs(parent, name, out);
+                            self.inheriting_groups(parent, name, out);
                         }
                     }
                 }
-                Carriers::Term(term) => {
+                Candidates::Term(term) => {
                     let term = &self.facts.terms[term];
                     out.extend(&term.groups);
                     for &parent in &term.parents {
-                        self.heirs(parent, term.name, out);
+                        self.inheriting_groups(parent, term.name, out);
                     }
                 }
             }
@@ -236,7 +236,7 @@ impl Matcher {
     }
 
     /// The groups that have a label from this parent.
-    fn heirs(&self, parent: ParentId, name: NameId, out: &mut Vec<GroupId>) {
+    fn inheriting_groups(&self, parent: ParentId, name: NameId, out: &mut Vec<GroupId>) {
         for &list in self.lists_of(parent) {
             let list = &self.parents.lists[list];
             let Some(place) = list.parents.iter().position(|&(p, _)| p == parent) else { continue };
@@ -248,19 +248,19 @@ impl Matcher {
         self.parents.get(parent).map_or(&[], |p| &p.lists)
     }
 
-    fn carriers(&self, need: &Need<'_>) -> Vec<Carriers> {
+    fn candidates(&self, need: &Need<'_>) -> Vec<Candidates> {
         match need {
-            Need::Name(label) => self.facts.find_name(label).map(Carriers::Name).into_iter().collect(),
+            Need::Name(label) => self.facts.find_name(label).map(Candidates::Name).into_iter().collect(),
             Need::Values(label, values) => {
                 let Some(name) = self.facts.find_name(label) else { return Vec::new() };
-                let term = |v: &&str| self.facts.find_term(name, v.as_bytes()).map(Carriers::Term);
+                let term = |v: &&str| self.facts.find_term(name, v.as_bytes()).map(Candidates::Term);
                 values.iter().filter_map(term).collect()
             }
         }
     }
 
-    /// How many groups the carriers stand for, at most; not counted beyond `limit`.
-    fn cost(&self, carriers: &[Carriers], limit: usize) -> usize {
+    /// How many groups the candidates stand for, at most; not counted beyond `limit`.
+    fn cost(&self, candidates: &[Candidates], limit: usize) -> usize {
         let mut cost = 0;
         let inherited = |parents: &[ParentId], cost: &mut usize| {
             for &parent in parents {
@@ -270,9 +270,9 @@ impl Matcher {
                 *cost += self.lists_of(parent).iter().map(|&l| self.parents.lists[l].groups.len()).sum::<usize>();
             }
         };
-        for carrier in carriers {
+        for carrier in candidates {
             match *carrier {
-                Carriers::Name(name) => {
+                Candidates::Name(name) => {
                     for &shape in &self.facts.names[name].shapes {
                         if cost >= limit {
                             return cost;
@@ -282,7 +282,7 @@ impl Matcher {
                         inherited(&shape.parents, &mut cost);
                     }
                 }
-                Carriers::Term(term) => {
+                Candidates::Term(term) => {
                     let term = &self.facts.terms[term];
                     cost += term.groups.len();
                     inherited(&term.parents, &mut cost);
@@ -295,7 +295,7 @@ impl Matcher {
 
 /// Whose groups are candidates.
 #[derive(Clone, Copy, Debug)]
-enum Carriers {
+enum Candidates {
     Name(NameId),
     Term(TermId),
 }

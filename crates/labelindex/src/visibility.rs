@@ -13,7 +13,7 @@ use crate::slab::{GroupId, ItemId, SelId, ShapeId, TermId};
 
 impl Matcher {
     /// Makes the labels visible that new selectors compare, for all of them in one pass.
-    pub(crate) fn reveal(&mut self, new: &[SelId], new_groups: &mut Vec<GroupId>) {
+    pub(crate) fn index_values(&mut self, new: &[SelId], new_groups: &mut Vec<GroupId>) {
         let mut shapes: Vec<ShapeId> = Vec::new();
         for &selector in new {
             for &(name, compares) in &self.selectors.uses[selector].names {

@@ -7,7 +7,7 @@
 use ahash::RandomState;
 use tortie_model::Cidr;
 
-use super::holdings::Holdings;
+use super::item_members::ItemMembers;
 use crate::slab::{IdTable, ItemId};
 
 /// Items by address.
@@ -20,13 +20,13 @@ pub(super) struct Addresses {
 
 impl Addresses {
     /// Makes the table, if it is not there, of these items, which are all.
-    pub(super) fn make<'a>(&mut self, items: impl Iterator<Item = (ItemId, &'a Holdings)> + Clone) {
+    pub(super) fn make<'a>(&mut self, items: impl Iterator<Item = (ItemId, &'a ItemMembers)> + Clone) {
         if self.is_made {
             return;
         }
         self.is_made = true;
-        self.table.reserve(items.clone().map(|(_, holdings)| holdings.nets().len()).sum());
-        items.for_each(|(item, holdings)| self.add(item, holdings));
+        self.table.reserve(items.clone().map(|(_, item_members)| item_members.nets().len()).sum());
+        items.for_each(|(item, item_members)| self.add(item, item_members));
     }
 
     /// Forgets the table.
@@ -35,16 +35,16 @@ impl Addresses {
     }
 
     /// Enters an item under all its addresses, if there is a table.
-    pub(super) fn add(&mut self, item: ItemId, holdings: &Holdings) {
+    pub(super) fn add(&mut self, item: ItemId, item_members: &ItemMembers) {
         if self.is_made {
-            hashes(&self.hasher, holdings).for_each(|hash| self.table.insert(hash, item.0));
+            hashes(&self.hasher, item_members).for_each(|hash| self.table.insert(hash, item.0));
         }
     }
 
     /// The opposite of [`Addresses::add`].
-    pub(super) fn remove(&mut self, item: ItemId, holdings: &Holdings) {
+    pub(super) fn remove(&mut self, item: ItemId, item_members: &ItemMembers) {
         if self.is_made {
-            hashes(&self.hasher, holdings).for_each(|hash| self.table.remove(hash, item.0));
+            hashes(&self.hasher, item_members).for_each(|hash| self.table.remove(hash, item.0));
         }
     }
 
@@ -63,9 +63,9 @@ fn hash(hasher: &RandomState, net: Cidr) -> u32 {
     IdTable::fold(hasher.hash_one((net.bits(), net.family())))
 }
 
-fn hashes(hasher: &RandomState, holdings: &Holdings) -> impl Iterator<Item = u32> {
+fn hashes(hasher: &RandomState, item_members: &ItemMembers) -> impl Iterator<Item = u32> {
     let mut last = None;
-    holdings.nets().iter().filter_map(move |&net| {
+    item_members.nets().iter().filter_map(move |&net| {
         // Networks of the same address and different length stand side by side.
         let is_new = last.replace(net.to_host()) != Some(net.to_host());
         is_new.then(|| hash(hasher, net))

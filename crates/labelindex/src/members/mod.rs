@@ -2,14 +2,14 @@
 //!
 //! Membership is derived, not stored: a set is the groups that match its selector, its members are what their items
 //! hold. A set that nobody has a copy of is listed from there when it is asked for, and costs nothing until then. For a
-//! *live* set, one that was emitted, each join and departure of an item is booked (`ledger.rs`); at the flush the books
+//! *live* set, one that was emitted, each join and departure of an item is booked (`member_deltas.rs`); at the flush the books
 //! and the number of holders now say whether the member was there before and is there now. An address may have several
 //! holders, which `addresses.rs` finds.
 
 mod addresses;
 mod cover;
-mod holdings;
-mod ledger;
+mod item_members;
+mod member_deltas;
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::types::{NamedPort, Overlap, SetChange, SetDefinition, Stats};
 
 use addresses::Addresses;
 use cover::Cover;
-use holdings::Holdings;
-use ledger::{Ledger, Member};
+use item_members::ItemMembers;
+use member_deltas::{Member, MemberDeltas};
 
 /// The members of IP sets: items with inherited labels against set definitions.
 ///
@@ -58,14 +58,14 @@ pub struct MemberIndex<I> {
     overlap: Overlap,
     matcher: Matcher,
     items: KeyTable<I, ItemId>,
-    holdings: SideTable<ItemId, Holdings>,
+    item_members: SideTable<ItemId, ItemMembers>,
     addresses: Addresses,
     ids: KeyTable<IpSetId, SetId>,
     sets: SideTable<SetId, Option<Set>>,
     sets_of: SideTable<SelId, SmallVec<[SetId; 2]>>,
     /// Sets that must be emitted in full.
     new: Vec<SetId>,
-    /// Live sets with entries in their ledger.
+    /// Live sets with pending member deltas.
     booked: Vec<SetId>,
     /// Sets that were emitted and removed since the last flush.
     dying: FxHashSet<IpSetId>,
@@ -79,7 +79,7 @@ struct Set {
     named_port: Option<NamedPort>,
     /// Whether it was emitted.
     live: bool,
-    ledger: Ledger,
+    member_deltas: MemberDeltas,
     /// All members, for a set that holds a network.
     cover: Option<Box<Cover>>,
 }
@@ -92,7 +92,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             overlap,
             matcher: Matcher::default(),
             items: KeyTable::default(),
-            holdings: SideTable::default(),
+            item_members: SideTable::default(),
             addresses: Addresses::default(),
             ids: KeyTable::default(),
             sets: SideTable::default(),
@@ -118,14 +118,14 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     ) -> bool {
         let (item, is_new) = self.items.find_or_insert(key);
         let target = self.matcher.target(labels, parents);
-        let holdings = Holdings::new(nets, ports);
+        let item_members = ItemMembers::new(nets, ports);
         let stays = self.matcher.group_of(item) == Some(target);
-        if !(stays && self.holdings.get(item) == Some(&holdings)) {
+        if !(stays && self.item_members.get(item) == Some(&item_members)) {
             self.book_item(item, -1);
-            let old = self.holdings.take(item);
+            let old = self.item_members.take(item);
             self.addresses.remove(item, &old);
-            self.addresses.add(item, &holdings);
-            *self.holdings.entry(item) = holdings;
+            self.addresses.add(item, &item_members);
+            *self.item_members.entry(item) = item_members;
             self.matcher.move_item(item, labels, target);
             self.book_item(item, 1);
         } else {
@@ -138,12 +138,12 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     pub fn remove_item(&mut self, key: &I) -> bool {
         let Some(item) = self.items.find(key) else { return false };
         self.book_item(item, -1);
-        let holdings = self.holdings.take(item);
-        self.addresses.remove(item, &holdings);
+        let item_members = self.item_members.take(item);
+        self.addresses.remove(item, &item_members);
         self.matcher.remove_item(item);
         self.items.remove(item);
         if self.items.is_empty() {
-            self.holdings.clear();
+            self.item_members.clear();
         }
         true
     }
@@ -168,7 +168,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         if !is_new {
             self.drop_set(set, id);
         }
-        *self.sets.entry(set) = Some(Set { selector, named_port, live: false, ledger: Ledger::default(), cover: None });
+        *self.sets.entry(set) =
+            Some(Set { selector, named_port, live: false, member_deltas: MemberDeltas::default(), cover: None });
         self.sets_of.entry(selector).push(set);
         self.new.push(set);
     }
@@ -197,15 +198,15 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             return;
         }
         let Some(group) = self.matcher.group_of(item).and_then(|g| self.matcher.group(g)) else { return };
-        let Some(holdings) = self.holdings.get(item) else { return };
+        let Some(item_members) = self.item_members.get(item) else { return };
         for &(selector, _) in &group.matches {
             for &id in self.sets_of.get(selector).into_iter().flatten() {
                 let Some(Some(set)) = self.sets.entry_if(id) else { continue };
                 if set.live {
-                    if set.ledger.is_empty() {
+                    if set.member_deltas.is_empty() {
                         self.booked.push(id);
                     }
-                    set.ledger.book(holdings, set.named_port.as_ref(), count);
+                    set.member_deltas.book(item_members, set.named_port.as_ref(), count);
                 }
             }
         }
@@ -219,11 +220,11 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             if !set.live {
                 continue;
             }
-            if set.ledger.is_empty() {
+            if set.member_deltas.is_empty() {
                 self.booked.push(id);
             }
-            for holdings in group.items.iter().filter_map(|&item| self.holdings.get(item)) {
-                set.ledger.book(holdings, set.named_port.as_ref(), if change.matches { 1 } else { -1 });
+            for item_members in group.items.iter().filter_map(|&item| self.item_members.get(item)) {
+                set.member_deltas.book(item_members, set.named_port.as_ref(), if change.matches { 1 } else { -1 });
             }
         }
     }
@@ -245,10 +246,10 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         let mut booked = std::mem::take(&mut self.booked);
         booked.sort_unstable();
         booked.dedup();
-        booked.retain(|&id| matches!(self.sets.get(id), Some(Some(set)) if !set.ledger.is_empty()));
+        booked.retain(|&id| matches!(self.sets.get(id), Some(Some(set)) if !set.member_deltas.is_empty()));
         if !booked.is_empty() {
-            let holdings = |item| Some((item, self.holdings.get(item)?));
-            self.addresses.make(self.items.ids().filter_map(holdings));
+            let item_members = |item| Some((item, self.item_members.get(item)?));
+            self.addresses.make(self.items.ids().filter_map(item_members));
         }
         for id in booked {
             out.extend(self.delta(id).map(SetChange::Delta));
@@ -301,17 +302,17 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         Some(IpSetUpdate { id: self.ids.key(id).clone(), set_type, members })
     }
 
-    fn holdings_matching(&self, selector: SelId) -> impl Iterator<Item = &Holdings> {
+    fn item_members_matching(&self, selector: SelId) -> impl Iterator<Item = &ItemMembers> {
         let groups = self.matcher.groups_matching(selector).iter();
         let items = groups.filter_map(|&group| self.matcher.group(group)).flat_map(|group| &group.items);
-        items.filter_map(|&item| self.holdings.get(item))
+        items.filter_map(|&item| self.item_members.get(item))
     }
 
     /// The networks of all items that match, sorted, each once.
     fn list_nets(&self, selector: SelId) -> Vec<Cidr> {
-        let mut nets = Vec::with_capacity(self.holdings_matching(selector).map(|h| h.nets().len()).sum());
-        for holdings in self.holdings_matching(selector) {
-            nets.extend_from_slice(holdings.nets());
+        let mut nets = Vec::with_capacity(self.item_members_matching(selector).map(|h| h.nets().len()).sum());
+        for item_members in self.item_members_matching(selector) {
+            nets.extend_from_slice(item_members.nets());
         }
         nets.sort();
         nets.dedup();
@@ -320,20 +321,20 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
 
     fn list_ports(&self, selector: SelId, named: &NamedPort) -> Vec<IpPortMember> {
         let mut members = Vec::new();
-        for holdings in self.holdings_matching(selector) {
-            holdings.each_member(Some(named), |member| members.extend(member.with_port()));
+        for item_members in self.item_members_matching(selector) {
+            item_members.each_member(Some(named), |member| members.extend(member.with_port()));
         }
         members.sort_unstable();
         members.dedup();
         members
     }
 
-    /// Turns the ledger of a live set into what changed.
+    /// Turns the member deltas of a live set into what changed.
     fn delta(&mut self, id: SetId) -> Option<IpSetDelta> {
         let set = self.sets.entry(id).as_mut()?;
         let (selector, named) = (set.selector, set.named_port.clone());
         let (mut added, mut removed): (Vec<Member>, Vec<Member>) = (Vec::new(), Vec::new());
-        for (member, net) in std::mem::take(&mut set.ledger).entries() {
+        for (member, net) in std::mem::take(&mut set.member_deltas).entries() {
             // With `net` more holders than at the last flush, it was not there if these are all.
             let limit = net.max(1).unsigned_abs() as usize;
             let holders = self.count_holders(selector, named.as_ref(), member, limit + 1);
@@ -369,7 +370,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             let group = self.matcher.group_of(item).and_then(|group| self.matcher.group(group));
             group.is_some_and(|group| group.find(selector).is_ok())
         };
-        let holds = |item| self.holdings.get(item).is_some_and(|holdings| holdings.contributes(named, member));
+        let holds =
+            |item| self.item_members.get(item).is_some_and(|item_members| item_members.contributes(named, member));
         self.addresses.items(member.net()).filter(|&item| matches(item) && holds(item)).take(limit).count()
     }
 

@@ -3,12 +3,12 @@
 use tortie_model::desired::PortProtocol;
 use tortie_model::{Cidr, EndpointPort};
 
-use super::ledger::Member;
+use super::member_deltas::Member;
 use crate::types::NamedPort;
 
 /// The networks and named ports of an item.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Holdings {
+pub(super) struct ItemMembers {
     nets: Nets,
     ports: Box<[EndpointPort]>,
 }
@@ -50,7 +50,7 @@ impl Nets {
     }
 }
 
-impl Holdings {
+impl ItemMembers {
     pub(super) fn new(nets: impl IntoIterator<Item = Cidr>, ports: &[EndpointPort]) -> Self {
         Self { nets: Nets::new(nets.into_iter()), ports: ports.into() }
     }

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use tortie_model::Cidr;
 use tortie_model::desired::IpPortMember;
 
-use super::holdings::{Holdings, Port};
+use super::item_members::{ItemMembers, Port};
 use crate::types::NamedPort;
 
 /// A member of a set of either kind.
@@ -42,19 +42,19 @@ impl Member {
 /// How many more items contribute each member now than at the last flush. Joins and departures that cancel out leave a
 /// zero behind, so a member that leaves and comes back is no change.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct MemberDeltas {
     counts: Option<Box<HashMap<Member, i32, RandomState>>>,
 }
 
-impl Ledger {
+impl MemberDeltas {
     pub(super) fn is_empty(&self) -> bool {
         self.counts.is_none()
     }
 
     /// Books `count` contributions of each member that an item holds.
-    pub(super) fn book(&mut self, holdings: &Holdings, named: Option<&NamedPort>, count: i32) {
+    pub(super) fn book(&mut self, item_members: &ItemMembers, named: Option<&NamedPort>, count: i32) {
         let counts = self.counts.get_or_insert_default();
-        holdings.each_member(named, |member| *counts.entry(member).or_default() += count);
+        item_members.each_member(named, |member| *counts.entry(member).or_default() += count);
     }
 
     /// Members and how many more holders they have, those without a difference left out.
