@@ -9,15 +9,14 @@ use tortie_model::{
     SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
-use crate::census::Census;
 use crate::computed::{ComputedData, istio};
 use crate::config_batcher::ConfigBatcher;
 use crate::encapsulation::{EncapsulationResolver, Overlays};
 use crate::hosts::{self, Hosts};
 use crate::l3_routes::L3Routes;
 use crate::local::{Endpoint, EndpointId};
-use crate::order::PolicyOrder;
 use crate::policies::{Criterion, LocalMatches, Policies, PoliciesOut};
+use crate::policy_sorter::PolicySorter;
 use crate::problem::Problem;
 use crate::profile_decoder::ProfileDecoder;
 use crate::profiles::{Profiles, ProfilesOut};
@@ -26,6 +25,7 @@ use crate::scanner::{RuleScanner, ScannerOut, SetSource};
 use crate::sequencer::Sequencer;
 use crate::services::ServiceIndex;
 use crate::spoofing::SpoofingFilter;
+use crate::stats_collector::StatsCollector;
 use crate::vxlan::VxlanResolver;
 use crate::{GraphConfig, GraphStats};
 
@@ -53,7 +53,7 @@ pub struct Graph {
     profile_decoder: ProfileDecoder,
     scanner: RuleScanner,
     services: ServiceIndex,
-    order: PolicyOrder,
+    order: PolicySorter,
     computed: ComputedData,
     /// Whether the IP set of the Istio mesh is wanted, which is then always there.
     has_mesh: bool,
@@ -65,7 +65,7 @@ pub struct Graph {
     overlays: Overlays,
     config: ConfigBatcher,
     sequencer: Sequencer,
-    census: Census,
+    stats: StatsCollector,
     /// Whether the ranks of policies are out of date.
     reordered: bool,
     /// Whether the datastore has been read completely at least once.
@@ -93,7 +93,7 @@ impl Graph {
             profile_decoder: ProfileDecoder::default(),
             scanner: RuleScanner::default(),
             services: ServiceIndex::default(),
-            order: PolicyOrder::default(),
+            order: PolicySorter::default(),
             computed: ComputedData::new(config.hostname.clone()),
             has_mesh: config.istio_ambient_mode,
             resolver: PolicyResolver::default(),
@@ -104,7 +104,7 @@ impl Graph {
             overlays: Overlays::new(config),
             config: ConfigBatcher::new(config.hostname.clone()),
             sequencer: Sequencer::default(),
-            census: Census::default(),
+            stats: StatsCollector::default(),
             reordered: false,
             has_been_in_sync: false,
             in_sync_sent: false,
@@ -132,7 +132,7 @@ impl Graph {
             Update::ProfileRules(name, rules) => self.profiles.on_rules(&name, rules.map(Valid::into_arc)),
             Update::Profile(name, profile) => self.on_profile(&name, profile.as_ref().map(|profile| &profile.labels)),
             Update::Node(name, node) => {
-                self.census.node(&name, node.is_some());
+                self.stats.node(&name, node.is_some());
                 self.config.on_node(&name, node.as_deref());
                 self.computed.on_node(&name, node.as_deref(), &mut self.matches);
                 self.hosts.on_node(&name, node.as_deref(), &mut self.sequencer);
@@ -185,12 +185,12 @@ impl Graph {
             Some(v) => {
                 let nets = v.nets().map(Cidr::to_host);
                 if self.members.set_item(&item, &v.labels, &v.profiles, nets, &v.ports) {
-                    self.census.workload_came(key.host());
+                    self.stats.workload_came(key.host());
                 }
             }
             None => {
                 if self.members.remove_item(&item) {
-                    self.census.workload_went(key.host());
+                    self.stats.workload_went(key.host());
                 }
             }
         }
@@ -210,12 +210,12 @@ impl Graph {
             Some(v) => {
                 let nets = v.expected_ipv4.iter().chain(&v.expected_ipv6).copied().map(Cidr::host);
                 if self.members.set_item(&item, &v.labels, &v.profiles, nets, &v.ports) {
-                    self.census.host_endpoint_came(key.host.as_str());
+                    self.stats.host_endpoint_came(key.host.as_str());
                 }
             }
             None => {
                 if self.members.remove_item(&item) {
-                    self.census.host_endpoint_went(key.host.as_str());
+                    self.stats.host_endpoint_went(key.host.as_str());
                 }
             }
         }
@@ -359,12 +359,12 @@ impl Graph {
     /// Whether anything says that this node exists: a node, a valid endpoint of any kind, or parameters for it alone.
     #[must_use]
     pub fn knows_own_node(&self) -> bool {
-        self.census.mentions(self.hostname.as_str()) || self.config.has_own()
+        self.stats.mentions(self.hostname.as_str()) || self.config.has_own()
     }
 
     /// The hosts that a node or a valid endpoint names, in no order; [`GraphStats::hosts`] of them.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
-        self.census.names()
+        self.stats.names()
     }
 
     /// Whether the policy applies to an endpoint of this node, as of the last flush.
@@ -378,9 +378,9 @@ impl Graph {
     pub fn stats(&self) -> GraphStats {
         let members = self.members.stats();
         GraphStats {
-            hosts: self.census.hosts(),
-            host_endpoints: self.census.host_endpoints,
-            workload_endpoints: self.census.workload_endpoints,
+            hosts: self.stats.hosts(),
+            host_endpoints: self.stats.host_endpoints,
+            workload_endpoints: self.stats.workload_endpoints,
             tiers: self.order.tiers_len(),
             policies: self.policies.len(),
             application_layer_policies: self.policies.application_layer_len(),
@@ -412,7 +412,7 @@ impl Graph {
             && self.vxlan.is_empty()
             && self.config.is_empty()
             && self.sequencer.is_empty()
-            && self.census.is_empty()
+            && self.stats.is_empty()
     }
 
     /// Whether the indexes hold nothing but what a mesh always has there: its set, and its selector.

@@ -50,7 +50,6 @@
 //! What refers to something absent is denied, never let through.
 #![forbid(unsafe_code)]
 
-mod census;
 mod computed;
 mod config;
 mod config_batcher;
@@ -59,8 +58,8 @@ mod graph;
 mod hosts;
 mod l3_routes;
 mod local;
-mod order;
 mod policies;
+mod policy_sorter;
 mod problem;
 mod profile_decoder;
 mod profiles;
@@ -70,6 +69,7 @@ mod sequencer;
 mod services;
 mod spoofing;
 mod stats;
+mod stats_collector;
 mod vxlan;
 
 pub use config::{Demand, GraphConfig, Overlap, RouteSource, SourceSpoofing};

@@ -9,14 +9,14 @@ use crate::policies::{Policies, PolicySlot};
 
 /// Ranks the policies that match endpoints, and knows the tiers.
 #[derive(Debug, Default)]
-pub(crate) struct PolicyOrder {
+pub(crate) struct PolicySorter {
     tiers: AHashMap<TierName, Tier>,
     /// By slot; only those of matched policies mean anything.
     ranks: Vec<u32>,
     tiers_changed: bool,
 }
 
-impl PolicyOrder {
+impl PolicySorter {
     /// The tier has this value, or does not exist.
     pub(crate) fn on_tier(&mut self, name: &TierName, tier: Option<&Tier>) {
         let was = match tier {

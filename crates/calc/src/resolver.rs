@@ -11,8 +11,8 @@ use tortie_model::{PolicyId, TierDefaultAction, WorkloadEndpointKey};
 
 use crate::computed::{ComputedData, fields};
 use crate::local::{Endpoint, EndpointId};
-use crate::order::PolicyOrder;
 use crate::policies::{Criterion, LocalMatches, Policies, PolicyEntry, PolicySlot};
+use crate::policy_sorter::PolicySorter;
 use crate::sequencer::Sequencer;
 
 /// The lists of one set of policies; endpoints that match the same policies share them.
@@ -98,7 +98,7 @@ impl PolicyResolver {
         &mut self,
         matches: &LocalMatches,
         policies: &Policies,
-        order: &PolicyOrder,
+        order: &PolicySorter,
         computed_data: &ComputedData,
         sequencer: &mut Sequencer,
     ) {
@@ -158,7 +158,7 @@ fn send(id: &EndpointId, value: &Endpoint, lists: &TierLists, computed_data: &Co
     }
 }
 
-fn tier_lists(slots: impl Iterator<Item = PolicySlot>, policies: &Policies, order: &PolicyOrder) -> TierLists {
+fn tier_lists(slots: impl Iterator<Item = PolicySlot>, policies: &Policies, order: &PolicySorter) -> TierLists {
     let mut ranked: Vec<(u32, PolicySlot)> = slots.map(|slot| (order.rank_of(slot), slot)).collect();
     ranked.sort_unstable();
     let entries: Vec<&PolicyEntry> = ranked.into_iter().filter_map(|(_, slot)| policies.get(slot)).collect();

@@ -5,7 +5,7 @@ use tortie_model::Hostname;
 
 /// Endpoints and nodes of the whole cluster, counted as they come and go.
 #[derive(Debug, Default)]
-pub(crate) struct Census {
+pub(crate) struct StatsCollector {
     pub(crate) workload_endpoints: usize,
     pub(crate) host_endpoints: usize,
     nodes: AHashSet<Hostname>,
@@ -13,7 +13,7 @@ pub(crate) struct Census {
     mentions: AHashMap<Box<str>, usize>,
 }
 
-impl Census {
+impl StatsCollector {
     /// How many different hosts are mentioned.
     pub(crate) fn hosts(&self) -> usize {
         self.mentions.len()
