@@ -42,15 +42,15 @@ impl ElectorConfig {
 
 /// One candidate of an election by a lease (`k8s.io/client-go/tools/leaderelection/leaderelection.go`).
 ///
-/// Whoever drives it does what [`Elector::next`] says and tells [`Elector::answer`] what came of it. No clock of another
+/// Whoever drives it does what [`LeaderElector::next`] says and tells [`LeaderElector::answer`] what came of it. No clock of another
 /// machine is believed: a lease has run out when it has not been seen to change for its duration, by one's own clock.
 ///
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
-/// use tortie_controller::elector::{Answer, Elector, ElectorConfig, Request};
+/// use tortie_controller::elector::{Answer, LeaderElector, ElectorConfig, Request};
 ///
 /// let now = Instant::now();
-/// let mut elector = Elector::new(ElectorConfig::new("kube-system", "tortie-controller", "node-1"), now);
+/// let mut elector = LeaderElector::new(ElectorConfig::new("kube-system", "tortie-controller", "node-1"), now);
 /// assert_eq!(elector.next(now, SystemTime::now(), 0.5), Request::Get);
 /// elector.answer(Answer::Absent, now);
 /// let Request::Create(lease) = elector.next(now, SystemTime::now(), 0.5) else { panic!("there is none") };
@@ -59,7 +59,7 @@ impl ElectorConfig {
 /// assert!(!elector.leads(now + Duration::from_secs(10)));
 /// ```
 #[derive(Debug)]
-pub struct Elector {
+pub struct LeaderElector {
     config: ElectorConfig,
     /// The lease as it was last seen.
     seen: Option<Seen>,
@@ -121,7 +121,7 @@ pub enum Answer {
     Failed,
 }
 
-impl Elector {
+impl LeaderElector {
     /// A candidate that begins now.
     #[must_use]
     pub fn new(config: ElectorConfig, now: Instant) -> Self {

@@ -7,7 +7,7 @@
 //!
 //! * [`Controller`] hears what Kubernetes says ([`Observed`]), and gives out [`Job`]s for any number of workers.
 //! * [`Job::run`] is the only part that waits: it makes one object of the datastore as wanted, or compares all.
-//! * [`elector::Elector`] says whether this one of several controllers may act.
+//! * [`elector::LeaderElector`] says whether this one of several controllers may act.
 //!
 //! ```
 //! use std::time::{Duration, Instant};

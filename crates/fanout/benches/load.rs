@@ -177,7 +177,7 @@ fn run(settings: &Settings) {
         busy.resident_mb
     );
     println!(
-        "  {} crumbs, {} writes of {:.1} changes each, {:.1} MB sent",
+        "  {} breadcrumbs, {} writes of {:.1} changes each, {:.1} MB sent",
         server.metric("typha_breadcrumb_size_count"),
         server.metric("typha_kvs_per_msg_count"),
         server.metric("typha_kvs_per_msg_sum") / server.metric("typha_kvs_per_msg_count").max(1.0),

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
-use tortie_controller::elector::{Answer, Elector, ElectorConfig, Request};
+use tortie_controller::elector::{Answer, ElectorConfig, LeaderElector, Request};
 use tortie_datastore::kubernetes::{ApiError, ApiResource, Client};
 
 use super::Shared;
@@ -13,7 +13,7 @@ use super::Shared;
 pub(super) fn run(config: ElectorConfig, shared: &Shared, client: &Client) {
     let lease = Lease { namespace: config.namespace.clone(), name: config.name.clone(), client: client.clone() };
     let identity = config.identity.clone();
-    let mut elector = Elector::new(config, Instant::now());
+    let mut elector = LeaderElector::new(config, Instant::now());
     let mut leader = String::new();
     loop {
         match elector.next(Instant::now(), SystemTime::now(), chance()) {

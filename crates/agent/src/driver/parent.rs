@@ -15,7 +15,7 @@ use super::outbox::Outbox;
 use super::process::Process;
 use super::{DriverError, DriverEvent};
 use crate::config::{Resolved, Sources};
-use crate::engine::{Enforcement, HEARTBEAT, Input, Progress, SignOfLife, log_status};
+use crate::engine::{Enforcement, HEARTBEAT, Input, ProcessStatus, Progress, log_status};
 use crate::health::{Condition, Health, Reporter};
 use crate::monitor::MonitorEvent;
 
@@ -54,7 +54,7 @@ pub struct Driver {
     ready: bool,
     /// What it has said since the last attempt to enforce.
     statuses: Vec<StatusChange>,
-    sign_of_life: Option<SignOfLife>,
+    process_status: Option<ProcessStatus>,
 }
 
 impl Driver {
@@ -70,7 +70,7 @@ impl Driver {
             in_sync: false,
             ready: false,
             statuses: Vec::new(),
-            sign_of_life: None,
+            process_status: None,
         }
     }
 
@@ -108,7 +108,7 @@ impl Driver {
         match report {
             Report::Process { timestamp, uptime } => {
                 tracing::debug!(timestamp, uptime, "dataplane driver");
-                self.sign_of_life = Some(SignOfLife { time: timestamp, uptime });
+                self.process_status = Some(ProcessStatus { time: timestamp, uptime });
             }
             Report::Workload { id, status, .. } => {
                 let status = understand(&id, status);
@@ -207,7 +207,7 @@ impl Enforcement for Driver {
         }
         self.report_condition();
         let statuses = std::mem::take(&mut self.statuses);
-        Ok(Progress { done, next: HEARTBEAT, statuses, sign_of_life: self.sign_of_life.take() })
+        Ok(Progress { done, next: HEARTBEAT, statuses, process_status: self.process_status.take() })
     }
 
     fn has_enforced(&self) -> bool {

@@ -29,7 +29,7 @@ const QUEUE: usize = 64;
 /// How soon the engine is asked again to take reports for which it had no room.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The first sign of life waits, so that a driver that is started again and again gives none
+/// The first process status waits, so that a driver that is started again and again gives none
 /// (`felix/dataplane/linux/int_dataplane.go`).
 const FIRST_SIGN: Duration = Duration::from_secs(10);
 

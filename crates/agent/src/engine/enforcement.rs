@@ -65,12 +65,12 @@ pub struct Progress {
     /// Endpoints whose status changed.
     pub statuses: Vec<StatusChange>,
     /// The last that a driver said of itself.
-    pub sign_of_life: Option<SignOfLife>,
+    pub process_status: Option<ProcessStatus>,
 }
 
 /// What a driver says of itself from time to time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SignOfLife {
+pub struct ProcessStatus {
     /// When it said so, in its own words.
     pub time: String,
     /// For how many seconds it has been running.
@@ -80,6 +80,6 @@ pub struct SignOfLife {
 impl Progress {
     /// Nothing was done.
     pub(crate) fn idle(next: Duration) -> Self {
-        Self { done: false, next, statuses: Vec::new(), sign_of_life: None }
+        Self { done: false, next, statuses: Vec::new(), process_status: None }
     }
 }

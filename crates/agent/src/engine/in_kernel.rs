@@ -160,7 +160,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         let done = self.note(&report, begin.elapsed());
         self.health.still_alive(Reporter::Dataplane);
         let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT);
-        Ok(Progress { done, next, statuses: report.statuses, sign_of_life: None })
+        Ok(Progress { done, next, statuses: report.statuses, process_status: None })
     }
 
     fn has_enforced(&self) -> bool {

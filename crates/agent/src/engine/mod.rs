@@ -17,7 +17,7 @@ mod session;
 mod throttle;
 
 pub(crate) use enforcement::HEARTBEAT;
-pub use enforcement::{Enforcement, Progress, SignOfLife};
+pub use enforcement::{Enforcement, ProcessStatus, Progress};
 pub use in_kernel::InKernel;
 pub(crate) use observe::log_status;
 pub use session::{End, Input, Inputs, Session, SessionError, Setup, Unreadable};

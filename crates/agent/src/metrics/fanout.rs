@@ -26,20 +26,24 @@ pub fn expose(server: &Server) -> String {
     e.count("tortie_fanout_connections_silent", "Clients cut off for being silent.", stats.silent);
     e.count("tortie_fanout_sent_bytes", "Bytes sent to clients, before TLS.", stats.bytes_sent);
 
-    e.level("typha_breadcrumb_seq_number", "The newest crumb: groups of changes so far.", cache.sequence);
+    e.level("typha_breadcrumb_seq_number", "The newest breadcrumb: groups of changes so far.", cache.sequence);
     e.count(
         "typha_breadcrumb_non_block",
-        "Crumbs that were there when a client wanted the next one.",
-        stats.crumbs_ready,
+        "Breadcrumbs that were there when a client wanted the next one.",
+        stats.breadcrumbs_ready,
     );
-    e.count("typha_breadcrumb_block", "Crumbs that a client had to wait for.", stats.crumbs_awaited);
+    e.count("typha_breadcrumb_block", "Breadcrumbs that a client had to wait for.", stats.breadcrumbs_awaited);
     let sizes = Summary { count: cache.sequence, sum: cache.deltas };
-    e.summary("typha_breadcrumb_size", "Changes in each crumb.", &sizes);
+    e.summary("typha_breadcrumb_size", "Changes in each breadcrumb.", &sizes);
     e.count("typha_updates_total", "Updates received from the datastore.", cache.updates);
     e.count("typha_updates_skipped", "Updates that changed nothing.", cache.skipped);
     e.count("tortie_fanout_updates_refused", "Updates that cannot be sent on.", cache.refused);
     e.level("typha_cache_size", "Objects in the cache.", cache.entries as u64);
-    e.level("tortie_fanout_log_crumbs", "Crumbs kept for clients that come back.", cache.log_crumbs as u64);
+    e.level(
+        "tortie_fanout_log_breadcrumbs",
+        "Breadcrumbs kept for clients that come back.",
+        cache.log_breadcrumbs as u64,
+    );
 
     e.count("typha_snapshots_generated", "Snapshots written.", stats.snapshots_written);
     e.count("typha_snapshots_reused", "Snapshots given to a further client.", stats.snapshots_shared);

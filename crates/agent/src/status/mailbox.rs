@@ -9,7 +9,7 @@ use tortie_dataplane::StatusChange;
 use tortie_model::{HostEndpointName, WorkloadEndpointId};
 
 use super::{StatusNews, StatusSettings};
-use crate::engine::SignOfLife;
+use crate::engine::ProcessStatus;
 
 /// What has happened, in the order in which it is to be told. What came before the latest beginning of a session means
 /// nothing any more.
@@ -18,7 +18,7 @@ pub(super) struct News {
     pub(super) begin: Option<StatusSettings>,
     /// The latest of each endpoint.
     pub(super) changes: BTreeMap<Endpoint, StatusChange>,
-    pub(super) sign_of_life: Option<SignOfLife>,
+    pub(super) process_status: Option<ProcessStatus>,
     pub(super) in_force: bool,
 }
 
@@ -41,13 +41,13 @@ impl News {
     fn add(&mut self, news: StatusNews) {
         match news {
             StatusNews::Begin(settings) => {
-                let sign_of_life = self.sign_of_life.take();
-                *self = Self { begin: Some(settings), sign_of_life, ..Self::default() };
+                let process_status = self.process_status.take();
+                *self = Self { begin: Some(settings), process_status, ..Self::default() };
             }
             StatusNews::Changes(changes) => {
                 self.changes.extend(changes.into_iter().map(|change| (Endpoint::of(&change), change)));
             }
-            StatusNews::SignOfLife(sign) => self.sign_of_life = Some(sign),
+            StatusNews::ProcessStatus(sign) => self.process_status = Some(sign),
             StatusNews::InForce => self.in_force = true,
         }
     }

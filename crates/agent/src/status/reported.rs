@@ -55,8 +55,8 @@ impl<E: Enforcement> Enforcement for Reported<E> {
             if !progress.statuses.is_empty() {
                 writer.tell(StatusNews::Changes(progress.statuses.clone()));
             }
-            if let Some(sign) = &progress.sign_of_life {
-                writer.tell(StatusNews::SignOfLife(sign.clone()));
+            if let Some(sign) = &progress.process_status {
+                writer.tell(StatusNews::ProcessStatus(sign.clone()));
             }
             if !self.told && self.inner.has_enforced() {
                 self.told = true;

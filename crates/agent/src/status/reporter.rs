@@ -10,7 +10,7 @@ use tortie_model::Hostname;
 use tortie_resources::path;
 
 use crate::config::Config;
-use crate::engine::SignOfLife;
+use crate::engine::ProcessStatus;
 
 /// The first report of the process comes after this time, when there is something to report.
 const FIRST: Duration = Duration::from_secs(10);
@@ -93,7 +93,7 @@ pub struct Reporter {
     started: Instant,
     next_process: Option<Instant>,
     /// What a driver has said of itself, until it is written.
-    sign_of_life: Option<SignOfLife>,
+    process_status: Option<ProcessStatus>,
     /// Whether a report of the process has been written.
     reported: bool,
     /// How each endpoint is, by path.
@@ -118,7 +118,7 @@ impl Reporter {
             next_process: settings.process_every.map(|_| now + FIRST),
             settings,
             started: now,
-            sign_of_life: None,
+            process_status: None,
             reported: false,
             wanted: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -142,8 +142,8 @@ impl Reporter {
 
     /// A driver is alive: its report stands where this process would write its own. Only the last one counts, and is
     /// written but once (`handleProcessStatusUpdate` of `felix/daemon/daemon.go`).
-    pub fn lives(&mut self, sign: SignOfLife) {
-        self.sign_of_life = Some(sign);
+    pub fn lives(&mut self, sign: ProcessStatus) {
+        self.process_status = Some(sign);
     }
 
     /// An endpoint is otherwise than before.
@@ -192,9 +192,9 @@ impl Reporter {
         {
             self.next_process = Some(after(now, every, chance));
             let uptime = now.saturating_duration_since(self.started).as_secs_f64();
-            return Some(self.process(&SignOfLife { time: timestamp(clock), uptime }));
+            return Some(self.process(&ProcessStatus { time: timestamp(clock), uptime }));
         }
-        if let Some(sign) = self.sign_of_life.take() {
+        if let Some(sign) = self.process_status.take() {
             return Some(self.process(&sign));
         }
         let delay = self.settings.endpoint_delay?;
@@ -212,7 +212,7 @@ impl Reporter {
         Some(Job::Endpoint { path, status })
     }
 
-    fn process(&self, SignOfLife { time, uptime }: &SignOfLife) -> Job {
+    fn process(&self, ProcessStatus { time, uptime }: &ProcessStatus) -> Job {
         let StatusSettings { region, host, process_ttl, .. } = &self.settings;
         let [active, last] = path::process_status(region, host);
         let text = json!({

@@ -9,7 +9,7 @@ use tortie_dataplane::StatusChange;
 use tortie_datastore::etcd::{EtcdConfig, EtcdPace, EtcdStore};
 use tortie_datastore::{StoreError, chance};
 
-use crate::engine::SignOfLife;
+use crate::engine::ProcessStatus;
 
 use super::mailbox::{Mailbox, News, Opened, mailbox};
 use super::{Job, Outcome, Reporter, StatusSettings};
@@ -27,7 +27,7 @@ pub enum StatusNews {
     /// Endpoints are otherwise than before.
     Changes(Vec<StatusChange>),
     /// A driver says that it is alive.
-    SignOfLife(SignOfLife),
+    ProcessStatus(ProcessStatus),
     /// Everything that was told is in force.
     InForce,
 }
@@ -94,7 +94,7 @@ fn write(store: &EtcdStore, told: &Opened) {
 /// Tells everything but the beginning of a session.
 fn tell(reporter: &mut Reporter, news: News) {
     news.changes.values().for_each(|change| reporter.change(change));
-    if let Some(sign) = news.sign_of_life {
+    if let Some(sign) = news.process_status {
         reporter.lives(sign);
     }
     if news.in_force {

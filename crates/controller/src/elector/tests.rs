@@ -7,8 +7,8 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn candidate(name: &str, now: Instant) -> Elector {
-    Elector::new(ElectorConfig::new("kube-system", "lease", name), now)
+fn candidate(name: &str, now: Instant) -> LeaderElector {
+    LeaderElector::new(ElectorConfig::new("kube-system", "lease", name), now)
 }
 
 /// An API server that keeps one lease.
@@ -35,7 +35,7 @@ impl Server {
     }
 
     /// Lets a candidate go on until it rests.
-    fn drive(&mut self, elector: &mut Elector, now: Instant) -> Instant {
+    fn drive(&mut self, elector: &mut LeaderElector, now: Instant) -> Instant {
         loop {
             // Times on leases are for people; all that matters is that a renewal changes something.
             let wall = SystemTime::UNIX_EPOCH + SECOND * u32::try_from(self.version).expect("few versions");
@@ -193,7 +193,7 @@ proptest! {
         let wall = |who: usize, ms: u64| {
             SystemTime::UNIX_EPOCH + [0, 5000, 90][who] * SECOND + Duration::from_millis(ms)
         };
-        let mut electors: Vec<Elector> = ["a", "b", "c"].map(|name| candidate(name, start)).into();
+        let mut electors: Vec<LeaderElector> = ["a", "b", "c"].map(|name| candidate(name, start)).into();
         let mut waiting: Vec<Waiting> = vec![(0, None, None); 3];
         let mut fates = fates.into_iter();
         let mut calm = None;

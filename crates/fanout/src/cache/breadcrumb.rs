@@ -8,9 +8,9 @@ use tortie_model::SyncStatus;
 
 use super::Entry;
 
-/// A form that changes and snapshots are written in, once for all clients that want it.
+/// A format that changes and snapshots are written in, once for all clients that want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Form {
+pub enum WireFormat {
     /// Our protocol, for one node: what all nodes have in common.
     OneNode,
     /// Our protocol, everything.
@@ -21,8 +21,8 @@ pub enum Form {
     TyphaSnappy,
 }
 
-impl Form {
-    /// How many forms there are.
+impl WireFormat {
+    /// How many formats there are.
     pub const COUNT: usize = 4;
 }
 
@@ -50,32 +50,32 @@ pub struct Delta {
     pub concerns_others: bool,
 }
 
-/// A place in the history of the datastore: what has changed since the crumb before, and the way to the next one.
+/// A place in the history of the datastore: what has changed since the breadcrumb before, and the way to the next one.
 ///
-/// A crumb never changes. Who follows the trail holds one crumb, and by it all newer ones; crumbs that nobody holds any
+/// A breadcrumb never changes. Who follows the trail holds one breadcrumb, and by it all newer ones; breadcrumbs that nobody holds any
 /// more are gone. So the one who lays the trail need not know who follows it, nor wait for anybody.
 #[derive(Debug)]
-pub struct Crumb {
-    /// Its number; the next crumb's is one more.
+pub struct Breadcrumb {
+    /// Its number; the next breadcrumb's is one more.
     pub sequence: u64,
     /// When it was made.
     pub made: Instant,
     /// When the source noticed the oldest of these changes.
     pub noticed: Option<Instant>,
-    /// How far the datastore has been read as of this crumb.
+    /// How far the datastore has been read as of this breadcrumb.
     pub status: SyncStatus,
-    /// Whether it had been read less, or more, as of the crumb before.
+    /// Whether it had been read less, or more, as of the breadcrumb before.
     pub status_changed: bool,
     /// What has changed.
     pub deltas: Box<[Delta]>,
-    /// The bytes of paths and values of all crumbs up to this one.
+    /// The bytes of paths and values of all breadcrumbs up to this one.
     pub bytes_so_far: u64,
     pub(super) next: OnceLock<Arc<Self>>,
-    wire: [OnceLock<Bytes>; Form::COUNT],
+    wire: [OnceLock<Bytes>; WireFormat::COUNT],
 }
 
-impl Crumb {
-    /// The first crumb, with nothing before it.
+impl Breadcrumb {
+    /// The first breadcrumb, with nothing before it.
     pub(super) fn first(made: Instant) -> Self {
         Self {
             sequence: 0,
@@ -90,7 +90,7 @@ impl Crumb {
         }
     }
 
-    /// What comes after this crumb.
+    /// What comes after this breadcrumb.
     pub(super) fn followed_by(
         &self,
         deltas: Box<[Delta]>,
@@ -112,27 +112,27 @@ impl Crumb {
         }
     }
 
-    /// The next crumb, if it has been laid.
+    /// The next breadcrumb, if it has been laid.
     #[must_use]
     pub fn next(&self) -> Option<&Arc<Self>> {
         self.next.get()
     }
 
-    /// The crumb in this form, as `write` writes it the first time that somebody asks.
-    pub fn wire(&self, form: Form, write: impl FnOnce(&Self) -> Bytes) -> Bytes {
-        match self.wire.get(form as usize) {
+    /// The breadcrumb in this format, as `write` writes it the first time that somebody asks.
+    pub fn wire(&self, format: WireFormat, write: impl FnOnce(&Self) -> Bytes) -> Bytes {
+        match self.wire.get(format as usize) {
             Some(place) => place.get_or_init(|| write(self)).clone(),
             None => write(self),
         }
     }
 }
 
-impl Drop for Crumb {
+impl Drop for Breadcrumb {
     /// One after the other: a long trail that its last holder lets go would need a deep stack.
     fn drop(&mut self) {
         let mut next = self.next.take();
-        while let Some(crumb) = next {
-            next = Arc::into_inner(crumb).and_then(|mut crumb| crumb.next.take());
+        while let Some(breadcrumb) = next {
+            next = Arc::into_inner(breadcrumb).and_then(|mut breadcrumb| breadcrumb.next.take());
         }
     }
 }

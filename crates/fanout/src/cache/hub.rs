@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tortie_datastore::{Event, Events, InputProblem};
 
-use super::{Cache, CacheStats, Crumb, Form, Instance, Snapshot};
+use super::{Breadcrumb, Cache, CacheStats, Instance, Snapshot, WireFormat};
 
 /// For how long a snapshot that has been written is given to more clients, which then follow from where it was made.
 const SHARE: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ struct Shared {
     cache: Mutex<Cache>,
     upstream: watch::Sender<Arc<Upstream>>,
     newest: watch::Sender<u64>,
-    written: [AsyncMutex<Option<Arc<WireSnapshot>>>; Form::COUNT],
+    written: [AsyncMutex<Option<Arc<WireSnapshot>>>; WireFormat::COUNT],
     snapshots_written: AtomicU64,
     snapshots_shared: AtomicU64,
 }
@@ -73,17 +73,17 @@ impl WireSnapshot {
 
 /// A client's view: tells when there is more.
 #[derive(Debug)]
-pub struct Followers {
+pub struct Subscription {
     newest: watch::Receiver<u64>,
 }
 
-impl Followers {
-    /// The crumb after this one; waits until there is one. `None` if the hub is gone.
-    pub async fn next(&mut self, crumb: &Crumb) -> Option<Arc<Crumb>> {
+impl Subscription {
+    /// The breadcrumb after this one; waits until there is one. `None` if the hub is gone.
+    pub async fn next(&mut self, breadcrumb: &Breadcrumb) -> Option<Arc<Breadcrumb>> {
         loop {
             // Marked as seen before looking, so that what comes in between wakes us.
             self.newest.borrow_and_update();
-            if let Some(next) = crumb.next() {
+            if let Some(next) = breadcrumb.next() {
                 return Some(Arc::clone(next));
             }
             self.newest.changed().await.ok()?;
@@ -169,7 +169,7 @@ impl Hub {
         }
     }
 
-    /// Lays crumbs for what has been taken, and wakes who waits for them.
+    /// Lays breadcrumbs for what has been taken, and wakes who waits for them.
     pub fn publish(&self, now: Instant) {
         let sequence = {
             let mut cache = self.lock();
@@ -181,21 +181,21 @@ impl Hub {
         self.tidy(now);
     }
 
-    /// All objects as of the newest crumb.
+    /// All objects as of the newest breadcrumb.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.lock().snapshot()
     }
 
-    /// The newest crumb.
+    /// The newest breadcrumb.
     #[must_use]
-    pub fn head(&self) -> Arc<Crumb> {
+    pub fn head(&self) -> Arc<Breadcrumb> {
         Arc::clone(self.lock().head())
     }
 
     /// Where to go on for a client that has got this far; `None` if it has to restart.
     #[must_use]
-    pub fn resume(&self, instance: Instance, sequence: u64) -> Option<Arc<Crumb>> {
+    pub fn resume(&self, instance: Instance, sequence: u64) -> Option<Arc<Breadcrumb>> {
         self.lock().resume(instance, sequence)
     }
 
@@ -205,24 +205,24 @@ impl Hub {
         self.lock().instance()
     }
 
-    /// Wakes when there are new crumbs.
+    /// Wakes when there are new breadcrumbs.
     #[must_use]
-    pub fn followers(&self) -> Followers {
-        Followers { newest: self.shared.newest.subscribe() }
+    pub fn subscription(&self) -> Subscription {
+        Subscription { newest: self.shared.newest.subscribe() }
     }
 
-    /// The snapshot in this form. `write` writes it, on a thread that may take its time, unless one has been written
+    /// The snapshot in this format. `write` writes it, on a thread that may take its time, unless one has been written
     /// some seconds ago: all who ask meanwhile get the same one.
     pub async fn written(
         &self,
-        form: Form,
+        format: WireFormat,
         write: impl FnOnce(Snapshot) -> WireSnapshot + Send + 'static,
     ) -> Option<Arc<WireSnapshot>> {
-        let mut place = self.shared.written.get(form as usize)?.lock().await;
+        let mut place = self.shared.written.get(format as usize)?.lock().await;
         let base = self.snapshot();
         if let Some(written) = &*place
-            && (written.made.elapsed() < SHARE || written.base.crumb.sequence == base.crumb.sequence)
-            && written.base.crumb.status == base.crumb.status
+            && (written.made.elapsed() < SHARE || written.base.breadcrumb.sequence == base.breadcrumb.sequence)
+            && written.base.breadcrumb.status == base.breadcrumb.status
         {
             self.shared.snapshots_shared.fetch_add(1, Ordering::Relaxed);
             return Some(Arc::clone(written));
@@ -257,7 +257,7 @@ impl Hub {
         self.shared.upstream.subscribe()
     }
 
-    /// Lets go of written snapshots that are too old to be shared: each holds all crumbs since.
+    /// Lets go of written snapshots that are too old to be shared: each holds all breadcrumbs since.
     fn tidy(&self, now: Instant) {
         for place in &self.shared.written {
             if let Ok(mut place) = place.try_lock()

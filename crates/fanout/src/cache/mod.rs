@@ -1,10 +1,10 @@
 //! What the datastore says now, and how it came to that (`typha/pkg/snapcache`).
 //!
-//! [`Cache`] is pure: events of a source go in; out come an ordered map of all objects and a trail of [`Crumb`]s, the
-//! changes. A client begins with the map as of some crumb and follows the trail from there. [`Hub`] shares a cache
+//! [`Cache`] is pure: events of a source go in; out come an ordered map of all objects and a trail of [`Breadcrumb`]s, the
+//! changes. A client begins with the map as of some breadcrumb and follows the trail from there. [`Hub`] shares a cache
 //! between the thread that fills it and any number of clients.
 
-mod crumb;
+mod breadcrumb;
 mod entries;
 mod entry;
 mod hub;
@@ -17,19 +17,19 @@ use tortie_datastore::{Cover, Event, InputProblem};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::{Position, Problem, Severity, path};
 
-pub use crumb::{Change, Crumb, Delta, Form};
+pub use breadcrumb::{Breadcrumb, Change, Delta, WireFormat};
 pub use entries::Entries;
 pub use entry::{Elsewhere, Entry, OwnPrefix};
-pub use hub::{Followers, Hub, Upstream, WireSnapshot};
+pub use hub::{Hub, Subscription, Upstream, WireSnapshot};
 
 /// How much a cache keeps and takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// How many changes one crumb has at the most.
-    pub crumb_deltas: usize,
-    /// For how long crumbs are kept for clients that come back.
+    /// How many changes one breadcrumb has at the most.
+    pub breadcrumb_deltas: usize,
+    /// For how long breadcrumbs are kept for clients that come back.
     pub log_age: Duration,
-    /// How many bytes of paths and values the kept crumbs have at the most.
+    /// How many bytes of paths and values the kept breadcrumbs have at the most.
     pub log_bytes: u64,
     /// How many bytes a value may have. A larger one could not be sent, so the object keeps the value that it had.
     pub value_bytes: usize,
@@ -39,7 +39,7 @@ impl Default for CacheLimits {
     /// 100 changes as Typha; five minutes or 64 MiB; 8 MiB, some times what a datastore takes.
     fn default() -> Self {
         Self {
-            crumb_deltas: 100,
+            breadcrumb_deltas: 100,
             log_age: Duration::from_secs(300),
             log_bytes: 64 * 1024 * 1024,
             value_bytes: 8 * 1024 * 1024,
@@ -51,11 +51,11 @@ impl Default for CacheLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Instance(pub u64);
 
-/// All objects as of a crumb.
+/// All objects as of a breadcrumb.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// From where to follow.
-    pub crumb: Arc<Crumb>,
+    pub breadcrumb: Arc<Breadcrumb>,
     /// The objects.
     pub entries: Entries,
 }
@@ -65,7 +65,7 @@ pub struct Snapshot {
 pub struct CacheStats {
     /// Objects that there are.
     pub entries: usize,
-    /// The newest crumb.
+    /// The newest breadcrumb.
     pub sequence: u64,
     /// Updates that the source told.
     pub updates: u64,
@@ -73,10 +73,10 @@ pub struct CacheStats {
     pub skipped: u64,
     /// Updates that were refused: too large, or without a path.
     pub refused: u64,
-    /// Changes in all crumbs.
+    /// Changes in all breadcrumbs.
     pub deltas: u64,
-    /// Crumbs kept for clients that come back.
-    pub log_crumbs: usize,
+    /// Breadcrumbs kept for clients that come back.
+    pub log_breadcrumbs: usize,
 }
 
 /// The objects of a datastore and the trail of their changes. Pure.
@@ -96,7 +96,7 @@ pub struct CacheStats {
 /// );
 /// cache.apply(Event::Status(SyncStatus::InSync), now);
 /// cache.publish(now);
-/// let next = start.crumb.next().unwrap();
+/// let next = start.breadcrumb.next().unwrap();
 /// assert_eq!((next.deltas.len(), next.status), (1, SyncStatus::InSync));
 /// ```
 #[derive(Debug)]
@@ -108,11 +108,11 @@ pub struct Cache {
     pending: Vec<Delta>,
     noticed: Option<Instant>,
     status: SyncStatus,
-    /// As of the newest crumb.
+    /// As of the newest breadcrumb.
     published: Entries,
     /// Never empty; the last is the newest.
-    log: VecDeque<Arc<Crumb>>,
-    head: Arc<Crumb>,
+    log: VecDeque<Arc<Breadcrumb>>,
+    head: Arc<Breadcrumb>,
     /// What cannot be sent, and what stands in for it.
     refused: BTreeMap<Key, InputProblem>,
     refused_changed: bool,
@@ -123,7 +123,7 @@ impl Cache {
     /// A cache that knows nothing yet.
     #[must_use]
     pub fn new(instance: Instance, limits: CacheLimits, now: Instant) -> Self {
-        let head = Arc::new(Crumb::first(now));
+        let head = Arc::new(Breadcrumb::first(now));
         Self {
             instance,
             limits,
@@ -236,30 +236,30 @@ impl Cache {
         }
     }
 
-    /// Lays crumbs for what has been taken since the last time; none if nothing has changed. The status goes with the
-    /// last one, so that no crumb claims more than what is before it.
+    /// Lays breadcrumbs for what has been taken since the last time; none if nothing has changed. The status goes with the
+    /// last one, so that no breadcrumb claims more than what is before it.
     pub fn publish(&mut self, now: Instant) -> bool {
         let status_before = self.head.status;
         let mut rest = std::mem::take(&mut self.pending);
         let noticed = self.noticed.take();
         let changed = !rest.is_empty() || self.status != status_before;
         while !rest.is_empty() || self.status != self.head.status {
-            let later = rest.split_off(rest.len().min(self.limits.crumb_deltas.max(1)));
+            let later = rest.split_off(rest.len().min(self.limits.breadcrumb_deltas.max(1)));
             let status = if later.is_empty() { self.status } else { status_before };
             let deltas = std::mem::replace(&mut rest, later);
             self.stats.deltas += deltas.len() as u64;
-            let crumb = Arc::new(self.head.followed_by(deltas.into(), status, now, noticed));
+            let breadcrumb = Arc::new(self.head.followed_by(deltas.into(), status, now, noticed));
             // Only we set it, and only once.
-            let _ = self.head.next.set(Arc::clone(&crumb));
-            self.log.push_back(Arc::clone(&crumb));
-            self.head = crumb;
+            let _ = self.head.next.set(Arc::clone(&breadcrumb));
+            self.log.push_back(Arc::clone(&breadcrumb));
+            self.head = breadcrumb;
         }
         self.published = self.entries.clone();
         self.forget(now);
         changed
     }
 
-    /// Lets go of crumbs that are too old or too many for clients that come back.
+    /// Lets go of breadcrumbs that are too old or too many for clients that come back.
     fn forget(&mut self, now: Instant) {
         while self.log.len() > 1
             && self.log.front().is_some_and(|oldest| {
@@ -271,15 +271,15 @@ impl Cache {
         }
     }
 
-    /// All objects as of the newest crumb. Costs the same however many there are.
+    /// All objects as of the newest breadcrumb. Costs the same however many there are.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { crumb: Arc::clone(&self.head), entries: self.published.clone() }
+        Snapshot { breadcrumb: Arc::clone(&self.head), entries: self.published.clone() }
     }
 
-    /// Where to go on for a client that has got as far as this crumb; `None` if it has to restart.
+    /// Where to go on for a client that has got as far as this breadcrumb; `None` if it has to restart.
     #[must_use]
-    pub fn resume(&self, instance: Instance, sequence: u64) -> Option<Arc<Crumb>> {
+    pub fn resume(&self, instance: Instance, sequence: u64) -> Option<Arc<Breadcrumb>> {
         let oldest = self.log.front()?.sequence;
         let at = usize::try_from(sequence.checked_sub(oldest)?).ok()?;
         if instance == self.instance { self.log.get(at).cloned() } else { None }
@@ -291,9 +291,9 @@ impl Cache {
         self.instance
     }
 
-    /// The newest crumb.
+    /// The newest breadcrumb.
     #[must_use]
-    pub fn head(&self) -> &Arc<Crumb> {
+    pub fn head(&self) -> &Arc<Breadcrumb> {
         &self.head
     }
 
@@ -303,7 +303,7 @@ impl Cache {
         CacheStats {
             entries: self.published.len(),
             sequence: self.head.sequence,
-            log_crumbs: self.log.len(),
+            log_breadcrumbs: self.log.len(),
             ..self.stats
         }
     }

@@ -9,7 +9,9 @@ use tortie_model::{
     WorkloadEndpoint, WorkloadEndpointKey,
 };
 
-use super::{Cache, CacheLimits, Change, Crumb, Elsewhere, Entry, Form, Hub, Instance, OwnPrefix, WireSnapshot};
+use super::{
+    Breadcrumb, Cache, CacheLimits, Change, Elsewhere, Entry, Hub, Instance, OwnPrefix, WireFormat, WireSnapshot,
+};
 
 fn config(name: &str, value: &str) -> Update {
     Update::GlobalConfig(name.into(), Some(value.into()))
@@ -19,14 +21,14 @@ fn updates(updates: Vec<Update>, noticed: Instant) -> Event {
     Event::Updates { updates, noticed }
 }
 
-fn deltas(crumb: &Crumb) -> Vec<(&str, Change)> {
-    crumb.deltas.iter().map(|delta| (&*delta.path, delta.change)).collect()
+fn deltas(breadcrumb: &Breadcrumb) -> Vec<(&str, Change)> {
+    breadcrumb.deltas.iter().map(|delta| (&*delta.path, delta.change)).collect()
 }
 
 #[test]
-fn crumbs_hold_what_changes_and_claim_no_more_than_that() {
+fn breadcrumbs_hold_what_changes_and_claim_no_more_than_that() {
     let now = Instant::now();
-    let limits = CacheLimits { crumb_deltas: 2, ..CacheLimits::default() };
+    let limits = CacheLimits { breadcrumb_deltas: 2, ..CacheLimits::default() };
     let mut cache = Cache::new(Instance(1), limits, now);
     let start = Arc::clone(cache.head());
     cache.apply(Event::Status(SyncStatus::Resync), now);
@@ -57,13 +59,13 @@ fn crumbs_hold_what_changes_and_claim_no_more_than_that() {
     assert_eq!((stats.entries, stats.updates, stats.skipped, stats.deltas), (2, 7, 2, 5));
 }
 
-/// What is written for new clients holds all crumbs since; it must not do so for as long as the datastore is busy.
+/// What is written for new clients holds all breadcrumbs since; it must not do so for as long as the datastore is busy.
 #[tokio::test]
 async fn a_written_snapshot_is_let_go_while_changes_come_without_pause() {
     let now = Instant::now();
     let hub = Hub::new(Cache::new(Instance(1), CacheLimits::default(), now));
     let write = |base| WireSnapshot::new(base, Vec::new(), 0);
-    let written = hub.written(Form::AllNodes, write).await.unwrap();
+    let written = hub.written(WireFormat::AllNodes, write).await.unwrap();
     for (seconds, holders) in [(1, 2), (60, 1)] {
         let later = now + Duration::from_secs(seconds);
         hub.take(updates(vec![config("A", &seconds.to_string())], later));
@@ -152,10 +154,10 @@ fn who_comes_back_goes_on_while_the_log_reaches_back() {
     // By bytes; the newest stays.
     cache.apply(updates(vec![config("A", &"x".repeat(300))], at(14)), at(14));
     cache.publish(at(14));
-    assert_eq!(cache.stats().log_crumbs, 1);
+    assert_eq!(cache.stats().log_breadcrumbs, 1);
     assert_eq!(cache.resume(Instance(7), 6).unwrap().sequence, 6);
     cache.publish(at(100));
-    assert_eq!(cache.stats().log_crumbs, 1);
+    assert_eq!(cache.stats().log_breadcrumbs, 1);
 }
 
 #[test]
@@ -204,11 +206,11 @@ fn a_long_trail_is_let_go_of_without_a_deep_stack() {
 proptest! {
     /// Who joins at any time and follows the trail knows what upstream knows.
     #[test]
-    fn all_followers_end_up_equal(
+    fn all_subscriptions_end_up_equal(
         steps in prop::collection::vec((prop::collection::vec((0..12u8, prop::option::of(0..4u8)), 0..8), any::<bool>()), 1..30),
     ) {
         let now = Instant::now();
-        let mut cache = Cache::new(Instance(1), CacheLimits { crumb_deltas: 3, ..CacheLimits::default() }, now);
+        let mut cache = Cache::new(Instance(1), CacheLimits { breadcrumb_deltas: 3, ..CacheLimits::default() }, now);
         let mut truth = BTreeMap::new();
         let mut joined = vec![cache.snapshot()];
         for (step, publish) in steps {
@@ -238,9 +240,9 @@ proptest! {
             let mut known: BTreeMap<String, String> = BTreeMap::new();
             let text = |entry: &Entry| String::from_utf8(entry.value.to_vec()).unwrap();
             known.extend(snapshot.entries.iter().map(|entry| (entry.path.to_string(), text(entry))));
-            let mut crumb = snapshot.crumb;
-            while let Some(next) = crumb.next().cloned() {
-                prop_assert_eq!(next.sequence, crumb.sequence + 1);
+            let mut breadcrumb = snapshot.breadcrumb;
+            while let Some(next) = breadcrumb.next().cloned() {
+                prop_assert_eq!(next.sequence, breadcrumb.sequence + 1);
                 for delta in &next.deltas {
                     match &delta.entry {
                         Some(entry) => {
@@ -250,7 +252,7 @@ proptest! {
                         None => prop_assert!(known.remove(&*delta.path).is_some()),
                     }
                 }
-                crumb = next;
+                breadcrumb = next;
             }
             prop_assert_eq!(&known, &truth);
         }

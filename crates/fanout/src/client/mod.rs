@@ -119,7 +119,7 @@ async fn connect_again_and_again(
     feed.waiting()?;
     loop {
         if feed.take_resend()? {
-            view.forget_place();
+            view.forget_token();
             feed.waiting()?;
         }
         let (servers, why) = addresses(&source.config.servers, turn).await;

@@ -91,7 +91,7 @@ pub(super) async fn run(
             }
             Some(server::Message::Heartbeat(Heartbeat { stamp, .. })) => heart.answer(stamp),
             Some(server::Message::Drain(drain)) => {
-                if view.place().is_some() {
+                if view.resume_token().is_some() {
                     return Ok(Lost::Drained(drain.reason));
                 }
                 going = Some(drain.reason);
@@ -145,7 +145,7 @@ async fn greet(source: &FanoutSource, address: SocketAddr, view: &View<'_>) -> R
         version: VERSION,
         node: source.config.node.as_ref().map(ToString::to_string).unwrap_or_default(),
         software: concat!("tortie ", env!("CARGO_PKG_VERSION")).into(),
-        resume: view.place(),
+        resume: view.resume_token(),
     };
     let hello = ToServer { message: Some(client::Message::Hello(hello)) };
     let greet = async {
@@ -164,7 +164,7 @@ async fn greet(source: &FanoutSource, address: SocketAddr, view: &View<'_>) -> R
             Err(format!("the server speaks version {} of the protocol", hello.version))
         }
         Some(server::Message::Hello(hello))
-            if hello.resumed && view.place().is_none_or(|p| p.instance != hello.instance) =>
+            if hello.resumed && view.resume_token().is_none_or(|p| p.instance != hello.instance) =>
         {
             Err("the server goes on where we never were".into())
         }

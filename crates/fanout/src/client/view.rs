@@ -9,7 +9,7 @@ use tortie_resources::{Position, Problem, Severity};
 
 use crate::cache::OwnPrefix;
 use crate::last_good::LastGood;
-use crate::protocol::{Batch, Place, Settled, WireEntry, WireProblem, WireStatus};
+use crate::protocol::{Batch, ResumeToken, Settled, WireEntry, WireProblem, WireStatus};
 
 /// How far a client has got, across connections.
 pub(crate) struct View<'a> {
@@ -17,7 +17,7 @@ pub(crate) struct View<'a> {
     own: Option<OwnPrefix>,
     labels: LabelInterner,
     /// The last place in a server's history; `None` until there is one.
-    place: Option<Place>,
+    resume_token: Option<ResumeToken>,
     /// A resync has begun and has not ended.
     resyncing: bool,
     /// What stands in for what this client cannot read.
@@ -32,7 +32,7 @@ impl<'a> View<'a> {
             feed,
             own,
             labels: LabelInterner::new(),
-            place: None,
+            resume_token: None,
             resyncing: false,
             last_good: LastGood::default(),
             upstream: Vec::new(),
@@ -40,18 +40,18 @@ impl<'a> View<'a> {
     }
 
     /// Where to go on; `None` to be told everything.
-    pub(crate) fn place(&self) -> Option<Place> {
-        self.place
+    pub(crate) fn resume_token(&self) -> Option<ResumeToken> {
+        self.resume_token
     }
 
     /// Everything is wanted again.
-    pub(crate) fn forget_place(&mut self) {
-        self.place = None;
+    pub(crate) fn forget_token(&mut self) {
+        self.resume_token = None;
     }
 
     /// Everything follows.
     pub(crate) fn begin(&mut self) -> Result<(), Closed> {
-        self.place = None;
+        self.resume_token = None;
         self.resyncing = true;
         self.last_good.begin();
         self.feed.begin_resync()
@@ -69,7 +69,7 @@ impl<'a> View<'a> {
         }
         self.feed.tell(updates, Instant::now())?;
         let Some(Settled { sequence, status }) = batch.settled else { return Ok(()) };
-        self.place = Some(Place { instance, sequence });
+        self.resume_token = Some(ResumeToken { instance, sequence });
         // A server that reads its datastore anew need not concern us; but what is gone cannot be told before it has done.
         let ends = self.resyncing && status == i32::from(WireStatus::InSync);
         if ends {

@@ -102,12 +102,12 @@ pub struct ClientHello {
     pub software: String,
     /// How far it has got; absent if it wants everything.
     #[prost(message, optional, tag = "4")]
-    pub resume: Option<Place>,
+    pub resume: Option<ResumeToken>,
 }
 
 /// A place in the history that a server tells.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct Place {
+pub struct ResumeToken {
     /// Whose history: servers that know nothing of each other have different ones.
     #[prost(fixed64, tag = "1")]
     pub instance: u64,

@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::registry::{Order, Ticket};
 use super::{Context, wire};
-use crate::cache::{Crumb, Form, Instance, OwnPrefix, Upstream};
+use crate::cache::{Breadcrumb, Instance, OwnPrefix, Upstream, WireFormat};
 use crate::protocol::frame::{self, Compression, MAX_TO_SERVER};
 use crate::protocol::stream::{Messages, Pieces, ReadError};
 use crate::protocol::{
@@ -18,7 +18,7 @@ use crate::protocol::{
 };
 use crate::tls::BoxStream;
 
-/// How many bytes of crumbs are written at once at the most.
+/// How many bytes of breadcrumbs are written at once at the most.
 const WRITE: usize = 256 * 1024;
 /// How often it is looked how far a client is behind that does not take what is written.
 const LOOK: Duration = Duration::from_millis(250);
@@ -155,7 +155,7 @@ async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> 
     let context = Arc::clone(&writer.context);
     let hub = &context.hub;
     let own = OwnPrefix::new(&hello.node.as_str().into());
-    let form = if own.is_some() { Form::OneNode } else { Form::AllNodes };
+    let format = if own.is_some() { WireFormat::OneNode } else { WireFormat::AllNodes };
     let resumed = hello.resume.and_then(|place| hub.resume(Instance(place.instance), place.sequence));
     let answer = ServerHello {
         version: VERSION,
@@ -168,21 +168,21 @@ async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> 
     // Before the objects, so that a consumer can refuse to begin.
     let mut upstream = hub.watch_upstream();
     writer.upstream(&mut upstream).await?;
-    let crumb = match resumed {
-        Some(crumb) => {
+    let breadcrumb = match resumed {
+        Some(breadcrumb) => {
             context.counters.resumed.add(1);
-            crumb
+            breadcrumb
         }
-        None => snapshot(writer, form, own.as_ref()).await?,
+        None => snapshot(writer, format, own.as_ref()).await?,
     };
-    follow(writer, crumb, form, own.as_ref(), upstream, ticket).await
+    follow(writer, breadcrumb, format, own.as_ref(), upstream, ticket).await
 }
 
-/// Says everything. Gives out the crumb as of which it is.
-async fn snapshot(writer: &mut Writer, form: Form, own: Option<&OwnPrefix>) -> Result<Arc<Crumb>, End> {
+/// Says everything. Gives out the breadcrumb as of which it is.
+async fn snapshot(writer: &mut Writer, format: WireFormat, own: Option<&OwnPrefix>) -> Result<Arc<Breadcrumb>, End> {
     let started = Instant::now();
     let counters = &Arc::clone(&writer.context).counters;
-    let written = writer.context.hub.written(form, move |base| wire::snapshot(base, form)).await;
+    let written = writer.context.hub.written(format, move |base| wire::snapshot(base, format)).await;
     let written = written.ok_or(End::ServerEnds)?;
     counters.snapshot_raw_bytes.set(written.raw_bytes);
     counters.snapshot_bytes.set(written.bytes());
@@ -193,20 +193,20 @@ async fn snapshot(writer: &mut Writer, form: Form, own: Option<&OwnPrefix>) -> R
         writer.pieces(piece.into()).await?;
     }
     counters.snapshot_send.time(started.elapsed());
-    Ok(Arc::clone(&written.base.crumb))
+    Ok(Arc::clone(&written.base.breadcrumb))
 }
 
-/// Says what changes from `crumb` on.
+/// Says what changes from `breadcrumb` on.
 async fn follow(
     writer: &mut Writer,
-    mut crumb: Arc<Crumb>,
-    form: Form,
+    mut breadcrumb: Arc<Breadcrumb>,
+    format: WireFormat,
     own: Option<&OwnPrefix>,
     mut upstream: watch::Receiver<Arc<Upstream>>,
     ticket: &mut Ticket,
 ) -> Result<(), End> {
     let context = Arc::clone(&writer.context);
-    let mut followers = context.hub.followers();
+    let mut subscription = context.hub.subscription();
     let mut lag = Lag::new(&context);
     let mut heartbeat = interval(context.config.heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -219,17 +219,17 @@ async fn follow(
             }
         };
         tokio::select! {
-            next = followers.next(&crumb) => {
-                let before = std::mem::replace(&mut crumb, next.ok_or(End::ServerEnds)?);
-                context.counters.crumbs_awaited.add(1);
+            next = subscription.next(&breadcrumb) => {
+                let before = std::mem::replace(&mut breadcrumb, next.ok_or(End::ServerEnds)?);
+                context.counters.breadcrumbs_awaited.add(1);
                 let mut pieces = Pieces::default();
-                let mut objects = crumb.deltas.len();
-                collect(&mut pieces, &crumb, form, own);
-                while pieces.remaining() < WRITE && let Some(next) = crumb.next().cloned() {
-                    crumb = next;
-                    context.counters.crumbs_ready.add(1);
-                    objects += crumb.deltas.len();
-                    collect(&mut pieces, &crumb, form, own);
+                let mut objects = breadcrumb.deltas.len();
+                collect(&mut pieces, &breadcrumb, format, own);
+                while pieces.remaining() < WRITE && let Some(next) = breadcrumb.next().cloned() {
+                    breadcrumb = next;
+                    context.counters.breadcrumbs_ready.add(1);
+                    objects += breadcrumb.deltas.len();
+                    collect(&mut pieces, &breadcrumb, format, own);
                 }
                 if pieces.has_remaining() {
                     context.counters.objects.add(objects as u64);
@@ -237,13 +237,13 @@ async fn follow(
                         written = writer.pieces(pieces) => written?,
                         end = lag.watch(&before) => return Err(end),
                     }
-                    context.counters.latency.time(crumb.made.elapsed());
+                    context.counters.latency.time(breadcrumb.made.elapsed());
                 }
-                lag.check(&crumb)?;
+                lag.check(&breadcrumb)?;
             }
             _ = heartbeat.tick() => {
                 let stamp = context.stamp();
-                writer.message(server::Message::Heartbeat(Heartbeat { stamp, sequence: crumb.sequence })).await?;
+                writer.message(server::Message::Heartbeat(Heartbeat { stamp, sequence: breadcrumb.sequence })).await?;
             }
             Order { within, reason } = ticket.told_to_go() => {
                 leave = Some(tokio::time::Instant::now() + within);
@@ -256,9 +256,9 @@ async fn follow(
     }
 }
 
-fn collect(pieces: &mut Pieces, crumb: &Arc<Crumb>, form: Form, own: Option<&OwnPrefix>) {
-    let common = crumb.wire(form, |crumb| wire::crumb(crumb, form));
-    if let Some(own) = own.and_then(|own| wire::own_part(crumb, own, common.is_empty())) {
+fn collect(pieces: &mut Pieces, breadcrumb: &Arc<Breadcrumb>, format: WireFormat, own: Option<&OwnPrefix>) {
+    let common = breadcrumb.wire(format, |breadcrumb| wire::breadcrumb(breadcrumb, format));
+    if let Some(own) = own.and_then(|own| wire::own_part(breadcrumb, own, common.is_empty())) {
         pieces.push(own);
     }
     pieces.push(common);
@@ -281,20 +281,20 @@ impl<'a> Lag<'a> {
         Self { context, forgiven_until: Instant::now() + context.config.grace, warned: false }
     }
 
-    /// Judges a client that has been sent this crumb and takes its time for the next ones; returns when it is cut off.
-    pub(crate) async fn watch(&mut self, crumb: &Crumb) -> End {
+    /// Judges a client that has been sent this breadcrumb and takes its time for the next ones; returns when it is cut off.
+    pub(crate) async fn watch(&mut self, breadcrumb: &Breadcrumb) -> End {
         loop {
             tokio::time::sleep(LOOK).await;
-            if let Err(end) = self.check(crumb) {
+            if let Err(end) = self.check(breadcrumb) {
                 return end;
             }
         }
     }
 
-    /// Judges a client that has been sent this crumb and all before.
-    pub(crate) fn check(&mut self, crumb: &Crumb) -> Result<(), End> {
+    /// Judges a client that has been sent this breadcrumb and all before.
+    pub(crate) fn check(&mut self, breadcrumb: &Breadcrumb) -> Result<(), End> {
         // Who has the newest is not behind.
-        let Some(next) = crumb.next() else {
+        let Some(next) = breadcrumb.next() else {
             self.warned = false;
             return Ok(());
         };
@@ -302,7 +302,7 @@ impl<'a> Lag<'a> {
         let head = self.context.hub.head();
         // After a long silence, what comes next is not late.
         let age = head.made.saturating_duration_since(next.made);
-        let bytes = head.bytes_so_far - crumb.bytes_so_far;
+        let bytes = head.bytes_so_far - breadcrumb.bytes_so_far;
         if age <= config.max_behind && bytes <= config.max_bytes_behind {
             return Ok(());
         }

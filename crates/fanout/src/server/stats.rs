@@ -47,10 +47,10 @@ pub struct ServerStats {
     pub objects: Total,
     /// Bytes written, before TLS.
     pub bytes_sent: u64,
-    /// Crumbs that were there already when a client wanted the next one.
-    pub crumbs_ready: u64,
-    /// Crumbs that a client had to wait for.
-    pub crumbs_awaited: u64,
+    /// Breadcrumbs that were there already when a client wanted the next one.
+    pub breadcrumbs_ready: u64,
+    /// Breadcrumbs that a client had to wait for.
+    pub breadcrumbs_awaited: u64,
     /// Snapshots written.
     pub snapshots_written: u64,
     /// Snapshots given to a further client.
@@ -122,8 +122,8 @@ pub(crate) struct Counters {
     pub(crate) round_trip: Sum,
     pub(crate) objects: Sum,
     pub(crate) bytes_sent: Counter,
-    pub(crate) crumbs_ready: Counter,
-    pub(crate) crumbs_awaited: Counter,
+    pub(crate) breadcrumbs_ready: Counter,
+    pub(crate) breadcrumbs_awaited: Counter,
     pub(crate) snapshot_raw_bytes: Counter,
     pub(crate) snapshot_bytes: Counter,
 }
@@ -147,8 +147,8 @@ impl Counters {
             round_trip: self.round_trip.total(),
             objects: self.objects.total(),
             bytes_sent: self.bytes_sent.get(),
-            crumbs_ready: self.crumbs_ready.get(),
-            crumbs_awaited: self.crumbs_awaited.get(),
+            breadcrumbs_ready: self.breadcrumbs_ready.get(),
+            breadcrumbs_awaited: self.breadcrumbs_awaited.get(),
             snapshots_written,
             snapshots_shared,
             snapshot_raw_bytes: self.snapshot_raw_bytes.get(),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use prost::Message as _;
 
-use crate::cache::{Crumb, Delta, Entry, Form, OwnPrefix, Snapshot, WireSnapshot};
+use crate::cache::{Breadcrumb, Delta, Entry, OwnPrefix, Snapshot, WireFormat, WireSnapshot};
 use crate::protocol::frame::{self, Compression};
 use crate::protocol::{Batch, Settled, ToClient, WireEntry, WireStatus, server};
 
@@ -14,30 +14,34 @@ fn frame(batch: Batch, compression: Compression) -> Bytes {
     frame::encode(&ToClient { message: Some(server::Message::Batch(batch)) }, compression)
 }
 
-fn settled(crumb: &Crumb) -> Settled {
-    Settled { sequence: crumb.sequence, status: WireStatus::from(crumb.status).into() }
+fn settled(breadcrumb: &Breadcrumb) -> Settled {
+    Settled { sequence: breadcrumb.sequence, status: WireStatus::from(breadcrumb.status).into() }
 }
 
-/// What a crumb changes for everybody who wants this form; empty if nothing.
-pub(super) fn crumb(crumb: &Crumb, form: Form) -> Bytes {
-    let one_node = form == Form::OneNode;
-    let entries: Vec<WireEntry> = crumb
+/// What a breadcrumb changes for everybody who wants this format; empty if nothing.
+pub(super) fn breadcrumb(breadcrumb: &Breadcrumb, format: WireFormat) -> Bytes {
+    let one_node = format == WireFormat::OneNode;
+    let entries: Vec<WireEntry> = breadcrumb
         .deltas
         .iter()
         .filter(|delta| !one_node || delta.concerns_others)
         .map(|delta| wire_entry(delta, one_node))
         .collect();
-    if entries.is_empty() && !crumb.status_changed {
+    if entries.is_empty() && !breadcrumb.status_changed {
         return Bytes::new();
     }
-    frame(Batch { entries, own: false, settled: Some(settled(crumb)) }, Compression::Fast)
+    frame(Batch { entries, own: false, settled: Some(settled(breadcrumb)) }, Compression::Fast)
 }
 
-/// What a crumb changes for one node; `settle` if nothing else of the crumb follows.
-pub(super) fn own_part(crumb: &Crumb, own: &OwnPrefix, settle: bool) -> Option<Bytes> {
-    let entries: Vec<WireEntry> =
-        crumb.deltas.iter().filter(|delta| own.covers(&delta.path)).map(|delta| wire_entry(delta, false)).collect();
-    let settled = settle.then(|| settled(crumb));
+/// What a breadcrumb changes for one node; `settle` if nothing else of the breadcrumb follows.
+pub(super) fn own_part(breadcrumb: &Breadcrumb, own: &OwnPrefix, settle: bool) -> Option<Bytes> {
+    let entries: Vec<WireEntry> = breadcrumb
+        .deltas
+        .iter()
+        .filter(|delta| own.covers(&delta.path))
+        .map(|delta| wire_entry(delta, false))
+        .collect();
+    let settled = settle.then(|| settled(breadcrumb));
     (!entries.is_empty()).then(|| frame(Batch { entries, own: true, settled }, Compression::Fast))
 }
 
@@ -46,11 +50,11 @@ fn wire_entry(delta: &Delta, for_others: bool) -> WireEntry {
     WireEntry { path: delta.path.to_string(), value: delta.entry.as_deref().and_then(value) }
 }
 
-/// What of a snapshot is the same for everybody who wants this form.
-pub(super) fn snapshot(base: Snapshot, form: Form) -> WireSnapshot {
+/// What of a snapshot is the same for everybody who wants this format.
+pub(super) fn snapshot(base: Snapshot, format: WireFormat) -> WireSnapshot {
     let mut batches = Batches::new(false, Compression::Good);
     for entry in base.entries.iter() {
-        let value = if form == Form::OneNode { entry.for_others() } else { Some(&entry.value) };
+        let value = if format == WireFormat::OneNode { entry.for_others() } else { Some(&entry.value) };
         if let Some(value) = value {
             batches.push(entry, value);
         }
@@ -68,7 +72,7 @@ pub(super) fn snapshot_end(base: &Snapshot, own: Option<&OwnPrefix>) -> Vec<Byte
         }
     }
     let (mut pieces, _) = batches.finish();
-    let last = Batch { settled: Some(settled(&base.crumb)), ..Batch::default() };
+    let last = Batch { settled: Some(settled(&base.breadcrumb)), ..Batch::default() };
     pieces.push(frame(last, Compression::None));
     pieces
 }

@@ -14,7 +14,7 @@ use super::GoTime;
 use super::messages::{self, ServerMessage, UpdateRef, UpdateType};
 use super::server::{ServerAction, ServerEnd, ServerSession, ServerSettings, encoded, restart, stream_begin};
 use super::snappy;
-use crate::cache::{Change, Crumb, Followers, Form, Hub, Snapshot, WireSnapshot};
+use crate::cache::{Breadcrumb, Change, Hub, Snapshot, Subscription, WireFormat, WireSnapshot};
 
 /// How clients of this protocol are served. The defaults are Typha's, which does not count bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub enum ServeEnd {
 const SNAPSHOT_OBJECTS: [usize; 2] = [1000, 100];
 /// How many bytes of values a message has, unless a single object has more.
 const MESSAGE_BYTES: usize = 4 << 20;
-/// How many bytes of changes may wait for a client. More wait as crumbs, which are there anyhow.
+/// How many bytes of changes may wait for a client. More wait as breadcrumbs, which are there anyhow.
 const WAITING: usize = 256 * 1024;
 /// How often it is looked how far a client is behind that does not take what waits.
 const LOOK: Duration = Duration::from_millis(250);
@@ -110,15 +110,15 @@ struct Client<'h, S> {
     out: Outbox<S>,
     hub: &'h Hub,
     settings: &'h ServeSettings,
-    /// The crumb of the snapshot that was sent.
-    base: Option<Arc<Crumb>>,
+    /// The breadcrumb of the snapshot that was sent.
+    base: Option<Arc<Breadcrumb>>,
     following: Option<Following>,
 }
 
 /// A client on the trail.
 struct Following {
-    crumb: Arc<Crumb>,
-    followers: Followers,
+    breadcrumb: Arc<Breadcrumb>,
+    subscription: Subscription,
     compressed: bool,
     /// What the client was told last.
     status: SyncStatus,
@@ -148,8 +148,8 @@ impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
                     Done::Some => Vec::new(),
                     Done::Snapshot => self.session.snapshot_sent(Instant::now()),
                 },
-                next = next_crumb(&mut self.following), if room && self.following.is_some() => {
-                    self.send_crumb(next.ok_or(ServeEnd::Closed)?);
+                next = next_breadcrumb(&mut self.following), if room && self.following.is_some() => {
+                    self.send_breadcrumb(next.ok_or(ServeEnd::Closed)?);
                     Vec::new()
                 }
                 () = tokio::time::sleep_until(deadline.into()) => self.session.tick(Instant::now(), GoTime::utc(SystemTime::now())),
@@ -176,20 +176,20 @@ impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
             match action {
                 ServerAction::Send(bytes) => self.out.push(bytes),
                 ServerAction::Snapshot { compressed } => {
-                    let form = form(compressed);
-                    let snapshot = self.hub.written(form, move |base| write_snapshot(base, compressed)).await;
+                    let format = wire_format(compressed);
+                    let snapshot = self.hub.written(format, move |base| write_snapshot(base, compressed)).await;
                     let snapshot = snapshot.ok_or(ServeEnd::Closed)?;
                     for piece in &snapshot.pieces {
                         self.out.push(piece.clone());
                     }
                     self.out.end_snapshot();
-                    self.base = Some(Arc::clone(&snapshot.base.crumb));
+                    self.base = Some(Arc::clone(&snapshot.base.breadcrumb));
                 }
                 ServerAction::Follow { compressed } => {
-                    let crumb = self.base.take().ok_or(ServeEnd::Closed)?;
+                    let breadcrumb = self.base.take().ok_or(ServeEnd::Closed)?;
                     let mut following = Following {
-                        crumb,
-                        followers: self.hub.followers(),
+                        breadcrumb,
+                        subscription: self.hub.subscription(),
                         compressed,
                         status: SyncStatus::WaitForDatastore,
                         newest_at_begin: self.hub.head().sequence,
@@ -209,50 +209,51 @@ impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
     }
 
     /// A client that is up to date gets each change at once; one that is not gets as many together as there is room for.
-    fn send_crumb(&mut self, crumb: Arc<Crumb>) {
+    fn send_breadcrumb(&mut self, breadcrumb: Arc<Breadcrumb>) {
         let Some(following) = &mut self.following else { return };
-        if !crumb.deltas.is_empty() {
+        if !breadcrumb.deltas.is_empty() {
             let compressed = following.compressed;
-            self.out.push(crumb.wire(form(compressed), |crumb| write_crumb(crumb, compressed)));
+            self.out
+                .push(breadcrumb.wire(wire_format(compressed), |breadcrumb| write_breadcrumb(breadcrumb, compressed)));
         }
-        following.crumb = crumb;
+        following.breadcrumb = breadcrumb;
         following.send_status(&mut self.out);
     }
 
     /// Whether a client is too slow for what changes.
     fn has_fallen_behind(&self) -> bool {
         let Some(following) = &self.following else { return false };
-        let Some(next) = following.crumb.next() else { return false };
+        let Some(next) = following.breadcrumb.next() else { return false };
         if Instant::now() < following.grace_until {
             return false;
         }
         let head = self.hub.head();
         head.made.saturating_duration_since(next.made) > self.settings.max_fall_behind
-            || head.bytes_so_far - following.crumb.bytes_so_far > self.settings.max_bytes_behind
+            || head.bytes_so_far - following.breadcrumb.bytes_so_far > self.settings.max_bytes_behind
     }
 }
 
 impl Following {
     fn send_status<S: AsyncWrite>(&mut self, out: &mut Outbox<S>) {
-        let status = self.crumb.status;
-        if status != self.status && self.crumb.sequence >= self.newest_at_begin {
+        let status = self.breadcrumb.status;
+        if status != self.status && self.breadcrumb.sequence >= self.newest_at_begin {
             self.status = status;
             out.push(encoded(&ServerMessage::SyncStatus(status), self.compressed));
         }
     }
 }
 
-async fn next_crumb(following: &mut Option<Following>) -> Option<Arc<Crumb>> {
+async fn next_breadcrumb(following: &mut Option<Following>) -> Option<Arc<Breadcrumb>> {
     let following = following.as_mut()?;
-    following.followers.next(&following.crumb).await
+    following.subscription.next(&following.breadcrumb).await
 }
 
-fn form(compressed: bool) -> Form {
-    if compressed { Form::TyphaSnappy } else { Form::TyphaPlain }
+fn wire_format(compressed: bool) -> WireFormat {
+    if compressed { WireFormat::TyphaSnappy } else { WireFormat::TyphaPlain }
 }
 
-fn write_crumb(crumb: &Crumb, compressed: bool) -> Bytes {
-    let updates: Vec<_> = crumb
+fn write_breadcrumb(breadcrumb: &Breadcrumb, compressed: bool) -> Bytes {
+    let updates: Vec<_> = breadcrumb
         .deltas
         .iter()
         .map(|delta| UpdateRef {

@@ -23,14 +23,14 @@ fn of_each_endpoint_the_latest_waits_and_a_session_begins_with_nothing() {
     for round in 0..10_000 {
         let status = if round % 2 == 0 { EndpointStatus::Down } else { EndpointStatus::Up };
         mailbox.put(StatusNews::Changes(vec![host("eth0", Some(status)), host("eth1", Some(status))]));
-        mailbox.put(StatusNews::SignOfLife(SignOfLife { time: round.to_string(), uptime: 1.0 }));
+        mailbox.put(StatusNews::ProcessStatus(ProcessStatus { time: round.to_string(), uptime: 1.0 }));
     }
     mailbox.put(StatusNews::Changes(vec![host("eth1", None)]));
     let news = opened.take(Duration::ZERO).unwrap();
     assert!(news.begin.is_some() && !news.in_force);
     let changes: Vec<_> = news.changes.into_values().collect();
     assert_eq!(changes, [host("eth0", Some(EndpointStatus::Up)), host("eth1", None)]);
-    assert_eq!(news.sign_of_life.unwrap().time, "9999");
+    assert_eq!(news.process_status.unwrap().time, "9999");
     assert_eq!(opened.take(Duration::ZERO), Some(News::default()));
 }
 

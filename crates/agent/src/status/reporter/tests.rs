@@ -86,7 +86,7 @@ fn the_process_reports_itself() {
 fn a_driver_reports_itself() {
     let now = Instant::now();
     let mut reporter = Reporter::new(only_endpoints(), now);
-    let sign = |time: &str, uptime| SignOfLife { time: time.into(), uptime };
+    let sign = |time: &str, uptime| ProcessStatus { time: time.into(), uptime };
     let texts = |jobs: Vec<(u64, Job)>| -> Vec<Value> {
         let text = |(_, job)| match job {
             Job::Process { text, .. } => serde_json::from_str(&text).unwrap(),

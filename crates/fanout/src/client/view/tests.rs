@@ -217,7 +217,7 @@ proptest! {
                 Step::Disconnect => model.connected = false,
                 Step::Tell | Step::Resume => {
                     model.connected |= matches!(step, Step::Resume) && model.has_place;
-                    prop_assert_eq!(view.place().is_some(), model.has_place);
+                    prop_assert_eq!(view.resume_token().is_some(), model.has_place);
                     if !model.connected {
                         continue;
                     }
