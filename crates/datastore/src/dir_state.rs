@@ -10,9 +10,9 @@ use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resou
 use tortie_resources::{Position, Problem, Severity};
 
 use crate::last_good::Record;
-use crate::objects::contests;
+use crate::objects::conflicts;
 use crate::register::Register;
-use crate::{Cover, InputProblem};
+use crate::{Fallback, InputProblem};
 pub(crate) use unknown::Scope;
 
 mod unknown;
@@ -41,7 +41,7 @@ pub struct DirState {
     objects: Map<ObjectId, Definitions>,
     register: Register,
     /// The objects that have anything to report.
-    troubled: BTreeSet<ObjectId>,
+    with_problems: BTreeSet<ObjectId>,
     /// The objects whose definitions have changed since they were last settled.
     touched: BTreeSet<ObjectId>,
     /// Whether endpoints are kept closed of which it is unknown what was to protect them.
@@ -63,7 +63,7 @@ struct File {
     /// Documents that define no object that is known, and files that cannot be read.
     problems: Vec<InputProblem>,
     /// Whether any document may define an object that is not known from it.
-    is_obscure: bool,
+    is_unidentified: bool,
     /// Whether anything is [kept](Missing::Kept) of what it was.
     keeps: bool,
     /// Whether it was there before.
@@ -102,10 +102,10 @@ impl Reading {
 
     /// Whether something is defined in it that cannot be told: a document whose kind or name cannot be made out defines
     /// something all the same.
-    fn is_obscure(&self) -> bool {
-        let is_obscure =
+    fn is_unidentified(&self) -> bool {
+        let is_unidentified =
             |resource: &Resource| resource.id.is_none() && matches!(resource.outcome, Outcome::Invalid { .. });
-        !self.is_readable() || self.resources.iter().any(is_obscure)
+        !self.is_readable() || self.resources.iter().any(is_unidentified)
     }
 }
 
@@ -144,7 +144,7 @@ impl DirState {
             files: BTreeMap::new(),
             objects: Map::default(),
             register: Register::new(None),
-            troubled: BTreeSet::new(),
+            with_problems: BTreeSet::new(),
             touched: BTreeSet::new(),
             closes: false,
             is_complete: false,
@@ -154,7 +154,7 @@ impl DirState {
     }
 
     /// Keeps endpoints closed while it is unknown what was to protect them, because something of the first reading cannot
-    /// be used ([`Cover::Nothing`]) and was never good: those of its namespace if that is known, or else all. What turns up
+    /// be used ([`Fallback::Nothing`]) and was never good: those of its namespace if that is known, or else all. What turns up
     /// later closes nothing that was open.
     #[must_use]
     pub fn close_unknown(mut self) -> Self {
@@ -263,7 +263,7 @@ impl DirState {
         let defined: BTreeSet<&ObjectId> =
             reading.resources.iter().filter_map(|resource| resource.id.as_ref()).collect();
         let loses = |file: &File| !file.closed.is_empty() || !file.objects.iter().all(|id| defined.contains(id));
-        !reading.is_obscure() && self.files.get(path).is_some_and(loses)
+        !reading.is_unidentified() && self.files.get(path).is_some_and(loses)
     }
 
     /// Lets go what was [kept](Missing::Kept) of a file. What may be in a document that cannot be read stays.
@@ -273,7 +273,7 @@ impl DirState {
         let path = Arc::clone(path);
         let Some(file) = self.files.get_mut(&path) else { return };
         file.keeps = false;
-        if file.is_obscure {
+        if file.is_unidentified {
             return;
         }
         let is_stale = |id: &&ObjectId| {
@@ -299,15 +299,15 @@ impl DirState {
     pub fn problems(&self) -> impl Iterator<Item = InputProblem> {
         let mut problems: Vec<InputProblem> =
             self.files.values().flat_map(|file| file.problems.iter().cloned()).collect();
-        for id in &self.troubled {
+        for id in &self.with_problems {
             if let Some(definitions) = self.objects.get(id) {
-                report(definitions, self.register.cover(id).unwrap_or(Cover::Nothing), &mut problems);
+                report(definitions, self.register.fallback(id).unwrap_or(Fallback::Nothing), &mut problems);
             }
         }
         self.report_contests(&mut problems);
         for problem in &mut problems {
             if let Some(file) = &problem.file {
-                problem.cover = self.cover_of(file, problem.cover);
+                problem.fallback = self.fallback_of(file, problem.fallback);
             }
         }
         problems
@@ -317,11 +317,12 @@ impl DirState {
 
     /// Files the definitions of a file.
     fn file_definitions(&mut self, path: &Arc<Path>, reading: Reading, missing: Missing) {
-        let is_obscure = reading.is_obscure();
+        let is_unidentified = reading.is_unidentified();
         let Reading { fingerprint, resources, unreadable } = reading;
         let File { objects: before, is_known, closed, .. } = self.files.remove(path).unwrap_or_default();
         let keeps = missing == Missing::Kept;
-        let mut file = File { fingerprint: Some(fingerprint), is_obscure, keeps, is_known, closed, ..File::default() };
+        let mut file =
+            File { fingerprint: Some(fingerprint), is_unidentified, keeps, is_known, closed, ..File::default() };
         let mut doubles = Vec::new();
         for resource in resources {
             match resource.id.clone() {
@@ -335,20 +336,20 @@ impl DirState {
         }
         for (position, subject) in doubles {
             let what = format!("{subject} is defined twice in this file; the first definition counts");
-            file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, Cover::NotNeeded));
+            file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, Fallback::NotNeeded));
         }
         let lost: BTreeSet<ObjectId> = before.difference(&file.objects).cloned().collect();
         self.touched.extend(before);
         self.touched.extend(file.objects.iter().cloned());
-        // An obscure document may well be the one that defines what is lost.
-        let cover = if lost.is_empty() { Cover::Nothing } else { Cover::LastGood };
-        for problem in file.problems.iter_mut().filter(|problem| problem.cover == Cover::Nothing) {
-            problem.cover = cover;
+        // An unidentified document may well be the one that defines what is lost.
+        let fallback = if lost.is_empty() { Fallback::Nothing } else { Fallback::LastGood };
+        for problem in file.problems.iter_mut().filter(|problem| problem.fallback == Fallback::Nothing) {
+            problem.fallback = fallback;
         }
         for (position, what) in unreadable {
-            file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, cover));
+            file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, fallback));
         }
-        if is_obscure || missing == Missing::Kept {
+        if is_unidentified || missing == Missing::Kept {
             self.make_stale(&lost, path);
             file.objects.extend(lost);
         } else {
@@ -386,11 +387,11 @@ impl DirState {
         for id in std::mem::take(&mut self.touched) {
             let Some(definitions) = self.objects.get(&id) else { continue };
             if is_troubled(definitions) {
-                self.troubled.insert(id.clone());
+                self.with_problems.insert(id.clone());
             } else {
-                self.troubled.remove(&id);
+                self.with_problems.remove(&id);
             }
-            if let Some((_, definition)) = foremost(definitions) {
+            if let Some((_, definition)) = effective(definitions) {
                 self.register.put(&id, definition.outcome.clone(), 0);
             } else {
                 self.register.remove(&id);
@@ -409,9 +410,9 @@ impl DirState {
         for file in self.files.values_mut() {
             let is_new = !std::mem::replace(&mut file.is_known, true) && !self.is_complete;
             if is_new || !file.closed.is_empty() && !file.keeps {
-                let nameless = file.problems.iter().filter(|problem| problem.cover == Cover::Nothing);
+                let nameless = file.problems.iter().filter(|problem| problem.fallback == Fallback::Nothing);
                 let nameless = nameless.map(|problem| Scope::of_nameless(&problem.subject));
-                let objects = file.objects.iter().filter(|id| register.cover(id) == Some(Cover::Nothing));
+                let objects = file.objects.iter().filter(|id| register.fallback(id) == Some(Fallback::Nothing));
                 let now = objects.map(Scope::of).chain(nameless).collect();
                 file.closed = if is_new { now } else { unknown::narrow(&file.closed, &now) };
             }
@@ -428,22 +429,22 @@ impl DirState {
     }
 
     /// What is done about something of a file, if it is unknown what it was to protect.
-    fn cover_of(&self, path: &Path, cover: Cover) -> Cover {
-        if cover != Cover::Nothing || !self.closes {
-            return cover;
+    fn fallback_of(&self, path: &Path, fallback: Fallback) -> Fallback {
+        if fallback != Fallback::Nothing || !self.closes {
+            return fallback;
         }
         match self.files.get(path).map(|file| &file.closed) {
-            None => cover,
-            Some(closed) if closed.is_empty() => Cover::Tolerated,
-            Some(closed) if closed.iter().all(|scope| *scope == Scope::Nobody) => cover,
-            Some(_) => Cover::Closed,
+            None => fallback,
+            Some(closed) if closed.is_empty() => Fallback::Tolerated,
+            Some(closed) if closed.iter().all(|scope| *scope == Scope::Nobody) => fallback,
+            Some(_) => Fallback::Closed,
         }
     }
 
     /// The problems of objects that claim a key which another one has.
     fn report_contests(&self, problems: &mut Vec<InputProblem>) {
-        let definition = |id| self.objects.get(id).and_then(foremost);
-        for ((winner, loser), severity) in contests(&self.register) {
+        let definition = |id| self.objects.get(id).and_then(effective);
+        for ((winner, loser), severity) in conflicts(&self.register) {
             let (Some((winners_file, winner)), Some((file, loser))) = (definition(winner), definition(loser)) else {
                 continue;
             };
@@ -453,7 +454,7 @@ impl DirState {
                 file: Some(file.to_path_buf()),
                 subject: loser.subject.clone(),
                 problem: Problem { severity, position: loser.position, field: String::new(), what },
-                cover: Cover::NotNeeded,
+                fallback: Fallback::NotNeeded,
             });
         }
     }
@@ -467,7 +468,7 @@ impl Definition {
 }
 
 /// The definition that counts, and its file: the first of those that can be read, or else the first.
-fn foremost(definitions: &Definitions) -> Option<(&Arc<Path>, &Definition)> {
+fn effective(definitions: &Definitions) -> Option<(&Arc<Path>, &Definition)> {
     definitions.iter().find(|(_, definition)| !definition.stale).or_else(|| definitions.first_key_value())
 }
 
@@ -477,14 +478,14 @@ fn is_troubled(definitions: &Definitions) -> bool {
 }
 
 /// The problems of what can be read; of what cannot, the file has its own.
-fn report(definitions: &Definitions, cover: Cover, problems: &mut Vec<InputProblem>) {
+fn report(definitions: &Definitions, fallback: Fallback, problems: &mut Vec<InputProblem>) {
     let mut definitions = definitions.iter().filter(|(_, definition)| !definition.stale);
     let Some((first, definition)) = definitions.next() else { return };
     problems.extend(definition.problems.iter().map(|problem| InputProblem {
         file: Some(first.to_path_buf()),
         subject: definition.subject.clone(),
         problem: problem.clone(),
-        cover: if problem.severity == Severity::Error { cover } else { Cover::NotNeeded },
+        fallback: if problem.severity == Severity::Error { fallback } else { Fallback::NotNeeded },
     }));
     for (path, double) in definitions {
         problems.push(InputProblem {
@@ -496,22 +497,22 @@ fn report(definitions: &Definitions, cover: Cover, problems: &mut Vec<InputProbl
                 field: String::new(),
                 what: format!("is defined at {} already, which counts", definition.place(first)),
             },
-            cover: Cover::NotNeeded,
+            fallback: Fallback::NotNeeded,
         });
     }
 }
 
 /// The problems of a document that defines no object that is known.
 fn nameless(path: &Path, resource: Resource) -> impl Iterator<Item = InputProblem> {
-    let cover = match resource.outcome {
-        Outcome::Invalid { .. } => Cover::Nothing,
-        Outcome::Valid(_) | Outcome::Unknown => Cover::NotNeeded,
+    let fallback = match resource.outcome {
+        Outcome::Invalid { .. } => Fallback::Nothing,
+        Outcome::Valid(_) | Outcome::Unknown => Fallback::NotNeeded,
     };
     let (file, subject) = (path.to_path_buf(), resource.subject);
     resource.problems.into_iter().map(move |problem| InputProblem {
         file: Some(file.clone()),
         subject: subject.clone(),
-        cover: if problem.severity == Severity::Error { cover } else { Cover::NotNeeded },
+        fallback: if problem.severity == Severity::Error { fallback } else { Fallback::NotNeeded },
         problem,
     })
 }

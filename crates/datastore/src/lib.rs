@@ -51,7 +51,7 @@ pub use dir_source::{DirSource, Settle};
 pub use dir_state::{DirState, FileContent};
 pub use memory_store::{Fault, MemoryStore};
 pub use objects::Objects;
-pub use problem::{Cover, InputProblem};
+pub use problem::{Fallback, InputProblem};
 pub use source::{Closed, Event, Events, Feed, Resend, Source, Watching, channel, watch};
 pub use stamp::timestamp;
 pub use store::{Listing, ResourceStore, StoreError, StoredResource};

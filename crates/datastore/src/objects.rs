@@ -8,7 +8,7 @@ use tortie_resources::manifest::{Kind, ObjectId, Resource};
 use tortie_resources::{Position, Problem, Severity};
 
 use crate::register::Register;
-use crate::{Cover, InputProblem};
+use crate::{Fallback, InputProblem};
 
 /// The objects of a datastore, and what follows from them. Pure: whoever reads the datastore tells what each object is.
 ///
@@ -45,7 +45,7 @@ use crate::{Cover, InputProblem};
 pub struct Objects {
     register: Register,
     /// What is wrong with objects as they are written now.
-    troubles: HashMap<ObjectId, Trouble, RandomState>,
+    objects_with_problems: HashMap<ObjectId, ObjectProblems, RandomState>,
     /// How many times each kind has been listed.
     listings: BTreeMap<Kind, u32>,
     /// Whether the problems may be others than when they were last taken.
@@ -53,10 +53,10 @@ pub struct Objects {
 }
 
 #[derive(Debug)]
-struct Trouble {
+struct ObjectProblems {
     subject: String,
     problems: Vec<Problem>,
-    cover: Cover,
+    fallback: Fallback,
 }
 
 impl Default for Objects {
@@ -82,7 +82,7 @@ impl Objects {
     fn with(node: Option<Hostname>) -> Self {
         Self {
             register: Register::new(node),
-            troubles: HashMap::default(),
+            objects_with_problems: HashMap::default(),
             listings: BTreeMap::new(),
             problems_changed: true,
         }
@@ -104,21 +104,21 @@ impl Objects {
     pub fn set(&mut self, id: &ObjectId, resource: Resource) {
         let listing = self.listings.get(&id.kind).copied().unwrap_or_default();
         let Resource { subject, outcome, problems, .. } = resource;
-        let contested = self.register.is_contested();
-        let cover = self.register.put(id, outcome, listing);
+        let in_conflict = self.register.is_in_conflict();
+        let fallback = self.register.put(id, outcome, listing);
         if problems.is_empty() {
-            self.problems_changed |= self.troubles.remove(id).is_some();
+            self.problems_changed |= self.objects_with_problems.remove(id).is_some();
         } else {
-            self.troubles.insert(id.clone(), Trouble { subject, problems, cover });
+            self.objects_with_problems.insert(id.clone(), ObjectProblems { subject, problems, fallback });
             self.problems_changed = true;
         }
-        self.problems_changed |= contested || self.register.is_contested();
+        self.problems_changed |= in_conflict || self.register.is_in_conflict();
     }
 
     /// Tells that an object does not exist any more.
     pub fn remove(&mut self, id: &ObjectId) {
-        self.problems_changed |= self.register.is_contested() || self.troubles.remove(id).is_some();
-        self.troubles.remove(id);
+        self.problems_changed |= self.register.is_in_conflict() || self.objects_with_problems.remove(id).is_some();
+        self.objects_with_problems.remove(id);
         self.register.remove(id);
     }
 
@@ -131,9 +131,9 @@ impl Objects {
     /// All objects of a kind have been told since [`Objects::begin_list`]: those that were not do not exist any more.
     pub fn end_list(&mut self, kind: Kind) {
         let current = self.listings.get(&kind).copied().unwrap_or_default();
-        self.problems_changed |= self.register.is_contested();
+        self.problems_changed |= self.register.is_in_conflict();
         for id in self.register.sweep(|id, listing| id.kind != kind || listing == current) {
-            self.problems_changed |= self.troubles.remove(&id).is_some();
+            self.problems_changed |= self.objects_with_problems.remove(&id).is_some();
         }
     }
 
@@ -153,17 +153,21 @@ impl Objects {
     #[must_use]
     pub fn problems(&self) -> Vec<InputProblem> {
         let mut problems: Vec<(&ObjectId, InputProblem)> = Vec::new();
-        for (id, trouble) in &self.troubles {
-            problems.extend(trouble.problems.iter().map(|problem| {
-                let cover = if problem.severity == Severity::Error { trouble.cover } else { Cover::NotNeeded };
-                (id, InputProblem { file: None, subject: trouble.subject.clone(), problem: problem.clone(), cover })
+        for (id, of_object) in &self.objects_with_problems {
+            problems.extend(of_object.problems.iter().map(|problem| {
+                let fallback =
+                    if problem.severity == Severity::Error { of_object.fallback } else { Fallback::NotNeeded };
+                (
+                    id,
+                    InputProblem { file: None, subject: of_object.subject.clone(), problem: problem.clone(), fallback },
+                )
             }));
         }
-        for ((winner, loser), severity) in contests(&self.register) {
+        for ((winner, loser), severity) in conflicts(&self.register) {
             let what = format!("stands for the same as {winner}, which counts");
             let problem = Problem { severity, position: Position::default(), field: String::new(), what };
             let subject = loser.to_string();
-            problems.push((loser, InputProblem { file: None, subject, problem, cover: Cover::NotNeeded }));
+            problems.push((loser, InputProblem { file: None, subject, problem, fallback: Fallback::NotNeeded }));
         }
         problems.sort_by(|(a, x), (b, y)| (a, x.problem.position).cmp(&(b, y.problem.position)));
         problems.into_iter().map(|(_, problem)| problem).collect()
@@ -177,14 +181,14 @@ impl Objects {
 
 /// The pairs of objects that claim the same, winner and loser, and how bad that is. One that wants the same value loses
 /// nothing.
-pub(crate) fn contests(register: &Register) -> BTreeMap<(&ObjectId, &ObjectId), Severity> {
-    let mut contests = BTreeMap::new();
-    for contest in register.contests() {
-        let severity = if contest.same { Severity::Warning } else { Severity::Error };
-        let worst = contests.entry((contest.winner, contest.loser)).or_insert(severity);
+pub(crate) fn conflicts(register: &Register) -> BTreeMap<(&ObjectId, &ObjectId), Severity> {
+    let mut conflicts = BTreeMap::new();
+    for conflict in register.conflicts() {
+        let severity = if conflict.same { Severity::Warning } else { Severity::Error };
+        let worst = conflicts.entry((conflict.winner, conflict.loser)).or_insert(severity);
         *worst = severity.max(*worst);
     }
-    contests
+    conflicts
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use tortie_resources::{Position, Problem, Severity};
 
 /// What is in force where a resource cannot be used as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cover {
+pub enum Fallback {
     /// The resource is used as it is; the problem is a warning.
     NotNeeded,
     /// The last version that was good.
@@ -32,13 +32,13 @@ pub struct InputProblem {
     /// What is wrong, and where in the file.
     pub problem: Problem,
     /// What is in force instead.
-    pub cover: Cover,
+    pub fallback: Fallback,
 }
 
 impl InputProblem {
-    pub(crate) fn of_file(file: PathBuf, position: Position, what: String, cover: Cover) -> Self {
+    pub(crate) fn of_file(file: PathBuf, position: Position, what: String, fallback: Fallback) -> Self {
         let problem = Problem { severity: Severity::Error, position, field: String::new(), what };
-        Self { file: Some(file), subject: String::new(), problem, cover }
+        Self { file: Some(file), subject: String::new(), problem, fallback }
     }
 }
 

@@ -10,8 +10,8 @@ use ahash::RandomState;
 use tortie_model::{Hostname, Key, Update};
 use tortie_resources::manifest::{Contributions, ObjectId, Outcome};
 
-use crate::{Cover, built_in};
-pub(crate) use claims::Contest;
+use crate::{Fallback, built_in};
+pub(crate) use claims::Conflict;
 use claims::{Claim, Claims};
 use sharing::Sharing;
 use store::{InForce, Store};
@@ -41,29 +41,29 @@ impl Register {
     }
 
     /// What has become of an object; `listing` marks it for [`Register::sweep`]. Returns what is in force for it.
-    pub(crate) fn put(&mut self, id: &ObjectId, outcome: Outcome, listing: u32) -> Cover {
+    pub(crate) fn put(&mut self, id: &ObjectId, outcome: Outcome, listing: u32) -> Fallback {
         let slot = match self.store.find(id) {
             Some(slot) => slot,
             None => self.store.insert(self.sharing.id(id)),
         };
         let object = self.store.object(slot);
-        let was_good = matches!(object.cover, Cover::NotNeeded | Cover::LastGood);
-        let (cover, contributions) = match outcome {
-            Outcome::Valid(contributions) => (Cover::NotNeeded, Some(contributions)),
-            Outcome::Unknown => (Cover::NotNeeded, Some(Contributions::new())),
-            Outcome::Invalid { .. } if was_good => (Cover::LastGood, None),
-            Outcome::Invalid { substitute: Some(substitute) } => (Cover::Denied, Some(substitute)),
+        let was_good = matches!(object.fallback, Fallback::NotNeeded | Fallback::LastGood);
+        let (fallback, contributions) = match outcome {
+            Outcome::Valid(contributions) => (Fallback::NotNeeded, Some(contributions)),
+            Outcome::Unknown => (Fallback::NotNeeded, Some(Contributions::new())),
+            Outcome::Invalid { .. } if was_good => (Fallback::LastGood, None),
+            Outcome::Invalid { substitute: Some(substitute) } => (Fallback::Denied, Some(substitute)),
             // A denial must not end because the next version is even less readable.
-            Outcome::Invalid { substitute: None } => (object.cover, None),
+            Outcome::Invalid { substitute: None } => (object.fallback, None),
         };
-        self.store.note(slot, cover, listing);
+        self.store.note(slot, fallback, listing);
         if let Some(contributions) = contributions {
-            let contributions = self.lean(contributions);
+            let contributions = self.compact(contributions);
             if *self.store.object(slot).in_force != contributions[..] {
                 self.replace(slot, contributions.into());
             }
         }
-        cover
+        fallback
     }
 
     /// Forgets an object.
@@ -108,18 +108,18 @@ impl Register {
     }
 
     /// The keys that more than one object claims.
-    pub(crate) fn contests(&self) -> impl Iterator<Item = Contest<'_>> {
-        self.claims.contests(&self.store)
+    pub(crate) fn conflicts(&self) -> impl Iterator<Item = Conflict<'_>> {
+        self.claims.conflicts(&self.store)
     }
 
     /// Whether any key is claimed by more than one object.
-    pub(crate) fn is_contested(&self) -> bool {
-        self.claims.is_contested()
+    pub(crate) fn is_in_conflict(&self) -> bool {
+        self.claims.is_in_conflict()
     }
 
     /// What is in force for an object; `None` if it is not known.
-    pub(crate) fn cover(&self, id: &ObjectId) -> Option<Cover> {
-        self.store.find(id).map(|slot| self.store.object(slot).cover)
+    pub(crate) fn fallback(&self, id: &ObjectId) -> Option<Fallback> {
+        self.store.find(id).map(|slot| self.store.object(slot).fallback)
     }
 
     /// How many objects are known.
@@ -130,7 +130,7 @@ impl Register {
     /// Whether nothing is left but what is built in.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0 && self.claims.winners().next().is_none() && !self.is_contested() && self.before.is_empty()
+        self.len() == 0 && self.claims.winners().next().is_none() && !self.is_in_conflict() && self.before.is_empty()
     }
 
     fn value(&self, key: &Key) -> Option<Update> {
@@ -162,8 +162,8 @@ impl Register {
     }
 
     /// The same, in as little memory as can be, each key once.
-    fn lean(&mut self, contributions: Contributions) -> Contributions {
-        let mut lean = Contributions::with_capacity(contributions.len());
+    fn compact(&mut self, contributions: Contributions) -> Contributions {
+        let mut compact = Contributions::with_capacity(contributions.len());
         for update in contributions {
             let update = match update {
                 Update::WorkloadEndpoint(key, Some(endpoint)) => {
@@ -174,12 +174,12 @@ impl Register {
                 other => other,
             };
             let key = update.key();
-            match lean.iter_mut().find(|earlier| earlier.is_about(&key)) {
+            match compact.iter_mut().find(|earlier| earlier.is_about(&key)) {
                 Some(earlier) => *earlier = update,
-                None => lean.push(update),
+                None => compact.push(update),
             }
         }
-        lean
+        compact
     }
 }
 

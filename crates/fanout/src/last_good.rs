@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use tortie_datastore::{Cover, InputProblem};
+use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::{Key, Update};
 use tortie_resources::v1::DecodeError;
 use tortie_resources::{Position, Problem, Severity};
@@ -51,24 +51,24 @@ impl LastGood {
 
     /// What is in force for an object that cannot be read.
     pub(crate) fn unreadable(&mut self, error: DecodeError) -> Update {
-        let (update, cover) = match self.values.get_mut(&*error.key) {
+        let (update, fallback) = match self.values.get_mut(&*error.key) {
             Some((generation, value)) => {
                 *generation = self.generation;
-                (value.clone(), Cover::LastGood)
+                (value.clone(), Fallback::LastGood)
             }
             None => {
-                let fallback = error.fallback();
-                let cover = if fallback.exists() { Cover::Denied } else { Cover::Nothing };
-                (fallback, cover)
+                let update = error.fallback();
+                let fallback = if update.exists() { Fallback::Denied } else { Fallback::Nothing };
+                (update, fallback)
             }
         };
         let DecodeError { path: subject, key, field, reason: what, .. } = error;
         let problem = Problem { severity: Severity::Error, position: Position::default(), field, what };
-        let problem = InputProblem { file: None, subject, problem, cover };
-        let instead = match cover {
-            Cover::NotNeeded | Cover::LastGood => "its last good version stays in force",
-            Cover::Denied => "what it may select is denied until it can be read",
-            Cover::Nothing | Cover::Closed | Cover::Tolerated => "it counts as deleted",
+        let problem = InputProblem { file: None, subject, problem, fallback };
+        let instead = match fallback {
+            Fallback::NotNeeded | Fallback::LastGood => "its last good version stays in force",
+            Fallback::Denied => "what it may select is denied until it can be read",
+            Fallback::Nothing | Fallback::Closed | Fallback::Tolerated => "it counts as deleted",
         };
         tracing::warn!(%problem, "an object cannot be read; {instead}");
         self.problems.insert(*key, (self.generation, problem));

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use tortie_datastore::Cover;
+use tortie_datastore::Fallback;
 use tortie_fanout::cache::CacheLimits;
 use tortie_fanout::protocol::frame::{self, Compression};
 use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
@@ -61,7 +61,7 @@ fn what_a_server_cannot_send_is_a_problem_of_its_clients() {
         move |client: &Client| client.problems.iter().any(|problem| problem.to_string() == what)
     };
     client.until("it is told", about("parameter A: has 101 bytes, more than the 100 that the fan-out sends"));
-    assert_eq!(client.problems[0].cover, Cover::LastGood);
+    assert_eq!(client.problems[0].fallback, Fallback::LastGood);
     // Whoever comes later is told as well.
     let mut late = Client::of(server.addresses(), None);
     late.until("it is told", |client| client.problems.len() == 1);

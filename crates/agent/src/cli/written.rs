@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tortie_datastore::{Cover, InputProblem};
+use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::LabelInterner;
 use tortie_resources::manifest::{Format, Options, Outcome, Resource, read_written};
 use tortie_resources::stored::{ResourceKey, ResourceKind, key_of};
@@ -96,7 +96,7 @@ fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<W
         file: Some(file.to_owned()),
         subject,
         problem,
-        cover: Cover::Nothing,
+        fallback: Fallback::Nothing,
     };
     let error = |position, what: String| Problem { severity: Severity::Error, position, field: String::new(), what };
     let mut problems: Vec<InputProblem> =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tortie_datastore::{Cover, InputProblem};
+use tortie_datastore::{Fallback, InputProblem};
 use tortie_resources::Severity;
 
 /// How many problems of one report get a line each.
@@ -77,17 +77,17 @@ impl InputProblems {
 }
 
 fn log(problem: &InputProblem) {
-    let cover = match problem.cover {
-        Cover::NotNeeded => "it has no effect",
-        Cover::LastGood => "the last good version stays in force",
-        Cover::Denied => "what it selects is denied",
-        Cover::Nothing => "nothing can stand in for it",
-        Cover::Closed => "all endpoints that it may be meant for are kept closed",
-        Cover::Tolerated => "what was in force without it stays in force",
+    let fallback = match problem.fallback {
+        Fallback::NotNeeded => "it has no effect",
+        Fallback::LastGood => "the last good version stays in force",
+        Fallback::Denied => "what it selects is denied",
+        Fallback::Nothing => "nothing can stand in for it",
+        Fallback::Closed => "all endpoints that it may be meant for are kept closed",
+        Fallback::Tolerated => "what was in force without it stays in force",
     };
     match problem.problem.severity {
         Severity::Warning => tracing::warn!("{problem}"),
-        Severity::Error => tracing::error!(cover, "{problem}"),
+        Severity::Error => tracing::error!(fallback, "{problem}"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use tortie_calc::Graph;
-use tortie_datastore::{Cover, Event as DatastoreEvent, Events, InputProblem};
+use tortie_datastore::{Event as DatastoreEvent, Events, Fallback, InputProblem};
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Hostname, SyncStatus, Update};
 
@@ -390,16 +390,18 @@ impl<E: Enforcement> Session<E> {
         self.input_problems = problems.len();
         self.count_problems();
         if !self.in_sync && self.unreadable == Unreadable::Exit {
-            let is_unusable = |problem: &&InputProblem| matches!(problem.cover, Cover::Nothing | Cover::Closed);
+            let is_unusable =
+                |problem: &&InputProblem| matches!(problem.fallback, Fallback::Nothing | Fallback::Closed);
             let unusable: Vec<_> = problems.iter().filter(is_unusable).cloned().collect();
             if !unusable.is_empty() {
                 return Err(SessionError::UnusableInput(unusable));
             }
         }
-        let is_unknown = |cover| matches!(cover, Cover::Nothing | Cover::Closed | Cover::Tolerated);
-        let unknown = problems.iter().find(|problem| is_unknown(problem.cover) && self.unreadable != Unreadable::Skip);
+        let is_unknown = |fallback| matches!(fallback, Fallback::Nothing | Fallback::Closed | Fallback::Tolerated);
+        let unknown =
+            problems.iter().find(|problem| is_unknown(problem.fallback) && self.unreadable != Unreadable::Skip);
         self.unknown = unknown.map(ToString::to_string);
-        self.closed = problems.iter().any(|problem| problem.cover == Cover::Closed);
+        self.closed = problems.iter().any(|problem| problem.fallback == Fallback::Closed);
         self.problems.replace(problems);
         self.health.report(Reporter::CalculationGraph, self.condition());
         Ok(())

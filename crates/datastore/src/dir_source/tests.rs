@@ -10,7 +10,7 @@ use tortie_model::SyncStatus;
 use tortie_resources::stored::built_in_tier;
 
 use super::*;
-use crate::Cover;
+use crate::Fallback;
 use crate::built_in::COUNT as BUILT_IN;
 use crate::{Event, Watching, channel, watch};
 
@@ -234,8 +234,11 @@ fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
         ("text.yaml", "is not UTF-8 text"),
     ];
     assert_eq!(told(&source), expected.map(|(name, what)| format!("{}: {what}", at(name).display())));
-    let covers: Vec<Cover> = source.problems().map(|problem| problem.cover).collect();
-    assert_eq!(covers, [Cover::LastGood, Cover::LastGood, Cover::LastGood, Cover::Nothing, Cover::LastGood]);
+    let fallbacks: Vec<Fallback> = source.problems().map(|problem| problem.fallback).collect();
+    assert_eq!(
+        fallbacks,
+        [Fallback::LastGood, Fallback::LastGood, Fallback::LastGood, Fallback::Nothing, Fallback::LastGood]
+    );
     // Looking again finds nothing new.
     assert!(!source.look().unwrap().touched);
     for name in ["text.yaml", "huge.yaml", "link.yaml", "loop.yaml"] {
@@ -256,9 +259,9 @@ fn what_was_never_read_is_covered_by_nothing() {
     let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("b.json")).unwrap();
     let mut source = DirSource::new(dir.path(), Options::default());
     assert_eq!(source.read().unwrap().len(), BUILT_IN);
-    let problems: Vec<_> = source.problems().map(|problem| (problem.problem.what, problem.cover)).collect();
+    let problems: Vec<_> = source.problems().map(|problem| (problem.problem.what, problem.fallback)).collect();
     let expected = ["is a link to nothing", "is neither a file nor a directory"];
-    assert_eq!(problems, expected.map(|what| (what.to_owned(), Cover::Nothing)));
+    assert_eq!(problems, expected.map(|what| (what.to_owned(), Fallback::Nothing)));
 }
 
 #[test]

@@ -35,18 +35,18 @@ impl Directory {
         self.state().settle().iter().map(|update| format!("{}{:?}", sign(update), update.key())).collect()
     }
 
-    fn problems(&mut self) -> Vec<(String, Cover)> {
-        self.state().problems().map(|p| (p.to_string(), p.cover)).collect()
+    fn problems(&mut self) -> Vec<(String, Fallback)> {
+        self.state().problems().map(|p| (p.to_string(), p.fallback)).collect()
     }
 }
 
 /// Whether nothing is left of what was.
 fn is_empty(state: &DirState) -> bool {
-    let DirState { files, objects, register, troubled, touched, closed, .. } = state;
+    let DirState { files, objects, register, with_problems, touched, closed, .. } = state;
     files.is_empty()
         && objects.is_empty()
         && register.is_empty()
-        && troubled.is_empty()
+        && with_problems.is_empty()
         && touched.is_empty()
         && closed.is_empty()
 }
@@ -76,7 +76,7 @@ fn of_two_definitions_the_first_file_counts() {
     dir.change(&[("b.yaml", Some(&policy("p", "has(b)")))]);
     assert_eq!(dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]).len(), 1);
     let problems = dir.problems();
-    assert!(matches!(&problems[..], [(text, Cover::NotNeeded)] if text.starts_with("b.yaml:1:1: ")), "{problems:?}");
+    assert!(matches!(&problems[..], [(text, Fallback::NotNeeded)] if text.starts_with("b.yaml:1:1: ")), "{problems:?}");
     assert_eq!(dir.change(&[("a.yaml", None)]).len(), 1);
     assert!(dir.problems().is_empty());
 }
@@ -87,7 +87,7 @@ fn an_invalid_object_keeps_what_was_last_good() {
     dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]);
     assert!(dir.change(&[("a.yaml", Some(&policy("p", "has(a")))]).is_empty());
     let problems = dir.problems();
-    assert!(matches!(&problems[..], [(_, Cover::LastGood)]), "{problems:?}");
+    assert!(matches!(&problems[..], [(_, Fallback::LastGood)]), "{problems:?}");
     assert_eq!(dir.change(&[("a.yaml", Some(&policy("p", "has(c)")))]).len(), 1);
     assert!(dir.problems().is_empty());
 }
@@ -97,10 +97,10 @@ fn without_a_last_good_version_what_the_policy_selects_is_denied() {
     let mut dir = Directory::default();
     let broken = policy("p", "has(a)").replace("types: [Ingress]", "types: [Sideways]");
     assert_eq!(dir.change(&[("a.yaml", Some(&broken))]).len(), 1);
-    assert!(dir.problems().iter().all(|(_, cover)| *cover == Cover::Denied), "{:?}", dir.problems());
+    assert!(dir.problems().iter().all(|(_, fallback)| *fallback == Fallback::Denied), "{:?}", dir.problems());
     // The selector itself cannot be read: nothing is known of what it selects.
     assert!(dir.change(&[("b.yaml", Some(&policy("q", "has(")))]).is_empty());
-    assert!(dir.problems().iter().any(|(_, cover)| *cover == Cover::Nothing));
+    assert!(dir.problems().iter().any(|(_, fallback)| *fallback == Fallback::Nothing));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_document_that_cannot_be_read_keeps_the_objects_of_its_file() {
     let both = format!("{NAMESPACE}---\n{}", policy("p", "has(a)"));
     dir.change(&[("a.yaml", Some(&both))]);
     assert!(dir.change(&[("a.yaml", Some(&format!("{NAMESPACE}---\n{{]")))]).is_empty());
-    assert!(dir.problems().iter().any(|(_, cover)| *cover == Cover::LastGood), "{:?}", dir.problems());
+    assert!(dir.problems().iter().any(|(_, fallback)| *fallback == Fallback::LastGood), "{:?}", dir.problems());
     dir.state().set_file("a.yaml".as_ref(), Some(FileContent::Unreadable("permission denied")));
     assert!(dir.problems().iter().any(|(text, _)| text == "a.yaml: permission denied"), "{:?}", dir.problems());
     // Once readable again, what is gone is gone.
@@ -129,7 +129,7 @@ fn of_two_objects_that_claim_a_key_the_first_counts() {
     assert_eq!(dir.change(&[("1.yaml", Some(&pool("b", true)))]).len(), 1);
     assert_eq!(dir.change(&[("2.yaml", Some(&pool("a", false)))]).len(), 1);
     let text = "1.yaml:1:1: IPPool/b: stands for the same as IPPool/a, 2.yaml:1:1, which counts";
-    assert_eq!(dir.problems(), [(text.to_owned(), Cover::NotNeeded)]);
+    assert_eq!(dir.problems(), [(text.to_owned(), Fallback::NotNeeded)]);
     let severity = |dir: &mut Directory| dir.state().problems().map(|p| p.problem.severity).collect::<Vec<_>>();
     assert_eq!(severity(&mut dir), [Severity::Error]);
     // Nothing is lost if both say the same.
@@ -147,7 +147,7 @@ fn what_can_be_read_counts_before_what_could_be_once() {
     assert!(dir.change(&[("a.yaml", Some("{]"))]).is_empty());
     assert_eq!(dir.change(&[("b.yaml", Some(&policy("p", "has(b)")))]).len(), 1);
     let problems = dir.problems();
-    assert!(matches!(&problems[..], [(text, Cover::LastGood)] if text.starts_with("a.yaml:1:")), "{problems:?}");
+    assert!(matches!(&problems[..], [(text, Fallback::LastGood)] if text.starts_with("a.yaml:1:")), "{problems:?}");
     assert_eq!(dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]).len(), 1);
     assert!(dir.problems()[0].0.ends_with("is defined at a.yaml:1:1 already, which counts"), "{:?}", dir.problems());
 }
@@ -159,7 +159,7 @@ fn a_document_that_lost_its_name_keeps_what_it_defined() {
     for broken in ["apiVersion", "kind", "metadata"] {
         let text = policy("p", "has(a)").replace(&format!("{broken}:"), "oops:");
         assert_eq!(dir.change(&[("a.yaml", Some(&text))]), [""; 0], "{broken}");
-        assert!(dir.problems().iter().all(|(_, cover)| *cover != Cover::Nothing), "{broken}");
+        assert!(dir.problems().iter().all(|(_, fallback)| *fallback != Fallback::Nothing), "{broken}");
     }
     assert_eq!(dir.change(&[("a.yaml", Some(NAMESPACE))]).len(), 3);
 }
@@ -170,7 +170,7 @@ fn a_denial_outlives_a_version_that_is_worse() {
     let bad = policy("p", "has(a)").replace("Ingress", "Inwards");
     assert_eq!(dir.change(&[("a.yaml", Some(&bad))]).len(), 1);
     assert_eq!(dir.change(&[("a.yaml", Some(&policy("p", "has(a")))]), [""; 0]);
-    assert!(dir.problems().iter().all(|(_, cover)| *cover == Cover::Denied));
+    assert!(dir.problems().iter().all(|(_, fallback)| *fallback == Fallback::Denied));
 }
 
 /// What is closed, by the selectors of the policies that close it.
@@ -208,7 +208,7 @@ fn what_is_unknown_at_first_is_closed_until_it_is_mended() {
         dir.change(&[("a.yaml", Some(NAMESPACE)), ("b.yaml", Some(broken))]);
         dir.state().complete();
         assert_eq!(closed(dir.state()), [selector], "{broken}");
-        assert!(dir.problems().iter().any(|(_, cover)| *cover == Cover::Closed), "{:?}", dir.problems());
+        assert!(dir.problems().iter().any(|(_, fallback)| *fallback == Fallback::Closed), "{:?}", dir.problems());
         // Not as wanted yet, and perhaps not known to the letter.
         dir.change(&[("b.yaml", Some(&format!("# a comment\n{broken}")))]);
         assert_eq!(closed(dir.state()), [selector], "{broken}");
@@ -225,7 +225,9 @@ fn what_is_unknown_at_first_is_closed_until_it_is_mended() {
         "a.yaml",
         Some("{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {name: p}, spec: {cidr: x}}"),
     )]);
-    assert!(closed(dir.state()).is_empty() && dir.problems().iter().any(|(_, cover)| *cover == Cover::Nothing));
+    assert!(
+        closed(dir.state()).is_empty() && dir.problems().iter().any(|(_, fallback)| *fallback == Fallback::Nothing)
+    );
 }
 
 #[test]
@@ -254,8 +256,8 @@ fn what_turns_up_later_closes_nothing() {
     assert_eq!(closed(dir.state()), shop);
     dir.change(&[("c.yaml", Some("{]")), ("a.yaml", Some(&format!("{NAMESPACE}---\n{{]")))]);
     assert_eq!(closed(dir.state()), shop);
-    let covers: Vec<Cover> = dir.problems().into_iter().map(|(_, cover)| cover).collect();
-    assert_eq!(covers, [Cover::Tolerated, Cover::Closed, Cover::Tolerated]);
+    let fallbacks: Vec<Fallback> = dir.problems().into_iter().map(|(_, fallback)| fallback).collect();
+    assert_eq!(fallbacks, [Fallback::Tolerated, Fallback::Closed, Fallback::Tolerated]);
     // What is closed does not grow either.
     dir.change(&[("b.yaml", Some("{]"))]);
     assert_eq!(closed(dir.state()), shop);

@@ -232,7 +232,7 @@ impl Reflector {
             timing: self.timing,
             list,
             outbox,
-            trouble: None,
+            of_object: None,
             missing: false,
         };
         if let Some(handle) = self.client.handle() {
@@ -321,7 +321,7 @@ struct Follower {
     list: ListWatch,
     outbox: Outbox,
     /// What was told of last as a reason for being unavailable.
-    trouble: Option<ApiError>,
+    of_object: Option<ApiError>,
     /// Whether it was told that there is no such kind.
     missing: bool,
 }
@@ -462,7 +462,7 @@ impl Follower {
     /// The server has answered as it should.
     async fn answered(&mut self) -> Result<(), Gone> {
         self.missing = false;
-        match self.trouble.take() {
+        match self.of_object.take() {
             Some(_) => self.outbox.tell(Event::Available).await,
             None => Ok(()),
         }
@@ -478,10 +478,10 @@ impl Follower {
                 if missing { Ok(()) } else { self.outbox.tell(Event::NotInstalled).await }
             }
             Verdict::Unavailable => {
-                if self.trouble.as_ref() == Some(&error) {
+                if self.of_object.as_ref() == Some(&error) {
                     return Ok(());
                 }
-                self.trouble = Some(error.clone());
+                self.of_object = Some(error.clone());
                 self.outbox.tell(Event::Unavailable(error)).await
             }
         }

@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::kinds::{CalicoApi, kinds};
 use super::reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing};
 use super::resource::ApiResource;
-use crate::{Closed, Cover, Feed, InputProblem, Objects, Source};
+use crate::{Closed, Fallback, Feed, InputProblem, Objects, Source};
 
 /// How many events are looked at before what follows from them is told.
 const BATCH: usize = 1024;
@@ -131,7 +131,7 @@ struct List {
     kind: Kind,
     /// Whether all of it was told once.
     known: bool,
-    trouble: Option<ApiError>,
+    of_object: Option<ApiError>,
 }
 
 impl Mirror {
@@ -140,7 +140,7 @@ impl Mirror {
     }
 
     fn hear(&mut self, list: usize, event: Event) {
-        let Some(List { kind, known, trouble, .. }) = self.lists.get_mut(list) else { return };
+        let Some(List { kind, known, of_object, .. }) = self.lists.get_mut(list) else { return };
         let kind = *kind;
         match event {
             Event::Begin => self.objects.begin_list(kind),
@@ -151,8 +151,8 @@ impl Mirror {
             }
             Event::Deleted(meta) => self.objects.remove(&id_of(kind, meta)),
             Event::NotInstalled => *known = true,
-            Event::Unavailable(error) => *trouble = Some(error),
-            Event::Available => *trouble = None,
+            Event::Unavailable(error) => *of_object = Some(error),
+            Event::Available => *of_object = None,
         }
     }
 
@@ -170,15 +170,15 @@ impl Mirror {
     }
 
     /// Why the server cannot be read: the first reason, of those that last if there are any.
-    fn trouble(&self) -> Option<Trouble> {
-        let troubles = self.lists.iter().filter_map(|list| Some((list, list.trouble.as_ref()?)));
-        let (list, error) = troubles.min_by_key(|(_, error)| !error.is_refusal())?;
-        Some(Trouble { why: format!("{}: {error}", list.resource), refused: error.is_refusal() })
+    fn of_object(&self) -> Option<ObjectProblems> {
+        let objects_with_problems = self.lists.iter().filter_map(|list| Some((list, list.of_object.as_ref()?)));
+        let (list, error) = objects_with_problems.min_by_key(|(_, error)| !error.is_refusal())?;
+        Some(ObjectProblems { why: format!("{}: {error}", list.resource), refused: error.is_refusal() })
     }
 
     /// The lists that this node may not read.
     fn refused(&self) -> Vec<InputProblem> {
-        let refused = self.lists.iter().filter_map(|list| Some((list, list.trouble.as_ref()?)));
+        let refused = self.lists.iter().filter_map(|list| Some((list, list.of_object.as_ref()?)));
         refused
             .filter(|(_, error)| error.is_forbidden())
             .map(|(list, error)| InputProblem {
@@ -191,7 +191,7 @@ impl Mirror {
                     what: format!("the API server does not let this agent list and watch them: {error}"),
                 },
                 // Until all has been read once, that is what was in force before.
-                cover: Cover::LastGood,
+                fallback: Fallback::LastGood,
             })
             .collect()
     }
@@ -199,7 +199,7 @@ impl Mirror {
 
 /// Why the server cannot be read, and whether it refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Trouble {
+struct ObjectProblems {
     why: String,
     refused: bool,
 }
@@ -227,7 +227,7 @@ enum Calico {
 struct Told {
     begun: bool,
     in_sync: bool,
-    trouble: Option<Trouble>,
+    of_object: Option<ObjectProblems>,
     refused: Vec<InputProblem>,
     problems: Vec<InputProblem>,
 }
@@ -247,7 +247,7 @@ impl Running<'_> {
         for (resource, kind) in kinds(self.state.options.relay) {
             self.follow(resource, kind);
         }
-        let mut trouble = None;
+        let mut of_object = None;
         loop {
             let mut noticed = None;
             for _ in 0..BATCH {
@@ -259,12 +259,12 @@ impl Running<'_> {
                 noticed.get_or_insert_with(Instant::now);
             }
             if let Some(answer) = self.discovery.answer() {
-                trouble = self.discovered(answer);
+                of_object = self.discovered(answer);
             }
             if self.feed.take_resend()? {
                 self.tell_all()?;
             }
-            self.tell(noticed.unwrap_or_else(Instant::now), trouble.as_ref())?;
+            self.tell(noticed.unwrap_or_else(Instant::now), of_object.as_ref())?;
         }
     }
 
@@ -279,11 +279,11 @@ impl Running<'_> {
 
     fn follow(&mut self, resource: ApiResource, kind: Kind) {
         self.reflector.add(ListWatch::all(resource));
-        self.state.lists.push(List { resource, kind, known: false, trouble: None });
+        self.state.lists.push(List { resource, kind, known: false, of_object: None });
     }
 
     /// Takes what was found; gives back why nothing could be.
-    fn discovered(&mut self, answer: Answer) -> Option<Trouble> {
+    fn discovered(&mut self, answer: Answer) -> Option<ObjectProblems> {
         match answer {
             Ok(Some(api)) => {
                 tracing::info!(api = api.group_version(), "Calico's resources are read");
@@ -304,23 +304,23 @@ impl Running<'_> {
                 };
                 None
             }
-            Err(error) => Some(Trouble { why: error.to_string(), refused: error.is_refusal() }),
+            Err(error) => Some(ObjectProblems { why: error.to_string(), refused: error.is_refusal() }),
         }
     }
 
-    fn tell(&mut self, noticed: Instant, trouble: Option<&Trouble>) -> Result<(), Closed> {
+    fn tell(&mut self, noticed: Instant, of_object: Option<&ObjectProblems>) -> Result<(), Closed> {
         self.tell_problems()?;
-        let trouble = self.state.trouble().or_else(|| trouble.cloned());
-        if trouble != self.told.trouble {
-            match &trouble {
-                Some(Trouble { why, refused: true }) => self.feed.refused(why.clone())?,
-                Some(Trouble { why, refused: false }) => self.feed.unavailable(why.clone())?,
+        let of_object = self.state.of_object().or_else(|| of_object.cloned());
+        if of_object != self.told.of_object {
+            match &of_object {
+                Some(ObjectProblems { why, refused: true }) => self.feed.refused(why.clone())?,
+                Some(ObjectProblems { why, refused: false }) => self.feed.unavailable(why.clone())?,
                 None => {
                     tracing::info!("the API server answers again");
                     self.feed.available()?;
                 }
             }
-            self.told.trouble = trouble;
+            self.told.of_object = of_object;
         }
         if !self.told.begun {
             return Ok(());

@@ -142,13 +142,13 @@ fn quality(resource: &Resource) -> Quality {
 struct Documents {
     best: BTreeMap<ObjectId, (Quality, Value)>,
     /// There are some of which it is not known what they define.
-    is_obscure: bool,
+    is_unidentified: bool,
 }
 
 impl Documents {
     fn read(text: &str, format: Format, options: &Options) -> Self {
         let (manifest, written) = manifest::read_written(text, format, options, &mut LabelInterner::new());
-        let mut documents = Self { best: BTreeMap::new(), is_obscure: !manifest.unreadable.is_empty() };
+        let mut documents = Self { best: BTreeMap::new(), is_unidentified: !manifest.unreadable.is_empty() };
         for (resource, written) in manifest.resources.into_iter().zip(written) {
             let quality = quality(&resource);
             match resource.id {
@@ -156,21 +156,21 @@ impl Documents {
                 Some(id) => {
                     documents.best.entry(id).or_insert((quality, written));
                 }
-                None => documents.is_obscure |= quality != Quality::Good,
+                None => documents.is_unidentified |= quality != Quality::Good,
             }
         }
         documents
     }
 
     fn is_good(&self) -> bool {
-        !self.is_obscure && self.best.values().all(|(quality, _)| *quality == Quality::Good)
+        !self.is_unidentified && self.best.values().all(|(quality, _)| *quality == Quality::Good)
     }
 
     /// What of the documents before stays in force with these.
     fn lacking(&self, before: BTreeMap<ObjectId, (Quality, Value)>) -> Vec<String> {
         let stays = |id: &ObjectId, earlier: Quality| match self.best.get(id) {
             Some((later, _)) => outlives(earlier, *later),
-            None => self.is_obscure,
+            None => self.is_unidentified,
         };
         before
             .into_iter()

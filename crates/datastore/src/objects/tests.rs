@@ -152,7 +152,7 @@ fn problems_are_told_when_they_may_have_changed() {
     );
     objects.set(&pools[1], broken);
     let problems = objects.changed_problems().unwrap_or_default();
-    assert_eq!(problems[0].cover, Cover::LastGood);
+    assert_eq!(problems[0].fallback, Fallback::LastGood);
     objects.remove(&pools[1]);
     assert_eq!(objects.changed_problems(), Some(vec![]));
 }

@@ -28,7 +28,7 @@ pub(super) struct Claims {
 
 /// Two objects that claim one key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Contest<'r> {
+pub(crate) struct Conflict<'r> {
     /// The object that counts.
     pub(crate) winner: &'r ObjectId,
     /// The one that does not.
@@ -46,22 +46,22 @@ impl Claims {
         self.winners.iter().copied()
     }
 
-    pub(super) fn is_contested(&self) -> bool {
+    pub(super) fn is_in_conflict(&self) -> bool {
         !self.losers.is_empty()
     }
 
     /// In the order of keys. Policies that need a tier of the same kind do not contend with it, or with each other.
-    pub(super) fn contests<'r>(&'r self, store: &'r Store) -> impl Iterator<Item = Contest<'r>> {
+    pub(super) fn conflicts<'r>(&'r self, store: &'r Store) -> impl Iterator<Item = Conflict<'r>> {
         let id = |claim: Claim| &store.object(claim.slot).id;
         let of_key = move |(key, losers): (&'r Key, &'r Vec<Claim>)| {
             let winner = self.winner(key, store);
             winner.into_iter().flat_map(move |winner| {
-                let contests = losers.iter().map(move |loser| Contest {
+                let conflicts = losers.iter().map(move |loser| Conflict {
                     winner: id(winner),
                     loser: id(*loser),
                     same: store.claimed(winner) == store.claimed(*loser),
                 });
-                contests.filter(move |contest| !contest.same || !matches!(key, Key::Tier(_)))
+                conflicts.filter(move |conflict| !conflict.same || !matches!(key, Key::Tier(_)))
             })
         };
         self.losers.iter().flat_map(of_key)

@@ -8,7 +8,7 @@ use tortie_model::Update;
 use tortie_resources::manifest::{Contributions, ObjectId};
 
 use super::claims::Claim;
-use crate::Cover;
+use crate::Fallback;
 
 /// What an object puts in force.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ impl From<Contributions> for InForce {
 pub(super) struct Object {
     pub(super) id: ObjectId,
     pub(super) in_force: InForce,
-    pub(super) cover: Cover,
+    pub(super) fallback: Fallback,
     /// In which listing it was last seen.
     pub(super) listing: u32,
 }
@@ -54,7 +54,7 @@ impl Store {
     /// Adds an object that has nothing in force; there must be none of this name.
     pub(super) fn insert(&mut self, id: ObjectId) -> u32 {
         let hash = self.hasher.hash_one(&id);
-        let object = Some(Object { id, in_force: InForce::default(), cover: Cover::Nothing, listing: 0 });
+        let object = Some(Object { id, in_force: InForce::default(), fallback: Fallback::Nothing, listing: 0 });
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = object;
@@ -92,9 +92,9 @@ impl Store {
         self.slots.iter().flatten()
     }
 
-    pub(super) fn note(&mut self, slot: u32, cover: Cover, listing: u32) {
+    pub(super) fn note(&mut self, slot: u32, fallback: Fallback, listing: u32) {
         if let Some(object) = &mut self.slots[slot as usize] {
-            (object.cover, object.listing) = (cover, listing);
+            (object.fallback, object.listing) = (fallback, listing);
         }
     }
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tortie_datastore::{Cover, Event, InputProblem};
+use tortie_datastore::{Event, Fallback, InputProblem};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::{Position, Problem, Severity, path};
 
@@ -182,23 +182,23 @@ impl Cache {
     /// Keeps what there is of an object that cannot be sent; a policy of which there is nothing denies what it selects.
     fn refuse(&mut self, key: Key, update: &Update, path: Option<&str>, what: String) {
         self.stats.refused += 1;
-        let cover = match (path.and_then(|path| self.entries.get(path)), self.refused.get(&key), update) {
-            (Some(_), Some(earlier), _) => earlier.cover,
-            (Some(_), None, _) => Cover::LastGood,
+        let fallback = match (path.and_then(|path| self.entries.get(path)), self.refused.get(&key), update) {
+            (Some(_), Some(earlier), _) => earlier.fallback,
+            (Some(_), None, _) => Fallback::LastGood,
             (None, _, Update::Policy(id, Some(policy))) if path.is_some() && !id.kind.is_staged() => {
                 let denial = policy.denying(&id.kind, policy.selector.clone());
                 match Entry::new(&Update::Policy(id.clone(), Some(denial))) {
                     Some(entry) if entry.value.len() <= self.limits.value_bytes => {
                         self.set(entry);
-                        Cover::Denied
+                        Fallback::Denied
                     }
-                    _ => Cover::Nothing,
+                    _ => Fallback::Nothing,
                 }
             }
-            (None, ..) => Cover::Nothing,
+            (None, ..) => Fallback::Nothing,
         };
         let problem = Problem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
-        let problem = InputProblem { file: None, subject: key.to_string(), problem, cover };
+        let problem = InputProblem { file: None, subject: key.to_string(), problem, fallback };
         tracing::error!(%problem, "an object cannot be sent to clients");
         self.refused.insert(key, problem);
         self.refused_changed = true;

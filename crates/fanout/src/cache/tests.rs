@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use tortie_datastore::{Cover, Event};
+use tortie_datastore::{Event, Fallback};
 use tortie_model::{
     Cidr, IpamBlock, Key, Labels, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
     WorkloadEndpoint, WorkloadEndpointKey,
@@ -98,12 +98,12 @@ fn a_value_that_is_too_large_leaves_the_last_one_in_force() {
     assert_eq!(cache.stats().refused, 1);
     let refused = |cache: &mut Cache| {
         let all = cache.changed_refused().expect("something has changed");
-        all.iter().map(|problem| (problem.to_string(), problem.cover)).collect::<Vec<_>>()
+        all.iter().map(|problem| (problem.to_string(), problem.fallback)).collect::<Vec<_>>()
     };
     let what = "has 4 bytes, more than the 3 that the fan-out sends";
-    assert_eq!(refused(&mut cache), [(format!("parameter A: {what}"), Cover::LastGood)]);
+    assert_eq!(refused(&mut cache), [(format!("parameter A: {what}"), Fallback::LastGood)]);
     cache.apply(updates(vec![config("A", "ab"), config("B", "abcd")], now), now);
-    assert_eq!(refused(&mut cache), [(format!("parameter B: {what}"), Cover::Nothing)]);
+    assert_eq!(refused(&mut cache), [(format!("parameter B: {what}"), Fallback::Nothing)]);
     cache.apply(updates(vec![Update::delete(config("B", "").key())], now), now);
     assert_eq!((refused(&mut cache), cache.changed_refused()), (Vec::new(), None));
 }
@@ -124,14 +124,14 @@ fn a_policy_that_is_too_large_denies_until_it_is_smaller() {
         cache.publish(now);
         let entries = cache.snapshot().entries;
         let text = entries.get("/calico/v1/policy/GlobalNetworkPolicy//p").unwrap().value.clone();
-        let covers: Option<Vec<Cover>> =
-            cache.changed_refused().map(|refused| refused.iter().map(|problem| problem.cover).collect());
-        (String::from_utf8_lossy(&text).matches("deny").count(), covers)
+        let fallbacks: Option<Vec<Fallback>> =
+            cache.changed_refused().map(|refused| refused.iter().map(|problem| problem.fallback).collect());
+        (String::from_utf8_lossy(&text).matches("deny").count(), fallbacks)
     };
-    assert_eq!(told(100), (2, Some(vec![Cover::Denied])));
-    assert_eq!(told(99), (2, Some(vec![Cover::Denied])));
+    assert_eq!(told(100), (2, Some(vec![Fallback::Denied])));
+    assert_eq!(told(99), (2, Some(vec![Fallback::Denied])));
     assert_eq!(told(1), (0, Some(Vec::new())));
-    assert_eq!(told(98), (0, Some(vec![Cover::LastGood])));
+    assert_eq!(told(98), (0, Some(vec![Fallback::LastGood])));
 }
 
 #[test]

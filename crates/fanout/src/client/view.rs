@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tortie_datastore::{Closed, Cover, Feed, InputProblem};
+use tortie_datastore::{Closed, Fallback, Feed, InputProblem};
 use tortie_model::{LabelInterner, Update};
 use tortie_resources::v1::{self, Decoded};
 use tortie_resources::{Position, Problem, Severity};
@@ -89,7 +89,12 @@ impl<'a> View<'a> {
             let what = format!("there are {more} more problems, which the fan-out does not list");
             let problem =
                 Problem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
-            self.upstream.push(InputProblem { file: None, subject: String::new(), problem, cover: Cover::Nothing });
+            self.upstream.push(InputProblem {
+                file: None,
+                subject: String::new(),
+                problem,
+                fallback: Fallback::Nothing,
+            });
         }
         self.tell_problems()
     }

@@ -263,14 +263,14 @@ pub struct WireProblem {
     #[prost(bool, tag = "7")]
     pub warning: bool,
     /// What is in force instead.
-    #[prost(enumeration = "WireCover", tag = "8")]
-    pub cover: i32,
+    #[prost(enumeration = "WireFallback", tag = "8")]
+    pub fallback: i32,
 }
 
-/// [`tortie_datastore::Cover`] as it travels.
+/// [`tortie_datastore::Fallback`] as it travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
-pub enum WireCover {
+pub enum WireFallback {
     /// Nothing; also what a later version may say.
     Nothing = 0,
     /// The object itself.

@@ -1,9 +1,9 @@
 //! Problems of the datastore, as they travel.
 
-use tortie_datastore::{Cover, InputProblem};
+use tortie_datastore::{Fallback, InputProblem};
 use tortie_resources::{Position, Problem, Severity};
 
-use super::{Upstream, WireCover, WireProblem};
+use super::{Upstream, WireFallback, WireProblem};
 use crate::cache;
 
 /// How many problems are listed at the most, those first that leave something unprotected.
@@ -13,8 +13,11 @@ const TEXT: usize = 1000;
 
 impl From<&cache::Upstream> for Upstream {
     fn from(upstream: &cache::Upstream) -> Self {
-        let (bare, covered): (Vec<_>, Vec<_>) =
-            upstream.refused.iter().chain(&upstream.problems).partition(|problem| problem.cover == Cover::Nothing);
+        let (bare, covered): (Vec<_>, Vec<_>) = upstream
+            .refused
+            .iter()
+            .chain(&upstream.problems)
+            .partition(|problem| problem.fallback == Fallback::Nothing);
         let problems = bare.into_iter().chain(covered).take(LISTED).map(WireProblem::from).collect();
         Self {
             problems,
@@ -26,7 +29,7 @@ impl From<&cache::Upstream> for Upstream {
 }
 
 impl From<&InputProblem> for WireProblem {
-    fn from(InputProblem { file, subject, problem, cover }: &InputProblem) -> Self {
+    fn from(InputProblem { file, subject, problem, fallback }: &InputProblem) -> Self {
         Self {
             subject: short(subject),
             file: file.as_ref().map(|file| short(&file.to_string_lossy())).unwrap_or_default(),
@@ -35,12 +38,12 @@ impl From<&InputProblem> for WireProblem {
             field: short(&problem.field),
             what: short(&problem.what),
             warning: problem.severity == Severity::Warning,
-            cover: i32::from(match cover {
-                Cover::NotNeeded => WireCover::NotNeeded,
-                Cover::LastGood => WireCover::LastGood,
-                Cover::Denied => WireCover::Denied,
+            fallback: i32::from(match fallback {
+                Fallback::NotNeeded => WireFallback::NotNeeded,
+                Fallback::LastGood => WireFallback::LastGood,
+                Fallback::Denied => WireFallback::Denied,
                 // No source that a server has closes anything by itself.
-                Cover::Nothing | Cover::Closed | Cover::Tolerated => WireCover::Nothing,
+                Fallback::Nothing | Fallback::Closed | Fallback::Tolerated => WireFallback::Nothing,
             }),
         }
     }
@@ -48,11 +51,11 @@ impl From<&InputProblem> for WireProblem {
 
 impl From<WireProblem> for InputProblem {
     fn from(problem: WireProblem) -> Self {
-        let cover = match WireCover::try_from(problem.cover) {
-            Ok(WireCover::NotNeeded) => Cover::NotNeeded,
-            Ok(WireCover::LastGood) => Cover::LastGood,
-            Ok(WireCover::Denied) => Cover::Denied,
-            Ok(WireCover::Nothing) | Err(_) => Cover::Nothing,
+        let fallback = match WireFallback::try_from(problem.fallback) {
+            Ok(WireFallback::NotNeeded) => Fallback::NotNeeded,
+            Ok(WireFallback::LastGood) => Fallback::LastGood,
+            Ok(WireFallback::Denied) => Fallback::Denied,
+            Ok(WireFallback::Nothing) | Err(_) => Fallback::Nothing,
         };
         Self {
             file: (!problem.file.is_empty()).then(|| problem.file.into()),
@@ -63,7 +66,7 @@ impl From<WireProblem> for InputProblem {
                 field: problem.field,
                 what: problem.what,
             },
-            cover,
+            fallback,
         }
     }
 }

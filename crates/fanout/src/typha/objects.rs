@@ -71,7 +71,7 @@ impl Objects {
 
 #[cfg(test)]
 mod tests {
-    use tortie_datastore::Cover;
+    use tortie_datastore::Fallback;
 
     use super::*;
 
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(objects.read(&[update(POLICY, BAD)]), good);
         let problems = objects.changed_problems().unwrap();
         assert_eq!(problems[0].to_string(), format!("{POLICY}: order: must be a number, is text"));
-        assert_eq!(problems[0].cover, Cover::LastGood);
+        assert_eq!(problems[0].fallback, Fallback::LastGood);
         // Over a new connection as well.
         objects.begin();
         assert_eq!(objects.read(&[update(POLICY, BAD)]), good);
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(objects.changed_problems(), Some(Vec::new()));
         objects.begin();
         assert_ne!(objects.read(&[update(POLICY, BAD)]), good);
-        assert_eq!(objects.changed_problems().unwrap()[0].cover, Cover::Denied);
+        assert_eq!(objects.changed_problems().unwrap()[0].fallback, Fallback::Denied);
         assert_eq!(objects.read(&[update(POLICY, GOOD)]), good);
         assert_eq!(objects.changed_problems(), Some(Vec::new()));
     }
@@ -130,13 +130,13 @@ mod tests {
         objects.begin();
         let good = objects.read(&[update(POLICY, GOOD)]);
         assert_eq!(objects.read(&[update(POLICY, bad)]), good);
-        assert_eq!(objects.changed_problems().unwrap()[0].cover, Cover::LastGood);
+        assert_eq!(objects.changed_problems().unwrap()[0].fallback, Fallback::LastGood);
 
         let mut objects = Objects::default();
         let mut read = |path: &str, value: &str| {
             let told = denial(&objects.read(&[update(path, value)]));
             let problems = objects.changed_problems().unwrap();
-            assert!(problems.iter().all(|problem| problem.cover == Cover::Denied), "{problems:?}");
+            assert!(problems.iter().all(|problem| problem.fallback == Fallback::Denied), "{problems:?}");
             told
         };
         assert_eq!(read(POLICY, bad), "all() sec 7 (true, false) deny deny");
@@ -159,7 +159,7 @@ mod tests {
         let mut objects = Objects::default();
         let updates = objects.read(&[update("/calico/v1/policy/StagedNetworkPolicy/shop/p", "{")]);
         assert!(!updates[0].exists());
-        assert_eq!(objects.changed_problems().unwrap()[0].cover, Cover::Nothing);
+        assert_eq!(objects.changed_problems().unwrap()[0].fallback, Fallback::Nothing);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::logging::capture;
 fn problem(line: u32, subject: &str, field: &str, what: &str) -> InputProblem {
     let position = Position { line, column: 3 };
     let problem = Problem { severity: Severity::Error, position, field: field.into(), what: what.into() };
-    InputProblem { file: Some("a.yaml".into()), subject: subject.into(), problem, cover: Cover::LastGood }
+    InputProblem { file: Some("a.yaml".into()), subject: subject.into(), problem, fallback: Fallback::LastGood }
 }
 
 #[test]

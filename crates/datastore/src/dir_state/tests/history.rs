@@ -235,7 +235,7 @@ fn snapshot_of(known: BTreeMap<Key, Update>) -> Vec<Update> {
 /// contend for a key.
 fn timeless(state: &DirState) -> Vec<InputProblem> {
     let timeless = state.problems().filter(|problem| !problem.problem.what.starts_with("stands for the same as"));
-    timeless.map(|problem| InputProblem { cover: Cover::NotNeeded, ..problem }).collect()
+    timeless.map(|problem| InputProblem { fallback: Fallback::NotNeeded, ..problem }).collect()
 }
 
 fn read_afresh(files: &BTreeMap<usize, Contents>) -> DirState {
@@ -298,19 +298,22 @@ fn documents_are_good_or_bad_as_meant() {
         let mut state = DirState::new(Options::default());
         state.settle();
         let updates = state.set_file("0.yaml".as_ref(), Some(FileContent::Text(&document.text())));
-        (updates.len(), state.problems().map(|problem| problem.cover).collect::<Vec<_>>())
+        (updates.len(), state.problems().map(|problem| problem.fallback).collect::<Vec<_>>())
     };
     for object in 0..OBJECTS {
         for version in 0..VERSIONS {
-            let (updates, covers) = read(Good { object, version });
-            assert!(updates > 0 && covers.iter().all(|cover| *cover == Cover::NotNeeded), "{object} {version}");
+            let (updates, fallbacks) = read(Good { object, version });
+            assert!(
+                updates > 0 && fallbacks.iter().all(|fallback| *fallback == Fallback::NotNeeded),
+                "{object} {version}"
+            );
             assert_ne!(manifest(object, version), manifest(object, 1 - version));
         }
-        let (updates, covers) = read(Bad { object });
-        let cover = if object == POLICY { Cover::Denied } else { Cover::Nothing };
-        assert!(covers.contains(&cover) && (updates > 0) == (object == POLICY), "{object}: {covers:?}");
+        let (updates, fallbacks) = read(Bad { object });
+        let fallback = if object == POLICY { Fallback::Denied } else { Fallback::Nothing };
+        assert!(fallbacks.contains(&fallback) && (updates > 0) == (object == POLICY), "{object}: {fallbacks:?}");
     }
     for document in [Nameless, Garbage] {
-        assert_eq!(read(document), (0, vec![Cover::Nothing]));
+        assert_eq!(read(document), (0, vec![Fallback::Nothing]));
     }
 }

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Cover, DirState, FileContent};
+use crate::{DirState, Fallback, FileContent};
 
 const NAME: &str = "a.yaml";
 
@@ -94,8 +94,8 @@ proptest! {
             let mut next = new();
             next.restore(&[(path.clone(), record.clone())]);
             prop_assert_eq!(next.snapshot(), running.snapshot(), "{:?}", record);
-            let covers = |state: &DirState| state.problems().map(|p| (p.to_string(), p.cover)).collect::<Vec<_>>();
-            prop_assert_eq!(covers(&next), covers(&running));
+            let fallbacks = |state: &DirState| state.problems().map(|p| (p.to_string(), p.fallback)).collect::<Vec<_>>();
+            prop_assert_eq!(fallbacks(&next), fallbacks(&running));
             // The file has changed in between, or cannot be read.
             for content in [FileContent::Text(&last), FileContent::Unreadable("denied")] {
                 let mut running = new();
@@ -114,7 +114,7 @@ proptest! {
 #[test]
 fn what_was_tolerated_stays_so_and_what_was_closed_stays_closed() {
     let path = PathBuf::from(NAME);
-    for (complete, cover) in [(true, Cover::Tolerated), (false, Cover::Closed)] {
+    for (complete, fallback) in [(true, Fallback::Tolerated), (false, Fallback::Closed)] {
         let mut state = DirState::new(Options::default()).close_unknown();
         if complete {
             state.complete();
@@ -124,7 +124,7 @@ fn what_was_tolerated_stays_so_and_what_was_closed_stays_closed() {
         let mut next = DirState::new(Options::default()).close_unknown();
         next.restore(&[(path.clone(), record)]);
         next.set_file(&path, Some(FileContent::Text("{]")));
-        assert_eq!(next.problems().map(|problem| problem.cover).collect::<Vec<_>>(), [cover]);
+        assert_eq!(next.problems().map(|problem| problem.fallback).collect::<Vec<_>>(), [fallback]);
         assert_eq!(next.snapshot(), state.snapshot());
     }
 }

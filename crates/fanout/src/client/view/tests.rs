@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use tortie_datastore::{Cover, Event, Events, channel};
+use tortie_datastore::{Event, Events, Fallback, channel};
 use tortie_model::{Key, LabelInterner, Update};
 use tortie_resources::v1::{self, Decoded};
 
@@ -127,7 +127,7 @@ impl Model {
 struct Consumer {
     events: Events,
     values: BTreeMap<Key, Update>,
-    problems: BTreeMap<String, Cover>,
+    problems: BTreeMap<String, Fallback>,
 }
 
 impl Consumer {
@@ -140,7 +140,7 @@ impl Consumer {
                     }
                 }
                 Event::Problems(problems) => {
-                    self.problems = problems.into_iter().map(|problem| (problem.subject, problem.cover)).collect();
+                    self.problems = problems.into_iter().map(|problem| (problem.subject, problem.fallback)).collect();
                 }
                 _ => {}
             }
@@ -165,16 +165,16 @@ impl Consumer {
             }
         }
         if model.resync.is_none() {
-            let problems: BTreeMap<String, Cover> = model
+            let problems: BTreeMap<String, Fallback> = model
                 .unreadable
                 .iter()
                 .map(|path| {
-                    let cover = match (model.readable.contains_key(path), path) {
-                        (true, _) => Cover::LastGood,
-                        (false, 0 | 1) => Cover::Nothing,
-                        (false, _) => Cover::Denied,
+                    let fallback = match (model.readable.contains_key(path), path) {
+                        (true, _) => Fallback::LastGood,
+                        (false, 0 | 1) => Fallback::Nothing,
+                        (false, _) => Fallback::Denied,
                     };
-                    (PATHS[*path].to_owned(), cover)
+                    (PATHS[*path].to_owned(), fallback)
                 })
                 .collect();
             prop_assert_eq!(&self.problems, &problems);
