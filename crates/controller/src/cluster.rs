@@ -111,7 +111,7 @@ pub(crate) enum Wanted {
     /// Its specification is that of this resource.
     Like(Arc<Value>),
     /// As it is; if it is not there, like this. What Kubernetes says cannot be understood.
-    AsItIs(Option<Arc<Value>>),
+    Unchanged(Option<Arc<Value>>),
     /// What endpoints of a pod follow.
     Endpoint(Arc<EndpointFacts>),
 }
@@ -131,7 +131,7 @@ struct Followed {
     /// While a list is told: what it did not have yet.
     unmentioned: Option<BTreeSet<Item>>,
     /// An object of the list could not be told from others, so that nothing can be said to be missing.
-    blurred: bool,
+    is_incomplete: bool,
     /// Objects of which not even the name is known.
     nameless: Vec<String>,
 }
@@ -151,7 +151,7 @@ impl Cluster {
                 let followed = self.kinds.entry(kind).or_default();
                 followed.synced = true;
                 let gone = followed.unmentioned.take().unwrap_or_default();
-                if followed.blurred {
+                if followed.is_incomplete {
                     return Vec::new();
                 }
                 gone.into_iter().filter(|item| self.remove(item)).collect()
@@ -173,7 +173,7 @@ impl Cluster {
     fn set(&mut self, kind: Watched, json: &str) -> Option<Item> {
         let followed = self.kinds.entry(kind).or_default();
         let mut nameless = |why: String| {
-            followed.blurred = true;
+            followed.is_incomplete = true;
             // One tells enough of what goes wrong.
             followed.nameless.truncate(9);
             followed.nameless.push(why);
@@ -218,8 +218,8 @@ impl Cluster {
     }
 
     /// Whether there may be objects of a kind that are not known, so that nothing may be taken for not existing.
-    pub(crate) fn blurred(&self, kind: Watched) -> bool {
-        self.kinds.get(&kind).is_none_or(|followed| followed.blurred)
+    pub(crate) fn is_incomplete(&self, kind: Watched) -> bool {
+        self.kinds.get(&kind).is_none_or(|followed| followed.is_incomplete)
     }
 
     /// What is wrong with which objects.
@@ -244,14 +244,14 @@ fn convert(kind: Watched, object: &Value) -> (Option<Wanted>, Vec<Problem>) {
         Watched::Pods => {
             return match to_v3::endpoint_facts(object) {
                 Ok(facts) => (facts.map(|facts| Wanted::Endpoint(Arc::new(facts))), Vec::new()),
-                Err(problems) => (Some(Wanted::AsItIs(None)), problems),
+                Err(problems) => (Some(Wanted::Unchanged(None)), problems),
             };
         }
     };
     let wanted = match converted.outcome {
         Outcome::Resource(resource) => Some(Wanted::Like(Arc::new(resource))),
         Outcome::Nothing => None,
-        Outcome::Unusable { substitute } => Some(Wanted::AsItIs(substitute.map(Arc::new))),
+        Outcome::Unusable { substitute } => Some(Wanted::Unchanged(substitute.map(Arc::new))),
     };
     (wanted, converted.problems)
 }

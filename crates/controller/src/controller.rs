@@ -262,9 +262,9 @@ impl Controller {
             let item = Item::Resource(stored.key.clone());
             match absent.remove(&item) {
                 Some(Wanted::Like(resource)) if same(&stored.object["spec"], &resource["spec"]) => {}
-                Some(Wanted::AsItIs(_) | Wanted::Endpoint(_)) => {}
+                Some(Wanted::Unchanged(_) | Wanted::Endpoint(_)) => {}
                 // It may be there under a name that could not be read.
-                None if self.cluster.blurred(kind) => {}
+                None if self.cluster.is_incomplete(kind) => {}
                 Some(Wanted::Like(_)) | None => {
                     different.insert(item);
                 }
@@ -272,11 +272,11 @@ impl Controller {
         }
         let unreadable = listing.unreadable.iter().map(|(key, _)| key).filter(|key| kind.owns(key));
         for item in unreadable.map(|key| Item::Resource(key.clone())) {
-            if absent.contains_key(&item) || !self.cluster.blurred(kind) {
+            if absent.contains_key(&item) || !self.cluster.is_incomplete(kind) {
                 different.insert(item);
             }
         }
-        let wanted = absent.into_iter().filter(|(_, wanted)| **wanted != Wanted::AsItIs(None));
+        let wanted = absent.into_iter().filter(|(_, wanted)| **wanted != Wanted::Unchanged(None));
         different.extend(wanted.map(|(item, _)| item.clone()));
         different.into_iter().collect()
     }

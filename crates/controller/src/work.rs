@@ -97,7 +97,7 @@ impl Job {
             Task::Sync { item: Item::Resource(key), wanted, .. } => match wanted {
                 None => delete(store, key, &mut done)?,
                 Some(Wanted::Like(resource)) => make(store, key, resource, &mut done)?,
-                Some(Wanted::AsItIs(substitute)) => {
+                Some(Wanted::Unchanged(substitute)) => {
                     if let Some(substitute) = substitute {
                         make_if_absent(store, key, substitute, &mut done)?;
                     }

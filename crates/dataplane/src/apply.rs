@@ -206,8 +206,8 @@ impl Dataplane {
 
     /// The policy or profile that endpoints refer to by this chain, though it was never sent.
     fn missing_owner(&self, chain: ChainName) -> Option<Owner> {
-        let workloads = self.managers.workloads.iter().map(|standing| {
-            let state = standing.state;
+        let workloads = self.managers.workloads.iter().map(|view| {
+            let state = view.state;
             (vec![&state.tiers], &state.endpoint.profiles)
         });
         let hosts = self.managers.hosts.states().map(|state| (all_tiers(state).to_vec(), &state.endpoint.profiles));

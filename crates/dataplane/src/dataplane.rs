@@ -401,20 +401,20 @@ impl Dataplane {
         }
         let is_refused = |owner: crate::report::Owner| refused_owners.contains(&owner);
 
-        let workload = |standing: &crate::managers::workloads::Standing<'_>| {
-            if is_refused(crate::report::Owner::Workload(standing.id.clone())) {
+        let workload = |view: &crate::managers::workloads::WorkloadView<'_>| {
+            if is_refused(crate::report::Owner::Workload(view.id.clone())) {
                 return Error;
             }
-            let is_ready = standing.interface.is_some_and(|interface| {
+            let is_ready = view.interface.is_some_and(|interface| {
                 self.links.is_up(interface.as_str())
                     && !self.sysctls.is_pending(interface)
                     && !self.policy_gates.iter().any(|gate| gate.unconfirmed().contains(&interface))
                     && !self.routes.iter().any(|table| table.awaits_flush(interface.as_str()))
             });
-            let is_active = standing.state.endpoint.state == AdminState::Active;
-            if standing.has_it && is_active && is_ready { Up } else { Down }
+            let is_active = view.state.endpoint.state == AdminState::Active;
+            if view.has_it && is_active && is_ready { Up } else { Down }
         };
-        let workloads = managers.workloads.iter().map(|standing| (standing.id.clone(), workload(&standing)));
+        let workloads = managers.workloads.iter().map(|view| (view.id.clone(), workload(&view)));
 
         let mut hosts: BTreeMap<HostEndpointName, EndpointStatus> =
             managers.hosts.names().map(|name| (name.clone(), Error)).collect();

@@ -42,9 +42,9 @@ struct Kind {
     guards_encapsulation: bool,
 }
 
-/// What is asked about a packet of the endpoint.
+/// What decides about the packets of an endpoint.
 #[derive(Clone, Copy)]
-struct Questions<'a> {
+struct EndpointPolicies<'a> {
     tiers: &'a [TierGroups],
     profiles: &'a [ProfileName],
     qos: Option<&'a QosControls>,
@@ -80,7 +80,9 @@ impl Renderer {
             },
         ];
         match state {
-            AdminState::Active => kinds.map(|kind| self.endpoint(&kind, interface, Questions { tiers, profiles, qos })),
+            AdminState::Active => {
+                kinds.map(|kind| self.endpoint(&kind, interface, EndpointPolicies { tiers, profiles, qos }))
+            }
             AdminState::Inactive => kinds.map(|kind| {
                 let rules = vec![Rule::new(self.deny()).comment("Endpoint admin disabled")];
                 Chain::new(endpoint_chain(kind.chain, interface.as_str()), rules)
@@ -98,11 +100,11 @@ impl Renderer {
         profiles: &[ProfileName],
     ) -> [Chain; 4] {
         let allow = || self.config().filter_allow.action();
-        let normal = Questions { tiers, profiles, qos: None };
-        let forward = Questions { tiers: forward_tiers, profiles: &[], qos: None };
-        let host = |chain, stage, direction, failsafe, questions| {
+        let normal = EndpointPolicies { tiers, profiles, qos: None };
+        let forward = EndpointPolicies { tiers: forward_tiers, profiles: &[], qos: None };
+        let host = |chain, stage, direction, failsafe, policies| {
             let kind = Kind { chain, stage, direction, failsafe, allow: allow(), guards_encapsulation: false };
-            self.endpoint(&kind, interface, questions)
+            self.endpoint(&kind, interface, policies)
         };
         let (ingress, egress) = (Direction::Ingress, Direction::Egress);
         [
@@ -130,7 +132,7 @@ impl Renderer {
             allow: Action::Return,
             guards_encapsulation: false,
         };
-        self.endpoint(&kind, interface, Questions { tiers, profiles, qos: None })
+        self.endpoint(&kind, interface, EndpointPolicies { tiers, profiles, qos: None })
     }
 
     /// The `mangle` chain of a host endpoint for pre-DNAT policy.
@@ -144,7 +146,7 @@ impl Renderer {
             allow: self.config().mangle_allow.action(),
             guards_encapsulation: false,
         };
-        self.endpoint(&kind, interface, Questions { tiers: pre_dnat_tiers, profiles: &[], qos: None })
+        self.endpoint(&kind, interface, EndpointPolicies { tiers: pre_dnat_tiers, profiles: &[], qos: None })
     }
 
     /// The `raw` chains of a host endpoint for untracked policy: to it, and from it.
@@ -163,7 +165,7 @@ impl Renderer {
                 allow: Action::Accept,
                 guards_encapsulation: false,
             };
-            self.endpoint(&kind, interface, Questions { tiers: untracked_tiers, profiles: &[], qos: None })
+            self.endpoint(&kind, interface, EndpointPolicies { tiers: untracked_tiers, profiles: &[], qos: None })
         })
     }
 
@@ -174,8 +176,8 @@ impl Renderer {
         Chain::new(endpoint_chain(EndpointChain::SetMark, interface.as_str()), rules)
     }
 
-    fn endpoint(&self, kind: &Kind, interface: &IfaceName, questions: Questions<'_>) -> Chain {
-        let qos = questions.qos.map(|qos| QosLimits::new(qos, kind.direction));
+    fn endpoint(&self, kind: &Kind, interface: &IfaceName, policies: EndpointPolicies<'_>) -> Chain {
+        let qos = policies.qos.map(|qos| QosLimits::new(qos, kind.direction));
         let mut rules = Vec::new();
         if let Some(rate) = qos.as_ref().and_then(|qos| qos.packet_rate) {
             self.limit_packet_rate(kind.direction, rate, &mut rules);
@@ -192,17 +194,17 @@ impl Renderer {
         if kind.guards_encapsulation {
             self.encapsulation_guards(&mut rules);
         }
-        for tier in questions.tiers {
+        for tier in policies.tiers {
             self.tier(kind, tier, &mut rules);
         }
-        if kind.stage == Stage::Forward && questions.tiers.is_empty() {
+        if kind.stage == Stage::Forward && policies.tiers.is_empty() {
             rules.extend([
                 Rule::new(Action::SetMark(self.marks().accept)).comment("Allow forwarded traffic by default"),
                 Rule::new(Action::Return).comment("Return for accepted forward traffic"),
             ]);
         }
         if kind.stage == Stage::Normal {
-            self.profiles(kind.direction, questions.profiles, &mut rules);
+            self.profiles(kind.direction, policies.profiles, &mut rules);
         }
         Chain::new(endpoint_chain(kind.chain, interface.as_str()), rules)
     }

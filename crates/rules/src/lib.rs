@@ -102,7 +102,7 @@ pub use groups::{PolicyGroup, TierGroups};
 pub use lists::DscpRule;
 pub use marks::{MarkMaskTooSmall, Marks};
 pub use nflog::{OwnerKind, Verdict, end_of_tier_prefix, no_profile_prefix, rule_prefix};
-pub use policy::{Instead, InvalidCondition, PolicyChains, RuleProblem};
+pub use policy::{InvalidCondition, PolicyChains, RuleFallback, RuleProblem};
 pub use renderer::Renderer;
 
 #[cfg(doctest)]

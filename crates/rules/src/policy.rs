@@ -34,7 +34,7 @@ pub struct PolicyChains {
 ///
 /// Written out as it is, the rule would make `iptables-restore` refuse everything else in the table as well.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{owner}: {} rule {index}: {condition}; {}", word(*.direction), .instead.explain())]
+#[error("{owner}: {} rule {index}: {condition}; {}", word(*.direction), .fallback.explain())]
 pub struct RuleProblem {
     /// The policy or profile.
     pub owner: String,
@@ -45,12 +45,12 @@ pub struct RuleProblem {
     /// What cannot be expressed.
     pub condition: InvalidCondition,
     /// What was done.
-    pub instead: Instead,
+    pub fallback: RuleFallback,
 }
 
 /// What becomes of a rule that cannot be expressed: whatever lets no packet through that the rule would not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Instead {
+pub enum RuleFallback {
     /// Rules that allow or log: the rule is left out.
     LeftOut,
     /// Rules that deny, or pass to the next tier: all that the expressible conditions match is denied. Without a pass
@@ -58,7 +58,7 @@ pub enum Instead {
     DeniesMore,
 }
 
-impl Instead {
+impl RuleFallback {
     const fn explain(self) -> &'static str {
         match self {
             Self::LeftOut => "the rule is left out",
@@ -183,20 +183,20 @@ impl Renderer {
         let Some(Parsed { conditions, invalid }) = Conditions::parse(rule, context.family) else { return };
         let mut action = rule.action();
         if !invalid.is_empty() {
-            let instead = match action {
-                RuleAction::Unspecified | RuleAction::Allow | RuleAction::Log => Instead::LeftOut,
-                RuleAction::Deny | RuleAction::NextTier => Instead::DeniesMore,
+            let fallback = match action {
+                RuleAction::Unspecified | RuleAction::Allow | RuleAction::Log => RuleFallback::LeftOut,
+                RuleAction::Deny | RuleAction::NextTier => RuleFallback::DeniesMore,
             };
             problems.extend(invalid.into_iter().map(|condition| RuleProblem {
                 owner: context.origin.to_string(),
                 direction: context.direction,
                 index,
                 condition,
-                instead,
+                fallback,
             }));
-            match instead {
-                Instead::LeftOut => return,
-                Instead::DeniesMore => action = RuleAction::Deny,
+            match fallback {
+                RuleFallback::LeftOut => return,
+                RuleFallback::DeniesMore => action = RuleAction::Deny,
             }
         }
 

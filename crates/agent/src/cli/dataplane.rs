@@ -127,7 +127,7 @@ fn first_configuration(inputs: &Receiver<ServeInput>, stop: &Stop) -> Result<Opt
                 Received::Config(message) => return Ok(Some(message)),
                 _ => return Err(failed(ServeError::NoConfiguration)),
             },
-            Err(_) => return Err(failed(ServeError::Deaf)),
+            Err(_) => return Err(failed(ServeError::InputEnded)),
         }
     }
 }

@@ -88,7 +88,7 @@ pub enum ServeError {
     Config(#[from] ConfigError),
     /// The threads that report events are gone.
     #[error("no more events can arrive: the threads that report them have ended")]
-    Deaf,
+    InputEnded,
 }
 
 /// What a driver is made from.
@@ -214,7 +214,7 @@ where
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(ServeError::Deaf),
+                Err(RecvTimeoutError::Disconnected) => return Err(ServeError::InputEnded),
             }
             wait = self.enforce().min(self.give_sign());
             if self.setup.stop.is_set() {

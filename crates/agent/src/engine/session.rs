@@ -103,7 +103,7 @@ pub enum SessionError {
     Driver(#[from] DriverError),
     /// The threads that report events are gone.
     #[error("no more events can arrive: the threads that report them have ended")]
-    Deaf,
+    InputEnded,
 }
 
 fn parts(count: usize) -> String {
@@ -260,7 +260,7 @@ impl<E: Enforcement> Session<E> {
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(SessionError::Deaf),
+            Err(RecvTimeoutError::Disconnected) => return Err(SessionError::InputEnded),
         }
         let more = self.take_all_from_datastore(inputs)?;
         if inputs.stop.is_set() {
@@ -304,7 +304,7 @@ impl<E: Enforcement> Session<E> {
             match inputs.datastore.try_recv() {
                 Ok(event) => self.take_from_datastore(event)?,
                 Err(TryRecvError::Empty) => return Ok(false),
-                Err(TryRecvError::Disconnected) => return Err(SessionError::Deaf),
+                Err(TryRecvError::Disconnected) => return Err(SessionError::InputEnded),
             }
         }
         Ok(true)

@@ -96,7 +96,7 @@ tortie_testkit::kernel_test! {
         node.write("broken.yaml", &friend);
         node.until_ready("");
         node.until("nothing is closed", |state| !state.contains(CLOSED));
-        let mended = node.kernel_state();
+        let resolved = node.kernel_state();
         // The same from the start, after a reboot with nothing known.
         reboot(&mut node, Signal::TERM);
         fs::remove_dir_all(node.state()).unwrap();
@@ -112,7 +112,7 @@ tortie_testkit::kernel_test! {
         node.until("the namespace is closed", |state| closed_endpoints(state) == 1);
         fs::remove_file(node.manifests().join("another.yaml")).unwrap();
         node.until_ready("");
-        node.until("nothing is closed", |state| state == mended);
+        node.until("nothing is closed", |state| state == resolved);
     }
 
     fn what_was_good_before_a_reboot_is_in_force_after_it() {

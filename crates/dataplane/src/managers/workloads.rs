@@ -132,12 +132,12 @@ impl Workloads {
     }
 
     /// Every endpoint with the interface that it asks for, and whether it has it.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Standing<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = WorkloadView<'_>> {
         self.endpoints.iter().map(|(id, endpoint)| {
             let interface = endpoint.interface.as_ref().ok().copied();
             let has_it =
                 interface.and_then(|interface| self.programmed.get(&interface)).is_some_and(|owner| owner.id == *id);
-            Standing { id, state: &endpoint.state, interface, has_it }
+            WorkloadView { id, state: &endpoint.state, interface, has_it }
         })
     }
 
@@ -171,7 +171,7 @@ impl Workloads {
 }
 
 /// An endpoint and whether it has the interface that it asks for.
-pub(crate) struct Standing<'a> {
+pub(crate) struct WorkloadView<'a> {
     pub(crate) id: &'a WorkloadEndpointId,
     pub(crate) state: &'a WorkloadEndpointState,
     pub(crate) interface: Option<InterfaceName>,

@@ -19,7 +19,7 @@ const SHOWN: usize = 5;
 /// A certificate that is valid but somebody else's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the certificate of the other side is for {borne}, and not for {wanted}")]
-pub(super) struct Stranger {
+pub(super) struct NameMismatch {
     borne: String,
     wanted: String,
 }
@@ -29,9 +29,9 @@ impl PeerNames {
     ///
     /// # Errors
     /// With the names that it bears.
-    pub(super) fn accept(&self, certificate: &CertificateDer<'_>) -> Result<(), Stranger> {
+    pub(super) fn accept(&self, certificate: &CertificateDer<'_>) -> Result<(), NameMismatch> {
         let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else {
-            return Err(self.stranger(None, &[]));
+            return Err(self.mismatch(None, &[]));
         };
         let name = common_name(certificate.subject());
         let uris: Vec<&str> = certificate.valid_uri_names().collect();
@@ -39,10 +39,10 @@ impl PeerNames {
         if by_name || self.uri_san.as_deref().is_some_and(|wanted| uris.contains(&wanted)) {
             return Ok(());
         }
-        Err(self.stranger(name, &uris))
+        Err(self.mismatch(name, &uris))
     }
 
-    fn stranger(&self, name: Option<&str>, uris: &[&str]) -> Stranger {
+    fn mismatch(&self, name: Option<&str>, uris: &[&str]) -> NameMismatch {
         let list = |name: Option<&str>, uris: &[&str]| {
             let name = name.map(|name| format!("common name {name:?}"));
             name.into_iter().chain(uris.iter().take(SHOWN).map(|uri| format!("URI {uri:?}"))).collect::<Vec<_>>()
@@ -50,7 +50,7 @@ impl PeerNames {
         let borne = list(name, uris);
         let borne = if borne.is_empty() { "no name that can be read".to_owned() } else { borne.join(", ") };
         let wanted = list(self.common_name.as_deref(), self.uri_san.as_deref().as_slice()).join(" or ");
-        Stranger { borne, wanted }
+        NameMismatch { borne, wanted }
     }
 }
 

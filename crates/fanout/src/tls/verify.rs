@@ -14,10 +14,10 @@ use rustls::{
 };
 
 use super::PeerNames;
-use super::names::Stranger;
+use super::names::NameMismatch;
 
-fn refuse(stranger: Stranger) -> Error {
-    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(stranger))))
+fn refuse(mismatch: NameMismatch) -> Error {
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(mismatch))))
 }
 
 /// An error with its reason, where that is one of ours, which would be hard to find among what rustls prints around it.

@@ -16,7 +16,7 @@ use tortie_model::{
 };
 
 use self::walk::{Packet, Verdict, is_in, walk};
-use super::{Instead, InvalidCondition};
+use super::{InvalidCondition, RuleFallback};
 use crate::{DenyAction, LogConfig, Marks, Renderer, RulesConfig};
 
 fn renderer() -> Renderer {
@@ -370,7 +370,9 @@ fn a_rule_that_cannot_be_expressed_fails_closed() {
 fn each_condition_that_cannot_be_expressed_is_named() {
     let conditions = |rule: Rule, sets: RuleSets| -> Vec<InvalidCondition> {
         let chains = renderer().policy(&id(), &policy(vec![(rule, sets)]), Family::V4).unwrap();
-        assert!(chains.problems.iter().all(|p| p.instead == Instead::LeftOut && p.direction == Direction::Ingress));
+        assert!(
+            chains.problems.iter().all(|p| p.fallback == RuleFallback::LeftOut && p.direction == Direction::Ingress)
+        );
         chains.problems.into_iter().map(|problem| problem.condition).collect()
     };
     let allow = || tcp_rule(RuleAction::Allow);

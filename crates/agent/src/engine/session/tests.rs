@@ -221,10 +221,10 @@ fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_me
     bench.file("b.yaml", &broken);
     bench.in_sync();
     let directory = RefCell::new(std::mem::replace(&mut bench.directory, DirState::new(Options::default())));
-    let mended = Cell::new(false);
+    let resolved = Cell::new(false);
     let (end, kernel) = bench.run_until(|bench| {
         let answer = bench.health.answer("/readiness");
-        if !mended.get() && bench.metrics.lock().event_to_kernel.count() > 0 {
+        if !resolved.get() && bench.metrics.lock().event_to_kernel.count() > 0 {
             assert_eq!(answer.status, 503);
             assert!(answer.body.contains("b.yaml:5:"), "{}", answer.body);
             let mut directory = directory.borrow_mut();
@@ -232,9 +232,9 @@ fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_me
             assert!(updates.iter().any(|update| !update.exists()), "what was closed is open again");
             bench.feed.problems(directory.problems().collect()).unwrap();
             bench.feed.tell(updates, Instant::now()).unwrap();
-            mended.set(true);
+            resolved.set(true);
         }
-        mended.get() && bench.is_ready()
+        resolved.get() && bench.is_ready()
     });
     assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
     assert!(kernel.state().contains("cali-tw-"), "{}", kernel.state());
@@ -248,16 +248,16 @@ fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
     bench.file("a.yaml", &CLUSTER.replace("metadata: {name: web", &format!("{spoofing}name: web")));
     bench.in_sync();
     let told = |bench: &Bench| bench.health.answer("/readiness").body.contains("which WorkloadSourceSpoofing forbids");
-    let mended = Cell::new(false);
+    let resolved = Cell::new(false);
     let directory = RefCell::new(std::mem::replace(&mut bench.directory, DirState::new(Options::default())));
     let (end, _) = bench.run_until(|bench| {
-        if !mended.get() && bench.is_ready() && told(bench) {
+        if !resolved.get() && bench.is_ready() && told(bench) {
             assert_eq!(bench.metrics.lock().input_problems, 1);
             let updates = directory.borrow_mut().set_file("a.yaml".as_ref(), Some(FileContent::Text(CLUSTER)));
             bench.feed.tell(updates, Instant::now()).unwrap();
-            mended.set(true);
+            resolved.set(true);
         }
-        mended.get() && !told(bench) && bench.metrics.lock().input_problems == 0
+        resolved.get() && !told(bench) && bench.metrics.lock().input_problems == 0
     });
     assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
 }
@@ -351,7 +351,7 @@ fn a_source_that_ends_ends_the_session() {
     let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.feed = channel().0;
     let (end, _) = bench.run_until(|_| false);
-    assert!(matches!(end, Err(SessionError::Deaf)), "{end:?}");
+    assert!(matches!(end, Err(SessionError::InputEnded)), "{end:?}");
 }
 
 #[test]
