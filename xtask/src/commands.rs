@@ -15,10 +15,11 @@ pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     run(demo.arg("--agent").arg(path("tortie")?).args(args).current_dir(root()))
 }
 
-/// Runs this program once more, built with its code generator.
-#[cfg(not(feature = "codegen"))]
-pub(crate) fn codegen() -> Result<(), String> {
-    run(&mut cargo(&["run", "--quiet", "--locked", "--package", "xtask", "--features", "codegen", "--", "codegen"]))
+/// Runs this program once more, built with the feature that has the name of a command.
+#[cfg(not(all(feature = "codegen", feature = "api")))]
+pub(crate) fn with_feature(command: &str, args: &[String]) -> Result<(), String> {
+    let again = ["run", "--quiet", "--locked", "--package", "xtask", "--features", command, "--", command];
+    run(cargo(&again).args(args))
 }
 
 /// All tests, a part of the conformance cases, and a part of the faults.

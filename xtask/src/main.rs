@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "automation runs programs and reads files")]
 
+#[cfg(feature = "api")]
+mod api;
 #[cfg(feature = "codegen")]
 mod codegen;
 mod commands;
@@ -25,6 +27,7 @@ cargo xtask COMMAND
   faults [ARGS]       faults that happen to the agent while packets are sent; --help tells what can be chosen
   prepare             install what is missing for building and testing
   codegen             Rust from the protocol files, to be committed
+  api [--check]       what is public of each library, to be committed; or only whether that is up to date
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   deny                what we depend on, against deny.toml: licences, duplicates, sources, who may use what
   fuzz [--minutes N] [TARGET…]
@@ -52,7 +55,11 @@ fn main() -> ExitCode {
         #[cfg(feature = "codegen")]
         "codegen" => codegen::run(),
         #[cfg(not(feature = "codegen"))]
-        "codegen" => commands::codegen(),
+        "codegen" => commands::with_feature("codegen", &rest),
+        #[cfg(feature = "api")]
+        "api" => api::run(&rest),
+        #[cfg(not(feature = "api"))]
+        "api" => commands::with_feature("api", &rest),
         "tidy" => tidy::run(),
         "deny" => deny::run(),
         "fuzz" => fuzz::run(&rest),

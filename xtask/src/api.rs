@@ -1,0 +1,148 @@
+//! Lists of the public API of all published libraries. They are committed, so that a change of an API is seen in review.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use public_api::{Builder, PublicApi};
+use serde_json::{Value, json};
+
+use crate::shell::{self, cargo, output, root};
+
+/// The compiler that writes the form of JSON which `public-api` reads. Both versions change together.
+const RUST: &str = "1.95.0";
+
+/// Writes the lists, or compares them with what the libraries have if the arguments are `--check`.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let check = match args {
+        [] => false,
+        [arg] if arg == "--check" => true,
+        _ => return Err("cargo xtask api [--check]".into()),
+    };
+    let lists = lists()?;
+    if check {
+        return compare(&lists);
+    }
+    fs::create_dir_all(folder()).map_err(at(&folder()))?;
+    for stale in stale(&lists)? {
+        fs::remove_file(&stale).map_err(at(&stale))?;
+    }
+    for list in &lists {
+        fs::write(&list.path, &list.text).map_err(at(&list.path))?;
+    }
+    println!("{} lists in {}", lists.len(), folder().display());
+    Ok(())
+}
+
+/// The public API of a library, an item a line.
+struct List {
+    path: PathBuf,
+    text: String,
+}
+
+fn folder() -> PathBuf {
+    root().join("public-api")
+}
+
+fn at<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
+/// The lists as they should be.
+fn lists() -> Result<Vec<List>, String> {
+    let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
+    let metadata: Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
+    let documents = Path::new(metadata["target_directory"].as_str().unwrap_or_default()).join("doc");
+    document()?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    packages
+        .filter_map(library)
+        .map(|(package, library)| {
+            let document = documents.join(format!("{}.json", library.replace('-', "_")));
+            Ok(List { path: folder().join(format!("{package}.txt")), text: list(&document)? })
+        })
+        .collect()
+}
+
+/// The names of a package and its library, unless it is unpublished, or the library serves its own program only.
+fn library(package: &Value) -> Option<(&str, &str)> {
+    let target = |kind| package["targets"].as_array()?.iter().find(|target| target["kind"] == json!([kind]));
+    let published = package["publish"].is_null() && target("bin").is_none();
+    published.then(|| Some((package["name"].as_str()?, target("lib")?["name"].as_str()?)))?
+}
+
+/// Describes all libraries as JSON.
+fn document() -> Result<(), String> {
+    let mut cargo = cargo(&[]);
+    if !output(&mut shell::command("rustc", &["--version"]))?.starts_with(&format!("rustc {RUST} ")) {
+        let mut install =
+            shell::command("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update"]);
+        shell::run(install.arg(RUST)).map_err(|error| format!("Rust {RUST} is needed: {error}"))?;
+        cargo = shell::command("rustup", &["run", RUST, "cargo"]);
+        cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+    }
+    // The workspace as a whole has the features with which other commands build it, so that nothing is built anew.
+    cargo.args(["doc", "--quiet", "--locked", "--workspace", "--lib", "--no-deps", "--all-features"]);
+    shell::run(unstable(&mut cargo).env("RUSTDOCFLAGS", "--cap-lints=allow -Z unstable-options --output-format json"))
+}
+
+/// Lets rustdoc, but nothing else, be asked for unstable things: build scripts that heard of it would have much built anew.
+fn unstable(cargo: &mut Command) -> &mut Command {
+    cargo.env("RUSTDOC", root().join("xtask/src/unstable-rustdoc.sh"))
+}
+
+/// The list of a library that is described in a file.
+fn list(document: &Path) -> Result<String, String> {
+    let build = |builder: Builder| builder.build().map_err(at(document));
+    let builder = Builder::from_rustdoc_json(document).omit_blanket_impls(true).omit_auto_trait_impls(true);
+    let by_hand = build(builder.clone().omit_auto_derived_impls(true))?;
+    Ok(text(&build(builder)?, &by_hand))
+}
+
+/// What is derived is listed, but not what follows from it.
+fn text(all: &PublicApi, by_hand: &PublicApi) -> String {
+    let by_hand: BTreeSet<String> = by_hand.items().map(ToString::to_string).collect();
+    let is_telling = |line: &String| {
+        by_hand.contains(line) || (line.starts_with("impl") && !line.contains("core::marker::StructuralPartialEq"))
+    };
+    all.items().map(|item| format!("{item}\n")).filter(|line| is_telling(&line.trim_end().to_owned())).collect()
+}
+
+/// Compares the lists with the committed ones.
+fn compare(lists: &[List]) -> Result<(), String> {
+    let mut differences = Vec::new();
+    for stale in stale(lists)? {
+        differences.push(format!("{} is of no library", stale.display()));
+    }
+    for List { path, text } in lists {
+        let committed = fs::read_to_string(path).unwrap_or_default();
+        if committed == *text {
+            continue;
+        }
+        differences.push(path.display().to_string());
+        let (old, new): (BTreeSet<&str>, BTreeSet<&str>) = (committed.lines().collect(), text.lines().collect());
+        differences.extend(old.difference(&new).map(|line| format!("- {line}")));
+        differences.extend(new.difference(&old).map(|line| format!("+ {line}")));
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(format!("the public API is not the listed one; see cargo xtask api\n{}", differences.join("\n")))
+}
+
+/// Files in the folder of lists that are none of these.
+fn stale(lists: &[List]) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder()).map_err(at(&folder()))?;
+    let files = entries.map(|entry| entry.map(|entry| entry.path()));
+    let files: Vec<PathBuf> = files.collect::<Result<_, _>>().map_err(at(&folder()))?;
+    Ok(files.into_iter().filter(|file| lists.iter().all(|list| list.path != *file)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_lists_are_up_to_date() {
+        super::run(&["--check".to_owned()]).unwrap();
+    }
+}
