@@ -18,10 +18,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ipsets", &["delta"]),
     ("rules", &["model", "iptables", "ipsets"]),
     ("dataplane", &["model", "rules", "iptables", "ipsets", "delta"]),
-    ("datastore", &["model", "resources"]),
+    ("store", &["model", "resources"]),
+    ("datastore", &["model", "resources", "store"]),
     ("protocol", &["model"]),
     ("fanout", &["model", "resources", "datastore"]),
-    ("controller", &["model", "resources", "datastore"]),
+    ("controller", &["resources", "store"]),
     ("agent", ALL),
 ];
 
@@ -37,6 +38,7 @@ const ALL: &[&str] = &[
     "ipsets",
     "rules",
     "dataplane",
+    "store",
     "datastore",
     "protocol",
     "fanout",
@@ -44,7 +46,7 @@ const ALL: &[&str] = &[
 ];
 
 /// Crates that start programs, read clocks and files; the others must not.
-const EFFECTS: &[&str] = &["agent", "datastore", "fanout", "testkit"];
+const EFFECTS: &[&str] = &["agent", "store", "datastore", "fanout", "testkit"];
 
 /// A default build of the agent has fewer crates than this, build dependencies and our own included.
 const MAX_CRATES: usize = 120;

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tortie_agent::controller::FOLLOWED;
-use tortie_datastore::etcd::EtcdStore;
-use tortie_datastore::{ResourceStore, StoreError};
 use tortie_model::LabelInterner;
 use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
+use tortie_store::etcd::EtcdStore;
+use tortie_store::{ResourceStore, StoreError};
 use tortie_testkit::apiserver::ApiServer;
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 

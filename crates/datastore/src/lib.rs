@@ -5,8 +5,7 @@
 //!   last good is kept on disk ([`last_good`]).
 //! * [`Objects`]: the same for objects that come one by one, as those of a datastore over the network do.
 //! * [`recording`]: recorded streams of updates.
-//! * [`apply`](mod@apply): resources written to a [`ResourceStore`] with the rules that hold between them.
-//! * `etcd` (feature `etcd`): etcd v3. What it keeps can also be written, as any [`ResourceStore`] can.
+//! * `etcd` (feature `etcd`): etcd v3.
 //! * `kubernetes` (feature `kubernetes`): the API server of Kubernetes.
 //!
 //! ```
@@ -24,7 +23,6 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "sources read files and wait on threads of their own")]
 
-pub mod apply;
 mod backoff;
 mod buffer;
 mod built_in;
@@ -35,23 +33,17 @@ pub mod etcd;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 pub mod last_good;
-mod memory_store;
 mod objects;
 mod problem;
 pub mod recording;
 mod register;
 mod scan;
 mod source;
-mod stamp;
-mod store;
 
 pub use backoff::{Backoff, chance};
 pub use buffer::{DedupeBuffer, Next};
 pub use dir_source::{DirSource, Settle};
 pub use dir_state::{DirState, FileContent};
-pub use memory_store::{Fault, MemoryStore};
 pub use objects::Objects;
 pub use problem::{Fallback, InputProblem};
 pub use source::{Closed, Event, Events, Feed, Resend, Source, Watching, channel, watch};
-pub use stamp::timestamp;
-pub use store::{Listing, ResourceStore, StoreError, StoredResource};

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use tortie_datastore::StoreError;
-use tortie_datastore::apply::{Applied, ApplyError, apply, initialise};
+use tortie_store::StoreError;
+use tortie_store::apply::{Applied, ApplyError, apply, initialise};
 
 use super::Failure;
 use super::etcd::StoreArgs;

@@ -5,9 +5,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use tortie_controller::elector::ElectorConfig;
-use tortie_datastore::ResourceStore;
-use tortie_datastore::etcd::EtcdStore;
 use tortie_datastore::kubernetes::{Client, KubeConfig};
+use tortie_store::ResourceStore;
+use tortie_store::etcd::EtcdStore;
 
 use super::Failure;
 use super::etcd::StoreArgs;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tortie_datastore::etcd::{EtcdConfig, EtcdStore, Password};
+use tortie_store::etcd::{EtcdConfig, EtcdStore, Password};
 
 use super::Failure;
 

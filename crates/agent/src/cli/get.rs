@@ -6,8 +6,8 @@ mod yaml;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use tortie_datastore::{ResourceStore, StoreError};
 use tortie_resources::stored::{API_VERSION, DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, labelled};
+use tortie_store::{ResourceStore, StoreError};
 
 use super::Failure;
 use super::etcd::StoreArgs;

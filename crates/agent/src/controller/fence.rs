@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use serde_json::Value;
-use tortie_datastore::{Listing, ResourceStore, StoreError, StoredResource};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+use tortie_store::{Listing, ResourceStore, StoreError, StoredResource};
 
 /// Until when this controller leads. Clones are the same.
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::json;
-    use tortie_datastore::MemoryStore;
+    use tortie_store::MemoryStore;
 
     use super::*;
 

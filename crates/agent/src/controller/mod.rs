@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use tortie_controller::elector::ElectorConfig;
 use tortie_controller::{Controller, Next, Observed, Status, Watched};
-use tortie_datastore::ResourceStore;
 use tortie_datastore::kubernetes::{ApiResource, Client, Event, ListWatch, Received, Reflector, Waker};
+use tortie_store::ResourceStore;
 
 pub use answers::answer;
 pub(crate) use election::random;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tortie_dataplane::{EndpointStatus, StatusChange};
-use tortie_datastore::timestamp;
 use tortie_model::Hostname;
 use tortie_resources::path;
+use tortie_store::timestamp;
 
 use crate::config::Config;
 use crate::engine::ProcessStatus;

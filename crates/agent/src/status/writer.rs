@@ -6,8 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
 use tortie_dataplane::StatusChange;
-use tortie_datastore::etcd::{EtcdConfig, EtcdPace, EtcdStore};
-use tortie_datastore::{StoreError, chance};
+use tortie_datastore::chance;
+use tortie_store::StoreError;
+use tortie_store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
 
 use crate::engine::ProcessStatus;
 

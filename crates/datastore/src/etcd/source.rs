@@ -12,11 +12,10 @@ use tortie_resources::manifest::{Kind, ObjectId, Options, Relay, Resource, Unkno
 use tortie_resources::path::BLOCKS;
 use tortie_resources::stored::{PREFIX, ResourceKey, ResourceKind, prefix_of};
 use tortie_resources::{Position as TextPosition, SyntaxError, relayed};
+use tortie_store::etcd::EtcdConfig;
+use tortie_store::etcd::client::{Failure, Head, Pages, connect, end_of, within};
 
-use super::EtcdConfig;
-use super::connection::{Failure, Head, connect, within};
 use super::position::Position;
-use super::range::{Pages, end_of};
 use crate::{Backoff, Closed, Feed, Objects, Source, chance};
 
 /// How large an answer of a watch may be. etcd splits larger ones.

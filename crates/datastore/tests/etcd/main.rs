@@ -1,13 +1,11 @@
-//! The etcd source and store against real clusters.
+//! The etcd source against real clusters.
 #![allow(clippy::disallowed_methods, reason = "a test that waits for what other processes do")]
 
 mod source;
-mod store;
 mod suite;
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use tortie_datastore::etcd::{EtcdConfig, EtcdPace};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
@@ -46,8 +44,4 @@ fn tls(etcd: &Etcd) -> EtcdConfig {
 
 fn tier(name: &str) -> ResourceKey {
     ResourceKey::new(ResourceKind::Tier, "", name).expect("a key")
-}
-
-fn order(order: u32) -> Value {
-    json!({"spec": {"order": order}})
 }

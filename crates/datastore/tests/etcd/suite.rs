@@ -1,6 +1,7 @@
 use tortie_datastore::Source;
-use tortie_datastore::etcd::{EtcdSource, EtcdStore};
+use tortie_datastore::etcd::EtcdSource;
 use tortie_resources::manifest::{ObjectId, Options};
+use tortie_store::etcd::EtcdStore;
 use tortie_testkit::etcd::Proxy;
 use tortie_testkit::sources::{self, Edit, Need, SourceUnderTest};
 

@@ -23,7 +23,7 @@ mod code {
 
 /// Why something did not work, as far as it makes a difference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Failure {
+pub enum Failure {
     /// The history up to the revision asked for is gone.
     #[error("the revision asked for has been compacted")]
     Compacted,
@@ -71,7 +71,10 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Waits for an answer, but not for ever.
-pub(super) async fn within<T>(
+///
+/// # Errors
+/// What etcd says, or [`Failure::Lost`] after `limit`.
+pub async fn within<T>(
     limit: Duration,
     what: &str,
     call: impl Future<Output = Result<T, etcd_client::Error>>,
@@ -84,14 +87,19 @@ pub(super) async fn within<T>(
 
 /// Which cluster answers, and how far its history goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) cluster: u64,
-    pub(super) revision: i64,
+pub struct Head {
+    /// The id of the cluster.
+    pub cluster: u64,
+    /// Its newest revision.
+    pub revision: i64,
 }
 
 /// Connects to the `turn`-th endpoint, round and round, and makes sure that there is a leader behind it. Certificates
 /// are read anew. The head is not known to users who may not read much.
-pub(super) async fn connect(config: &EtcdConfig, turn: usize) -> Result<(Client, Option<Head>), Failure> {
+///
+/// # Errors
+/// [`Failure`], naming the endpoint.
+pub async fn connect(config: &EtcdConfig, turn: usize) -> Result<(Client, Option<Head>), Failure> {
     config.check().map_err(|error| Failure::Refused(error.to_string()))?;
     let endpoint = config.endpoints.get(turn % config.endpoints.len()).map_or("", String::as_str);
     let pace = &config.pace;

@@ -14,8 +14,8 @@ use crate::{Listing, ResourceStore, StoreError, StoredResource};
 ///
 /// ```
 /// use serde_json::json;
-/// use tortie_datastore::{Fault, MemoryStore, ResourceStore, StoreError};
 /// use tortie_resources::stored::{ResourceKey, ResourceKind};
+/// use tortie_store::{Fault, MemoryStore, ResourceStore, StoreError};
 ///
 /// let store = MemoryStore::default();
 /// let tier = ResourceKey::new(ResourceKind::Tier, "", "platform")?;

@@ -12,7 +12,7 @@ const PAGE: i64 = 500;
 const MAX_ANSWER: usize = 32 << 20;
 
 /// Reads everything whose key begins with `prefix` as it was at one revision, in the order of keys.
-pub(super) struct Pages {
+pub struct Pages {
     client: KvClient,
     /// Where the next page begins; `None` after the last.
     next: Option<Vec<u8>>,
@@ -25,18 +25,23 @@ pub(super) struct Pages {
 
 impl Pages {
     /// Begins. A `revision` of 0 is the present.
-    pub(super) fn new(client: KvClient, prefix: &str, revision: i64, patience: Duration) -> Self {
+    #[must_use]
+    pub fn new(client: KvClient, prefix: &str, revision: i64, patience: Duration) -> Self {
         let client = client.max_decoding_message_size(MAX_ANSWER);
         Self { client, next: Some(prefix.into()), end: end_of(prefix.as_bytes()), revision, limit: PAGE, patience }
     }
 
     /// The revision that is read; 0 if nothing has been read.
-    pub(super) fn revision(&self) -> i64 {
+    #[must_use]
+    pub fn revision(&self) -> i64 {
         self.revision
     }
 
     /// The next page; `None` after the last.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<KeyValue>>, Failure> {
+    ///
+    /// # Errors
+    /// [`Failure`]; the page can be asked for again.
+    pub async fn next(&mut self) -> Result<Option<Vec<KeyValue>>, Failure> {
         let Some(from) = self.next.clone() else { return Ok(None) };
         let mut answer = loop {
             let mut options = GetOptions::new().with_range(self.end.clone()).with_limit(self.limit);
@@ -61,7 +66,8 @@ impl Pages {
 }
 
 /// What is just behind all keys that begin with `prefix`.
-pub(super) fn end_of(prefix: &[u8]) -> Vec<u8> {
+#[must_use]
+pub fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {

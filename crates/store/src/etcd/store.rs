@@ -21,9 +21,9 @@ use crate::{Listing, ResourceStore, StoreError, StoredResource};
 /// The resources in etcd. Calls block; they must not be made from within an async runtime.
 ///
 /// ```no_run
-/// use tortie_datastore::ResourceStore;
-/// use tortie_datastore::etcd::EtcdStore;
 /// use tortie_resources::stored::{ResourceKey, ResourceKind};
+/// use tortie_store::ResourceStore;
+/// use tortie_store::etcd::EtcdStore;
 ///
 /// let store = EtcdStore::new("etcd://127.0.0.1:2379".parse()?)?;
 /// let policy = store.get(&ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web")?)?;

@@ -1,7 +1,7 @@
 use serde_json::json;
-use tortie_datastore::etcd::EtcdStore;
-use tortie_datastore::{ResourceStore, StoreError};
 use tortie_resources::stored::Revision;
+use tortie_store::etcd::EtcdStore;
+use tortie_store::{ResourceStore, StoreError};
 
 use super::*;
 

@@ -1,0 +1,12 @@
+//! etcd v3: the resources of `projectcalico.org/v3` under Calico's paths.
+//!
+//! [`EtcdStore`] reads and writes single ones, at one endpoint at a time; when it fails, the next one is used.
+
+pub mod client;
+mod config;
+mod connection;
+mod range;
+mod store;
+
+pub use config::{EtcdConfig, EtcdConfigError, EtcdPace, Password};
+pub use store::EtcdStore;

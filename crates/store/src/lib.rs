@@ -1,0 +1,33 @@
+//! Calico's resources, read and written one by one.
+//!
+//! * [`ResourceStore`]: a datastore that resources can be written to, with errors that tell conflicts from failures.
+//! * [`apply`](mod@apply): resources written as people mean it, with the rules that hold between them.
+//! * [`MemoryStore`]: a store in memory that fails when it is told to.
+//! * `etcd` (feature `etcd`): the store in etcd v3.
+//!
+//! ```
+//! use serde_json::json;
+//! use tortie_resources::stored::{ResourceKey, ResourceKind};
+//! use tortie_store::apply::{Applied, apply};
+//! use tortie_store::{MemoryStore, ResourceStore};
+//!
+//! let store = MemoryStore::default();
+//! let tier = ResourceKey::new(ResourceKind::Tier, "", "platform")?;
+//! assert_eq!(apply(&store, &tier, &json!({"spec": {"order": 5}}))?, Applied::Created);
+//! assert_eq!(apply(&store, &tier, &json!({"spec": {"order": 5}}))?, Applied::Unchanged);
+//! assert_eq!(store.get(&tier)?.object["spec"]["defaultAction"], "Deny");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "what is created is given the time, and certificates are files")]
+
+pub mod apply;
+#[cfg(feature = "etcd")]
+pub mod etcd;
+mod memory_store;
+mod stamp;
+mod store;
+
+pub use memory_store::{Fault, MemoryStore};
+pub use stamp::timestamp;
+pub use store::{Listing, ResourceStore, StoreError, StoredResource};
