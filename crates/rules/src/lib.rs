@@ -81,8 +81,6 @@ mod dispatch;
 mod endpoint;
 mod endpoint_marks;
 mod fixed;
-#[cfg(test)]
-mod golden;
 mod groups;
 mod lists;
 mod marks;

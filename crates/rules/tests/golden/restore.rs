@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use tortie_iptables::{Chain, ChainName, Features, RenderedChain, Renderer as Lines, Table};
 use tortie_model::{Family, IfaceName};
-
-use super::chains::{blocked_cidrs, dscp_rules, nat_map};
-use super::load::{self, list, text};
-use crate::names::chain;
-use crate::{HostDispatch, Renderer};
+use tortie_rules::names::chain;
+use tortie_rules::{EndpointMarks, HostDispatch, Renderer};
 use tortie_testkit::golden::assert_count;
+
+use super::chains::{blocked_cidrs, dscp_rules, nat_address_of_other_family, nat_map};
+use super::load::{self, list, text};
 
 /// All chains of a table in the recorded scenario: one workload, one host endpoint, their policies and profiles.
 fn desired(json: &Value, renderer: &Renderer, table: Table, family: Family, recorded: &Value) -> Vec<Chain> {
@@ -82,6 +82,20 @@ fn desired(json: &Value, renderer: &Renderer, table: Table, family: Family, reco
     chains
 }
 
+const IPVS_DISPATCH: [ChainName; 2] = [chain::SET_ENDPOINT_MARK, chain::FROM_ENDPOINT_MARK];
+
+/// What IPVS needs to tell the endpoints of the scenario apart.
+fn ipvs_dispatch(json: &Value, renderer: &Renderer) -> Vec<Chain> {
+    let cali = load::interface(&json["endpoint_inputs"][3]["iface"]);
+    let eth0 = load::interface(&json["hep_inputs"]["iface"]);
+    let mut marks = EndpointMarks::new(&renderer.config().marks);
+    let mut chains: Vec<Chain> = [cali, eth0]
+        .map(|interface| renderer.set_endpoint_mark(&interface.as_str().into(), marks.assign(interface)))
+        .to_vec();
+    chains.extend(renderer.endpoint_mark_dispatch(&marks, [cali], [eth0]));
+    chains
+}
+
 /// The input of `iptables-restore`, sorted: chains that some hook leads to, and the hooks.
 fn restore_lines(renderer: &Renderer, table: Table, chains: &[Chain]) -> Vec<String> {
     let mut lines_of = Lines::new(Features::ALL);
@@ -104,7 +118,11 @@ fn restore_lines(renderer: &Renderer, table: Table, chains: &[Chain]) -> Vec<Str
     let mut seen = BTreeSet::new();
     while let Some(name) = queue.pop() {
         if seen.insert(name) {
-            let chain = rendered.get(&name).unwrap_or_else(|| panic!("{table}: nobody defines {name}"));
+            let Some(chain) = rendered.get(&name) else {
+                // With IPVS, a scenario may lack the chains that tell endpoints apart.
+                assert!(IPVS_DISPATCH.contains(&name), "{table}: nobody defines {name}");
+                continue;
+            };
             lines.push(format!(":{name} - -"));
             lines.extend(chain.append_lines());
             queue.extend_from_slice(chain.targets());
@@ -127,11 +145,23 @@ fn whole_tables() {
                     let [call] = calls else { panic!("{} calls", calls.len()) };
                     let mut theirs = load::strings(&call["input_lines"]);
                     theirs.sort();
-                    let mut ours = restore_lines(&renderer, table, &desired(json, &renderer, table, family, recorded));
+                    let mut wanted = desired(json, &renderer, table, family, recorded);
+                    let start = format!("-A {} ", chain::SET_ENDPOINT_MARK);
+                    if theirs.iter().any(|line| line.starts_with(&start)) {
+                        wanted.extend(ipvs_dispatch(json, &renderer));
+                    } else {
+                        // What nobody defines the original makes and deletes.
+                        let made = IPVS_DISPATCH.map(|name| [format!(":{name} - -"), format!("--delete-chain {name}")]);
+                        theirs.retain(|line| !made.as_flattened().contains(line));
+                    }
+                    let mut ours = restore_lines(&renderer, table, &wanted);
                     // The two chains that differ on purpose are compared where they are rendered.
                     for (differs, name) in [
                         (table == Table::Mangle, chain::EGRESS_DSCP),
-                        (table == Table::Nat && config == "nat_opts" && family == Family::V6, chain::NAT_OUTGOING),
+                        (
+                            table == Table::Nat && nat_address_of_other_family(&renderer, family).is_some(),
+                            chain::NAT_OUTGOING,
+                        ),
                     ] {
                         if differs {
                             let start = format!("-A {name} ");

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tortie_iptables::{Action, Chain, Features, Rule, write_rest};
-use tortie_model::{Direction, Family, TierName};
+use tortie_model::{Cidr, Family};
+use tortie_rules::{Renderer, RulesConfig};
+use tortie_testkit::golden::assert_count;
 
 use super::load::{self, list, text};
 use super::{Lines, equals};
-use crate::Renderer;
-use crate::policy::{Context, Owner};
-use tortie_testkit::golden::assert_count;
 
 /// Why a rendering differs from the recorded one on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,11 +41,12 @@ fn is_icmp_of_other_family(rule: &Value, family: Family) -> bool {
     asks.iter().any(|field| !rule[*field].is_null()) && model.protocol.is_some_and(|p| p.number() == other)
 }
 
-fn has_bare_address(rule: &Value) -> bool {
+fn bare_addresses(rule: &Value) -> impl Iterator<Item = &str> {
     ["src_net", "dst_net", "not_src_net", "not_dst_net"]
-        .iter()
-        .flat_map(|field| list(&rule[*field]))
-        .any(|net| !text(net).contains('/'))
+        .into_iter()
+        .flat_map(|field| list(&rule[field]))
+        .map(text)
+        .filter(|net| !net.contains('/'))
 }
 
 /// What stands behind the hash comment of each recorded line.
@@ -85,9 +85,12 @@ fn explain(what: &str, ours: &Chain, recorded: &Value, rules: &[Value], family: 
         assert!(!theirs.iter().any(|line| line == CLEAR_SCRATCH1), "{what}");
         reason = Some(Divergence::LaterMatchBlocks);
     }
-    if rules.iter().any(has_bare_address) {
-        for line in &mut theirs {
-            *line = line.replace("10.0.0.1 ", "10.0.0.1/32 ");
+    if rules.iter().any(|rule| bare_addresses(rule).next().is_some()) {
+        for net in rules.iter().flat_map(bare_addresses) {
+            let cidr: Cidr = net.parse().unwrap();
+            for line in &mut theirs {
+                *line = line.replace(&format!(" {net} "), &format!(" {cidr} "));
+            }
         }
         reason = Some(Divergence::BareAddress);
     }
@@ -106,41 +109,51 @@ fn explain(what: &str, ours: &Chain, recorded: &Value, rules: &[Value], family: 
     reason
 }
 
+/// What a rule becomes at the recorded place of a policy or profile.
+fn rendered_alone(case: &Value, rendered: &Value, mut config: RulesConfig, family: Family) -> Vec<Rule> {
+    let index = load::number(&rendered["idx"]);
+    // Others before it give it its number. The one behind it keeps its return, which the end of a chain does not need.
+    let other = || json!({"action": "deny"});
+    let before = (0..index).map(|_| other());
+    let rules: Value = before.chain([case["rule"].clone(), other()]).collect();
+    let is_ingress = match text(&rendered["dir"]) {
+        "Ingress" => true,
+        "Egress" => false,
+        other => panic!("{other}"),
+    };
+    let list = if is_ingress { "inbound_rules" } else { "outbound_rules" };
+    let owner = json!({"tier": rendered["tier"], "untracked": rendered["untracked"], list: rules});
+    let chains = match text(&rendered["owner"]) {
+        "Policy" => {
+            let id = load::policy_id(&case["policy_id"]);
+            Renderer::new(config).policy(&id, &load::policy(&owner, family), family).unwrap()
+        }
+        "Profile" => {
+            // A profile is never untracked. Recorded are some nevertheless, which differ by the lack of flow logs.
+            config.flow_logs &= !rendered["untracked"].as_bool().unwrap();
+            Renderer::new(config).profile(&text(&case["profile_id"]).into(), &load::profile(&owner, family), family)
+        }
+        other => panic!("{other}"),
+    };
+    assert_eq!(chains.problems, []);
+    let mut rules = if is_ingress { chains.inbound.rules } else { chains.outbound.rules };
+    // The comment of the whole chain.
+    rules[0].comments.pop();
+    rules.retain(|rule| rule.origin.as_ref().and_then(|origin| origin.part).map(i64::from) == Some(index));
+    rules
+}
+
 #[test]
 fn every_single_rule() {
     let Some(json) = load::rules_json() else { return };
     let mut divergences: BTreeMap<Divergence, usize> = BTreeMap::new();
     let mut compared = 0;
     for case in list(&json["rules"]) {
-        let policy = load::policy_id(&case["policy_id"]);
-        let profile = text(&case["profile_id"]).into();
         for rendered in list(&case["rendered"]) {
             let family = load::family(&rendered["ip_version"]);
-            let renderer = Renderer::new(load::config(&json["configs"][text(&rendered["config"])]));
-            let tier = TierName::from(text(&rendered["tier"]));
-            let context = Context {
-                owner: match text(&rendered["owner"]) {
-                    "Policy" => Owner::Policy(&policy, &tier),
-                    "Profile" => Owner::Profile(&profile),
-                    other => panic!("{other}"),
-                },
-                origin: "golden".into(),
-                direction: match text(&rendered["dir"]) {
-                    "Ingress" => Direction::Ingress,
-                    "Egress" => Direction::Egress,
-                    other => panic!("{other}"),
-                },
-                family,
-                untracked: rendered["untracked"].as_bool().unwrap(),
-            };
-            let rules = load::rules(&Value::Array(vec![case["rule"].clone()]), family);
-            let (mut ours, mut problems) = (Vec::new(), Vec::new());
-            let index = usize::try_from(load::number(&rendered["idx"])).unwrap();
-            for view in rules.iter() {
-                renderer.rule(view, index, &context, &mut ours, &mut problems);
-            }
-            assert_eq!(problems, []);
+            let config = load::config(&json["configs"][text(&rendered["config"])]);
             let recorded = &rendered["out"]["chain"];
+            let ours = rendered_alone(case, rendered, config, family);
             let chain = Chain::new(text(&recorded["name"]).parse().unwrap(), ours);
             let what = format!("{}", case["rule"]);
             if let Some(why) = explain(&what, &chain, recorded, std::slice::from_ref(&case["rule"]), family) {

@@ -5,18 +5,18 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use tortie_iptables::{Chain, Features, HookPosition, InterfaceName, Table, write_rest};
-use tortie_model::{AdminState, Cidr, Family, IfaceName};
+use tortie_model::{AdminState, Cidr, Family, IfaceName, ProfileName};
+use tortie_rules::names::{any_interface, chain};
+use tortie_rules::{DscpRule, EndpointMarks, HostDispatch, Renderer, TierGroups};
+use tortie_testkit::golden::assert_count;
 
 use super::load::{self, list, text};
 use super::{OLD_FEATURES, assert_chain, assert_chain_for, assert_chains, equals, hook, lines_of};
-use crate::names::{any_interface, chain};
-use crate::{DscpRule, HostDispatch, Renderer};
-use tortie_testkit::golden::assert_count;
 
 /// Every recorded configuration with its chains.
 fn configs(json: &Value) -> impl Iterator<Item = (&str, Renderer, &Value)> {
     let chains = json["config_chains"].as_object().unwrap();
-    assert_eq!(chains.len(), 9);
+    assert_count("configurations", chains.len(), 9);
     chains
         .iter()
         .map(|(name, chains)| (name.as_str(), Renderer::new(load::config(&json["configs"][name.as_str()])), chains))
@@ -69,7 +69,7 @@ fn wireguard_incoming_mark() {
         for (family, recorded) in by_family(recorded) {
             let raw = renderer.fixed_chains(Table::Raw, family);
             let ours = raw.iter().find(|ours| ours.name == chain::WIREGUARD_INCOMING_MARK);
-            assert_eq!(ours.is_some(), config == "wireguard");
+            assert_eq!(ours.is_some(), renderer.config().marks.wireguard.is_some());
             if let Some(ours) = ours {
                 assert_chain(config, ours, &recorded["wireguard_incoming_mark"]);
                 compared += 1;
@@ -105,12 +105,13 @@ fn nat_chains() {
                 [(Features::ALL, "nat_outgoing_active"), (OLD_FEATURES, "nat_outgoing_active_old_features")]
             {
                 let ours = renderer.nat_outgoing(true, family);
-                if config == "nat_opts" && family == Family::V6 {
+                if let Some(address) = nat_address_of_other_family(&renderer, family) {
                     // Divergence: the original writes the IPv4 address of NATOutgoingAddress into the IPv6 table, for
                     // which ip6tables-restore refuses it.
-                    let text = lines_of(&super::Lines::new(features).chain(&ours)).concat();
-                    assert!(list(&recorded[field]["lines"]).iter().any(|line| text_of(line).contains("192.0.2.9")));
-                    assert!(!text.contains("192.0.2.9") && text.contains("MASQUERADE --to-ports 99-100"));
+                    let address = address.to_string();
+                    let ours = lines_of(&super::Lines::new(features).chain(&ours)).concat();
+                    assert!(list(&recorded[field]["lines"]).iter().any(|line| text(line).contains(&address)));
+                    assert!(!ours.contains(&address) && ours.contains("--jump MASQUERADE"));
                     v4_address_in_v6_table += 1;
                     continue;
                 }
@@ -124,8 +125,9 @@ fn nat_chains() {
     assert_count("IPv4 addresses in IPv6 tables", v4_address_in_v6_table, 2);
 }
 
-fn text_of(value: &Value) -> &str {
-    text(value)
+/// The configured source address of masqueraded packets, if it is none of this family.
+pub(super) fn nat_address_of_other_family(renderer: &Renderer, family: Family) -> Option<IpAddr> {
+    renderer.config().nat.address.filter(|address| address.is_ipv4() != (family == Family::V4))
 }
 
 #[test]
@@ -187,7 +189,7 @@ fn dispatch_chains() {
     let Some(json) = load::rules_json() else { return };
     for (config, renderer, recorded) in configs(json) {
         let dispatch = recorded["dispatch"].as_object().unwrap();
-        assert_eq!(dispatch.len(), 5);
+        assert_count("inputs", dispatch.len(), 5);
         for (input, recorded) in dispatch {
             let names: Vec<InterfaceName> = list(&json["dispatch_inputs"][input]).iter().map(load::interface).collect();
             let host = |purpose, any| renderer.host_dispatch(purpose, names.iter().copied(), any);
@@ -207,9 +209,16 @@ fn dispatch_chains() {
             let both = [host(HostDispatch::MangleIngress, true), host(HostDispatch::MangleEgress, true)].concat();
             check(&both, "host_default");
             // `workload_allow` is for the eBPF dataplane.
-            assert_eq!(recorded.as_object().unwrap().len(), 10);
+            assert_count("kinds of dispatch", recorded.as_object().unwrap().len(), 10);
         }
     }
+}
+
+/// The chain that marks an interface's packets for IPVS; its own number is the first that is given.
+pub(super) fn set_endpoint_mark(renderer: &Renderer, interface: &IfaceName) -> Option<Chain> {
+    renderer.config().ipvs.as_ref()?;
+    let mark = EndpointMarks::new(&renderer.config().marks).assign(interface.as_str().parse().unwrap());
+    Some(renderer.set_endpoint_mark(interface, mark))
 }
 
 #[test]
@@ -227,7 +236,8 @@ fn workload_endpoints() {
             let qos = load::qos(&input["qos"]);
             let interface = IfaceName::from(text(&input["iface"]));
             let profiles = load::profiles(&input["profiles"]);
-            let chains = renderer.workload_endpoint(&interface, state, &tiers, &profiles, qos.as_ref());
+            let mut chains = renderer.workload_endpoint(&interface, state, &tiers, &profiles, qos.as_ref()).to_vec();
+            chains.extend(set_endpoint_mark(&renderer, &interface));
             assert_chains(config, &chains, list(&recorded["chains"]));
 
             let wanted: BTreeSet<&str> = list(&recorded["groups"]).iter().map(|group| text(&group["name"])).collect();
@@ -256,11 +266,13 @@ fn host_endpoints() {
         let check = |chains: &[Chain], field: &str| {
             assert_chains(&format!("{config} {field}"), chains, list(&recorded[field]));
         };
-        check(&renderer.host_endpoint_filter(&interface, &tiers, &forward, &profiles), "host_endpoint_filter");
-        check(
-            &renderer.host_endpoint_filter(&any_interface(), &tiers, &[], &[]),
-            "host_endpoint_filter_all_interfaces",
-        );
+        let filter = |interface: &IfaceName, forward: &[TierGroups], profiles: &[ProfileName]| {
+            let mut chains = renderer.host_endpoint_filter(interface, &tiers, forward, profiles).to_vec();
+            chains.extend(set_endpoint_mark(&renderer, interface));
+            chains
+        };
+        check(&filter(&interface, &forward, &profiles), "host_endpoint_filter");
+        check(&filter(&any_interface(), &[], &[]), "host_endpoint_filter_all_interfaces");
         let egress = renderer.host_endpoint_mangle_egress(&interface, &tiers, &profiles);
         check(&[egress], "host_endpoint_mangle_egress");
         let ingress = renderer.host_endpoint_mangle_ingress(&interface, &tiers);

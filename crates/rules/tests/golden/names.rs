@@ -2,13 +2,13 @@
 
 use tortie_iptables::{ChainName, limited_id};
 use tortie_model::{Direction, Family, PolicyId, TierName};
-
-use super::load::{self, list, number, text};
-use crate::names::{
+use tortie_rules::names::{
     EndpointChain, endpoint_chain, group_chain, ip_set_name, policy_chain, policy_id_text, profile_chain,
 };
-use crate::{OwnerKind, PolicyGroup, Verdict, end_of_tier_prefix, no_profile_prefix, rule_prefix};
+use tortie_rules::{OwnerKind, PolicyGroup, Verdict, end_of_tier_prefix, no_profile_prefix, rule_prefix};
 use tortie_testkit::golden::assert_count;
+
+use super::load::{self, list, number, text};
 
 #[test]
 fn policies_and_profiles() {

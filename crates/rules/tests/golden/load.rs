@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::{
-    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, LogConfig, Marks, NatConfig, OpenStackConfig,
-    PolicyGroup, RulesConfig, TierGroups, TunnelConfig,
-};
 use serde_json::Value;
-use tortie_iptables::InterfaceName;
+use tortie_iptables::{InterfaceName, MarkBits, PortRange};
 use tortie_model::desired::{self, RuleSets, Rules};
 use tortie_model::{
     Direction, EntityMatch, Family, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol,
     QosControls, Rule, RuleAction, TierDefaultAction, TierName,
+};
+use tortie_rules::{
+    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, Marks, NatConfig,
+    OpenStackConfig, PolicyGroup, RulesConfig, TierGroups, TunnelConfig,
 };
 use tortie_testkit::golden;
 
@@ -79,23 +79,27 @@ pub(super) fn config(json: &Value) -> RulesConfig {
     assert_eq!(marks.scratch0.get(), mark("MarkScratch0"));
     assert_eq!(marks.scratch1.get(), mark("MarkScratch1"));
     assert_eq!(marks.endpoint.get(), mark("MarkEndpoint"));
-    assert_eq!(marks.wireguard.map_or(0, tortie_iptables::MarkBits::get), mark("WireguardMark"));
+    assert_eq!(marks.wireguard.map_or(0, MarkBits::get), mark("WireguardMark"));
+    assert_eq!(marks.non_endpoint.map_or(0, MarkBits::get), mark("MarkNonCaliEndpoint"));
 
     let mut config = RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap();
     config.marks = marks;
     config.workload_prefixes = list(&json["WorkloadIfacePrefixes"]).iter().map(interface).collect();
     config.deny = match text(&json["FilterDenyAction"]) {
         "DROP" => DenyAction::Drop,
-        _ => DenyAction::Reject,
+        "REJECT" => DenyAction::Reject,
+        other => panic!("{other}"),
     };
     let allow = |name: &str| match text(&json[name]) {
         "ACCEPT" => AllowAction::Accept,
-        _ => AllowAction::Return,
+        "RETURN" => AllowAction::Return,
+        other => panic!("{other}"),
     };
     config.filter_allow = allow("FilterAllowAction");
     config.mangle_allow = allow("MangleAllowAction");
     config.endpoint_to_host = match text(&json["EndpointToHostAction"]) {
         "DROP" => EndpointToHostAction::Drop,
+        "REJECT" => EndpointToHostAction::Reject,
         "ACCEPT" => EndpointToHostAction::Accept,
         "RETURN" => EndpointToHostAction::Return,
         other => panic!("{other}"),
@@ -103,6 +107,7 @@ pub(super) fn config(json: &Value) -> RulesConfig {
     config.service_loop = match text(&json["ServiceLoopPrevention"]) {
         "Drop" => Some(DenyAction::Drop),
         "Reject" => Some(DenyAction::Reject),
+        "Disabled" => None,
         other => panic!("{other}"),
     };
     config.failsafe_inbound = failsafe("FailsafeInboundHostPorts");
@@ -133,15 +138,23 @@ pub(super) fn config(json: &Value) -> RulesConfig {
     };
     config.flow_logs = on("FlowLogsEnabled");
     config.nat = NatConfig {
-        ports: text(&json["NATPortRange"])
-            .split_once(':')
-            .and_then(|(first, last)| tortie_iptables::PortRange::new(first.parse().unwrap(), last.parse().unwrap())),
+        ports: Some(text(&json["NATPortRange"])).filter(|ports| *ports != "0").map(port_range),
         address: text(&json["NATOutgoingAddress"]).parse().ok(),
         exclude_hosts: text(&json["NATOutgoingExclusions"]) == "IPPoolsAndHostIPs",
         out_interface: text(&json["IptablesNATOutgoingInterfaceFilter"]).parse().ok(),
     };
-    assert!(!on("IstioAmbientModeEnabled") && !on("BPFEnabled") && !on("NFTablesEnabled"));
+    config.ipvs = on("KubeIPVSSupportEnabled").then(|| IpvsConfig {
+        node_ports: list(&json["KubeNodePortRanges"]).iter().map(|ports| port_range(text(ports))).collect(),
+    });
+    config.istio_dscp = on("IstioAmbientModeEnabled").then(|| small(&json["IstioDSCPMark"]));
+    assert!(!on("BPFEnabled") && !on("NFTablesEnabled"));
     config
+}
+
+/// `FIRST:LAST`, or one port.
+fn port_range(text: &str) -> PortRange {
+    let (first, last) = text.split_once(':').unwrap_or((text, text));
+    PortRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap()
 }
 
 fn failsafe_port(json: &Value) -> FailsafePort {
