@@ -15,7 +15,7 @@ struct Generated {
 const GENERATED: &[Generated] =
     &[Generated { proto: "crates/protocol/proto/felix.proto", rust: "crates/protocol/src/generated/felix.rs" }];
 
-/// Writes all generated files anew.
+/// Regenerates all generated files.
 pub(crate) fn run() -> Result<(), String> {
     for generated in GENERATED {
         let path = root().join(generated.rust);

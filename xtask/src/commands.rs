@@ -70,7 +70,7 @@ fn run_with_agent(program: &str, args: &[String]) -> Result<(), String> {
     run_of_testkit(program, &tortie, args.iter().cloned())
 }
 
-/// Runs a program of the test kit. All are built with the same features, so that none lets it be built anew.
+/// Runs a program of the test kit. All are built with the same features, so that none makes cargo build it again.
 fn run_of_testkit(program: &str, agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
     let features = "--features=servers";
     let run_it = ["run", "--quiet", "--locked", "--package", "tortie-testkit", features, "--bin", program, "--"];

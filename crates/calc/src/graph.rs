@@ -286,7 +286,7 @@ impl Graph {
         self.computed.on_matches_changed(&policies.changed_endpoints);
         self.resolver.on_matches_changed(policies.changed_endpoints);
         self.resolver.on_policies_changed(&policies.revalued, &self.matches);
-        // A policy that was deleted and made anew is inactive and active at once; the latter must win.
+        // A policy that was deleted and recreated is inactive and active at once; the latter must win.
         for id in policies.inactive {
             self.sequencer.policies.remove(id);
         }

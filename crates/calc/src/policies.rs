@@ -60,7 +60,7 @@ pub(crate) struct PolicyEntry {
 /// What became of the policies since the last flush.
 #[derive(Debug, Default)]
 pub(crate) struct PoliciesOut {
-    /// Policies that are active no more. One that was deleted and made anew is in both lists.
+    /// Policies that are active no more. One that was deleted and recreated is in both lists.
     pub(crate) inactive: Vec<PolicyId>,
     /// Policies that are newly active, or active with a new value.
     pub(crate) active: Vec<(PolicyId, Arc<desired::Policy>)>,
@@ -68,7 +68,7 @@ pub(crate) struct PoliciesOut {
     pub(crate) changed_endpoints: Vec<EndpointId>,
     /// Active policies that have another value than before.
     pub(crate) revalued: Vec<PolicySlot>,
-    /// Whether the order of the matched policies is to be computed anew.
+    /// Whether the order of the matched policies is to be recomputed.
     pub(crate) reordered: bool,
 }
 

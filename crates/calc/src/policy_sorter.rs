@@ -31,7 +31,7 @@ impl PolicySorter {
         std::mem::take(&mut self.tiers_changed)
     }
 
-    /// Ranks all matched policies anew.
+    /// Ranks all matched policies again.
     pub(crate) fn rank(&mut self, policies: &Policies) {
         let tier_ranks = self.tier_ranks(policies);
         let mut sorted: Vec<_> = policies

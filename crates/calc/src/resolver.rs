@@ -70,7 +70,7 @@ impl PolicyResolver {
         self.stale.extend(ids);
     }
 
-    /// The policies' place or kind has changed: whatever they match is to be computed anew.
+    /// The policies' place or kind has changed: whatever they match is to be recomputed.
     pub(crate) fn on_policies_changed(&mut self, slots: &[PolicySlot], matches: &LocalMatches) {
         let mut sets: AHashSet<MatchSetId> = AHashSet::new();
         for slot in slots {

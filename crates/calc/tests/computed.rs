@@ -122,7 +122,7 @@ fn pods_are_named_whatever_node_is_given_and_come_later() {
     graph.on_update(endpoint(["k8s", "ns/pod", "eth0"], &[]));
     graph.on_update(endpoint(["k8s", "ns/pod1", "eth0"], &[]));
     assert_eq!(roles(&mut graph), [said("ns/pod/eth0", SOURCE, "u"), said("ns/pod1/eth0", None, "")]);
-    // Whoever is made anew has the role again, and who is gone leaves nothing.
+    // Whoever is recreated has the role again, and who is gone leaves nothing.
     let pod = Key::WorkloadEndpoint(WorkloadEndpointKey::new(HOST, "k8s", "ns/pod", "eth0"));
     graph.on_update(Update::delete(pod));
     let _ = flush(&mut graph);

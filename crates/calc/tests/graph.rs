@@ -100,7 +100,7 @@ fn hosts_are_counted_once_however_they_are_mentioned() {
 }
 
 #[test]
-fn a_policy_made_anew_in_one_batch_is_updated_not_removed() {
+fn a_policy_recreated_in_one_batch_is_updated_not_removed() {
     let mut graph = graph();
     graph.on_update(endpoint("pod", "x"));
     graph.on_update(policy("p", "all()"));

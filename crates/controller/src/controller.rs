@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 ///
 /// Nothing is written before [`Controller::lead`], nor of a kind before its first list is complete. From then on all
 /// resources of the kind that are ours are compared with what Kubernetes says, at once and then periodically, and what
-/// differs is made equal; and so is what Kubernetes says anew. A resource that cannot be written is tried again five
+/// differs is made equal; and so is what Kubernetes says again. A resource that cannot be written is tried again five
 /// times, with growing pauses, and then left to the next comparison
 /// (`kube-controllers/pkg/cache/cache.go`, `kube-controllers/pkg/controllers/*`). Where the original waits out the period
 /// for that, the comparison is brought forward here, so that a datastore that was away for a second does not leave a
@@ -223,10 +223,10 @@ impl Controller {
     }
 
     fn compared(&mut self, kind: Watched, result: Result<Done, JobError>, now: Instant) {
-        let settled = !self.failing.keys().any(|item| item.comes_from(kind));
+        let converged = !self.failing.keys().any(|item| item.comes_from(kind));
         let comparison = self.comparisons.entry(kind).or_default();
         comparison.running = false;
-        // It may have been asked for anew while it was being made.
+        // It may have been asked for again while it was being made.
         if !self.leads || comparison.due.is_some() || !self.cluster.synced(kind) {
             return;
         }
@@ -240,7 +240,7 @@ impl Controller {
                 comparison.due = (!self.period.is_zero()).then(|| now + self.period);
                 comparison.compared = true;
                 comparison.error = None;
-                if settled {
+                if converged {
                     comparison.failures = 0;
                 }
                 self.status.comparisons += 1;

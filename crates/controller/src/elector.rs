@@ -128,7 +128,7 @@ impl LeaderElector {
         Self { config, seen: None, renewed: None, term: 0, step: Step::Rest(now) }
     }
 
-    /// Whether this candidate leads now. What it decides must be asked anew before everything that only the leader may do,
+    /// Whether this candidate leads now. What it decides must be asked again before everything that only the leader may do,
     /// which must not take longer than the lease outlasts the deadline.
     #[must_use]
     pub fn leads(&self, now: Instant) -> bool {

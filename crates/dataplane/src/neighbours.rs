@@ -79,7 +79,7 @@ impl Neighbours {
         problems: &mut Vec<Problem>,
     ) {
         for interface in std::mem::take(&mut self.dirty) {
-            self.settle(&interface, links);
+            self.resolve(&interface, links);
         }
         let anything_wanted = self.entries.desired_len() > 0;
         if !self.enabled || !anything_wanted {
@@ -126,7 +126,7 @@ impl Neighbours {
         self.retry_at = failed.then(|| kernel.now());
     }
 
-    fn settle(&mut self, interface: &IfaceName, links: &Links) {
+    fn resolve(&mut self, interface: &IfaceName, links: &Links) {
         if let Some(index) = self.indices.remove(interface) {
             let old: Vec<_> = self.entries.iter_desired().map(|(key, _)| *key).filter(|(i, _)| *i == index).collect();
             for key in old {

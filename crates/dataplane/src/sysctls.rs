@@ -129,8 +129,8 @@ impl Sysctls {
         let mut failed = false;
         if self.node_pending || read_all {
             let outcome = self.bring(self.of_node(), !self.node_pending, open, kernel, problems);
-            self.node_pending = outcome != Outcome::Done;
-            failed |= outcome == Outcome::Failed;
+            self.node_pending = outcome != Progress::Done;
+            failed |= outcome == Progress::Failed;
         }
         let interfaces: Vec<(InterfaceName, bool)> = self.interfaces.iter().map(|(i, spoof)| (*i, *spoof)).collect();
         for (interface, may_spoof) in interfaces {
@@ -141,12 +141,12 @@ impl Sysctls {
             }
             let rp_filter = if may_spoof { OFF.to_owned() } else { self.default_rp_filter(kernel) };
             match self.bring(self.of_interface(interface, &rp_filter), !is_pending, open, kernel, problems) {
-                Outcome::Done => {
+                Progress::Done => {
                     self.pending.remove(&interface);
                 }
                 outcome => {
                     self.pending.insert(interface);
-                    failed |= outcome == Outcome::Failed;
+                    failed |= outcome == Progress::Failed;
                 }
             }
         }
@@ -205,12 +205,12 @@ impl Sysctls {
         open: &BTreeSet<Family>,
         kernel: &mut dyn Kernel,
         problems: &mut Vec<Problem>,
-    ) -> Outcome {
-        let mut outcome = Outcome::Done;
+    ) -> Progress {
+        let mut outcome = Progress::Done;
         for wanted in all {
             let is_open = wanted.family.map_or_else(|| !open.is_empty(), |family| open.contains(&family));
             if !is_open {
-                outcome = outcome.max(Outcome::Waits);
+                outcome = outcome.max(Progress::Waits);
                 continue;
             }
             match ensure(wanted, kernel, problems) {
@@ -221,7 +221,7 @@ impl Sysctls {
                         tracing::warn!(sysctl = %path, %found, "changed by somebody else, set back");
                     }
                 }
-                Ensured::Failed => outcome = Outcome::Failed,
+                Ensured::Failed => outcome = Progress::Failed,
             }
         }
         outcome
@@ -240,7 +240,7 @@ impl Sysctls {
 
 /// What became of several sysctls; the worst of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
+enum Progress {
     Done,
     /// Some belong to a family whose policy is not in force yet.
     Waits,

@@ -178,7 +178,7 @@ kernel_test! {
             let save = format!("iptables-{backend}-save");
             assert!(kernel.output(&save, &["-t", "filter"]).contains("-i cali1 -"), "{backend}");
 
-            // Started anew, it finds everything in sync.
+            // Restarted, it finds everything in sync.
             kernel.writes.clear();
             let mut again = dataplane(backend, interfaces, None);
             assert!(again.apply(&mut kernel).is_complete());

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_to_the_bound_and_begin_anew_after_a_success() {
+    fn pauses_grow_to_the_bound_and_restart_after_a_success() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
         let pauses: Vec<u64> = (0..5).map(|_| backoff.fail(1.0).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 5, 5]);

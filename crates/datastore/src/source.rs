@@ -194,7 +194,7 @@ impl Feed {
         self.put(|state| state.buffer.end_resync(Instant::now()))
     }
 
-    /// The connection to the datastore is made for the first time, or anew with nothing known of what was missed.
+    /// The connection to the datastore is made for the first time, or again with nothing known of what was missed.
     ///
     /// # Errors
     /// [`Closed`].

@@ -17,7 +17,7 @@ mod tests;
 ///   the `confirm_…` methods.
 /// * *pending* follows from the two and is never set.
 ///
-/// Every key sits in exactly one map, so memory is that of one map when everything is settled, and
+/// Every key sits in exactly one map, so memory is that of one map when everything is in sync, and
 /// iterating over what is pending costs only what is pending. All iteration is in key order, so
 /// what is written depends on the state and never on how it came about.
 ///
@@ -25,7 +25,7 @@ mod tests;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta<K, V = ()> {
     /// Desired and observed alike.
-    settled: BTreeMap<K, V>,
+    in_sync: BTreeMap<K, V>,
     /// Desired, and observed with another value or not at all.
     writes: BTreeMap<K, Write<V, Option<V>>>,
     /// Observed but not desired.
@@ -43,7 +43,7 @@ pub struct Write<V, O> {
 
 impl<K, V> Default for Delta<K, V> {
     fn default() -> Self {
-        Self { settled: BTreeMap::new(), writes: BTreeMap::new(), removals: BTreeMap::new() }
+        Self { in_sync: BTreeMap::new(), writes: BTreeMap::new(), removals: BTreeMap::new() }
     }
 }
 
@@ -62,18 +62,18 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
             }
             if write.observed.as_ref() == Some(&value) {
                 self.writes.remove(&key);
-                self.settled.insert(key, value);
+                self.in_sync.insert(key, value);
             } else {
                 write.desired = value;
             }
             return true;
         }
-        let was_settled = self.settled.get(&key);
-        if was_settled == Some(&value) {
+        let was_in_sync = self.in_sync.get(&key);
+        if was_in_sync == Some(&value) {
             return false;
         }
-        let observed = match was_settled {
-            Some(_) => self.settled.remove(&key),
+        let observed = match was_in_sync {
+            Some(_) => self.in_sync.remove(&key),
             None => self.removals.remove(&key),
         };
         self.file_desired(key, value, observed);
@@ -86,7 +86,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        if let Some((key, value)) = self.settled.remove_entry(key) {
+        if let Some((key, value)) = self.in_sync.remove_entry(key) {
             self.removals.insert(key, value);
             return true;
         }
@@ -102,7 +102,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
     /// Wants exactly `desired`; of equal keys the last counts.
     pub fn replace_desired(&mut self, desired: impl IntoIterator<Item = (K, V)>) {
         let mut observed = std::mem::take(&mut self.removals);
-        observed.append(&mut self.settled);
+        observed.append(&mut self.in_sync);
         for (key, write) in std::mem::take(&mut self.writes) {
             if let Some(value) = write.observed {
                 observed.insert(key, value);
@@ -118,24 +118,24 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        self.settled.get(key).or_else(|| self.writes.get(key).map(|write| &write.desired))
+        self.in_sync.get(key).or_else(|| self.writes.get(key).map(|write| &write.desired))
     }
 
     /// Everything wanted, in key order.
     pub fn iter_desired(&self) -> impl Iterator<Item = (&K, &V)> {
-        merge(self.settled.iter(), self.writes.iter().map(|(key, write)| (key, &write.desired)))
+        merge(self.in_sync.iter(), self.writes.iter().map(|(key, write)| (key, &write.desired)))
     }
 
     /// How many keys are wanted.
     #[must_use]
     pub fn desired_len(&self) -> usize {
-        self.settled.len() + self.writes.len()
+        self.in_sync.len() + self.writes.len()
     }
 
     /// The outside was listed in full and holds exactly `observed`; of equal keys the last counts.
     pub fn replace_observed(&mut self, observed: impl IntoIterator<Item = (K, V)>) {
         self.removals.clear();
-        let mut desired = std::mem::take(&mut self.settled);
+        let mut desired = std::mem::take(&mut self.in_sync);
         desired.extend(std::mem::take(&mut self.writes).into_iter().map(|(key, write)| (key, write.desired)));
         self.rebuild(desired, observed.into_iter().collect());
     }
@@ -169,7 +169,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        self.settled
+        self.in_sync
             .get(key)
             .or_else(|| self.removals.get(key))
             .or_else(|| self.writes.get(key).and_then(|write| write.observed.as_ref()))
@@ -178,14 +178,14 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
     /// Everything believed to be outside, in key order.
     pub fn iter_observed(&self) -> impl Iterator<Item = (&K, &V)> {
         let replaced = self.writes.iter().filter_map(|(key, write)| Some((key, write.observed.as_ref()?)));
-        merge(merge(self.settled.iter(), self.removals.iter()), replaced)
+        merge(merge(self.in_sync.iter(), self.removals.iter()), replaced)
     }
 
     /// How many keys are believed to be outside.
     #[must_use]
     pub fn observed_len(&self) -> usize {
         let replaced = self.writes.values().filter(|write| write.observed.is_some());
-        self.settled.len() + self.removals.len() + replaced.count()
+        self.in_sync.len() + self.removals.len() + replaced.count()
     }
 
     /// What is still to be written, in key order.
@@ -209,14 +209,14 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
 
     /// Whether nothing is left to do.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub fn is_in_sync(&self) -> bool {
         self.writes.is_empty() && self.removals.is_empty()
     }
 
     /// Whether nothing is desired and nothing observed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.settled.is_empty() && self.is_settled()
+        self.in_sync.is_empty() && self.is_in_sync()
     }
 
     /// The pending write of `key` was carried out. Without one this does nothing.
@@ -226,7 +226,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         Q: Ord + ?Sized,
     {
         if let Some((key, write)) = self.writes.remove_entry(key) {
-            self.settled.insert(key, write.desired);
+            self.in_sync.insert(key, write.desired);
         }
     }
 
@@ -242,7 +242,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
     /// Everything pending was carried out.
     pub fn confirm_all(&mut self) {
         self.removals.clear();
-        self.settled.extend(std::mem::take(&mut self.writes).into_iter().map(|(key, write)| (key, write.desired)));
+        self.in_sync.extend(std::mem::take(&mut self.writes).into_iter().map(|(key, write)| (key, write.desired)));
     }
 
     fn take_desired<Q>(&mut self, key: &Q) -> Option<(K, V)>
@@ -250,7 +250,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        self.settled.remove_entry(key).or_else(|| {
+        self.in_sync.remove_entry(key).or_else(|| {
             let (key, write) = self.writes.remove_entry(key)?;
             Some((key, write.desired))
         })
@@ -258,7 +258,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
 
     fn file_desired(&mut self, key: K, desired: V, observed: Option<V>) {
         if observed.as_ref() == Some(&desired) {
-            self.settled.insert(key, desired);
+            self.in_sync.insert(key, desired);
         } else {
             self.writes.insert(key, Write { desired, observed });
         }

@@ -33,7 +33,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Two plain maps, compared anew each time.
+/// Two plain maps, compared in full each time.
 #[derive(Default)]
 struct Model {
     desired: Map,
@@ -106,7 +106,7 @@ impl Model {
         assert_eq!(writes, self.writes());
         assert_eq!(removals, self.removals());
         assert_eq!(delta.pending_len(), (writes.len(), removals.len()));
-        assert_eq!(delta.is_settled(), self.desired == self.observed);
+        assert_eq!(delta.is_in_sync(), self.desired == self.observed);
         assert_eq!(delta.is_empty(), self.desired.is_empty() && self.observed.is_empty());
         assert_eq!(delta.desired_len(), self.desired.len());
         assert_eq!(delta.observed_len(), self.observed.len());
@@ -136,11 +136,11 @@ fn a_reverted_wish_leaves_nothing_to_do() {
     delta.set_desired("a", 2);
     assert_eq!(delta.pending_len(), (1, 0));
     delta.set_desired("a", 1);
-    assert!(delta.is_settled());
+    assert!(delta.is_in_sync());
     delta.remove_desired("a");
     assert_eq!(delta.pending_len(), (0, 1));
     delta.set_desired("a", 1);
-    assert!(delta.is_settled());
+    assert!(delta.is_in_sync());
 }
 
 #[test]

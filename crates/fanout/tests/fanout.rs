@@ -165,7 +165,7 @@ fn a_gap_that_the_server_does_not_know_is_closed_by_a_resync() {
 }
 
 #[test]
-fn a_server_that_starts_anew_deletes_nothing_before_it_knows() {
+fn a_server_that_restarts_deletes_nothing_before_it_knows() {
     let (mut upstream, server) = serve(quick());
     upstream.tell([config("A", "1"), config("B", "1")]);
     upstream.resync();
@@ -196,7 +196,7 @@ fn everything_is_told_again_when_asked() {
     let mut client = Client::of(server.addresses(), Some("here"));
     client.knows(&upstream.truth);
     for _ in 0..3 {
-        client.begin_anew();
+        client.restart();
         upstream.tell([config("A", "2")]);
         client.knows(&upstream.truth);
     }
@@ -204,7 +204,7 @@ fn everything_is_told_again_when_asked() {
     let address = server.addresses()[0];
     drop(server);
     client.until("the loss is told", |client| !client.unavailable.is_empty());
-    client.begin_anew();
+    client.restart();
     let (mut upstream, watching) = Upstream::new();
     let server = tortie_fanout::server::Server::start(ServerConfig { listen: vec![address], ..quick() }, watching);
     upstream.tell([config("C", "1")]);

@@ -92,7 +92,7 @@ impl SourceUnderTest for UnderTest {
         self.proxy.heal();
     }
 
-    /// A server that starts anew has no history.
+    /// A server that restarts has no history.
     fn compact(&mut self) {
         self.stop();
         self.start();

@@ -124,7 +124,7 @@ pub(crate) enum Need {
     Members,
     /// Fill a temporary set and swap.
     Swap,
-    /// Destroy what is there and create anew, since the kernel does not swap different types.
+    /// Destroy what is there and create again, since the kernel does not swap different types.
     Recreate,
 }
 
@@ -150,7 +150,7 @@ impl SetState {
             Kernel::Unreadable if self.health.swap_refused => Need::Recreate,
             Kernel::Unreadable => Need::Swap,
             Kernel::Present(listing) if listing.is_exactly(&spec, family) => {
-                let room = self.members.settled_len() < spec.max_elements();
+                let room = self.members.in_sync_len() < spec.max_elements();
                 let add = self.members.missing_len() > 0 && room;
                 if add || self.members.surplus_len() > 0 { Need::Members } else { Need::Nothing }
             }

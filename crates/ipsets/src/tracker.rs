@@ -21,7 +21,7 @@ type Set<K> = HashSet<K, ahash::RandomState>;
 #[derive(Clone, Debug)]
 pub(crate) struct Tracker<K> {
     /// Desired and observed.
-    settled: Set<K>,
+    in_sync: Set<K>,
     /// Desired, not observed.
     missing: Set<K>,
     /// Observed, not desired.
@@ -30,7 +30,7 @@ pub(crate) struct Tracker<K> {
 
 impl<K> Default for Tracker<K> {
     fn default() -> Self {
-        Self { settled: Set::default(), missing: Set::default(), surplus: Set::default() }
+        Self { in_sync: Set::default(), missing: Set::default(), surplus: Set::default() }
     }
 }
 
@@ -52,18 +52,18 @@ fn tidy<K: Eq + Hash>(set: &mut Set<K>) {
 
 impl<K: Copy + Eq + Hash + Ord> Tracker<K> {
     fn want(&mut self, key: K) {
-        if self.settled.contains(&key) {
+        if self.in_sync.contains(&key) {
             return;
         }
         if self.surplus.remove(&key) {
-            self.settled.insert(key);
+            self.in_sync.insert(key);
         } else {
             self.missing.insert(key);
         }
     }
 
     fn unwant(&mut self, key: K) {
-        if self.settled.remove(&key) {
+        if self.in_sync.remove(&key) {
             self.surplus.insert(key);
         } else {
             self.missing.remove(&key);
@@ -72,24 +72,24 @@ impl<K: Copy + Eq + Hash + Ord> Tracker<K> {
 
     fn unwant_all(&mut self) {
         self.missing = Set::default();
-        merge(&mut self.surplus, &mut self.settled);
+        merge(&mut self.surplus, &mut self.in_sync);
     }
 
     fn forget_observed(&mut self) {
         self.surplus = Set::default();
-        merge(&mut self.missing, &mut self.settled);
+        merge(&mut self.missing, &mut self.in_sync);
     }
 
     /// Makes room for a kernel that probably holds what is wanted.
     fn expect_observed(&mut self) {
         self.forget_observed();
-        self.settled.reserve(self.missing.len());
+        self.in_sync.reserve(self.missing.len());
     }
 
     fn observe(&mut self, key: K) {
         if self.missing.remove(&key) {
-            self.settled.insert(key);
-        } else if !self.settled.contains(&key) {
+            self.in_sync.insert(key);
+        } else if !self.in_sync.contains(&key) {
             self.surplus.insert(key);
         }
     }
@@ -97,7 +97,7 @@ impl<K: Copy + Eq + Hash + Ord> Tracker<K> {
     fn tidy(&mut self) {
         tidy(&mut self.missing);
         tidy(&mut self.surplus);
-        tidy(&mut self.settled);
+        tidy(&mut self.in_sync);
     }
 
     /// Takes all that is surplus, sorted, as removed.
@@ -119,18 +119,18 @@ impl<K: Copy + Eq + Hash + Ord> Tracker<K> {
         }
         taken.sort_unstable();
         if taken.len() == self.missing.len() {
-            merge(&mut self.settled, &mut self.missing);
+            merge(&mut self.in_sync, &mut self.missing);
         } else {
             for key in &taken {
                 self.missing.remove(key);
             }
-            self.settled.extend(taken.iter().copied());
+            self.in_sync.extend(taken.iter().copied());
         }
         taken
     }
 
     fn desired(&self) -> Vec<K> {
-        let mut all: Vec<K> = self.settled.union(&self.missing).copied().collect();
+        let mut all: Vec<K> = self.in_sync.union(&self.missing).copied().collect();
         all.sort_unstable();
         all
     }
@@ -229,12 +229,12 @@ impl Members {
         with_tracker!(self, tracker => tracker.surplus.len())
     }
 
-    pub(crate) fn settled_len(&self) -> usize {
-        with_tracker!(self, tracker => tracker.settled.len())
+    pub(crate) fn in_sync_len(&self) -> usize {
+        with_tracker!(self, tracker => tracker.in_sync.len())
     }
 
     pub(crate) fn desired_len(&self) -> usize {
-        self.settled_len() + self.missing_len()
+        self.in_sync_len() + self.missing_len()
     }
 
     /// Everything desired, sorted.

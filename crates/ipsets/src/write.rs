@@ -132,7 +132,7 @@ impl RestoreText {
     /// Adds up to `limit` members, and no more than fit in. An "already added" error is welcome:
     /// then the kernel is not as it was thought to be.
     fn add_members(&mut self, name: &SetName, state: &mut SetState, spec: &SetSpec, limit: usize) -> usize {
-        let free = spec.max_elements().saturating_sub(state.members.settled_len());
+        let free = spec.max_elements().saturating_sub(state.members.in_sync_len());
         let text = &mut self.text;
         let added = state.members.drain_missing(limit.min(free), |member| {
             push_line(text, "add ", name, member, "\n");

@@ -228,7 +228,7 @@ impl World {
     }
 
     /// Lets everything work again and comes to rest.
-    fn settle(&mut self) {
+    fn apply_until_in_sync(&mut self) {
         for set in 0..4 {
             self.kernel.set_in_use(&set_name(set), false);
             self.kernel.make_unreadable(&set_name(set), false);
@@ -280,7 +280,7 @@ proptest! {
         for op in ops {
             world.run(op);
         }
-        world.settle();
+        world.apply_until_in_sync();
         world.check();
 
         // A restart finds all in place.

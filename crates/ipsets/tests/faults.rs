@@ -36,7 +36,7 @@ fn first_apply_creates_everything_in_one_restore() {
 
 #[test]
 fn nothing_to_do_runs_nothing() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.succeed();
     world.put("a", SetType::HashIp, "10.0.0.2 10.0.0.1");
     world.succeed();
@@ -45,7 +45,7 @@ fn nothing_to_do_runs_nothing() {
 
 #[test]
 fn changes_write_the_changes() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.add("a", "10.0.0.3 10.0.0.4");
     world.remove("a", "10.0.0.4 10.0.0.1");
     world.remove("b", "10.0.0.0/8");
@@ -57,7 +57,7 @@ fn changes_write_the_changes() {
 
 #[test]
 fn restart_reads_and_writes_nothing() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("create other hash:ip timeout 3\ncreate cali60x hash:ip family inet6").unwrap();
     world.sets = IpSets::new(Family::V4, Config::default());
     world.put("a", SetType::HashIp, "10.0.0.1 10.0.0.2");
@@ -71,7 +71,7 @@ fn restart_reads_and_writes_nothing() {
 
 #[test]
 fn restart_writes_the_difference_and_removes_leftovers() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("create cali4t0 hash:ip\ncreate felix-4old hash:ip\ncreate other hash:ip").unwrap();
     world.sets = IpSets::new(Family::V4, Config::default());
     world.put("a", SetType::HashIp, "10.0.0.1 10.0.0.9");
@@ -84,7 +84,7 @@ fn restart_writes_the_difference_and_removes_leftovers() {
 
 #[test]
 fn set_deleted_by_a_foreigner_returns_with_the_same_apply() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("destroy cali40a").unwrap();
     world.succeed();
     assert_eq!(world.kernel.names(), ["cali40b"]);
@@ -95,7 +95,7 @@ fn set_deleted_by_a_foreigner_returns_with_the_same_apply() {
 
 #[test]
 fn background_sweep_finds_foreign_members() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("add cali40a 6.6.6.6\ndel cali40b 10.0.0.0/8").unwrap();
     world.sets.queue_resync(Resync::Background);
     world.succeed();
@@ -104,7 +104,7 @@ fn background_sweep_finds_foreign_members() {
 
 #[test]
 fn next_failing_write_finds_foreign_members() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("add cali40a 10.0.0.3").unwrap();
     world.add("a", "10.0.0.3 10.0.0.4");
     world.add("b", "10.9.0.0/16");
@@ -115,7 +115,7 @@ fn next_failing_write_finds_foreign_members() {
 
 #[test]
 fn set_deleted_under_a_write_is_made_again() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("destroy cali40a").unwrap();
     world.add("a", "10.0.0.3");
     world.succeed();
@@ -124,7 +124,7 @@ fn set_deleted_under_a_write_is_made_again() {
 
 #[test]
 fn other_size_is_swapped_in() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.set_in_use("cali40a", true);
     world.kernel.edit("create cali4t0 hash:ip").unwrap();
     world.sets.queue_resync(Resync::Background);
@@ -153,7 +153,7 @@ fn foreign_size_options_and_flags_are_swapped_away() {
         "destroy cali40a\ncreate cali40a hash:ip maxelem 1048576 counters\nadd cali40a 10.0.0.1",
         "del cali40a 10.0.0.1\nadd cali40a 10.0.0.1 nomatch",
     ] {
-        let mut world = World::settled();
+        let mut world = World::in_sync();
         world.kernel.edit(tampering).unwrap();
         world.sets.queue_resync(Resync::Background);
         world.succeed();
@@ -168,7 +168,7 @@ fn foreign_size_options_and_flags_are_swapped_away() {
 
 #[test]
 fn foreign_type_is_replaced_unless_in_use() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("destroy cali40a\ncreate cali40a hash:mac\nadd cali40a 01:02:03:04:05:06").unwrap();
     world.kernel.set_in_use("cali40a", true);
     world.sets.queue_resync(Resync::Background);
@@ -188,7 +188,7 @@ fn foreign_type_is_replaced_unless_in_use() {
 
 #[test]
 fn set_in_use_is_not_destroyed_over_and_over() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.set_in_use("cali40a", true);
     world.sets.remove(&id("a")).unwrap();
     for _ in 0..5 {
@@ -206,7 +206,7 @@ fn set_in_use_is_not_destroyed_over_and_over() {
 
 #[test]
 fn removed_and_wanted_again_before_it_went_writes_nothing() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.sets.remove(&id("a")).unwrap();
     world.succeed();
     world.put("a", SetType::HashIp, "10.0.0.1 10.0.0.2");
@@ -217,7 +217,7 @@ fn removed_and_wanted_again_before_it_went_writes_nothing() {
 
 #[test]
 fn removed_set_that_a_foreigner_changed_is_read_again() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.set_in_use("cali40a", true);
     world.sets.remove(&id("a")).unwrap();
     world.delete_all();
@@ -231,7 +231,7 @@ fn removed_set_that_a_foreigner_changed_is_read_again() {
 
 #[test]
 fn undeletable_set_that_is_wanted_again_is_read_first() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("create cali40x hash:ip maxelem 1048576\nadd cali40x 1.1.1.1").unwrap();
     world.sets.queue_resync(Resync::Background);
     world.succeed();
@@ -246,7 +246,7 @@ fn undeletable_set_that_is_wanted_again_is_read_first() {
 fn failed_restores_are_repaired() {
     for fault in [Fault::Restore, Fault::CutRestore(1), Fault::CutRestore(4), Fault::LateRestore] {
         for times in [1, 2, 5] {
-            let mut world = World::settled();
+            let mut world = World::in_sync();
             for _ in 0..times {
                 world.kernel.inject(fault.clone());
             }
@@ -269,7 +269,7 @@ fn failed_restores_are_repaired() {
 #[test]
 fn listings_that_fail_are_repeated() {
     for fault in [Fault::ListNames, Fault::List, Fault::CutList(3), Fault::CutList(9)] {
-        let mut world = World::settled();
+        let mut world = World::in_sync();
         world.kernel.inject(Fault::ListAll);
         for _ in 0..4 {
             world.kernel.inject(fault.clone());
@@ -300,7 +300,7 @@ fn names_that_cannot_be_listed_end_the_round() {
 
 #[test]
 fn changes_are_written_even_if_a_sweep_cannot_list_names() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.inject(Fault::ListAll);
     for _ in 0..5 {
         world.kernel.inject(Fault::ListNames);
@@ -315,7 +315,7 @@ fn changes_are_written_even_if_a_sweep_cannot_list_names() {
 
 #[test]
 fn unreadable_set_is_replaced_if_wanted_and_destroyed_if_not() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("create cali40old hash:ip").unwrap();
     world.kernel.edit("create foreign hash:ip").unwrap();
     for name in ["cali40a", "cali40old", "foreign"] {
@@ -330,7 +330,7 @@ fn unreadable_set_is_replaced_if_wanted_and_destroyed_if_not() {
 
 #[test]
 fn unreadable_set_of_another_type_is_recreated() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("destroy cali40a\ncreate cali40a hash:mac").unwrap();
     world.kernel.make_unreadable("cali40a", true);
     world.sets.queue_resync(Resync::Full);
@@ -340,7 +340,7 @@ fn unreadable_set_of_another_type_is_recreated() {
 
 #[test]
 fn full_set_takes_what_fits_and_is_named() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     let spec = SetSpec::new(SetType::HashIp).with_max_elements(2);
     let wanted = members(SetType::HashIp, "1.1.1.1 1.1.1.2 1.1.1.3");
     world.sets.add_or_replace(&id("full"), spec, wanted).unwrap();
@@ -374,7 +374,7 @@ fn full_set_takes_what_fits_and_is_named() {
 
 #[test]
 fn failing_set_is_isolated_named_and_tried_again() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.poison("cali40bad", true);
     for set in ["bad", "c", "d", "e", "f"] {
         world.put(set, SetType::HashIp, "1.1.1.1");
@@ -458,7 +458,7 @@ fn many_failing_sets_do_not_stop_the_others_for_long() {
 
 #[test]
 fn unreported_result_counts_as_failure() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.add("a", "10.0.0.3");
     let Plan::Restore(text) = world.sets.plan(world.now) else {
         panic!("expected a restore");

@@ -48,7 +48,7 @@ fn restart_with_many_sets_lists_them_once() {
 #[test]
 fn listing_of_all_sets_that_ends_early() {
     for lines in 0..26 {
-        let mut world = World::settled();
+        let mut world = World::in_sync();
         world.put("c", SetType::HashIp, "1.1.1.1 1.1.1.2");
         world.succeed();
         world.kernel.edit("del cali40a 10.0.0.2\nadd cali40b 1.0.0.0/8\ndel cali40c 1.1.1.2").unwrap();
@@ -80,7 +80,7 @@ fn listing_of_all_sets_that_lacks_members_or_has_sets_twice() {
         |text| format!("{text}\n{}", text.split("\n\n").next().unwrap()),
     ];
     for (case, tamper) in tampering.into_iter().enumerate() {
-        let mut world = World::settled();
+        let mut world = World::in_sync();
         world.sets.queue_resync(Resync::Background);
         let text = tamper(&whole(&mut world));
         world.kernel.reset_counts();
@@ -95,7 +95,7 @@ fn listing_of_all_sets_that_lacks_members_or_has_sets_twice() {
 
 #[test]
 fn set_that_ipset_cannot_print_does_not_hide_the_others() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.kernel.edit("create A-first hash:ip\ncreate cali40aa hash:ip").unwrap();
     world.kernel.make_unreadable("A-first", true);
     for resync in [Resync::Full, Resync::Background] {
@@ -113,7 +113,7 @@ fn set_that_ipset_cannot_print_does_not_hide_the_others() {
 
 #[test]
 fn edits_while_all_sets_are_listed() {
-    let mut world = World::settled();
+    let mut world = World::in_sync();
     world.sets.queue_resync(Resync::Full);
     let Plan::ListAll = world.sets.plan(world.now) else { panic!("expected a listing") };
     let (text, _) = world.kernel.run(&Plan::ListAll);

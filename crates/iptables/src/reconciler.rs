@@ -321,7 +321,7 @@ impl Reconciler {
         }
         let reachable: Vec<ChainName> = self.graph.reachable().collect();
         for name in reachable {
-            self.settle_chain(name);
+            self.update_desired_chain(name);
         }
         self.retry_now(|_, _| true);
     }
@@ -347,8 +347,8 @@ impl Reconciler {
 
     /// Whether nothing is left to write, as far as is known.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.knowledge == Knowledge::Current && self.chains.is_settled() && self.misplaced_hooks().next().is_none()
+    pub fn is_in_sync(&self) -> bool {
+        self.knowledge == Knowledge::Current && self.chains.is_in_sync() && self.misplaced_hooks().next().is_none()
     }
 
     /// What has happened so far.
@@ -364,13 +364,13 @@ impl Reconciler {
     }
 
     /// Takes changed definitions over into what is wanted.
-    fn settle(&mut self) {
+    fn update_desired(&mut self) {
         let changed = self.graph.take_changed();
         self.note_changed(&changed);
-        changed.into_iter().for_each(|name| self.settle_chain(name));
+        changed.into_iter().for_each(|name| self.update_desired_chain(name));
     }
 
-    fn settle_chain(&mut self, name: ChainName) {
+    fn update_desired_chain(&mut self, name: ChainName) {
         let changed = if self.graph.is_reachable(name) {
             let definition = self.graph.definition(name).cloned();
             if definition.is_some() {

@@ -213,7 +213,7 @@ proptest! {
         let before = numbered_rules(&lab);
         lab.apply();
         prop_assert_eq!(&foreign_rules(&lab), &foreign);
-        prop_assert!(lab.reconciler.is_settled());
+        prop_assert!(lab.reconciler.is_in_sync());
 
         // The same as on a machine where nothing ever happened.
         let mut fresh = Lab::with(config);

@@ -24,7 +24,7 @@ fn a_writer_between_our_read_and_our_write_is_noticed() {
             // What the kernel did not refuse is found by the check after the write.
             lab.now += Duration::from_secs(6);
             lab.apply();
-            assert!(lab.reconciler.is_settled());
+            assert!(lab.reconciler.is_in_sync());
             let mut fresh = Lab::programmed(backend, 2);
             fresh.reconciler.update_chain(chain("cali-tw-00", vec![mark(1), mark(3)]));
             fresh.reconciler.set_hook(kernel_chain::FORWARD, HookPosition::Append, vec![mark(0x20)]);

@@ -95,7 +95,7 @@ impl Shapes {
         IdTable::fold(self.hasher.hash_one(keys))
     }
 
-    /// Works out anew which names are visible.
+    /// Recomputes which names are visible.
     pub(crate) fn refresh_visible(&mut self, facts: &Facts, id: ShapeId) {
         let shape = &mut self.uses[id];
         let visible = (0..).zip(&shape.names).filter(|(_, (name, _))| facts.names[*name].visible);

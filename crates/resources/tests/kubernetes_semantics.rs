@@ -84,7 +84,7 @@ struct Cluster {
 
 /// One end of a connection.
 #[derive(Clone, Copy)]
-enum End {
+enum Side {
     Pod(usize),
     Outside(IpAddr),
 }
@@ -118,21 +118,21 @@ impl LabelSelector {
 
 /// The judgement of the Kubernetes documentation.
 impl Cluster {
-    fn address(&self, end: End) -> IpAddr {
+    fn address(&self, end: Side) -> IpAddr {
         match end {
-            End::Pod(pod) => IpAddr::from([10, 0, 0, u8::try_from(pod).expect("few pods") + 1]),
-            End::Outside(address) => address,
+            Side::Pod(pod) => IpAddr::from([10, 0, 0, u8::try_from(pod).expect("few pods") + 1]),
+            Side::Outside(address) => address,
         }
     }
 
-    fn peer_matches(&self, policy: &NetPolicy, peer: &Peer, end: End) -> bool {
+    fn peer_matches(&self, policy: &NetPolicy, peer: &Peer, end: Side) -> bool {
         match peer {
             Peer::Block { cidr, except } => {
                 let within = |net: &str| net.parse::<Cidr>().expect("a network").contains(self.address(end));
                 within(cidr) && !except.iter().any(|net| within(net))
             }
             Peer::Selectors { pods, namespaces } => {
-                let End::Pod(pod) = end else { return false };
+                let Side::Pod(pod) = end else { return false };
                 let pod = &self.pods[pod];
                 let in_namespace = match namespaces {
                     Some(selector) => selector.matches(&self.namespaces[pod.namespace].labels),
@@ -143,10 +143,18 @@ impl Cluster {
         }
     }
 
-    fn rule_matches(&self, policy: &NetPolicy, rule: &NetRule, peer: End, to: End, protocol: &str, port: u16) -> bool {
+    fn rule_matches(
+        &self,
+        policy: &NetPolicy,
+        rule: &NetRule,
+        peer: Side,
+        to: Side,
+        protocol: &str,
+        port: u16,
+    ) -> bool {
         let web = match to {
-            End::Pod(pod) => self.pods[pod].web,
-            End::Outside(_) => None,
+            Side::Pod(pod) => self.pods[pod].web,
+            Side::Outside(_) => None,
         };
         let port_matches = |(of, spec): &(&str, Port)| {
             *of == protocol
@@ -161,9 +169,9 @@ impl Cluster {
             && (rule.ports.is_empty() || rule.ports.iter().any(port_matches))
     }
 
-    fn allows(&self, from: End, to: End, protocol: &str, port: u16) -> bool {
-        let side = |own: End, peer: End, ingress: bool| {
-            let End::Pod(pod) = own else { return true };
+    fn allows(&self, from: Side, to: Side, protocol: &str, port: u16) -> bool {
+        let side = |own: Side, peer: Side, ingress: bool| {
+            let Side::Pod(pod) = own else { return true };
             let pod = &self.pods[pod];
             let mut isolated = false;
             for policy in &self.policies {
@@ -205,7 +213,7 @@ impl Cluster {
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {"name": format!("p{i}"), "namespace": format!("n{}", pod.namespace), "labels": pod.labels},
                 "spec": {"nodeName": "node", "containers": [{"ports": ports}]},
-                "status": {"podIPs": [{"ip": self.address(End::Pod(i))}]},
+                "status": {"podIPs": [{"ip": self.address(Side::Pod(i))}]},
             }));
         }
         for (i, policy) in self.policies.iter().enumerate() {
@@ -318,8 +326,8 @@ proptest! {
     #[test]
     fn conversion_keeps_the_meaning(cluster in cluster()) {
         let model = Model::read(&cluster.manifest());
-        let outside = ["192.0.2.1", "192.0.2.200", "10.0.0.77"].map(|a| End::Outside(a.parse().expect("an address")));
-        let ends: Vec<End> = (0..cluster.pods.len()).map(End::Pod).chain(outside).collect();
+        let outside = ["192.0.2.1", "192.0.2.200", "10.0.0.77"].map(|a| Side::Outside(a.parse().expect("an address")));
+        let ends: Vec<Side> = (0..cluster.pods.len()).map(Side::Pod).chain(outside).collect();
         for from in &ends {
             for to in &ends {
                 for (protocol, port) in [("TCP", 80), ("TCP", 81), ("TCP", 90), ("UDP", 80), ("SCTP", 81)] {

@@ -140,7 +140,7 @@ impl Lab {
     }
 
     /// Adds and removes pods so that the node has exactly `pods`. A pod that stays as it is keeps its namespace; one
-    /// whose addresses or ports differ is made anew.
+    /// whose addresses or ports differ is recreated.
     ///
     /// # Errors
     /// If a namespace, an interface or a server cannot be made.
@@ -174,7 +174,7 @@ impl Lab {
         self.node().ip([format!("link del {name}")])
     }
 
-    /// Makes a pod's interface anew, by the same name with another index. Its settings and routes on the node are left to
+    /// Recreates a pod's interface, by the same name with another index. Its settings and routes on the node are left to
     /// the agent.
     ///
     /// # Errors

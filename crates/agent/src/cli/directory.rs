@@ -35,7 +35,7 @@ pub(super) struct DirectoryArgs {
 #[command(next_help_heading = "Directory of manifests")]
 pub(super) struct SettleArgs {
     /// For how many milliseconds what a file has lost stays in force while nothing tells that the file is complete, as when
-    /// it is removed and made anew
+    /// it is removed and recreated
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
     file_settle_ms: u64,
     /// The same for a file that has become empty, and for a directory without any manifest left

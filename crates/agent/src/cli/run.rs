@@ -21,7 +21,7 @@ use super::node::{
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Resolved, Sources};
 use crate::driver::{Driver, DriverSetup};
-use crate::engine::{End, Enforcement, InKernel, Input, Inputs, Session, SessionError, Setup, Unreadable};
+use crate::engine::{Enforcement, InKernel, Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 use crate::exec::Runner;
 use crate::health::{Health, Reporter};
 use crate::kernel::{IptablesSetup, LinuxKernel};
@@ -121,15 +121,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             run.resend.ask();
         }
         let end = match run.session(number, &inputs) {
-            _ if inputs.stop.is_set() => End::Stopped,
+            _ if inputs.stop.is_set() => SessionEnd::Stopped,
             end => end?,
         };
         match end {
-            End::Stopped => {
+            SessionEnd::Stopped => {
                 tracing::info!("stopping; what is in force stays in force");
                 return Ok(());
             }
-            End::Reconfigured(update) => {
+            SessionEnd::Reconfigured(update) => {
                 tracing::info!("the datastore's configuration changed; the engine restarts with it");
                 run.sources.set_datastore(&update);
                 let resolved = run.sources.resolve().map_err(failed)?;
@@ -140,7 +140,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                     is_unsaid && !notice.is_local() && !old.notices.contains(notice)
                 });
             }
-            End::Reload => tracing::info!("the configuration of this machine changed; the engine restarts with it"),
+            SessionEnd::Reload => {
+                tracing::info!("the configuration of this machine changed; the engine restarts with it");
+            }
         }
         if let Err(failure) = listeners.follow(&run.resolved.config) {
             // Not worth the end of enforcement.
@@ -172,7 +174,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Enforces until there is a reason to end or to restart.
-    fn session(&mut self, number: u64, inputs: &Inputs) -> Result<End, Failure> {
+    fn session(&mut self, number: u64, inputs: &Inputs) -> Result<SessionEnd, Failure> {
         let args = self.args;
         let end = match &args.dataplane {
             DataplaneUrl::Internal => {
@@ -190,7 +192,7 @@ impl Run<'_> {
                 let wrap = move |event| Input::Links { session: number, event };
                 let watch = || watch_links(&self.resolved, self.sender.clone(), wrap);
                 let Some(_monitor) = insist(&inputs.stop, "watching the interfaces", watch) else {
-                    return Ok(End::Stopped);
+                    return Ok(SessionEnd::Stopped);
                 };
                 let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout).with_runner(runner);
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
@@ -220,7 +222,12 @@ impl Run<'_> {
         tracing::info!(version, %node, datastore, dataplane, parameters, "starting");
     }
 
-    fn enforce<E: Enforcement>(&mut self, number: u64, inputs: &Inputs, enforcement: E) -> Result<End, SessionError> {
+    fn enforce<E: Enforcement>(
+        &mut self,
+        number: u64,
+        inputs: &Inputs,
+        enforcement: E,
+    ) -> Result<SessionEnd, SessionError> {
         #[cfg(feature = "etcd")]
         let enforcement = {
             if let Some(status) = &self.status {
@@ -252,7 +259,7 @@ impl Run<'_> {
             let end = session.run(inputs);
             self.node_is_known = session.node_is_known();
             match end? {
-                End::Reload if !self.reload() => {}
+                SessionEnd::Reload if !self.reload() => {}
                 end => return Ok(end),
             }
         }

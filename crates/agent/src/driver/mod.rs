@@ -11,9 +11,9 @@
 //! one knows. Both start again, as with the original, and find in the kernel what was left.
 
 mod config;
-mod outbox;
 mod parent;
 mod process;
+mod queue;
 mod reports;
 mod served;
 

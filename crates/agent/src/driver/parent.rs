@@ -11,8 +11,8 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_protocol::Report;
 
 use super::config::to_message;
-use super::outbox::Outbox;
 use super::process::Process;
+use super::queue::MessageQueue;
 use super::{DriverError, DriverEvent};
 use crate::config::{Resolved, Sources};
 use crate::engine::{Enforcement, HEARTBEAT, Input, ProcessStatus, Progress, log_status};
@@ -46,7 +46,7 @@ pub struct DriverSetup {
 pub struct Driver {
     setup: DriverSetup,
     process: Option<Process>,
-    outbox: Outbox,
+    queue: MessageQueue,
     /// When it took the last message that was known at start.
     in_sync_written: Option<Instant>,
     /// It says that everything is in force.
@@ -65,7 +65,7 @@ impl Driver {
         Self {
             setup,
             process: None,
-            outbox: Outbox::default(),
+            queue: MessageQueue::default(),
             in_sync_written: None,
             in_sync: false,
             ready: false,
@@ -151,7 +151,7 @@ fn understand(endpoint: &dyn Display, word: Option<String>) -> Option<EndpointSt
 impl Enforcement for Driver {
     /// A driver may heed parameters that have no effect here. Those that are not Felix's it is told of as they change, as
     /// by the original.
-    fn must_begin_anew(&self, old: &Resolved, new: &Resolved) -> bool {
+    fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
         old.known() != new.known()
     }
 
@@ -161,16 +161,16 @@ impl Enforcement for Driver {
             let waiting = Condition::waiting("the dataplane driver is not in sync yet");
             self.setup.health.report(Reporter::Dataplane, waiting);
         }
-        self.outbox.config(to_message(sources, resolved, &self.setup.node));
+        self.queue.config(to_message(sources, resolved, &self.setup.node));
         Ok(())
     }
 
     fn takes_more(&self) -> bool {
-        self.outbox.is_empty()
+        self.queue.is_empty()
     }
 
     fn on_update(&mut self, update: DesiredUpdate) {
-        self.outbox.update(update);
+        self.queue.update(update);
     }
 
     fn on_links(&mut self, _: MonitorEvent) {}
@@ -199,9 +199,9 @@ impl Enforcement for Driver {
         if let Some(status) = process.ended() {
             return Err(self.ended(status));
         }
-        let taken = self.outbox.offer_to(|message| process.offer(message));
-        let done = taken && self.outbox.is_empty();
-        if self.outbox.is_empty() {
+        let taken = self.queue.offer_to(|message| process.offer(message));
+        let done = taken && self.queue.is_empty();
+        if self.queue.is_empty() {
             // One that takes nothing any more is not alive.
             self.setup.health.still_alive(Reporter::Dataplane);
         }

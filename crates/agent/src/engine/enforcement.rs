@@ -16,7 +16,7 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 /// program.
 pub trait Enforcement {
     /// Whether going from one configuration to the other asks for a new beginning of everything.
-    fn must_begin_anew(&self, old: &Resolved, new: &Resolved) -> bool {
+    fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
         old.effective() != new.effective()
     }
 

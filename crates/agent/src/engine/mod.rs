@@ -20,7 +20,7 @@ pub(crate) use enforcement::HEARTBEAT;
 pub use enforcement::{Enforcement, ProcessStatus, Progress};
 pub use in_kernel::InKernel;
 pub(crate) use observe::log_status;
-pub use session::{End, Input, Inputs, Session, SessionError, Setup, Unreadable};
+pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 
 /// An object that the calculation ignores: its path in a datastore, and what is wrong.
 pub(crate) fn describe_ignored(problem: &tortie_calc::Problem) -> String {

@@ -68,7 +68,7 @@ pub struct Inputs {
 
 /// How a session ends when nothing is wrong.
 #[derive(Debug)]
-pub enum End {
+pub enum SessionEnd {
     /// The program should end; what is in the kernel stays in force.
     Stopped,
     /// The datastore's configuration differs from the one that the session began with.
@@ -83,7 +83,7 @@ enum Turn {
     /// Another one, after this time at the latest.
     Next(Duration),
     /// The end of the session.
-    Over(End),
+    Over(SessionEnd),
 }
 
 /// Why a session cannot go on.
@@ -236,7 +236,7 @@ impl<E: Enforcement> Session<E> {
     ///
     /// # Errors
     /// [`SessionError`] if the session cannot go on. What is in the kernel stays in force.
-    pub fn run(&mut self, inputs: &Inputs) -> Result<End, SessionError> {
+    pub fn run(&mut self, inputs: &Inputs) -> Result<SessionEnd, SessionError> {
         // A session that goes on may have been left with something to do.
         let mut wait = Duration::ZERO;
         loop {
@@ -254,7 +254,7 @@ impl<E: Enforcement> Session<E> {
             Ok(input) => {
                 for input in std::iter::once(input).chain(inputs.others.try_iter().take(MAX_EVENTS)) {
                     if inputs.stop.is_set() {
-                        return Ok(Turn::Over(End::Stopped));
+                        return Ok(Turn::Over(SessionEnd::Stopped));
                     }
                     self.take(input)?;
                 }
@@ -264,17 +264,17 @@ impl<E: Enforcement> Session<E> {
         }
         let more = self.take_all_from_datastore(inputs)?;
         if inputs.stop.is_set() {
-            return Ok(Turn::Over(End::Stopped));
+            return Ok(Turn::Over(SessionEnd::Stopped));
         }
         if inputs.reload.swap(false, Ordering::AcqRel) {
-            return Ok(Turn::Over(End::Reload));
+            return Ok(Turn::Over(SessionEnd::Reload));
         }
         if let Some(reconfigured) = self.calculate()? {
-            return Ok(Turn::Over(End::Reconfigured(reconfigured)));
+            return Ok(Turn::Over(SessionEnd::Reconfigured(reconfigured)));
         }
         let progress = self.enforcement.enforce()?;
         if inputs.stop.is_set() {
-            return Ok(Turn::Over(End::Stopped));
+            return Ok(Turn::Over(SessionEnd::Stopped));
         }
         if progress.done {
             let now = Instant::now();
@@ -496,7 +496,7 @@ impl<E: Enforcement> Session<E> {
                     let mut sources = self.sources.clone();
                     sources.set_datastore(&config);
                     match sources.resolve() {
-                        Ok(resolved) if self.enforcement.must_begin_anew(&self.resolved, &resolved) => {
+                        Ok(resolved) if self.enforcement.must_restart(&self.resolved, &resolved) => {
                             return Ok(Some(config));
                         }
                         Ok(resolved) => self.enforcement.on_config(&sources, &resolved)?,

@@ -118,14 +118,14 @@ struct Watcher<E> {
 }
 
 /// Why a watch ended.
-enum End {
+enum WatchEnd {
     /// Nobody listens any more.
     Stop,
     /// Changes may have been missed.
     Lost(NetlinkError),
 }
 
-impl From<NetlinkError> for End {
+impl From<NetlinkError> for WatchEnd {
     fn from(error: NetlinkError) -> Self {
         Self::Lost(error)
     }
@@ -135,9 +135,9 @@ impl<E: From<MonitorEvent>> Watcher<E> {
     fn run(self) {
         let mut monitor = Monitor::new(self.config.excluded.clone());
         // What is known survives a new beginning, so that only what changed meanwhile is reported.
-        while let Err(End::Lost(error)) = self.watch(&mut monitor) {
+        while let Err(WatchEnd::Lost(error)) = self.watch(&mut monitor) {
             if matches!(error, NetlinkError::Overflow) {
-                tracing::info!("Changes of interfaces came faster than they were read; listing all anew");
+                tracing::info!("Changes of interfaces came faster than they were read; listing all again");
                 continue;
             }
             tracing::warn!(%error, "Cannot watch the interfaces; trying again");
@@ -149,7 +149,7 @@ impl<E: From<MonitorEvent>> Watcher<E> {
     }
 
     /// Listens until something goes wrong. Never returns `Ok`.
-    fn watch(&self, monitor: &mut Monitor) -> Result<std::convert::Infallible, End> {
+    fn watch(&self, monitor: &mut Monitor) -> Result<std::convert::Infallible, WatchEnd> {
         // First listen, then list: nothing that happens between the two is missed.
         let mut subscription = Subscription::open()?;
         let mut netlink = Netlink::open(self.config.netlink_timeout)?;
@@ -183,19 +183,19 @@ impl<E: From<MonitorEvent>> Watcher<E> {
         }
     }
 
-    fn resync(&self, monitor: &mut Monitor, netlink: &mut Netlink) -> Result<(), End> {
+    fn resync(&self, monitor: &mut Monitor, netlink: &mut Netlink) -> Result<(), WatchEnd> {
         let links = netlink.links()?;
         monitor.resync(links, netlink.local_addresses()?);
         self.report(monitor)
     }
 
-    fn report(&self, monitor: &mut Monitor) -> Result<(), End> {
+    fn report(&self, monitor: &mut Monitor) -> Result<(), WatchEnd> {
         monitor.take_events().into_iter().try_for_each(|event| self.send(MonitorEvent::Link(event)))?;
-        if self.stop.load(Ordering::Relaxed) { Err(End::Stop) } else { Ok(()) }
+        if self.stop.load(Ordering::Relaxed) { Err(WatchEnd::Stop) } else { Ok(()) }
     }
 
-    fn send(&self, event: MonitorEvent) -> Result<(), End> {
-        self.events.send(event.into()).map_err(|_| End::Stop)
+    fn send(&self, event: MonitorEvent) -> Result<(), WatchEnd> {
+        self.events.send(event.into()).map_err(|_| WatchEnd::Stop)
     }
 
     fn now(&self) -> Duration {

@@ -1,4 +1,4 @@
-//! What the monitor knows, and what it has told; no sockets, no clock.
+//! What the monitor knows, and what it has reported; no sockets, no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ pub struct Monitor {
     damper: Damper,
     links: BTreeMap<u32, Link>,
     indices: BTreeMap<IfaceName, BTreeSet<u32>>,
-    told: BTreeMap<IfaceName, Told>,
+    reported: BTreeMap<IfaceName, Reported>,
     /// Links whose addresses must be read again.
     stale: BTreeSet<u32>,
     events: Vec<LinkEvent>,
@@ -39,7 +39,7 @@ struct Link {
 
 /// What was reported of a name.
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct Reported {
     index: u32,
     is_up: bool,
     addresses: Option<BTreeSet<IpAddr>>,
@@ -111,7 +111,7 @@ impl Monitor {
         let Some(link) = self.links.get_mut(&index) else { return };
         link.addresses = Some(addresses);
         let name = link.name.clone();
-        self.settle(&name);
+        self.report(&name);
     }
 
     /// What is to be reported.
@@ -134,7 +134,7 @@ impl Monitor {
                 let is_news = if is_present { addresses.insert(address) } else { addresses.remove(&address) };
                 if is_news {
                     let name = link.name.clone();
-                    self.settle(&name);
+                    self.report(&name);
                 }
             }
         }
@@ -149,7 +149,7 @@ impl Monitor {
         let known = self.links.entry(index).or_insert_with(|| Link { name: name.clone(), is_running, addresses: None });
         known.is_running = is_running;
         self.indices.entry(name.clone()).or_default().insert(index);
-        self.settle(&name);
+        self.report(&name);
     }
 
     fn remove(&mut self, index: u32) {
@@ -161,13 +161,13 @@ impl Monitor {
                 self.indices.remove(&link.name);
             }
         }
-        self.settle(&link.name);
+        self.report(&link.name);
     }
 
     /// Reports what is different now of a name.
-    fn settle(&mut self, name: &IfaceName) {
+    fn report(&mut self, name: &IfaceName) {
         let Some(indices) = self.indices.get(name) else {
-            if self.told.remove(name).is_some() {
+            if self.reported.remove(name).is_some() {
                 self.events.push(LinkEvent::Gone { name: name.clone() });
             }
             return;
@@ -177,8 +177,8 @@ impl Monitor {
         let Some(link) = self.links.get(&index) else { return };
         let is_excluded = || self.excluded.iter().any(|pattern| pattern.is_match(name.as_str()));
 
-        let told = self.told.get(name);
-        if told.is_none_or(|told| (told.index, told.is_up) != (index, link.is_running)) {
+        let reported = self.reported.get(name);
+        if reported.is_none_or(|reported| (reported.index, reported.is_up) != (index, link.is_running)) {
             let name = name.clone();
             self.events.push(if link.is_running {
                 LinkEvent::Up { name, index }
@@ -186,15 +186,15 @@ impl Monitor {
                 LinkEvent::Down { name, index }
             });
         }
-        let told_addresses = told.and_then(|told| told.addresses.as_ref());
+        let reported_addresses = reported.and_then(|reported| reported.addresses.as_ref());
         let addresses = match &link.addresses {
-            Some(addresses) if told_addresses != Some(addresses) && !is_excluded() => {
+            Some(addresses) if reported_addresses != Some(addresses) && !is_excluded() => {
                 self.events.push(LinkEvent::Addresses { name: name.clone(), addresses: addresses.clone() });
                 Some(addresses.clone())
             }
-            _ => told_addresses.cloned(),
+            _ => reported_addresses.cloned(),
         };
-        self.told.insert(name.clone(), Told { index, is_up: link.is_running, addresses });
+        self.reported.insert(name.clone(), Reported { index, is_up: link.is_running, addresses });
     }
 }
 

@@ -102,7 +102,7 @@ kernel_test! {
         watched.ip(&["link del x0"]).wait_for(is_gone("x0"));
     }
 
-    fn an_interface_that_is_made_anew_has_another_index() {
+    fn an_interface_that_is_recreated_has_another_index() {
         let watched = Watched::new(MonitorConfig::default());
         watched.wait_for_sync();
         let make = ["link add w0 type veth peer name w1", "link set w0 up", "link set w1 up"];

@@ -9,5 +9,5 @@ mod reporter;
 mod writer;
 
 pub use reported::Reported;
-pub use reporter::{Job, Outcome, Reporter, StatusSettings};
+pub use reporter::{Job, JobResult, Reporter, StatusSettings};
 pub use writer::{StatusNews, StatusWriter};

@@ -25,8 +25,8 @@ impl<E> Reported<E> {
 }
 
 impl<E: Enforcement> Enforcement for Reported<E> {
-    fn must_begin_anew(&self, old: &Resolved, new: &Resolved) -> bool {
-        self.inner.must_begin_anew(old, new)
+    fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
+        self.inner.must_restart(old, new)
     }
 
     fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), DriverError> {

@@ -77,7 +77,7 @@ pub enum Job {
 
 /// What came of a [`Job`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum JobResult {
     /// It was written.
     Written,
     /// This was read: paths and texts.
@@ -127,7 +127,7 @@ impl Reporter {
         }
     }
 
-    /// A new session begins, which will tell of all endpoints anew.
+    /// A new session begins, which will tell of all endpoints again.
     pub fn begin(&mut self, settings: StatusSettings, now: Instant) {
         self.next_process = match (settings.process_every, self.next_process) {
             (Some(_), None) => Some(now),
@@ -142,7 +142,7 @@ impl Reporter {
 
     /// A driver is alive: its report stands where this process would write its own. Only the last one counts, and is
     /// written but once (`handleProcessStatusUpdate` of `felix/daemon/daemon.go`).
-    pub fn lives(&mut self, sign: ProcessStatus) {
+    pub fn on_process_status(&mut self, sign: ProcessStatus) {
         self.process_status = Some(sign);
     }
 
@@ -224,15 +224,15 @@ impl Reporter {
     }
 
     /// Takes what came of a job. A write that failed is tried again before any other.
-    pub fn done(&mut self, job: &Job, outcome: Outcome) {
+    pub fn done(&mut self, job: &Job, outcome: JobResult) {
         match (job, outcome) {
-            (Job::Process { .. }, Outcome::Written) => self.reported = true,
-            (Job::Endpoint { path, status }, Outcome::Written)
+            (Job::Process { .. }, JobResult::Written) => self.reported = true,
+            (Job::Endpoint { path, status }, JobResult::Written)
                 if self.queue.front() == Some(path) && self.wanted.get(path) == status.as_ref() =>
             {
                 self.queue.pop_front();
             }
-            (Job::Compare { .. }, Outcome::Read(there)) => self.compare(&there),
+            (Job::Compare { .. }, JobResult::Read(there)) => self.compare(&there),
             _ => {}
         }
     }

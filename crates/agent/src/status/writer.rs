@@ -13,7 +13,7 @@ use tortie_store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
 use crate::engine::ProcessStatus;
 
 use super::mailbox::{Mailbox, News, Opened, mailbox};
-use super::{Job, Outcome, Reporter, StatusSettings};
+use super::{Job, JobResult, Reporter, StatusSettings};
 
 /// How long one write may take (`felix/statusrep/status_reporter.go`).
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -78,7 +78,7 @@ fn write(store: &EtcdStore, told: &Opened) {
                 _ => {}
             }
             works = result.is_ok();
-            reporter.done(&job, result.unwrap_or(Outcome::Failed));
+            reporter.done(&job, result.unwrap_or(JobResult::Failed));
             if !works {
                 break;
             }
@@ -96,14 +96,14 @@ fn write(store: &EtcdStore, told: &Opened) {
 fn tell(reporter: &mut Reporter, news: News) {
     news.changes.values().for_each(|change| reporter.change(change));
     if let Some(sign) = news.process_status {
-        reporter.lives(sign);
+        reporter.on_process_status(sign);
     }
     if news.in_force {
         reporter.in_force(Instant::now());
     }
 }
 
-fn carry_out(store: &EtcdStore, job: &Job) -> Result<Outcome, StoreError> {
+fn carry_out(store: &EtcdStore, job: &Job) -> Result<JobResult, StoreError> {
     match job {
         Job::Process { active, last, text, ttl } => {
             let active = store.put_text(active, text, Some(*ttl).filter(|ttl| !ttl.is_zero()));
@@ -121,8 +121,8 @@ fn carry_out(store: &EtcdStore, job: &Job) -> Result<Outcome, StoreError> {
             for prefix in prefixes {
                 there.extend(store.list_texts(prefix)?);
             }
-            return Ok(Outcome::Read(there));
+            return Ok(JobResult::Read(there));
         }
     }
-    Ok(Outcome::Written)
+    Ok(JobResult::Written)
 }

@@ -376,7 +376,7 @@ fn kept(key: &ResourceKey, mut resource: Json) -> Json {
     resource
 }
 
-fn settled() -> World {
+fn converged() -> World {
     let mut world = World::new();
     world.set(Watched::NetworkPolicies, "n0", "p0", policy("p0", 1), true);
     world.drain(Duration::from_secs(1));
@@ -386,7 +386,7 @@ fn settled() -> World {
 
 #[test]
 fn what_can_no_longer_be_understood_stays_as_it_was() {
-    let mut world = settled();
+    let mut world = converged();
     let key = World::key(ResourceKind::NetworkPolicy, "n0", "knp.default.p0");
     let before = world.spec(&key);
     world.set(Watched::NetworkPolicies, "n0", "p0", policy("p0", 4), true);
@@ -407,7 +407,7 @@ fn what_can_no_longer_be_understood_stays_as_it_was() {
 
 #[test]
 fn an_object_without_a_name_means_that_nothing_is_missing() {
-    let mut world = settled();
+    let mut world = converged();
     for nonsense in ["{", "{}", r#"{"metadata": {"name": ""}}"#] {
         world.controller.observe(Watched::NetworkPolicies, Observed::ListBegins, world.now);
         world.controller.observe(Watched::NetworkPolicies, Observed::Listed(nonsense), world.now);
@@ -428,7 +428,7 @@ fn an_object_without_a_name_means_that_nothing_is_missing() {
 
 #[test]
 fn nothing_is_written_without_the_lead_nor_before_a_list_is_complete() {
-    let mut world = settled();
+    let mut world = converged();
     world.set(Watched::Namespaces, "", "n0", labelled("", "n0", 0), false);
     let writes = world.store.writes();
     world.controller = Controller::new(PERIOD);
@@ -451,7 +451,7 @@ fn nothing_is_written_without_the_lead_nor_before_a_list_is_complete() {
 
 #[test]
 fn a_datastore_that_comes_back_is_not_waited_for_until_the_next_period() {
-    let mut world = settled();
+    let mut world = converged();
     world.store.set_down(true);
     world.set(Watched::NetworkPolicies, "n0", "p0", policy("p0", 2), true);
     world.drain(Duration::from_secs(1));
@@ -468,7 +468,7 @@ fn a_datastore_that_comes_back_is_not_waited_for_until_the_next_period() {
 
 #[test]
 fn what_others_wrote_beside_the_specification_stays() {
-    let mut world = settled();
+    let mut world = converged();
     let key = World::key(ResourceKind::NetworkPolicy, "n0", "knp.default.p0");
     let mut object = world.store.get(&key).expect("it is there").object;
     object["metadata"]["annotations"] = json!({"note": "kept"});

@@ -24,7 +24,7 @@ pub(crate) struct Policies {
     profiles: BTreeMap<ProfileName, Arc<Profile>>,
     dirty_policies: BTreeSet<PolicyId>,
     dirty_profiles: BTreeSet<ProfileName>,
-    /// Policies whose selector changed, or was not known before; their endpoints' policies are grouped anew.
+    /// Policies whose selector changed, or was not known before; their endpoints' policies are grouped again.
     regrouped: BTreeSet<PolicyId>,
     problems: BTreeMap<Owner, Vec<(Family, RuleProblem)>>,
     /// IP sets that are not in the kernel as they should be.

@@ -83,7 +83,7 @@ impl Workloads {
         self.claims.keys().copied()
     }
 
-    /// Endpoints whose policies have to be grouped anew.
+    /// Endpoints whose policies have to be grouped again.
     pub(crate) fn on_regrouped(&mut self, policies: &BTreeSet<PolicyId>) {
         let affected = self.programmed.iter().filter(|(_, programmed)| uses_any(&programmed.tiers, policies));
         self.dirty.extend(affected.map(|(interface, _)| *interface));

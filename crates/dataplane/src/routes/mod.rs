@@ -30,7 +30,7 @@ pub(crate) struct RouteTable {
     slots: BTreeMap<IfaceName, BTreeSet<Cidr>>,
     /// The interfaces that want a destination.
     claims: BTreeMap<Cidr, BTreeSet<IfaceName>>,
-    /// Destinations and interfaces for which the route has to be found anew.
+    /// Destinations and interfaces for which the route has to be found again.
     dirty: BTreeSet<Cidr>,
     dirty_interfaces: BTreeSet<IfaceName>,
     routes: Delta<RouteKey, RouteTarget>,
@@ -131,7 +131,7 @@ impl RouteTable {
         let now = kernel.now();
         let before = problems.len();
         self.note_links(now, links, ownership);
-        self.settle(links);
+        self.resolve(links);
         if (self.must_read || self.is_refresh_due(now)) && !self.read(now, kernel, ownership, problems) {
             self.retry_at = Some(now);
             return;
@@ -174,7 +174,7 @@ impl RouteTable {
     }
 
     /// Finds the route of each destination that may have a new one.
-    fn settle(&mut self, links: &Links) {
+    fn resolve(&mut self, links: &Links) {
         for destination in std::mem::take(&mut self.dirty) {
             let key = RouteKey { destination, tos: 0, metric: self.config.metric(self.family) };
             let candidates = self.claims.get(&destination).into_iter().flatten();

@@ -1,6 +1,6 @@
 //! What a dataplane writes, and when.
 
-use crate::common::{dataplane, kernel, pod, policy, profile, set, settle, up, workload, workload_id};
+use crate::common::{apply_until_in_sync, dataplane, kernel, pod, policy, profile, set, up, workload, workload_id};
 use tortie_dataplane::fake::Writes;
 use tortie_dataplane::{Dataplane, EndpointStatus, StatusChange};
 use tortie_iptables::{Backend, Table};
@@ -70,9 +70,9 @@ fn a_restart_with_the_same_state_writes_nothing() {
     for backend in BACKENDS {
         let mut kernel = kernel(backend);
         let links = || [up("cali1", 1), up("cali2", 2)];
-        settle(&mut dataplane(backend, updates(), links()), &mut kernel);
+        apply_until_in_sync(&mut dataplane(backend, updates(), links()), &mut kernel);
         kernel.reset_writes();
-        let report = settle(&mut dataplane(backend, updates(), links()), &mut kernel);
+        let report = apply_until_in_sync(&mut dataplane(backend, updates(), links()), &mut kernel);
         assert!(report.is_complete());
         assert_eq!(kernel.writes(), Writes::default(), "{backend}");
     }
@@ -82,11 +82,11 @@ fn a_restart_with_the_same_state_writes_nothing() {
 fn in_the_end_only_what_is_always_there_is_left() {
     for backend in BACKENDS {
         let mut empty = kernel(backend);
-        settle(&mut dataplane(backend, [], []), &mut empty);
+        apply_until_in_sync(&mut dataplane(backend, [], []), &mut empty);
 
         let mut kernel = kernel(backend);
         let mut dataplane = dataplane(backend, updates(), []);
-        settle(&mut dataplane, &mut kernel);
+        apply_until_in_sync(&mut dataplane, &mut kernel);
         for name in ["one", "two"] {
             dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id(name)));
         }
@@ -95,7 +95,7 @@ fn in_the_end_only_what_is_always_there_is_left() {
             dataplane.on_update(DesiredUpdate::PolicyRemove(crate::common::policy_id(name)));
         }
         dataplane.on_update(DesiredUpdate::IpSetRemove("s:clients".into()));
-        assert!(settle(&mut dataplane, &mut kernel).is_complete());
+        assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
         assert_eq!(kernel.state(), empty.state(), "{backend}");
         assert_eq!(dataplane.workload_statuses().count(), 0);
     }

@@ -147,7 +147,7 @@ pub(crate) fn dataplane(
 
 /// Applies until nothing is left to do within a minute: sets are destroyed some at a time, and strange routes are given
 /// their grace.
-pub(crate) fn settle(dataplane: &mut Dataplane, kernel: &mut dyn Kernel) -> ApplyReport {
+pub(crate) fn apply_until_in_sync(dataplane: &mut Dataplane, kernel: &mut dyn Kernel) -> ApplyReport {
     let deadline = kernel.now() + std::time::Duration::from_secs(40);
     loop {
         let report = dataplane.apply(kernel);

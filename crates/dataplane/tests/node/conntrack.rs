@@ -7,14 +7,14 @@ use tortie_dataplane::{Dataplane, EndpointStatus, Kernel, Problem};
 use tortie_iptables::Backend;
 use tortie_model::desired::DesiredUpdate;
 
-use crate::common::{dataplane, ip, kernel, pod, profile, settle, up, workload, workload_id};
+use crate::common::{apply_until_in_sync, dataplane, ip, kernel, pod, profile, up, workload, workload_id};
 
 /// A node on which the address of `old` is to go to `new`, and whose connections cannot be forgotten.
 fn moving() -> (Dataplane, FakeKernel) {
     let mut kernel = kernel(Backend::Nft);
     let updates = [profile("kns.default"), workload("old", pod("cali1", 1), &[])];
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 7), up("cali2", 8), up("cali3", 9)]);
-    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     kernel.unflushable.insert(ip("10.65.0.1"));
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("old")));
     (dataplane, kernel)
@@ -49,7 +49,7 @@ fn the_new_workload_waits_and_is_named_and_others_are_not_held_up() {
     assert_eq!(kernel.writes().flushes, 1 + 1, "each address once");
 
     kernel.unflushable.clear();
-    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(routes(&kernel).contains(&"10.65.0.1/32 by 8".to_owned()));
     assert_eq!(status(&dataplane, "new"), Some(EndpointStatus::Up));
 }
@@ -71,7 +71,7 @@ fn an_address_that_was_given_back_earlier_waits_as_well() {
     dataplane.apply(&mut kernel);
     assert!(dataplane.problems()[0].to_string().contains("k8s/default/third/eth0"), "{:?}", dataplane.problems());
     kernel.unflushable.clear();
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(routes(&kernel).contains(&"10.65.0.1/32 by 9".to_owned()));
 }
 
@@ -104,10 +104,10 @@ fn nothing_was_forgotten_while_there_is_a_route() {
     let mut kernel = kernel(Backend::Nft);
     let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[])];
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 7)]);
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     kernel.unflushable.insert(ip("10.65.0.1"));
     dataplane.on_update(workload("w", pod("cali1", 1), &["missing"]));
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(kernel.writes().flushes, 0);
     assert_eq!(kernel.routes.len(), 2);
 }

@@ -9,8 +9,8 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{AdminState, Family, WorkloadEndpoint, WorkloadExtras};
 
 use crate::common::{
-    addresses, cidr, dataplane, host, host_endpoint, ip, kernel, pod, policy, profile, settle, tiers, up, workload,
-    workload_id,
+    addresses, apply_until_in_sync, cidr, dataplane, host, host_endpoint, ip, kernel, pod, policy, profile, tiers, up,
+    workload, workload_id,
 };
 
 fn filter(kernel: &FakeKernel, chain: &str) -> Option<Vec<String>> {
@@ -26,7 +26,7 @@ fn leads_to(kernel: &FakeKernel, table: Table, chain: &str) -> Vec<String> {
 fn start(updates: Vec<DesiredUpdate>, links: Vec<LinkEvent>) -> (Dataplane, FakeKernel) {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = dataplane(Backend::Nft, updates, links);
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     (dataplane, kernel)
 }
 
@@ -53,7 +53,7 @@ fn of_two_workloads_with_one_interface_the_smaller_id_wins_and_the_other_inherit
     assert_eq!(dataplane.problems(), [expected]);
 
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("a-first")));
-    let report = settle(&mut dataplane, &mut kernel);
+    let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(report.is_complete());
     assert!(filter(&kernel, "cali-tw-cali1").expect("programmed").concat().contains("gnp/a"));
     let destinations: Vec<_> = kernel.routes.iter().map(|route| route.key.destination).collect();
@@ -76,7 +76,7 @@ fn an_endpoint_that_moves_to_another_interface_leaves_nothing_behind() {
 
     endpoint.iface = Some("cali2".into());
     dataplane.on_update(workload("w", endpoint.clone(), &[]));
-    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(skips(&kernel).len() == 1 && skips(&kernel)[0].contains("cali2"));
     assert_eq!(filter(&kernel, "cali-tw-cali1"), None);
     assert_eq!(leads_to(&kernel, Table::Filter, "cali-to-wl-dispatch"), ["cali-tw-cali2"]);
@@ -87,7 +87,7 @@ fn an_endpoint_that_moves_to_another_interface_leaves_nothing_behind() {
     let spoofs = WorkloadExtras { allowed_source_prefixes: [cidr("192.168.9.0/24")].into(), ..Default::default() };
     endpoint.extras = Some(Box::new(spoofs));
     dataplane.on_update(workload("w", endpoint, &[]));
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(skips(&kernel)[0].contains("192.168.9.0/24"));
 }
 
@@ -181,12 +181,12 @@ fn policies_with_one_selector_share_a_chain_that_goes_with_its_last_user() {
     assert_eq!(shared.len(), 2, "one for each direction: {shared:?}");
 
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("one")));
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(groups(&kernel), shared);
 
-    // The endpoint is not sent again when a selector changes, but its policies are grouped anew.
+    // The endpoint is not sent again when a selector changes, but its policies are grouped again.
     dataplane.on_update(policy("b", "has(other)", None));
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(groups(&kernel), [] as [&str; 0]);
     let rules = filter(&kernel, "cali-tw-cali2").expect("programmed").concat();
     assert!(rules.contains("cali-pi-gnp/a") && rules.contains("cali-pi-gnp/b"));
@@ -233,7 +233,7 @@ fn host_endpoints_stand_for_interfaces_by_name_or_address() {
     dataplane.on_link(addresses("eth2", &["172.16.0.2"]));
     dataplane.on_update(DesiredUpdate::HostEndpointRemove("z-all".into()));
     dataplane.on_update(DesiredUpdate::HostEndpointRemove("z-second".into()));
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(leads_to(&kernel, Table::Filter, "cali-from-host-endpoint"), ["cali-fh-eth0", "cali-fh-eth2"]);
     assert_eq!(filter(&kernel, anywhere), None);
     assert_eq!(statuses(&dataplane)[1], "c-by-address up");

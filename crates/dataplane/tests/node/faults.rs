@@ -7,8 +7,8 @@ use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members};
 use tortie_model::{Family, NamedProtocol, PortSpec, Protocol, Rule, RuleAction};
 
 use crate::common::{
-    cidr, dataplane, host, host_endpoint, kernel, pod, policy, policy_id, policy_of, profile, set, settle, up,
-    workload, workload_id,
+    apply_until_in_sync, cidr, dataplane, host, host_endpoint, kernel, pod, policy, policy_id, policy_of, profile, set,
+    up, workload, workload_id,
 };
 use crate::walk::assert_unknown_workloads_are_denied;
 
@@ -43,7 +43,7 @@ fn a_policy_that_the_kernel_refuses_is_named_and_denies_while_the_rest_is_enforc
         assert_unknown_workloads_are_denied(&kernel);
 
         kernel.tables_v4.behave();
-        let report = settle(&mut dataplane, &mut kernel);
+        let report = apply_until_in_sync(&mut dataplane, &mut kernel);
         assert!(report.is_complete(), "{backend}: {:?}", report.problems);
         let rules = kernel.tables_v4.rules(Table::Filter, "cali-pi-gnp/bad").expect("it is there now");
         assert!(rules.concat().contains("--set-xmark"));
@@ -109,7 +109,7 @@ fn a_table_that_cannot_be_read_does_not_stop_the_others() {
     assert_eq!(status(&dataplane), Some(EndpointStatus::Down), "its policy is not in force");
 
     kernel.tables_v4.set_incompatible(Table::Filter, false);
-    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!(status(&dataplane), Some(EndpointStatus::Up));
 }
 
@@ -150,7 +150,7 @@ fn what_others_break_is_mended() {
         let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[])];
         let mut kernel = kernel(backend);
         let mut dataplane = dataplane(backend, updates, [up("cali1", 1)]);
-        settle(&mut dataplane, &mut kernel);
+        apply_until_in_sync(&mut dataplane, &mut kernel);
         let before = kernel.state();
         kernel.tables_v4.wipe(Table::Filter);
         kernel.tables_v4.run(Table::Raw, "-F cali-PREROUTING").expect("possible");

@@ -7,7 +7,8 @@ use tortie_model::Family;
 use tortie_model::desired::DesiredUpdate;
 
 use crate::common::{
-    cidr, dataplane, host, host_endpoint, ip, kernel, pod, policy, profile, settle, up, workload, workload_id,
+    apply_until_in_sync, cidr, dataplane, host, host_endpoint, ip, kernel, pod, policy, profile, up, workload,
+    workload_id,
 };
 
 const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
@@ -114,7 +115,7 @@ fn nothing_of_a_family_is_opened_before_its_policy_is_in_force_and_the_other_is_
                     assert_eq!(hosts, [EndpointStatus::Down], "{what}");
                 }
                 repair(&mut kernel);
-                let report = settle(&mut dataplane, &mut kernel);
+                let report = apply_until_in_sync(&mut dataplane, &mut kernel);
                 assert!(report.is_complete() && report.enforced(), "{what}: {report:?}");
                 assert!(ways(&kernel, broken).len() > 3, "{what}");
                 assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Up), "{what}");
@@ -137,7 +138,7 @@ fn without_any_program_nothing_is_touched() {
     dataplane.apply(&mut kernel);
     assert_eq!((kernel.writes().routes, kernel.writes().sysctls, kernel.writes().neighbours), (0, 0, 0));
     kernel.not_runnable.clear();
-    assert!(settle(&mut dataplane, &mut kernel).enforced());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).enforced());
     assert_eq!(kernel.routes.len(), 2);
 }
 
@@ -156,7 +157,7 @@ fn a_table_in_which_nothing_can_be_denied_holds_nothing_up() {
 fn what_an_earlier_run_left_in_force_is_enough_to_open() {
     for backend in BACKENDS {
         let mut kernel = kernel(backend);
-        settle(&mut start(backend), &mut kernel);
+        apply_until_in_sync(&mut start(backend), &mut kernel);
         let before = kernel.state();
         kernel.routes.clear();
         kernel.tables_v4.fail_restores(usize::MAX);
@@ -178,7 +179,7 @@ fn a_new_workload_is_not_reached_while_its_chains_cannot_be_written() {
         for (what, fault) in FAULTS {
             let mut kernel = kernel(backend);
             let mut dataplane = start(backend);
-            settle(&mut dataplane, &mut kernel);
+            apply_until_in_sync(&mut dataplane, &mut kernel);
             let before = ways(&kernel, Family::V4);
 
             fault(&mut kernel, Family::V4);
@@ -204,7 +205,7 @@ fn a_new_workload_is_not_reached_while_its_chains_cannot_be_written() {
             assert!(kernel.flushed.contains(&ip("10.65.0.1")));
 
             repair(&mut kernel);
-            assert!(settle(&mut dataplane, &mut kernel).is_complete(), "{backend}: {what}");
+            assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete(), "{backend}: {what}");
             assert!(ways(&kernel, Family::V4).contains(&"10.65.0.2/32 by 8".to_owned()), "{backend}: {what}");
             assert_eq!(status(&dataplane, "new"), Some(EndpointStatus::Up));
         }
@@ -215,7 +216,7 @@ fn a_new_workload_is_not_reached_while_its_chains_cannot_be_written() {
 fn an_address_that_moves_is_taken_from_the_old_workload_but_not_given_to_the_new_one_before_its_policy() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = start(Backend::Nft);
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     kernel.tables_v4.fail_restores(usize::MAX);
     // For a moment both have it: it stays where it is.
     dataplane.on_update(workload("new", pod("cali2", 1), &["a"]));
@@ -228,16 +229,16 @@ fn an_address_that_moves_is_taken_from_the_old_workload_but_not_given_to_the_new
     assert!(!kernel.routes.iter().any(|route| route.key.destination == cidr("10.65.0.1/32")));
 
     kernel.tables_v4.behave();
-    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(ways(&kernel, Family::V4).contains(&"10.65.0.1/32 by 8".to_owned()));
     assert!(kernel.flushed.contains(&ip("10.65.0.1")), "the old workload's connections are forgotten");
 }
 
 #[test]
-fn routes_of_workloads_whose_policy_cannot_be_changed_stay_but_are_not_made_anew() {
+fn routes_of_workloads_whose_policy_cannot_be_changed_stay_but_are_not_recreated() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = start(Backend::Nft);
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     let before = kernel.routes.clone();
     for family in Family::ALL {
         tables(&mut kernel, family).fail_restores(usize::MAX);
@@ -255,6 +256,6 @@ fn routes_of_workloads_whose_policy_cannot_be_changed_stay_but_are_not_made_anew
     dataplane.apply(&mut kernel);
     assert_eq!(kernel.routes, []);
     repair(&mut kernel);
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(kernel.routes.len(), 2);
 }

@@ -15,8 +15,8 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{AdminState, EncapMode, Family, IpPool, WorkloadExtras};
 
 use crate::common::{
-    addresses, cidr, config, host, host_endpoint, kernel, pod, policy, policy_id, profile, set, settle, up, workload,
-    workload_id,
+    addresses, apply_until_in_sync, cidr, config, host, host_endpoint, kernel, pod, policy, policy_id, profile, set,
+    up, workload, workload_id,
 };
 use crate::walk::assert_unknown_workloads_are_denied;
 
@@ -218,7 +218,7 @@ impl Recorder {
 /// A clean kernel after this state.
 fn converged(backend: Backend, state: &State) -> FakeKernel {
     let mut kernel = kernel(backend);
-    settle(&mut of_state(backend, state), &mut kernel);
+    apply_until_in_sync(&mut of_state(backend, state), &mut kernel);
     kernel
 }
 
@@ -352,7 +352,7 @@ proptest! {
             }
             before = state.clone();
         }
-        assert_as_wanted(&settle(&mut lived, &mut kernel).problems);
+        assert_as_wanted(&apply_until_in_sync(&mut lived, &mut kernel).problems);
         assert_unknown_workloads_are_denied(&kernel);
 
         let mut other = crate::common::kernel(backend);
@@ -365,14 +365,14 @@ proptest! {
         let mut born = fresh(backend);
         before.links().into_iter().for_each(|event| born.on_link(event));
         shuffled.into_iter().for_each(|update| born.on_update(update));
-        assert_as_wanted(&settle(&mut born, &mut other).problems);
+        assert_as_wanted(&apply_until_in_sync(&mut born, &mut other).problems);
         prop_assert_eq!(comparable(kernel.clone()), comparable(other));
 
         // Sysctls and ARP entries included: what is there is right.
         kernel.reset_writes();
-        assert_as_wanted(&settle(&mut lived, &mut kernel).problems);
+        assert_as_wanted(&apply_until_in_sync(&mut lived, &mut kernel).problems);
         prop_assert_eq!(kernel.writes(), Writes::default());
-        assert_as_wanted(&settle(&mut of_state(backend, &before), &mut kernel).problems);
+        assert_as_wanted(&apply_until_in_sync(&mut of_state(backend, &before), &mut kernel).problems);
         prop_assert_eq!(kernel.writes(), Writes::default());
         prop_assert_eq!(lived.workload_statuses().collect::<Vec<_>>(), born.workload_statuses().collect::<Vec<_>>());
     }
@@ -387,18 +387,18 @@ proptest! {
     ) {
         let mut recorder = Recorder::new(kernel(backend), backend, &first);
         let mut dataplane = of_state(backend, &first);
-        settle(&mut dataplane, &mut recorder);
+        apply_until_in_sync(&mut dataplane, &mut recorder);
         recorder.converged = converged(backend, &second);
         transition(&first, &second).into_iter().for_each(|update| dataplane.on_update(update));
         second.drop_routes(&mut recorder.kernel);
         second.links().into_iter().for_each(|event| dataplane.on_link(event));
-        settle(&mut dataplane, &mut recorder);
+        apply_until_in_sync(&mut dataplane, &mut recorder);
 
         let mut killed = recorder.moments[moment.index(recorder.moments.len())].clone();
         second.drop_routes(&mut killed);
         let mut recorder_of_next = Recorder::new(killed, backend, &second);
         let mut next = of_state(backend, &second);
-        assert_as_wanted(&settle(&mut next, &mut recorder_of_next).problems);
+        assert_as_wanted(&apply_until_in_sync(&mut next, &mut recorder_of_next).problems);
         prop_assert_eq!(comparable(recorder_of_next.kernel), comparable(recorder.kernel));
     }
 
@@ -443,7 +443,7 @@ proptest! {
         }
         // Connections are tried again within a minute.
         recorder.sleep(Duration::from_secs(60));
-        assert_as_wanted(&settle(&mut dataplane, &mut recorder).problems);
+        assert_as_wanted(&apply_until_in_sync(&mut dataplane, &mut recorder).problems);
         for tables in [&recorder.kernel.other_v4, &recorder.kernel.other_v6] {
             prop_assert!(Table::ALL.iter().all(|table| !tables.saved(*table).contains("cali")));
         }

@@ -9,7 +9,9 @@ use tortie_iptables::{Backend, Table};
 use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members, RuleSets};
 use tortie_model::{Direction, Family, NamedProtocol, PortSpec, Protocol, Rule, RuleAction};
 
-use crate::common::{cidr, config, dataplane, kernel, pod, policy_id, policy_of, profile, set, settle, up, workload};
+use crate::common::{
+    apply_until_in_sync, cidr, config, dataplane, kernel, pod, policy_id, policy_of, profile, set, up, workload,
+};
 
 const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
 
@@ -161,7 +163,7 @@ fn a_set_that_cannot_be_changed_counts_by_what_it_lacks_and_holds_too_much() {
     ];
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 1)]);
-    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     kernel.sets.poison("cali40s:x", true);
 
     let owner = |name| Owner::Policy(policy_id(name));
@@ -191,7 +193,7 @@ fn sets_of_which_nothing_is_known_leave_chains_as_they_are() {
         ]
     };
     let mut kernel = kernel(Backend::Nft);
-    settle(&mut dataplane(Backend::Nft, updates(), [up("cali1", 1)]), &mut kernel);
+    apply_until_in_sync(&mut dataplane(Backend::Nft, updates(), [up("cali1", 1)]), &mut kernel);
     let before = rules(&kernel, "uses");
     for fault in [Fault::ListAll, Fault::ListNames] {
         (0..40).for_each(|_| kernel.sets.inject(fault.clone()));
@@ -202,7 +204,7 @@ fn sets_of_which_nothing_is_known_leave_chains_as_they_are() {
     assert!(report.problems.iter().all(|p| matches!(p, Problem::IpSetNames { .. }) && p.is_degraded()), "{report:?}");
     assert_eq!(rules(&kernel, "uses"), before);
     kernel.sets.clear_faults();
-    assert!(settle(&mut next, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut next, &mut kernel).is_complete());
 }
 
 #[test]
@@ -272,7 +274,7 @@ fn a_policy_denies_if_members_that_do_not_fit_would_open_it() {
         let nets = |nets: &[&str]| Members::Nets(nets.iter().map(|net| cidr(net)).collect());
         DesiredUpdate::IpSetDelta(IpSetDelta { id: "s:x".into(), added: nets(added), removed: nets(removed) })
     };
-    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(names.iter().all(|name| !closed(&kernel, name) && rules(&kernel, name).contains("cali40s:x")));
 
     dataplane.on_update(change(&["10.0.0.3/32"], &[]));
@@ -286,6 +288,6 @@ fn a_policy_denies_if_members_that_do_not_fit_would_open_it() {
     }
 
     dataplane.on_update(change(&[], &["10.0.0.1/32"]));
-    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(names.iter().all(|name| !closed(&kernel, name) && rules(&kernel, name).contains("cali40s:x")));
 }

@@ -9,7 +9,7 @@ use tortie_iptables::Backend;
 use tortie_model::Family;
 use tortie_model::desired::DesiredUpdate;
 
-use crate::common::{dataplane, kernel, pod, policy, profile, set, settle, up, workload};
+use crate::common::{apply_until_in_sync, dataplane, kernel, pod, policy, profile, set, up, workload};
 use crate::walk::assert_unknown_workloads_are_denied;
 
 /// A kernel during whose so-manieth call the program is told to end.
@@ -104,7 +104,7 @@ fn wherever_it_is_told_to_end_nothing_more_is_begun_or_reported_and_the_next_sta
         };
         let links = || [up("cali1", 1), up("cali2", 2)];
         let mut good = kernel(backend);
-        settle(&mut dataplane(backend, updates(), links()), &mut good);
+        apply_until_in_sync(&mut dataplane(backend, updates(), links()), &mut good);
         let mut complete = 0;
         for calls_left in 1..200 {
             let mut ending = Ending { kernel: kernel(backend), calls_left };
@@ -119,7 +119,7 @@ fn wherever_it_is_told_to_end_nothing_more_is_begun_or_reported_and_the_next_sta
                 assert_unknown_workloads_are_denied(&ending.kernel);
             }
             let mut kernel = ending.kernel;
-            assert!(settle(&mut dataplane(backend, updates(), links()), &mut kernel).is_complete());
+            assert!(apply_until_in_sync(&mut dataplane(backend, updates(), links()), &mut kernel).is_complete());
             assert_eq!(kernel.state(), good.state(), "{backend} after {calls_left} calls");
         }
         assert!(complete > 5, "{backend}: the apply made too few calls to be stopped between them: {complete}");

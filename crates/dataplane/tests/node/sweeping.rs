@@ -6,7 +6,7 @@ use tortie_iptables::{Backend, Table};
 use tortie_model::Family;
 use tortie_model::desired::DesiredUpdate;
 
-use crate::common::{config, dataplane, kernel, pod, policy, profile, settle, up, workload};
+use crate::common::{apply_until_in_sync, config, dataplane, kernel, pod, policy, profile, up, workload};
 
 const BACKENDS: [(Backend, Backend); 2] = [(Backend::Legacy, Backend::Nft), (Backend::Nft, Backend::Legacy)];
 
@@ -17,7 +17,7 @@ fn updates() -> Vec<DesiredUpdate> {
 /// A node with the rules of one implementation, as a run of the other finds it.
 fn left_by(old: Backend, new: Backend) -> FakeKernel {
     let mut before = kernel(old);
-    settle(&mut dataplane(old, updates(), [up("cali1", 7)]), &mut before);
+    apply_until_in_sync(&mut dataplane(old, updates(), [up("cali1", 7)]), &mut before);
     let mut kernel = kernel(new);
     (kernel.other_v4, kernel.other_v6) = (before.tables_v4, before.tables_v6);
     (kernel.sets, kernel.routes, kernel.sysctls) = (before.sets, before.routes, before.sysctls);
@@ -49,7 +49,7 @@ fn old_tables_are_swept_once_every_new_one_is_written() {
         let all = left(&kernel);
         assert!(all >= 6, "{all}");
         let mut dataplane = start(new, old);
-        assert!(settle(&mut dataplane, &mut kernel).is_complete());
+        assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
         assert_eq!(left(&kernel), 0, "{old} to {new}");
     }
 }
@@ -72,7 +72,7 @@ fn old_tables_stay_while_any_new_one_fails() {
                     assert_eq!(left(&kernel), all, "{old} to {new}: {family:?} {table}");
                 }
                 broken(&mut kernel, false);
-                settle(&mut dataplane, &mut kernel);
+                apply_until_in_sync(&mut dataplane, &mut kernel);
                 assert_eq!(left(&kernel), 0, "{old} to {new}: {family:?} {table}");
             }
         }
@@ -84,7 +84,7 @@ fn what_comes_back_at_run_time_is_swept_only_while_the_new_tables_are_in_force()
     let mut kernel = left_by(Backend::Legacy, Backend::Nft);
     let returning = kernel.other_v4.clone();
     let mut dataplane = start(Backend::Nft, Backend::Legacy);
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(left(&kernel), 0);
 
     // A start of the old version, say.

@@ -6,7 +6,7 @@ use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{Dataplane, EndpointStatus, Kernel, LinkEvent, Problem};
 use tortie_iptables::Backend;
 
-use crate::common::{config, dataplane, kernel, pod, profile, settle, up, workload};
+use crate::common::{apply_until_in_sync, config, dataplane, kernel, pod, profile, up, workload};
 
 const FORWARDING: &str = "net/ipv4/ip_forward";
 
@@ -14,7 +14,7 @@ fn start() -> (Dataplane, FakeKernel) {
     let mut kernel = kernel(Backend::Nft);
     let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[])];
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 7), up("cali2", 8)]);
-    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     (dataplane, kernel)
 }
 
@@ -64,7 +64,7 @@ fn looking_again_writes_nothing_and_works_without_routes() {
     let mut dataplane = Dataplane::new(config);
     dataplane.on_update(tortie_model::desired::DesiredUpdate::InSync);
     dataplane.on_links_in_sync();
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     kernel.sysctls.insert(FORWARDING.to_owned(), "0".to_owned());
     pass(&mut dataplane, &mut kernel, Duration::from_secs(91));
     assert_eq!(kernel.sysctls[FORWARDING], "1");
@@ -126,7 +126,7 @@ fn one_that_cannot_be_written_does_not_stop_the_others_and_each_is_reported() {
     }
     assert!(dataplane.workload_statuses().all(|(_, status)| status == EndpointStatus::Down));
     kernel.read_only.clear();
-    assert!(settle(&mut dataplane, &mut kernel).is_complete());
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(dataplane.workload_statuses().all(|(_, status)| status == EndpointStatus::Up));
 }
 

@@ -8,8 +8,8 @@ use tortie_model::{BgpConfiguration, EncapMode, Family, IpPool, NatMapping, QosC
 use tortie_rules::{IpvsConfig, Marks, RulesConfig, TunnelConfig};
 
 use crate::common::{
-    addresses, cidr, config, dataplane, host, host_endpoint, ip, kernel, pod, policy, profile, set, settle, up,
-    workload,
+    addresses, apply_until_in_sync, cidr, config, dataplane, host, host_endpoint, ip, kernel, pod, policy, profile,
+    set, up, workload,
 };
 
 const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
@@ -29,7 +29,7 @@ fn updates() -> Vec<DesiredUpdate> {
 fn what_is_rendered_is_what_would_be_written() {
     for backend in BACKENDS {
         let mut applied = kernel(backend);
-        settle(&mut dataplane(backend, updates(), [up("eth0", 1)]), &mut applied);
+        apply_until_in_sync(&mut dataplane(backend, updates(), [up("eth0", 1)]), &mut applied);
 
         let mut by_hand = kernel(backend);
         let mut untold = Dataplane::new(config(backend));
@@ -65,7 +65,7 @@ fn both_families_read_their_sets_from_one_listing() {
     let mut kernel = kernel(Backend::Nft);
     for restart in [false, true] {
         kernel.sets.reset_counts();
-        settle(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut kernel);
+        apply_until_in_sync(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut kernel);
         let counts = kernel.sets.counts();
         assert_eq!((counts.list_all, counts.list_names, counts.lists), (1, 0, 0));
         assert_eq!(counts.restores, if restart { 0 } else { 2 });
@@ -79,7 +79,7 @@ fn cleanup_removes_all_that_is_ours_and_nothing_else() {
         let mut kernel = kernel(backend);
         kernel.tables_v4.run(Table::Filter, "-A FORWARD -s 1.2.3.4 -j ACCEPT").expect("possible");
         kernel.sets.edit("create docker hash:ip").expect("possible");
-        settle(&mut dataplane(backend, updates(), [up("eth0", 1), up("cali1", 7)]), &mut kernel);
+        apply_until_in_sync(&mut dataplane(backend, updates(), [up("eth0", 1), up("cali1", 7)]), &mut kernel);
         let families = [(Family::V4, tortie_iptables::Family::V4), (Family::V6, tortie_iptables::Family::V6)];
         let tables = families.map(|(family, name)| (family, backend, Programs::specific(backend, name)));
         let wanted = CleanupConfig {
@@ -157,7 +157,11 @@ fn all_options_together_find_their_sets_and_chains() {
         for event in [up("eth0", 1), addresses("eth0", &["172.16.0.1"]), up("cali1", 7)] {
             dataplane.on_link(event);
         }
-        assert!(settle(&mut dataplane, &mut kernel).is_complete(), "{backend}: {:?}", dataplane.problems());
+        assert!(
+            apply_until_in_sync(&mut dataplane, &mut kernel).is_complete(),
+            "{backend}: {:?}",
+            dataplane.problems()
+        );
         assert_eq!(kernel.sets.members("cali40all-hosts-net"), ["172.16.0.1", "172.16.0.2", "203.0.113.0/24"]);
         assert_eq!(kernel.sets.members("cali40all-vxlan-net"), ["172.16.0.2", "203.0.113.0/24"]);
         assert_eq!(kernel.sets.members("cali40masq-ipam-pools"), ["10.65.0.0/16"]);
@@ -186,7 +190,7 @@ fn sets_that_are_not_needed_go_some_at_a_time() {
     let report = dataplane.apply(&mut kernel);
     assert_eq!(kernel.sets.names().len(), with - 32, "16 in each family");
     assert!(report.next.is_some_and(|pause| pause <= std::time::Duration::from_millis(100)));
-    settle(&mut dataplane, &mut kernel);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(kernel.sets.names().len(), with - 80);
 }
 
@@ -195,9 +199,9 @@ fn sets_that_are_not_needed_go_some_at_a_time() {
 #[test]
 fn tables_of_nftables_are_read_at_once() {
     let mut node = kernel(Backend::Nft);
-    settle(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut node);
+    apply_until_in_sync(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut node);
     let before = node.tables_v4.counters().saves;
-    settle(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut node);
+    apply_until_in_sync(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut node);
     assert_eq!(node.tables_v4.counters().saves - before, 1);
 
     // One that cannot be shown leaves the others alone.
@@ -220,12 +224,12 @@ fn tables_that_nobody_else_writes_are_not_read_again() {
     for (backend, is_quiet) in [(Backend::Nft, true), (Backend::Legacy, false)] {
         let mut kernel = kernel(backend);
         let mut dataplane = dataplane(backend, updates(), [up("eth0", 1)]);
-        settle(&mut dataplane, &mut kernel);
+        apply_until_in_sync(&mut dataplane, &mut kernel);
         let saves = |kernel: &FakeKernel| kernel.tables_v4.counters().saves + kernel.tables_v6.counters().saves;
         let mut check = |kernel: &mut FakeKernel| {
             let before = saves(kernel);
             for _ in 0..40 {
-                settle(&mut dataplane, kernel);
+                apply_until_in_sync(&mut dataplane, kernel);
                 tortie_dataplane::Kernel::sleep(kernel, std::time::Duration::from_secs(60));
             }
             saves(kernel) - before

@@ -1,7 +1,7 @@
 //! When a file says what its writer means. Pure: fed with stamps, events, contents and the time.
 //!
 //! Few writers replace a file by renaming a complete one to its name. The others empty it and fill it again, or remove it
-//! and make it anew, or write it in pieces; whoever looks in between finds less than is meant. What a file holds more, or
+//! and recreate it, or write it in pieces; whoever looks in between finds less than is meant. What a file holds more, or
 //! otherwise, than before is taken once it is whole. What it holds *less* is believed sooner or later, by how it came about:
 //!
 //! | the file | is taken | what it does not define any more |

@@ -142,7 +142,7 @@ fn told(events: &Events) -> String {
 }
 
 #[test]
-fn why_a_datastore_is_away_is_said_again_to_a_consumer_that_begins_anew() {
+fn why_a_datastore_is_away_is_said_again_to_a_consumer_that_restarts() {
     let (feed, Watching { events, resend }) = channel();
     let woken = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&woken);

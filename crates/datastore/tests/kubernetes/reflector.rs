@@ -190,7 +190,7 @@ fn a_partition_is_bridged_by_the_history_if_there_is_one() {
 }
 
 #[test]
-fn pages_that_expire_are_begun_anew() {
+fn pages_that_expire_are_begun_again() {
     let server = ApiServer::start().unwrap();
     for number in 0..30 {
         server.apply(pod(&format!("p{number:03}"), 0));

@@ -348,7 +348,7 @@ fn a_policy_that_becomes_invalid_keeps_what_was_good() {
 }
 
 #[test]
-fn who_begins_anew_is_told_everything() {
+fn who_restarts_is_told_everything() {
     let mut scene = Scene::in_sync(Scene::shop());
     let before = std::mem::take(&mut scene.state);
     scene.statuses.clear();

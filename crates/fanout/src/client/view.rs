@@ -70,7 +70,7 @@ impl<'a> View<'a> {
         self.feed.tell(updates, Instant::now())?;
         let Some(Settled { sequence, status }) = batch.settled else { return Ok(()) };
         self.resume_token = Some(ResumeToken { instance, sequence });
-        // A server that reads its datastore anew need not concern us; but what is gone cannot be told before it has done.
+        // A server that reads its datastore again need not concern us; but what is gone cannot be told before it has done.
         let ends = self.resyncing && status == i32::from(WireStatus::InSync);
         if ends {
             self.resyncing = false;

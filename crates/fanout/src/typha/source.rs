@@ -228,7 +228,7 @@ impl TyphaSource {
                     let at = if attempt == 0 { now } else { now + self.options.settle };
                     settles = settles.or(Some((at, now + self.options.settle * 10)));
                 }
-                // A server that reads its datastore anew still tells what changes, and nothing else.
+                // A server that reads its datastore again still tells what changes, and nothing else.
                 Some(Told::Action(ClientAction::Status(_) | ClientAction::Send(_))) => {}
                 Some(Told::End(why)) => return Ok(Lost::After { synced, why }),
                 None => return Ok(Lost::After { synced, why: "the connection is lost".into() }),

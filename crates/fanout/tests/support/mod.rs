@@ -120,7 +120,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.watching.resend.ask();
         self.known.clear();
         self.statuses.clear();

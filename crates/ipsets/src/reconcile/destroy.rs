@@ -50,7 +50,7 @@ impl IpSets {
     /// written, ask and carry out until it is [`Plan::Done`]. Each such round destroys a limited number of them;
     /// [`Report::more`] says whether to come back.
     ///
-    /// A set that is still in use is not tried again before the sets are listed anew.
+    /// A set that is still in use is not tried again before the sets are listed again.
     pub fn plan_deletions(&mut self, now: Duration) -> Plan {
         self.abandon(now);
         let deletion = *self.progress.deletion.get_or_insert_default();

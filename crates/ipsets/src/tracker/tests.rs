@@ -81,7 +81,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(members.desired_len(), desired.len());
-            prop_assert_eq!(members.settled_len(), desired.intersection(&observed).count());
+            prop_assert_eq!(members.in_sync_len(), desired.intersection(&observed).count());
             prop_assert_eq!(members.missing_len(), desired.difference(&observed).count());
             prop_assert_eq!(members.surplus_len(), observed.difference(&desired).count());
         }
@@ -106,5 +106,5 @@ fn emptied_tables_give_their_memory_back() {
     (0..10_000).for_each(|n| tracker.observe(n));
     tracker.tidy();
     assert!(tracker.missing.capacity() < 100);
-    assert!(tracker.settled.capacity() < 20_000);
+    assert!(tracker.in_sync.capacity() < 20_000);
 }

@@ -30,7 +30,7 @@ impl World {
     }
 
     /// Two sets in the kernel and counts at 0.
-    pub(crate) fn settled() -> Self {
+    pub(crate) fn in_sync() -> Self {
         let mut world = Self::new();
         world.put("a", SetType::HashIp, "10.0.0.1 10.0.0.2");
         world.put("b", SetType::HashNet, "10.0.0.0/8 192.168.0.1");

@@ -12,7 +12,7 @@ use crate::{Chain, ChainName, is_own_chain};
 #[derive(Debug, Default)]
 pub(super) struct ChainGraph {
     nodes: BTreeMap<ChainName, Node>,
-    /// Reachable or not any more, defined anew or not any more.
+    /// Reachable or not any more, redefined or not any more.
     changed: BTreeSet<ChainName>,
 }
 

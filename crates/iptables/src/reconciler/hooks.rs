@@ -46,7 +46,7 @@ impl Hook {
         changed
     }
 
-    /// Renders all rules anew. Returns whether that changes the chain.
+    /// Renders all rules again. Returns whether that changes the chain.
     pub(super) fn render(&mut self, renderer: &mut Renderer) -> bool {
         let inserted = std::mem::take(&mut self.inserted.rules);
         let appended = std::mem::take(&mut self.appended.rules);

@@ -386,7 +386,7 @@ impl Reconciler {
         let candidate = entry.search.as_mut().and_then(Search::candidate);
         let left_out = candidate.or_else(|| entry.search.take().and_then(Search::result));
         entry.content = reduced(self.graph.definition(name), left_out);
-        self.settle_chain(name);
+        self.update_desired_chain(name);
     }
 
     /// Not even what takes its place is accepted: the kernel keeps what it has.
@@ -399,18 +399,18 @@ impl Reconciler {
             // It is not their fault, then.
             for item in hopeless {
                 self.quarantine.remove(&item);
-                self.settle_item(item);
+                self.update_desired_item(item);
             }
             self.fail_restore(error.clone());
         } else if let Some(entry) = self.quarantine.get_mut(&item) {
             entry.content = Content::Unchanged;
-            self.settle_item(item);
+            self.update_desired_item(item);
         }
     }
 
-    fn settle_item(&mut self, item: Item) {
+    fn update_desired_item(&mut self, item: Item) {
         if let Item::Write(name) = item {
-            self.settle_chain(name);
+            self.update_desired_chain(name);
         }
     }
 
@@ -425,7 +425,7 @@ impl Reconciler {
         if due.is_empty() {
             return false;
         }
-        due.iter().for_each(|item| self.settle_item(*item));
+        due.iter().for_each(|item| self.update_desired_item(*item));
         self.isolation = Some(Isolation::among(due));
         true
     }
@@ -448,10 +448,10 @@ impl Reconciler {
             // Without a result it is as if it had not begun.
             found || entry.attempts > 1
         });
-        ended.into_iter().for_each(|item| self.settle_item(item));
+        ended.into_iter().for_each(|item| self.update_desired_item(item));
     }
 
-    /// Takes notice of chains that were defined anew, or not any more.
+    /// Takes notice of chains that were redefined, or not any more.
     pub(super) fn note_changed(&mut self, changed: &BTreeSet<ChainName>) {
         for name in changed {
             let item = Item::Write(*name);

@@ -167,7 +167,7 @@ impl Reconciler {
     }
 
     fn step(&mut self, now: Duration, foreign: Option<ForeignCommits>) -> Step {
-        self.settle();
+        self.update_desired();
         self.confirm(now, foreign);
         if let Some(error) = self.undefined_hook() {
             self.failure.get_or_insert(error);
@@ -226,7 +226,7 @@ impl Reconciler {
             return self.fail(now, error);
         }
         self.cycle = None;
-        self.schedule.settle();
+        self.schedule.spread_checks();
         let checks = self.schedule.next(now).into_iter().chain(self.next_retry(now));
         Plan::Done { recheck_after: checks.min() }
     }

@@ -85,7 +85,7 @@ impl Schedule {
     }
 
     /// Keeps the checks apart far enough for a machine on which reading and writing take long.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn spread_checks(&mut self) {
         self.post_write = self.post_write.max((self.peak_save + self.peak_restore) * 2);
     }
 }

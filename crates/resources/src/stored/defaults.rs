@@ -11,7 +11,7 @@ use crate::v3::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL};
 
 type Fields = Map<String, Value>;
 
-/// Fills in what is missing of an object whose `spec` is settled.
+/// Fills in what is missing of an object whose `spec` is normalized.
 pub(super) fn fill_in(key: &ResourceKey, object: &mut Fields) -> Result<(), ObjectError> {
     // Types that have a status always write it.
     match key.kind() {

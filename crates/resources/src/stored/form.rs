@@ -53,21 +53,21 @@ const DURATIONS: [&str; 7] = [
 ];
 
 /// Brings the fields of a mapping into their form; `of` is the name of the mapping.
-pub(super) fn settle(kind: ResourceKind, of: &str, fields: &mut Map<String, Value>) {
+pub(super) fn normalize(kind: ResourceKind, of: &str, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| {
-        settle_field(kind, name, value);
+        normalize_field(kind, name, value);
         !is_left_out(kind, of, name, value)
     });
 }
 
-fn settle_field(kind: ResourceKind, name: &str, value: &mut Value) {
+fn normalize_field(kind: ResourceKind, name: &str, value: &mut Value) {
     match value {
         Value::Object(texts) if TEXT_MAPS.contains(&name) => {
             // Go has no null text.
             texts.values_mut().filter(|text| text.is_null()).for_each(|text| *text = "".into());
         }
-        Value::Object(fields) => settle(kind, name, fields),
-        Value::Array(items) => items.iter_mut().for_each(|item| settle_field(kind, name, item)),
+        Value::Object(fields) => normalize(kind, name, fields),
+        Value::Array(items) => items.iter_mut().for_each(|item| normalize_field(kind, name, item)),
         Value::Number(number) => {
             // Orders are floating-point numbers, which Go writes without a point if they are whole.
             if number.is_f64()
@@ -78,8 +78,8 @@ fn settle_field(kind: ResourceKind, name: &str, value: &mut Value) {
             }
         }
         Value::String(text) => {
-            if let Some(settled) = settle_text(kind, name, text) {
-                *value = settled;
+            if let Some(normalized) = normalize_text(kind, name, text) {
+                *value = normalized;
             }
         }
         Value::Null | Value::Bool(_) => {}
@@ -87,7 +87,7 @@ fn settle_field(kind: ResourceKind, name: &str, value: &mut Value) {
 }
 
 /// What a text stands for that is not only text.
-fn settle_text(kind: ResourceKind, name: &str, text: &str) -> Option<Value> {
+fn normalize_text(kind: ResourceKind, name: &str, text: &str) -> Option<Value> {
     let is_kubernetes = kind == ResourceKind::StagedKubernetesNetworkPolicy;
     match name {
         // Those of the failsafe ports are only text.

@@ -148,9 +148,9 @@ pub fn to_stored(key: &ResourceKey, object: &mut Value) -> Result<(), ObjectErro
     // Those that only other components write are theirs in every detail.
     if key.kind().is_for_people() {
         object.retain(|_, value| !value.is_null());
-        form::settle(key.kind(), "spec", part(object, "spec", "spec")?);
+        form::normalize(key.kind(), "spec", part(object, "spec", "spec")?);
         if let Some(Value::Object(status)) = object.get_mut("status") {
-            form::settle(key.kind(), "status", status);
+            form::normalize(key.kind(), "status", status);
         }
         defaults::fill_in(key, object)?;
     }

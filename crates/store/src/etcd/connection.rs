@@ -95,7 +95,7 @@ pub struct Head {
 }
 
 /// Connects to the `turn`-th endpoint, round and round, and makes sure that there is a leader behind it. Certificates
-/// are read anew. The head is not known to users who may not read much.
+/// are read again. The head is not known to users who may not read much.
 ///
 /// # Errors
 /// [`Failure`], naming the endpoint.

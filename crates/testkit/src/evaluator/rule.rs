@@ -12,7 +12,7 @@ use crate::packet::{Packet, Payload, in_network};
 
 /// One end of a packet.
 #[derive(Clone, Copy)]
-struct End {
+struct Side {
     address: IpAddr,
     protocol: u8,
     port: Option<u16>,
@@ -22,9 +22,9 @@ impl DesiredState {
     /// Everything that a rule asks for must hold: see [`tortie_model::desired::RuleSets`] for how sets combine.
     pub(super) fn rule_matches(&self, view: RuleView<'_>, packet: &Packet) -> Result<bool, Missing> {
         let (rule, sets) = (view.rule, view.sets);
-        let source = End { address: packet.source, protocol: packet.protocol, port: packet.source_port() };
+        let source = Side { address: packet.source, protocol: packet.protocol, port: packet.source_port() };
         let destination =
-            End { address: packet.destination, protocol: packet.protocol, port: packet.destination_port() };
+            Side { address: packet.destination, protocol: packet.protocol, port: packet.destination_port() };
         let version = view.ip_version().is_none_or(|family| (family == Family::V4) == packet.is_ipv4());
         let protocol = rule.protocol.is_none_or(|protocol| protocol.number() == packet.protocol)
             && rule.not_protocol.is_none_or(|protocol| protocol.number() != packet.protocol);
@@ -47,7 +47,7 @@ impl DesiredState {
         side: &EntityMatch,
         named: &[IpSetId],
         not_named: &[IpSetId],
-        end: End,
+        end: Side,
     ) -> Result<bool, Missing> {
         let listed = |(first, last): (u16, u16)| end.port.is_some_and(|port| first <= port && port <= last);
         let any_port = named.is_empty() && side.numeric_ports().next().is_none();
@@ -55,15 +55,15 @@ impl DesiredState {
         Ok(wanted && !side.not_numeric_ports().any(listed) && !self.in_any(not_named, end)?)
     }
 
-    fn in_all(&self, ids: &[IpSetId], end: End) -> Result<bool, Missing> {
+    fn in_all(&self, ids: &[IpSetId], end: Side) -> Result<bool, Missing> {
         ids.iter().try_fold(true, |so_far, id| Ok(so_far && self.in_set(id, end)?))
     }
 
-    fn in_any(&self, ids: &[IpSetId], end: End) -> Result<bool, Missing> {
+    fn in_any(&self, ids: &[IpSetId], end: Side) -> Result<bool, Missing> {
         ids.iter().try_fold(false, |so_far, id| Ok(so_far || self.in_set(id, end)?))
     }
 
-    fn in_set(&self, id: &IpSetId, end: End) -> Result<bool, Missing> {
+    fn in_set(&self, id: &IpSetId, end: Side) -> Result<bool, Missing> {
         Ok(match self.ip_sets.get(id).ok_or_else(|| Missing::IpSet(id.clone()))? {
             Members::Nets(nets) => nets.iter().any(|net| contains(*net, end.address)),
             Members::IpPorts(members) => members.iter().any(|member| {

@@ -159,7 +159,7 @@ impl<'a> Round<'a> {
             rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
             match rustix::net::connect(&socket, &tries[index].target) {
                 Ok(()) | Err(Errno::INPROGRESS) => self.watch(Waiting::Tcp { index, socket })?,
-                Err(errno) => self.settle(index, Outcome::Refused(errno.to_string())),
+                Err(errno) => self.record(index, Outcome::Refused(errno.to_string())),
             }
         }
         Ok(())
@@ -258,7 +258,7 @@ impl<'a> Round<'a> {
                     }
                     Err(errno) => Outcome::Refused(errno.to_string()),
                 };
-                self.settle(*index, answer);
+                self.record(*index, answer);
                 return;
             }
             Waiting::Udp { socket, .. } => {
@@ -268,7 +268,7 @@ impl<'a> Round<'a> {
                         && self.tries.get(index).is_some_and(|one| one.target == from)
                     {
                         let answer = self.identify(index, name);
-                        self.settle(index, answer);
+                        self.record(index, answer);
                     }
                 }
             }
@@ -278,7 +278,7 @@ impl<'a> Round<'a> {
                         && destination == *port
                         && let Some(&index) = indices.get(&SocketAddr::new(from, source))
                     {
-                        self.settle(index, Outcome::Reached);
+                        self.record(index, Outcome::Reached);
                     }
                 }
             }
@@ -295,7 +295,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn settle(&mut self, index: usize, outcome: Outcome) {
+    fn record(&mut self, index: usize, outcome: Outcome) {
         if self.outcomes[index].is_none() {
             self.outcomes[index] = Some(outcome);
             self.answered += 1;

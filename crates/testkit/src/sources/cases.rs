@@ -35,7 +35,7 @@ cases! {
     of_those_that_stand_for_the_same_one_counts [],
     a_large_datastore_is_read_and_emptied [],
     everything_is_told_again_when_asked [],
-    a_source_that_begins_anew_finds_the_same [],
+    a_source_that_restarts_finds_the_same [],
     a_bad_object_spares_the_others [BadObjects],
     problems_are_told_and_mended [BadObjects, Problems],
     a_last_good_version_outlives_a_broken_connection [BadObjects, Cut],
@@ -78,14 +78,14 @@ fn changes_are_followed(world: &mut World<'_>) {
     world.in_sync(1);
     for edit in a_bit_of_everything() {
         world.edit([edit]);
-        world.settled();
+        world.converged();
     }
     world.edit([policy("base", 2), set("partners", 2), namespaced_policy("web", 2)]);
-    world.settled();
+    world.converged();
     world.edit([delete(Kind::GlobalNetworkSet, "partners"), delete(Kind::NetworkPolicy, "web"), tier("platform", 6)]);
-    world.settled();
+    world.converged();
     world.edit([set("partners", 3), delete(Kind::Tier, "platform")]);
-    world.settled();
+    world.converged();
 }
 
 /// Edits that look random and are the same each time.
@@ -128,7 +128,7 @@ fn what_is_written_again_changes_nothing(world: &mut World<'_>) {
     world.in_sync(1);
     world.edit(a_bit_of_everything());
     world.edit(a_bit_of_everything());
-    world.settled();
+    world.converged();
 }
 
 fn of_those_that_stand_for_the_same_one_counts(world: &mut World<'_>) {
@@ -136,13 +136,13 @@ fn of_those_that_stand_for_the_same_one_counts(world: &mut World<'_>) {
     world.start();
     world.in_sync(1);
     world.edit([pool("z", 99, false)]);
-    world.settled();
+    world.converged();
     world.edit([pool("a", 99, false)]);
-    world.settled();
+    world.converged();
     world.edit([delete(Kind::IpPool, "a")]);
-    world.settled();
+    world.converged();
     world.edit([delete(Kind::IpPool, "m")]);
-    world.settled();
+    world.converged();
 }
 
 fn a_large_datastore_is_read_and_emptied(world: &mut World<'_>) {
@@ -150,27 +150,27 @@ fn a_large_datastore_is_read_and_emptied(world: &mut World<'_>) {
     world.start();
     world.in_sync(1);
     world.edit((1..MANY).map(|number| delete(Kind::GlobalNetworkSet, &format!("s{number}"))));
-    world.settled();
+    world.converged();
 }
 
 fn everything_is_told_again_when_asked(world: &mut World<'_>) {
     world.edit(a_bit_of_everything());
     world.start();
     world.in_sync(1);
-    world.consumer().begin_anew();
+    world.consumer().restart();
     world.in_sync(1);
     world.edit([policy("base", 2), delete(Kind::Tier, "platform")]);
-    world.consumer().begin_anew();
+    world.consumer().restart();
     world.in_sync(1);
     // Also before the answer to the last question is complete.
-    world.consumer().begin_anew();
+    world.consumer().restart();
     world.consumer().take(Duration::from_secs(1));
-    world.consumer().begin_anew();
-    world.consumer().begin_anew();
+    world.consumer().restart();
+    world.consumer().restart();
     world.in_sync(1);
 }
 
-fn a_source_that_begins_anew_finds_the_same(world: &mut World<'_>) {
+fn a_source_that_restarts_finds_the_same(world: &mut World<'_>) {
     world.edit(a_bit_of_everything());
     world.start();
     world.in_sync(1);
@@ -186,15 +186,15 @@ fn a_bad_object_spares_the_others(world: &mut World<'_>) {
     world.in_sync(1);
     // What was good keeps its last good version.
     world.edit([set("d", 1), bad_set("a"), bad_policy("q"), set("e", 1)]);
-    world.settled();
-    world.consumer().begin_anew();
+    world.converged();
+    world.consumer().restart();
     world.in_sync(1);
     world.edit([set("a", 2), set("b", 2), policy("p", 2), policy("q", 2)]);
-    world.settled();
+    world.converged();
     world.edit([bad_set("a"), delete(Kind::GlobalNetworkSet, "b")]);
-    world.settled();
+    world.converged();
     world.edit([delete(Kind::GlobalNetworkSet, "a")]);
-    world.settled();
+    world.converged();
 }
 
 fn problems_are_told_and_mended(world: &mut World<'_>) {
@@ -208,11 +208,11 @@ fn problems_are_told_and_mended(world: &mut World<'_>) {
     tells(world, "GlobalNetworkSet/b");
     world.edit([bad_set("c")]);
     tells(world, "GlobalNetworkSet/c");
-    world.consumer().begin_anew();
+    world.consumer().restart();
     world.in_sync(1);
     tells(world, "GlobalNetworkSet/b");
     world.edit([set("b", 1), delete(Kind::GlobalNetworkSet, "c")]);
-    world.settled();
+    world.converged();
     world.consumer().until("no problems", |consumer| consumer.problems.is_empty());
 }
 
@@ -221,10 +221,10 @@ fn a_last_good_version_outlives_a_broken_connection(world: &mut World<'_>) {
     world.start();
     world.in_sync(1);
     world.edit([bad_set("a"), bad_policy("q")]);
-    world.settled();
+    world.converged();
     world.datastore.cut();
     world.edit([set("b", 1)]);
-    world.settled();
+    world.converged();
 }
 
 fn a_broken_connection_loses_nothing(world: &mut World<'_>) {
@@ -233,10 +233,10 @@ fn a_broken_connection_loses_nothing(world: &mut World<'_>) {
     world.in_sync(1);
     world.datastore.cut();
     world.edit([policy("base", 2), delete(Kind::Tier, "platform"), set("later", 1)]);
-    world.settled();
+    world.converged();
     world.edit([set("partners", 7)]);
     world.datastore.cut();
-    world.settled();
+    world.converged();
 }
 
 fn a_connection_that_breaks_again_and_again_loses_nothing(world: &mut World<'_>) {
@@ -268,7 +268,7 @@ fn a_killed_datastore_deletes_nothing(world: &mut World<'_>) {
     world.nothing_is_deleted(AWAY);
     world.datastore.start();
     world.edit([policy("base", 2), delete(Kind::Tier, "platform")]);
-    world.settled();
+    world.converged();
     // Nobody waits for it to say good-bye.
     world.datastore.stop();
     world.end();
@@ -285,7 +285,7 @@ fn a_datastore_that_is_away_is_told(world: &mut World<'_>) {
     world.datastore.start();
     world.consumer().until("the datastore is back, with nothing new", |consumer| consumer.unavailable.is_none());
     world.edit([set("later", 1)]);
-    world.settled();
+    world.converged();
 }
 
 fn a_datastore_is_waited_for_from_the_beginning(world: &mut World<'_>) {
@@ -305,7 +305,7 @@ fn everything_is_told_again_when_the_datastore_is_back(world: &mut World<'_>) {
     world.in_sync(1);
     world.datastore.stop();
     world.consumer().listen(AWAY / 2);
-    world.consumer().begin_anew();
+    world.consumer().restart();
     // The source may tell what it knows, or wait.
     world.consumer().listen(AWAY);
     world.datastore.start();
@@ -323,7 +323,7 @@ fn a_partition_deletes_nothing_and_loses_nothing(world: &mut World<'_>) {
     let consumer = world.consumer();
     consumer.listen(AWAY);
     world.datastore.heal();
-    world.settled();
+    world.converged();
 }
 
 fn what_was_missed_and_is_forgotten_is_found_out(world: &mut World<'_>) {
@@ -332,9 +332,9 @@ fn what_was_missed_and_is_forgotten_is_found_out(world: &mut World<'_>) {
     world.in_sync(1);
     world.edit([policy("base", 2), delete(Kind::Tier, "platform"), set("later", 1)]);
     world.datastore.compact();
-    world.settled();
+    world.converged();
     world.edit([policy("base", 3)]);
-    world.settled();
+    world.converged();
 }
 
 fn deletions_that_are_forgotten_are_found_out_after_a_partition(world: &mut World<'_>) {
@@ -346,7 +346,7 @@ fn deletions_that_are_forgotten_are_found_out_after_a_partition(world: &mut Worl
     world.datastore.compact();
     world.consumer().listen(AWAY / 2);
     world.datastore.heal();
-    world.settled();
+    world.converged();
     world.edit([set("later", 2), delete(Kind::GlobalNetworkSet, "partners")]);
-    world.settled();
+    world.converged();
 }

@@ -126,7 +126,7 @@ impl Consumer {
     }
 
     /// Restarts. Whatever the source told before means nothing any more.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.watching.resend.ask();
         self.known.clear();
         self.deleted.clear();

@@ -63,12 +63,12 @@ impl<'s> World<'s> {
     /// Waits until the source has told everything, `times` since it was started or last asked.
     pub(super) fn in_sync(&mut self, times: usize) {
         self.consumer().until("everything is told", |consumer| consumer.in_sync >= times);
-        self.settled();
+        self.converged();
     }
 
     /// Waits until the source has told what follows from the edits, and sees to it that it then stays so. Nothing that is
     /// there before and after may vanish in between.
-    pub(super) fn settled(&mut self) {
+    pub(super) fn converged(&mut self) {
         let wanted = self.wanted();
         let Some(consumer) = &mut self.consumer else { panic!("a case starts a source before it listens") };
         let datastore = &*self.datastore;
@@ -89,10 +89,10 @@ impl<'s> World<'s> {
         consumer.forget_deletions();
     }
 
-    /// As [`World::settled`], after edits that delete and create the same objects.
+    /// As [`World::converged`], after edits that delete and create the same objects.
     pub(super) fn churned(&mut self) {
         self.consumer().known_may_vanish = true;
-        self.settled();
+        self.converged();
         self.consumer().known_may_vanish = false;
     }
 

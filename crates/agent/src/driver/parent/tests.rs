@@ -11,7 +11,7 @@ use tortie_protocol::frame::FrameReader;
 use tortie_protocol::{Received, receive};
 
 use super::*;
-use crate::engine::{End, Inputs, Session, SessionError, Setup, Unreadable};
+use crate::engine::{Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 use crate::metrics::SharedMetrics;
 use crate::stop::Stop;
 
@@ -194,7 +194,7 @@ struct Running {
     health: Health,
     sender: SyncSender<Input>,
     stop: Stop,
-    session: std::thread::JoinHandle<Result<End, SessionError>>,
+    session: std::thread::JoinHandle<Result<SessionEnd, SessionError>>,
 }
 
 impl Running {

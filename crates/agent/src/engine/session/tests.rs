@@ -111,7 +111,7 @@ impl Bench {
     }
 
     /// Runs the session on a thread until `done`, then stops it.
-    fn run_until(&mut self, done: impl Fn(&Self) -> bool) -> (Result<End, SessionError>, FakeKernel) {
+    fn run_until(&mut self, done: impl Fn(&Self) -> bool) -> (Result<SessionEnd, SessionError>, FakeKernel) {
         let (mut session, inputs) = (self.session.take().unwrap(), self.inputs.take().unwrap());
         let running = thread::spawn(move || {
             let end = session.run(&inputs);
@@ -132,12 +132,12 @@ impl Bench {
     }
 
     /// Takes turns here, each a while later by the kernel's clock, until all that is known has had its effect.
-    fn settle(&mut self) {
-        assert!(self.try_settle().is_none());
+    fn run_to_idle(&mut self) {
+        assert!(self.run_until_idle().is_none());
     }
 
     /// As [`Bench::settle`], but the session may end.
-    fn try_settle(&mut self) -> Option<End> {
+    fn run_until_idle(&mut self) -> Option<SessionEnd> {
         let (Some(session), Some(inputs)) = (&mut self.session, &self.inputs) else { panic!("running elsewhere") };
         for _ in 0..20 {
             match session.turn(inputs, Duration::ZERO).unwrap() {
@@ -166,7 +166,7 @@ fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
     bench.file("b.yaml", POLICY);
     bench.in_sync();
     let (end, kernel) = bench.run_until(Bench::is_ready);
-    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
     assert!(kernel.state().contains("cali-tw-"), "{}", kernel.state());
     let metrics = bench.metrics.lock();
     assert_eq!((metrics.resync_state, metrics.active_local.endpoints), (3, 1));
@@ -207,7 +207,7 @@ fn unusable_input_stops_the_start_if_that_is_wanted() {
     bench.file("b.yaml", &broken);
     bench.in_sync();
     let (end, _) = bench.run_until(Bench::is_ready);
-    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
     assert!(bench.health.answer("/readiness").body.contains("b.yaml:5:"), "{}", bench.health.answer("/readiness").body);
     assert_eq!(bench.metrics.lock().input_problems, 1);
 }
@@ -236,7 +236,7 @@ fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_me
         }
         resolved.get() && bench.is_ready()
     });
-    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
     assert!(kernel.state().contains("cali-tw-"), "{}", kernel.state());
 }
 
@@ -259,7 +259,7 @@ fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
         }
         resolved.get() && !told(bench) && bench.metrics.lock().input_problems == 0
     });
-    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
     bench.file("felix.yaml", felix);
     bench.in_sync();
     let (end, kernel) = bench.run_until(|_| false);
-    let Ok(End::Reconfigured(update)) = end else { panic!("{end:?}") };
+    let Ok(SessionEnd::Reconfigured(update)) = end else { panic!("{end:?}") };
     assert_eq!(&*update.global["DefaultEndpointToHostAction"], "Accept");
     assert!(!kernel.state().contains("cali-"));
 
@@ -281,7 +281,7 @@ fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
     bench.file("felix.yaml", felix);
     bench.in_sync();
     let (end, _) = bench.run_until(Bench::is_ready);
-    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_vital_parameter_that_goes_bad_does_not_end_what_is_in_force() {
         }
         bench.metrics.lock().updates_processed.contains_key("model.GlobalConfigKey")
     });
-    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn what_another_session_was_told_does_not_make_this_one_ready() {
         told.set(told.get() + 1);
         false
     });
-    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
     assert_eq!(told.get(), 4);
 }
 
@@ -362,6 +362,6 @@ fn a_stop_is_heard_however_full_the_queue_is() {
     assert!(bench.sender.try_send(Input::Wake).is_err(), "there is no room for a word about it");
     let begin = Instant::now();
     let end = bench.session.take().unwrap().run(&bench.inputs.take().unwrap());
-    assert!(matches!(end, Ok(End::Stopped)), "{end:?}");
+    assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }

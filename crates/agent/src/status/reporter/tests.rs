@@ -30,7 +30,7 @@ fn run(
     reporter: &mut Reporter,
     from: Instant,
     seconds: u64,
-    mut outcome: impl FnMut(&Job) -> Outcome,
+    mut outcome: impl FnMut(&Job) -> JobResult,
 ) -> Vec<(u64, Job)> {
     let mut jobs = Vec::new();
     for second in 0..=seconds {
@@ -45,8 +45,8 @@ fn run(
     jobs
 }
 
-fn written(job: &Job) -> Outcome {
-    if matches!(job, Job::Compare { .. }) { Outcome::Read(Vec::new()) } else { Outcome::Written }
+fn written(job: &Job) -> JobResult {
+    if matches!(job, Job::Compare { .. }) { JobResult::Read(Vec::new()) } else { JobResult::Written }
 }
 
 #[test]
@@ -55,7 +55,12 @@ fn the_process_reports_itself() {
     let mut reporter = Reporter::new(StatusSettings { endpoint_delay: None, ..settings() }, now);
     let mut failing = true;
     let jobs =
-        run(&mut reporter, now, 80, |_| if std::mem::take(&mut failing) { Outcome::Failed } else { Outcome::Written });
+        run(
+            &mut reporter,
+            now,
+            80,
+            |_| if std::mem::take(&mut failing) { JobResult::Failed } else { JobResult::Written },
+        );
     let texts: Vec<(u64, Value)> = jobs
         .iter()
         .map(|(second, job)| match job {
@@ -95,11 +100,11 @@ fn a_driver_reports_itself() {
         jobs.into_iter().map(text).collect()
     };
     let report = |time, uptime, first| json!({"time": time, "uptime": uptime, "first_update": first});
-    reporter.lives(sign("a", 1.0));
-    reporter.lives(sign("b", 2.5));
-    assert_eq!(texts(run(&mut reporter, now, 60, |_| Outcome::Failed)), [report("b", 2.5, true)], "not tried again");
+    reporter.on_process_status(sign("a", 1.0));
+    reporter.on_process_status(sign("b", 2.5));
+    assert_eq!(texts(run(&mut reporter, now, 60, |_| JobResult::Failed)), [report("b", 2.5, true)], "not tried again");
     for (time, first) in [("c", true), ("d", false)] {
-        reporter.lives(sign(time, 3.0));
+        reporter.on_process_status(sign(time, 3.0));
         assert_eq!(texts(run(&mut reporter, now, 60, written)), [report(time, 3.0, first)]);
     }
 }
@@ -127,7 +132,7 @@ fn endpoints_are_written_one_after_the_other() {
     let jobs = run(&mut reporter, now, 10, |job| {
         if failures > 0 {
             failures -= 1;
-            return Outcome::Failed;
+            return JobResult::Failed;
         }
         written(job)
     });
@@ -156,7 +161,7 @@ fn what_changes_while_it_is_written_is_written_again() {
     reporter.change(&workload("a", Some(EndpointStatus::Down)));
     let job = reporter.next(now, UNIX_EPOCH, 1.0).unwrap();
     reporter.change(&workload("a", Some(EndpointStatus::Up)));
-    reporter.done(&job, Outcome::Written);
+    reporter.done(&job, JobResult::Written);
     // A tenth of the pause is left to chance.
     assert_eq!(reporter.wake_at(), Some(now + Duration::from_millis(1100)));
     let jobs = run(&mut reporter, now + 2 * SECOND, 5, written);
@@ -180,7 +185,7 @@ fn what_others_left_behind_is_put_right() {
     let jobs = run(&mut reporter, now + 6 * SECOND, 10, |job| match job {
         Job::Compare { prefixes } => {
             assert!(prefixes.iter().any(|prefix| path_of("a").starts_with(prefix)));
-            Outcome::Read(there.clone())
+            JobResult::Read(there.clone())
         }
         other => written(other),
     });

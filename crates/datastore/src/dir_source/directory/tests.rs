@@ -224,7 +224,7 @@ fn a_file_that_is_emptied_and_filled_again_keeps_what_it_holds() {
 }
 
 #[test]
-fn a_file_that_is_removed_and_made_anew_keeps_what_it_holds() {
+fn a_file_that_is_removed_and_recreated_keeps_what_it_holds() {
     for hears in [true, false] {
         let world = World::with(hears, &text(&[('a', 1), ('b', 2)]));
         world.remove(FILE);

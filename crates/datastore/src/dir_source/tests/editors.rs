@@ -66,7 +66,7 @@ fn emptied_and_filled_again() {
 }
 
 #[test]
-fn removed_and_made_anew() {
+fn removed_and_recreated() {
     let took = edited_by("rm a.yaml; sleep 0.02; cat new > a.yaml");
     assert!(took < AT_ONCE, "{took:?}");
 }

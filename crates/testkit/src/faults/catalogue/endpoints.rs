@@ -22,7 +22,7 @@ pub(super) const FAULTS: &[Fault] = &[
     .sample(Sample::Nft),
     Fault::new("E1-endpoint-first", "a pod is known before its interface comes", endpoint_first),
     Fault::new("E1-flaps", "an interface goes down and up many times", flaps),
-    Fault::new("E1-made-anew", "an interface is deleted and made anew by the same name", made_anew)
+    Fault::new("E1-recreated", "an interface is deleted and recreated by the same name", recreated)
         .sample(Sample::Legacy),
     Fault::new("E3-host-endpoint", "a host endpoint comes and goes", host_endpoint),
     Fault::new(
@@ -132,7 +132,7 @@ fn flaps(stage: &mut Stage) -> Done {
     stage.confirm(&BASE)
 }
 
-fn made_anew(stage: &mut Stage) -> Done {
+fn recreated(stage: &mut Stage) -> Done {
     stage.begin()?;
     for pair in [("friend", "web"), ("web", "db")] {
         stage.may_be_cut_between(pair.0, pair.1, Duration::from_secs(40));

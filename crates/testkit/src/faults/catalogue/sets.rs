@@ -182,7 +182,7 @@ fn list_fails(stage: &mut Stage) -> Done {
              if [ \"$1\" = list ] && [ -z \"$2\" ]; then \"$real\" list | sed '/^Name: {set}$/,$d'; failed; fi"
         ),
     )?;
-    // It is written anew once it cannot be read for long; nobody must notice.
+    // It is rewritten once it cannot be read for long; nobody must notice.
     stage.watch(Duration::from_secs(4))?;
     ensure(!stage.helpers.notes("failed").is_empty(), || "no set was listed, so the fault never happened".to_owned())?;
     write_admit(stage, true)?;

@@ -40,7 +40,7 @@ impl Bench {
         bench.file("a.yaml", CLUSTER);
         bench.file("b.yaml", &policy(port));
         bench.in_sync();
-        bench.settle();
+        bench.run_to_idle();
         assert!(bench.is_ready() && bench.has_rule(&dport(port)), "{}", bench.kernel().state());
         bench
     }
@@ -56,21 +56,21 @@ const NOT_READY: &str = "the datastore says that it is not ready";
 fn a_flag_that_goes_false_and_true_again_holds_news_back_and_lets_them_through() {
     let mut bench = Bench::enforcing(80);
     bench.say_ready(false);
-    bench.settle();
+    bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
     let before = bench.kernel().state();
     bench.kernel().reset_writes();
     bench.file("b.yaml", &policy(81));
     bench.without_file("a.yaml");
-    bench.settle();
+    bench.run_to_idle();
     assert_eq!(bench.kernel().state(), before);
     assert_eq!(bench.kernel().writes(), tortie_dataplane::fake::Writes::default());
     bench.file("a.yaml", CLUSTER);
     bench.say_ready(true);
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.is_ready() && bench.has_rule(&dport(81)) && !bench.has_rule(&dport(80)));
     bench.file("b.yaml", &policy(82));
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.is_ready() && bench.has_rule(&dport(82)));
 }
 
@@ -79,11 +79,11 @@ fn news_that_come_with_the_flag_are_held_back_and_those_that_come_with_its_end_a
     let mut bench = Bench::enforcing(80);
     bench.file("b.yaml", &policy(81));
     bench.say_ready(false);
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.has_rule(&dport(80)) && !bench.has_rule(&dport(81)));
     bench.say_ready(true);
     bench.file("b.yaml", &policy(82));
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.is_ready() && bench.has_rule(&dport(82)));
 }
 
@@ -91,14 +91,14 @@ fn news_that_come_with_the_flag_are_held_back_and_those_that_come_with_its_end_a
 fn what_others_break_is_repaired_while_the_flag_is_false() {
     let mut bench = Bench::enforcing(80);
     bench.say_ready(false);
-    bench.settle();
+    bench.run_to_idle();
     let before = bench.kernel().state();
     let flush = Command { program: "iptables-nft-restore".into(), args: vec!["--noflush".into()] };
     let tables = &mut bench.kernel().tables_v4;
     tables.restore(&flush, "*filter\n-F cali-FORWARD\n-F FORWARD\nCOMMIT\n").unwrap();
     assert_ne!(bench.kernel().state(), before);
     bench.kernel().sleep(Duration::from_secs(600));
-    bench.settle();
+    bench.run_to_idle();
     assert_eq!(bench.kernel().state(), before);
     bench.assert_not_ready(NOT_READY);
 }
@@ -115,19 +115,19 @@ fn a_start_with_the_flag_false_tears_nothing_down_and_enforces_when_it_is_true()
         bench.kernel().reset_writes();
         bench.say_ready(false);
         bench.in_sync();
-        bench.settle();
+        bench.run_to_idle();
         assert_eq!(bench.kernel().state(), left.state());
         assert_eq!(bench.kernel().writes(), tortie_dataplane::fake::Writes::default());
         bench.assert_not_ready(NOT_READY);
         if first == "news" {
             bench.file("a.yaml", CLUSTER);
-            bench.settle();
+            bench.run_to_idle();
             bench.say_ready(true);
         } else {
             bench.say_ready(true);
             bench.file("a.yaml", CLUSTER);
         }
-        bench.settle();
+        bench.run_to_idle();
         assert!(bench.is_ready(), "{:?}", bench.readiness());
         assert!(bench.has_rule(WORKLOAD) && !bench.has_rule(&dport(80)));
     }
@@ -141,23 +141,23 @@ fn no_word_on_the_flag_is_as_good_as_true() {
     bench.file("information.yaml", &cluster_information("{clusterGUID: abc}"));
     bench.file("a.yaml", CLUSTER);
     bench.in_sync();
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.is_ready());
     // False, and then deleted, with the field or with all of it.
     for end in [Some("{clusterGUID: abc}"), None] {
         bench.say_ready(false);
         bench.file("b.yaml", &policy(81));
-        bench.settle();
+        bench.run_to_idle();
         bench.assert_not_ready(NOT_READY);
         assert!(!bench.has_rule(&dport(81)));
         match end {
             Some(spec) => bench.file("information.yaml", &cluster_information(spec)),
             None => bench.without_file("information.yaml"),
         }
-        bench.settle();
+        bench.run_to_idle();
         assert!(bench.is_ready() && bench.has_rule(&dport(81)));
         bench.without_file("b.yaml");
-        bench.settle();
+        bench.run_to_idle();
         assert!(!bench.has_rule(&dport(81)));
     }
 }
@@ -167,15 +167,15 @@ fn a_flag_that_flips_before_the_datastore_is_in_sync_counts_as_it_stands_then() 
     for last in [true, false] {
         let mut bench = Bench::new(&[], Unreadable::Exit);
         bench.say_ready(last);
-        bench.settle();
+        bench.run_to_idle();
         bench.say_ready(!last);
-        bench.settle();
+        bench.run_to_idle();
         bench.say_ready(last);
         bench.file("a.yaml", CLUSTER);
-        bench.settle();
+        bench.run_to_idle();
         assert!(!bench.has_rule("cali"));
         bench.in_sync();
-        bench.settle();
+        bench.run_to_idle();
         assert_eq!((bench.is_ready(), bench.has_rule(WORKLOAD)), (last, last));
     }
 }
@@ -184,19 +184,19 @@ fn a_flag_that_flips_before_the_datastore_is_in_sync_counts_as_it_stands_then() 
 fn after_the_flag_was_false_a_resync_is_waited_for() {
     let mut bench = Bench::enforcing(80);
     bench.say_ready(false);
-    bench.settle();
+    bench.run_to_idle();
     bench.feed.begin_resync().unwrap();
     bench.say_ready(true);
-    bench.settle();
+    bench.run_to_idle();
     // The cluster and its policies are yet to be told of.
     bench.assert_not_ready(NOT_READY);
     assert!(bench.has_rule(&dport(80)));
     bench.file("c.yaml", &CLUSTER.replace("10.0.0.1", "10.0.0.2").replace("name: web", "name: api"));
     bench.file("b.yaml", &policy(81));
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.has_rule(&dport(80)) && !bench.has_rule(&dport(81)));
     bench.feed.end_resync().unwrap();
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.is_ready() && bench.has_rule(&dport(81)) && !bench.has_rule(&dport(80)));
 }
 
@@ -205,11 +205,11 @@ fn a_flag_that_goes_false_in_a_resync_holds_at_once() {
     let mut bench = Bench::enforcing(80);
     bench.feed.begin_resync().unwrap();
     bench.say_ready(false);
-    bench.settle();
+    bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
     // All that is not told is deleted, and all of it is held back.
     bench.feed.end_resync().unwrap();
-    bench.settle();
+    bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
     assert!(bench.has_rule(&dport(80)) && bench.has_rule(WORKLOAD));
 }
@@ -218,13 +218,13 @@ fn a_flag_that_goes_false_in_a_resync_holds_at_once() {
 fn a_parameter_that_changes_while_the_flag_is_false_waits_too() {
     let mut bench = Bench::enforcing(80);
     bench.say_ready(false);
-    bench.settle();
+    bench.run_to_idle();
     let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
                  {defaultEndpointToHostAction: Accept}\n";
     bench.file("felix.yaml", felix);
-    assert!(bench.try_settle().is_none());
+    assert!(bench.run_until_idle().is_none());
     bench.say_ready(true);
-    let Some(End::Reconfigured(update)) = bench.try_settle() else { panic!("no new session") };
+    let Some(SessionEnd::Reconfigured(update)) = bench.run_until_idle() else { panic!("no new session") };
     assert_eq!(&*update.global["DefaultEndpointToHostAction"], "Accept");
 }
 
@@ -233,11 +233,11 @@ fn an_unavailable_datastore_does_not_end_the_hold() {
     let mut bench = Bench::enforcing(80);
     bench.say_ready(false);
     bench.feed.unavailable("away").unwrap();
-    bench.settle();
+    bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
     bench.assert_not_ready("away");
     bench.feed.available().unwrap();
-    bench.settle();
+    bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
 }
 
@@ -245,12 +245,12 @@ fn an_unavailable_datastore_does_not_end_the_hold() {
 fn time_spent_waiting_for_the_flag_is_not_taken_for_slowness() {
     let mut bench = Bench::enforcing(80);
     bench.say_ready(false);
-    bench.settle();
+    bench.run_to_idle();
     let count = bench.metrics.lock().event_to_kernel.count();
     bench.file("b.yaml", &policy(81));
-    bench.settle();
+    bench.run_to_idle();
     bench.say_ready(true);
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.has_rule(&dport(81)));
     let told = bench.metrics.lock().event_to_kernel.count() - count;
     // The end of the hold is an event itself.
@@ -274,7 +274,7 @@ fn a_node_that_nothing_names_tears_nothing_down_and_says_which_names_there_are()
         bench.file(&format!("{node}.yaml"), &format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {node}}}\n"));
     }
     bench.in_sync();
-    bench.settle();
+    bench.run_to_idle();
     let said = "nothing in the datastore names this node, `n1`: neither a node nor an endpoint; is one of `n11`, `n1x`, `n2` \
                 meant?";
     bench.assert_not_ready(said);
@@ -284,12 +284,12 @@ fn a_node_that_nothing_names_tears_nothing_down_and_says_which_names_there_are()
     // What else changes is not enforced either, and not warned of again.
     bench.file("b.yaml", &policy(81));
     bench.without_file("n2.yaml");
-    bench.settle();
+    bench.run_to_idle();
     assert_eq!(bench.kernel().state(), left.state());
     bench.assert_not_ready("is one of `n11`, `n1x`, `worker-1` meant?");
     assert_eq!(lines.containing("nothing in the datastore names").len(), 1, "{lines:?}");
     bench.file("a.yaml", CLUSTER);
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.is_ready() && bench.has_rule(&dport(81)), "{:?}", bench.readiness());
     assert_eq!(lines.containing("resolved: nothing in the datastore names").len(), 1, "{lines:?}");
 }
@@ -300,11 +300,11 @@ fn input_that_cannot_be_read_may_name_the_node_and_closes_it() {
     bench.directory = DirState::new(Options::default()).close_unknown();
     bench.file("a.yaml", "kind: [");
     bench.in_sync();
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.has_rule(":cali-FORWARD"));
     bench.assert_not_ready("a.yaml:1:");
     bench.file("a.yaml", CLUSTER);
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.is_ready() && bench.has_rule(WORKLOAD), "{:?}", bench.readiness());
 }
 
@@ -326,7 +326,7 @@ fn whatever_names_the_node_makes_it_known() {
         let mut bench = Bench::new(&[("LogPrefix", "calico-packet")], Unreadable::Exit);
         bench.file("a.yaml", &name);
         bench.in_sync();
-        bench.settle();
+        bench.run_to_idle();
         assert_eq!(bench.is_ready(), known, "{name}: {:?}", bench.readiness());
         assert_eq!(bench.has_rule("cali-FORWARD"), known, "{name}");
     }
@@ -336,7 +336,7 @@ fn whatever_names_the_node_makes_it_known() {
 fn a_node_whose_last_endpoint_leaves_is_enforced() {
     let mut bench = Bench::enforcing(80);
     bench.without_file("a.yaml");
-    bench.settle();
+    bench.run_to_idle();
     assert!(bench.is_ready() && !bench.has_rule(WORKLOAD), "{:?}", bench.readiness());
 }
 
@@ -346,10 +346,10 @@ fn an_unknown_node_of_a_datastore_that_is_not_ready_is_told_of_when_the_flag_is_
     bench.file("a.yaml", &elsewhere());
     bench.say_ready(false);
     bench.in_sync();
-    bench.settle();
+    bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
     bench.say_ready(true);
-    bench.settle();
+    bench.run_to_idle();
     bench.assert_not_ready("is `n11` meant?");
     assert!(!bench.has_rule("cali"));
 }
@@ -361,11 +361,11 @@ fn a_changed_policy_is_a_line_with_its_name_and_the_first_sync_a_count() {
     let first = lines.containing("policy is in force");
     assert!(first.len() == 1 && first[0].contains("endpoints=1 policies=1"), "{lines:?}");
     bench.file("b.yaml", &policy(81));
-    bench.settle();
+    bench.run_to_idle();
     let changed = lines.containing("the changed policy is in force");
     assert!(changed.len() == 1 && changed[0].contains("shop/deny") && changed[0].contains("took_ms="), "{lines:?}");
     bench.without_file("b.yaml");
-    bench.settle();
+    bench.run_to_idle();
     let gone = lines.containing("the policy is no longer in force");
     assert!(gone.len() == 1 && gone[0].contains("shop/deny"), "{lines:?}");
     assert_eq!(lines.containing("olicy").len(), 3, "{lines:?}");
@@ -379,12 +379,12 @@ fn a_host_endpoint_that_lets_nothing_through_is_warned_of_before_it_is_applied()
                     interfaceName: eth0}\n";
     bench.file("a.yaml", endpoint);
     bench.in_sync();
-    bench.settle();
+    bench.run_to_idle();
     let said = lines.containing("host endpoint eth: no policy allows anything");
     assert!(said.len() == 1 && said[0].contains("interface eth0") && said[0].contains("WARN"), "{lines:?}");
     let all = lines.containing("");
     let place = |part: &str| all.iter().position(|line| line.contains(part)).unwrap();
     assert!(place("no policy allows anything") < place("policy is in force"), "{all:?}");
-    bench.settle();
+    bench.run_to_idle();
     assert_eq!(lines.containing("no policy allows anything").len(), 1);
 }

@@ -9,7 +9,7 @@ use super::process::Outgoing;
 
 /// Messages in the order in which they will be sent; each is serialised when its turn comes.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(super) struct MessageQueue {
     waiting: VecDeque<Item>,
     /// Serialised already, but there was no room for it.
     refused: Option<Outgoing>,
@@ -22,7 +22,7 @@ enum Item {
     Config(felix::ConfigUpdate),
 }
 
-impl Outbox {
+impl MessageQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.refused.is_none()
     }
@@ -75,22 +75,22 @@ mod tests {
     use tortie_model::desired::DesiredUpdate;
     use tortie_protocol::{felix, receive};
 
-    use super::Outbox;
+    use super::MessageQueue;
 
     #[test]
     fn order_and_numbers_survive_a_full_queue() {
-        let mut outbox = Outbox::default();
-        outbox.config(felix::ConfigUpdate { config: BTreeMap::new(), ..Default::default() });
-        outbox.update(DesiredUpdate::DatastoreNotReady);
+        let mut queue = MessageQueue::default();
+        queue.config(felix::ConfigUpdate { config: BTreeMap::new(), ..Default::default() });
+        queue.update(DesiredUpdate::DatastoreNotReady);
         for id in ["a", "b", "c"] {
-            outbox.update(DesiredUpdate::IpSetRemove(IpSetId::new(id)));
+            queue.update(DesiredUpdate::IpSetRemove(IpSetId::new(id)));
         }
-        outbox.update(DesiredUpdate::InSync);
+        queue.update(DesiredUpdate::InSync);
         let mut taken = Vec::new();
         // Every second message is refused once.
         let mut refuse = true;
-        while !outbox.is_empty() {
-            outbox.offer_to(|message| {
+        while !queue.is_empty() {
+            queue.offer_to(|message| {
                 refuse = !refuse;
                 if refuse {
                     return Err(message);
@@ -99,7 +99,7 @@ mod tests {
                 Ok(())
             });
         }
-        assert!(!outbox.offer_to(|_| panic!("nothing is left")));
+        assert!(!queue.offer_to(|_| panic!("nothing is left")));
         let numbers: Vec<u64> =
             taken.iter().map(|message| tortie_protocol::decode(&message.bytes).unwrap().sequence_number).collect();
         assert_eq!(numbers, [0, 1, 2, 3, 4]);
