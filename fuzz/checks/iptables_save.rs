@@ -32,7 +32,7 @@ pub(crate) fn check(data: &[u8]) {
     reconciler.on_saved(now, Ok(snapshot.clone()));
     let input = match reconciler.plan(now) {
         Plan::Restore { input, .. } => input,
-        Plan::Done { .. } => return assert!(reconciler.is_settled()),
+        Plan::Done { .. } => return assert!(reconciler.is_in_sync()),
         other => panic!("{other:?}"),
     };
     let chain = |line: &str, verb: &str| line.strip_prefix(verb)?.split(' ').next().map(str::to_owned);
@@ -47,5 +47,5 @@ pub(crate) fn check(data: &[u8]) {
     }
     reconciler.on_restored(now, Ok(()));
     assert!(matches!(reconciler.plan(now), Plan::Done { .. }));
-    assert!(reconciler.is_settled());
+    assert!(reconciler.is_in_sync());
 }
