@@ -1,4 +1,26 @@
 //! Keeps one table of the kernel as described, as a state machine without I/O.
+//!
+//! Its goals, and how each is met:
+//!
+//! - **Write the least.** Desired chains are compared with the chains read, rule by rule, by the hash in each
+//!   rule's comment ([`RuleTag`]). With the legacy implementation single rules are written, with nft whole chains
+//!   (`tortie_delta`, `batch.rs`).
+//! - **Leave others' rules alone.** Only chains with our prefixes, and rules with our hash comment, are written
+//!   or deleted. Other rules are not parsed beyond their chain (`SaveReader`, `hooks.rs`).
+//! - **Notice what others do to ours.** The table is read again after each write at doubling intervals, and at
+//!   the refresh interval; not if [`CommitCounter`](crate::CommitCounter) says that nobody else has committed
+//!   (`schedule.rs`, `Reconciler::confirm`).
+//! - **Never lead to a chain that is not there.** Only chains that a hook reaches are programmed; all changes of
+//!   a table are one restore; a chain leaves in the restore that deletes the last rule leading to it (`graph.rs`,
+//!   `batch.rs`).
+//! - **One refused chain does not block the rest.** The change is halved until the refused chain is alone; a
+//!   reduced chain, or one that drops, takes its place, and it is tried again (`isolation.rs`, `reduction.rs`).
+//! - **Never open what was closed.** During that search, unwritten chains stay as they are; where a rule already
+//!   leads to a chain that is missing, one that drops is written first (`isolation.rs`).
+//! - **Survive failing programs.** A failed restore is tried again after a growing pause, on a table that was
+//!   read again; then the plan is [`Plan::Failed`], and the kernel keeps what it has (`plan.rs`).
+//! - **Take over after a restart, or from Felix.** Chain names, rule texts and hashes are Felix's, and the state
+//!   is read from the kernel: what is right already is not written ([`Renderer`], `Reconciler::on_saved`).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -50,10 +50,11 @@ pub struct Delta {
     pub concerns_others: bool,
 }
 
-/// A place in the history of the datastore: what has changed since the breadcrumb before, and the way to the next one.
+/// One entry of a linked list of changes: what has changed since the breadcrumb before, and a link to the next one
+/// (`typha/pkg/snapcache`).
 ///
-/// A breadcrumb never changes. Who follows the trail holds one breadcrumb, and by it all newer ones; breadcrumbs that nobody holds any
-/// more are gone. So the one who lays the trail need not know who follows it, nor wait for anybody.
+/// A breadcrumb is immutable. A client holds the breadcrumb that it was sent last, which keeps all newer ones alive; older
+/// ones are freed with their last client. The writer holds no reference to clients and never waits for one.
 #[derive(Debug)]
 pub struct Breadcrumb {
     /// Its number; the next breadcrumb's is one more.
