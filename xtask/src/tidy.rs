@@ -9,13 +9,14 @@ use crate::shell::{cargo, output, root};
 /// Which of our crates each one may use. Development dependencies are free.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("selector", &[]),
-    ("model", &["selector"]),
+    ("net", &[]),
+    ("model", &["net", "selector"]),
     ("resources", &["model", "selector"]),
     ("labelindex", &["model", "selector"]),
     ("calc", &["model", "selector", "labelindex"]),
     ("delta", &[]),
-    ("iptables", &["delta"]),
-    ("ipsets", &["delta"]),
+    ("iptables", &["net", "delta"]),
+    ("ipsets", &["net", "delta"]),
     ("rules", &["model", "iptables", "ipsets"]),
     ("dataplane", &["model", "rules", "iptables", "ipsets", "delta"]),
     ("store", &["model", "resources"]),
@@ -29,6 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// All crates but `agent`, which brings them together, and the unpublished ones.
 const ALL: &[&str] = &[
     "selector",
+    "net",
     "model",
     "resources",
     "labelindex",

@@ -6,7 +6,6 @@ use tortie_model::{Family, IfaceName};
 
 use crate::drive::{self, SetCounters, TableOutcome};
 use crate::kernel::{Kernel, KernelError};
-use crate::output::{set_family, table_family};
 use crate::report::Problem;
 use crate::route::{Route, RouteChange, RouteProtocol};
 
@@ -61,7 +60,7 @@ fn remove_rules(kernel: &mut dyn Kernel, config: &CleanupConfig, report: &mut Cl
                 let wanted = ReconcilerConfig {
                     programs: programs.clone(),
                     purpose: Purpose::Enforce,
-                    ..ReconcilerConfig::new(table, table_family(*family), *backend)
+                    ..ReconcilerConfig::new(table, *family, *backend)
                 };
                 // It is given no chains and no hooks, so that it wants none.
                 Reconciler::new(wanted, Features::ALL)
@@ -80,7 +79,7 @@ fn remove_rules(kernel: &mut dyn Kernel, config: &CleanupConfig, report: &mut Cl
 }
 
 fn remove_sets(kernel: &mut dyn Kernel, family: Family, report: &mut CleanupReport) {
-    let mut sets = IpSets::new(set_family(family), tortie_ipsets::Config::default());
+    let mut sets = IpSets::new(family, tortie_ipsets::Config::default());
     let mut counters = SetCounters::default();
     let mut failure = None;
     // Sets that others' rules refer to may be free by the second time.

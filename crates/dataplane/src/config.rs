@@ -85,8 +85,8 @@ impl IptablesConfig {
     pub fn new(backend: Backend) -> Self {
         Self {
             backend,
-            programs_v4: Programs::specific(backend, tortie_iptables::Family::V4),
-            programs_v6: Programs::specific(backend, tortie_iptables::Family::V6),
+            programs_v4: Programs::specific(backend, Family::V4),
+            programs_v6: Programs::specific(backend, Family::V6),
             features: Features::ALL,
             insert_mode: InsertMode::Insert,
             refresh_interval: Some(Duration::from_secs(180)),

@@ -5,7 +5,6 @@ use std::fmt;
 use tortie_ipsets::SetError;
 use tortie_iptables::{Problem as ChainProblem, TableError};
 
-use crate::output::table_family;
 use crate::report::{Problem, word};
 
 /// What is wrong with which object, without counters, times and what programs print: as long as a problem lasts, its
@@ -45,10 +44,9 @@ impl Problem {
     #[must_use]
     pub fn identity(&self) -> ProblemIdentity {
         let (kind, object) = match self {
-            Self::Rule { family, problem } => (
-                "rule cannot be expressed",
-                format!("{} {} rule {}", table_family(*family), problem.owner, rule(problem)),
-            ),
+            Self::Rule { family, problem } => {
+                ("rule cannot be expressed", format!("{family} {} rule {}", problem.owner, rule(problem)))
+            }
             Self::Chain { family, table, problem, .. } => {
                 let (kind, chain) = match problem {
                     ChainProblem::Undefined { chain } => ("chain not defined", chain),
@@ -57,25 +55,24 @@ impl Problem {
                     ChainProblem::WrongOwner { chain } => ("chain not ours", chain),
                     other => return ProblemIdentity::new("chain", other),
                 };
-                (kind, format!("{} table {table} chain {chain}", table_family(*family)))
+                (kind, format!("{family} table {table} chain {chain}"))
             }
-            Self::Reduced { family, owner, direction, .. } => (
-                "policy reduced for want of IP sets",
-                format!("{} {owner} {}", table_family(*family), word(*direction)),
-            ),
+            Self::Reduced { family, owner, direction, .. } => {
+                ("policy reduced for want of IP sets", format!("{family} {owner} {}", word(*direction)))
+            }
             Self::Table(error) => return table_identity(error),
             Self::IpSet { family, failure, .. } => {
                 let kind = match failure.error {
                     SetError::TooManyMembers { .. } => "IP set overfull",
                     _ => "IP set cannot be written",
                 };
-                (kind, format!("{} IP set {}", table_family(*family), failure.id))
+                (kind, format!("{family} IP set {}", failure.id))
             }
-            Self::IpSetNames { family, .. } => ("IP sets cannot be listed", table_family(*family).to_string()),
+            Self::IpSetNames { family, .. } => ("IP sets cannot be listed", family.to_string()),
             Self::IpSetUpdate { id, .. } => ("IP set update cannot be used", id.to_string()),
             Self::Endpoint { owner, error } => ("endpoint cannot be programmed", format!("{owner}: {error}")),
             Self::Network { what, text } => ("not a network", format!("{what}: {text}")),
-            Self::Routes { family, .. } => ("routes cannot be read", table_family(*family).to_string()),
+            Self::Routes { family, .. } => ("routes cannot be read", family.to_string()),
             Self::Route { route, .. } => {
                 ("route cannot be changed", format!("{} metric {}", route.key.destination, route.key.metric))
             }

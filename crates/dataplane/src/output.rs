@@ -39,7 +39,7 @@ impl Output {
         let family_output = |family: &Family| FamilyOutput {
             family: *family,
             tables: Table::ALL.map(|table| reconciler(&config.iptables, table, *family)).into(),
-            ip_sets: IpSets::new(set_family(*family), tortie_ipsets::Config::default()),
+            ip_sets: IpSets::new(*family, tortie_ipsets::Config::default()),
             host_stand_ins: HostStandIns::default(),
         };
         let mut families = config.families.clone();
@@ -47,7 +47,7 @@ impl Output {
         families.dedup();
         let sweeps = config.iptables.sweep.iter().flat_map(|(family, backend)| {
             Table::ALL.map(|table| {
-                let programs = Programs::specific(*backend, table_family(*family));
+                let programs = Programs::specific(*backend, *family);
                 (*family, sweeper(table, *family, *backend, programs, config.iptables.refresh_interval))
             })
         });
@@ -201,7 +201,7 @@ fn reconciler(config: &IptablesConfig, table: Table, family: Family) -> Reconcil
         refresh_interval: config.refresh_interval,
         post_write_interval: config.post_write_interval,
         lock_probe_interval: config.lock_probe_interval,
-        ..ReconcilerConfig::new(table, table_family(family), config.backend)
+        ..ReconcilerConfig::new(table, family, config.backend)
     };
     Reconciler::new(config_of_table, config.features)
 }
@@ -218,23 +218,9 @@ pub(crate) fn sweeper(
         programs,
         purpose: Purpose::Sweep,
         refresh_interval,
-        ..ReconcilerConfig::new(table, table_family(family), backend)
+        ..ReconcilerConfig::new(table, family, backend)
     };
     Reconciler::new(config, tortie_iptables::Features::ALL)
-}
-
-pub(crate) const fn table_family(family: Family) -> tortie_iptables::Family {
-    match family {
-        Family::V4 => tortie_iptables::Family::V4,
-        Family::V6 => tortie_iptables::Family::V6,
-    }
-}
-
-pub(crate) const fn set_family(family: Family) -> tortie_ipsets::Family {
-    match family {
-        Family::V4 => tortie_ipsets::Family::V4,
-        Family::V6 => tortie_ipsets::Family::V6,
-    }
 }
 
 /// A network as the member of a set; `None` never happens, since a [`Cidr`] is always in range.
@@ -243,7 +229,7 @@ pub(crate) fn net_member(net: Cidr) -> Option<Member> {
         std::net::IpAddr::V4(address) => u128::from(address.to_bits()),
         std::net::IpAddr::V6(address) => address.to_bits(),
     };
-    Member::net(set_family(net.family()), bits, net.prefix_len()).ok()
+    Member::net(net.family(), bits, net.prefix_len()).ok()
 }
 
 pub(crate) fn members(members: &Members) -> Vec<Member> {

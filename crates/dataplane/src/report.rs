@@ -12,7 +12,6 @@ use tortie_model::{
 use tortie_rules::RuleProblem;
 
 use crate::kernel::{KernelError, Neighbour, SysctlPath};
-use crate::output::table_family;
 use crate::route::Route;
 
 /// What became of an apply.
@@ -52,7 +51,7 @@ impl ApplyReport {
 #[non_exhaustive]
 pub enum Problem {
     /// A rule of a policy or profile cannot be expressed.
-    #[error("{}: {problem}", table_family(*.family))]
+    #[error("{family}: {problem}")]
     Rule {
         /// Where the rule would be.
         family: Family,
@@ -60,7 +59,7 @@ pub enum Problem {
         problem: RuleProblem,
     },
     /// A chain is not in the kernel as wanted; something that denies is in its place.
-    #[error("{}: {} table {table}: {problem}", OwnerList(.owners), table_family(*.family))]
+    #[error("{}: {family} table {table}: {problem}", OwnerList(.owners))]
     Chain {
         /// Its family.
         family: Family,
@@ -73,7 +72,7 @@ pub enum Problem {
     },
     /// A chain of a policy or profile lets less through than it should, because IP sets are not in the kernel as they
     /// should be.
-    #[error("{owner}: {} {}: {reduction}, because of {}", table_family(*.family), word(*.direction), SetList(.sets))]
+    #[error("{owner}: {family} {}: {reduction}, because of {}", word(*.direction), SetList(.sets))]
     Reduced {
         /// In which family.
         family: Family,
@@ -90,7 +89,7 @@ pub enum Problem {
     #[error(transparent)]
     Table(TableError),
     /// An IP set does not hold what it should.
-    #[error("{}: {}: {failure}", OwnerList(.users), table_family(*.family))]
+    #[error("{}: {family}: {failure}", OwnerList(.users))]
     IpSet {
         /// Its family.
         family: Family,
@@ -100,7 +99,7 @@ pub enum Problem {
         users: Vec<Owner>,
     },
     /// The names of the IP sets cannot be listed.
-    #[error("{} IP sets cannot be listed: {failure}", table_family(*.family))]
+    #[error("{family} IP sets cannot be listed: {failure}")]
     IpSetNames {
         /// Their family.
         family: Family,
@@ -133,7 +132,7 @@ pub enum Problem {
         text: String,
     },
     /// The routing table cannot be read.
-    #[error("{} routes cannot be read: {error}", table_family(*.family))]
+    #[error("{family} routes cannot be read: {error}")]
     Routes {
         /// Its family.
         family: Family,

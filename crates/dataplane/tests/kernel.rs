@@ -199,8 +199,8 @@ kernel_test! {
             let programs = |family| Programs::specific(backend, family);
             let wanted = CleanupConfig {
                 tables: vec![
-                    (Family::V4, backend, programs(tortie_iptables::Family::V4)),
-                    (Family::V6, backend, programs(tortie_iptables::Family::V6)),
+                    (Family::V4, backend, programs(Family::V4)),
+                    (Family::V6, backend, programs(Family::V6)),
                 ],
                 interfaces: vec![("cali1".into(), 7)],
                 workload_prefixes: vec!["cali".to_owned()],

@@ -30,7 +30,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::member::Member;
-use crate::names::{Family, MAX_NAME_LEN};
+use tortie_net::Family;
+
+use crate::names::{MAX_NAME_LEN, family_word};
 use crate::plan::{CommandFailure, Plan, Report};
 use crate::sets::IpSets;
 use crate::spec::SetType;
@@ -525,7 +527,7 @@ impl FakeSet {
             (None, family) => writeln!(
                 out,
                 "family {} hashsize 1024 maxelem {}{options} bucketsize 12 initval 0x46a1e978",
-                family.unwrap_or(Family::V4),
+                family_word(family.unwrap_or(Family::V4)),
                 self.max_elements
             ),
         };

@@ -3,7 +3,9 @@
 use thiserror::Error;
 
 use crate::member::Member;
-use crate::names::{Family, SetName};
+use tortie_net::Family;
+
+use crate::names::SetName;
 use crate::spec::{SetSpec, SetType};
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 
 use crate::list::{ListError, ListReader, Listing, owned_name};
 use crate::member::Member;
-use crate::names::{Family, SetName};
+use tortie_net::Family;
+
+use crate::names::SetName;
 use crate::spec::SetType;
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use thiserror::Error;
 
-use crate::names::Family;
+use tortie_net::Family;
+
 use crate::spec::SetType;
 
 #[cfg(test)]
@@ -75,7 +76,7 @@ impl Net {
     /// # Errors
     /// A prefix longer than the address, or IPv4 bits beyond 32.
     pub fn new(family: Family, bits: u128, prefix: u8) -> Result<Self, MemberError> {
-        if prefix > family.bits() {
+        if prefix > family.max_prefix_len() {
             return Err(MemberError::PrefixTooLong { family, prefix });
         }
         if family == Family::V4 && bits > u128::from(u32::MAX) {
@@ -85,7 +86,7 @@ impl Net {
     }
 
     fn masked(family: Family, bits: u128, prefix: u8) -> Self {
-        let host_bits = u32::from(family.bits() - prefix);
+        let host_bits = u32::from(family.max_prefix_len() - prefix);
         let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
         let tag = match family {
             Family::V4 => V4_TAG,
@@ -101,7 +102,7 @@ impl Net {
             IpAddr::V4(addr) => (Family::V4, u128::from(addr.to_bits())),
             IpAddr::V6(addr) => (Family::V6, addr.to_bits()),
         };
-        Self::masked(family, bits, family.bits())
+        Self::masked(family, bits, family.max_prefix_len())
     }
 
     /// The family.
@@ -134,13 +135,13 @@ impl Net {
     /// Whether this is a single address.
     #[must_use]
     pub const fn is_host(&self) -> bool {
-        self.prefix() == self.family().bits()
+        self.prefix() == self.family().max_prefix_len()
     }
 
     /// The two networks of one bit more, if this is the whole address space.
     pub(crate) fn halves(&self) -> Option<[Self; 2]> {
         let family = self.family();
-        let top = 1 << (family.bits() - 1);
+        let top = 1 << (family.max_prefix_len() - 1);
         (self.prefix() == 0).then(|| [0, top].map(|bits| Self::masked(family, bits, 1)))
     }
 

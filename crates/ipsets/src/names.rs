@@ -1,70 +1,43 @@
-//! Families, set ids and kernel set names.
+//! Set ids and kernel set names.
 
 use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
+use tortie_net::Family;
 
 /// The longest set name that the kernel takes, in bytes (`IPSET_MAXNAMELEN - 1`).
 pub const MAX_NAME_LEN: usize = 31;
 
-/// An IP family; each [`IpSets`](crate::IpSets) looks after the sets of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(clippy::exhaustive_enums, reason = "there are two")]
-pub enum Family {
-    /// IPv4; `inet` in ipset's words.
-    V4,
-    /// IPv6; `inet6` in ipset's words.
-    V6,
-}
-
-impl Family {
-    /// The word that `ipset create … family` takes.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::V4 => "inet",
-            Self::V6 => "inet6",
-        }
-    }
-
-    /// The number of address bits: 32 or 128.
-    #[must_use]
-    pub const fn bits(self) -> u8 {
-        match self {
-            Self::V4 => 32,
-            Self::V6 => 128,
-        }
-    }
-
-    /// What a main set's name starts with. The `0` is a format version: it has to be raised when
-    /// the *type* of a set changes, since only sets of one type can be swapped.
-    const fn main_prefix(self) -> &'static str {
-        match self {
-            Self::V4 => "cali40",
-            Self::V6 => "cali60",
-        }
-    }
-
-    const fn temp_prefix(self) -> &'static str {
-        match self {
-            Self::V4 => "cali4t",
-            Self::V6 => "cali6t",
-        }
-    }
-
-    /// What names of ours start with, historic ones included (`felix/ipsets/ipset_defs.go`).
-    const fn owned_prefixes(self) -> &'static [&'static str] {
-        match self {
-            Self::V4 => &["cali4", "felix-4", "felix-masq-ipam-pools", "felix-all-ipam-pools"],
-            Self::V6 => &["cali6", "felix-6"],
-        }
+/// The word that `ipset create … family` takes.
+pub(crate) const fn family_word(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "inet",
+        Family::V6 => "inet6",
     }
 }
 
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+/// What a main set's name starts with. The `0` is a format version: it has to be raised when
+/// the *type* of a set changes, since only sets of one type can be swapped.
+const fn main_prefix(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "cali40",
+        Family::V6 => "cali60",
+    }
+}
+
+const fn temp_prefix(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "cali4t",
+        Family::V6 => "cali6t",
+    }
+}
+
+/// What names of ours start with, historic ones included (`felix/ipsets/ipset_defs.go`).
+const fn owned_prefixes(family: Family) -> &'static [&'static str] {
+    match family {
+        Family::V4 => &["cali4", "felix-4", "felix-masq-ipam-pools", "felix-all-ipam-pools"],
+        Family::V6 => &["cali6", "felix-6"],
     }
 }
 
@@ -147,7 +120,7 @@ impl SetName {
     /// 31 bytes.
     #[must_use]
     pub fn main(family: Family, id: &SetId) -> Self {
-        let prefix = family.main_prefix();
+        let prefix = main_prefix(family);
         let id = id.as_str();
         let cut = id.len().min(MAX_NAME_LEN - prefix.len());
         // Ids are ASCII, so that any byte is a character boundary.
@@ -157,24 +130,24 @@ impl SetName {
     /// The name of the `counter`th set that is filled aside and then swapped in.
     #[must_use]
     pub fn temporary(family: Family, counter: u64) -> Self {
-        Self(format!("{}{counter}", family.temp_prefix()).into())
+        Self(format!("{}{counter}", temp_prefix(family)).into())
     }
 
     /// What sorts before all names of temporary sets of that family.
     pub(crate) fn temporary_prefix(family: Family) -> Self {
-        Self(family.temp_prefix().into())
+        Self(temp_prefix(family).into())
     }
 
     /// Whether this is the name of a temporary set of that family.
     #[must_use]
     pub fn is_temporary(&self, family: Family) -> bool {
-        self.0.starts_with(family.temp_prefix())
+        self.0.starts_with(temp_prefix(family))
     }
 
     /// Whether a set of this name belongs to Calico in that family; all others are never touched.
     #[must_use]
     pub fn is_owned(&self, family: Family) -> bool {
-        family.owned_prefixes().iter().any(|prefix| self.0.starts_with(prefix))
+        owned_prefixes(family).iter().any(|prefix| self.0.starts_with(prefix))
     }
 
     /// The text of the name.

@@ -7,7 +7,9 @@ use thiserror::Error;
 
 use crate::list::Listing;
 use crate::member::{Member, MemberError};
-use crate::names::{Family, SetId, SetName};
+use tortie_net::Family;
+
+use crate::names::{SetId, SetName};
 use crate::plan::CommandFailure;
 use crate::reconcile::Progress;
 use crate::spec::{SetSpec, SetType};

@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::names::{Family, SetName};
+use tortie_net::Family;
+
+use crate::names::{SetName, family_word};
 
 /// The kernel types that are supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -119,6 +121,7 @@ impl SetSpec {
         // Writing to a String cannot fail.
         let _ = match self.limit {
             Limit::MaxElements(max) => {
+                let family = family_word(family);
                 writeln!(out, "create {name} {set_type} family {family} maxelem {max}")
             }
             Limit::Ports { first, last } => {

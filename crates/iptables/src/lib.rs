@@ -120,9 +120,7 @@ pub use generation::{CommitCounter, ForeignCommits};
 pub use hash::{HASH_COMMENT_PREFIX, RuleHash};
 pub use mark::{MarkBits, MaskedMark};
 pub use matches::{Match, Matches, Side};
-pub use name::{
-    ChainName, ChainPrefix, Family, InterfaceName, InvalidName, IpSetName, Table, kernel_chain, limited_id,
-};
+pub use name::{ChainName, ChainPrefix, InterfaceName, InvalidName, IpSetName, Table, kernel_chain, limited_id};
 pub use reconciler::{
     InPlace, InsertMode, Plan, Problem, Purpose, Reconciler, ReconcilerConfig, StandIn, TableError, TableStats,
 };
@@ -132,6 +130,8 @@ pub use values::{
     ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidNet, InvalidRate, Net, PortList, PortRange,
     Protocol, Rate, RateUnit,
 };
+
+pub use tortie_net::Family;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

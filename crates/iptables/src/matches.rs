@@ -8,7 +8,9 @@ use std::fmt::{self, Write as _};
 use smallvec::SmallVec;
 
 use crate::mark::{MarkBits, MaskedMark};
-use crate::name::{Family, IpSetName};
+use tortie_net::Family;
+
+use crate::name::IpSetName;
 use crate::values::{ConntrackStates, IcmpType, InterfacePattern, Net, PortList, Protocol, Rate};
 
 /// One question about a packet.

@@ -279,37 +279,5 @@ pub mod kernel_chain {
     pub const POSTROUTING: ChainName = ChainName::from_static("POSTROUTING");
 }
 
-/// An IP version; every table exists once for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both families.
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-
-    /// The family of an address.
-    #[must_use]
-    pub const fn of(addr: std::net::IpAddr) -> Self {
-        match addr {
-            std::net::IpAddr::V4(_) => Self::V4,
-            std::net::IpAddr::V6(_) => Self::V6,
-        }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use crate::name::{Family, InterfaceName, InvalidName};
+use tortie_net::Family;
+
+use crate::name::{InterfaceName, InvalidName};
 
 /// An interface, or all interfaces that start alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -37,6 +37,8 @@ mod update;
 mod valid;
 mod value;
 
+pub use tortie_net::Family;
+
 pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{
     AdminState, EndpointPort, HostEndpoint, Mac, MacParseError, NatMapping, NetworkSet, QosControls, WorkloadEndpoint,
@@ -50,7 +52,7 @@ pub use ipam::{IpamBlock, NodeAllocation};
 pub use key::{HostConfigKey, HostEndpointKey};
 pub use labels::{LabelInterner, Labels, LabelsError, PrefixStripper, Shape};
 pub use live_migration::{LiveMigration, MigrationParty};
-pub use net::{Cidr, CidrParseError, Family};
+pub use net::{Cidr, CidrParseError};
 pub use policy::{
     Direction, EntityMatch, HttpMatch, HttpPath, Order, OriginalMatch, Policy, PolicyTypes, ProfileRules, Rule,
     RuleAction, ServiceAccountMatch, StagedAction, Tier, TierDefaultAction,

@@ -4,43 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// An IP family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both families, IPv4 first.
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-
-    /// The family of an address.
-    #[must_use]
-    pub fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
-
-    /// 4 or 6.
-    #[must_use]
-    pub fn number(self) -> u8 {
-        match self {
-            Self::V4 => 4,
-            Self::V6 => 6,
-        }
-    }
-
-    /// The prefix length of a single address: 32 or 128 bits.
-    #[must_use]
-    pub fn max_prefix_len(self) -> u8 {
-        match self {
-            Self::V4 => 32,
-            Self::V6 => 128,
-        }
-    }
-}
+use tortie_net::Family;
 
 /// A network in CIDR notation, packed into 17 bytes without padding. Host bits are kept as given; see [`Cidr::masked`].
 ///

@@ -8,7 +8,7 @@ use tortie_iptables::{Action, Chain, InterfaceName, Matches, Net, Protocol, Rule
 use tortie_model::{Cidr, Family};
 
 use crate::names::{chain, static_set as set};
-use crate::renderer::{Renderer, static_set, table_family};
+use crate::renderer::{Renderer, static_set};
 
 /// A DSCP value for packets of one endpoint that leave the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ impl Renderer {
                 .and_maybe(nat.out_interface, Matches::out_interface)
         };
         // A table takes addresses of its own family only.
-        let addr = nat.address.filter(|addr| tortie_iptables::Family::of(*addr) == table_family(family));
+        let addr = nat.address.filter(|addr| Family::of(*addr) == family);
         let translate = |ports| match addr {
             Some(addr) => Action::Snat { addr, ports },
             None => Action::Masquerade { ports },

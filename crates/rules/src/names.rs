@@ -217,10 +217,6 @@ pub fn group_chain(direction: Direction, selector: &str, policies: &[PolicyId]) 
 /// # Errors
 /// [`InvalidName`] if the id has characters that an `iptables-restore` line cannot hold.
 pub fn ip_set_name(family: Family, id: &str) -> Result<IpSetName, InvalidName> {
-    let family = match family {
-        Family::V4 => tortie_ipsets::Family::V4,
-        Family::V6 => tortie_ipsets::Family::V6,
-    };
     let invalid = |_| InvalidName { kind: "IP set", name: id.to_owned(), max: IpSetName::MAX_LEN };
     let id = SetId::new(id).map_err(invalid)?;
     IpSetName::new(SetName::main(family, &id).as_str())

@@ -60,11 +60,3 @@ pub(crate) fn static_set(family: Family, id: &'static str) -> IpSetName {
 
 /// Never used: the ids of [`names::static_set`] are all legal.
 const UNNAMED_SET: IpSetName = IpSetName::from_static("cali-unnamed");
-
-/// The driver's word for a family.
-pub(crate) const fn table_family(family: Family) -> tortie_iptables::Family {
-    match family {
-        Family::V4 => tortie_iptables::Family::V4,
-        Family::V6 => tortie_iptables::Family::V6,
-    }
-}

@@ -58,11 +58,7 @@ fn installed_tables() -> Vec<(Family, Backend, Programs)> {
     let pairs = Family::ALL.into_iter().flat_map(|family| [(family, Backend::Nft), (family, Backend::Legacy)]);
     pairs
         .filter_map(|(family, backend)| {
-            let iptables_family = match family {
-                Family::V4 => tortie_iptables::Family::V4,
-                Family::V6 => tortie_iptables::Family::V6,
-            };
-            let programs = Programs::specific(backend, iptables_family);
+            let programs = Programs::specific(backend, family);
             (is_installed(&programs.save) && is_installed(&programs.restore)).then_some((family, backend, programs))
         })
         .collect()

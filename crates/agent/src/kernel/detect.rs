@@ -121,10 +121,10 @@ fn setup(
     overrides: &str,
 ) -> Result<IptablesSetup, DetectError> {
     let programs = |family| {
-        let found = Programs::find(backend, table_family(family), |program| machine.is_installed(program));
+        let found = Programs::find(backend, family, |program| machine.is_installed(program));
         match found {
             // What is not enforced in is never run.
-            Err(_) if !families.contains(&family) => Ok(Programs::specific(backend, table_family(family))),
+            Err(_) if !families.contains(&family) => Ok(Programs::specific(backend, family)),
             found => found.map_err(|missing| DetectError::Missing { backend, missing }),
         }
     };
@@ -206,9 +206,7 @@ fn save_programs(machine: &impl Probed, backend: Backend) -> [Option<String>; 2]
         if backend == Backend::Legacy && !machine.has_legacy_tables(family) {
             return None;
         }
-        Programs::find(backend, table_family(family), |program| machine.is_installed(program))
-            .ok()
-            .map(|programs| programs.save)
+        Programs::find(backend, family, |program| machine.is_installed(program)).ok().map(|programs| programs.save)
     })
 }
 
@@ -243,20 +241,13 @@ fn detect_in_use(machine: &impl Probed, installed: Option<Backend>) -> Backend {
 
 fn sweep_facts(machine: &impl Probed, family: Family) -> SweepFacts {
     let has_both = |backend| {
-        let Programs { save, restore } = Programs::specific(backend, table_family(family));
+        let Programs { save, restore } = Programs::specific(backend, family);
         machine.is_installed(&save) && machine.is_installed(&restore)
     };
     SweepFacts {
         legacy_programs: has_both(Backend::Legacy),
         nft_programs: has_both(Backend::Nft),
         legacy_modules_loaded: machine.has_legacy_tables(family),
-    }
-}
-
-const fn table_family(family: Family) -> tortie_iptables::Family {
-    match family {
-        Family::V4 => tortie_iptables::Family::V4,
-        Family::V6 => tortie_iptables::Family::V6,
     }
 }
 

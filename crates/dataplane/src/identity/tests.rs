@@ -14,7 +14,7 @@ fn refused(family: Family, chain: &str, attempts: u32, stderr: &str) -> Problem 
     Problem::Chain { family, table: Table::Filter, problem, owners: Vec::new() }
 }
 
-fn unreadable(table: Table, family: tortie_iptables::Family, why: &str) -> Problem {
+fn unreadable(table: Table, family: Family, why: &str) -> Problem {
     Problem::Table(TableError::Save { table, family, error: CommandError::Io(why.to_owned()) })
 }
 
@@ -27,10 +27,7 @@ fn the_same_problem_keeps_its_identity_whatever_programs_print_and_however_often
     let names = |why: &str| Problem::IpSetNames { family: Family::V4, failure: CommandFailure::new(why) };
     let pairs = [
         [refused(Family::V4, "cali-pi-x", 1, "line 7 failed"), refused(Family::V4, "cali-pi-x", 2, "line 9 failed")],
-        [
-            unreadable(Table::Raw, tortie_iptables::Family::V4, "a"),
-            unreadable(Table::Raw, tortie_iptables::Family::V4, "b"),
-        ],
+        [unreadable(Table::Raw, Family::V4, "a"), unreadable(Table::Raw, Family::V4, "b")],
         [sysctl("a"), sysctl("b")],
         [names("a"), names("b")],
     ];
@@ -46,9 +43,9 @@ fn problems_of_different_objects_differ() {
         refused(Family::V4, "cali-pi-x", 1, ""),
         refused(Family::V6, "cali-pi-x", 1, ""),
         refused(Family::V4, "cali-pi-y", 1, ""),
-        unreadable(Table::Raw, tortie_iptables::Family::V4, ""),
-        unreadable(Table::Raw, tortie_iptables::Family::V6, ""),
-        unreadable(Table::Filter, tortie_iptables::Family::V4, ""),
+        unreadable(Table::Raw, Family::V4, ""),
+        unreadable(Table::Raw, Family::V6, ""),
+        unreadable(Table::Filter, Family::V4, ""),
     ];
     let identities: BTreeSet<_> = all.iter().map(Problem::identity).collect();
     assert_eq!(identities.len(), all.len(), "{identities:?}");

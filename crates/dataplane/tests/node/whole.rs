@@ -80,8 +80,7 @@ fn cleanup_removes_all_that_is_ours_and_nothing_else() {
         kernel.tables_v4.run(Table::Filter, "-A FORWARD -s 1.2.3.4 -j ACCEPT").expect("possible");
         kernel.sets.edit("create docker hash:ip").expect("possible");
         apply_until_in_sync(&mut dataplane(backend, updates(), [up("eth0", 1), up("cali1", 7)]), &mut kernel);
-        let families = [(Family::V4, tortie_iptables::Family::V4), (Family::V6, tortie_iptables::Family::V6)];
-        let tables = families.map(|(family, name)| (family, backend, Programs::specific(backend, name)));
+        let tables = Family::ALL.map(|family| (family, backend, Programs::specific(backend, family)));
         let wanted = CleanupConfig {
             tables: tables.into(),
             interfaces: vec![("eth0".into(), 1), ("cali1".into(), 7)],

@@ -143,7 +143,7 @@ proptest! {
     fn nets_round_trip(v6: bool, bits: u128, prefix in 0u8..=128) {
         let family = if v6 { V6 } else { V4 };
         let bits = if v6 { bits } else { bits & u128::from(u32::MAX) };
-        let prefix = prefix.min(family.bits());
+        let prefix = prefix.min(family.max_prefix_len());
         let net = Net::new(family, bits, prefix).unwrap();
         prop_assert_eq!((net.family(), net.prefix()), (family, prefix));
         prop_assert_eq!(Net::new(family, net.bits(), prefix).unwrap(), net);

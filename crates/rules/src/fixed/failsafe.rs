@@ -5,7 +5,7 @@ use tortie_model::Family;
 
 use crate::config::FailsafePort;
 use crate::names::chain;
-use crate::renderer::{Renderer, table_family};
+use crate::renderer::Renderer;
 
 impl Renderer {
     pub(super) fn failsafe_in(&self, table: Table, family: Family) -> Chain {
@@ -37,7 +37,7 @@ fn rules(
         .into_iter()
         .flatten()
         .flat_map(|(ports, side)| ports.iter().map(move |port| (port, side)))
-        .filter(|(port, _)| port.net.is_none_or(|net| net.family() == table_family(family)))
+        .filter(|(port, _)| port.net.is_none_or(|net| net.family() == family))
         .map(|(port, side)| {
             let matches = Matches::new()
                 .protocol(port.protocol)

@@ -114,7 +114,7 @@ impl Renderer {
             // Before policy, so that no policy can cut neighbour discovery.
             rules.extend(ROUTER_ICMPV6.map(|number| {
                 let icmp = IcmpType { number, code: None };
-                Rule::when(Matches::new().protocol(ICMPV6).icmp(tortie_iptables::Family::V6, icmp), self.allow())
+                Rule::when(Matches::new().protocol(ICMPV6).icmp(Family::V6, icmp), self.allow())
             }));
         }
         rules.extend(self.openstack_input(family));

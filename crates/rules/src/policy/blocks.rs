@@ -16,12 +16,10 @@ use tortie_model::Family;
 
 use super::conditions::{Conditions, EndConditions};
 use crate::marks::Marks;
-use crate::renderer::table_family;
 
 /// Appends the match blocks that the conditions need, and returns what the main rule has to match.
 pub(super) fn render(conditions: Conditions, marks: &Marks, family: Family, rules: &mut Vec<Rule>) -> Matches {
     let Conditions { protocol, not_protocol, mut source, mut destination, icmp, not_icmp } = conditions;
-    let family = table_family(family);
     let mut blocks = Blocks { marks, rules, positive: 0, started: false };
 
     let with_protocol = || Matches::new().and_maybe(protocol, Matches::protocol);

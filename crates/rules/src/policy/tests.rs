@@ -233,8 +233,8 @@ fn is_acceptable(matches: &[Match]) -> bool {
         && nets_of(Side::Source) <= 1
         && nets_of(Side::Destination) <= 1
         && (!asks_for_ports || matches!(protocols[..], [(6 | 17 | 33 | 132 | 136, false)]))
-        && (!asks_for_icmp(tortie_iptables::Family::V4) || protocols == [(1, false)])
-        && (!asks_for_icmp(tortie_iptables::Family::V6) || protocols == [(58, false)])
+        && (!asks_for_icmp(Family::V4) || protocols == [(1, false)])
+        && (!asks_for_icmp(Family::V6) || protocols == [(58, false)])
 }
 
 /// Whether no packet gets through that the policy as written would not let through.

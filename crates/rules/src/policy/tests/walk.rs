@@ -79,11 +79,7 @@ fn passes(question: &Match, mark: u32, packet: &Packet) -> bool {
         Match::Mark { want, negated } => (mark & want.mask().get() == want.value()) != *negated,
         Match::Protocol { protocol, negated } => (protocol.number() == packet.protocol) != *negated,
         Match::Net { side, net, negated } => {
-            assert_eq!(
-                net.family(),
-                tortie_iptables::Family::of(packet.source),
-                "net in the table of the other family"
-            );
+            assert_eq!(net.family(), Family::of(packet.source), "net in the table of the other family");
             net.contains(address(*side)) != *negated
         }
         Match::IpSet { side, set, with_port, negated } => {
@@ -96,7 +92,7 @@ fn passes(question: &Match, mark: u32, packet: &Packet) -> bool {
             ports.contains(port(*side)) != *negated
         }
         Match::Icmp { family, icmp, negated } => {
-            assert_eq!(*family, tortie_iptables::Family::of(packet.source), "ICMP in the table of the other family");
+            assert_eq!(*family, Family::of(packet.source), "ICMP in the table of the other family");
             assert!(matches!(packet.protocol, 1 | 58), "an ICMP match without its protocol");
             (icmp.number == packet.icmp_type) != *negated
         }
