@@ -10,6 +10,7 @@ use tortie_resources::manifest::Kind;
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_resources::to_v3::{self, EndpointFacts, Outcome};
 
+use crate::json::field;
 use crate::work::Item;
 
 /// A kind of object of Kubernetes that the datastore follows.
@@ -183,7 +184,7 @@ impl Cluster {
             Ok(object) => object,
             Err(error) => return nameless(format!("an object that is not JSON: {error}")),
         };
-        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+        let text = |name: &str| field(&object, &["metadata", name]).as_str().unwrap_or_default();
         let Some(item) = kind.item(text("namespace"), text("name")) else {
             return nameless(format!("an object called `{}/{}`", text("namespace"), text("name")));
         };

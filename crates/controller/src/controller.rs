@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tortie_store::Listing;
 
 use crate::cluster::{Cluster, Observed, Wanted, Watched};
+use crate::json::field;
 use crate::queue::{RateLimiter, WorkQueue};
 use crate::same::same;
 use crate::work::{Done, Item, Job, JobError, Task, follows, pod_of};
@@ -261,7 +262,7 @@ impl Controller {
         for stored in listing.resources.iter().filter(|stored| kind.owns(&stored.key)) {
             let item = Item::Resource(stored.key.clone());
             match absent.remove(&item) {
-                Some(Wanted::Like(resource)) if same(&stored.object["spec"], &resource["spec"]) => {}
+                Some(Wanted::Like(resource)) if same(field(&stored.object, &["spec"]), field(resource, &["spec"])) => {}
                 Some(Wanted::Unchanged(_) | Wanted::Endpoint(_)) => {}
                 // It may be there under a name that could not be read.
                 None if self.cluster.is_incomplete(kind) => {}

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
+use crate::json::set;
+
 /// Who leads, and for how long (`k8s.io/client-go/tools/leaderelection/resourcelock`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -50,14 +52,8 @@ impl Record {
     /// The object that was read, saying this instead. What else it has stays, its version among that.
     pub(crate) fn replace_in(&self, lease: &Value) -> Value {
         let mut lease = lease.clone();
-        if !lease.is_object() {
-            lease = json!({});
-        }
-        if !lease["spec"].is_object() {
-            lease["spec"] = Value::Object(Map::new());
-        }
         for (name, value) in self.fields() {
-            lease["spec"][name] = value;
+            set(&mut lease, &["spec", name], value);
         }
         lease
     }

@@ -32,10 +32,12 @@
 //! assert_eq!(store.keys().iter().map(ToString::to_string).collect::<Vec<_>>(), ["Profile/kns.shop"]);
 //! ```
 #![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod cluster;
 mod controller;
 pub mod elector;
+mod json;
 mod lease;
 pub mod queue;
 mod same;

@@ -9,6 +9,7 @@ use tortie_resources::to_v3::{self, EndpointFacts};
 use tortie_store::{Listing, ResourceStore, StoreError, StoredResource};
 
 use crate::cluster::{Wanted, Watched};
+use crate::json::{field, set};
 use crate::same::same;
 
 /// What can be out of step with Kubernetes.
@@ -126,9 +127,9 @@ fn delete(store: &dyn ResourceStore, key: &ResourceKey, done: &mut Done) -> Resu
 /// Metadata and whatever else others have put there stay as they are.
 fn make(store: &dyn ResourceStore, key: &ResourceKey, resource: &Value, done: &mut Done) -> Result<(), StoreError> {
     match store.get(key) {
-        Ok(StoredResource { object, .. }) if same(&object["spec"], &resource["spec"]) => {}
+        Ok(StoredResource { object, .. }) if same(field(&object, &["spec"]), field(resource, &["spec"])) => {}
         Ok(StoredResource { mut object, revision, .. }) => {
-            object["spec"] = resource["spec"].clone();
+            set(&mut object, &["spec"], field(resource, &["spec"]).clone());
             store.update(key, object, revision)?;
             done.updated += 1;
         }
@@ -188,8 +189,8 @@ fn follow(
         if pod_of(&object) != Some(pod) || follows(&object, facts) {
             continue;
         }
-        object["metadata"]["labels"] = labels(facts);
-        object["spec"]["serviceAccountName"] = facts.service_account.as_str().into();
+        set(&mut object, &["metadata", "labels"], labels(facts));
+        set(&mut object, &["spec", "serviceAccountName"], facts.service_account.as_str().into());
         match store.update(&key, object, revision) {
             Ok(_) => done.updated += 1,
             Err(StoreError::NotFound(_)) => {}
@@ -205,14 +206,14 @@ fn labels(facts: &EndpointFacts) -> Value {
 
 /// The pod that an endpoint belongs to; `None` if it is no pod's.
 pub(crate) fn pod_of(endpoint: &Value) -> Option<&str> {
-    let spec = &endpoint["spec"];
-    spec["pod"].as_str().filter(|_| spec["orchestrator"] == "k8s")
+    let pod = field(endpoint, &["spec", "pod"]).as_str();
+    pod.filter(|_| field(endpoint, &["spec", "orchestrator"]) == "k8s")
 }
 
 /// Whether an endpoint is as its pod wants it.
 pub(crate) fn follows(endpoint: &Value, facts: &EndpointFacts) -> bool {
-    let account = endpoint["spec"]["serviceAccountName"].as_str().unwrap_or_default();
-    let own: Option<BTreeMap<&str, &str>> = match &endpoint["metadata"]["labels"] {
+    let account = field(endpoint, &["spec", "serviceAccountName"]).as_str().unwrap_or_default();
+    let own: Option<BTreeMap<&str, &str>> = match field(endpoint, &["metadata", "labels"]) {
         Value::Object(labels) => labels.iter().map(|(name, value)| Some((&**name, value.as_str()?))).collect(),
         _ => None,
     };

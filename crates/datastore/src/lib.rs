@@ -21,6 +21,7 @@
 //! assert!(state.set_file("cluster.yaml".as_ref(), Some(FileContent::Text(manifest))).is_empty());
 //! ```
 #![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 #![allow(clippy::disallowed_methods, reason = "sources read files and wait on threads of their own")]
 
 mod backoff;

@@ -161,10 +161,10 @@ impl Client {
     /// See [`ApiError`].
     pub fn groups(&self) -> Result<Vec<String>, ApiError> {
         let groups = self.ask(Call::get("/apis".into()))?;
-        let Some(groups) = groups["groups"].as_array() else {
+        let Some(groups) = groups.get("groups").and_then(Value::as_array) else {
             return Err(ApiError::Malformed("there is no list of groups".into()));
         };
-        Ok(groups.iter().filter_map(|group| group["name"].as_str().map(str::to_owned)).collect())
+        Ok(groups.iter().filter_map(|group| group.get("name")?.as_str().map(str::to_owned)).collect())
     }
 
     fn change(method: Method, target: String, content_type: &'static str, body: &Value) -> Call {

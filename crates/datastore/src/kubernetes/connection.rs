@@ -213,13 +213,13 @@ async fn refusal(answer: Response<Body>) -> ApiError {
 /// What a `Status` says, or whatever else was sent with an HTTP status.
 pub(super) fn status(code: u16, body: &[u8], retry_after: Option<u64>) -> ApiError {
     let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    let text = |name: &str| status[name].as_str().map(|text| text.chars().take(1000).collect::<String>());
-    let code = match status["code"].as_u64().and_then(|code| u16::try_from(code).ok()) {
+    let text = |name: &str| status.get(name)?.as_str().map(|text| text.chars().take(1000).collect::<String>());
+    let code = match status.get("code").and_then(serde_json::Value::as_u64).and_then(|code| u16::try_from(code).ok()) {
         Some(stated) if code == 0 => stated,
         _ => code,
     };
     let usual = StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
-    let seconds = retry_after.or_else(|| status["details"]["retryAfterSeconds"].as_u64());
+    let seconds = retry_after.or_else(|| status.get("details")?.get("retryAfterSeconds")?.as_u64());
     ApiError::Status {
         code,
         reason: text("reason").unwrap_or_else(|| usual.unwrap_or("Unknown").replace(' ', "")),

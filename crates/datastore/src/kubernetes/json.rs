@@ -100,7 +100,7 @@ impl Objects {
     pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<String>, ApiError> {
         if self.collector.is_empty() {
             let blank = bytes.iter().take_while(|byte| is_blank(**byte)).count();
-            *bytes = &bytes[blank..];
+            *bytes = bytes.get(blank..).unwrap_or_default();
             match bytes.first() {
                 None => return Ok(None),
                 Some(b'{') => {}
@@ -135,7 +135,7 @@ enum Place {
 impl ListItems {
     /// Takes bytes from the front until an item is complete, or there are no more.
     pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<String>, ApiError> {
-        while let Some(byte) = bytes.first().copied() {
+        while let Some((&byte, rest)) = bytes.split_first() {
             if self.place == Place::Items {
                 if !self.item.is_empty() || byte == b'{' {
                     match self.item.take(bytes)? {
@@ -143,7 +143,7 @@ impl ListItems {
                         None => continue,
                     }
                 }
-                *bytes = &bytes[1..];
+                *bytes = rest;
                 match byte {
                     b']' => {
                         self.nesting.step(byte)?;
@@ -156,7 +156,7 @@ impl ListItems {
                 }
                 continue;
             }
-            *bytes = &bytes[1..];
+            *bytes = rest;
             self.outside(byte)?;
         }
         Ok(None)
@@ -178,8 +178,8 @@ impl ListItems {
         match byte {
             b':' if self.nesting.depth == 1 => {
                 let name = self.head.get(self.text..).unwrap_or_default();
-                let name = name.iter().position(|byte| *byte == b'"').map(|end| &name[..end]);
-                self.place = if name == Some(b"items") { Place::Announced } else { Place::Head };
+                let name = name.iter().position(|byte| *byte == b'"').and_then(|end| name.get(..end));
+                self.place = if name == Some(b"items".as_slice()) { Place::Announced } else { Place::Head };
             }
             b'[' if self.place == Place::Announced => self.place = Place::Items,
             byte if is_blank(byte) => {}
@@ -204,11 +204,12 @@ impl ListItems {
         // The grammar is checked here, where items are no part of it.
         let head: serde_json::Value =
             serde_json::from_str(&head).map_err(|_| malformed("what should be a list is not JSON"))?;
-        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        if !head["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) {
+        let text = |pointer: &str| head.pointer(pointer).and_then(serde_json::Value::as_str);
+        if !text("/kind").is_some_and(|kind| kind.ends_with("List")) {
             return Err(malformed("what should be a list is none"));
         }
-        Ok(ListHead { version: text(&head["metadata"]["resourceVersion"]), more: text(&head["metadata"]["continue"]) })
+        let metadata = |pointer| text(pointer).unwrap_or_default().to_owned();
+        Ok(ListHead { version: metadata("/metadata/resourceVersion"), more: metadata("/metadata/continue") })
     }
 }
 

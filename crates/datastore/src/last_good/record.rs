@@ -53,8 +53,8 @@ impl Record {
             return Err(RecordError::Checksum);
         }
         let body: Value = serde_json::from_str(body).map_err(|_| RecordError::Content)?;
-        let text = |field: &str| body[field].as_str().map(str::to_owned).ok_or(RecordError::Content);
-        let list = |field: &str| body[field].as_array().ok_or(RecordError::Content);
+        let text = |field: &str| body.get(field).and_then(Value::as_str).map(str::to_owned).ok_or(RecordError::Content);
+        let list = |field: &str| body.get(field).and_then(Value::as_array).ok_or(RecordError::Content);
         let closed = list("closed")?.iter().map(|scope| scope.as_str().and_then(scope_from));
         let kept = list("kept")?.iter().map(|document| document.as_str().map(str::to_owned));
         let record = Self {

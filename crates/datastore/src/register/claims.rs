@@ -100,8 +100,8 @@ impl Claims {
         };
         let rank = |claim: Claim| &store.object(claim.slot).id;
         if *winner.get() == claim {
-            let next = (0..losers.len()).min_by(|a, b| rank(losers[*a]).cmp(rank(losers[*b])));
-            if let Some(next) = next {
+            let next = losers.iter().enumerate().min_by(|(_, a), (_, b)| rank(**a).cmp(rank(**b)));
+            if let Some((next, _)) = next {
                 *winner.get_mut() = losers.swap_remove(next);
             }
         } else {

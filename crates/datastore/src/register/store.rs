@@ -57,12 +57,12 @@ impl Store {
         let object = Some(Object { id, in_force: InForce::default(), fallback: Fallback::Nothing, listing: 0 });
         let slot = match self.free.pop() {
             Some(slot) => {
-                self.slots[slot as usize] = object;
+                self.set(slot, object);
                 slot
             }
             None => {
                 self.slots.push(object);
-                u32::try_from(self.slots.len() - 1).expect("fewer objects than 2^32 fit into memory")
+                number_of_last(&self.slots)
             }
         };
         let (slots, hasher) = (&self.slots, &self.hasher);
@@ -76,7 +76,7 @@ impl Store {
         if let Ok(entry) = self.names.find_entry(hash, |other| *other == slot) {
             entry.remove();
         }
-        self.slots[slot as usize] = None;
+        self.set(slot, None);
         self.free.push(slot);
         if self.free.len() == self.slots.len() {
             // Memory of a larger cluster, or of all that there was, is given back.
@@ -93,13 +93,13 @@ impl Store {
     }
 
     pub(super) fn note(&mut self, slot: u32, fallback: Fallback, listing: u32) {
-        if let Some(object) = &mut self.slots[slot as usize] {
+        if let Some(Some(object)) = self.slots.get_mut(slot as usize) {
             (object.fallback, object.listing) = (fallback, listing);
         }
     }
 
     pub(super) fn put(&mut self, slot: u32, in_force: InForce) {
-        if let Some(object) = &mut self.slots[slot as usize] {
+        if let Some(Some(object)) = self.slots.get_mut(slot as usize) {
             object.in_force = in_force;
         }
     }
@@ -110,11 +110,24 @@ impl Store {
         (0..count).map(move |index| Claim { slot, index })
     }
 
+    #[expect(clippy::indexing_slicing, reason = "claims of an object are removed before it puts others in force")]
     pub(super) fn claimed(&self, claim: Claim) -> &Update {
         &self.object(claim.slot).in_force[claim.index as usize]
     }
+
+    fn set(&mut self, slot: u32, object: Option<Object>) {
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            *place = object;
+        }
+    }
 }
 
+#[expect(clippy::expect_used, reason = "2^32 objects do not fit into memory")]
+fn number_of_last(slots: &[Option<Object>]) -> u32 {
+    u32::try_from(slots.len() - 1).expect("fewer than 2^32 objects")
+}
+
+#[expect(clippy::expect_used, clippy::indexing_slicing, reason = "slots are named only while they are in use")]
 fn object_in(slots: &[Option<Object>], slot: u32) -> &Object {
-    slots[slot as usize].as_ref().expect("slots are named only while they are in use")
+    slots[slot as usize].as_ref().expect("a slot in use")
 }

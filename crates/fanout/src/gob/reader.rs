@@ -118,7 +118,7 @@ impl<'m, 't> Reader<'m, 't> {
     }
 
     fn uint(&mut self) -> Result<u64, Stop> {
-        let first = self.take(1)?[0];
+        let &[first] = self.take(1)? else { return Err(GobError::Truncated.into()) };
         let length = integer_length(first)?;
         if length == 0 {
             return Ok(first.into());

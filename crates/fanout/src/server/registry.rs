@@ -76,7 +76,7 @@ impl Registry {
         )]
         let at = ((chance() * staying.len() as f64) as usize).min(staying.len() - 1);
         // One that ends at this moment need not hear it.
-        let _ = staying[at].take().map(|sender| sender.send(order));
+        let _ = staying.get_mut(at).and_then(|sender| sender.take()).map(|sender| sender.send(order));
         true
     }
 
