@@ -97,7 +97,10 @@ pub(crate) fn bench_smoke() -> Result<(), String> {
     for backend in ["nft", "legacy"] {
         run_apply_bench(&agent, small.split(' ').chain(["--backend", backend]).map(str::to_owned))?;
     }
-    Ok(())
+    let small = "--clients 20 --endpoints 200 --rate 100 --seconds 1";
+    run_load("dev", "fanout-bench", &agent, small.split(' '))?;
+    let small = "--nodes 20 --pods 200 --policies 20 --rate 100 --seconds 1 --engines 2";
+    run_load("dev", "scale", &agent, small.split(' '))
 }
 
 /// How long the agent takes to program a node.
@@ -111,11 +114,27 @@ fn run_apply_bench(agent: &Path, args: impl Iterator<Item = String>) -> Result<(
     run_of_testkit("apply-bench", agent, args)
 }
 
-/// The load of a large cluster on a server of the fan-out.
+/// Many clients of one server of the fan-out.
 pub(crate) fn fanout_bench(args: &[String]) -> Result<(), String> {
+    load("fanout-bench", args)
+}
+
+/// A large cluster: the fan-out in levels, engines, counted connections.
+pub(crate) fn scale(args: &[String]) -> Result<(), String> {
+    load("scale", args)
+}
+
+fn load(which: &str, args: &[String]) -> Result<(), String> {
     needs::to_build()?;
-    let tortie = build_agent_with(&["--release", "--features=fanout"])?;
-    run(cargo(&["bench", "--locked", "--package", "tortie-fanout", "--bench", "load", "--", "--agent"])
-        .arg(tortie)
-        .args(args))
+    if args.iter().any(|arg| arg == "--help") {
+        // Nothing is measured.
+        return run_load("dev", which, Path::new("."), args.iter().map(String::as_str));
+    }
+    let agent = build_agent_with(&["--release", "--features=fanout"])?;
+    run_load("bench", which, &agent, args.iter().map(String::as_str))
+}
+
+fn run_load<'a>(profile: &str, which: &str, agent: &Path, args: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let bench = ["bench", "--quiet", "--locked", "--package", "tortie-fanout", "--bench", "load"];
+    run(cargo(&bench).args(["--profile", profile, "--", which, "--agent"]).arg(agent).args(args))
 }

@@ -37,6 +37,9 @@ cargo xtask COMMAND
   bench-smoke         every benchmark once, small
   fanout-bench [ARGS] 1,000 clients of `tortie fanout`, 100,000 endpoints, 500 updates a second; or as ARGS say:
                       --clients N, --endpoints N, --rate N, --seconds N
+  scale [ARGS]        5,000 nodes, 250,000 pods, 5,000 policies, 2,000 changes a second behind two levels of
+                      `tortie fanout`: what a change costs servers and nodes, and what a larger cluster would need; --help
+                      tells what can be chosen
   apply-bench [ARGS]  the agent on a node with 200 pods and 2,000 policies: start, restart, edits, deletions, and what it
                       takes while nothing changes; or as ARGS say: --pods N, --policies N, --backend nft|legacy, …
 
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         "bench-smoke" => commands::bench_smoke(),
         "apply-bench" => commands::apply_bench(&rest),
         "fanout-bench" => commands::fanout_bench(&rest),
+        "scale" => commands::scale(&rest),
         "" | "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())

@@ -1,0 +1,179 @@
+//! Connections of nodes that nobody calculates anything for: what arrives is counted, heartbeats are answered.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use prost::Message as _;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tortie_fanout::protocol::frame::{self, Compression};
+use tortie_fanout::protocol::{Heartbeat, ToClient, ToServer, client, server};
+
+use crate::cluster::{MARKER, node_name};
+use crate::latency::now;
+use crate::wire::greet;
+
+/// How many take their snapshots at once.
+const AT_ONCE: usize = 256;
+/// How much one read takes.
+const READ: usize = 16 * 1024;
+/// Longer frames, and compressed ones, are not looked into.
+const SHORT: usize = 4096;
+/// How many markers can be told apart.
+pub(crate) const MARKERS: usize = 512;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The servers, in turn.
+    #[arg(long)]
+    server: Vec<SocketAddr>,
+    /// The number of the first node.
+    #[arg(long)]
+    first: usize,
+    /// How many nodes.
+    #[arg(long)]
+    count: usize,
+}
+
+/// What all connections have counted.
+#[derive(Default)]
+struct Tally {
+    bytes: AtomicU64,
+    frames: AtomicU64,
+    snapshots: AtomicUsize,
+    lost: AtomicUsize,
+    /// How many have got each marker.
+    markers: Vec<AtomicUsize>,
+    /// When the last one got its last marker.
+    marked_at: AtomicU64,
+}
+
+pub(crate) fn run(args: &Args) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let markers = (0..MARKERS).map(|_| AtomicUsize::new(0)).collect();
+    let tally = Arc::new(Tally { markers, ..Tally::default() });
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    for number in args.first..args.first + args.count {
+        let server = args.server[number % args.server.len()];
+        let (tally, turns) = (Arc::clone(&tally), Arc::clone(&turns));
+        runtime.spawn(async move {
+            let Err(error) = follow(server, number, &tally, &turns).await;
+            eprintln!("a connection of {} is lost: {error}", node_name(number));
+            tally.lost.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    println!("{{}}");
+    // Each line is a question.
+    for _ in io::stdin().lines().map_while(Result::ok) {
+        println!("{}", tally.answer());
+    }
+    runtime.shutdown_timeout(Duration::ZERO);
+}
+
+impl Tally {
+    fn answer(&self) -> serde_json::Value {
+        let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+        json!({
+            "bytes": self.bytes.load(Ordering::Relaxed),
+            "frames": self.frames.load(Ordering::Relaxed),
+            "snapshots": count(&self.snapshots),
+            "lost": count(&self.lost),
+            "markers": self.markers.iter().map(count).collect::<Vec<_>>(),
+            "marked_at": self.marked_at.load(Ordering::Relaxed),
+        })
+    }
+
+    fn marker(&self, number: &[u8]) {
+        let number: Option<usize> = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+        if let Some(marker) = number.and_then(|number| self.markers.get(number)) {
+            marker.fetch_add(1, Ordering::Relaxed);
+            self.marked_at.fetch_max(now(), Ordering::Relaxed);
+        }
+    }
+}
+
+async fn follow(
+    server: SocketAddr,
+    number: usize,
+    tally: &Tally,
+    turns: &Semaphore,
+) -> io::Result<std::convert::Infallible> {
+    let mut turn = Some(turns.acquire().await.map_err(io::Error::other)?);
+    let mut stream = TcpStream::connect(server).await?;
+    stream.set_nodelay(true)?;
+    greet(&mut stream, node_name(number)).await?;
+    let mut frames = Frames::default();
+    let mut buffer = vec![0; READ];
+    loop {
+        let read = stream.read(&mut buffer).await?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        tally.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        tally.frames.fetch_add(frames.count(&buffer[..read]), Ordering::Relaxed);
+        for message in frames.short.drain(..) {
+            match ToClient::decode(&*message)?.message {
+                Some(server::Message::Batch(batch)) => {
+                    if batch.settled.is_some() && turn.take().is_some() {
+                        tally.snapshots.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let markers = batch.entries.iter().filter(|entry| entry.path.ends_with(MARKER));
+                    markers.filter_map(|entry| entry.value.as_deref()).for_each(|value| tally.marker(value));
+                }
+                Some(server::Message::Heartbeat(Heartbeat { stamp, .. })) => {
+                    let beat = ToServer { message: Some(client::Message::Heartbeat(Heartbeat { stamp, sequence: 0 })) };
+                    stream.write_all(&frame::encode(&beat, Compression::None)).await?;
+                }
+                Some(server::Message::Refusal(refusal)) => return Err(io::Error::other(refusal.reason)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Finds the frames in what is read.
+#[derive(Default)]
+struct Frames {
+    /// The length of a frame and how it is written, as far as they have come.
+    head: Vec<u8>,
+    /// How much of a frame is yet to come, and whether it is kept.
+    rest: usize,
+    keep: bool,
+    body: Vec<u8>,
+    /// Messages of short frames that are not compressed.
+    short: Vec<Vec<u8>>,
+}
+
+impl Frames {
+    /// Takes bytes, and says how many frames begin there.
+    fn count(&mut self, mut bytes: &[u8]) -> u64 {
+        let mut frames = 0;
+        while !bytes.is_empty() {
+            let wanted = if self.rest > 0 { self.rest } else { 5 - self.head.len() };
+            let (taken, later) = bytes.split_at(wanted.min(bytes.len()));
+            bytes = later;
+            if self.rest > 0 {
+                self.rest -= taken.len();
+                if self.keep {
+                    self.body.extend_from_slice(taken);
+                }
+            } else {
+                self.head.extend_from_slice(taken);
+                let &[a, b, c, d, kind] = &*self.head else { continue };
+                self.rest = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap().saturating_sub(1);
+                self.keep = kind == 0 && self.rest <= SHORT;
+                self.head.clear();
+                frames += 1;
+            }
+            if self.rest == 0 && std::mem::take(&mut self.keep) {
+                self.short.push(std::mem::take(&mut self.body));
+            }
+        }
+        frames
+    }
+}
