@@ -15,7 +15,7 @@ use crate::encapsulation::{EncapsulationResolver, Overlays};
 use crate::hosts::{self, Hosts};
 use crate::l3_routes::L3Routes;
 use crate::local::{Endpoint, EndpointId};
-use crate::policies::{Criterion, LocalMatches, Policies, PoliciesOut};
+use crate::policies::{LocalMatches, OtherCriterion, Policies, PoliciesOut};
 use crate::policy_sorter::PolicySorter;
 use crate::problem::Problem;
 use crate::profile_decoder::ProfileDecoder;
@@ -33,6 +33,12 @@ use crate::{GraphConfig, GraphStats};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum ItemId {
     Workload(WorkloadEndpointKey),
+    /// There are few of these, so that they do not add to the size of the many.
+    Other(Box<OtherItem>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum OtherItem {
     Host(HostEndpointKey),
     NetworkSet(NetworkSetName),
 }
@@ -81,7 +87,7 @@ impl Graph {
         let mut matches = MatchIndex::new();
         if config.istio_ambient_mode {
             members.add_set(&istio::set_id(), SetDefinition { selector: istio::workloads(), named_port: None });
-            matches.set_selector(&Criterion::Mesh, &istio::workloads());
+            matches.set_selector(&OtherCriterion::Mesh.into(), &istio::workloads());
         }
         Self {
             hostname: config.hostname.clone(),
@@ -184,7 +190,7 @@ impl Graph {
         match &value {
             Some(v) => {
                 let nets = v.nets().map(Cidr::to_host);
-                if self.members.set_item(&item, &v.labels, &v.profiles, nets, &v.ports) {
+                if self.members.set_item(&item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports) {
                     self.stats.workload_came(key.host());
                 }
             }
@@ -205,11 +211,11 @@ impl Graph {
     }
 
     fn on_host_endpoint(&mut self, key: &HostEndpointKey, value: Option<Arc<HostEndpoint>>) {
-        let item = ItemId::Host(key.clone());
+        let item = ItemId::Other(Box::new(OtherItem::Host(key.clone())));
         match &value {
             Some(v) => {
                 let nets = v.expected_ipv4.iter().chain(&v.expected_ipv6).copied().map(Cidr::host);
-                if self.members.set_item(&item, &v.labels, &v.profiles, nets, &v.ports) {
+                if self.members.set_item(&item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports) {
                     self.stats.host_endpoint_came(key.host.as_str());
                 }
             }
@@ -232,7 +238,7 @@ impl Graph {
         let new = profiles(&value);
         let old = match value {
             Some(value) => {
-                self.matches.set_item(id, value.labels(), value.profiles());
+                self.matches.set_item(id, value.labels(), value.profiles(), &self.profiles);
                 self.resolver.on_endpoint(id, value)
             }
             None => {
@@ -244,17 +250,21 @@ impl Graph {
     }
 
     fn on_network_set(&mut self, name: &NetworkSetName, value: Option<&NetworkSet>) {
-        let item = ItemId::NetworkSet(name.clone());
+        let item = ItemId::Other(Box::new(OtherItem::NetworkSet(name.clone())));
         match value {
-            Some(v) => self.members.set_item(&item, &v.labels, &v.profiles, v.nets.iter().copied(), &[]),
+            Some(v) => {
+                let nets = v.nets.iter().copied();
+                self.members.set_item(&item, &v.labels, &v.profiles, &self.profiles, nets, &[])
+            }
             None => self.members.remove_item(&item),
         };
     }
 
     fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>) {
+        self.profiles.on_labels(name, labels);
         self.members.set_parent(name, labels);
         self.matches.set_parent(name, labels);
-        self.profile_decoder.on_profile(name, labels, &mut self.sequencer);
+        self.profile_decoder.on_profile(name);
     }
 
     /// Does the work that has waited, and appends what the dataplane is to change, in an order in which nothing ever
@@ -268,6 +278,7 @@ impl Graph {
             self.encapsulation.flush(&mut self.sequencer);
         }
         self.flush_overlays();
+        self.profile_decoder.flush(&mut self.profiles, &mut self.sequencer);
         self.sequencer.flush(&mut |update| out.push(update));
         if self.has_been_in_sync && !std::mem::replace(&mut self.in_sync_sent, true) {
             out.push(DesiredUpdate::InSync);
@@ -402,6 +413,7 @@ impl Graph {
             && self.computed.is_empty()
             && self.policies.is_empty()
             && self.profiles.is_empty()
+            && self.profile_decoder.is_empty()
             && self.scanner.is_empty()
             && self.services.is_empty()
             && self.order.is_empty()
@@ -423,7 +435,7 @@ impl Graph {
         let (mut members, mut matches) = (self.members.clone(), self.matches.clone());
         members.remove_set(&istio::set_id());
         members.flush(&mut Vec::new());
-        matches.remove_selector(&Criterion::Mesh);
+        matches.remove_selector(&OtherCriterion::Mesh.into());
         let _ = matches.settle();
         members.is_empty() && matches.is_empty()
     }

@@ -49,6 +49,7 @@
 //! ([`tortie_model::Valid`]); what the configuration forbids besides counts as absent and is listed by [`Graph::problems`].
 //! What refers to something absent is denied, never let through.
 #![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod computed;
 mod config;

@@ -3,15 +3,17 @@
 //! A policy that matches nothing here costs a table entry and a selector in the match index; its rules are looked at
 //! only once it becomes active.
 
+mod table;
+
 use std::sync::Arc;
 
-use ahash::AHashMap;
 use rustc_hash::FxHashSet;
 use tortie_labelindex::MatchIndex;
 use tortie_model::{NamespacedName, Policy, PolicyId, Rule, desired};
 
 use crate::local::EndpointId;
 use crate::scanner::RuleScanner;
+use table::PolicyTable;
 
 /// A policy's place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,6 +29,12 @@ impl PolicySlot {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Criterion {
     Policy(PolicySlot),
+    /// There are few of these, so that they do not add to the size of the many.
+    Other(Box<OtherCriterion>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum OtherCriterion {
     /// The Istio mesh's.
     Mesh,
     /// A live migration's.
@@ -39,8 +47,14 @@ impl Criterion {
     pub(crate) fn policy(&self) -> Option<PolicySlot> {
         match self {
             Self::Policy(slot) => Some(*slot),
-            Self::Mesh | Self::Migration(_) | Self::Peer(_) => None,
+            Self::Other(_) => None,
         }
+    }
+}
+
+impl From<OtherCriterion> for Criterion {
+    fn from(criterion: OtherCriterion) -> Self {
+        Self::Other(Box::new(criterion))
     }
 }
 
@@ -75,9 +89,7 @@ pub(crate) struct PoliciesOut {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    slots: AHashMap<PolicyId, PolicySlot>,
-    entries: Vec<Option<PolicyEntry>>,
-    free: Vec<PolicySlot>,
+    table: PolicyTable,
     /// Slots of deleted policies; they are free once the match index has forgotten them.
     retired: Vec<PolicySlot>,
     /// Active policies that were deleted.
@@ -94,10 +106,10 @@ pub(crate) struct Policies {
 impl Policies {
     /// The policy has this value.
     pub(crate) fn on_policy(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut LocalMatches) {
-        let Some(&slot) = self.slots.get(id) else {
+        let Some(slot) = self.table.find(id) else {
             return self.insert(id, policy, matches);
         };
-        let Some(entry) = self.entries[slot.index()].as_mut() else { return };
+        let Some(entry) = self.table.get_mut(slot) else { return };
         if entry.policy == policy {
             return;
         }
@@ -113,30 +125,23 @@ impl Policies {
     }
 
     fn insert(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut LocalMatches) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(None);
-            PolicySlot(u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX))
-        });
-        matches.set_selector(&Criterion::Policy(slot), &policy.selector);
         self.application_layer += usize::from(is_application_layer(&policy));
+        let slot = self.table.insert(PolicyEntry { id: id.clone(), policy: Arc::clone(&policy), active: None });
+        matches.set_selector(&Criterion::Policy(slot), &policy.selector);
         if policy.needed_on_every_node {
             self.dirty.push(slot);
         }
-        self.entries[slot.index()] = Some(PolicyEntry { id: id.clone(), policy, active: None });
-        self.slots.insert(id.clone(), slot);
     }
 
     /// The policy does not exist.
     pub(crate) fn on_policy_removed(&mut self, id: &PolicyId, matches: &mut LocalMatches) {
-        let Some(slot) = self.slots.remove(id) else { return };
+        let Some((slot, entry)) = self.table.remove(id) else { return };
         matches.remove_selector(&Criterion::Policy(slot));
         self.retired.push(slot);
-        if let Some(entry) = self.entries[slot.index()].take() {
-            self.application_layer -= usize::from(is_application_layer(&entry.policy));
-            if let Some(active) = entry.active {
-                self.active -= 1;
-                self.deleted.push((entry.id, active));
-            }
+        self.application_layer -= usize::from(is_application_layer(&entry.policy));
+        if let Some(active) = entry.active {
+            self.active -= 1;
+            self.deleted.push((entry.id, active));
         }
     }
 
@@ -161,15 +166,11 @@ impl Policies {
             release(scanner, &policy);
             out.inactive.push(id);
         }
-        self.free.append(&mut self.retired);
-        if self.slots.is_empty() {
-            self.entries = Vec::new();
-            self.free = Vec::new();
-        }
+        self.table.give_back(&mut self.retired);
     }
 
     fn refresh(&mut self, slot: PolicySlot, scanner: &mut RuleScanner, out: &mut PoliciesOut) {
-        let Some(entry) = self.entries[slot.index()].as_mut() else { return };
+        let Some(entry) = self.table.get_mut(slot) else { return };
         let was = entry.active.take();
         if self.matched.contains(&slot) || entry.policy.needed_on_every_node {
             let compiled = Arc::new(compile(entry, scanner));
@@ -191,7 +192,7 @@ impl Policies {
     }
 
     pub(crate) fn get(&self, slot: PolicySlot) -> Option<&PolicyEntry> {
-        self.entries.get(slot.index())?.as_ref()
+        self.table.get(slot)
     }
 
     /// The policies that match an endpoint, in no particular order.
@@ -201,16 +202,16 @@ impl Policies {
 
     /// One more than the highest slot in use.
     pub(crate) fn slot_count(&self) -> usize {
-        self.entries.len()
+        self.table.slot_count()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.table.len()
     }
 
     /// Whether the policy is compiled and in the dataplane, as of the last flush.
     pub(crate) fn is_active(&self, id: &PolicyId) -> bool {
-        let entry = self.slots.get(id).and_then(|slot| self.entries[slot.index()].as_ref());
+        let entry = self.table.find(id).and_then(|slot| self.table.get(slot));
         entry.is_some_and(|entry| entry.active.is_some())
     }
 
@@ -223,8 +224,7 @@ impl Policies {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-            && self.entries.is_empty()
+        self.table.is_empty()
             && self.retired.is_empty()
             && self.deleted.is_empty()
             && self.matched.is_empty()

@@ -47,7 +47,9 @@ impl PolicySorter {
         self.ranks.clear();
         self.ranks.resize(policies.slot_count(), u32::MAX);
         for (rank, (_, _, _, slot)) in (0..).zip(sorted) {
-            self.ranks[slot.index()] = rank;
+            if let Some(of_slot) = self.ranks.get_mut(slot.index()) {
+                *of_slot = rank;
+            }
         }
     }
 
@@ -96,9 +98,8 @@ fn compare_orders(a: Option<Order>, b: Option<Order>) -> Ordering {
 /// As the texts `name/namespace/kind` compare.
 fn compare_ids(a: &PolicyId, b: &PolicyId) -> Ordering {
     let common = a.name.len().min(b.name.len());
-    a.name.as_bytes()[..common]
-        .cmp(&b.name.as_bytes()[..common])
-        .then_with(|| text_after(a, common).cmp(text_after(b, common)))
+    let (start_a, start_b) = (a.name.as_bytes().get(..common), b.name.as_bytes().get(..common));
+    start_a.cmp(&start_b).then_with(|| text_after(a, common).cmp(text_after(b, common)))
 }
 
 fn text_after(id: &PolicyId, skipped: usize) -> impl Iterator<Item = u8> + '_ {

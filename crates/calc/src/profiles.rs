@@ -1,11 +1,22 @@
-//! Which profiles this node's endpoints have, and with which rules (`felix/calc/active_rules_calculator.go`).
+//! All profiles; and which of them this node's endpoints have, and with which rules
+//! (`felix/calc/active_rules_calculator.go`).
 
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_model::{ProfileName, ProfileRules, desired};
+use tortie_labelindex::ParentLabels;
+use tortie_model::{Labels, ProfileName, ProfileRules, desired};
 
 use crate::scanner::{RuleScanner, deny_all};
+
+/// What the datastore has of a profile. Labels and rules come and go apart from each other.
+#[derive(Debug, Default)]
+pub(crate) struct Profile {
+    pub(crate) labels: Option<Labels>,
+    rules: Option<Arc<ProfileRules>>,
+    /// Whether the dataplane knows the namespace or service account that the profile stands for.
+    pub(crate) is_announced: bool,
+}
 
 /// A profile that endpoints of this node have.
 #[derive(Debug, Default)]
@@ -31,7 +42,9 @@ pub(crate) struct ProfilesOut {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Profiles {
-    rules: AHashMap<ProfileName, Arc<ProfileRules>>,
+    all: AHashMap<ProfileName, Profile>,
+    /// How many of them have rules.
+    with_rules: usize,
     used: AHashMap<ProfileName, UsedProfile>,
     dirty: Vec<ProfileName>,
 }
@@ -39,17 +52,39 @@ pub(crate) struct Profiles {
 impl Profiles {
     /// The profile has these rules, or does not exist.
     pub(crate) fn on_rules(&mut self, name: &ProfileName, rules: Option<Arc<ProfileRules>>) {
-        match rules {
-            Some(rules) => {
-                self.rules.insert(name.clone(), rules);
-            }
-            None => {
-                self.rules.remove(name);
-            }
-        }
+        let exists = rules.is_some();
+        let had_rules = self.edit(name, exists, |profile| std::mem::replace(&mut profile.rules, rules).is_some());
+        self.with_rules = self.with_rules + usize::from(exists) - usize::from(had_rules.unwrap_or_default());
         if self.used.contains_key(name) {
             self.dirty.push(name.clone());
         }
+    }
+
+    /// The profile hands down these labels, or does not exist.
+    pub(crate) fn on_labels(&mut self, name: &ProfileName, labels: Option<&Labels>) {
+        self.edit(name, labels.is_some(), |profile| profile.labels = labels.cloned());
+    }
+
+    /// Changes a profile, and forgets it if nothing is left. One that is not there is only made if `create`.
+    pub(crate) fn edit<T>(
+        &mut self,
+        name: &ProfileName,
+        create: bool,
+        change: impl FnOnce(&mut Profile) -> T,
+    ) -> Option<T> {
+        let profile = match self.all.get_mut(name) {
+            Some(profile) => profile,
+            None if create => self.all.entry(name.clone()).or_default(),
+            None => return None,
+        };
+        let result = change(profile);
+        if profile.labels.is_none() && profile.rules.is_none() && !profile.is_announced {
+            self.all.remove(name);
+        }
+        if self.all.is_empty() {
+            self.all = AHashMap::new();
+        }
+        Some(result)
     }
 
     /// An endpoint had some profiles and has others now. A profile may be listed twice.
@@ -85,7 +120,7 @@ impl Profiles {
                 }
                 continue;
             }
-            let source = self.rules.get(&name);
+            let source = self.all.get(&name).and_then(|profile| profile.rules.as_ref());
             if used.active.as_ref().is_some_and(|active| active.source.as_ref() == source) {
                 continue;
             }
@@ -101,11 +136,17 @@ impl Profiles {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.rules.len()
+        self.with_rules
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.rules.is_empty() && self.used.is_empty() && self.dirty.is_empty()
+        self.all.is_empty() && self.with_rules == 0 && self.used.is_empty() && self.dirty.is_empty()
+    }
+}
+
+impl ParentLabels for Profiles {
+    fn labels(&self, parent: &ProfileName) -> Option<&Labels> {
+        self.all.get(parent)?.labels.as_ref()
     }
 }
 
@@ -115,7 +156,10 @@ fn compile(source: Option<&Arc<ProfileRules>>, scanner: &mut RuleScanner) -> des
         Some(rules) => {
             desired::Profile { inbound: scanner.acquire(&rules.inbound), outbound: scanner.acquire(&rules.outbound) }
         }
-        None => desired::Profile { inbound: deny_all(), outbound: deny_all() },
+        None => {
+            let deny = deny_all();
+            desired::Profile { inbound: scanner.acquire(&deny), outbound: scanner.acquire(&deny) }
+        }
     }
 }
 

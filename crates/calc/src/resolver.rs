@@ -177,7 +177,7 @@ fn tier_lists(slots: impl Iterator<Item = PolicySlot>, policies: &Policies, orde
                 of_normal.push(entry, true);
             }
         }
-        let name = &tier[0].policy.tier;
+        let Some(name) = tier.first().map(|entry| &entry.policy.tier) else { continue };
         let default_action = order.default_action(name);
         // The lists that are evaluated early must leave undecided packets to the normal one.
         let pass = Some(TierDefaultAction::Pass);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use smallvec::SmallVec;
 use tortie_labelindex::{NamedPort, SetDefinition};
-use tortie_model::desired::Rules;
+use tortie_model::desired::{RuleSets, Rules};
 use tortie_model::{IpSetId, NamespacedName, Rule, RuleAction};
 use tortie_selector::{Selector, unique_id};
 
@@ -81,9 +81,17 @@ struct UsedSet {
     spellings: SmallVec<[Spelling; 1]>,
 }
 
+/// The sets of some rules, one after another. The rules of many policies have the same.
+#[derive(Debug)]
+struct UsedList {
+    sets: Arc<[RuleSets]>,
+    users: usize,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct RuleScanner {
+    lists: AHashMap<Arc<[RuleSets]>, UsedList>,
     spellings: AHashMap<Spelling, IpSetId>,
     sets: AHashMap<IpSetId, UsedSet>,
     /// Sets that are new or have lost their last reference since the last settle.
@@ -91,14 +99,43 @@ pub(crate) struct RuleScanner {
 }
 
 impl RuleScanner {
-    /// Joins rules with their sets, each of which gains a reference.
+    /// Joins rules with their sets, which are in use until the rules are released.
     pub(crate) fn acquire(&mut self, rules: &Arc<[Rule]>) -> Rules {
         let sets = compile::rule_sets(rules, &mut self.spellings, &mut self.sets, &mut self.touched);
-        Rules::new(Arc::clone(rules), sets).unwrap_or_else(deny_all)
+        let sets = self.use_list(sets);
+        // There are as many lists of sets as rules.
+        Rules::new(Arc::clone(rules), sets).unwrap_or_default()
+    }
+
+    fn use_list(&mut self, sets: Vec<RuleSets>) -> Arc<[RuleSets]> {
+        if let Some(known) = self.lists.get_mut(&*sets) {
+            known.users += 1;
+            return Arc::clone(&known.sets);
+        }
+        for id in sets.iter().flat_map(RuleSets::iter) {
+            if let Some(set) = self.sets.get_mut(id) {
+                set.references += 1;
+            }
+        }
+        let sets: Arc<[RuleSets]> = sets.into();
+        self.lists.insert(Arc::clone(&sets), UsedList { sets: Arc::clone(&sets), users: 1 });
+        sets
     }
 
     /// Gives back what [`RuleScanner::acquire`] took.
     pub(crate) fn release(&mut self, rules: &Rules) {
+        let Some(list) = self.lists.get_mut(&**rules.sets()) else {
+            debug_assert!(false, "release of rules that were not acquired");
+            return;
+        };
+        list.users -= 1;
+        if list.users > 0 {
+            return;
+        }
+        self.lists.remove(&**rules.sets());
+        if self.lists.is_empty() {
+            self.lists = AHashMap::new();
+        }
         for id in rules.iter().flat_map(|rule| rule.sets.iter()) {
             let Some(set) = self.sets.get_mut(id) else {
                 debug_assert!(false, "release of unknown IP set {id}");
@@ -142,14 +179,13 @@ impl RuleScanner {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.spellings.is_empty() && self.sets.is_empty() && self.touched.is_empty()
+        self.lists.is_empty() && self.spellings.is_empty() && self.sets.is_empty() && self.touched.is_empty()
     }
 }
 
-/// One rule that denies everything and needs no set.
-pub(crate) fn deny_all() -> Rules {
-    let rule = Rule { action: RuleAction::Deny, ..Rule::default() };
-    Rules::new([rule].into(), [Default::default()].into()).unwrap_or_default()
+/// One rule that denies everything.
+pub(crate) fn deny_all() -> Arc<[Rule]> {
+    [Rule { action: RuleAction::Deny, ..Rule::default() }].into()
 }
 
 impl ServiceSet {

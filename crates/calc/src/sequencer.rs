@@ -30,8 +30,10 @@ pub(crate) struct Sequencer {
     pub(crate) profiles: Outbox<ProfileName, Arc<Profile>>,
     pub(crate) workload_endpoints: Outbox<WorkloadEndpointId, WorkloadEndpointState>,
     pub(crate) host_endpoints: Outbox<HostEndpointName, HostEndpointState>,
-    pub(crate) service_accounts: Outbox<NamespacedName, Labels>,
-    pub(crate) namespaces: Outbox<Arc<str>, Labels>,
+    /// Changes since the last flush, sorted; at most one for each.
+    pub(crate) service_accounts: Vec<(NamespacedName, Option<Labels>)>,
+    /// Changes since the last flush, sorted; at most one for each.
+    pub(crate) namespaces: Vec<(Arc<str>, Option<Labels>)>,
     /// Changes since the last flush; at most one for each network.
     pub(crate) routes: RouteChanges,
     /// Changes since the last flush; at most one for each node.
@@ -92,10 +94,12 @@ impl Sequencer {
 
     /// The labels of service accounts and namespaces, removals first.
     fn flush_labels(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
-        self.service_accounts.send_removals(|id| emit(DesiredUpdate::ServiceAccountRemove(id)));
-        self.service_accounts.send_updates(|id, labels| emit(DesiredUpdate::ServiceAccount(id, labels)));
-        self.namespaces.send_removals(|name| emit(DesiredUpdate::NamespaceRemove(name)));
-        self.namespaces.send_updates(|name, labels| emit(DesiredUpdate::Namespace(name, labels)));
+        let (updated, removed) = apart(std::mem::take(&mut self.service_accounts));
+        removed.into_iter().for_each(|id| emit(DesiredUpdate::ServiceAccountRemove(id)));
+        updated.into_iter().for_each(|(id, labels)| emit(DesiredUpdate::ServiceAccount(id, labels)));
+        let (updated, removed) = apart(std::mem::take(&mut self.namespaces));
+        removed.into_iter().for_each(|name| emit(DesiredUpdate::NamespaceRemove(name)));
+        updated.into_iter().for_each(|(name, labels)| emit(DesiredUpdate::Namespace(name, labels)));
     }
 
     /// A route is there only while the tunnel end is there that it leads to.
@@ -145,4 +149,16 @@ impl Sequencer {
             && self.bgp.is_none()
             && self.services.is_empty()
     }
+}
+
+/// Updates, and what is removed.
+fn apart<K, V>(changes: Vec<(K, Option<V>)>) -> (Vec<(K, V)>, Vec<K>) {
+    let (mut updated, mut removed) = (Vec::with_capacity(changes.len()), Vec::new());
+    for (key, value) in changes {
+        match value {
+            Some(value) => updated.push((key, value)),
+            None => removed.push(key),
+        }
+    }
+    (updated, removed)
 }

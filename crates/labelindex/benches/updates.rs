@@ -4,6 +4,7 @@
 //! The original's updates are calls that do the work at once. Here an update only files, so each measurement is of a
 //! batch of updates with a flush after it, divided by the number of updates.
 
+use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ fn endpoint(n: u32, interner: &mut LabelInterner) -> Endpoint {
 }
 
 fn set_endpoint(index: &mut Index, endpoint: &Endpoint) {
-    index.set_item(&endpoint.key, &endpoint.labels, &endpoint.profiles, [endpoint.address], &[]);
+    index.set_item(&endpoint.key, &endpoint.labels, &endpoint.profiles, &HashMap::new(), [endpoint.address], &[]);
 }
 
 fn add_set(index: &mut Index, id: &str, selector: &str) {

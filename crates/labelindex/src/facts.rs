@@ -10,18 +10,19 @@
 use std::sync::Arc;
 
 use ahash::RandomState;
-use smallvec::SmallVec;
 
-use crate::slab::{GroupId, IdTable, NameId, ParentId, SelId, ShapeId, Slab, SlotId, TermId};
+use crate::id_table::{IdTable, hash_of};
+use crate::list::List;
+use crate::slab::{GroupId, NameId, ParentId, SelId, ShapeId, Slab, SlotId, TermId};
 
 /// A label name.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) text: Arc<str>,
     /// Shapes with this name.
-    pub(crate) shapes: Vec<ShapeId>,
+    pub(crate) shapes: List<ShapeId>,
     /// Selectors that need the label to be there, and are filed here.
-    pub(crate) filed: Vec<SelId>,
+    pub(crate) filed: List<SelId>,
     /// Selectors that mention the name.
     pub(crate) mentions: u32,
     /// Settled selectors that compare the value.
@@ -36,11 +37,11 @@ pub(crate) struct Term {
     pub(crate) name: NameId,
     pub(crate) value: Box<[u8]>,
     /// Groups whose items have the label themselves.
-    pub(crate) groups: SmallVec<[GroupId; 4]>,
+    pub(crate) groups: List<GroupId>,
     /// Parents, of groups, that have the label.
-    pub(crate) parents: SmallVec<[ParentId; 4]>,
+    pub(crate) parents: List<ParentId>,
     /// Selectors that need the label to have this value (or one of several), and are filed here.
-    pub(crate) filed: SmallVec<[SelId; 4]>,
+    pub(crate) filed: List<SelId>,
 }
 
 /// All names and terms in use.
@@ -55,31 +56,37 @@ pub(crate) struct Facts {
 
 impl Facts {
     fn name_hash(&self, text: &str) -> u32 {
-        IdTable::fold(self.hasher.hash_one(text))
+        hash_of(&self.hasher, text)
     }
 
     fn term_hash(&self, name: NameId, value: &[u8]) -> u32 {
-        IdTable::fold(self.hasher.hash_one((name, value)))
+        hash_of(&self.hasher, (name, value))
     }
 
     pub(crate) fn find_name(&self, text: &str) -> Option<NameId> {
-        self.name_table.find(self.name_hash(text), |id| *self.names[NameId(id)].text == *text).map(NameId)
+        self.find_name_hashed(self.name_hash(text), text)
+    }
+
+    fn find_name_hashed(&self, hash: u32, text: &str) -> Option<NameId> {
+        let is = |place| self.names.get(NameId::from_place(place)).is_some_and(|name| *name.text == *text);
+        self.name_table.find(hash, is).map(NameId::from_place)
     }
 
     /// The name with this text, which must be put to use at once.
     pub(crate) fn name(&mut self, text: &str) -> NameId {
-        if let Some(id) = self.find_name(text) {
+        let hash = self.name_hash(text);
+        if let Some(id) = self.find_name_hashed(hash, text) {
             return id;
         }
         let id = self.names.insert(Name {
             text: text.into(),
-            shapes: Vec::new(),
-            filed: Vec::new(),
+            shapes: List::Empty,
+            filed: List::Empty,
             mentions: 0,
             comparers: 0,
             visible: false,
         });
-        self.name_table.insert(self.name_hash(text), id.0);
+        self.name_table.insert(hash, id.place());
         id
     }
 
@@ -91,31 +98,36 @@ impl Facts {
         }
         let (hash, stale) = (self.name_hash(&name.text), name.visible);
         self.names.remove(id);
-        self.name_table.remove(hash, id.0);
+        self.name_table.remove(hash, id.place());
         stale
     }
 
     pub(crate) fn find_term(&self, name: NameId, value: &[u8]) -> Option<TermId> {
-        let is = |id| {
-            let term: &Term = &self.terms[TermId(id)];
-            term.name == name && *term.value == *value
+        self.find_term_hashed(self.term_hash(name, value), name, value)
+    }
+
+    fn find_term_hashed(&self, hash: u32, name: NameId, value: &[u8]) -> Option<TermId> {
+        let is = |place| {
+            let term = self.terms.get(TermId::from_place(place));
+            term.is_some_and(|term| term.name == name && *term.value == *value)
         };
-        self.term_table.find(self.term_hash(name, value), is).map(TermId)
+        self.term_table.find(hash, is).map(TermId::from_place)
     }
 
     /// The term of this name and value, which must be put to use at once.
     pub(crate) fn term(&mut self, name: NameId, value: &[u8]) -> TermId {
-        if let Some(id) = self.find_term(name, value) {
+        let hash = self.term_hash(name, value);
+        if let Some(id) = self.find_term_hashed(hash, name, value) {
             return id;
         }
         let id = self.terms.insert(Term {
             name,
             value: value.into(),
-            groups: SmallVec::new(),
-            parents: SmallVec::new(),
-            filed: SmallVec::new(),
+            groups: List::Empty,
+            parents: List::Empty,
+            filed: List::Empty,
         });
-        self.term_table.insert(self.term_hash(name, value), id.0);
+        self.term_table.insert(hash, id.place());
         id
     }
 
@@ -125,31 +137,13 @@ impl Facts {
         if term.groups.is_empty() && term.parents.is_empty() && term.filed.is_empty() {
             let hash = self.term_hash(term.name, &term.value);
             self.terms.remove(id);
-            self.term_table.remove(hash, id.0);
+            self.term_table.remove(hash, id.place());
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.terms.is_empty() && self.name_table.is_empty() && self.term_table.is_empty()
     }
-}
-
-/// Removes the entry at `at` of a posting list; gives back the entry that took its place.
-pub(crate) fn unlink<T: Copy, A: smallvec::Array<Item = T>>(list: &mut SmallVec<A>, at: u32) -> Option<T> {
-    list.swap_remove(at as usize);
-    if list.is_empty() {
-        *list = SmallVec::new();
-    }
-    list.get(at as usize).copied()
-}
-
-/// As [`unlink`], for long lists.
-pub(crate) fn unlink_vec<T: Copy>(list: &mut Vec<T>, at: u32) -> Option<T> {
-    list.swap_remove(at as usize);
-    if list.is_empty() {
-        *list = Vec::new();
-    }
-    list.get(at as usize).copied()
 }
 
 /// Whether a link is to this id.

@@ -6,9 +6,10 @@
 use std::hash::{Hash, Hasher};
 
 use rustc_hash::FxHasher;
-use smallvec::SmallVec;
 
-use crate::slab::{GroupId, IdTable, ItemId, ListId, SelId, ShapeId, Slab, TermId};
+use crate::id_table::{IdTable, fold};
+use crate::list::List;
+use crate::slab::{GroupId, ItemId, ListId, SelId, ShapeId, Slab, SlotId, TermId};
 
 /// A group; never empty for longer than a moment.
 #[derive(Clone, Debug)]
@@ -23,10 +24,10 @@ pub(crate) struct Group {
     /// Whether it waits for being matched against the filed selectors.
     pub(crate) waiting: bool,
     /// The items' own visible labels in the shape's order, each with the place of the group among the term's groups.
-    pub(crate) terms: SmallVec<[(TermId, u32); 2]>,
-    pub(crate) items: SmallVec<[ItemId; 4]>,
+    pub(crate) terms: List<(TermId, u32)>,
+    pub(crate) items: List<ItemId>,
     /// The selectors that matched at the last settle, sorted, each with the place of the group among its groups.
-    pub(crate) matches: SmallVec<[(SelId, u32); 2]>,
+    pub(crate) matches: List<(SelId, u32)>,
 }
 
 impl Group {
@@ -48,28 +49,28 @@ impl Groups {
         let mut hasher = FxHasher::default();
         (shape, list).hash(&mut hasher);
         terms.for_each(|term| term.hash(&mut hasher));
-        IdTable::fold(hasher.finish())
+        fold(hasher.finish())
     }
 
     pub(crate) fn find(&self, hash: u32, shape: ShapeId, list: ListId, terms: &[TermId]) -> Option<GroupId> {
-        let is = |id| {
-            let group = &self.slab[GroupId(id)];
+        let is = |place| {
+            let group = &self.slab[GroupId::from_place(place)];
             group.shape == shape
                 && group.list == list
                 && group.terms.len() == terms.len()
                 && group.terms.iter().zip(terms).all(|(&(a, _), &b)| a == b)
         };
-        self.table.find(hash, is).map(GroupId)
+        self.table.find(hash, is).map(GroupId::from_place)
     }
 
     /// Makes a group findable.
     pub(crate) fn enter(&mut self, id: GroupId) {
-        self.table.insert(self.slab[id].hash, id.0);
+        self.table.insert(self.slab[id].hash, id.place());
     }
 
     /// The opposite of [`Groups::enter`].
     pub(crate) fn withdraw(&mut self, id: GroupId) {
-        self.table.remove(self.slab[id].hash, id.0);
+        self.table.remove(self.slab[id].hash, id.place());
     }
 
     pub(crate) fn is_empty(&self) -> bool {

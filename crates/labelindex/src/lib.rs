@@ -5,15 +5,15 @@
 //! picks. Items have labels of their own and inherit those of their parents, which are profiles.
 //!
 //! ```
-//! use std::sync::Arc;
+//! use std::collections::HashMap;
 //! use tortie_labelindex::MatchIndex;
 //! use tortie_model::{Labels, ProfileName};
 //! use tortie_selector::Selector;
 //!
 //! let mut index = MatchIndex::new();
-//! let profiles: Arc<[ProfileName]> = [ProfileName::new("kns.shop")].into();
-//! index.set_item(&"web-1", &Labels::from_pairs([("app", "web")]).unwrap(), &profiles);
-//! index.set_parent(&profiles[0], Some(&Labels::from_pairs([("env", "prod")]).unwrap()));
+//! let profile = ProfileName::new("kns.shop");
+//! let known = HashMap::from([(profile.clone(), Labels::from_pairs([("env", "prod")]).unwrap())]);
+//! index.set_item(&"web-1", &Labels::from_pairs([("app", "web")]).unwrap(), &[profile].into(), &known);
 //! index.set_selector(&"guard", &Selector::parse("app == 'web' && env == 'prod'").unwrap());
 //!
 //! let settled = index.settle();
@@ -45,9 +45,12 @@
 //! that everything is removed in the time that it takes to add it. Tables keyed by what users write are hashed with a
 //! random seed; the results do not depend on it.
 #![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod facts;
 mod groups;
+mod id_table;
+mod list;
 mod match_index;
 mod match_sets;
 mod matcher;
@@ -62,4 +65,4 @@ mod visibility;
 
 pub use match_index::MatchIndex;
 pub use members::MemberIndex;
-pub use types::{MatchSetId, NamedPort, Overlap, SetChange, SetDefinition, Settled, Stats};
+pub use types::{MatchSetId, NamedPort, Overlap, ParentLabels, SetChange, SetDefinition, Settled, Stats};

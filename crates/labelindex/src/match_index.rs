@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tortie_model::{Labels, ProfileName};
 use tortie_selector::Selector;
 
-use crate::facts::unlink_vec;
+use crate::list::List;
 use crate::match_sets::{Fingerprint, MatchSets};
 use crate::matcher::Matcher;
-use crate::slab::{GroupId, ItemId, KeyId, KeyTable, SelId, SideTable, position};
-use crate::types::{MatchSetId, Settled, Stats};
+use crate::slab::{GroupId, ItemId, KeyId, KeyTable, SelId, SideTable};
+use crate::types::{MatchSetId, ParentLabels, Settled, Stats};
 
 /// Items with inherited labels against keyed selectors.
 ///
@@ -19,13 +19,11 @@ use crate::types::{MatchSetId, Settled, Stats};
 #[derive(Clone, Debug)]
 pub struct MatchIndex<I, S> {
     matcher: Matcher,
-    items: KeyTable<I, ItemId>,
-    /// The match set of each item at the last settle.
-    reported: SideTable<ItemId, Option<MatchSetId>>,
+    /// Items, with the match set of each at the last settle.
+    items: KeyTable<ItemId, I, Option<MatchSetId>>,
     /// Items that were put into a group since the last settle.
     moved: Vec<ItemId>,
-    keys: KeyTable<S, KeyId>,
-    uses: SideTable<KeyId, KeyUse>,
+    keys: KeyTable<KeyId, S, KeyUse>,
     /// The keys of each selector.
     keys_of: SideTable<SelId, Keys>,
     /// Keys that were added, changed or removed since the last settle.
@@ -36,8 +34,32 @@ pub struct MatchIndex<I, S> {
 /// The keys of a selector.
 #[derive(Clone, Debug, Default)]
 struct Keys {
-    ids: Vec<KeyId>,
-    fingerprint: Fingerprint,
+    ids: List<KeyId>,
+    /// Of all keys, once there have been several.
+    fingerprint: Option<Box<Fingerprint>>,
+}
+
+impl Keys {
+    fn add(&mut self, id: KeyId) -> u32 {
+        if !self.ids.is_empty() {
+            self.fingerprint.get_or_insert_with(|| Box::new(Fingerprint::of(&self.ids))).add(id);
+        }
+        self.ids.push(id)
+    }
+
+    /// Removes the key at this place; gives back the one that took the place.
+    fn remove(&mut self, id: KeyId, at: u32) -> Option<KeyId> {
+        let moved = self.ids.swap_remove(at);
+        match &mut self.fingerprint {
+            Some(fingerprint) if self.ids.len() > 1 => fingerprint.remove(id),
+            _ => self.fingerprint = None,
+        }
+        moved
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint.as_deref().copied().unwrap_or_else(|| Fingerprint::of(&self.ids))
+    }
 }
 
 /// What a key stands for.
@@ -56,10 +78,8 @@ impl<I, S> Default for MatchIndex<I, S> {
         Self {
             matcher: Matcher::default(),
             items: KeyTable::default(),
-            reported: SideTable::default(),
             moved: Vec::new(),
             keys: KeyTable::default(),
-            uses: SideTable::default(),
             keys_of: SideTable::default(),
             touched: Vec::new(),
             sets: MatchSets::default(),
@@ -74,10 +94,11 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         Self::default()
     }
 
-    /// Adds or replaces an item: its own labels, and its parents from the most to the least specific.
-    pub fn set_item(&mut self, key: &I, labels: &Labels, parents: &Arc<[ProfileName]>) {
-        let (item, _) = self.items.find_or_insert(key);
-        let target = self.matcher.target(labels, parents);
+    /// Adds or replaces an item: its own labels, and its parents from the most to the least specific, whose labels are
+    /// among the `known` ones unless they have none.
+    pub fn set_item(&mut self, key: &I, labels: &Labels, parents: &Arc<[ProfileName]>, known: &impl ParentLabels) {
+        let (item, _) = self.items.find_or_insert(key, || None);
+        let target = self.matcher.target(labels, parents, known);
         if self.matcher.group_of(item) != Some(target) {
             self.moved.push(item);
         }
@@ -88,31 +109,27 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     pub fn remove_item(&mut self, key: &I) {
         let Some(item) = self.items.find(key) else { return };
         self.matcher.remove_item(item);
-        self.reported.take(item);
         self.items.remove(item);
-        if self.items.is_empty() {
-            self.reported.clear();
-        }
     }
 
-    /// Says which labels a parent hands down; `None` if the parent is gone.
+    /// Says which labels a parent hands down now; `None` if the parent is gone. Has no effect on a parent that no item
+    /// has.
     pub fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         self.matcher.set_parent(name, labels);
     }
 
     /// Adds a selector or replaces the one with this key. Many keys may have the same selector.
     pub fn set_selector(&mut self, key: &S, selector: &Selector) {
-        let (id, _) = self.keys.find_or_insert(key);
+        let (id, _) = self.keys.find_or_insert(key, KeyUse::default);
         let new = self.matcher.acquire(selector);
         if self.selector_of(id) == Some(new) {
             self.matcher.release(new);
             return;
         }
         self.detach(id);
-        let keys = self.keys_of.entry(new);
-        keys.ids.push(id);
-        keys.fingerprint.add(id);
-        self.uses.entry(id).selector = Some((new, position(keys.ids.len() - 1)));
+        if let Some(key) = self.keys.get_mut(id) {
+            key.selector = Some((new, self.keys_of.entry(new).add(id)));
+        }
         self.touched.push(id);
     }
 
@@ -124,15 +141,15 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     }
 
     fn selector_of(&self, id: KeyId) -> Option<SelId> {
-        Some(self.uses.get(id)?.selector?.0)
+        Some(self.keys.get(id)?.selector?.0)
     }
 
     fn detach(&mut self, id: KeyId) {
-        let Some((selector, at)) = self.uses.entry(id).selector.take() else { return };
-        let keys = self.keys_of.entry(selector);
-        keys.fingerprint.remove(id);
-        if let Some(moved) = unlink_vec(&mut keys.ids, at) {
-            self.uses.entry(moved).selector = Some((selector, at));
+        let Some((selector, at)) = self.keys.get_mut(id).and_then(|key| key.selector.take()) else { return };
+        if let Some(moved) = self.keys_of.entry(selector).remove(id, at)
+            && let Some(moved) = self.keys.get_mut(moved)
+        {
+            moved.selector = Some((selector, at));
         }
         self.matcher.release(selector);
         self.touched.push(id);
@@ -162,8 +179,9 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     fn rekeyed_selectors(&mut self, touched: &[KeyId]) -> Vec<SelId> {
         let mut rekeyed = Vec::new();
         for &id in touched {
-            let now = self.selector_of(id);
-            let before = std::mem::replace(&mut self.uses.entry(id).settled, now);
+            let Some(key) = self.keys.get_mut(id) else { continue };
+            let now = key.selector.map(|(selector, _)| selector);
+            let before = std::mem::replace(&mut key.settled, now);
             if before != now {
                 rekeyed.extend([before, now].into_iter().flatten());
             }
@@ -185,7 +203,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
             let Some(group) = self.matcher.group(id) else { continue };
             let selectors = group.matches.iter().map(|&(selector, _)| selector);
             let keys = selectors.clone().filter_map(|selector| self.keys_of.get(selector));
-            if self.sets.set(id, Fingerprint::union(keys.map(|keys| keys.fingerprint)), selectors) {
+            if self.sets.set(id, Fingerprint::union(keys.map(Keys::fingerprint)), selectors) {
                 items.extend(&group.items);
             }
         }
@@ -193,7 +211,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         for item in items {
             let Some(group) = self.matcher.group_of(item) else { continue };
             let now = self.sets.of(group);
-            if std::mem::replace(self.reported.entry(item), now) != now {
+            if self.items.get_mut(item).is_some_and(|reported| std::mem::replace(reported, now) != now) {
                 changed.push(self.items.key(item).clone());
             }
         }
@@ -209,17 +227,16 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         keys.extend(changed.iter().filter_map(|&selector| self.keys_of.get(selector)).flat_map(|keys| &keys.ids));
         for id in keys {
             let active = self.selector_of(id).is_some_and(|s| !self.matcher.groups_matching(s).is_empty());
-            if std::mem::replace(&mut self.uses.entry(id).active, active) != active {
+            let is_new = |key: &mut KeyUse| std::mem::replace(&mut key.active, active) != active;
+            if self.keys.get_mut(id).is_some_and(is_new) {
                 let list = if active { &mut out.activated } else { &mut out.deactivated };
                 list.push(self.keys.key(id).clone());
             }
         }
         for id in removed {
-            self.uses.take(id);
             self.keys.remove(id);
         }
         if self.keys.is_empty() {
-            self.uses.clear();
             self.keys_of.clear();
         }
         out.activated.sort_unstable();
@@ -229,7 +246,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     /// The selectors that an item matches; `None` for an item that is unknown or newer than the last settle.
     #[must_use]
     pub fn match_set(&self, key: &I) -> Option<MatchSetId> {
-        *self.reported.get(self.items.find(key)?)?
+        *self.items.get(self.items.find(key)?)?
     }
 
     /// The keys of the selectors in a match set, each once, in no particular order; none for an id that was given out

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::slab::{GroupId, KeyId, SelId, SideTable};
+use crate::slab::{GroupId, KeyId, SelId, SideTable, SlotId};
 use crate::types::MatchSetId;
 
 /// Stands for a set of keys: the sum of a mixed number for each. Sets of tens of thousands of keys are compared and
@@ -15,10 +15,15 @@ use crate::types::MatchSetId;
 pub(crate) struct Fingerprint(u128);
 
 impl Fingerprint {
-    fn of(key: KeyId) -> u128 {
+    /// Of some keys, each once.
+    pub(crate) fn of(keys: &[KeyId]) -> Self {
+        keys.iter().fold(Self::default(), |sum, &key| Self(sum.0.wrapping_add(Self::mixed(key))))
+    }
+
+    fn mixed(key: KeyId) -> u128 {
         // Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014).
         let mix = |seed: u64| {
-            let mut z = (u64::from(key.0) + 1).wrapping_mul(seed);
+            let mut z = (u64::from(key.place()) + 1).wrapping_mul(seed);
             z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             z ^ (z >> 31)
@@ -27,11 +32,11 @@ impl Fingerprint {
     }
 
     pub(crate) fn add(&mut self, key: KeyId) {
-        self.0 = self.0.wrapping_add(Self::of(key));
+        self.0 = self.0.wrapping_add(Self::mixed(key));
     }
 
     pub(crate) fn remove(&mut self, key: KeyId) {
-        self.0 = self.0.wrapping_sub(Self::of(key));
+        self.0 = self.0.wrapping_sub(Self::mixed(key));
     }
 
     /// Of the union of sets without common keys.

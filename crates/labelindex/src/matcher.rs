@@ -10,13 +10,14 @@ use std::sync::Arc;
 use tortie_model::{Labels, ProfileName};
 use tortie_selector::{LabelSource, Selector};
 
-use crate::facts::{Facts, unlink, unlink_vec};
+use crate::facts::Facts;
 use crate::groups::{Group, Groups};
+use crate::list::List;
 use crate::parents::Parents;
 use crate::selectors::Selectors;
 use crate::shapes::Shapes;
-use crate::slab::{GroupId, ItemId, ListId, SelId, ShapeId, SideTable, TermId, position};
-use crate::types::Stats;
+use crate::slab::{GroupId, ItemId, ListId, SelId, ShapeId, SideTable, TermId};
+use crate::types::{ParentLabels, Stats};
 
 /// A group started or stopped matching a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +57,8 @@ pub(crate) fn visible_terms(
     labels: &Labels,
 ) -> SmallVec<[TermId; 8]> {
     let shape = &shapes.uses[shape];
-    let term = |&place: &u32| {
-        let name = shape.names[place as usize].0;
-        facts.term(name, labels.value_bytes_at(place as usize).unwrap_or_default())
-    };
-    shape.visible.iter().map(term).collect()
+    let term = |(name, value)| facts.term(name, value);
+    shape.visible_values(labels).map(term).collect()
 }
 
 /// Items, parents and selectors, and which groups of items match which selectors.
@@ -88,9 +86,14 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     /// The group for an item with these labels and parents. If it is a new one, an item must be moved there at once.
-    pub(crate) fn target(&mut self, labels: &Labels, parents: &Arc<[ProfileName]>) -> GroupId {
+    pub(crate) fn target(
+        &mut self,
+        labels: &Labels,
+        parents: &Arc<[ProfileName]>,
+        known: &impl ParentLabels,
+    ) -> GroupId {
         let shape = self.shapes.intern(&mut self.facts, labels.shape());
-        let list = self.parents.intern(&mut self.facts, &mut self.shapes, parents);
+        let list = self.parents.intern(&mut self.facts, &mut self.shapes, parents, known);
         let terms = visible_terms(&mut self.facts, &self.shapes, shape, labels);
         let hash = Groups::hash(shape, list, terms.iter().copied());
         if let Some(group) = self.groups.find(hash, shape, list, &terms) {
@@ -104,20 +107,19 @@ impl Matcher {
 
     /// Makes an empty group without matches.
     pub(crate) fn create_group(&mut self, hash: u32, shape: ShapeId, list: ListId, terms: &[TermId]) -> GroupId {
-        let (shape_groups, list_groups) = (&mut self.shapes.uses[shape].groups, &mut self.parents.lists[list].groups);
         let id = self.groups.slab.insert(Group {
             shape,
             list,
-            at_shape: position(shape_groups.len()),
-            at_list: position(list_groups.len()),
+            at_shape: 0,
+            at_list: 0,
             hash,
             waiting: false,
-            terms: SmallVec::new(),
-            items: SmallVec::new(),
-            matches: SmallVec::new(),
+            terms: List::Empty,
+            items: List::Empty,
+            matches: List::Empty,
         });
-        shape_groups.push(id);
-        list_groups.push(id);
+        self.groups.slab[id].at_shape = self.shapes.uses[shape].groups.push(id);
+        self.groups.slab[id].at_list = self.parents.lists[list].groups.push(id);
         self.link_terms(id, terms);
         self.groups.enter(id);
         self.churn += 1;
@@ -126,11 +128,7 @@ impl Matcher {
 
     /// Enters a group under its terms.
     pub(crate) fn link_terms(&mut self, group: GroupId, terms: &[TermId]) {
-        let link = |&term: &TermId| {
-            let groups = &mut self.facts.terms[term].groups;
-            groups.push(group);
-            (term, position(groups.len() - 1))
-        };
+        let link = |&term: &TermId| (term, self.facts.terms[term].groups.push(group));
         self.groups.slab[group].terms = terms.iter().map(link).collect();
     }
 
@@ -138,13 +136,13 @@ impl Matcher {
     pub(crate) fn unlink_terms(&mut self, group: GroupId) -> SmallVec<[TermId; 2]> {
         let terms = std::mem::take(&mut self.groups.slab[group].terms);
         for &(term, at) in &terms {
-            if let Some(moved) = unlink(&mut self.facts.terms[term].groups, at)
+            if let Some(moved) = self.facts.terms[term].groups.swap_remove(at)
                 && let Some(link) = self.groups.slab[moved].terms.iter_mut().find(|l| l.0 == term)
             {
                 link.1 = at;
             }
         }
-        terms.into_iter().map(|(term, _)| term).collect()
+        terms.iter().map(|&(term, _)| term).collect()
     }
 
     /// Puts an item, new or not, into a group and gives it its labels. The group that it leaves goes if it was the
@@ -155,9 +153,7 @@ impl Matcher {
         if from.is_some_and(|(group, _)| group == to) {
             return;
         }
-        let items = &mut self.groups.slab[to].items;
-        items.push(item);
-        self.items.entry(item).place = Some((to, position(items.len() - 1)));
+        self.items.entry(item).place = Some((to, self.groups.slab[to].items.push(item)));
         match from {
             Some((group, at)) => self.leave(group, at),
             None => self.item_count += 1,
@@ -179,7 +175,7 @@ impl Matcher {
 
     fn leave(&mut self, group: GroupId, at: u32) {
         let items = &mut self.groups.slab[group].items;
-        match unlink(items, at) {
+        match items.swap_remove(at) {
             Some(moved) => self.items.entry(moved).place = Some((group, at)),
             None if items.is_empty() => self.free_group(group),
             None => {}
@@ -192,19 +188,17 @@ impl Matcher {
         for term in self.unlink_terms(id) {
             self.facts.release_term(term);
         }
-        for (selector, at) in std::mem::take(&mut self.groups.slab[id].matches) {
+        for &(selector, at) in &std::mem::take(&mut self.groups.slab[id].matches) {
             self.unlink_match(selector, at);
             if self.selectors.uses[selector].groups.is_empty() {
                 self.orphaned.push(selector);
             }
         }
         let Some(group) = self.groups.slab.remove(id) else { return };
-        let groups = &mut self.shapes.uses[group.shape].groups;
-        if let Some(moved) = unlink_vec(groups, group.at_shape) {
+        if let Some(moved) = self.shapes.uses[group.shape].groups.swap_remove(group.at_shape) {
             self.groups.slab[moved].at_shape = group.at_shape;
         }
-        let groups = &mut self.parents.lists[group.list].groups;
-        if let Some(moved) = unlink_vec(groups, group.at_list) {
+        if let Some(moved) = self.parents.lists[group.list].groups.swap_remove(group.at_list) {
             self.groups.slab[moved].at_list = group.at_list;
         }
         self.stale_names -= self.shapes.release(&mut self.facts, group.shape);
@@ -214,44 +208,37 @@ impl Matcher {
 
     /// Removes the group at this place of a selector's groups, which has forgotten the selector already.
     pub(crate) fn unlink_match(&mut self, selector: SelId, at: u32) {
-        if let Some(moved) = unlink_vec(&mut self.selectors.uses[selector].groups, at) {
+        if let Some(moved) = self.selectors.uses[selector].groups.swap_remove(at) {
             let moved = &mut self.groups.slab[moved];
-            if let Ok(place) = moved.find(selector) {
-                moved.matches[place].1 = at;
+            if let Ok(place) = moved.find(selector)
+                && let Some(link) = moved.matches.get_mut(place)
+            {
+                link.1 = at;
             }
         }
     }
 
-    /// Sets or removes the labels of a parent. Groups wait for being matched again if a selector mentions a label that
-    /// changed.
+    /// Sets or removes the labels of a parent, if an item has it. Groups wait for being matched again if a selector
+    /// mentions a label that changed.
     pub(crate) fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
-        let id = match labels {
-            Some(_) => self.parents.find_or_insert(name),
-            None => match self.parents.find(name) {
-                Some(id) => id,
-                None => return,
-            },
-        };
-        let parent = self.parents.get_mut(id);
+        let Some(id) = self.parents.find(name) else { return };
+        let Some(parent) = self.parents.get_mut(id) else { return };
         if parent.labels.as_ref() == labels {
             return;
         }
         let old = std::mem::replace(&mut parent.labels, labels.cloned());
-        if !parent.lists.is_empty() {
-            let none = Labels::default();
-            let changed = self.is_mentioned(old.as_ref().unwrap_or(&none), labels.unwrap_or(&none));
-            self.stale_names -= self.parents.unindex(&mut self.facts, &mut self.shapes, id);
-            self.parents.index(&mut self.facts, &mut self.shapes, id);
-            if changed {
-                let lists = self.parents.get(id).into_iter().flat_map(|p| &p.lists);
-                for &group in lists.flat_map(|&list| &self.parents.lists[list].groups) {
-                    if !std::mem::replace(&mut self.groups.slab[group].waiting, true) {
-                        self.waiting.push(group);
-                    }
+        let none = Labels::default();
+        let changed = self.is_mentioned(old.as_ref().unwrap_or(&none), labels.unwrap_or(&none));
+        self.stale_names -= self.parents.unindex(&mut self.facts, &mut self.shapes, id);
+        self.parents.index(&mut self.facts, &mut self.shapes, id);
+        if changed {
+            let lists = self.parents.get(id).into_iter().flat_map(|p| &p.lists);
+            for &group in lists.flat_map(|&list| &self.parents.lists[list].groups) {
+                if !std::mem::replace(&mut self.groups.slab[group].waiting, true) {
+                    self.waiting.push(group);
                 }
             }
         }
-        self.parents.release(id);
     }
 
     /// Whether a selector mentions a label in which the two differ.

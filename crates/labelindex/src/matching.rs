@@ -8,7 +8,7 @@ use tortie_selector::Selector;
 
 use crate::matcher::{Change, Matcher};
 use crate::selectors::{Need, needs};
-use crate::slab::{GroupId, ListId, NameId, ParentId, SelId, ShapeId, TermId, position};
+use crate::slab::{GroupId, ListId, NameId, ParentId, SelId, ShapeId, TermId};
 
 /// What [`Matcher::settle`] did.
 #[derive(Clone, Debug, Default)]
@@ -41,9 +41,9 @@ impl Matcher {
             return;
         }
         for &selector in &unused {
-            for group in std::mem::take(&mut self.selectors.uses[selector].groups) {
+            for &group in &std::mem::take(&mut self.selectors.uses[selector].groups) {
                 let matches = &mut self.groups.slab[group].matches;
-                matches.retain(|&mut (s, _)| s != selector);
+                matches.retain(|&(s, _)| s != selector);
                 changes.push(Change { group, selector, matches: false });
             }
             self.stale_names = self.stale_names.saturating_add_signed(self.selectors.forget(&mut self.facts, selector));
@@ -98,18 +98,17 @@ impl Matcher {
 
     /// Records that a group matches a selector.
     pub(crate) fn start_match(&mut self, group: GroupId, selector: SelId) {
-        let groups = &mut self.selectors.uses[selector].groups;
         let entry = &mut self.groups.slab[group];
         if let Err(place) = entry.find(selector) {
-            groups.push(group);
-            entry.matches.insert(place, (selector, position(groups.len() - 1)));
+            entry.matches.insert(place, (selector, self.selectors.uses[selector].groups.push(group)));
         }
     }
 
     fn stop_match(&mut self, group: GroupId, selector: SelId) {
         let entry = &mut self.groups.slab[group];
-        if let Ok(place) = entry.find(selector) {
-            let (_, at) = entry.matches.remove(place);
+        if let Ok(place) = entry.find(selector)
+            && let Some((_, at)) = entry.matches.remove(place)
+        {
             self.unlink_match(selector, at);
         }
     }
@@ -193,7 +192,7 @@ impl Matcher {
         let group = &self.groups.slab[group];
         let text = &self.facts.names[name].text;
         let has = |shape: ShapeId| self.shapes.uses[shape].has(name, text);
-        let earlier = self.parents.lists[group.list].parents[..place].iter();
+        let earlier = self.parents.lists[group.list].parents.iter().take(place);
         has(group.shape)
             || earlier.filter_map(|&(parent, _)| self.parents.get(parent)?.shape).any(|(shape, _)| has(shape))
     }

@@ -1,28 +1,31 @@
-//! Parents, whose labels items inherit, and the lists of parents that items have.
+//! The parents of items, whose labels they inherit, and the lists of parents that items have.
 //!
-//! Few lists are distinct, as all pods of a namespace have the same. A parent without children is only remembered: its
-//! labels are looked at when the first list with it appears.
+//! Few lists are distinct, as all pods of a namespace have the same. A parent that no item has is not known here: whoever
+//! keeps all of them is asked when the first list with it appears ([`ParentLabels`]).
 
 use std::sync::Arc;
 
 use ahash::RandomState;
-use smallvec::SmallVec;
 use tortie_model::{Labels, ProfileName};
 
-use crate::facts::{Facts, same, unlink, unlink_vec};
+use crate::facts::{Facts, same};
+use crate::id_table::{IdTable, hash_of};
+use crate::list::List;
 use crate::shapes::Shapes;
-use crate::slab::{GroupId, IdTable, KeyTable, ListId, ParentId, ShapeId, SideTable, Slab, TermId, position};
+use crate::slab::{GroupId, KeyTable, ListId, ParentId, ShapeId, Slab, SlotId, TermId};
+use crate::types::ParentLabels;
 
-/// What is known of a parent; unknown parents with children have nothing.
+/// What is known of a parent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parent {
+    /// `None` for a parent that does not exist.
     pub(crate) labels: Option<Labels>,
-    /// The shape of the labels and the place among its parents, while there are children and labels.
+    /// The shape of the labels and the place among its parents, while there are labels.
     pub(crate) shape: Option<(ShapeId, u32)>,
     /// The terms of the visible labels, each with the place among the term's parents; as long as there is a shape.
-    pub(crate) terms: SmallVec<[(TermId, u32); 2]>,
+    pub(crate) terms: List<(TermId, u32)>,
     /// The lists with this parent.
-    pub(crate) lists: SmallVec<[ListId; 4]>,
+    pub(crate) lists: List<ListId>,
 }
 
 /// A list of parents in use.
@@ -31,16 +34,15 @@ pub(crate) struct ParentList {
     names: Arc<[ProfileName]>,
     hash: u32,
     /// The parents, each once, with the place of this list among the parent's lists.
-    pub(crate) parents: SmallVec<[(ParentId, u32); 2]>,
+    pub(crate) parents: List<(ParentId, u32)>,
     /// Groups of items with these parents.
-    pub(crate) groups: Vec<GroupId>,
+    pub(crate) groups: List<GroupId>,
 }
 
 /// All parents and all lists in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parents {
-    names: KeyTable<ProfileName, ParentId>,
-    parents: SideTable<ParentId, Parent>,
+    parents: KeyTable<ParentId, ProfileName, Parent>,
     pub(crate) lists: Slab<ListId, ParentList>,
     list_table: IdTable,
     hasher: RandomState,
@@ -48,19 +50,23 @@ pub(crate) struct Parents {
 
 impl Parents {
     pub(crate) fn len(&self) -> usize {
-        self.names.len()
+        self.parents.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.lists.is_empty() && self.list_table.is_empty()
+        self.parents.is_empty() && self.lists.is_empty() && self.list_table.is_empty()
+    }
+
+    pub(crate) fn find(&self, name: &ProfileName) -> Option<ParentId> {
+        self.parents.find(name)
     }
 
     pub(crate) fn get(&self, id: ParentId) -> Option<&Parent> {
         self.parents.get(id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: ParentId) -> &mut Parent {
-        self.parents.entry(id)
+    pub(crate) fn get_mut(&mut self, id: ParentId) -> Option<&mut Parent> {
+        self.parents.get_mut(id)
     }
 
     /// The labels of the parents in a list, in order.
@@ -69,34 +75,37 @@ impl Parents {
     }
 
     /// The id of a list, which must be put to use at once.
-    pub(crate) fn intern(&mut self, facts: &mut Facts, shapes: &mut Shapes, names: &Arc<[ProfileName]>) -> ListId {
-        let hash = IdTable::fold(self.hasher.hash_one(&**names));
-        let equal = |id| {
-            let list: &ParentList = &self.lists[ListId(id)];
+    pub(crate) fn intern(
+        &mut self,
+        facts: &mut Facts,
+        shapes: &mut Shapes,
+        names: &Arc<[ProfileName]>,
+        known: &impl ParentLabels,
+    ) -> ListId {
+        let hash = hash_of(&self.hasher, &**names);
+        let equal = |place| {
+            let list = &self.lists[ListId::from_place(place)];
             Arc::ptr_eq(&list.names, names) || list.names == *names
         };
-        if let Some(id) = self.list_table.find(hash, equal) {
-            return ListId(id);
+        if let Some(place) = self.list_table.find(hash, equal) {
+            return ListId::from_place(place);
         }
-        let id = self.lists.insert(ParentList {
-            names: Arc::clone(names),
-            hash,
-            parents: SmallVec::new(),
-            groups: Vec::new(),
-        });
-        self.list_table.insert(hash, id.0);
-        let mut links: SmallVec<[(ParentId, u32); 2]> = SmallVec::new();
+        let names = Arc::clone(names);
+        let id = self.lists.insert(ParentList { names, hash, parents: List::Empty, groups: List::Empty });
+        self.list_table.insert(hash, id.place());
+        let names = Arc::clone(&self.lists[id].names);
+        let mut links: List<(ParentId, u32)> = List::Empty;
         for name in names.iter() {
-            let (parent, _) = self.names.find_or_insert(name);
+            let labelled = || Parent { labels: known.labels(name).cloned(), ..Parent::default() };
+            let (parent, is_new) = self.parents.find_or_insert(name, labelled);
             if links.iter().any(same(parent)) {
                 continue;
             }
-            let entry = self.parents.entry(parent);
-            entry.lists.push(id);
-            links.push((parent, position(entry.lists.len() - 1)));
-            if entry.lists.len() == 1 {
+            if is_new {
                 self.index(facts, shapes, parent);
             }
+            let Some(entry) = self.parents.get_mut(parent) else { continue };
+            links.push((parent, entry.lists.push(id)));
         }
         self.lists[id].parents = links;
         id
@@ -108,66 +117,39 @@ impl Parents {
             return 0;
         }
         let Some(list) = self.lists.remove(id) else { return 0 };
-        self.list_table.remove(list.hash, id.0);
+        self.list_table.remove(list.hash, id.place());
         let mut stale = 0;
-        for (parent, at) in list.parents {
-            let entry = self.parents.entry(parent);
-            if let Some(moved) = unlink(&mut entry.lists, at)
+        for &(parent, at) in &list.parents {
+            let Some(entry) = self.parents.get_mut(parent) else { continue };
+            if let Some(moved) = entry.lists.swap_remove(at)
                 && let Some(link) = self.lists[moved].parents.iter_mut().find(|l| l.0 == parent)
             {
                 link.1 = at;
             }
-            if self.parents.entry(parent).lists.is_empty() {
+            if entry.lists.is_empty() {
                 stale += self.unindex(facts, shapes, parent);
+                self.parents.remove(parent);
             }
-            self.release(parent);
         }
         stale
     }
 
-    /// The parent with this name and labels.
-    pub(crate) fn find(&self, name: &ProfileName) -> Option<ParentId> {
-        self.names.find(name)
-    }
-
-    pub(crate) fn find_or_insert(&mut self, name: &ProfileName) -> ParentId {
-        self.names.find_or_insert(name).0
-    }
-
-    /// Forgets a parent without labels and children.
-    pub(crate) fn release(&mut self, id: ParentId) {
-        let parent = self.parents.entry(id);
-        if parent.labels.is_none() && parent.lists.is_empty() {
-            self.parents.take(id);
-            self.names.remove(id);
-            if self.names.is_empty() {
-                self.parents.clear();
-            }
-        }
-    }
-
-    /// Makes the labels of a parent with children known to the facts.
+    /// Makes the labels of a parent known to the facts.
     pub(crate) fn index(&mut self, facts: &mut Facts, shapes: &mut Shapes, id: ParentId) {
-        let parent = self.parents.entry(id);
+        let Some(parent) = self.parents.get_mut(id) else { return };
         let Some(labels) = &parent.labels else { return };
         let shape = shapes.intern(facts, labels.shape());
-        let users = &mut shapes.uses[shape].parents;
-        users.push(id);
-        parent.shape = Some((shape, position(users.len() - 1)));
+        parent.shape = Some((shape, shapes.uses[shape].parents.push(id)));
         self.index_terms(facts, shapes, id);
     }
 
     /// Makes the visible values known.
     pub(crate) fn index_terms(&mut self, facts: &mut Facts, shapes: &Shapes, id: ParentId) {
-        let parent = self.parents.entry(id);
+        let Some(parent) = self.parents.get_mut(id) else { return };
         let (Some((shape, _)), Some(labels)) = (parent.shape, &parent.labels) else { return };
-        let shape = &shapes.uses[shape];
-        let terms = shape.visible.iter().map(|&place| {
-            let name = shape.names[place as usize].0;
-            let term = facts.term(name, labels.value_bytes_at(place as usize).unwrap_or_default());
-            let parents = &mut facts.terms[term].parents;
-            parents.push(id);
-            (term, position(parents.len() - 1))
+        let terms = shapes.uses[shape].visible_values(labels).map(|(name, value)| {
+            let term = facts.term(name, value);
+            (term, facts.terms[term].parents.push(id))
         });
         parent.terms = terms.collect();
     }
@@ -175,18 +157,22 @@ impl Parents {
     /// The opposite of [`Parents::index`].
     pub(crate) fn unindex(&mut self, facts: &mut Facts, shapes: &mut Shapes, id: ParentId) -> usize {
         self.unindex_terms(facts, id);
-        let Some((shape, at)) = self.parents.entry(id).shape.take() else { return 0 };
-        if let Some(moved) = unlink_vec(&mut shapes.uses[shape].parents, at) {
-            self.parents.entry(moved).shape = Some((shape, at));
+        let Some((shape, at)) = self.parents.get_mut(id).and_then(|parent| parent.shape.take()) else { return 0 };
+        if let Some(moved) = shapes.uses[shape].parents.swap_remove(at)
+            && let Some(parent) = self.parents.get_mut(moved)
+        {
+            parent.shape = Some((shape, at));
         }
         shapes.release(facts, shape)
     }
 
     /// The opposite of [`Parents::index_terms`].
     pub(crate) fn unindex_terms(&mut self, facts: &mut Facts, id: ParentId) {
-        for (term, at) in std::mem::take(&mut self.parents.entry(id).terms) {
-            if let Some(moved) = unlink(&mut facts.terms[term].parents, at)
-                && let Some(link) = self.parents.entry(moved).terms.iter_mut().find(|l| l.0 == term)
+        let terms = self.parents.get_mut(id).map(|parent| std::mem::take(&mut parent.terms)).unwrap_or_default();
+        for &(term, at) in &terms {
+            if let Some(moved) = facts.terms[term].parents.swap_remove(at)
+                && let Some(parent) = self.parents.get_mut(moved)
+                && let Some(link) = parent.terms.iter_mut().find(|l| l.0 == term)
             {
                 link.1 = at;
             }

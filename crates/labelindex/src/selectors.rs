@@ -8,8 +8,10 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 use tortie_selector::{Expr, LabelFacts, Selector};
 
-use crate::facts::{Facts, unlink, unlink_vec};
-use crate::slab::{GroupId, IdTable, NameId, SelId, Slab, TermId, position};
+use crate::facts::Facts;
+use crate::id_table::{IdTable, hash_of};
+use crate::list::List;
+use crate::slab::{GroupId, NameId, SelId, Slab, SlotId, TermId};
 
 /// A selector in use.
 #[derive(Clone, Debug)]
@@ -20,9 +22,9 @@ pub(crate) struct SelectorUse {
     users: u32,
     pub(crate) filed: Filed,
     /// The names it mentions, and whether it compares their values.
-    pub(crate) names: SmallVec<[(NameId, bool); 2]>,
+    pub(crate) names: List<(NameId, bool)>,
     /// The groups that match.
-    pub(crate) groups: Vec<GroupId>,
+    pub(crate) groups: List<GroupId>,
 }
 
 /// Where a selector is filed.
@@ -37,7 +39,7 @@ pub(crate) enum Filed {
     /// Under a name, at this place.
     Name(NameId, u32),
     /// Under each of the values that will do, at these places.
-    Terms(SmallVec<[(TermId, u32); 2]>),
+    Terms(List<(TermId, u32)>),
 }
 
 /// A fact that a selector cannot match without.
@@ -74,7 +76,7 @@ pub(crate) struct Selectors {
     pub(crate) uses: Slab<SelId, SelectorUse>,
     table: IdTable,
     /// Selectors that need no label.
-    pub(crate) anywhere: Vec<SelId>,
+    pub(crate) anywhere: List<SelId>,
     /// Selectors that came after the last settle.
     pub(crate) new: Vec<SelId>,
     /// Selectors that lost their last user after the last settle.
@@ -85,13 +87,13 @@ pub(crate) struct Selectors {
 impl Selectors {
     /// Adds a user of a selector.
     pub(crate) fn acquire(&mut self, facts: &mut Facts, selector: &Selector) -> SelId {
-        let hash = IdTable::fold(self.hasher.hash_one(selector.expr()));
-        let equal = |id| self.uses[SelId(id)].selector.expr() == selector.expr();
-        if let Some(id) = self.table.find(hash, equal).map(SelId) {
+        let hash = hash_of(&self.hasher, selector.expr());
+        let equal = |place| self.uses[SelId::from_place(place)].selector.expr() == selector.expr();
+        if let Some(id) = self.table.find(hash, equal).map(SelId::from_place) {
             self.uses[id].users += 1;
             return id;
         }
-        let mut names: SmallVec<[(NameId, bool); 2]> = SmallVec::new();
+        let mut names: List<(NameId, bool)> = List::Empty;
         selector.expr().visit(&mut |leaf| {
             let Some(label) = leaf.label() else { return };
             let name = facts.name(label.as_str());
@@ -102,7 +104,9 @@ impl Selectors {
                     facts.names[name].mentions -= 1;
                     known.1 |= compares;
                 }
-                None => names.push((name, compares)),
+                None => {
+                    names.push((name, compares));
+                }
             }
         });
         let id = self.uses.insert(SelectorUse {
@@ -111,9 +115,9 @@ impl Selectors {
             users: 1,
             filed: Filed::New,
             names,
-            groups: Vec::new(),
+            groups: List::Empty,
         });
-        self.table.insert(hash, id.0);
+        self.table.insert(hash, id.place());
         self.new.push(id);
         id
     }
@@ -141,9 +145,9 @@ impl Selectors {
     pub(crate) fn forget(&mut self, facts: &mut Facts, id: SelId) -> isize {
         self.unfile(facts, id);
         let Some(selector) = self.uses.remove(id) else { return 0 };
-        self.table.remove(selector.hash, id.0);
+        self.table.remove(selector.hash, id.place());
         let mut stale = 0;
-        for (name, compares) in selector.names {
+        for &(name, compares) in &selector.names {
             let entry = &mut facts.names[name];
             entry.mentions -= 1;
             if compares && !matches!(selector.filed, Filed::New) {
@@ -178,23 +182,16 @@ impl Selectors {
             needs.iter().min_by_key(|need| (load(need), matches!(need, Need::Name(_))))
         };
         let filed = match least {
-            None => {
-                self.anywhere.push(id);
-                Filed::Anywhere(position(self.anywhere.len() - 1))
-            }
+            None => Filed::Anywhere(self.anywhere.push(id)),
             Some(Need::Name(label)) => {
                 let name = facts.name(label);
-                let list = &mut facts.names[name].filed;
-                list.push(id);
-                Filed::Name(name, position(list.len() - 1))
+                Filed::Name(name, facts.names[name].filed.push(id))
             }
             Some(Need::Values(label, values)) => {
                 let name = facts.name(label);
                 let place = |value: &&str| {
                     let term = facts.term(name, value.as_bytes());
-                    let list = &mut facts.terms[term].filed;
-                    list.push(id);
-                    (term, position(list.len() - 1))
+                    (term, facts.terms[term].filed.push(id))
                 };
                 Filed::Terms(values.iter().map(place).collect())
             }
@@ -207,18 +204,18 @@ impl Selectors {
             Filed::New => self.uses[id].filed = Filed::New,
             Filed::Never => {}
             Filed::Anywhere(at) => {
-                if let Some(moved) = unlink_vec(&mut self.anywhere, at) {
+                if let Some(moved) = self.anywhere.swap_remove(at) {
                     self.uses[moved].filed = Filed::Anywhere(at);
                 }
             }
             Filed::Name(name, at) => {
-                if let Some(moved) = unlink_vec(&mut facts.names[name].filed, at) {
+                if let Some(moved) = facts.names[name].filed.swap_remove(at) {
                     self.uses[moved].filed = Filed::Name(name, at);
                 }
             }
             Filed::Terms(terms) => {
-                for (term, at) in terms {
-                    if let Some(moved) = unlink(&mut facts.terms[term].filed, at)
+                for &(term, at) in &terms {
+                    if let Some(moved) = facts.terms[term].filed.swap_remove(at)
                         && let Filed::Terms(places) = &mut self.uses[moved].filed
                         && let Some(place) = places.iter_mut().find(|p| p.0 == term)
                     {

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
-use tortie_model::Shape;
+use tortie_model::{Labels, Shape};
 
-use crate::facts::{Facts, same, unlink_vec};
-use crate::slab::{GroupId, IdTable, NameId, ParentId, ShapeId, Slab, position};
+use crate::facts::{Facts, same};
+use crate::id_table::{IdTable, hash_of};
+use crate::list::List;
+use crate::slab::{GroupId, NameId, ParentId, ShapeId, Slab, SlotId};
 
 /// A shape in use.
 #[derive(Clone, Debug)]
@@ -22,14 +23,20 @@ pub(crate) struct ShapeUse {
     /// The names in the shape's order, each with the place of this shape among the name's shapes.
     pub(crate) names: Box<[(NameId, u32)]>,
     /// The places of the visible names.
-    pub(crate) visible: SmallVec<[u32; 4]>,
+    pub(crate) visible: List<u32>,
     /// Groups of items with this shape.
-    pub(crate) groups: Vec<GroupId>,
+    pub(crate) groups: List<GroupId>,
     /// Parents, of groups, with this shape.
-    pub(crate) parents: Vec<ParentId>,
+    pub(crate) parents: List<ParentId>,
 }
 
 impl ShapeUse {
+    /// The visible names, with what labels of this shape have for them.
+    pub(crate) fn visible_values<'a>(&'a self, labels: &'a Labels) -> impl Iterator<Item = (NameId, &'a [u8])> {
+        let value = |place: usize| Some((self.names.get(place)?.0, labels.value_bytes_at(place)?));
+        self.visible.iter().filter_map(move |&place| value(place as usize))
+    }
+
     /// Whether the shape has this name.
     pub(crate) fn has(&self, name: NameId, text: &str) -> bool {
         const SCAN_LIMIT: usize = 32;
@@ -66,33 +73,29 @@ impl Shapes {
             return id;
         }
         let hash = self.hash(keys(shape));
-        let equal = |id| keys(self.uses[ShapeId(id)].shape.as_ref()) == keys(shape);
-        if let Some(id) = self.by_content.find(hash, equal) {
-            return ShapeId(id);
+        let equal = |place| keys(self.uses[ShapeId::from_place(place)].shape.as_ref()) == keys(shape);
+        if let Some(place) = self.by_content.find(hash, equal) {
+            return ShapeId::from_place(place);
         }
         let names: Box<[NameId]> = keys(shape).iter().map(|key| facts.name(key)).collect();
         let id = self.uses.insert(ShapeUse {
             shape: shape.cloned(),
             hash,
             names: Box::default(),
-            visible: SmallVec::new(),
-            groups: Vec::new(),
-            parents: Vec::new(),
+            visible: List::Empty,
+            groups: List::Empty,
+            parents: List::Empty,
         });
         self.by_address.insert(address(shape), id);
-        self.by_content.insert(hash, id.0);
-        let link = |&name: &NameId| {
-            let shapes = &mut facts.names[name].shapes;
-            shapes.push(id);
-            (name, position(shapes.len() - 1))
-        };
+        self.by_content.insert(hash, id.place());
+        let link = |&name: &NameId| (name, facts.names[name].shapes.push(id));
         self.uses[id].names = names.iter().map(link).collect();
         self.refresh_visible(facts, id);
         id
     }
 
     fn hash(&self, keys: &[Arc<str>]) -> u32 {
-        IdTable::fold(self.hasher.hash_one(keys))
+        hash_of(&self.hasher, keys)
     }
 
     /// Recomputes which names are visible.
@@ -110,10 +113,10 @@ impl Shapes {
         }
         let Some(shape) = self.uses.remove(id) else { return 0 };
         self.by_address.remove(&address(shape.shape.as_ref()));
-        self.by_content.remove(shape.hash, id.0);
+        self.by_content.remove(shape.hash, id.place());
         let mut stale = 0;
         for (name, at) in shape.names {
-            if let Some(moved) = unlink_vec(&mut facts.names[name].shapes, at)
+            if let Some(moved) = facts.names[name].shapes.swap_remove(at)
                 && let Some(entry) = self.uses[moved].names.iter_mut().find(|e| e.0 == name)
             {
                 entry.1 = at;

@@ -1,33 +1,43 @@
-//! Storage by small numbers: slots with stable ids, and hash tables that hold ids instead of keys.
+//! Storage by small numbers: slots with stable ids.
 //!
 //! Every object of the indexes is a `u32` here: half the size of a pointer, and two objects that refer to each other
 //! need no reference counts.
 
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 use ahash::RandomState;
-use hashbrown::HashTable;
+
+use crate::id_table::{IdTable, hash_of};
 
 /// A small number that names a slot.
 pub(crate) trait SlotId: Copy {
-    fn from_u32(raw: u32) -> Self;
-    fn index(self) -> usize;
+    /// The id of the slot at this place.
+    fn from_place(place: u32) -> Self;
+    /// The place of the slot.
+    fn place(self) -> u32;
+
+    /// The place of the slot as an index.
+    fn index(self) -> usize {
+        self.place() as usize
+    }
 }
 
 macro_rules! slot_ids {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*
+        // One more than the place, so that an optional id takes no more room.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub(crate) struct $name(pub(crate) u32);
+        pub(crate) struct $name(NonZeroU32);
 
         impl SlotId for $name {
-            fn from_u32(raw: u32) -> Self {
-                Self(raw)
+            fn from_place(place: u32) -> Self {
+                Self(NonZeroU32::MIN.saturating_add(place))
             }
-            fn index(self) -> usize {
-                self.0 as usize
+            fn place(self) -> u32 {
+                self.0.get() - 1
             }
         }
     )*};
@@ -106,27 +116,27 @@ impl<T> Chunks<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<K, T> {
     slots: Chunks<Option<T>>,
-    free: Vec<u32>,
-    id: PhantomData<K>,
+    free: Vec<K>,
 }
 
 impl<K, T> Default for Slab<K, T> {
     fn default() -> Self {
-        Self { slots: Chunks::default(), free: Vec::new(), id: PhantomData }
+        Self { slots: Chunks::default(), free: Vec::new() }
     }
 }
 
 impl<K: SlotId, T> Slab<K, T> {
     pub(crate) fn insert(&mut self, value: T) -> K {
-        if let Some(raw) = self.free.pop() {
-            if let Some(slot) = self.slots.get_mut(raw as usize) {
+        if let Some(id) = self.free.pop() {
+            if let Some(slot) = self.slots.get_mut(id.index()) {
                 *slot = Some(value);
             }
-            return K::from_u32(raw);
+            return id;
         }
-        let raw = u32::try_from(self.slots.len()).expect("fewer than 2^32 objects fit into memory");
+        // Fewer than 2^32 objects fit into memory.
+        let id = K::from_place(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         self.slots.push(Some(value));
-        K::from_u32(raw)
+        id
     }
 
     /// Takes a value out; keeps no memory once nothing is left.
@@ -135,13 +145,17 @@ impl<K: SlotId, T> Slab<K, T> {
         if self.free.len() + 1 == self.slots.len() {
             *self = Self::default();
         } else {
-            self.free.push(u32::try_from(id.index()).unwrap_or(u32::MAX));
+            self.free.push(id);
         }
         Some(value)
     }
 
     pub(crate) fn get(&self, id: K) -> Option<&T> {
         self.slots.get(id.index())?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: K) -> Option<&mut T> {
+        self.slots.get_mut(id.index())?.as_mut()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -154,141 +168,93 @@ impl<K: SlotId, T> Slab<K, T> {
 
     /// Every id in use, ascending.
     pub(crate) fn ids(&self) -> impl Iterator<Item = K> + Clone + '_ {
-        self.slots.iter().zip(0..).filter(|(slot, _)| slot.is_some()).map(|(_, raw)| K::from_u32(raw))
+        self.slots.iter().zip(0..).filter(|(slot, _)| slot.is_some()).map(|(_, place)| K::from_place(place))
     }
 }
 
 impl<K: SlotId, T> Index<K> for Slab<K, T> {
     type Output = T;
+    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
     fn index(&self, id: K) -> &T {
         self.get(id).expect("ids are dropped together with what they name")
     }
 }
 
 impl<K: SlotId, T> IndexMut<K> for Slab<K, T> {
+    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
     fn index_mut(&mut self, id: K) -> &mut T {
-        self.slots.get_mut(id.index()).and_then(Option::as_mut).expect("ids are dropped together with what they name")
+        self.get_mut(id).expect("ids are dropped together with what they name")
     }
 }
 
-/// A hash table of ids. The hash is stored beside the id, so that growing looks at no key.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct IdTable {
-    entries: HashTable<(u32, u32)>,
-}
-
-impl IdTable {
-    /// The 32 bits of a hash that are kept.
-    pub(crate) fn fold(hash: u64) -> u32 {
-        #[expect(clippy::cast_possible_truncation, reason = "folding is meant")]
-        let folded = (hash ^ (hash >> 32)) as u32;
-        folded
-    }
-
-    /// Spreads the kept bits over the low ones, which pick the bucket, and the high ones, which tag it.
-    fn spread(hash: u32) -> u64 {
-        u64::from(hash) | u64::from(hash) << 32
-    }
-
-    /// The id with this hash for which `is` holds.
-    pub(crate) fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
-        self.entries.find(Self::spread(hash), |&(h, id)| h == hash && is(id)).map(|&(_, id)| id)
-    }
-
-    /// Every id with this hash.
-    pub(crate) fn find_all(&self, hash: u32) -> impl Iterator<Item = u32> + '_ {
-        self.entries.iter_hash(Self::spread(hash)).filter(move |&&(h, _)| h == hash).map(|&(_, id)| id)
-    }
-
-    /// Makes room for so many more ids.
-    pub(crate) fn reserve(&mut self, additional: usize) {
-        self.entries.reserve(additional, |&(h, _)| Self::spread(h));
-    }
-
-    /// Adds an id without looking for an equal one.
-    pub(crate) fn insert(&mut self, hash: u32, id: u32) {
-        self.entries.insert_unique(Self::spread(hash), (hash, id), |&(h, _)| Self::spread(h));
-    }
-
-    /// Removes an id once; keeps no memory once nothing is left.
-    pub(crate) fn remove(&mut self, hash: u32, id: u32) {
-        if let Ok(entry) = self.entries.find_entry(Self::spread(hash), |&e| e == (hash, id)) {
-            entry.remove();
-        }
-        if self.entries.is_empty() {
-            self.entries = HashTable::new();
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-}
-
-/// Ids for the keys of a user.
+/// Ids for the keys of a user, with a value for each.
 #[derive(Clone, Debug)]
-pub(crate) struct KeyTable<T, K> {
-    keys: Slab<K, T>,
+pub(crate) struct KeyTable<K, T, V> {
+    entries: Slab<K, (T, V)>,
     table: IdTable,
     hasher: RandomState,
 }
 
-impl<T, K> Default for KeyTable<T, K> {
+impl<K, T, V> Default for KeyTable<K, T, V> {
     fn default() -> Self {
-        Self { keys: Slab::default(), table: IdTable::default(), hasher: RandomState::new() }
+        Self { entries: Slab::default(), table: IdTable::default(), hasher: RandomState::new() }
     }
 }
 
-impl<T: Clone + Eq + Hash, K: SlotId> KeyTable<T, K> {
-    fn hash(&self, key: &T) -> u32 {
-        IdTable::fold(self.hasher.hash_one(key))
+impl<K: SlotId, T: Clone + Eq + Hash, V> KeyTable<K, T, V> {
+    fn find_hashed(&self, hash: u32, key: &T) -> Option<K> {
+        let is = |place| self.entries.get(K::from_place(place)).is_some_and(|(known, _)| known == key);
+        self.table.find(hash, is).map(K::from_place)
     }
 
     pub(crate) fn find(&self, key: &T) -> Option<K> {
-        self.table.find(self.hash(key), |id| self.keys[K::from_u32(id)] == *key).map(K::from_u32)
+        if self.table.is_empty() {
+            return None;
+        }
+        self.find_hashed(hash_of(&self.hasher, key), key)
     }
 
-    /// The id of a key and whether it is new.
-    pub(crate) fn find_or_insert(&mut self, key: &T) -> (K, bool) {
-        let hash = self.hash(key);
-        if let Some(id) = self.table.find(hash, |id| self.keys[K::from_u32(id)] == *key) {
-            return (K::from_u32(id), false);
+    /// The id of a key and whether it is new, in which case it gets this value.
+    pub(crate) fn find_or_insert(&mut self, key: &T, value: impl FnOnce() -> V) -> (K, bool) {
+        let hash = hash_of(&self.hasher, key);
+        if let Some(id) = self.find_hashed(hash, key) {
+            return (id, false);
         }
-        let id = self.keys.insert(key.clone());
-        self.table.insert(hash, u32::try_from(id.index()).unwrap_or(u32::MAX));
+        let id = self.entries.insert((key.clone(), value()));
+        self.table.insert(hash, id.place());
         (id, true)
     }
 
-    pub(crate) fn remove(&mut self, id: K) {
-        if let Some(key) = self.keys.remove(id) {
-            self.table.remove(self.hash(&key), u32::try_from(id.index()).unwrap_or(u32::MAX));
-        }
+    pub(crate) fn remove(&mut self, id: K) -> Option<V> {
+        let (key, value) = self.entries.remove(id)?;
+        self.table.remove(hash_of(&self.hasher, &key), id.place());
+        Some(value)
     }
 
     /// Every id in use, ascending.
     pub(crate) fn ids(&self) -> impl Iterator<Item = K> + Clone + '_ {
-        self.keys.ids()
+        self.entries.ids()
     }
 
     pub(crate) fn key(&self, id: K) -> &T {
-        &self.keys[id]
+        &self.entries[id].0
+    }
+
+    pub(crate) fn get(&self, id: K) -> Option<&V> {
+        self.entries.get(id).map(|(_, value)| value)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: K) -> Option<&mut V> {
+        self.entries.get_mut(id).map(|(_, value)| value)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.keys.len()
+        self.entries.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.table.is_empty()
+        self.entries.is_empty() && self.table.is_empty()
     }
-}
-
-/// A position in a posting list.
-///
-/// Lists that point at each other store where: removal is then O(1) on both sides, however long they are. The last
-/// entry takes the place of the removed one and has to be told.
-pub(crate) fn position(len: usize) -> u32 {
-    u32::try_from(len).expect("fewer than 2^32 objects fit into memory")
 }
 
 /// Values by the id of something that lives in another slab; missing ones read as the default.
@@ -305,6 +271,7 @@ impl<K, T> Default for SideTable<K, T> {
 }
 
 impl<K: SlotId, T: Default> SideTable<K, T> {
+    #[expect(clippy::expect_used, reason = "the loop makes room")]
     pub(crate) fn entry(&mut self, id: K) -> &mut T {
         for _ in self.values.len()..=id.index() {
             self.values.push(T::default());
@@ -314,11 +281,6 @@ impl<K: SlotId, T: Default> SideTable<K, T> {
 
     pub(crate) fn get(&self, id: K) -> Option<&T> {
         self.values.get(id.index())
-    }
-
-    /// The value, if there is room for it already.
-    pub(crate) fn entry_if(&mut self, id: K) -> Option<&mut T> {
-        self.values.get_mut(id.index())
     }
 
     pub(crate) fn take(&mut self, id: K) -> T {

@@ -1,9 +1,11 @@
 //! What goes into the indexes and what comes out.
 
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use tortie_model::desired::{IpSetDelta, IpSetUpdate, PortProtocol};
-use tortie_model::{EndpointPort, IpSetId, NamedProtocol, Protocol};
+use tortie_model::{EndpointPort, IpSetId, Labels, NamedProtocol, ProfileName, Protocol};
 use tortie_selector::Selector;
 
 /// A set of selector keys that some item matches, interned: equal sets have equal ids.
@@ -58,6 +60,18 @@ impl NamedPort {
     }
 }
 
+/// Where an index finds the labels of a parent when the first item appears that has it.
+pub trait ParentLabels {
+    /// The labels that items with this parent inherit, if it exists.
+    fn labels(&self, parent: &ProfileName) -> Option<&Labels>;
+}
+
+impl<S: BuildHasher> ParentLabels for HashMap<ProfileName, Labels, S> {
+    fn labels(&self, parent: &ProfileName) -> Option<&Labels> {
+        self.get(parent)
+    }
+}
+
 /// What an IP set holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetDefinition {
@@ -109,7 +123,7 @@ pub struct Stats {
     pub groups: usize,
     /// Distinct selectors.
     pub selectors: usize,
-    /// Parents with labels or children.
+    /// Parents of items.
     pub parents: usize,
     /// How often a selector was evaluated since the index was made.
     pub evaluations: u64,

@@ -24,7 +24,7 @@ impl Matcher {
                 name.comparers += 1;
                 if !name.visible {
                     name.visible = true;
-                    shapes.extend(&name.shapes);
+                    shapes.extend(name.shapes.iter());
                 } else if name.comparers == 1 {
                     self.stale_names -= 1;
                 }
@@ -34,7 +34,7 @@ impl Matcher {
         shapes.dedup();
         for shape in shapes {
             self.shapes.refresh_visible(&self.facts, shape);
-            for group in self.shapes.uses[shape].groups.clone() {
+            for &group in &self.shapes.uses[shape].groups.clone() {
                 self.split(group, new_groups);
             }
             self.reindex_parents(shape);
@@ -42,7 +42,7 @@ impl Matcher {
     }
 
     fn reindex_parents(&mut self, shape: ShapeId) {
-        for parent in self.shapes.uses[shape].parents.clone() {
+        for &parent in &self.shapes.uses[shape].parents.clone() {
             self.parents.unindex_terms(&mut self.facts, parent);
             self.parents.index_terms(&mut self.facts, &self.shapes, parent);
         }
@@ -91,10 +91,7 @@ impl Matcher {
 
     /// Puts an item into a group without taking it out of another.
     fn assign(&mut self, item: ItemId, group: GroupId) {
-        let items = &mut self.groups.slab[group].items;
-        items.push(item);
-        let at = crate::slab::position(items.len() - 1);
-        self.items.entry(item).place = Some((group, at));
+        self.items.entry(item).place = Some((group, self.groups.slab[group].items.push(item)));
     }
 
     fn release_term_if_there(&mut self, term: TermId) {
@@ -126,7 +123,7 @@ impl Matcher {
             let name = &mut self.facts.names[name];
             if name.visible && name.comparers == 0 {
                 name.visible = false;
-                shapes.extend(&name.shapes);
+                shapes.extend(name.shapes.iter());
             }
         }
         self.stale_names = 0;
@@ -134,7 +131,7 @@ impl Matcher {
         shapes.dedup();
         for shape in shapes {
             self.shapes.refresh_visible(&self.facts, shape);
-            for group in self.shapes.uses[shape].groups.clone() {
+            for &group in &self.shapes.uses[shape].groups.clone() {
                 self.merge(group);
             }
             self.reindex_parents(shape);
@@ -158,7 +155,7 @@ impl Matcher {
             self.release_term_if_there(term);
         }
         if let Some(twin) = twin {
-            for item in std::mem::take(&mut self.groups.slab[id].items) {
+            for &item in &std::mem::take(&mut self.groups.slab[id].items) {
                 self.assign(item, twin);
             }
             self.free_group(id);

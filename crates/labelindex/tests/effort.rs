@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tortie_labelindex::{MatchIndex, MemberIndex, Overlap, SetChange, SetDefinition};
 use tortie_model::desired::Members;
 use tortie_model::{Cidr, IpSetId, LabelInterner, Labels, ProfileName};
 use tortie_selector::Selector;
+
+/// Labels of parents that exist before the first item has them.
+type Known = HashMap<ProfileName, Labels>;
 
 fn address(n: u32) -> Cidr {
     Cidr::host(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into())
@@ -41,7 +45,7 @@ fn tagged(items: u32) -> MemberIndex<u32> {
     for n in 0..items {
         let noise = (0..5).map(|i| (format!("noise-{i}"), (n / (i + 1) % 7).to_string()));
         let labels = interner.labels(noise.chain([(format!("tag-{}", n % 29), "true".into())])).unwrap();
-        index.set_item(&n, &labels, &parents(n % 100), [address(n)], &[]);
+        index.set_item(&n, &labels, &parents(n % 100), &Known::new(), [address(n)], &[]);
     }
     index
 }
@@ -61,7 +65,7 @@ fn a_value_is_matched_once_for_those_that_have_it() {
     let mut index = tagged(2_900);
     for n in 0..1_000 {
         let labels = Labels::from_pairs([("name", format!("set-{n}"))]).unwrap();
-        index.set_item(&(1_000_000 + n), &labels, &Arc::default(), [address(1_000_000 + n)], &[]);
+        index.set_item(&(1_000_000 + n), &labels, &Arc::default(), &Known::new(), [address(1_000_000 + n)], &[]);
     }
     for n in 0..1_000 {
         add_set(&mut index, &format!("name == 'set-{n}'"));
@@ -75,8 +79,9 @@ fn an_inherited_value_is_matched_once_for_its_heirs() {
     let mut interner = LabelInterner::new();
     let mut index = MemberIndex::new(Overlap::Keep);
     for n in 0..1_000 {
-        index.set_parent(&parents(n)[0], Some(&interner.labels([("ns", format!("ns-{n}"))]).unwrap()));
-        index.set_item(&n, &interner.labels([("pod", format!("pod-{n}"))]).unwrap(), &parents(n), [address(n)], &[]);
+        let known = Known::from([(parents(n)[0].clone(), interner.labels([("ns", format!("ns-{n}"))]).unwrap())]);
+        let labels = interner.labels([("pod", format!("pod-{n}"))]).unwrap();
+        index.set_item(&n, &labels, &parents(n), &known, [address(n)], &[]);
     }
     for n in 0..10 {
         add_set(&mut index, &format!("ns == 'ns-{n}'"));
@@ -92,13 +97,13 @@ fn many_selectors_against_few_items_cost_what_the_items_cost() {
         index.set_selector(&n, &selector(&format!("app == 'web' && ns == 'ns-{n}'")));
     }
     for n in 0..10 {
-        index.set_parent(&parents(n)[0], Some(&Labels::from_pairs([("ns", format!("ns-{n}"))]).unwrap()));
-        index.set_item(&n, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(n));
+        let known = Known::from([(parents(n)[0].clone(), Labels::from_pairs([("ns", format!("ns-{n}"))]).unwrap())]);
+        index.set_item(&n, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(n), &known);
     }
     assert_eq!(index.settle().activated, (0..10).collect::<Vec<_>>());
     // One selector is filed under `app == 'web'`, as that fact is as rare as the other one at first.
     assert!(index.stats().evaluations <= 20, "{:?}", index.stats());
-    index.set_item(&10, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(10));
+    index.set_item(&10, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(10), &Known::new());
     index.set_parent(&parents(10)[0], Some(&Labels::from_pairs([("ns", "ns-77")]).unwrap()));
     assert_eq!(index.settle().activated, [77]);
     assert!(index.stats().evaluations <= 22, "{:?}", index.stats());
@@ -146,7 +151,7 @@ fn a_parent_that_moves_several_holders_of_an_address_moves_it_once() {
     let labels = |team: &str| Labels::from_pairs([("team", team)]).unwrap();
     let shared = address(1);
     for (item, team) in [(1, "a"), (2, "b"), (3, "c")] {
-        index.set_item(&item, &labels(team), &parents(0), [shared], &[]);
+        index.set_item(&item, &labels(team), &parents(0), &Known::new(), [shared], &[]);
     }
     let by_team = add_set(&mut index, "has(team)");
     let by_env = add_set(&mut index, "env == 'prod' && team != 'x'");
@@ -172,7 +177,7 @@ fn an_item_that_goes_and_comes_back_in_one_batch_is_no_change() {
     flush(&mut index);
     index.remove_item(&1);
     let labels = Labels::from_pairs([("tag-1", "other"), ("more", "")]).unwrap();
-    index.set_item(&1, &labels, &parents(5), [address(1)], &[]);
+    index.set_item(&1, &labels, &parents(5), &Known::new(), [address(1)], &[]);
     assert_eq!(flush(&mut index), []);
 }
 
@@ -200,7 +205,7 @@ fn mass_deletion_from_a_long_list_is_not_quadratic() {
     flush(&mut index);
     for n in 0..20_000 {
         let labels = interner.labels([("id", n.to_string())]).unwrap();
-        index.set_item(&n, &labels, &parents(0), [address(n)], &[]);
+        index.set_item(&n, &labels, &parents(0), &Known::new(), [address(n)], &[]);
     }
     flush(&mut index);
     assert_eq!(index.stats().groups, 20_000);
@@ -217,7 +222,7 @@ fn keys_with_the_same_matches_share_a_set_that_keeps_its_id() {
     let mut index: MatchIndex<u32, u32> = MatchIndex::new();
     for n in 0..50 {
         let labels = Labels::from_pairs([("app", if n < 40 { "web" } else { "db" })]).unwrap();
-        index.set_item(&n, &labels, &parents(n));
+        index.set_item(&n, &labels, &parents(n), &Known::new());
     }
     for key in 0..100 {
         index.set_selector(&key, &selector("app == 'web'"));

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
 
 use std::alloc::System;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -20,7 +21,7 @@ fn bytes_for_an_item(labels: &[Labels], parents: &[Arc<[ProfileName]>], selector
     let mut index = MemberIndex::new(Overlap::Suppress);
     for (n, labels) in (0..ITEMS).zip(labels) {
         let address = Cidr::host(std::net::Ipv4Addr::from_bits(n).into());
-        index.set_item(&n, labels, &parents[n as usize % parents.len()], [address], &[]);
+        index.set_item(&n, labels, &parents[n as usize % parents.len()], &HashMap::new(), [address], &[]);
     }
     let selector = Selector::parse(selector).unwrap();
     index.add_set(&IpSetId::new("set"), SetDefinition { selector, named_port: None });

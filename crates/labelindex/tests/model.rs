@@ -7,6 +7,7 @@
 
 mod oracle;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -164,11 +165,12 @@ fn selector(text: &str) -> Selector {
 
 fn check_matches(ops: &[Op]) {
     let (mut index, mut oracle) = (MatchIndex::new(), oracle::MatchIndex::new());
+    let mut known: HashMap<ProfileName, Labels> = HashMap::new();
     for op in ops {
         match op {
             Op::SetItem { item, labels, parents, .. } => {
                 let (labels, parents) = (labels_of(labels), parents_of(parents));
-                index.set_item(item, &labels, &parents);
+                index.set_item(item, &labels, &parents, &known);
                 oracle.set_item(item, &labels, &parents);
             }
             Op::RemoveItem(item) => {
@@ -176,10 +178,12 @@ fn check_matches(ops: &[Op]) {
                 oracle.remove_item(item);
             }
             Op::SetParent(number, labels) => {
+                known.insert(parent(*number), labels_of(labels));
                 index.set_parent(&parent(*number), Some(&labels_of(labels)));
                 oracle.set_parent(&parent(*number), Some(&labels_of(labels)));
             }
             Op::RemoveParent(number) => {
+                known.remove(&parent(*number));
                 index.set_parent(&parent(*number), None);
                 oracle.set_parent(&parent(*number), None);
             }
@@ -226,12 +230,13 @@ fn check_answers(index: &MatchIndex<u8, u8>, oracle: &oracle::MatchIndex<u8, u8>
 
 fn check_members(ops: &[Op], overlap: Overlap) {
     let (mut index, mut oracle) = (MemberIndex::new(overlap), oracle::MemberIndex::new(overlap));
+    let mut known: HashMap<ProfileName, Labels> = HashMap::new();
     let id = |key: u8| IpSetId::new(format!("set-{key}"));
     for op in ops {
         match op {
             Op::SetItem { item, labels, parents, nets, ports } => {
                 let (labels, parents) = (labels_of(labels), parents_of(parents));
-                index.set_item(item, &labels, &parents, nets.iter().copied(), ports);
+                index.set_item(item, &labels, &parents, &known, nets.iter().copied(), ports);
                 oracle.set_item(item, &labels, &parents, nets.iter().copied(), ports);
             }
             Op::RemoveItem(item) => {
@@ -239,10 +244,12 @@ fn check_members(ops: &[Op], overlap: Overlap) {
                 oracle.remove_item(item);
             }
             Op::SetParent(number, labels) => {
+                known.insert(parent(*number), labels_of(labels));
                 index.set_parent(&parent(*number), Some(&labels_of(labels)));
                 oracle.set_parent(&parent(*number), Some(&labels_of(labels)));
             }
             Op::RemoveParent(number) => {
+                known.remove(&parent(*number));
                 index.set_parent(&parent(*number), None);
                 oracle.set_parent(&parent(*number), None);
             }

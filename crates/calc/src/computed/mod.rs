@@ -13,7 +13,7 @@ use tortie_model::desired::LiveMigrationRole;
 use tortie_model::{BgpPeer, Hostname, LiveMigration, NamespacedName, Node, WorkloadEndpointKey};
 
 use crate::local::EndpointId;
-use crate::policies::{Criterion, LocalMatches};
+use crate::policies::{Criterion, LocalMatches, OtherCriterion};
 use bgp_peers::BgpPeers;
 pub(crate) use fields::fields;
 use live_migrations::LiveMigrations;
@@ -68,7 +68,7 @@ impl ComputedData {
     /// A node, perhaps this one.
     pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>, matches: &mut LocalMatches) {
         for (peer, selector) in self.peers.on_node(name, node) {
-            let criterion = Criterion::Peer(peer);
+            let criterion = OtherCriterion::Peer(peer).into();
             match selector {
                 Some(selector) => matches.set_selector(&criterion, &selector),
                 None => matches.remove_selector(&criterion),
@@ -78,7 +78,7 @@ impl ComputedData {
 
     /// A BGP peer has this value, or is gone.
     pub(crate) fn on_peer(&mut self, name: &Arc<str>, peer: Option<Arc<BgpPeer>>, matches: &mut LocalMatches) {
-        let criterion = Criterion::Peer(Arc::clone(name));
+        let criterion = OtherCriterion::Peer(Arc::clone(name)).into();
         match self.peers.on_peer(name, peer) {
             Some(selector) => matches.set_selector(&criterion, &selector),
             None => matches.remove_selector(&criterion),
@@ -92,7 +92,7 @@ impl ComputedData {
         migration: Option<Arc<LiveMigration>>,
         matches: &mut LocalMatches,
     ) {
-        let criterion = Criterion::Migration(name.clone());
+        let criterion = OtherCriterion::Migration(name.clone()).into();
         self.revalued.insert(name.clone());
         match migration.as_ref().and_then(|migration| migration.target_selector.as_ref()) {
             Some(selector) => matches.set_selector(&criterion, selector),
@@ -113,7 +113,7 @@ impl ComputedData {
     pub(crate) fn flush(&mut self, matches: &LocalMatches) -> Vec<WorkloadEndpointKey> {
         let mut stale = std::mem::take(&mut self.stale);
         for name in std::mem::take(&mut self.revalued) {
-            let criterion = Criterion::Migration(name);
+            let criterion = OtherCriterion::Migration(name).into();
             let selected = matches.items_matching(&criterion);
             stale.extend(selected.filter_map(EndpointId::workload).cloned());
         }
@@ -134,12 +134,12 @@ impl ComputedData {
         let mut selecting = Vec::new();
         let set = matches.match_set(&EndpointId::Workload(key.clone()));
         for criterion in set.into_iter().flat_map(|set| matches.matches(set)) {
-            match criterion {
-                Criterion::Policy(_) => {}
-                Criterion::Mesh => computed.in_mesh = true,
-                Criterion::Migration(name) => selecting.push(name),
-                Criterion::Peer(name) if computed.peer.as_ref().is_some_and(|first| first <= name) => {}
-                Criterion::Peer(name) => computed.peer = Some(Arc::clone(name)),
+            let Criterion::Other(criterion) = criterion else { continue };
+            match &**criterion {
+                OtherCriterion::Mesh => computed.in_mesh = true,
+                OtherCriterion::Migration(name) => selecting.push(name),
+                OtherCriterion::Peer(name) if computed.peer.as_ref().is_some_and(|first| first <= name) => {}
+                OtherCriterion::Peer(name) => computed.peer = Some(Arc::clone(name)),
             }
         }
         computed.role = self.migrations.role(key, &selecting);

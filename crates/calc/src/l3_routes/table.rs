@@ -73,26 +73,27 @@ impl Entry {
 
     /// Whether this is news.
     pub(super) fn add(&mut self, node: &Hostname, claim: Claim) -> bool {
-        match self.search(node, claim) {
-            Ok(at) => {
-                self.claimants[at].count += 1;
-                false
-            }
-            Err(at) => {
-                self.claimants.insert(at, Claimant { node: node.clone(), claim, count: 1 });
-                true
-            }
+        let found = self.search(node, claim);
+        if let Ok(at) = found
+            && let Some(claimant) = self.claimants.get_mut(at)
+        {
+            claimant.count += 1;
+            return false;
         }
+        let (Ok(at) | Err(at)) = found;
+        self.claimants.insert(at, Claimant { node: node.clone(), claim, count: 1 });
+        true
     }
 
     /// Whether that was the last of these claims.
     pub(super) fn remove(&mut self, node: &Hostname, claim: Claim) -> bool {
-        let Ok(at) = self.search(node, claim) else {
+        let found = self.search(node, claim).ok();
+        let Some((at, claimant)) = found.and_then(|at| Some((at, self.claimants.get_mut(at)?))) else {
             debug_assert!(false, "{node} has no such claim: {claim:?}");
             return false;
         };
-        self.claimants[at].count -= 1;
-        let gone = self.claimants[at].count == 0;
+        claimant.count -= 1;
+        let gone = claimant.count == 0;
         if gone {
             self.claimants.remove(at);
         }

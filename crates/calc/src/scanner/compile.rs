@@ -11,21 +11,15 @@ use tortie_selector::{Selector, unique_id};
 
 use super::{SelectorSpelling, ServiceSet, SetSource, Spelling, UsedSet, Written};
 
-/// The sets of each rule, with a reference to each taken.
+/// The sets of each rule.
 pub(super) fn rule_sets(
     rules: &[Rule],
     spellings: &mut AHashMap<Spelling, IpSetId>,
     sets: &mut AHashMap<IpSetId, UsedSet>,
     touched: &mut Vec<IpSetId>,
-) -> Arc<[RuleSets]> {
+) -> Vec<RuleSets> {
     let mut compiler = Compiler { spellings, sets, touched };
-    let compiled: Arc<[RuleSets]> = rules.iter().map(|rule| compiler.rule(rule)).collect();
-    for id in compiled.iter().flat_map(RuleSets::iter) {
-        if let Some(set) = sets.get_mut(id) {
-            set.references += 1;
-        }
-    }
-    compiled
+    rules.iter().map(|rule| compiler.rule(rule)).collect()
 }
 
 struct Compiler<'a> {

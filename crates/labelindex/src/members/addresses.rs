@@ -8,7 +8,8 @@ use ahash::RandomState;
 use tortie_model::Cidr;
 
 use super::item_members::ItemMembers;
-use crate::slab::{IdTable, ItemId};
+use crate::id_table::{IdTable, hash_of};
+use crate::slab::{ItemId, SlotId};
 
 /// Items by address.
 #[derive(Clone, Debug, Default)]
@@ -37,20 +38,20 @@ impl Addresses {
     /// Enters an item under all its addresses, if there is a table.
     pub(super) fn add(&mut self, item: ItemId, item_members: &ItemMembers) {
         if self.is_made {
-            hashes(&self.hasher, item_members).for_each(|hash| self.table.insert(hash, item.0));
+            hashes(&self.hasher, item_members).for_each(|hash| self.table.insert(hash, item.place()));
         }
     }
 
     /// The opposite of [`Addresses::add`].
     pub(super) fn remove(&mut self, item: ItemId, item_members: &ItemMembers) {
         if self.is_made {
-            hashes(&self.hasher, item_members).for_each(|hash| self.table.remove(hash, item.0));
+            hashes(&self.hasher, item_members).for_each(|hash| self.table.remove(hash, item.place()));
         }
     }
 
     /// The items that may hold an address.
     pub(super) fn items(&self, net: Cidr) -> impl Iterator<Item = ItemId> {
-        self.table.find_all(hash(&self.hasher, net)).map(ItemId)
+        self.table.find_all(hash(&self.hasher, net)).map(ItemId::from_place)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -60,7 +61,7 @@ impl Addresses {
 
 /// Prefix lengths do not enter into it: named ports are about the address alone.
 fn hash(hasher: &RandomState, net: Cidr) -> u32 {
-    IdTable::fold(hasher.hash_one((net.bits(), net.family())))
+    hash_of(hasher, (net.bits(), net.family()))
 }
 
 fn hashes(hasher: &RandomState, item_members: &ItemMembers) -> impl Iterator<Item = u32> {

@@ -6,60 +6,56 @@ use tortie_model::{Cidr, EndpointPort};
 use super::member_deltas::Member;
 use crate::types::NamedPort;
 
-/// The networks and named ports of an item.
+/// The networks and named ports of an item: nearly always one address, and often nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ItemMembers {
-    nets: Nets,
-    ports: Box<[EndpointPort]>,
+pub(super) enum ItemMembers {
+    #[default]
+    Nothing,
+    Net(Cidr),
+    Several(Box<Several>),
 }
 
-/// Networks without host bits, sorted, each once. Nearly always one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Nets {
-    One(Cidr),
-    Many(Box<[Cidr]>),
-}
-
-impl Default for Nets {
-    fn default() -> Self {
-        Self::Many(Box::default())
-    }
-}
-
-impl Nets {
-    fn new(mut nets: impl Iterator<Item = Cidr>) -> Self {
-        let mut list = match (nets.next(), nets.next()) {
-            (None, _) => return Self::default(),
-            (Some(net), None) if net.is_host() => return Self::One(net),
-            (Some(net), None) => vec![net],
-            (Some(first), Some(second)) => {
-                let mut list = Vec::with_capacity(2 + nets.size_hint().0);
-                list.extend([first, second]);
-                list.extend(nets);
-                list
-            }
-        };
-        if !list.iter().all(|net| net.is_host()) {
-            list = list.into_iter().flat_map(|net| net.masked().split_default_route()).collect();
-        }
-        if !list.is_sorted() {
-            list.sort_unstable();
-        }
-        list.dedup();
-        if let [net] = list[..] { Self::One(net) } else { Self::Many(list.into()) }
-    }
+pub(super) struct Several {
+    /// Without host bits, sorted, each once.
+    nets: Box<[Cidr]>,
+    ports: Box<[EndpointPort]>,
 }
 
 impl ItemMembers {
     pub(super) fn new(nets: impl IntoIterator<Item = Cidr>, ports: &[EndpointPort]) -> Self {
-        Self { nets: Nets::new(nets.into_iter()), ports: ports.into() }
+        let mut nets = nets.into_iter();
+        let nets = match (nets.next(), nets.next()) {
+            (None, _) => Vec::new(),
+            (Some(net), None) if net.is_host() && ports.is_empty() => return Self::Net(net),
+            (Some(net), None) => canonical(vec![net]),
+            (Some(first), Some(second)) => {
+                let mut list = Vec::with_capacity(2 + nets.size_hint().0);
+                list.extend([first, second]);
+                list.extend(nets);
+                canonical(list)
+            }
+        };
+        match nets[..] {
+            [] => Self::Nothing,
+            [net] if ports.is_empty() => Self::Net(net),
+            _ => Self::Several(Box::new(Several { nets: nets.into(), ports: ports.into() })),
+        }
     }
 
     /// The networks, sorted.
     pub(super) fn nets(&self) -> &[Cidr] {
-        match &self.nets {
-            Nets::One(net) => std::slice::from_ref(net),
-            Nets::Many(nets) => nets,
+        match self {
+            Self::Nothing => &[],
+            Self::Net(net) => std::slice::from_ref(net),
+            Self::Several(several) => &several.nets,
+        }
+    }
+
+    fn ports(&self) -> &[EndpointPort] {
+        match self {
+            Self::Nothing | Self::Net(_) => &[],
+            Self::Several(several) => &several.ports,
         }
     }
 
@@ -69,9 +65,9 @@ impl ItemMembers {
             return self.nets().iter().for_each(|&net| with(Member::of_net(net)));
         };
         let meant = |port: &EndpointPort| Some((named.member_protocol(port)?, port.port));
-        for (place, port) in self.ports.iter().enumerate() {
+        for (place, port) in self.ports().iter().enumerate() {
             let Some(port) = meant(port) else { continue };
-            if self.ports[..place].iter().any(|earlier| meant(earlier) == Some(port)) {
+            if self.ports().iter().take(place).any(|earlier| meant(earlier) == Some(port)) {
                 continue;
             }
             let mut last = None;
@@ -90,9 +86,21 @@ impl ItemMembers {
         let meant = |port: &EndpointPort| {
             named.member_protocol(port).is_some_and(|protocol| member.has_port((protocol, port.port)))
         };
-        self.ports.iter().any(meant) && self.nets().iter().any(|net| net.to_host() == member.net())
+        self.ports().iter().any(meant) && self.nets().iter().any(|net| net.to_host() == member.net())
     }
 }
 
 /// A protocol and port.
 pub(super) type Port = (PortProtocol, u16);
+
+/// Networks without host bits and without a default route, sorted, each once.
+fn canonical(mut nets: Vec<Cidr>) -> Vec<Cidr> {
+    if !nets.iter().all(|net| net.is_host()) {
+        nets = nets.into_iter().flat_map(|net| net.masked().split_default_route()).collect();
+    }
+    if !nets.is_sorted() {
+        nets.sort_unstable();
+    }
+    nets.dedup();
+    nets
+}

@@ -15,13 +15,13 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
-use smallvec::SmallVec;
 use tortie_model::desired::{IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members};
 use tortie_model::{Cidr, EndpointPort, IpSetId, Labels, ProfileName};
 
+use crate::list::List;
 use crate::matcher::{Change, Matcher};
 use crate::slab::{ItemId, KeyTable, SelId, SetId, SideTable};
-use crate::types::{NamedPort, Overlap, SetChange, SetDefinition, Stats};
+use crate::types::{NamedPort, Overlap, ParentLabels, SetChange, SetDefinition, Stats};
 
 use addresses::Addresses;
 use cover::Cover;
@@ -33,6 +33,7 @@ use member_deltas::{Member, MemberDeltas};
 /// Changes are taken at any time and in any order; [`MemberIndex::flush`] tells what became of the sets.
 ///
 /// ```
+/// use std::collections::HashMap;
 /// use std::sync::Arc;
 /// use tortie_labelindex::{MemberIndex, Overlap, SetChange, SetDefinition};
 /// use tortie_model::desired::Members;
@@ -46,7 +47,7 @@ use member_deltas::{Member, MemberDeltas};
 ///
 /// let address: Cidr = "10.0.0.1/32".parse().unwrap();
 /// let labels = Labels::from_pairs([("app", "web")]).unwrap();
-/// index.set_item(&"web-1", &labels, &Arc::default(), [address], &[]);
+/// index.set_item(&"web-1", &labels, &Arc::default(), &HashMap::new(), [address], &[]);
 ///
 /// let mut changes = Vec::new();
 /// index.flush(&mut changes);
@@ -57,12 +58,10 @@ use member_deltas::{Member, MemberDeltas};
 pub struct MemberIndex<I> {
     overlap: Overlap,
     matcher: Matcher,
-    items: KeyTable<I, ItemId>,
-    item_members: SideTable<ItemId, ItemMembers>,
+    items: KeyTable<ItemId, I, ItemMembers>,
     addresses: Addresses,
-    ids: KeyTable<IpSetId, SetId>,
-    sets: SideTable<SetId, Option<Set>>,
-    sets_of: SideTable<SelId, SmallVec<[SetId; 2]>>,
+    sets: KeyTable<SetId, IpSetId, Option<Set>>,
+    sets_of: SideTable<SelId, List<SetId>>,
     /// Sets that must be emitted in full.
     new: Vec<SetId>,
     /// Live sets with pending member deltas.
@@ -92,10 +91,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             overlap,
             matcher: Matcher::default(),
             items: KeyTable::default(),
-            item_members: SideTable::default(),
             addresses: Addresses::default(),
-            ids: KeyTable::default(),
-            sets: SideTable::default(),
+            sets: KeyTable::default(),
             sets_of: SideTable::default(),
             new: Vec::new(),
             booked: Vec::new(),
@@ -104,8 +101,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         }
     }
 
-    /// Adds or replaces an item: its own labels, its parents from the most to the least specific, the networks and the
-    /// named ports that it contributes. Host bits are cleared and a zero-length prefix becomes its two halves; an
+    /// Adds or replaces an item: its own labels, its parents from the most to the least specific, whose labels are among
+    /// the `known` ones unless they have none, the networks and the named ports that it contributes. Host bits are cleared and a zero-length prefix becomes its two halves; an
     /// endpoint, whose prefix lengths do not count, must be given with single addresses ([`Cidr::to_host`]). Returns
     /// whether the item is new.
     pub fn set_item(
@@ -113,19 +110,21 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         key: &I,
         labels: &Labels,
         parents: &Arc<[ProfileName]>,
+        known: &impl ParentLabels,
         nets: impl IntoIterator<Item = Cidr>,
         ports: &[EndpointPort],
     ) -> bool {
-        let (item, is_new) = self.items.find_or_insert(key);
-        let target = self.matcher.target(labels, parents);
+        let (item, is_new) = self.items.find_or_insert(key, ItemMembers::default);
+        let target = self.matcher.target(labels, parents, known);
         let item_members = ItemMembers::new(nets, ports);
         let stays = self.matcher.group_of(item) == Some(target);
-        if !(stays && self.item_members.get(item) == Some(&item_members)) {
+        if !(stays && self.items.get(item) == Some(&item_members)) {
             self.book_item(item, -1);
-            let old = self.item_members.take(item);
-            self.addresses.remove(item, &old);
-            self.addresses.add(item, &item_members);
-            *self.item_members.entry(item) = item_members;
+            if let Some(known) = self.items.get_mut(item) {
+                self.addresses.remove(item, known);
+                self.addresses.add(item, &item_members);
+                *known = item_members;
+            }
             self.matcher.move_item(item, labels, target);
             self.book_item(item, 1);
         } else {
@@ -138,17 +137,15 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     pub fn remove_item(&mut self, key: &I) -> bool {
         let Some(item) = self.items.find(key) else { return false };
         self.book_item(item, -1);
-        let item_members = self.item_members.take(item);
-        self.addresses.remove(item, &item_members);
         self.matcher.remove_item(item);
-        self.items.remove(item);
-        if self.items.is_empty() {
-            self.item_members.clear();
+        if let Some(item_members) = self.items.remove(item) {
+            self.addresses.remove(item, &item_members);
         }
         true
     }
 
-    /// Says which labels a parent hands down; `None` if the parent is gone.
+    /// Says which labels a parent hands down now; `None` if the parent is gone. Has no effect on a parent that no item
+    /// has.
     pub fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         self.matcher.set_parent(name, labels);
     }
@@ -157,7 +154,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     pub fn add_set(&mut self, id: &IpSetId, definition: SetDefinition) {
         let SetDefinition { selector, named_port } = definition;
         let selector = self.matcher.acquire(&selector);
-        let (set, is_new) = self.ids.find_or_insert(id);
+        let (set, is_new) = self.sets.find_or_insert(id, || None);
         if let Some(Some(known)) = self.sets.get(set)
             && known.selector == selector
             && known.named_port == named_port
@@ -168,27 +165,29 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         if !is_new {
             self.drop_set(set, id);
         }
-        *self.sets.entry(set) =
-            Some(Set { selector, named_port, live: false, member_deltas: MemberDeltas::default(), cover: None });
+        if let Some(entry) = self.sets.get_mut(set) {
+            let member_deltas = MemberDeltas::default();
+            *entry = Some(Set { selector, named_port, live: false, member_deltas, cover: None });
+        }
         self.sets_of.entry(selector).push(set);
         self.new.push(set);
     }
 
     /// Removes a set; does nothing if it is unknown.
     pub fn remove_set(&mut self, id: &IpSetId) {
-        if let Some(set) = self.ids.find(id) {
+        if let Some(set) = self.sets.find(id) {
             self.drop_set(set, id);
-            self.ids.remove(set);
+            self.sets.remove(set);
         }
     }
 
     fn drop_set(&mut self, id: SetId, name: &IpSetId) {
-        let Some(set) = self.sets.take(id) else { return };
+        let Some(set) = self.sets.get_mut(id).and_then(Option::take) else { return };
         if set.live {
             self.live -= 1;
             self.dying.insert(name.clone());
         }
-        self.sets_of.entry(set.selector).retain(|other| *other != id);
+        self.sets_of.entry(set.selector).retain(|&other| other != id);
         self.matcher.release(set.selector);
     }
 
@@ -198,10 +197,10 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             return;
         }
         let Some(group) = self.matcher.group_of(item).and_then(|g| self.matcher.group(g)) else { return };
-        let Some(item_members) = self.item_members.get(item) else { return };
+        let Some(item_members) = self.items.get(item) else { return };
         for &(selector, _) in &group.matches {
             for &id in self.sets_of.get(selector).into_iter().flatten() {
-                let Some(Some(set)) = self.sets.entry_if(id) else { continue };
+                let Some(Some(set)) = self.sets.get_mut(id) else { continue };
                 if set.live {
                     if set.member_deltas.is_empty() {
                         self.booked.push(id);
@@ -216,14 +215,14 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     fn book_group(&mut self, change: Change) {
         let Some(group) = self.matcher.group(change.group) else { return };
         for &id in self.sets_of.get(change.selector).into_iter().flatten() {
-            let Some(Some(set)) = self.sets.entry_if(id) else { continue };
+            let Some(Some(set)) = self.sets.get_mut(id) else { continue };
             if !set.live {
                 continue;
             }
             if set.member_deltas.is_empty() {
                 self.booked.push(id);
             }
-            for item_members in group.items.iter().filter_map(|&item| self.item_members.get(item)) {
+            for item_members in group.items.iter().filter_map(|&item| self.items.get(item)) {
                 set.member_deltas.book(item_members, set.named_port.as_ref(), if change.matches { 1 } else { -1 });
             }
         }
@@ -248,7 +247,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         booked.dedup();
         booked.retain(|&id| matches!(self.sets.get(id), Some(Some(set)) if !set.member_deltas.is_empty()));
         if !booked.is_empty() {
-            let item_members = |item| Some((item, self.item_members.get(item)?));
+            let item_members = |item| Some((item, self.items.get(item)?));
             self.addresses.make(self.items.ids().filter_map(item_members));
         }
         for id in booked {
@@ -270,8 +269,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         if self.live == 0 {
             self.addresses.clear();
         }
-        if self.ids.is_empty() {
-            self.sets.clear();
+        if self.sets.is_empty() {
             self.sets_of.clear();
         }
     }
@@ -295,17 +293,17 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             Members::Nets(_) => IpSetType::Net,
             Members::IpPorts(_) => IpSetType::IpAndPort,
         };
-        let set = self.sets.entry(id).as_mut()?;
+        let set = self.sets.get_mut(id)?.as_mut()?;
         set.live = true;
         set.cover = cover;
         self.live += 1;
-        Some(IpSetUpdate { id: self.ids.key(id).clone(), set_type, members })
+        Some(IpSetUpdate { id: self.sets.key(id).clone(), set_type, members })
     }
 
     fn item_members_matching(&self, selector: SelId) -> impl Iterator<Item = &ItemMembers> {
         let groups = self.matcher.groups_matching(selector).iter();
         let items = groups.filter_map(|&group| self.matcher.group(group)).flat_map(|group| &group.items);
-        items.filter_map(|&item| self.item_members.get(item))
+        items.filter_map(|&item| self.items.get(item))
     }
 
     /// The networks of all items that match, sorted, each once.
@@ -331,7 +329,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
 
     /// Turns the member deltas of a live set into what changed.
     fn delta(&mut self, id: SetId) -> Option<IpSetDelta> {
-        let set = self.sets.entry(id).as_mut()?;
+        let set = self.sets.get_mut(id)?.as_mut()?;
         let (selector, named) = (set.selector, set.named_port.clone());
         let (mut added, mut removed): (Vec<Member>, Vec<Member>) = (Vec::new(), Vec::new());
         for (member, net) in std::mem::take(&mut set.member_deltas).entries() {
@@ -360,7 +358,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             let (added, removed) = self.suppress(id, list(added), list(removed));
             (Members::Nets(added), Members::Nets(removed))
         };
-        let id = self.ids.key(id).clone();
+        let id = self.sets.key(id).clone();
         (!added.is_empty() || !removed.is_empty()).then_some(IpSetDelta { id, added, removed })
     }
 
@@ -370,8 +368,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             let group = self.matcher.group_of(item).and_then(|group| self.matcher.group(group));
             group.is_some_and(|group| group.find(selector).is_ok())
         };
-        let holds =
-            |item| self.item_members.get(item).is_some_and(|item_members| item_members.contributes(named, member));
+        let holds = |item| self.items.get(item).is_some_and(|item_members| item_members.contributes(named, member));
         self.addresses.items(member.net()).filter(|&item| matches(item) && holds(item)).take(limit).count()
     }
 
@@ -387,11 +384,11 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             let kept = now.into_iter().filter(|net| added.binary_search(net).is_err());
             let mut before: Vec<Cidr> = kept.chain(removed.iter().copied()).collect();
             before.sort_unstable();
-            if let Some(set) = self.sets.entry(id) {
+            if let Some(Some(set)) = self.sets.get_mut(id) {
                 set.cover = Some(Box::new(Cover::of_sorted(&before)));
             }
         }
-        match self.sets.entry(id).as_mut().and_then(|set| set.cover.as_mut()) {
+        match self.sets.get_mut(id).and_then(|set| set.as_mut()?.cover.as_mut()) {
             Some(cover) => cover.change(&added, &removed),
             None => (added, removed),
         }
@@ -403,7 +400,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.matcher.is_empty()
             && self.items.is_empty()
             && self.addresses.is_empty()
-            && self.ids.is_empty()
+            && self.sets.is_empty()
             && self.new.is_empty()
             && self.booked.is_empty()
             && self.dying.is_empty()

@@ -11,7 +11,7 @@ pub type SetIds = SmallVec<[IpSetId; 1]>;
 
 /// The IP sets of one rule. Within a list: selector and service sets are all required; named-port sets are alternatives
 /// to each other and to the numeric ports; every negated set excludes its members.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RuleSets {
     /// Sets that the source must be in.
     pub src: SetIds,
@@ -70,6 +70,12 @@ impl Rules {
     #[must_use]
     pub fn new(rules: Arc<[Rule]>, sets: Arc<[RuleSets]>) -> Option<Self> {
         (rules.len() == sets.len()).then_some(Self { rules, sets })
+    }
+
+    /// The IP sets of each rule. Whoever compiles many rules may share equal lists.
+    #[must_use]
+    pub fn sets(&self) -> &Arc<[RuleSets]> {
+        &self.sets
     }
 
     /// The rules in order of evaluation.

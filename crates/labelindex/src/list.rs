@@ -1,0 +1,172 @@
+//! Lists that mostly have one entry.
+
+use std::ops::{Deref, DerefMut};
+
+/// A list in 16 bytes. There are very many, and most have one entry at the most, for which nothing is allocated.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum List<T> {
+    #[default]
+    Empty,
+    One(T),
+    /// More than one.
+    Many(Box<Vec<T>>),
+}
+
+impl<T> Deref for List<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Empty => &[],
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Many(entries) => entries,
+        }
+    }
+}
+
+impl<T> DerefMut for List<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Self::Empty => &mut [],
+            Self::One(entry) => std::slice::from_mut(entry),
+            Self::Many(entries) => entries,
+        }
+    }
+}
+
+impl<T: Copy> List<T> {
+    /// Adds an entry at the end and tells where that is.
+    pub(crate) fn push(&mut self, entry: T) -> u32 {
+        let at = self.len();
+        self.insert(at, entry);
+        position(at)
+    }
+
+    /// Adds an entry before the one at `at`, or at the end.
+    pub(crate) fn insert(&mut self, at: usize, entry: T) {
+        match self {
+            Self::Empty => *self = Self::One(entry),
+            Self::One(first) => {
+                let pair = if at == 0 { vec![entry, *first] } else { vec![*first, entry] };
+                *self = Self::Many(Box::new(pair));
+            }
+            Self::Many(entries) => {
+                if entries.len() == entries.capacity() {
+                    entries.reserve_exact(entries.len() / 2 + 1);
+                }
+                entries.insert(at.min(entries.len()), entry);
+            }
+        }
+    }
+
+    /// Removes the entry at `at`, and keeps the order of the others.
+    pub(crate) fn remove(&mut self, at: usize) -> Option<T> {
+        let removed = self.get(at).copied()?;
+        match self {
+            Self::Many(entries) => {
+                entries.remove(at);
+            }
+            _ => *self = Self::Empty,
+        }
+        self.tighten();
+        Some(removed)
+    }
+
+    /// Removes the entry at `at`; gives back the one that took its place.
+    pub(crate) fn swap_remove(&mut self, at: u32) -> Option<T> {
+        let at = at as usize;
+        match self {
+            Self::Many(entries) if at < entries.len() => {
+                entries.swap_remove(at);
+            }
+            Self::One(_) if at == 0 => *self = Self::Empty,
+            _ => return None,
+        }
+        self.tighten();
+        self.get(at).copied()
+    }
+
+    /// Keeps the entries for which `keep` holds.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        match self {
+            Self::One(entry) if !keep(entry) => *self = Self::Empty,
+            Self::Empty | Self::One(_) => {}
+            Self::Many(entries) => entries.retain(keep),
+        }
+        self.tighten();
+    }
+
+    fn tighten(&mut self) {
+        if let Self::Many(entries) = self {
+            match entries[..] {
+                [] => *self = Self::Empty,
+                [entry] => *self = Self::One(entry),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<T: Copy> FromIterator<T> for List<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(entries: I) -> Self {
+        let mut list = Self::Empty;
+        for entry in entries {
+            list.push(entry);
+        }
+        list
+    }
+}
+
+impl<'a, T> IntoIterator for &'a List<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// A position in a list.
+///
+/// Lists whose entries point at each other store where: removal is then O(1) on both sides, however long they are. The
+/// last entry takes the place of the removed one and has to be told.
+pub(crate) fn position(index: usize) -> u32 {
+    // There are fewer than 2^32 objects, each at the most once in a list.
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_holds_what_a_vector_would() {
+        let mut list = List::default();
+        let mut expected = Vec::new();
+        for n in 0..6_u32 {
+            assert_eq!(list.push(n), n);
+            expected.push(n);
+        }
+        list.insert(2, 9);
+        expected.insert(2, 9);
+        assert_eq!(list[..], expected);
+        assert_eq!(list.remove(0), Some(0));
+        assert_eq!(list.remove(9), None);
+        assert_eq!(list.swap_remove(1), Some(5));
+        assert_eq!(list.swap_remove(4), None);
+        assert_eq!(list[..], [1, 5, 2, 3]);
+        list.retain(|&n| n < 3);
+        assert_eq!(list[..], [1, 2]);
+        assert_eq!(list.swap_remove(0), Some(2));
+        assert!(matches!(list, List::One(2)));
+        assert_eq!(list.remove(0), Some(2));
+        assert!(matches!(list, List::Empty));
+        assert_eq!(List::from_iter([3, 4])[..], [3, 4]);
+    }
+
+    #[test]
+    fn a_list_takes_16_bytes() {
+        assert_eq!(size_of::<List<u32>>(), 16);
+        assert_eq!(size_of::<List<(u32, u32)>>(), 16);
+    }
+}
