@@ -126,9 +126,10 @@ impl Policies {
 
     fn insert(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut LocalMatches) {
         self.application_layer += usize::from(is_application_layer(&policy));
-        let slot = self.table.insert(PolicyEntry { id: id.clone(), policy: Arc::clone(&policy), active: None });
-        matches.set_selector(&Criterion::Policy(slot), &policy.selector);
-        if policy.needed_on_every_node {
+        let (selector, is_needed) = (policy.selector.clone(), policy.needed_on_every_node);
+        let slot = self.table.insert(PolicyEntry { id: id.clone(), policy, active: None });
+        matches.set_selector(&Criterion::Policy(slot), &selector);
+        if is_needed {
             self.dirty.push(slot);
         }
     }

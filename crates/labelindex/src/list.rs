@@ -9,6 +9,7 @@ pub(crate) enum List<T> {
     Empty,
     One(T),
     /// More than one.
+    #[expect(clippy::box_collection, reason = "a vector takes 24 bytes")]
     Many(Box<Vec<T>>),
 }
 
