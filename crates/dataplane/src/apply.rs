@@ -247,7 +247,7 @@ impl Dataplane {
             table.apply(kernel, &self.links, &ownership, gate.unconfirmed(), problems);
         }
         for (address, interface, error) in routes.iter().flat_map(RouteTable::failed_flushes) {
-            let interface = interface.and_then(|interface| InterfaceName::new(interface.as_str()).ok());
+            let interface = interface.and_then(|interface| InterfaceName::try_from(interface).ok());
             let waiting = interface.and_then(|interface| self.managers.workloads.owner(interface));
             let waiting = waiting.map(|(id, _)| id.clone());
             problems.push(Problem::Conntrack { address, waiting, error: error.clone() });

@@ -6,13 +6,12 @@ use std::time::Duration;
 use tortie_ipsets::Report;
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
 use tortie_model::desired::{DesiredUpdate, WorkloadEndpointState};
-use tortie_model::{AdminState, Cidr, Family, HostEndpointName, IfaceName, WorkloadEndpointId};
+use tortie_model::{AdminState, Cidr, Family, HostEndpointName, IfaceName, Mac, WorkloadEndpointId};
 use tortie_rules::Renderer;
 
 use crate::config::DataplaneConfig;
 use crate::drive::SetCounters;
 use crate::gate::PolicyGate;
-use crate::kernel::MacAddress;
 use crate::links::{LinkChange, LinkEvent, Links};
 use crate::managers::Completion;
 use crate::managers::dscp::Dscp;
@@ -232,7 +231,7 @@ impl Dataplane {
             table.on_link(name);
         }
         self.neighbours.on_link(name);
-        if let Ok(interface) = InterfaceName::new(name.as_str()) {
+        if let Ok(interface) = InterfaceName::try_from(name) {
             self.sysctls.on_link(interface);
         }
     }
@@ -371,7 +370,7 @@ impl Dataplane {
             if !is_workload(&self.config.rules.workload_prefixes, interface.as_str()) {
                 continue;
             }
-            let name = IfaceName::from(interface.as_str());
+            let name = IfaceName::from(interface);
             self.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
             let active = owner.filter(|state| state.endpoint.state == AdminState::Active);
             let reached_at: Vec<Cidr> = active
@@ -441,8 +440,8 @@ impl Dataplane {
 }
 
 /// The static ARP entries of a workload: its own addresses at its own Ethernet address.
-fn static_entries(state: &WorkloadEndpointState) -> BTreeMap<std::net::IpAddr, MacAddress> {
+fn static_entries(state: &WorkloadEndpointState) -> BTreeMap<std::net::IpAddr, Mac> {
     let Some(mac) = state.endpoint.mac else { return BTreeMap::new() };
     let addresses = state.endpoint.ipv4_nets.iter().filter(|net| net.is_host());
-    addresses.map(|net| (net.address(), MacAddress::from(mac))).collect()
+    addresses.map(|net| (net.address(), mac)).collect()
 }

@@ -12,11 +12,9 @@ use tortie_ipsets::fake::FakeIpset;
 use tortie_ipsets::{Plan, SetName};
 use tortie_iptables::fake::FakeKernel as FakeTables;
 use tortie_iptables::{Backend, Command, CommandError, Table};
-use tortie_model::{Cidr, Family};
+use tortie_model::{Cidr, Family, Mac};
 
-use crate::kernel::{
-    CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, MacAddress, Neighbour, SysctlPath,
-};
+use crate::kernel::{CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, SysctlPath};
 use crate::route::{Route, RouteChange};
 
 /// How long every call takes.
@@ -57,7 +55,7 @@ pub struct FakeKernel {
     /// The routes of the main table.
     pub routes: Vec<Route>,
     /// Permanent neighbour entries.
-    pub neighbours: BTreeMap<(u32, IpAddr), MacAddress>,
+    pub neighbours: BTreeMap<(u32, IpAddr), Mac>,
     /// Sysctls by path; only those that are there can be written.
     pub sysctls: BTreeMap<String, String>,
     /// Sysctls that cannot be written, by a part of their path.

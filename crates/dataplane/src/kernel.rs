@@ -173,17 +173,7 @@ pub struct Neighbour {
     /// The neighbour's address.
     pub address: IpAddr,
     /// Its Ethernet address.
-    pub mac: MacAddress,
-}
-
-/// The six bytes of an Ethernet address, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MacAddress(pub [u8; 6]);
-
-impl From<Mac> for MacAddress {
-    fn from(mac: Mac) -> Self {
-        Self(mac.0)
-    }
+    pub mac: Mac,
 }
 
 /// The name of a sysctl as a path below `/proc/sys`, such as `net/ipv4/ip_forward`.

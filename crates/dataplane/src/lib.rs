@@ -28,8 +28,7 @@ pub use config::{DataplaneConfig, IpSetsConfig, IptablesConfig, RoutesConfig};
 pub use dataplane::Dataplane;
 pub use identity::ProblemIdentity;
 pub use kernel::{
-    CommandOutcome, CommandStatus, InvalidSysctlPath, Kernel, KernelCommand, KernelError, MacAddress, Neighbour,
-    SysctlPath,
+    CommandOutcome, CommandStatus, InvalidSysctlPath, Kernel, KernelCommand, KernelError, Neighbour, SysctlPath,
 };
 pub use links::LinkEvent;
 pub use render::Rendered;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tortie_delta::Delta;
 use tortie_iptables::InterfaceName;
-use tortie_model::IfaceName;
+use tortie_model::{IfaceName, Mac};
 
 use crate::gate::holds;
-use crate::kernel::{Kernel, KernelError, MacAddress, Neighbour};
+use crate::kernel::{Kernel, KernelError, Neighbour};
 use crate::links::Links;
 use crate::report::Problem;
 
@@ -18,9 +18,9 @@ use crate::report::Problem;
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     enabled: bool,
-    wanted: BTreeMap<IfaceName, BTreeMap<IpAddr, MacAddress>>,
+    wanted: BTreeMap<IfaceName, BTreeMap<IpAddr, Mac>>,
     dirty: BTreeSet<IfaceName>,
-    entries: Delta<(u32, IpAddr), MacAddress>,
+    entries: Delta<(u32, IpAddr), Mac>,
     indices: BTreeMap<IfaceName, u32>,
     must_read: bool,
     retry_at: Option<Duration>,
@@ -40,7 +40,7 @@ impl Neighbours {
     }
 
     /// Wants exactly these entries on an interface.
-    pub(crate) fn set(&mut self, interface: &IfaceName, entries: BTreeMap<IpAddr, MacAddress>) {
+    pub(crate) fn set(&mut self, interface: &IfaceName, entries: BTreeMap<IpAddr, Mac>) {
         if !self.enabled || self.wanted.get(interface).is_some_and(|old| *old == entries) {
             return;
         }

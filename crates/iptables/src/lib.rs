@@ -108,7 +108,6 @@ mod name;
 mod reconciler;
 mod render;
 mod save;
-mod text;
 mod values;
 
 pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
@@ -120,7 +119,7 @@ pub use generation::{CommitCounter, ForeignCommits};
 pub use hash::{HASH_COMMENT_PREFIX, RuleHash};
 pub use mark::{MarkBits, MaskedMark};
 pub use matches::{Match, Matches, Side};
-pub use name::{ChainName, ChainPrefix, InterfaceName, InvalidName, IpSetName, Table, kernel_chain, limited_id};
+pub use name::{ChainName, ChainPrefix, IpSetName, Table, kernel_chain, limited_id};
 pub use reconciler::{
     InPlace, InsertMode, Plan, Problem, Purpose, Reconciler, ReconcilerConfig, StandIn, TableError, TableStats,
 };
@@ -131,7 +130,7 @@ pub use values::{
     Protocol, Rate, RateUnit,
 };
 
-pub use tortie_net::Family;
+pub use tortie_net::{Family, InterfaceName, InvalidName};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

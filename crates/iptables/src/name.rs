@@ -6,106 +6,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-use crate::text::InlineText;
+use tortie_net::{InlineText, word_name};
 
-/// A name that the kernel, or the text format of `iptables-restore`, would not take.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} name {name:?} must be 1 to {max} printable ASCII characters that need no quoting")]
-pub struct InvalidName {
-    /// What was being named: `chain`, `IP set` or `interface`.
-    pub kind: &'static str,
-    /// The rejected text.
-    pub name: String,
-    /// The longest legal name, in bytes.
-    pub max: usize,
-}
+word_name!(
+    /// The name of an iptables chain: at most 28 bytes, the kernel's limit.
+    ChainName, 28, "chain"
+);
 
-macro_rules! checked_name {
-    ($name:ident, $max:expr, $kind:literal) => {
-        impl $name {
-            /// The longest legal name, in bytes.
-            pub const MAX_LEN: usize = $max;
-
-            /// Checks `text` and keeps it in place, without an allocation.
-            ///
-            /// # Errors
-            /// [`InvalidName`] if the text is empty, too long, or not one bare ASCII word.
-            pub fn new(text: &str) -> Result<Self, InvalidName> {
-                InlineText::new(text).filter(Self::acceptable).map(Self).ok_or_else(|| InvalidName {
-                    kind: $kind,
-                    name: text.to_owned(),
-                    max: $max,
-                })
-            }
-
-            /// The text.
-            #[must_use]
-            pub fn as_str(&self) -> &str {
-                self.0.as_str()
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(self.as_str(), f)
-            }
-        }
-
-        impl std::str::FromStr for $name {
-            type Err = InvalidName;
-
-            fn from_str(text: &str) -> Result<Self, InvalidName> {
-                Self::new(text)
-            }
-        }
-
-        impl AsRef<str> for $name {
-            fn as_ref(&self) -> &str {
-                self.as_str()
-            }
-        }
-    };
-}
-
-/// The name of an iptables chain: at most 28 bytes, the kernel's limit.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChainName(InlineText<28>);
-checked_name!(ChainName, 28, "chain");
-
-/// The name of an IP set: at most 31 bytes, the kernel's limit.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct IpSetName(InlineText<31>);
-checked_name!(IpSetName, 31, "IP set");
-
-/// The name of a network interface: at most 15 bytes (`IFNAMSIZ` with its terminator).
-///
-/// A trailing `+` is refused: `iptables` would read it as a wildcard.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InterfaceName(InlineText<15>);
-checked_name!(InterfaceName, 15, "interface");
+word_name!(
+    /// The name of an IP set: at most 31 bytes, the kernel's limit.
+    IpSetName, 31, "IP set"
+);
 
 impl ChainName {
-    fn acceptable(_: &InlineText<28>) -> bool {
+    const fn acceptable(_: &InlineText<28>) -> bool {
         true
-    }
-
-    /// A name that is part of the program.
-    ///
-    /// # Panics
-    /// If the name is not legal; meant for constants, where that is a compile error.
-    #[expect(clippy::panic, reason = "in a constant this fails the build")]
-    #[must_use]
-    pub const fn from_static(name: &'static str) -> Self {
-        match InlineText::new(name) {
-            Some(text) => Self(text),
-            None => panic!("not a legal chain name"),
-        }
     }
 
     /// `prefix` followed by `id`, or, if that is too long or cannot be written as a bare word, by a
@@ -128,40 +43,8 @@ impl ChainName {
 const FALLBACK_CHAIN: ChainName = ChainName::from_static("cali-unnamed");
 
 impl IpSetName {
-    /// A name that is part of the program.
-    ///
-    /// # Panics
-    /// If the name is not a legal bare word of at most 31 bytes; meant for constants.
-    #[expect(clippy::panic, reason = "in a constant this fails the build")]
-    #[must_use]
-    pub const fn from_static(name: &'static str) -> Self {
-        match InlineText::new(name) {
-            Some(text) => Self(text),
-            None => panic!("not a legal IP set name"),
-        }
-    }
-
-    fn acceptable(_: &InlineText<31>) -> bool {
+    const fn acceptable(_: &InlineText<31>) -> bool {
         true
-    }
-}
-
-impl InterfaceName {
-    /// A name that is part of the program.
-    ///
-    /// # Panics
-    /// If the name is not a legal bare word of at most 15 bytes; meant for constants.
-    #[expect(clippy::panic, reason = "in a constant this fails the build")]
-    #[must_use]
-    pub const fn from_static(name: &'static str) -> Self {
-        match InlineText::new(name) {
-            Some(text) => Self(text),
-            None => panic!("not a legal interface name"),
-        }
-    }
-
-    fn acceptable(text: &InlineText<15>) -> bool {
-        !text.as_str().ends_with('+') && !text.as_str().contains('/')
     }
 }
 

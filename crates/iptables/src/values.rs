@@ -5,9 +5,7 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use tortie_net::Family;
-
-use crate::name::{InterfaceName, InvalidName};
+use tortie_net::{Family, InterfaceName, InvalidName};
 
 /// An interface, or all interfaces that start alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,13 +1,11 @@
 //! Workload endpoints, host endpoints and network sets.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 
 use smallvec::SmallVec;
 
-use crate::{Cidr, IfaceName, Labels, ProfileName, Protocol};
+use crate::{Cidr, IfaceName, Labels, Mac, ProfileName, Protocol};
 
 /// Whether an endpoint is to carry traffic at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,36 +15,6 @@ pub enum AdminState {
     Active,
     /// All traffic is denied.
     Inactive,
-}
-
-/// An Ethernet address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mac(pub [u8; 6]);
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
-
-/// Text that is no Ethernet address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not six octets in hexadecimal, separated by colons or hyphens")]
-pub struct MacParseError;
-
-impl FromStr for Mac {
-    type Err = MacParseError;
-
-    fn from_str(text: &str) -> Result<Self, MacParseError> {
-        let mut octets = [0; 6];
-        let mut parts = text.split([':', '-']);
-        for octet in &mut octets {
-            let part = parts.next().filter(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()));
-            *octet = part.and_then(|part| u8::from_str_radix(part, 16).ok()).ok_or(MacParseError)?;
-        }
-        if parts.next().is_none() { Ok(Self(octets)) } else { Err(MacParseError) }
-    }
 }
 
 /// A port that an endpoint declares by name.

@@ -1,55 +1,10 @@
 //! Names and identities.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use tortie_net::text_id;
 use tortie_selector::Selector;
-
-macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(Arc<str>);
-
-        impl $name {
-            /// Wraps a name; cheap to clone afterwards.
-            pub fn new(name: impl Into<Arc<str>>) -> Self {
-                Self(name.into())
-            }
-
-            /// The name as text.
-            #[must_use]
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl Borrow<str> for $name {
-            fn borrow(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&self.0, f)
-            }
-        }
-
-        impl From<&str> for $name {
-            fn from(name: &str) -> Self {
-                Self::new(name)
-            }
-        }
-    };
-}
 
 text_id!(
     /// The name of a node, as Felix's `FelixHostname` has it.
@@ -70,10 +25,6 @@ text_id!(
 text_id!(
     /// The name of a network set; a namespaced one is `namespace/name`.
     NetworkSetName
-);
-text_id!(
-    /// The name of a network interface on the host side.
-    IfaceName
 );
 text_id!(
     /// The name of a configuration parameter.

@@ -37,16 +37,15 @@ mod update;
 mod valid;
 mod value;
 
-pub use tortie_net::Family;
+pub use tortie_net::{Family, IfaceName, Mac, MacParseError};
 
 pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{
-    AdminState, EndpointPort, HostEndpoint, Mac, MacParseError, NatMapping, NetworkSet, QosControls, WorkloadEndpoint,
-    WorkloadExtras,
+    AdminState, EndpointPort, HostEndpoint, NatMapping, NetworkSet, QosControls, WorkloadEndpoint, WorkloadExtras,
 };
 pub use ids::{
-    ConfigName, HostEndpointName, Hostname, IfaceName, IpSetId, NamespacedName, NetworkSetName, PolicyId, PolicyKind,
-    ProfileName, TierName, WorkloadEndpointId, WorkloadEndpointKey,
+    ConfigName, HostEndpointName, Hostname, IpSetId, NamespacedName, NetworkSetName, PolicyId, PolicyKind, ProfileName,
+    TierName, WorkloadEndpointId, WorkloadEndpointKey,
 };
 pub use ipam::{IpamBlock, NodeAllocation};
 pub use key::{HostConfigKey, HostEndpointKey};

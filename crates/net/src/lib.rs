@@ -2,5 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod family;
+mod inline_text;
+mod interface;
+mod mac;
+mod names;
 
 pub use family::Family;
+pub use inline_text::InlineText;
+pub use interface::{IfaceName, InterfaceName};
+pub use mac::{Mac, MacParseError};
+pub use names::InvalidName;

@@ -8,8 +8,8 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::route::RouteType;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use tortie_dataplane::{MacAddress, Neighbour};
-use tortie_model::Family;
+use tortie_dataplane::Neighbour;
+use tortie_model::{Family, Mac};
 
 use super::error::NetlinkError;
 use super::wire::{self, RTM_NEWNEIGH, Request};
@@ -55,7 +55,7 @@ pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<Neighbour>, Netl
         match kind {
             NDA_DST => address = Some(wire::address(Family::V4, value)?),
             // Interfaces that are not Ethernet have addresses of other lengths.
-            NDA_LLADDR => mac = value.try_into().ok().map(MacAddress),
+            NDA_LLADDR => mac = value.try_into().ok().map(Mac),
             _ => {}
         }
         Some(())

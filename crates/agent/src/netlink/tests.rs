@@ -3,9 +3,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::io::Errno;
-use tortie_dataplane::{
-    MacAddress, Neighbour, Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget,
-};
+use tortie_dataplane::{Neighbour, Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
 use tortie_model::{Cidr, Family};
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
@@ -96,7 +94,7 @@ fn a_refusal_has_the_kernels_words() {
 
 #[test]
 fn a_neighbour_is_read_as_it_is_written() {
-    let written = Neighbour { interface: 7, address: "10.0.0.1".parse().unwrap(), mac: MacAddress([2, 0, 0, 0, 0, 1]) };
+    let written = Neighbour { interface: 7, address: "10.0.0.1".parse().unwrap(), mac: Mac([2, 0, 0, 0, 0, 1]) };
     let bytes = payload(neighbour::replace_request(&written), &[]);
     assert_eq!(neighbour::parse(wire::RTM_NEWNEIGH, &bytes).unwrap(), Some(written));
 }
@@ -290,11 +288,11 @@ kernel_test! {
             assert_eq!(netlink.neighbours().unwrap(), []);
             let address = "10.65.0.2".parse().unwrap();
             for last in [1, 2] {
-                let neighbour = Neighbour { interface: w0, address, mac: MacAddress([2, 0, 0, 0, 0, last]) };
+                let neighbour = Neighbour { interface: w0, address, mac: Mac([2, 0, 0, 0, 0, last]) };
                 netlink.set_neighbour(&neighbour).unwrap();
                 assert_eq!(netlink.neighbours().unwrap(), [neighbour]);
             }
-            let nowhere = Neighbour { interface: 9999, address, mac: MacAddress([2, 0, 0, 0, 0, 1]) };
+            let nowhere = Neighbour { interface: 9999, address, mac: Mac([2, 0, 0, 0, 0, 1]) };
             assert!(netlink.set_neighbour(&nowhere).unwrap_err().is_not_found());
         });
     }

@@ -42,7 +42,7 @@ impl EndpointMarkManager {
             if mark.is_none() {
                 tracing::warn!(%interface, "No packet mark is left for an endpoint");
             }
-            let name = IfaceName::from(interface.as_str());
+            let name = IfaceName::from(*interface);
             chains.push((Table::Filter, renderer.set_endpoint_mark(&name, mark)));
         }
         let dispatch = renderer.endpoint_mark_dispatch(marks, workloads.iter().copied(), hosts.iter().copied());

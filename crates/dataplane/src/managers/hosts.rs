@@ -129,7 +129,7 @@ impl Hosts {
                 }
             });
             let Some((name, _)) = fitting else { continue };
-            if let Ok(interface) = InterfaceName::new(interface.as_str()) {
+            if let Ok(interface) = InterfaceName::try_from(interface) {
                 resolved.by_interface.insert(interface, name.clone());
             }
         }
@@ -144,7 +144,7 @@ impl Hosts {
         let mut all_groups = Vec::new();
         let (mut untracked, mut pre_dnat, mut any_pre_dnat) = (Vec::new(), Vec::new(), false);
         let pseudo = any_interface();
-        let own = self.resolved.by_interface.iter().map(|(i, name)| (Some(*i), IfaceName::from(i.as_str()), name));
+        let own = self.resolved.by_interface.iter().map(|(i, name)| (Some(*i), IfaceName::from(*i), name));
         let any = self.resolved.any.iter().map(|name| (None, pseudo.clone(), name));
         for (interface, iface, name) in own.chain(any) {
             let Some(state) = self.endpoints.get(name) else { continue };

@@ -147,7 +147,7 @@ impl Workloads {
             let error = match &endpoint.interface {
                 Err(error) => Some(error.clone()),
                 Ok(interface) => {
-                    let name = IfaceName::from(interface.as_str());
+                    let name = IfaceName::from(*interface);
                     match self.owner(*interface) {
                         Some((other, _)) if other != id => {
                             Some(EndpointProblem::Shadowed { interface: name, other: other.clone() })
@@ -187,14 +187,14 @@ fn render(
 ) -> [tortie_iptables::Chain; 2] {
     let endpoint = &state.endpoint;
     let qos = endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref());
-    renderer.workload_endpoint(&IfaceName::from(interface.as_str()), endpoint.state, tiers, &endpoint.profiles, qos)
+    renderer.workload_endpoint(&IfaceName::from(interface), endpoint.state, tiers, &endpoint.profiles, qos)
 }
 
 fn interface_of(name: Option<&IfaceName>) -> Result<InterfaceName, EndpointProblem> {
     let name = name.ok_or(EndpointProblem::NoInterface)?;
     // What the kernel itself would not take for a name, and the two directories next to the interfaces' own.
     let is_reserved = matches!(name.as_str(), "." | ".." | "all" | "default");
-    match InterfaceName::new(name.as_str()) {
+    match InterfaceName::try_from(name) {
         Ok(interface) if !is_reserved => Ok(interface),
         _ => Err(EndpointProblem::BadInterface(name.clone())),
     }

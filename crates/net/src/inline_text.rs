@@ -1,0 +1,74 @@
+//! A short ASCII string kept in place: names are compared, hashed and copied by the ten thousand.
+
+use std::fmt;
+
+/// One word of at most `N` bytes, at most 255, that needs no quoting in what `iptables-restore` and `ipset restore` read.
+///
+/// ```
+/// use tortie_net::InlineText;
+/// let name = InlineText::<8>::new("cali-in").expect("a word");
+/// assert_eq!(name.as_str(), "cali-in");
+/// assert!(["", "too-long-for-8", "a b", "\"a\"", "-a", "!a", "é"].iter().all(|text| InlineText::<8>::new(text).is_none()));
+/// ```
+// Unused bytes are zero, so the derived order is the order of the text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InlineText<const N: usize> {
+    bytes: [u8; N],
+    len: u8,
+}
+
+impl<const N: usize> InlineText<N> {
+    /// `None` if `text` is empty, too long, or would not survive as one bare word: printable ASCII without quotes or
+    /// backslash, and not starting like an option, a negation, a comment, a chain or a table.
+    #[must_use]
+    pub const fn new(text: &str) -> Option<Self> {
+        let source = text.as_bytes();
+        if source.is_empty() || source.len() > N || source.len() > u8::MAX as usize || !is_bare_word(source) {
+            return None;
+        }
+        let mut bytes = [0; N];
+        let mut i = 0;
+        while i < source.len() {
+            bytes[i] = source[i];
+            i += 1;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+        let len = source.len() as u8;
+        Some(Self { bytes, len })
+    }
+
+    /// The text.
+    #[must_use]
+    pub const fn as_str(&self) -> &str {
+        let Some((text, _)) = self.bytes.split_at_checked(self.len as usize) else { return "" };
+        match str::from_utf8(text) {
+            Ok(text) => text,
+            Err(_) => "",
+        }
+    }
+}
+
+impl<const N: usize> fmt::Display for InlineText<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl<const N: usize> fmt::Debug for InlineText<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+const fn is_bare_word(mut text: &[u8]) -> bool {
+    if matches!(text.first(), Some(b'-' | b'!' | b'#' | b':' | b'*')) {
+        return false;
+    }
+    while let [byte, rest @ ..] = text {
+        if !byte.is_ascii_graphic() || matches!(byte, b'"' | b'\'' | b'\\') {
+            return false;
+        }
+        text = rest;
+    }
+    true
+}

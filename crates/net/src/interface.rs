@@ -1,0 +1,74 @@
+//! Names of network interfaces.
+
+use crate::{InlineText, InvalidName};
+
+crate::text_id!(
+    /// What somebody else calls a network interface of the host: a datastore, where `*` can stand for all of them, or the
+    /// kernel. Any text; what is written for the kernel takes an [`InterfaceName`].
+    ///
+    /// ```
+    /// use tortie_net::{IfaceName, InterfaceName};
+    /// let told = IfaceName::new("cali12345678901");
+    /// let name = InterfaceName::try_from(&told)?;
+    /// assert_eq!(IfaceName::from(name), told);
+    /// assert!(InterfaceName::try_from(&IfaceName::new("a name that no interface can have")).is_err());
+    /// # Ok::<(), tortie_net::InvalidName>(())
+    /// ```
+    IfaceName
+);
+
+crate::word_name!(
+    /// The name of a network interface: at most 15 bytes (`IFNAMSIZ` with its terminator).
+    ///
+    /// A trailing `+` is refused: `iptables` would read it as a wildcard. So is `/`, which the kernel does not take.
+    InterfaceName, 15, "interface"
+);
+
+impl InterfaceName {
+    const fn acceptable(text: &InlineText<15>) -> bool {
+        let mut rest = text.as_str().as_bytes();
+        while let [byte, after @ ..] = rest {
+            if *byte == b'/' || (*byte == b'+' && after.is_empty()) {
+                return false;
+            }
+            rest = after;
+        }
+        true
+    }
+}
+
+impl TryFrom<&IfaceName> for InterfaceName {
+    type Error = InvalidName;
+
+    fn try_from(name: &IfaceName) -> Result<Self, InvalidName> {
+        Self::new(name.as_str())
+    }
+}
+
+impl From<InterfaceName> for IfaceName {
+    fn from(name: InterfaceName) -> Self {
+        Self::from(name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_iptables_or_the_kernel_would_take_for_something_else_is_refused() {
+        for bad in ["", "cali+", "a/b", "0123456789abcdef", "a b", "a\tb", "a\"b", "-A", "!x", "a\nb", "é"] {
+            assert!(InterfaceName::new(bad).is_err(), "{bad:?}");
+        }
+        for good in ["0123456789abcde", "a+b", "eth0.100", "vxlan-v6.calico"] {
+            assert_eq!(InterfaceName::new(good).unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn order_is_the_order_of_the_text() {
+        let mut names = ["cali-b", "cali-a", "cali", "cali-aa"].map(|n| InterfaceName::new(n).unwrap());
+        names.sort_unstable();
+        assert_eq!(names.map(|n| n.to_string()), ["cali", "cali-a", "cali-aa", "cali-b"]);
+    }
+}
