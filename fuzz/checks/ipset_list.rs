@@ -73,7 +73,7 @@ fn reconcile(family: Family, text: &[u8], piece: usize, listing: Option<Listing>
     }
     assert!(restores <= 1);
     if wanted.is_ok() && listing.is_some_and(|listing| listing.is_exactly(&spec, family)) {
-        let zero = members.iter().any(|member| matches!(member, Member::Net(net) if net.prefix() == 0));
+        let zero = members.iter().any(|member| matches!(member, Member::Net(net) if net.cidr().prefix_len() == 0));
         // The kernel never lists a network of length 0, and never more than fits.
         assert!(restores == 0 || zero || members.len() > spec.max_elements());
     }

@@ -163,7 +163,7 @@ fn failsafe(port: &FailsafePort) -> tortie_rules::FailsafePort {
     tortie_rules::FailsafePort {
         protocol: if port.tcp { Protocol::Tcp } else { Protocol::Udp },
         port: port.port,
-        net: port.net.and_then(|net| tortie_iptables::Net::new(net.address(), net.prefix_len())),
+        net: port.net,
     }
 }
 

@@ -7,8 +7,8 @@ use tortie_ipsets::{IpSets, Member, Protocol, Report, SetId, SetSpec, SetType, U
 use tortie_iptables::{
     Backend, Chain, ChainName, HookPosition, Programs, Purpose, Reconciler, ReconcilerConfig, StandIn, Table,
 };
+use tortie_model::Family;
 use tortie_model::desired::{IpPortMember, Members, PortProtocol};
-use tortie_model::{Cidr, Family};
 use tortie_rules::Renderer;
 use tortie_rules::names::ip_set_name;
 
@@ -223,18 +223,9 @@ pub(crate) fn sweeper(
     Reconciler::new(config, tortie_iptables::Features::ALL)
 }
 
-/// A network as the member of a set; `None` never happens, since a [`Cidr`] is always in range.
-pub(crate) fn net_member(net: Cidr) -> Option<Member> {
-    let bits = match net.address() {
-        std::net::IpAddr::V4(address) => u128::from(address.to_bits()),
-        std::net::IpAddr::V6(address) => address.to_bits(),
-    };
-    Member::net(net.family(), bits, net.prefix_len()).ok()
-}
-
 pub(crate) fn members(members: &Members) -> Vec<Member> {
     match members {
-        Members::Nets(nets) => nets.iter().copied().filter_map(net_member).collect(),
+        Members::Nets(nets) => nets.iter().copied().map(Member::from).collect(),
         Members::IpPorts(members) => members.iter().copied().map(ip_port_member).collect(),
     }
 }

@@ -6,13 +6,14 @@
 //! and names of hosts are refused. Faults can be injected.
 //!
 //! ```
+//! use std::net::IpAddr;
 //! use std::time::Duration;
 //! use tortie_ipsets::fake::FakeIpset;
 //! use tortie_ipsets::{Config, Family, IpSets, Member, SetId, SetSpec, SetType};
 //!
 //! let mut sets = IpSets::new(Family::V4, Config::default());
 //! let id = SetId::new("this-host")?;
-//! let host = Member::net(Family::V4, 0x0a00_0001, 32)?;
+//! let host = Member::from(IpAddr::from([10, 0, 0, 1]));
 //! sets.add_or_replace(&id, SetSpec::new(SetType::HashIp), [host])?;
 //!
 //! let mut kernel = FakeIpset::new();
@@ -506,7 +507,7 @@ impl FakeSet {
             Err(error) => return Err(format!("Syntax error: {error}")),
         };
         match member {
-            Member::Net(net) if net.prefix() == 0 => {
+            Member::Net(net) if net.cidr().prefix_len() == 0 => {
                 Err("The value of the CIDR parameter of the IP address is invalid".to_owned())
             }
             Member::Port(port) if self.range.is_some_and(|(a, b)| port < a || port > b) => {

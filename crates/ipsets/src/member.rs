@@ -1,13 +1,11 @@
 //! Members of sets, packed.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
+use std::net::IpAddr;
 
-use ipnet::IpNet;
 use thiserror::Error;
 
-use tortie_net::Family;
+use tortie_net::{Cidr, Family};
 
 use crate::spec::SetType;
 
@@ -18,17 +16,6 @@ mod tests;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MemberError {
-    /// A prefix longer than the address.
-    #[error("prefix length {prefix} is more than an {family} address has bits")]
-    PrefixTooLong {
-        /// The family of the address.
-        family: Family,
-        /// The length asked for.
-        prefix: u8,
-    },
-    /// IPv4 bits beyond the lowest 32.
-    #[error("address bits {0:#x} do not fit an IPv4 address")]
-    BitsTooLarge(u128),
     /// Text that is no member of that type.
     #[error("{text:?} is no member of a {set_type} set")]
     Malformed {
@@ -55,139 +42,39 @@ pub enum MemberError {
     ZeroPrefix(Member),
 }
 
-/// A network, packed into 17 bytes; a single address is a network of full length.
-///
-/// Host bits are always clear, so that equal networks are equal bytes.
+/// A network as a member of a set: host bits are clear, so that equal networks are equal members. A single address is a
+/// network of full length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Net {
-    /// Big endian; an IPv4 address is in the last four.
-    bits: [u8; 16],
-    /// The prefix length, plus [`V4_TAG`] for IPv4.
-    length: u8,
-}
+pub struct NetMember(Cidr);
 
-/// Larger than any IPv6 prefix length.
-const V4_TAG: u8 = 192;
-
-impl Net {
-    /// A network from its address bits (IPv4: the lowest 32) and prefix length; host bits are
-    /// cleared.
-    ///
-    /// # Errors
-    /// A prefix longer than the address, or IPv4 bits beyond 32.
-    pub fn new(family: Family, bits: u128, prefix: u8) -> Result<Self, MemberError> {
-        if prefix > family.max_prefix_len() {
-            return Err(MemberError::PrefixTooLong { family, prefix });
-        }
-        if family == Family::V4 && bits > u128::from(u32::MAX) {
-            return Err(MemberError::BitsTooLarge(bits));
-        }
-        Ok(Self::masked(family, bits, prefix))
-    }
-
-    fn masked(family: Family, bits: u128, prefix: u8) -> Self {
-        let host_bits = u32::from(family.max_prefix_len() - prefix);
-        let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
-        let tag = match family {
-            Family::V4 => V4_TAG,
-            Family::V6 => 0,
-        };
-        Self { bits: (bits & mask).to_be_bytes(), length: prefix + tag }
-    }
-
-    /// A single address.
+impl NetMember {
+    /// The network.
     #[must_use]
-    pub fn host(addr: IpAddr) -> Self {
-        let (family, bits) = match addr {
-            IpAddr::V4(addr) => (Family::V4, u128::from(addr.to_bits())),
-            IpAddr::V6(addr) => (Family::V6, addr.to_bits()),
-        };
-        Self::masked(family, bits, family.max_prefix_len())
-    }
-
-    /// The family.
-    #[must_use]
-    pub const fn family(&self) -> Family {
-        if self.length >= V4_TAG { Family::V4 } else { Family::V6 }
-    }
-
-    /// The prefix length.
-    #[must_use]
-    pub const fn prefix(&self) -> u8 {
-        match self.family() {
-            Family::V4 => self.length - V4_TAG,
-            Family::V6 => self.length,
-        }
-    }
-
-    /// The address bits; those of IPv4 are the lowest 32.
-    #[must_use]
-    pub const fn bits(&self) -> u128 {
-        u128::from_be_bytes(self.bits)
-    }
-
-    /// The network address.
-    #[must_use]
-    pub fn addr(&self) -> IpAddr {
-        addr_from(self.family(), self.bits)
-    }
-
-    /// Whether this is a single address.
-    #[must_use]
-    pub const fn is_host(&self) -> bool {
-        self.prefix() == self.family().max_prefix_len()
-    }
-
-    /// The two networks of one bit more, if this is the whole address space.
-    pub(crate) fn halves(&self) -> Option<[Self; 2]> {
-        let family = self.family();
-        let top = 1 << (family.max_prefix_len() - 1);
-        (self.prefix() == 0).then(|| [0, top].map(|bits| Self::masked(family, bits, 1)))
+    pub const fn cidr(&self) -> Cidr {
+        self.0
     }
 
     fn parse(text: &str) -> Option<Self> {
-        if text.contains('/') {
-            IpNet::from_str(text).ok().map(Self::from)
-        } else {
-            IpAddr::from_str(text).ok().map(Self::host)
-        }
+        text.parse().ok().map(|cidr: Cidr| cidr.into())
     }
 }
 
-fn addr_from(family: Family, bits: [u8; 16]) -> IpAddr {
-    match family {
-        Family::V4 => Ipv4Addr::new(bits[12], bits[13], bits[14], bits[15]).into(),
-        Family::V6 => Ipv6Addr::from(bits).into(),
+impl From<Cidr> for NetMember {
+    fn from(cidr: Cidr) -> Self {
+        Self(cidr.masked())
     }
 }
 
-impl From<IpAddr> for Net {
-    fn from(addr: IpAddr) -> Self {
-        Self::host(addr)
-    }
-}
-
-impl From<IpNet> for Net {
-    fn from(net: IpNet) -> Self {
-        let host = Self::host(net.addr());
-        Self::masked(host.family(), host.bits(), net.prefix_len())
-    }
-}
-
-/// As `ipset list` prints it: a single address has no suffix.
-impl fmt::Display for Net {
+impl fmt::Display for NetMember {
+    /// As `ipset list` prints it: a single address has no suffix.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.addr().fmt(f)?;
-        if self.is_host() {
-            return Ok(());
-        }
-        write!(f, "/{}", self.prefix())
+        if self.0.is_host() { self.0.address().fmt(f) } else { self.0.fmt(f) }
     }
 }
 
-impl fmt::Debug for Net {
+impl fmt::Debug for NetMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Net({self})")
+        write!(f, "NetMember({self})")
     }
 }
 
@@ -228,8 +115,8 @@ impl fmt::Display for Protocol {
 /// An address, protocol and port, packed into 20 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IpPort {
-    bits: [u8; 16],
-    family: Family,
+    /// A single address.
+    addr: Cidr,
     protocol: Protocol,
     port: [u8; 2],
 }
@@ -238,20 +125,19 @@ impl IpPort {
     /// From its parts.
     #[must_use]
     pub fn new(addr: IpAddr, protocol: Protocol, port: u16) -> Self {
-        let host = Net::host(addr);
-        Self { bits: host.bits, family: host.family(), protocol, port: port.to_be_bytes() }
+        Self { addr: Cidr::host(addr), protocol, port: port.to_be_bytes() }
     }
 
     /// The family.
     #[must_use]
-    pub const fn family(&self) -> Family {
-        self.family
+    pub fn family(&self) -> Family {
+        self.addr.family()
     }
 
     /// The address.
     #[must_use]
     pub fn addr(&self) -> IpAddr {
-        addr_from(self.family, self.bits)
+        self.addr.address()
     }
 
     /// The protocol.
@@ -282,24 +168,24 @@ impl fmt::Debug for IpPort {
 
 /// A pair of networks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NetPair(Net, Net);
+pub struct NetPair(NetMember, NetMember);
 
 impl NetPair {
     /// From its parts.
     #[must_use]
-    pub const fn new(first: Net, second: Net) -> Self {
+    pub const fn new(first: NetMember, second: NetMember) -> Self {
         Self(first, second)
     }
 
     /// The first network.
     #[must_use]
-    pub const fn first(&self) -> Net {
+    pub const fn first(&self) -> NetMember {
         self.0
     }
 
     /// The second network.
     #[must_use]
-    pub const fn second(&self) -> Net {
+    pub const fn second(&self) -> NetMember {
         self.1
     }
 }
@@ -324,7 +210,7 @@ impl fmt::Debug for NetPair {
 #[non_exhaustive]
 pub enum Member {
     /// An address or network, for `hash:ip` (addresses only) and `hash:net`.
-    Net(Net),
+    Net(NetMember),
     /// For `hash:ip,port`.
     IpPort(IpPort),
     /// For `hash:net,net`.
@@ -334,15 +220,6 @@ pub enum Member {
 }
 
 impl Member {
-    /// A network from its address bits (IPv4: the lowest 32) and prefix length; host bits are
-    /// cleared. A single address is one of full length.
-    ///
-    /// # Errors
-    /// See [`Net::new`].
-    pub fn net(family: Family, bits: u128, prefix: u8) -> Result<Self, MemberError> {
-        Net::new(family, bits, prefix).map(Self::Net)
-    }
-
     /// An address, protocol and port.
     #[must_use]
     pub fn ip_port(addr: IpAddr, protocol: Protocol, port: u16) -> Self {
@@ -353,9 +230,9 @@ impl Member {
     #[must_use]
     pub fn family(&self) -> Option<Family> {
         match self {
-            Self::Net(net) => Some(net.family()),
+            Self::Net(net) => Some(net.0.family()),
             Self::IpPort(ip_port) => Some(ip_port.family()),
-            Self::NetPair(pair) => Some(pair.first().family()),
+            Self::NetPair(pair) => Some(pair.0.0.family()),
             Self::Port(_) => None,
         }
     }
@@ -372,12 +249,12 @@ impl Member {
         let member = match set_type {
             SetType::HashIp => {
                 let (addr, _length) = match text.split_once('/') {
-                    Some((addr, _)) => (addr, Net::parse(text).ok_or_else(malformed)?),
-                    None => (text, Net::parse(text).ok_or_else(malformed)?),
+                    Some((addr, _)) => (addr, NetMember::parse(text).ok_or_else(malformed)?),
+                    None => (text, NetMember::parse(text).ok_or_else(malformed)?),
                 };
-                Self::Net(Net::parse(addr).ok_or_else(malformed)?)
+                Self::Net(NetMember::parse(addr).ok_or_else(malformed)?)
             }
-            SetType::HashNet => Self::Net(Net::parse(text).ok_or_else(malformed)?),
+            SetType::HashNet => Self::Net(NetMember::parse(text).ok_or_else(malformed)?),
             SetType::HashIpPort => Self::IpPort(parse_ip_port(text).ok_or_else(malformed)?),
             SetType::HashNetNet => Self::NetPair(parse_net_pair(text).ok_or_else(malformed)?),
             SetType::BitmapPort => {
@@ -403,8 +280,8 @@ impl Member {
     /// [`IpSets`](crate::IpSets) stores each as its two halves.
     pub(crate) fn check(&self, set_type: SetType) -> Result<(), MemberError> {
         match (set_type, self) {
-            (SetType::HashIp, Self::Net(net)) if net.is_host() => {
-                if net.addr().is_unspecified() {
+            (SetType::HashIp, Self::Net(net)) if net.0.is_host() => {
+                if net.0.address().is_unspecified() {
                     return Err(MemberError::Unspecified(*self));
                 }
             }
@@ -413,8 +290,8 @@ impl Member {
                     return Err(MemberError::Unspecified(*self));
                 }
             }
-            (SetType::HashNetNet, Self::NetPair(NetPair(a, b))) if a.family() == b.family() => {
-                if a.prefix() == 0 || b.prefix() == 0 {
+            (SetType::HashNetNet, Self::NetPair(NetPair(a, b))) if a.0.family() == b.0.family() => {
+                if a.0.prefix_len() == 0 || b.0.prefix_len() == 0 {
                     return Err(MemberError::ZeroPrefix(*self));
                 }
             }
@@ -430,14 +307,15 @@ impl Member {
 fn parse_ip_port(text: &str) -> Option<IpPort> {
     let (addr, rest) = text.split_once(',')?;
     let (protocol, port) = rest.split_once(':')?;
-    let addr = Net::parse(addr).filter(Net::is_host)?.addr();
+    let addr = NetMember::parse(addr)?.0;
+    let addr = addr.is_host().then(|| addr.address())?;
     Some(IpPort::new(addr, Protocol::parse(protocol)?, parse_port(port)?))
 }
 
 fn parse_net_pair(text: &str) -> Option<NetPair> {
     let (first, second) = text.split_once(',')?;
-    let pair = NetPair(Net::parse(first)?, Net::parse(second)?);
-    (pair.0.family() == pair.1.family()).then_some(pair)
+    let pair = NetPair(NetMember::parse(first)?, NetMember::parse(second)?);
+    (pair.0.0.family() == pair.1.0.family()).then_some(pair)
 }
 
 /// `u16::from_str` would take a sign.
@@ -448,18 +326,18 @@ fn parse_port(text: &str) -> Option<u16> {
 
 impl From<IpAddr> for Member {
     fn from(addr: IpAddr) -> Self {
-        Self::Net(addr.into())
+        Cidr::host(addr).into()
     }
 }
 
-impl From<IpNet> for Member {
-    fn from(net: IpNet) -> Self {
-        Self::Net(net.into())
+impl From<Cidr> for Member {
+    fn from(cidr: Cidr) -> Self {
+        Self::Net(cidr.into())
     }
 }
 
-impl From<Net> for Member {
-    fn from(net: Net) -> Self {
+impl From<NetMember> for Member {
+    fn from(net: NetMember) -> Self {
         Self::Net(net)
     }
 }

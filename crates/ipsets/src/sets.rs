@@ -166,27 +166,24 @@ impl SetState {
     }
 
     fn edit(&mut self, member: Member, wanted: bool) {
-        let halves = match member {
-            Member::Net(net) if self.stores_no_zero_prefix() => net.halves(),
+        let net = match member {
+            Member::Net(net) if self.stores_no_zero_prefix() => Some(net.cidr()),
             _ => None,
         };
-        if let Some(halves) = halves {
-            self.halves.whole = wanted;
-            for (half, own) in halves.into_iter().zip(self.halves.own) {
-                self.track(half.into(), wanted || own);
+        match net {
+            Some(net) if net.prefix_len() == 0 => {
+                self.halves.whole = wanted;
+                for (half, own) in net.split_default_route().zip(self.halves.own) {
+                    self.track(half.into(), wanted || own);
+                }
             }
-            return;
+            Some(net) if net.prefix_len() == 1 => {
+                let [lower, upper] = &mut self.halves.own;
+                *(if net.bits() == 0 { lower } else { upper }) = wanted;
+                self.track(member, wanted || self.halves.whole);
+            }
+            _ => self.track(member, wanted),
         }
-        let half = match member {
-            Member::Net(net) if net.prefix() == 1 && self.stores_no_zero_prefix() => Some(net),
-            _ => None,
-        };
-        if let Some(net) = half {
-            let [lower, upper] = &mut self.halves.own;
-            *(if net.bits() == 0 { lower } else { upper }) = wanted;
-            return self.track(member, wanted || self.halves.whole);
-        }
-        self.track(member, wanted);
     }
 
     fn stores_no_zero_prefix(&self) -> bool {

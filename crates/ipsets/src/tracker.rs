@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt::Display;
 use std::hash::Hash;
 
-use crate::member::{IpPort, Member, Net, NetPair};
+use crate::member::{IpPort, Member, NetMember, NetPair};
 use crate::spec::SetType;
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ impl<K: Copy + Eq + Hash + Ord> Tracker<K> {
 /// The members of one set, in tables that fit its type.
 #[derive(Clone, Debug)]
 pub(crate) enum Members {
-    Nets(Tracker<Net>),
+    Nets(Tracker<NetMember>),
     IpPorts(Tracker<IpPort>),
     NetPairs(Tracker<NetPair>),
     Ports(Tracker<u16>),

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "these tests run the commands that the library only plans")]
 
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -346,7 +347,7 @@ kernel_test! {
         let netns = Netns::new();
         let mut now = Duration::ZERO;
         let mut run = Run::default();
-        let all = || (0..100_000u32).map(|n| Member::net(Family::V4, u128::from(0x0a00_0000 + n), 32).unwrap());
+        let all = || (0..100_000u32).map(|n| Member::from(IpAddr::from((0x0a00_0000 + n).to_be_bytes())));
         let spec = SetSpec::new(SetType::HashNet);
         let mut sets = IpSets::new(Family::V4, Config::default());
         sets.add_or_replace(&id("big"), spec, all()).unwrap();

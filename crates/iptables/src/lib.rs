@@ -126,11 +126,11 @@ pub use reconciler::{
 pub use render::{HookPosition, RenderedChain, Renderer, rule_hashes, write_rest};
 pub use save::{HookedChain, HookedRule, RuleTag, SaveError, SaveReader, TableSnapshot, is_own_chain};
 pub use values::{
-    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidNet, InvalidRate, Net, PortList, PortRange,
-    Protocol, Rate, RateUnit,
+    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PortList, PortRange, Protocol, Rate,
+    RateUnit,
 };
 
-pub use tortie_net::{Family, InterfaceName, InvalidName};
+pub use tortie_net::{Cidr, CidrParseError, Family, InterfaceName, InvalidName};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -331,25 +331,25 @@ impl Matches {
 
     /// The address of that side is in the network.
     #[must_use]
-    pub fn net(self, side: Side, net: Net) -> Self {
-        self.and(Match::Net { side, net, negated: false })
+    pub fn net(self, side: Side, net: impl Into<Net>) -> Self {
+        self.and(Match::Net { side, net: net.into(), negated: false })
     }
 
     /// The address of that side is not in the network.
     #[must_use]
-    pub fn not_net(self, side: Side, net: Net) -> Self {
-        self.and(Match::Net { side, net, negated: true })
+    pub fn not_net(self, side: Side, net: impl Into<Net>) -> Self {
+        self.and(Match::Net { side, net: net.into(), negated: true })
     }
 
     /// The source address is in the network.
     #[must_use]
-    pub fn source(self, net: Net) -> Self {
+    pub fn source(self, net: impl Into<Net>) -> Self {
         self.net(Side::Source, net)
     }
 
     /// The destination address is in the network.
     #[must_use]
-    pub fn destination(self, net: Net) -> Self {
+    pub fn destination(self, net: impl Into<Net>) -> Self {
         self.net(Side::Destination, net)
     }
 

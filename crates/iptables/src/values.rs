@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use tortie_net::{Family, InterfaceName, InvalidName};
+use tortie_net::{Cidr, CidrParseError, InterfaceName, InvalidName};
 
 /// An interface, or all interfaces that start alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -182,99 +182,56 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A network, or a host written without a prefix length.
+/// What `--source` and `--destination` take.  A single address can be written in two ways, which are different texts, hence
+/// different rules; which one is used is the caller's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Net {
-    addr: IpAddr,
-    prefix_len: Option<u8>,
+pub enum Net {
+    /// An address without a length.
+    Address(IpAddr),
+    /// `address/length`, of a single address as well.  Host bits are written as they are; the kernel masks them.
+    Cidr(Cidr),
 }
 
 impl Net {
-    /// A single address, written bare.
+    /// What is matched.
     #[must_use]
-    pub const fn host(addr: IpAddr) -> Self {
-        Self { addr, prefix_len: None }
-    }
-
-    /// A network, written `addr/prefix_len`; `None` if the prefix is longer than the address.  The
-    /// address is kept as given, also below the prefix; the kernel masks it.
-    #[must_use]
-    pub const fn new(addr: IpAddr, prefix_len: u8) -> Option<Self> {
-        let max = if addr.is_ipv4() { 32 } else { 128 };
-        if prefix_len > max { None } else { Some(Self { addr, prefix_len: Some(prefix_len) }) }
-    }
-
-    /// The address, perhaps with bits below the prefix.
-    #[must_use]
-    pub const fn addr(self) -> IpAddr {
-        self.addr
-    }
-
-    /// The length of the prefix; the full length of the address for a host.
-    #[must_use]
-    pub const fn prefix_len(self) -> u8 {
-        match self.prefix_len {
-            Some(len) => len,
-            None if self.addr.is_ipv4() => 32,
-            None => 128,
-        }
-    }
-
-    /// The IP version.
-    #[must_use]
-    pub const fn family(self) -> Family {
-        Family::of(self.addr)
-    }
-
-    /// Whether the address is in the network.
-    #[must_use]
-    pub fn contains(self, addr: IpAddr) -> bool {
-        let len = u32::from(self.prefix_len());
-        match (self.addr, addr) {
-            (IpAddr::V4(net), IpAddr::V4(addr)) => {
-                (net.to_bits() ^ addr.to_bits()).checked_shr(32 - len).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(net), IpAddr::V6(addr)) => {
-                (net.to_bits() ^ addr.to_bits()).checked_shr(128 - len).unwrap_or(0) == 0
-            }
-            _ => false,
+    pub fn cidr(self) -> Cidr {
+        match self {
+            Self::Address(address) => Cidr::host(address),
+            Self::Cidr(cidr) => cidr,
         }
     }
 }
 
 impl From<IpAddr> for Net {
-    fn from(addr: IpAddr) -> Self {
-        Self::host(addr)
+    fn from(address: IpAddr) -> Self {
+        Self::Address(address)
+    }
+}
+
+impl From<Cidr> for Net {
+    fn from(cidr: Cidr) -> Self {
+        Self::Cidr(cidr)
     }
 }
 
 impl std::str::FromStr for Net {
-    type Err = InvalidNet;
+    type Err = CidrParseError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidNet> {
-        let invalid = || InvalidNet(text.to_owned());
-        match text.split_once('/') {
-            None => text.parse().map(Self::host).map_err(|_| invalid()),
-            Some((addr, len)) => {
-                let addr = addr.parse().map_err(|_| invalid())?;
-                let len = len.parse().map_err(|_| invalid())?;
-                Self::new(addr, len).ok_or_else(invalid)
-            }
-        }
+    /// `address` or `address/length`.
+    fn from_str(text: &str) -> Result<Self, CidrParseError> {
+        text.parse().map(Self::Address).or_else(|_| text.parse().map(Self::Cidr))
     }
 }
 
 impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.addr)?;
-        self.prefix_len.map_or(Ok(()), |len| write!(f, "/{len}"))
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Cidr(cidr) => cidr.fmt(f),
+        }
     }
 }
-
-/// A text that is neither an address nor `address/length`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is neither an address nor a network")]
-pub struct InvalidNet(pub String);
 
 /// Ports from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

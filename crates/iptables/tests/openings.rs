@@ -7,7 +7,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tortie_iptables::fake::FakeKernel;
-use tortie_iptables::{Action, Backend, Chain, InPlace, MarkBits, Matches, Net, Plan, Problem, Rule, Side};
+use tortie_iptables::{Action, Backend, Chain, Cidr, InPlace, MarkBits, Matches, Plan, Problem, Rule, Side};
 
 use support::{BACKENDS, FILTER, Lab, describe, name};
 
@@ -54,7 +54,7 @@ fn bits(mark: u32) -> MarkBits {
 fn policy(specs: &[Spec]) -> Chain {
     let mut rules = Vec::new();
     for (number, (kind, host)) in specs.iter().enumerate() {
-        let net = Net::new([10, 0, 0, *host].into(), 32).expect("a host");
+        let net = Cidr::host([10, 0, 0, *host].into());
         let mark = bits(mark_of(*kind));
         let last = if *kind == Deny { Action::Drop } else { Action::Return };
         let mut pair = [

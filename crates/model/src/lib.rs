@@ -30,14 +30,13 @@ mod ipam;
 mod key;
 mod labels;
 mod live_migration;
-mod net;
 mod policy;
 mod protocol;
 mod update;
 mod valid;
 mod value;
 
-pub use tortie_net::{Family, IfaceName, Mac, MacParseError};
+pub use tortie_net::{Cidr, CidrParseError, Family, IfaceName, Mac, MacParseError};
 
 pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{
@@ -51,7 +50,6 @@ pub use ipam::{IpamBlock, NodeAllocation};
 pub use key::{HostConfigKey, HostEndpointKey};
 pub use labels::{LabelInterner, Labels, LabelsError, PrefixStripper, Shape};
 pub use live_migration::{LiveMigration, MigrationParty};
-pub use net::{Cidr, CidrParseError};
 pub use policy::{
     Direction, EntityMatch, HttpMatch, HttpPath, Order, OriginalMatch, Policy, PolicyTypes, ProfileRules, Rule,
     RuleAction, ServiceAccountMatch, StagedAction, Tier, TierDefaultAction,

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use tortie_iptables::{Action, InterfaceName, InterfacePattern, Net, PortRange, Protocol, Rate, RejectWith};
-use tortie_model::Family;
+use tortie_iptables::{Action, InterfaceName, InterfacePattern, PortRange, Protocol, Rate, RejectWith};
+use tortie_model::{Cidr, Family};
 
 use crate::marks::{MarkMaskTooSmall, Marks};
 
@@ -196,7 +196,7 @@ pub struct FailsafePort {
     /// The port.
     pub port: u16,
     /// Only to or from this network; any if `None`.
-    pub net: Option<Net>,
+    pub net: Option<Cidr>,
 }
 
 /// A tunnel that packets between nodes may take.

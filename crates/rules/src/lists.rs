@@ -60,7 +60,7 @@ impl Renderer {
     #[must_use]
     pub fn fip_dnat(&self, to_internal: &BTreeMap<IpAddr, IpAddr>) -> Chain {
         let rule = |(external, internal): (&IpAddr, &IpAddr)| {
-            let matches = Matches::new().destination(Net::host(*external));
+            let matches = Matches::new().destination(*external);
             Rule::when(matches, Action::Dnat { addr: *internal, port: None })
         };
         Chain::new(chain::FIP_DNAT, by_text(to_internal).into_iter().map(rule).collect())
@@ -71,8 +71,7 @@ impl Renderer {
     #[must_use]
     pub fn fip_snat(&self, to_external: &BTreeMap<IpAddr, IpAddr>) -> Chain {
         let rule = |(internal, external): (&IpAddr, &IpAddr)| {
-            let internal = Net::host(*internal);
-            let matches = Matches::new().destination(internal).source(internal);
+            let matches = Matches::new().destination(*internal).source(*internal);
             Rule::when(matches, Action::Snat { addr: *external, ports: None })
         };
         Chain::new(chain::FIP_SNAT, by_text(to_external).into_iter().map(rule).collect())
@@ -123,15 +122,11 @@ impl Renderer {
 }
 
 /// Networks of one family, each once, in the order of their text.
-fn of_family(nets: impl IntoIterator<Item = Cidr>, family: Family) -> Vec<Net> {
-    let mut nets: Vec<(String, Net)> = nets
-        .into_iter()
-        .filter(|net| net.family() == family)
-        .filter_map(|net| Some((net.to_string(), Net::new(net.address(), net.prefix_len())?)))
-        .collect();
-    nets.sort();
+fn of_family(nets: impl IntoIterator<Item = Cidr>, family: Family) -> Vec<Cidr> {
+    let mut nets: Vec<Cidr> = nets.into_iter().filter(|net| net.family() == family).collect();
+    nets.sort_by_cached_key(Cidr::to_string);
     nets.dedup();
-    nets.into_iter().map(|(_, net)| net).collect()
+    nets
 }
 
 /// Entries in the order of their keys' text.

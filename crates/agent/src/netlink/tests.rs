@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rustix::io::Errno;
 use tortie_dataplane::{Neighbour, Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
-use tortie_model::{Cidr, Family};
+use tortie_model::{Cidr, Family, Mac};
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 

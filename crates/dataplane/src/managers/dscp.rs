@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tortie_ipsets::SetType;
-use tortie_iptables::{InterfaceName, Net, StandIn, Table};
+use tortie_ipsets::{Member, SetType};
+use tortie_iptables::{InterfaceName, StandIn, Table};
 use tortie_model::desired::{HostEndpointState, WorkloadEndpointState};
 use tortie_model::{Cidr, HostEndpointName};
 use tortie_rules::names::{chain, static_set};
 use tortie_rules::{DscpRule, Renderer};
 
 use crate::managers::ip_sets::IpSetManager;
-use crate::output::{Output, net_member};
+use crate::output::Output;
 
 /// DSCP has six bits.
 const MAX_VALUE: u8 = 63;
@@ -74,15 +74,12 @@ impl Dscp {
         }
         let marked: Vec<(Cidr, u8)> =
             self.values.values().flat_map(|(value, nets)| nets.iter().map(|net| (net.masked(), *value))).collect();
-        let members: Vec<_> = marked.iter().filter_map(|(net, _)| net_member(*net)).collect();
+        let members: Vec<_> = marked.iter().map(|(net, _)| Member::from(*net)).collect();
         sets.set_static(static_set::DSCP_SOURCES, SetType::HashNet, &members, output);
         for family_output in &mut output.families {
             let of_family = marked.iter().filter(|(net, _)| net.family() == family_output.family);
-            let rules: Vec<DscpRule> = of_family
-                .filter_map(|(net, value)| {
-                    Some(DscpRule { source: Net::new(net.address(), net.prefix_len())?, value: *value })
-                })
-                .collect();
+            let rules: Vec<DscpRule> =
+                of_family.map(|&(source, value)| DscpRule { source: source.into(), value }).collect();
             let chain = renderer.egress_dscp(&rules);
             family_output.update_chain(&[Table::Mangle], &Arc::new(chain));
         }

@@ -13,7 +13,7 @@ use tortie_rules::names::static_set;
 use crate::links::Links;
 use crate::managers::ip_sets::IpSetManager;
 use crate::managers::workloads::is_workload;
-use crate::output::{Output, net_member};
+use crate::output::Output;
 use crate::report::Problem;
 
 /// All nodes, this one included.
@@ -72,7 +72,7 @@ impl Nodes {
         if !std::mem::take(&mut self.dirty) {
             return;
         }
-        let external = self.external.iter().copied().filter_map(net_member);
+        let external = self.external.iter().copied().map(Member::from);
         if config.ipip.enabled || config.nat.exclude_hosts {
             let nodes = self.nodes.values().flat_map(addresses);
             let all: Vec<Member> = nodes.chain(external.clone()).collect();

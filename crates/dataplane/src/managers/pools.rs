@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tortie_ipsets::SetType;
+use tortie_ipsets::{Member, SetType};
 use tortie_iptables::Table;
 use tortie_model::{Cidr, IpPool};
 use tortie_rules::Renderer;
 use tortie_rules::names::static_set;
 
 use crate::managers::ip_sets::IpSetManager;
-use crate::output::{Output, net_member};
+use crate::output::Output;
 
 /// A use that makes a pool's addresses no addresses of workloads.
 const LOAD_BALANCER: &str = "LoadBalancer";
@@ -44,10 +44,10 @@ impl Pools {
             return;
         }
         let only_for_services = |pool: &IpPool| matches!(&*pool.allowed_uses, [only] if &**only == LOAD_BALANCER);
-        let network: Vec<_> =
-            self.pools.values().filter(|pool| !only_for_services(pool)).filter_map(|p| net_member(p.cidr)).collect();
-        let masqueraded: Vec<_> =
-            self.pools.values().filter(|pool| pool.masquerade).filter_map(|pool| net_member(pool.cidr)).collect();
+        let network: Vec<Member> =
+            self.pools.values().filter(|pool| !only_for_services(pool)).map(|pool| pool.cidr.into()).collect();
+        let masqueraded: Vec<Member> =
+            self.pools.values().filter(|pool| pool.masquerade).map(|pool| pool.cidr.into()).collect();
         sets.set_static(static_set::NETWORK_POOLS, SetType::HashNet, &network, output);
         sets.set_static(static_set::MASQUERADE_POOLS, SetType::HashNet, &masqueraded, output);
         for family_output in &mut output.families {

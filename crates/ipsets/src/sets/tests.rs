@@ -6,7 +6,7 @@ fn id(text: &str) -> SetId {
 }
 
 fn net(text: &str) -> Member {
-    text.parse::<ipnet::IpNet>().unwrap().into()
+    text.parse::<tortie_net::Cidr>().unwrap().into()
 }
 
 fn sets() -> IpSets {

@@ -1,7 +1,9 @@
+use std::net::IpAddr;
+
 use super::{Matches, Side};
 use crate::{
-    ConntrackStates, Family, IcmpType, InterfaceName, InterfacePattern, IpSetName, MarkBits, MaskedMark, PortList,
-    PortRange, Protocol,
+    Cidr, ConntrackStates, Family, IcmpType, InterfaceName, InterfacePattern, IpSetName, MarkBits, MaskedMark,
+    PortList, PortRange, Protocol,
 };
 
 fn check(build: impl FnOnce(Matches) -> Matches, text: &str) {
@@ -15,8 +17,8 @@ fn every_match_has_its_text() {
     let eth0 = InterfaceName::new("eth0").unwrap();
     let cali = InterfacePattern::prefix(InterfaceName::new("cali").unwrap());
     let set = IpSetName::new("cali40s:abc").unwrap();
-    let net = "10.0.0.0/8".parse().unwrap();
-    let host = "fd00::1".parse().unwrap();
+    let net: Cidr = "10.0.0.0/8".parse().unwrap();
+    let host: IpAddr = "fd00::1".parse().unwrap();
     let ports = PortList::split(&[PortRange::single(80), PortRange::new(8080, 8090).unwrap()]);
     let [ports] = ports.as_slice() else { panic!("one list") };
     let ping = IcmpType { number: 8, code: None };

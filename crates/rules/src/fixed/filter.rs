@@ -1,6 +1,8 @@
 //! `filter`: where most policy is applied.
 
-use tortie_iptables::{Action, Chain, ConntrackStates, IcmpType, Matches, Net, PortList, Protocol, Rule, Side, Table};
+use std::net::IpAddr;
+
+use tortie_iptables::{Action, Chain, ConntrackStates, IcmpType, Matches, PortList, Protocol, Rule, Side, Table};
 use tortie_model::Family;
 
 use super::protocol::{ICMPV6, IPIP, UDP};
@@ -131,7 +133,7 @@ impl Renderer {
         if let (Family::V4, Some((addr, port))) = (family, openstack.metadata) {
             let metadata = Matches::new()
                 .protocol(Protocol::Tcp)
-                .destination(Net::host(addr.into()))
+                .destination(IpAddr::from(addr))
                 .destination_ports(PortList::single(port));
             rules.push(Rule::when(metadata, self.allow()));
         }

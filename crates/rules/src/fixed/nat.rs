@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use tortie_iptables::{Action, Chain, InterfaceName, Matches, Net, PortList, PortRange, Protocol, Rule};
-use tortie_model::Family;
+use tortie_iptables::{Action, Chain, InterfaceName, Matches, PortList, PortRange, Protocol, Rule};
+use tortie_model::{Cidr, Family};
 
 use super::protocol::UDP;
 use crate::names::chain;
@@ -29,7 +29,7 @@ impl Renderer {
         if family == Family::V6 {
             return None;
         }
-        let well_known = Net::new(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)), 32)?;
+        let well_known = Cidr::host(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)));
         let matches =
             Matches::new().protocol(Protocol::Tcp).destination_ports(PortList::single(80)).destination(well_known);
         Some(Rule::when(matches, Action::Dnat { addr: addr.into(), port: Some(port) }))

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use tortie_iptables::{Action, Chain, InterfaceName, InterfacePattern, Matches, Net, PortList, Protocol, Rule, Table};
+use tortie_iptables::{Action, Chain, InterfaceName, InterfacePattern, Matches, PortList, Protocol, Rule, Table};
 use tortie_model::Family;
 
 use crate::names::chain;
@@ -38,7 +38,7 @@ impl Renderer {
         rules.push(Rule::when(Matches::new().mark_set(from_workload), Action::Jump(chain::RPF_SKIP)));
         if config.openstack.is_some() && family == Family::V4 {
             // A DHCP client has no address yet, which the kernel's reverse path filter would not forgive.
-            let nobody = Net::host(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+            let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
             let dhcp = Matches::new()
                 .protocol(Protocol::Udp)
                 .source(nobody)

@@ -99,13 +99,13 @@ fn failsafes_for_networks() {
         [
             "-p tcp -m multiport --destination-ports 22 --source 10.0.0.0/8 --jump ACCEPT",
             "-p tcp -m multiport --destination-ports 179 --jump ACCEPT",
-            "-p udp -m multiport --source-ports 53 --source 192.0.2.1 --jump ACCEPT",
+            "-p udp -m multiport --source-ports 53 --source 192.0.2.1/32 --jump ACCEPT",
         ]
     );
     assert_eq!(
         lines(&raw, "cali-failsafe-out"),
         [
-            "-p udp -m multiport --destination-ports 53 --destination 192.0.2.1 --jump ACCEPT",
+            "-p udp -m multiport --destination-ports 53 --destination 192.0.2.1/32 --jump ACCEPT",
             "-p tcp -m multiport --source-ports 22 --destination 10.0.0.0/8 --jump ACCEPT",
             "-p tcp -m multiport --source-ports 179 --jump ACCEPT",
         ]

@@ -11,8 +11,8 @@
 //! Felix clears scratch 1 once, before the first block. From the third block of alternatives on, the result of the
 //! second would count for the others too; here, scratch 1 is cleared before each.
 
-use tortie_iptables::{Action, MaskedMark, Matches, Net, PortList, Rule, Side};
-use tortie_model::Family;
+use tortie_iptables::{Action, MaskedMark, Matches, PortList, Rule, Side};
+use tortie_model::{Cidr, Family};
 
 use super::conditions::{Conditions, EndConditions};
 use crate::marks::Marks;
@@ -42,7 +42,7 @@ pub(super) fn render(conditions: Conditions, marks: &Marks, family: Family, rule
 }
 
 /// What the main rule asks of one end.
-fn positive(end: &EndConditions, side: Side, net: Option<Net>, ports: Option<PortList>) -> Matches {
+fn positive(end: &EndConditions, side: Side, net: Option<Cidr>, ports: Option<PortList>) -> Matches {
     let mut all = Matches::new().and_maybe(net, |all, net| all.net(side, net));
     for set in &end.sets {
         all = all.ip_set(side, *set);
@@ -58,7 +58,7 @@ fn positive(end: &EndConditions, side: Side, net: Option<Net>, ports: Option<Por
 }
 
 /// What the main rule excludes of one end.
-fn negative(end: &EndConditions, side: Side, net: Option<Net>) -> Matches {
+fn negative(end: &EndConditions, side: Side, net: Option<Cidr>) -> Matches {
     let mut all = Matches::new().and_maybe(net, |all, net| all.not_net(side, net));
     for set in &end.not_sets {
         all = all.not_ip_set(side, *set);
@@ -96,7 +96,7 @@ impl Blocks<'_> {
     }
 
     /// Alternatives of networks. Returns the network if the main rule can hold the condition.
-    fn nets(&mut self, end: &mut EndConditions, side: Side) -> Option<Net> {
+    fn nets(&mut self, end: &mut EndConditions, side: Side) -> Option<Cidr> {
         let nets = std::mem::take(&mut end.nets);
         match nets.as_slice() {
             [] => None,
@@ -110,7 +110,7 @@ impl Blocks<'_> {
 
     /// Exclusions of networks. Returns the network if the main rule can hold the condition: it has one place, which
     /// `net` may take.
-    fn not_nets(&mut self, end: &mut EndConditions, net: Option<Net>, side: Side) -> Option<Net> {
+    fn not_nets(&mut self, end: &mut EndConditions, net: Option<Cidr>, side: Side) -> Option<Cidr> {
         let nets = std::mem::take(&mut end.not_nets);
         match (nets.as_slice(), net) {
             ([], _) => None,

@@ -1,6 +1,6 @@
 //! A rule's conditions in one family, parsed: whatever is in here can be written down.
 
-use tortie_iptables::{IcmpType, IpSetName, Net, PortRange, Protocol};
+use tortie_iptables::{IcmpType, IpSetName, PortRange, Protocol};
 use tortie_model::desired::{RuleView, SetIds};
 use tortie_model::{Cidr, EntityMatch, Family, HttpMatch, IpSetId, NamedProtocol, PortSpec};
 
@@ -52,9 +52,9 @@ pub(super) struct Conditions {
 #[derive(Debug, Default)]
 pub(super) struct EndConditions {
     /// In one of these, unless there are none.
-    pub(super) nets: Vec<Net>,
+    pub(super) nets: Vec<Cidr>,
     /// In none of these.
-    pub(super) not_nets: Vec<Net>,
+    pub(super) not_nets: Vec<Cidr>,
     /// In all of these.
     pub(super) sets: Vec<IpSetName>,
     /// In none of these.
@@ -159,12 +159,8 @@ impl Parser {
     }
 
     /// Networks of this family; `None` if there are networks, but all are of the other.
-    fn nets(&self, all: &[Cidr]) -> Option<Vec<Net>> {
-        let ours: Vec<Net> = all
-            .iter()
-            .filter(|cidr| cidr.family() == self.family)
-            .filter_map(|cidr| Net::new(cidr.address(), cidr.prefix_len()))
-            .collect();
+    fn nets(&self, all: &[Cidr]) -> Option<Vec<Cidr>> {
+        let ours: Vec<Cidr> = all.iter().copied().filter(|cidr| cidr.family() == self.family).collect();
         (!ours.is_empty() || all.is_empty()).then_some(ours)
     }
 

@@ -36,10 +36,10 @@ pub(super) fn check(rule: &Rule, ipv4: bool) -> Result<(), &'static str> {
                     return Err("an ICMP match without the protocol of the family");
                 }
             }
-            Match::Net { net, negated: true, .. } if net.prefix_len() == 0 => {
+            Match::Net { net, negated: true, .. } if net.cidr().prefix_len() == 0 => {
                 return Err("no packet could match");
             }
-            Match::Net { net, .. } if net.addr().is_ipv4() != ipv4 => {
+            Match::Net { net, .. } if net.cidr().address().is_ipv4() != ipv4 => {
                 return Err("a network of the other family");
             }
             _ => {}
@@ -77,7 +77,9 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
         Match::Protocol { protocol, negated } => {
             (protocol == &Protocol::Number(0) || protocol.number() == packet.protocol) != *negated
         }
-        Match::Net { side, net, negated } => in_network(address(side), net.addr(), net.prefix_len()) != *negated,
+        Match::Net { side, net, negated } => {
+            in_network(address(side), net.cidr().address(), net.cidr().prefix_len()) != *negated
+        }
         Match::IpSet { side, set, with_port, negated } => {
             let found = match (sets.get(set), with_port) {
                 (Some(Members::Nets(nets)), false) => {

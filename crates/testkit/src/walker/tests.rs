@@ -2,8 +2,9 @@ use std::collections::BTreeSet;
 
 use tortie_iptables::{
     Action, Chain, ChainName, ConntrackState, Family, IcmpType, InterfaceName, InterfacePattern, IpSetName, MarkBits,
-    MaskedMark, Match, Matches, Net, PortList, Protocol, RejectWith, Rule, Side,
+    MaskedMark, Match, Matches, PortList, Protocol, RejectWith, Rule, Side,
 };
+use tortie_model::Cidr;
 use tortie_model::desired::{IpPortMember, Members, PortProtocol};
 
 use super::{Fate, Skb, Tables, WalkError};
@@ -82,7 +83,7 @@ fn every_match_is_answered() {
     let set = IpSetName::new("nets").unwrap();
     let ports = IpSetName::new("ports").unwrap();
     let interface = |text: &str| InterfaceName::new(text).unwrap();
-    let net = |text: &str| text.parse::<Net>().unwrap();
+    let net = |text: &str| text.parse::<Cidr>().unwrap();
     let yes: Vec<Matches> = vec![
         Matches::new(),
         Matches::new().protocol(Protocol::Tcp),
@@ -158,12 +159,12 @@ fn what_the_kernel_would_refuse_is_an_error() {
         Matches::new().protocol(Protocol::Tcp).not_protocol(Protocol::Udp),
         Matches::new().icmp(Family::V4, icmp),
         Matches::new().not_protocol(Protocol::Number(0)),
-        Matches::new().not_net(Side::Source, "0.0.0.0/0".parse().unwrap()),
+        Matches::new().not_net(Side::Source, "0.0.0.0/0".parse::<Cidr>().unwrap()),
         Matches::new().protocol(Protocol::IcmpV6).icmp(Family::V6, icmp),
-        Matches::new().net(Side::Source, "fd00::/8".parse().unwrap()),
+        Matches::new().net(Side::Source, "fd00::/8".parse::<Cidr>().unwrap()),
         Matches::new()
-            .net(Side::Source, "10.0.0.0/8".parse().unwrap())
-            .not_net(Side::Source, "10.0.0.0/9".parse().unwrap()),
+            .net(Side::Source, "10.0.0.0/8".parse::<Cidr>().unwrap())
+            .not_net(Side::Source, "10.0.0.0/9".parse::<Cidr>().unwrap()),
     ];
     for matches in refused {
         let text = matches.to_string();

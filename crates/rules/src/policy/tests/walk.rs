@@ -79,8 +79,8 @@ fn passes(question: &Match, mark: u32, packet: &Packet) -> bool {
         Match::Mark { want, negated } => (mark & want.mask().get() == want.value()) != *negated,
         Match::Protocol { protocol, negated } => (protocol.number() == packet.protocol) != *negated,
         Match::Net { side, net, negated } => {
-            assert_eq!(net.family(), Family::of(packet.source), "net in the table of the other family");
-            net.contains(address(*side)) != *negated
+            assert_eq!(net.cidr().family(), Family::of(packet.source), "net in the table of the other family");
+            net.cidr().contains(address(*side)) != *negated
         }
         Match::IpSet { side, set, with_port, negated } => {
             let with_port = with_port.then(|| (packet.protocol, port(*side)));

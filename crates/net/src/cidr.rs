@@ -1,17 +1,17 @@
-//! Packed network addresses.
+//! Networks, packed.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use tortie_net::Family;
+use crate::Family;
 
 /// A network in CIDR notation, packed into 17 bytes without padding. Host bits are kept as given; see [`Cidr::masked`].
 ///
 /// IPv4 addresses occupy the first four bytes. Ordered by family, address, then prefix length.
 ///
 /// ```
-/// use tortie_model::Cidr;
+/// use tortie_net::Cidr;
 /// let net: Cidr = "10.1.2.3/16".parse().unwrap();
 /// assert_eq!(net.masked().to_string(), "10.1.0.0/16");
 /// assert_eq!("fd00::1".parse::<Cidr>().unwrap().to_string(), "fd00::1/128");
