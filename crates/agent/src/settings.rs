@@ -37,6 +37,13 @@ pub fn manifests(local: &Config) -> Options {
     }
 }
 
+/// Whether routes are calculated from blocks of addresses. As [`manifests`], this heeds the machine's configuration only; where
+/// the datastore's says otherwise, blocks are read and not used.
+#[must_use]
+pub fn needs_blocks(local: &Config) -> bool {
+    local.route_source == RouteSource::CalicoIpam
+}
+
 /// The calculation's settings.
 #[must_use]
 pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {

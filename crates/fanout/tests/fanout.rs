@@ -9,16 +9,17 @@ use std::time::{Duration, Instant};
 
 use tortie_datastore::Fallback;
 use tortie_fanout::cache::CacheLimits;
+use tortie_fanout::client::ClientConfig;
 use tortie_fanout::protocol::frame::{self, Compression};
 use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
 use tortie_fanout::server::ServerConfig;
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_testkit::etcd::Proxy;
 
-use support::{Client, Upstream, block, config, eventually, host_config, quick, serve, workload};
+use support::{Client, Upstream, block, client_config, config, eventually, host_config, quick, serve, workload};
 
 fn greeting(version: u8, node: &str) -> Vec<u8> {
-    let hello = ClientHello { version: VERSION, node: node.into(), software: "test".into(), resume: None };
+    let hello = ClientHello { version: VERSION, node: node.into(), software: "test".into(), ..ClientHello::default() };
     let hello = ToServer { message: Some(client::Message::Hello(hello)) };
     let mut bytes = MAGIC.to_vec();
     bytes[7] = version;
@@ -82,10 +83,12 @@ fn a_node_is_told_what_it_needs() {
         block("10.0.0.0/26", "here"),
     ]);
     upstream.resync();
-    let expected = |upstream: &Upstream| {
+    let expected = |upstream: &Upstream, blocks: bool| {
         let reduced = |(key, update): (&Key, &Update)| match update {
-            Update::HostConfig(key, _) if key.host.as_str() != "here" => None,
-            Update::Block(..) => None,
+            Update::HostConfig(key, _) if key.host.as_str() != "here" && !key.name.as_str().contains("VXLANTunnel") => {
+                None
+            }
+            Update::Block(..) if !blocks => None,
             Update::WorkloadEndpoint(id, Some(endpoint)) if id.host() != "here" => {
                 let endpoint = endpoint.clone().for_other_node();
                 Some((key.clone(), Update::WorkloadEndpoint(id.clone(), Some(endpoint))))
@@ -96,13 +99,21 @@ fn a_node_is_told_what_it_needs() {
     };
     let mut node = Client::of(server.addresses(), Some("here"));
     let mut all = Client::of(server.addresses(), None);
-    node.knows(&expected(&upstream));
+    let mut router = Client::with(ClientConfig { blocks: true, ..client_config(server.addresses(), Some("here")) });
+    node.knows(&expected(&upstream, false));
+    router.knows(&expected(&upstream, true));
     all.knows(&upstream.truth);
     // Changes of what is one's own, of what is others', of what only others need, and of several at once.
     let edits = [
         vec![workload("here", "w1", "10.0.0.3/32")],
         vec![workload("there", "w2", "10.0.0.4/32")],
-        vec![host_config("there", "Theirs", "2")],
+        vec![host_config("there", "Theirs", "2"), host_config("there", "IPv4VXLANTunnelAddr", "10.0.0.6")],
+        vec![host_config("there", "VXLANTunnelMACAddr", "66:00:00:00:00:01")],
+        vec![
+            host_config("there", "IPv4VXLANTunnelAddr", "10.0.0.7"),
+            host_config("here", "IPv4VXLANTunnelAddr", "10.0.0.1"),
+        ],
+        vec![Update::delete(host_config("there", "VXLANTunnelMACAddr", "").key())],
         vec![block("10.0.0.0/26", "there"), block("10.0.0.64/26", "there")],
         vec![Update::delete(block("10.0.0.0/26", "").key())],
         vec![host_config("here", "Mine", "2"), host_config("there", "Theirs", "3"), config("All", "2")],
@@ -114,10 +125,11 @@ fn a_node_is_told_what_it_needs() {
     ];
     for edit in edits {
         upstream.tell(edit);
-        node.knows(&expected(&upstream));
+        node.knows(&expected(&upstream, false));
+        router.knows(&expected(&upstream, true));
         all.knows(&upstream.truth);
     }
-    assert_eq!(node.deleted, 2);
+    assert_eq!((node.deleted, router.deleted), (3, 4));
 }
 
 #[test]

@@ -21,7 +21,7 @@ use block::BlockFacts;
 /// Which blocks of addresses are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Relay {
-    /// None: an agent has no use for them.
+    /// None: whoever calculates no routes has no use for them.
     #[default]
     Nothing,
     /// Those that Calico's IPAM keeps.

@@ -14,7 +14,7 @@ use tortie_fanout::{
     typha::{TyphaOptions, TyphaSource},
 };
 use tortie_model::Hostname;
-use tortie_resources::manifest::Options;
+use tortie_resources::manifest::{Options, Relay};
 
 use super::Failure;
 use super::datastore_url::DatastoreUrl;
@@ -37,6 +37,10 @@ pub(super) struct DatastoreArgs {
     /// FELIX_TYPHAADDR
     #[arg(long, value_name = "URL")]
     datastore: DatastoreUrl,
+    /// Make blocks of addresses, for routes, from the networks that nodes have for their pods, in place of Calico's IPAM: for
+    /// clusters that give out addresses by host-local
+    #[arg(long, env = "USE_POD_CIDR")]
+    use_pod_cidr: bool,
     #[cfg(feature = "etcd")]
     #[command(flatten)]
     etcd: super::etcd::EtcdArgs,
@@ -70,6 +74,8 @@ struct FanoutFlags {
 pub(super) struct Wanted {
     /// How objects are read.
     pub(super) options: Options,
+    /// Whether blocks of addresses are wanted, from which routes are calculated.
+    pub(super) blocks: bool,
     /// The node whose part is wanted; `None` for all of it.
     pub(super) node: Option<Hostname>,
     /// How a directory is read, if it is one.
@@ -112,7 +118,13 @@ impl DatastoreArgs {
         expect(unused_variables, reason = "a directory needs no settings")
     )]
     pub(super) fn source(&self, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
-        let Wanted { options, node, directory: how } = wanted;
+        let Wanted { options, blocks, node, directory: how } = wanted;
+        let relay = match blocks {
+            true if self.use_pod_cidr => Relay::PodCidrs,
+            true => Relay::IpamBlocks,
+            false => Relay::Nothing,
+        };
+        let options = Options { relay, ..options };
         #[cfg(any(feature = "etcd", feature = "fanout"))]
         let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
         match &self.datastore {
@@ -131,7 +143,7 @@ impl DatastoreArgs {
             #[cfg(feature = "fanout")]
             DatastoreUrl::Fanout(servers) => {
                 let tls = settings.fanout_tls(&self.fanout)?;
-                let config = ClientConfig { tls, ..ClientConfig::new(servers.clone(), node) };
+                let config = ClientConfig { tls, blocks, ..ClientConfig::new(servers.clone(), node) };
                 Ok(Box::new(FanoutSource::new(config).map_err(|error| Failure::Failed(error.to_string()))?))
             }
             #[cfg(feature = "fanout")]
@@ -141,7 +153,6 @@ impl DatastoreArgs {
                 let Some(typha) = TyphaOptions::from_url(&servers, hostname) else {
                     return Err(Failure::Usage(format!("typha: `{servers}` names no server")));
                 };
-                let blocks = options.relay != tortie_resources::manifest::Relay::Nothing;
                 let typha = TyphaOptions { tls: settings.fanout_tls(&self.fanout)?, blocks, ..typha };
                 Ok(Box::new(TyphaSource::new(typha).map_err(|error| Failure::Failed(error.to_string()))?))
             }

@@ -10,7 +10,7 @@ use tortie_datastore::watch;
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_fanout::tls::TlsSettings;
 use tortie_model::SyncStatus;
-use tortie_resources::manifest::{Options, Relay};
+use tortie_resources::manifest::Options;
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
@@ -32,7 +32,7 @@ const LEAST_SHARE: usize = 400;
 /// comes back within five minutes, or 64 MiB, is sent only what it has missed.
 ///
 /// A Felix can attach by Typha's protocol. For it, blocks of addresses (IPAM), BGP peers and moves of virtual machines are
-/// read besides what agents need; agents are not sent them.
+/// read besides what agents need. Agents are sent blocks if they hand routes to a driver, and ask.
 ///
 /// With TLS, both sides show a certificate; that of a client must come from the authority and have the common name or the
 /// URI that is asked for. The files are read again when they change.
@@ -72,10 +72,6 @@ pub(super) struct Args {
     /// The URI that clients' certificates must have among their alternative names; with --client-cn, either is enough.
     #[arg(long, value_name = "URI", env = "TYPHA_CLIENTURISAN", help_heading = "TLS for clients")]
     client_uri_san: Option<String>,
-    /// Make blocks of addresses for Felix from the networks that nodes have for their pods, in place of Calico's IPAM: for
-    /// clusters that give out addresses by host-local.
-    #[arg(long, env = "USE_POD_CIDR")]
-    use_pod_cidr: bool,
     /// How many connections to take; more are refused.
     #[arg(long, value_name = "N", default_value_t = 10_000, env = "TYPHA_MAXCONNECTIONSUPPERLIMIT")]
     max_connections: usize,
@@ -110,9 +106,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         ..ServerConfig::default()
     };
     let local = super::local_sources(args.config.as_deref())?;
-    let relay = if args.use_pod_cidr { Relay::PodCidrs } else { Relay::IpamBlocks };
-    let options = Options { relay, ..Options::default() };
-    let wanted = Wanted { options, node: None, directory: DirectoryArgs::only_read(args.settle) };
+    let directory = DirectoryArgs::only_read(args.settle);
+    let wanted = Wanted { options: Options::default(), blocks: true, node: None, directory };
     let source = args.datastore.source(&local, wanted)?;
     let upstream = watch(source).map_err(Failure::io("the datastore's thread"))?;
     let server = Arc::new(Server::start(config, upstream).map_err(failed)?);

@@ -54,8 +54,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
     let hostname = Hostname::new(args.node.as_str());
     let options = settings::manifests(&local);
-    let wanted =
-        Wanted { options, node: Some(hostname.clone()), directory: DirectoryArgs::only_read(SettleArgs::default()) };
+    let wanted = Wanted {
+        options,
+        blocks: false,
+        node: Some(hostname.clone()),
+        directory: DirectoryArgs::only_read(SettleArgs::default()),
+    };
     let (updates, problems) = read(args.datastore.source(&sources, wanted)?, Duration::from_secs(args.timeout))?;
     for problem in problems {
         eprintln!("{problem}");

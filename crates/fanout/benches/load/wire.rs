@@ -40,7 +40,7 @@ impl Datastore {
 
 /// Says which node a client is.
 pub(crate) async fn greet(writer: &mut (impl AsyncWrite + Unpin), node: String) -> std::io::Result<()> {
-    let hello = ClientHello { version: VERSION, node, software: "load".into(), resume: None };
+    let hello = ClientHello { version: VERSION, node, software: "load".into(), ..ClientHello::default() };
     let hello = ToServer { message: Some(client::Message::Hello(hello)) };
     writer.write_all(&MAGIC).await?;
     writer.write_all(&frame::encode(&hello, Compression::None)).await

@@ -6,13 +6,15 @@ use std::time::Instant;
 use bytes::Bytes;
 use tortie_model::SyncStatus;
 
-use super::Entry;
+use super::{Audience, Entry};
 
 /// A format that changes and snapshots are written in, once for all clients that want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WireFormat {
     /// Our protocol, for one node: what all nodes have in common.
     OneNode,
+    /// The same with blocks of addresses.
+    OneNodeWithBlocks,
     /// Our protocol, everything.
     AllNodes,
     /// Typha's protocol, uncompressed.
@@ -23,7 +25,7 @@ pub enum WireFormat {
 
 impl WireFormat {
     /// How many formats there are.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 5;
 }
 
 /// How an object has changed.
@@ -46,8 +48,8 @@ pub struct Delta {
     pub entry: Option<Arc<Entry>>,
     /// How it has changed.
     pub change: Change,
-    /// Whether nodes that it does not belong to have to know.
-    pub concerns_others: bool,
+    /// Who has to know.
+    pub audience: Audience,
 }
 
 /// One entry of a linked list of changes: what has changed since the breadcrumb before, and a link to the next one

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use tortie_model::{Hostname, Key, Update, Valid};
 use tortie_resources::{path, v1};
 
+use super::WireFormat;
+
 /// An object: where the datastore has it, and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -24,9 +26,54 @@ pub enum Elsewhere {
     Same,
     /// Less: labels, profiles, addresses and named ports of a workload endpoint, but not its interface and the like.
     Reduced(Bytes),
-    /// Nothing: the configuration of one node, and what is only passed on to Felix.
+    /// All of it, if they ask for blocks of addresses.
+    Block,
+    /// Nothing: the configuration of one node.
     Nothing,
 }
+
+/// Whom a change concerns, besides the node that the object belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Audience {
+    /// Nobody.
+    Own,
+    /// The nodes that ask for blocks of addresses.
+    Blocks,
+    /// All nodes.
+    All,
+}
+
+impl Audience {
+    /// Of the change from one value of an object to another.
+    #[must_use]
+    pub fn of(before: Option<&Entry>, after: Option<&Entry>) -> Self {
+        let differs = |format| {
+            let seen = |entry: Option<&Entry>| entry.and_then(|entry| entry.value_in(format)).cloned();
+            seen(before) != seen(after)
+        };
+        if differs(WireFormat::OneNode) {
+            Self::All
+        } else if differs(WireFormat::OneNodeWithBlocks) {
+            Self::Blocks
+        } else {
+            Self::Own
+        }
+    }
+
+    /// Whether what all readers of this format have in common has the change.
+    #[must_use]
+    pub fn reads(self, format: WireFormat) -> bool {
+        match format {
+            WireFormat::OneNode => self >= Self::All,
+            WireFormat::OneNodeWithBlocks => self >= Self::Blocks,
+            WireFormat::AllNodes | WireFormat::TyphaPlain | WireFormat::TyphaSnappy => true,
+        }
+    }
+}
+
+/// The parameters of a node by which all others know the end of its VXLAN tunnel (`felix/calc/vxlan_resolver.go`).
+const TUNNEL_END: [&str; 4] =
+    ["IPv4VXLANTunnelAddr", "IPv6VXLANTunnelAddr", "VXLANTunnelMACAddr", "VXLANTunnelMACAddrV6"];
 
 /// A text that its source holds as well: there are thousands of blocks, of some thousand bytes each.
 struct Shared(Arc<str>);
@@ -47,7 +94,9 @@ impl Entry {
             None => v1::encode(update)?.into(),
         };
         let elsewhere = match update {
-            Update::HostConfig(..) | Update::Block(..) => Elsewhere::Nothing,
+            Update::HostConfig(key, _) if TUNNEL_END.contains(&key.name.as_str()) => Elsewhere::Same,
+            Update::HostConfig(..) => Elsewhere::Nothing,
+            Update::Block(..) => Elsewhere::Block,
             Update::WorkloadEndpoint(key, endpoint) => {
                 let reduced = endpoint.clone().map(Valid::for_other_node);
                 let reduced = v1::encode(&Update::WorkloadEndpoint(key.clone(), reduced))?;
@@ -58,12 +107,18 @@ impl Entry {
         Some(Self { path, value, elsewhere })
     }
 
-    /// The value for nodes that it does not belong to.
+    /// The value in what all readers of this format have in common.
     #[must_use]
-    pub fn for_others(&self) -> Option<&Bytes> {
+    pub fn value_in(&self, format: WireFormat) -> Option<&Bytes> {
+        let blocks = match format {
+            WireFormat::OneNode => false,
+            WireFormat::OneNodeWithBlocks => true,
+            WireFormat::AllNodes | WireFormat::TyphaPlain | WireFormat::TyphaSnappy => return Some(&self.value),
+        };
         match &self.elsewhere {
             Elsewhere::Same => Some(&self.value),
             Elsewhere::Reduced(value) => Some(value),
+            Elsewhere::Block => blocks.then_some(&self.value),
             Elsewhere::Nothing => None,
         }
     }

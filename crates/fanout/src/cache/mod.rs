@@ -19,7 +19,7 @@ use tortie_resources::{Position, Problem, Severity, path};
 
 pub use breadcrumb::{Breadcrumb, Change, Delta, WireFormat};
 pub use entries::Entries;
-pub use entry::{Elsewhere, Entry, OwnPrefix};
+pub use entry::{Audience, Elsewhere, Entry, OwnPrefix};
 pub use hub::{Hub, Subscription, Upstream, WireSnapshot};
 
 /// How much a cache keeps and takes.
@@ -215,11 +215,11 @@ impl Cache {
             self.stats.skipped += 1;
             return;
         }
-        let concerns_others = before.and_then(|before| before.for_others()) != entry.for_others();
+        let audience = Audience::of(before.map(|before| &**before), Some(&entry));
         let entry = Arc::new(entry);
         let before = self.entries.insert(Arc::clone(&entry));
         let change = if before.is_some() { Change::Updated } else { Change::New };
-        self.pending.push(Delta { path: Arc::clone(&entry.path), entry: Some(entry), change, concerns_others });
+        self.pending.push(Delta { path: Arc::clone(&entry.path), entry: Some(entry), change, audience });
     }
 
     fn delete(&mut self, key: &Key) {
@@ -229,7 +229,7 @@ impl Cache {
                     path: Arc::clone(&before.path),
                     entry: None,
                     change: Change::Deleted,
-                    concerns_others: before.for_others().is_some(),
+                    audience: Audience::of(Some(&before), None),
                 });
             }
             None => self.stats.skipped += 1,

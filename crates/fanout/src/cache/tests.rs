@@ -10,7 +10,8 @@ use tortie_model::{
 };
 
 use super::{
-    Breadcrumb, Cache, CacheLimits, Change, Elsewhere, Entry, Hub, Instance, OwnPrefix, WireFormat, WireSnapshot,
+    Audience, Breadcrumb, Cache, CacheLimits, Change, Elsewhere, Entry, Hub, Instance, OwnPrefix, WireFormat,
+    WireSnapshot,
 };
 
 fn config(name: &str, value: &str) -> Update {
@@ -75,7 +76,7 @@ async fn a_written_snapshot_is_let_go_while_changes_come_without_pause() {
 }
 
 #[test]
-fn what_is_only_passed_on_is_held_once_and_not_for_nodes() {
+fn blocks_are_held_once_and_are_for_nodes_that_ask_for_them() {
     let text: Arc<str> = r#"{"cidr":"10.0.0.0/26"}"#.into();
     let block = IpamBlock { text: Arc::clone(&text), affinity: None, elsewhere: [].into() };
     let entry = Entry::new(&Update::Block("10.0.0.0/26".parse().unwrap(), Some(block.into()))).unwrap();
@@ -84,7 +85,11 @@ fn what_is_only_passed_on_is_held_once_and_not_for_nodes() {
         ("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26", text.as_bytes())
     );
     assert_eq!(entry.value.as_ptr(), text.as_ptr());
-    assert_eq!(entry.for_others(), None);
+    assert_eq!(entry.value_in(WireFormat::OneNode), None);
+    assert_eq!(entry.value_in(WireFormat::OneNodeWithBlocks), Some(&entry.value));
+    assert_eq!(Audience::of(None, Some(&entry)), Audience::Blocks);
+    assert_eq!(Audience::of(Some(&entry), None), Audience::Blocks);
+    assert_eq!(Audience::of(Some(&entry), Some(&entry)), Audience::Own);
 }
 
 #[test]
@@ -187,7 +192,7 @@ fn other_nodes_need_less_of_a_workload() {
         cache.apply(updates(vec![update(&endpoint)], now), now);
         cache.publish(now);
     }
-    assert_eq!((cache.head().deltas.len(), cache.head().deltas[0].concerns_others), (1, false));
+    assert_eq!((cache.head().deltas.len(), cache.head().deltas[0].audience), (1, Audience::Own));
 }
 
 #[test]

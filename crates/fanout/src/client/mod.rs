@@ -30,6 +30,8 @@ pub struct ClientConfig {
     pub servers: Vec<String>,
     /// The node whose view is wanted; `None` for everything.
     pub node: Option<Hostname>,
+    /// Whether a node wants blocks of addresses (IPAM) as well, from which routes are calculated.
+    pub blocks: bool,
     /// TLS; `None` to talk to anybody who answers.
     pub tls: Option<TlsSettings>,
     /// The shortest pause after a failure.
@@ -39,10 +41,17 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// What this node needs, from these servers, without TLS.
+    /// What this node needs, without blocks, from these servers, without TLS.
     #[must_use]
     pub fn new(servers: Vec<String>, node: Option<Hostname>) -> Self {
-        Self { servers, node, tls: None, min_pause: Duration::from_millis(200), max_pause: Duration::from_secs(15) }
+        Self {
+            servers,
+            node,
+            blocks: false,
+            tls: None,
+            min_pause: Duration::from_millis(200),
+            max_pause: Duration::from_secs(15),
+        }
     }
 }
 

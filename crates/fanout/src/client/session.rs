@@ -53,6 +53,9 @@ pub(super) async fn run(
         view.begin()?;
     }
     tracing::info!(server = %address, software = ?hello.software, resumed = hello.resumed, "connected to the fan-out");
+    if source.config.blocks && !hello.blocks {
+        tracing::warn!(server = %address, "this release of the fan-out sends no blocks of addresses to nodes; routes lack them");
+    }
     if hello.resumed {
         // Nothing need follow.
         serves();
@@ -146,6 +149,7 @@ async fn greet(source: &FanoutSource, address: SocketAddr, view: &View<'_>) -> R
         node: source.config.node.as_ref().map(ToString::to_string).unwrap_or_default(),
         software: concat!("tortie ", env!("CARGO_PKG_VERSION")).into(),
         resume: view.resume_token(),
+        blocks: source.config.blocks,
     };
     let hello = ToServer { message: Some(client::Message::Hello(hello)) };
     let greet = async {

@@ -17,7 +17,11 @@
 //!
 //! To a client that names its node, the server says in batches that are `own` what is below `/calico/v1/host/NODE/`; of
 //! the other batches, which are the same for all nodes, the client leaves that out. They have a short form of other nodes'
-//! workload endpoints, and nothing of other nodes' configuration. To a client that names no node, it says everything.
+//! workload endpoints, and nothing of other nodes' configuration but the ends of their VXLAN tunnels. They have blocks of
+//! addresses (IPAM) if the client asks for them, and the server says so. To a client that names no node, it says everything.
+//!
+//! Fields and messages may be added within a version, if either side can do without: servers of 0.1 before
+//! [`ClientHello::blocks`] send none, and do not say that they do.
 
 pub mod frame;
 mod problem;
@@ -103,6 +107,9 @@ pub struct ClientHello {
     /// How far it has got; absent if it wants everything.
     #[prost(message, optional, tag = "4")]
     pub resume: Option<ResumeToken>,
+    /// Whether a client that names its node wants blocks of addresses, too.
+    #[prost(bool, tag = "5")]
+    pub blocks: bool,
 }
 
 /// A place in the history that a server tells.
@@ -134,6 +141,9 @@ pub struct ServerHello {
     /// What to call it in logs.
     #[prost(string, tag = "5")]
     pub software: String,
+    /// Whether blocks of addresses are among what follows.
+    #[prost(bool, tag = "6")]
+    pub blocks: bool,
 }
 
 /// Objects.

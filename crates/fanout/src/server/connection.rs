@@ -155,7 +155,11 @@ async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> 
     let context = Arc::clone(&writer.context);
     let hub = &context.hub;
     let own = OwnPrefix::new(&hello.node.as_str().into());
-    let format = if own.is_some() { WireFormat::OneNode } else { WireFormat::AllNodes };
+    let format = match (&own, hello.blocks) {
+        (Some(_), false) => WireFormat::OneNode,
+        (Some(_), true) => WireFormat::OneNodeWithBlocks,
+        (None, _) => WireFormat::AllNodes,
+    };
     let resumed = hello.resume.and_then(|place| hub.resume(Instance(place.instance), place.sequence));
     let answer = ServerHello {
         version: VERSION,
@@ -163,6 +167,7 @@ async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> 
         resumed: resumed.is_some(),
         heartbeat_ms: u32::try_from(context.config.heartbeat.as_millis()).unwrap_or(u32::MAX),
         software: concat!("tortie ", env!("CARGO_PKG_VERSION")).into(),
+        blocks: format != WireFormat::OneNode,
     };
     writer.message(server::Message::Hello(answer)).await?;
     // Before the objects, so that a consumer can refuse to begin.

@@ -20,12 +20,11 @@ fn settled(breadcrumb: &Breadcrumb) -> Settled {
 
 /// What a breadcrumb changes for everybody who wants this format; empty if nothing.
 pub(super) fn breadcrumb(breadcrumb: &Breadcrumb, format: WireFormat) -> Bytes {
-    let one_node = format == WireFormat::OneNode;
     let entries: Vec<WireEntry> = breadcrumb
         .deltas
         .iter()
-        .filter(|delta| !one_node || delta.concerns_others)
-        .map(|delta| wire_entry(delta, one_node))
+        .filter(|delta| delta.audience.reads(format))
+        .map(|delta| wire_entry(delta, format))
         .collect();
     if entries.is_empty() && !breadcrumb.status_changed {
         return Bytes::new();
@@ -39,23 +38,22 @@ pub(super) fn own_part(breadcrumb: &Breadcrumb, own: &OwnPrefix, settle: bool) -
         .deltas
         .iter()
         .filter(|delta| own.covers(&delta.path))
-        .map(|delta| wire_entry(delta, false))
+        .map(|delta| wire_entry(delta, WireFormat::AllNodes))
         .collect();
     let settled = settle.then(|| settled(breadcrumb));
     (!entries.is_empty()).then(|| frame(Batch { entries, own: true, settled }, Compression::Fast))
 }
 
-fn wire_entry(delta: &Delta, for_others: bool) -> WireEntry {
-    let value = |entry: &Entry| if for_others { entry.for_others().cloned() } else { Some(entry.value.clone()) };
-    WireEntry { path: delta.path.to_string(), value: delta.entry.as_deref().and_then(value) }
+fn wire_entry(delta: &Delta, format: WireFormat) -> WireEntry {
+    let value = delta.entry.as_deref().and_then(|entry| entry.value_in(format));
+    WireEntry { path: delta.path.to_string(), value: value.cloned() }
 }
 
 /// What of a snapshot is the same for everybody who wants this format.
 pub(super) fn snapshot(base: Snapshot, format: WireFormat) -> WireSnapshot {
     let mut batches = Batches::new(false, Compression::Good);
     for entry in base.entries.iter() {
-        let value = if format == WireFormat::OneNode { entry.for_others() } else { Some(&entry.value) };
-        if let Some(value) = value {
+        if let Some(value) = entry.value_in(format) {
             batches.push(entry, value);
         }
     }
