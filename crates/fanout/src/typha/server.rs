@@ -202,7 +202,7 @@ impl ServerSession {
             let message = ClientMessage::decode(&value).map_err(WireError::from)?;
             drop(value);
             match (message, self.state) {
-                (ClientMessage::Hello(hello), State::Hello { .. }) => actions.extend(self.greet(hello, now)?),
+                (ClientMessage::Hello(hello), State::Hello { .. }) => self.greet(hello, now, actions)?,
                 (ClientMessage::Ack, State::Ack { before_snapshot: true, .. }) => {
                     self.state = State::Snapshot { compressed: true, confirmed: false };
                     actions.push(ServerAction::Snapshot { compressed: true });
@@ -222,32 +222,43 @@ impl ServerSession {
         Ok(())
     }
 
-    fn greet(&mut self, hello: Hello, now: Instant) -> Result<Vec<ServerAction>, ServerEnd> {
-        if !matches!(&*hello.syncer_type, "" | SYNCER_FELIX) {
-            return Err(ServerEnd::SyncerType { syncer_type: hello.syncer_type });
-        }
-        if !hello.supports_modern_policy_keys {
-            return Err(ServerEnd::OldPolicyKeys);
+    fn greet(&mut self, hello: Hello, now: Instant, actions: &mut Vec<ServerAction>) -> Result<(), ServerEnd> {
+        let refusal = if !matches!(&*hello.syncer_type, "" | SYNCER_FELIX) {
+            Some(ServerEnd::SyncerType { syncer_type: hello.syncer_type.clone() })
+        } else if !hello.supports_modern_policy_keys {
+            Some(ServerEnd::OldPolicyKeys)
+        } else {
+            None
+        };
+        if let Some(end) = refusal {
+            // The protocol has no message for it. Clients log the version, and that the syncer is another.
+            let version = format!("{}: {end}", self.settings.version);
+            actions.push(ServerAction::Send(self.welcome(version).into()));
+            return Err(end);
         }
         let compressed = hello.supports_decoder_restart && hello.compressions.iter().any(|name| name == SNAPPY);
         self.hello = Some(hello);
-        let mut bytes = messages::server_definitions().to_vec();
-        bytes.extend(
-            ServerMessage::Welcome(Welcome {
-                version: self.settings.version.clone(),
-                syncer_type: SYNCER_FELIX.into(),
-                supports_node_resource_updates: true,
-                connection: self.connection,
-            })
-            .encode(),
-        );
-        if !compressed {
+        let mut bytes = self.welcome(self.settings.version.clone());
+        if compressed {
+            bytes.extend(restart("the rest is compressed").encode());
+            self.state = State::Ack { until: now + self.settings.pong_timeout, before_snapshot: true };
+            actions.push(ServerAction::Send(bytes.into()));
+        } else {
             self.state = State::Snapshot { compressed, confirmed: false };
-            return Ok(vec![ServerAction::Send(bytes.into()), ServerAction::Snapshot { compressed }]);
+            actions.extend([ServerAction::Send(bytes.into()), ServerAction::Snapshot { compressed }]);
         }
-        bytes.extend(restart("the rest is compressed").encode());
-        self.state = State::Ack { until: now + self.settings.pong_timeout, before_snapshot: true };
-        Ok(vec![ServerAction::Send(bytes.into())])
+        Ok(())
+    }
+
+    /// The first message, behind what the stream begins with.
+    fn welcome(&self, version: String) -> Vec<u8> {
+        let welcome = ServerMessage::Welcome(Welcome {
+            version,
+            syncer_type: SYNCER_FELIX.into(),
+            supports_node_resource_updates: true,
+            connection: self.connection,
+        });
+        [messages::server_definitions(), &welcome.encode()].concat()
     }
 
     fn follow(&mut self, compressed: bool, now: Instant) -> Vec<ServerAction> {

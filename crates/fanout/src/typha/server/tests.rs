@@ -1,3 +1,4 @@
+use super::super::client::{ClientAction, ClientHello, ClientSession};
 use super::super::messages::{ClientMessage, Hello, client_definitions};
 use super::*;
 
@@ -102,12 +103,26 @@ fn clients_that_are_turned_away() {
         let mut bench = Bench::new();
         let hello = Hello { syncer_type: syncer_type.into(), ..felix() };
         let end = ServerEnd::SyncerType { syncer_type: syncer_type.into() };
-        assert_eq!(bench.say(&ClientMessage::Hello(hello)), close(end));
+        refuses(&bench.say(&ClientMessage::Hello(hello)), &end);
         assert_eq!(bench.session.received(b"more", bench.now), [], "it is closed");
     }
     let mut bench = Bench::new();
     let hello = Hello { supports_modern_policy_keys: false, ..felix() };
-    assert_eq!(bench.say(&ClientMessage::Hello(hello)), close(ServerEnd::OldPolicyKeys));
+    refuses(&bench.say(&ClientMessage::Hello(hello)), &ServerEnd::OldPolicyKeys);
+}
+
+/// Whether a client is told why before the server hangs up: a client of another syncer compares its type, and all log what
+/// version the server is.
+#[track_caller]
+fn refuses(actions: &[ServerAction], end: &ServerEnd) {
+    let [ServerAction::Send(bytes), ServerAction::Close(found)] = actions else { panic!("{actions:?}") };
+    assert_eq!(found, end);
+    let (mut client, _) = ClientSession::new(ClientHello::default(), ClientSession::limits());
+    let mut said = Vec::new();
+    client.received(bytes, &mut said).unwrap();
+    let [ClientAction::Welcome(welcome)] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(welcome.syncer_type, "felix");
+    assert!(welcome.version.contains(&end.to_string()), "{}", welcome.version);
 }
 
 #[test]
