@@ -252,19 +252,16 @@ impl Graph {
     fn on_network_set(&mut self, name: &NetworkSetName, value: Option<&NetworkSet>) {
         let item = ItemId::Other(Box::new(OtherItem::NetworkSet(name.clone())));
         match value {
-            Some(v) => {
-                let nets = v.nets.iter().copied();
-                self.members.set_item(&item, &v.labels, &v.profiles, &self.profiles, nets, &[])
-            }
+            Some(v) => self.members.set_network_set(&item, &v.labels, &v.profiles, &self.profiles, &v.nets),
             None => self.members.remove_item(&item),
         };
     }
 
     fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>) {
-        self.profiles.on_labels(name, labels);
+        let existed = self.profiles.on_labels(name, labels);
         self.members.set_parent(name, labels);
         self.matches.set_parent(name, labels);
-        self.profile_decoder.on_profile(name);
+        self.profile_decoder.on_profile(name, labels, existed);
     }
 
     /// Does the work that has waited, and appends what the dataplane is to change, in an order in which nothing ever
@@ -278,7 +275,7 @@ impl Graph {
             self.encapsulation.flush(&mut self.sequencer);
         }
         self.flush_overlays();
-        self.profile_decoder.flush(&mut self.profiles, &mut self.sequencer);
+        self.profile_decoder.flush(&mut self.sequencer);
         self.sequencer.flush(&mut |update| out.push(update));
         if self.has_been_in_sync && !std::mem::replace(&mut self.in_sync_sent, true) {
             out.push(DesiredUpdate::InSync);

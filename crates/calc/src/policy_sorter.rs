@@ -41,9 +41,9 @@ impl PolicySorter {
                 (tier, entry.policy.order, &entry.id, slot)
             })
             .collect();
-        sorted.sort_unstable_by(|a, b| {
-            a.0.cmp(&b.0).then_with(|| compare_orders(a.1, b.1)).then_with(|| compare_ids(a.2, b.2))
-        });
+        // Slots are given out in the order in which policies came, which is often nearly this one.
+        sorted.sort_unstable_by_key(|&(_, _, _, slot)| slot);
+        sorted.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_orders(a.1, b.1)).then_with(|| compare_ids(a.2, b.2)));
         self.ranks.clear();
         self.ranks.resize(policies.slot_count(), u32::MAX);
         for (rank, (_, _, _, slot)) in (0..).zip(sorted) {

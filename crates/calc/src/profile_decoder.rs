@@ -1,8 +1,7 @@
 //! Namespaces and service accounts, which the datastore has as profiles (`felix/calc/profile_decoder.go`).
 
-use tortie_model::{NamespacedName, PrefixStripper, ProfileName};
+use tortie_model::{Labels, NamespacedName, PrefixStripper, ProfileName};
 
-use crate::profiles::{Profile, Profiles};
 use crate::sequencer::Sequencer;
 
 const NAMESPACE_LABEL_PREFIX: &str = "pcns.";
@@ -13,8 +12,17 @@ const SERVICE_ACCOUNT_LABEL_PREFIX: &str = "pcsa.";
 pub(crate) struct ProfileDecoder {
     namespace_labels: PrefixStripper,
     service_account_labels: PrefixStripper,
-    /// Profiles whose labels have changed since the last flush.
-    changed: Vec<ProfileName>,
+    /// In the order in which they came since the last flush.
+    changes: Vec<Change>,
+}
+
+/// A profile with other labels than before.
+#[derive(Debug)]
+struct Change {
+    name: ProfileName,
+    labels: Option<Labels>,
+    /// Whether it existed at the last flush.
+    existed: bool,
 }
 
 impl Default for ProfileDecoder {
@@ -22,32 +30,31 @@ impl Default for ProfileDecoder {
         Self {
             namespace_labels: PrefixStripper::new(NAMESPACE_LABEL_PREFIX),
             service_account_labels: PrefixStripper::new(SERVICE_ACCOUNT_LABEL_PREFIX),
-            changed: Vec::new(),
+            changes: Vec::new(),
         }
     }
 }
 
 impl ProfileDecoder {
-    /// The profile has other labels now, or does not exist.
-    pub(crate) fn on_profile(&mut self, name: &ProfileName) {
+    /// The profile hands down these labels, or does not exist; and whether it existed at the last flush.
+    pub(crate) fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>, existed: bool) {
         if namespace(name.as_str()).is_some() || service_account(name.as_str()).is_some() {
-            self.changed.push(name.clone());
+            self.changes.push(Change { name: name.clone(), labels: labels.cloned(), existed });
         }
     }
 
     /// Says which namespaces and service accounts have changed since the last flush.
-    pub(crate) fn flush(&mut self, profiles: &mut Profiles, sequencer: &mut Sequencer) {
-        let mut changed = std::mem::take(&mut self.changed);
-        if !changed.is_sorted() {
-            changed.sort_unstable();
-        }
-        changed.dedup();
-        for name in changed {
-            let announce = |profile: &mut Profile| {
-                let was_announced = std::mem::replace(&mut profile.is_announced, profile.labels.is_some());
-                (was_announced || profile.is_announced).then(|| profile.labels.clone())
-            };
-            let Some(Some(labels)) = profiles.edit(&name, false, announce) else { continue };
+    pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
+        let mut changes = std::mem::take(&mut self.changes);
+        // Stable, so that the last change of a profile stays the last; and quick where names come nearly sorted.
+        changes.sort_by(|a, b| a.name.cmp(&b.name));
+        for of_one in changes.chunk_by_mut(|a, b| a.name == b.name) {
+            let existed = of_one.iter().any(|change| change.existed);
+            let Some(Change { name, labels, .. }) = of_one.last_mut() else { continue };
+            let labels = labels.take();
+            if labels.is_none() && !existed {
+                continue;
+            }
             if let Some(account) = service_account(name.as_str()) {
                 let labels = labels.map(|labels| self.service_account_labels.strip(&labels));
                 sequencer.service_accounts.push((account, labels));
@@ -56,12 +63,12 @@ impl ProfileDecoder {
                 sequencer.namespaces.push((namespace.into(), labels));
             }
         }
-        // Names of profiles put a dot where these have a boundary.
-        sequencer.service_accounts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        // Names of profiles have a dot where these have a boundary.
+        sequencer.service_accounts.sort_by(|a, b| a.0.cmp(&b.0));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.changed.is_empty()
+        self.changes.is_empty()
     }
 }
 

@@ -12,10 +12,10 @@ use crate::scanner::{RuleScanner, deny_all};
 /// What the datastore has of a profile. Labels and rules come and go apart from each other.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
-    pub(crate) labels: Option<Labels>,
+    labels: Option<Labels>,
+    /// The flush before which the labels came.
+    labelled_before: u32,
     rules: Option<Arc<ProfileRules>>,
-    /// Whether the dataplane knows the namespace or service account that the profile stands for.
-    pub(crate) is_announced: bool,
 }
 
 /// A profile that endpoints of this node have.
@@ -43,6 +43,8 @@ pub(crate) struct ProfilesOut {
 #[derive(Debug, Default)]
 pub(crate) struct Profiles {
     all: AHashMap<ProfileName, Profile>,
+    /// How many flushes there have been.
+    flushes: u32,
     /// How many of them have rules.
     with_rules: usize,
     used: AHashMap<ProfileName, UsedProfile>,
@@ -61,24 +63,28 @@ impl Profiles {
     }
 
     /// The profile hands down these labels, or does not exist.
-    pub(crate) fn on_labels(&mut self, name: &ProfileName, labels: Option<&Labels>) {
-        self.edit(name, labels.is_some(), |profile| profile.labels = labels.cloned());
+    /// Gives back whether it had some at the last flush.
+    pub(crate) fn on_labels(&mut self, name: &ProfileName, labels: Option<&Labels>) -> bool {
+        let flushes = self.flushes;
+        let change = |profile: &mut Profile| {
+            let had_labels = std::mem::replace(&mut profile.labels, labels.cloned()).is_some();
+            if !had_labels {
+                profile.labelled_before = flushes;
+            }
+            had_labels && profile.labelled_before != flushes
+        };
+        self.edit(name, labels.is_some(), change).unwrap_or_default()
     }
 
     /// Changes a profile, and forgets it if nothing is left. One that is not there is only made if `create`.
-    pub(crate) fn edit<T>(
-        &mut self,
-        name: &ProfileName,
-        create: bool,
-        change: impl FnOnce(&mut Profile) -> T,
-    ) -> Option<T> {
+    fn edit<T>(&mut self, name: &ProfileName, create: bool, change: impl FnOnce(&mut Profile) -> T) -> Option<T> {
         let profile = match self.all.get_mut(name) {
             Some(profile) => profile,
             None if create => self.all.entry(name.clone()).or_default(),
             None => return None,
         };
         let result = change(profile);
-        if profile.labels.is_none() && profile.rules.is_none() && !profile.is_announced {
+        if profile.labels.is_none() && profile.rules.is_none() {
             self.all.remove(name);
         }
         if self.all.is_empty() {
@@ -109,6 +115,7 @@ impl Profiles {
     }
 
     pub(crate) fn flush(&mut self, scanner: &mut RuleScanner, out: &mut ProfilesOut) {
+        self.flushes = self.flushes.wrapping_add(1);
         self.dirty.sort_unstable();
         self.dirty.dedup();
         for name in self.dirty.drain(..) {

@@ -26,13 +26,15 @@ pub(crate) struct Parent {
     pub(crate) terms: List<(TermId, u32)>,
     /// The lists with this parent.
     pub(crate) lists: List<ListId>,
+    /// The one of them that has no other parent.
+    alone: Option<ListId>,
 }
 
 /// A list of parents in use.
 #[derive(Clone, Debug)]
 pub(crate) struct ParentList {
-    names: Arc<[ProfileName]>,
-    hash: u32,
+    /// The names and their hash. A list of one parent is found by the parent instead.
+    entered: Option<(Arc<[ProfileName]>, u32)>,
     /// The parents, each once, with the place of this list among the parent's lists.
     pub(crate) parents: List<(ParentId, u32)>,
     /// Groups of items with these parents.
@@ -82,33 +84,56 @@ impl Parents {
         names: &Arc<[ProfileName]>,
         known: &impl ParentLabels,
     ) -> ListId {
+        if let [name] = &**names {
+            let parent = self.parent(facts, shapes, name, known);
+            if let Some(list) = self.parents.get(parent).and_then(|parent| parent.alone) {
+                return list;
+            }
+            let id = self.lists.insert(ParentList { entered: None, parents: List::Empty, groups: List::Empty });
+            if let Some(entry) = self.parents.get_mut(parent) {
+                self.lists[id].parents.push((parent, entry.lists.push(id)));
+                entry.alone = Some(id);
+            }
+            return id;
+        }
         let hash = hash_of(&self.hasher, &**names);
         let equal = |place| {
             let list = &self.lists[ListId::from_place(place)];
-            Arc::ptr_eq(&list.names, names) || list.names == *names
+            list.entered.as_ref().is_some_and(|(known, _)| known == names)
         };
         if let Some(place) = self.list_table.find(hash, equal) {
             return ListId::from_place(place);
         }
-        let names = Arc::clone(names);
-        let id = self.lists.insert(ParentList { names, hash, parents: List::Empty, groups: List::Empty });
+        let entered = Some((Arc::clone(names), hash));
+        let id = self.lists.insert(ParentList { entered, parents: List::Empty, groups: List::Empty });
         self.list_table.insert(hash, id.place());
-        let names = Arc::clone(&self.lists[id].names);
-        let mut links: List<(ParentId, u32)> = List::Empty;
         for name in names.iter() {
-            let labelled = || Parent { labels: known.labels(name).cloned(), ..Parent::default() };
-            let (parent, is_new) = self.parents.find_or_insert(name, labelled);
+            let parent = self.parent(facts, shapes, name, known);
+            let links = &mut self.lists[id].parents;
             if links.iter().any(same(parent)) {
                 continue;
             }
-            if is_new {
-                self.index(facts, shapes, parent);
+            if let Some(entry) = self.parents.get_mut(parent) {
+                links.push((parent, entry.lists.push(id)));
             }
-            let Some(entry) = self.parents.get_mut(parent) else { continue };
-            links.push((parent, entry.lists.push(id)));
         }
-        self.lists[id].parents = links;
         id
+    }
+
+    /// The parent with this name, which must be put to use at once.
+    fn parent(
+        &mut self,
+        facts: &mut Facts,
+        shapes: &mut Shapes,
+        name: &ProfileName,
+        known: &impl ParentLabels,
+    ) -> ParentId {
+        let labelled = || Parent { labels: known.labels(name).cloned(), ..Parent::default() };
+        let (parent, is_new) = self.parents.find_or_insert(name, labelled);
+        if is_new {
+            self.index(facts, shapes, parent);
+        }
+        parent
     }
 
     /// Forgets a list that no group has. Answers how many names went with it that groups were told apart by needlessly.
@@ -117,7 +142,9 @@ impl Parents {
             return 0;
         }
         let Some(list) = self.lists.remove(id) else { return 0 };
-        self.list_table.remove(list.hash, id.place());
+        if let Some((_, hash)) = list.entered {
+            self.list_table.remove(hash, id.place());
+        }
         let mut stale = 0;
         for &(parent, at) in &list.parents {
             let Some(entry) = self.parents.get_mut(parent) else { continue };
@@ -125,6 +152,9 @@ impl Parents {
                 && let Some(link) = self.lists[moved].parents.iter_mut().find(|l| l.0 == parent)
             {
                 link.1 = at;
+            }
+            if entry.alone == Some(id) {
+                entry.alone = None;
             }
             if entry.lists.is_empty() {
                 stale += self.unindex(facts, shapes, parent);

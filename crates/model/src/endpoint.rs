@@ -159,7 +159,7 @@ pub struct HostEndpoint {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NetworkSet {
     /// The networks.
-    pub nets: Box<[Cidr]>,
+    pub nets: Arc<[Cidr]>,
     /// Its own labels.
     pub labels: Labels,
     /// The profiles whose labels it inherits.

@@ -1,5 +1,7 @@
 //! What an item contributes to the sets that it is in.
 
+use std::sync::Arc;
+
 use tortie_model::desired::PortProtocol;
 use tortie_model::{Cidr, EndpointPort};
 
@@ -12,14 +14,9 @@ pub(super) enum ItemMembers {
     #[default]
     Nothing,
     Net(Cidr),
-    Several(Box<Several>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Several {
-    /// Without host bits, sorted, each once.
-    nets: Box<[Cidr]>,
-    ports: Box<[EndpointPort]>,
+    /// Without host bits and default routes, sorted, each once.
+    Nets(Arc<[Cidr]>),
+    WithPorts(Box<(ItemMembers, Box<[EndpointPort]>)>),
 }
 
 impl ItemMembers {
@@ -39,8 +36,19 @@ impl ItemMembers {
         match nets[..] {
             [] => Self::Nothing,
             [net] if ports.is_empty() => Self::Net(net),
-            _ => Self::Several(Box::new(Several { nets: nets.into(), ports: ports.into() })),
+            [net] => Self::WithPorts(Box::new((Self::Net(net), ports.into()))),
+            _ if ports.is_empty() => Self::Nets(nets.into()),
+            _ => Self::WithPorts(Box::new((Self::Nets(nets.into()), ports.into()))),
         }
+    }
+
+    /// Networks alone, shared if they are as they are held here.
+    pub(super) fn sharing(nets: &Arc<[Cidr]>) -> Self {
+        let is_plain = |net: &Cidr| net.prefix_len() > 0 && net.masked() == *net;
+        if nets.len() > 1 && nets.is_sorted_by(|a, b| a < b) && nets.iter().all(is_plain) {
+            return Self::Nets(Arc::clone(nets));
+        }
+        Self::new(nets.iter().copied(), &[])
     }
 
     /// The networks, sorted.
@@ -48,14 +56,15 @@ impl ItemMembers {
         match self {
             Self::Nothing => &[],
             Self::Net(net) => std::slice::from_ref(net),
-            Self::Several(several) => &several.nets,
+            Self::Nets(nets) => nets,
+            Self::WithPorts(both) => both.0.nets(),
         }
     }
 
     fn ports(&self) -> &[EndpointPort] {
         match self {
-            Self::Nothing | Self::Net(_) => &[],
-            Self::Several(several) => &several.ports,
+            Self::Nothing | Self::Net(_) | Self::Nets(_) => &[],
+            Self::WithPorts(both) => &both.1,
         }
     }
 

@@ -114,9 +114,31 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         nets: impl IntoIterator<Item = Cidr>,
         ports: &[EndpointPort],
     ) -> bool {
+        self.set_members(key, labels, parents, known, ItemMembers::new(nets, ports))
+    }
+
+    /// As [`MemberIndex::set_item`], for an item that has networks alone, which are shared if they need no change.
+    pub fn set_network_set(
+        &mut self,
+        key: &I,
+        labels: &Labels,
+        parents: &Arc<[ProfileName]>,
+        known: &impl ParentLabels,
+        nets: &Arc<[Cidr]>,
+    ) -> bool {
+        self.set_members(key, labels, parents, known, ItemMembers::sharing(nets))
+    }
+
+    fn set_members(
+        &mut self,
+        key: &I,
+        labels: &Labels,
+        parents: &Arc<[ProfileName]>,
+        known: &impl ParentLabels,
+        item_members: ItemMembers,
+    ) -> bool {
         let (item, is_new) = self.items.find_or_insert(key, ItemMembers::default);
         let target = self.matcher.target(labels, parents, known);
-        let item_members = ItemMembers::new(nets, ports);
         let stays = self.matcher.group_of(item) == Some(target);
         if !(stays && self.items.get(item) == Some(&item_members)) {
             self.book_item(item, -1);
