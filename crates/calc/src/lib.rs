@@ -77,8 +77,3 @@ pub use config::{Demand, GraphConfig, Overlap, RouteSource, SourceSpoofing};
 pub use graph::Graph;
 pub use problem::{Problem, Reason};
 pub use stats::GraphStats;
-
-/// Keeps the example of the front page true.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct FrontPage;

@@ -1,5 +1,6 @@
 //! What would be written on a clean node.
 
+use std::fmt;
 use std::time::Duration;
 
 use tortie_ipsets::{IpSets, Plan as SetPlan};
@@ -10,11 +11,40 @@ use crate::dataplane::Dataplane;
 
 /// What a node without any of our rules and sets would be given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rendered {
     /// What `ipset restore` would read.
     pub ip_sets: Vec<(Family, String)>,
     /// What `iptables-restore` or `ip6tables-restore` would read, a text for each table.
     pub tables: Vec<(Family, Table, String)>,
+}
+
+impl Rendered {
+    /// What `ipset restore` would read for the sets of a family; `None` if the node has no such family.
+    #[must_use]
+    pub fn ip_sets(&self, family: Family) -> Option<&str> {
+        self.ip_sets.iter().find(|(of, _)| *of == family).map(|(_, text)| text.as_str())
+    }
+
+    /// What `iptables-restore` or `ip6tables-restore` would read for a table; `None` if the node has no such family.
+    #[must_use]
+    pub fn table(&self, family: Family, table: Table) -> Option<&str> {
+        self.tables.iter().find(|(f, t, _)| (*f, *t) == (family, table)).map(|(_, _, text)| text.as_str())
+    }
+}
+
+impl fmt::Display for Rendered {
+    /// All of it, each text below a comment that names the program and what it is for.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (family, text) in &self.ip_sets {
+            write!(f, "# ipset restore, IPv{}\n{text}", family.number())?;
+        }
+        for (family, table, text) in &self.tables {
+            let program = if *family == Family::V4 { "iptables-restore" } else { "ip6tables-restore" };
+            write!(f, "# {program}, {}\n{text}", table.as_str())?;
+        }
+        Ok(())
+    }
 }
 
 impl Dataplane {

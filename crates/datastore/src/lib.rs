@@ -3,6 +3,7 @@
 //! * [`DirSource`]: a directory of manifests, watched. Its heart, [`DirState`], is pure: contents of files in, the
 //!   smallest set of updates and all current problems out. Files count when they are whole ([`Settle`]), and what was
 //!   last good is kept on disk ([`last_good`]).
+//! * [`read`](mod@read): any source, read once. [`watch`]: any source, followed.
 //! * [`Objects`]: the same for objects that come one by one, as those of a datastore over the network do.
 //! * [`recording`]: recorded streams of updates.
 //! * `etcd` (feature `etcd`): etcd v3.
@@ -36,6 +37,7 @@ pub mod kubernetes;
 pub mod last_good;
 mod objects;
 mod problem;
+mod read;
 pub mod recording;
 mod register;
 mod scan;
@@ -47,4 +49,5 @@ pub use dir_source::{DirSource, Settle};
 pub use dir_state::{DirState, FileContent};
 pub use objects::Objects;
 pub use problem::{Fallback, InputProblem};
+pub use read::{Everything, ReadError, read};
 pub use source::{Closed, Event, Events, Feed, Resend, Source, Watching, channel, watch};

@@ -42,6 +42,8 @@ impl InputProblem {
     }
 }
 
+impl std::error::Error for InputProblem {}
+
 impl fmt::Display for InputProblem {
     /// `file:line:column: kind/name: field.path: what`; parts that are unknown are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -68,12 +68,18 @@ impl RulesConfig {
     /// # Errors
     /// [`MarkMaskTooSmall`] if the mask has fewer than 6 bits.
     pub fn with_mark_mask(mask: u32) -> Result<Self, MarkMaskTooSmall> {
+        Marks::allocate(mask, false, false).map(Self::with_marks)
+    }
+
+    /// Felix's defaults, with these mark bits.
+    #[must_use]
+    pub fn with_marks(marks: Marks) -> Self {
         let tcp = |port| FailsafePort { protocol: Protocol::Tcp, port, net: None };
         let udp = |port| FailsafePort { protocol: Protocol::Udp, port, net: None };
         let shared = [tcp(179), tcp(2379), tcp(2380), tcp(5473), tcp(6443), tcp(6666), tcp(6667)];
         let interface = InterfaceName::from_static;
-        Ok(Self {
-            marks: Marks::allocate(mask, false, false)?,
+        Self {
+            marks,
             workload_prefixes: vec![interface("cali")],
             deny: DenyAction::Drop,
             filter_allow: AllowAction::Accept,
@@ -100,7 +106,7 @@ impl RulesConfig {
             flow_logs: false,
             nat: NatConfig::default(),
             istio_dscp: None,
-        })
+        }
     }
 
     /// The VXLAN tunnel of a family.
@@ -110,6 +116,13 @@ impl RulesConfig {
             Family::V4 => self.vxlan_v4,
             Family::V6 => self.vxlan_v6,
         }
+    }
+}
+
+impl Default for RulesConfig {
+    /// Felix's defaults.
+    fn default() -> Self {
+        Self::with_marks(Marks::default())
     }
 }
 

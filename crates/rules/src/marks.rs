@@ -27,6 +27,7 @@ pub struct Marks {
 /// A mask with too few bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("mark mask {mask:#x} has {available} bits; {needed} are needed")]
+#[non_exhaustive]
 pub struct MarkMaskTooSmall {
     /// The mask.
     pub mask: u32,
@@ -34,6 +35,29 @@ pub struct MarkMaskTooSmall {
     pub available: u32,
     /// How many it must have.
     pub needed: u32,
+}
+
+impl Default for Marks {
+    /// The bits of [`Marks::DEFAULT_MASK`], without `WireGuard` and IPVS.
+    fn default() -> Self {
+        const fn bits(bits: u32) -> MarkBits {
+            match MarkBits::new(bits) {
+                Some(bits) => bits,
+                None => panic!("a mark without bits"),
+            }
+        }
+        const DEFAULT: Marks = Marks {
+            accept: bits(0x1_0000),
+            pass: bits(0x2_0000),
+            drop: bits(0x4_0000),
+            scratch0: bits(0x8_0000),
+            scratch1: bits(0x10_0000),
+            wireguard: None,
+            endpoint: bits(0xffe0_0000),
+            non_endpoint: None,
+        };
+        DEFAULT
+    }
 }
 
 impl Marks {
@@ -89,4 +113,4 @@ impl Marks {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,12 +1,11 @@
 //! `tortie render`.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tortie_calc::{Graph, Problem};
 use tortie_dataplane::{Dataplane, Rendered};
-use tortie_datastore::{Event, InputProblem, Source, Watching, watch};
+use tortie_datastore::{Everything, ReadError, Source};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Hostname, SyncStatus, Update};
@@ -60,7 +59,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         node: Some(hostname.clone()),
         directory: DirectoryArgs::only_read(SettleArgs::default()),
     };
-    let (updates, problems) = read(args.datastore.source(&sources, wanted)?, Duration::from_secs(args.timeout))?;
+    let Everything { updates, problems, .. } =
+        read(args.datastore.source(&sources, wanted)?, Duration::from_secs(args.timeout))?;
     for problem in problems {
         eprintln!("{problem}");
     }
@@ -79,42 +79,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If it refuses, or cannot be read for so long.
-fn read(source: Box<dyn Source>, patience: Duration) -> Result<(Vec<Update>, Vec<InputProblem>), Failure> {
-    let Watching { events, resend: _ } = watch(source).map_err(Failure::io("the datastore's thread"))?;
-    let (mut all, mut wrong) = (BTreeMap::new(), Vec::new());
-    // Since when it cannot be read, and why.
-    let mut away = None::<(Instant, String)>;
-    loop {
-        let event = match &away {
-            None => events.recv(),
-            Some((since, _)) => events.recv_timeout(patience.saturating_sub(since.elapsed())),
-        };
-        let Some(event) = event else {
-            let ended = || "the source of updates has ended".to_owned();
-            return Err(Failure::Failed(away.map_or_else(ended, |(_, why)| why)));
-        };
-        match event {
-            Event::Updates { updates, .. } => {
-                for update in updates {
-                    update.apply_to(&mut all);
-                }
-            }
-            Event::Problems(problems) => wrong = problems,
-            Event::Unavailable { why, refused: true } => return Err(Failure::Failed(why)),
-            Event::Unavailable { why, refused: false } => {
-                if away.is_none() && !patience.is_zero() {
-                    eprintln!("{why}; trying again for {} s", patience.as_secs());
-                }
-                let since = away.map_or_else(Instant::now, |(since, _)| since);
-                away = Some((since, why));
-            }
-            Event::Available => away = None,
-            Event::Status(SyncStatus::InSync) => {
-                return Ok((all.into_values().collect(), wrong));
-            }
-            Event::Status(_) => {}
-        }
-    }
+fn read(source: Box<dyn Source>, patience: Duration) -> Result<Everything, Failure> {
+    let on_wait = |why: &str| eprintln!("{why}; trying again for {} s", patience.as_secs());
+    tortie_datastore::read(source, patience, on_wait).map_err(|error| match error {
+        ReadError::Thread(error) => Failure::io("the datastore's thread")(error),
+        error => Failure::Failed(error.to_string()),
+    })
 }
 
 /// The configuration in force, the datastore's included.

@@ -1,0 +1,107 @@
+//! Following a source.
+
+use std::collections::VecDeque;
+
+use tortie_calc::Graph;
+use tortie_datastore::{Event, InputProblem, Resend, Watching};
+use tortie_model::Update;
+use tortie_model::desired::DesiredUpdate;
+
+use crate::Problem;
+
+/// How many events are taken together at the most, so that one that waits long for its turn is not kept for ever.
+const BATCH: usize = 64;
+
+/// What has changed for a node.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Change {
+    /// What is desired of the node, as far as it differs from what was told before.
+    Desired(Vec<DesiredUpdate>),
+    /// Everything that is wrong with the input now, replacing what was told before.
+    Problems(Vec<Problem>),
+    /// The source cannot be read now; what was told stays true until it can.
+    Unavailable {
+        /// Why.
+        why: String,
+        /// Whether that stays so until somebody changes something: credentials, rights, a configuration.
+        refused: bool,
+    },
+    /// It can be read again.
+    Available,
+}
+
+/// The changes of what is desired of a node, as they come. Each step waits for the next change; the iterator ends when
+/// the source does, and the source ends soon after the iterator is dropped.
+///
+/// Nothing is desired before the source has been read once as a whole.
+#[derive(Debug)]
+pub struct Changes {
+    graph: Graph,
+    watching: Watching,
+    input: Vec<InputProblem>,
+    told: Vec<Problem>,
+    waiting: VecDeque<Change>,
+}
+
+impl Changes {
+    pub(crate) fn new(graph: Graph, watching: Watching) -> Self {
+        Self { graph, watching, input: Vec::new(), told: Vec::new(), waiting: VecDeque::new() }
+    }
+
+    /// Asks the source to tell everything again, as when it may have missed something.
+    #[must_use]
+    pub fn resend(&self) -> &Resend {
+        &self.watching.resend
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Status(status) => self.graph.on_status(status),
+            Event::Updates { updates, .. } => {
+                for update in updates {
+                    self.graph.on_update(match update {
+                        Update::Ready(None) => Update::Ready(Some(true)),
+                        update => update,
+                    });
+                }
+            }
+            Event::Problems(problems) => self.input = problems,
+            Event::Unavailable { why, refused } => self.waiting.push_back(Change::Unavailable { why, refused }),
+            Event::Available => self.waiting.push_back(Change::Available),
+        }
+    }
+
+    fn settle(&mut self) {
+        let mut desired = Vec::new();
+        self.graph.flush(&mut desired);
+        let input = self.input.iter().cloned().map(Problem::Input);
+        let problems: Vec<Problem> = input.chain(self.graph.problems().map(Problem::Ignored)).collect();
+        if problems != self.told {
+            self.told.clone_from(&problems);
+            self.waiting.push_back(Change::Problems(problems));
+        }
+        if !desired.is_empty() {
+            self.waiting.push_back(Change::Desired(desired));
+        }
+    }
+}
+
+impl Iterator for Changes {
+    type Item = Change;
+
+    fn next(&mut self) -> Option<Change> {
+        loop {
+            if let Some(change) = self.waiting.pop_front() {
+                return Some(change);
+            }
+            let event = self.watching.events.recv()?;
+            self.take(event);
+            for _ in 1..BATCH {
+                let Ok(event) = self.watching.events.try_recv() else { break };
+                self.take(event);
+            }
+            self.settle();
+        }
+    }
+}

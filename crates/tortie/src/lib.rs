@@ -1,0 +1,35 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod changes;
+mod node;
+mod problem;
+mod state;
+
+pub use changes::{Change, Changes};
+pub use node::Node;
+pub use problem::Problem;
+pub use state::NodeState;
+
+pub use tortie_calc as calc;
+pub use tortie_controller as controller;
+pub use tortie_dataplane as dataplane;
+pub use tortie_datastore as datastore;
+pub use tortie_delta as delta;
+#[cfg(feature = "fanout")]
+pub use tortie_fanout as fanout;
+pub use tortie_ipsets as ipsets;
+pub use tortie_iptables as iptables;
+pub use tortie_labelindex as labelindex;
+pub use tortie_model as model;
+pub use tortie_net as net;
+pub use tortie_protocol as protocol;
+pub use tortie_resources as resources;
+pub use tortie_rules as rules;
+pub use tortie_selector as selector;
+pub use tortie_store as store;
+
+/// Keeps the example of the front page true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FrontPage;

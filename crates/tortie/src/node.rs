@@ -1,0 +1,132 @@
+//! A node of the cluster, and how what is desired of it is calculated.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use tortie_calc::{Graph, GraphConfig};
+use tortie_dataplane::{Dataplane, DataplaneConfig};
+use tortie_datastore::{DirSource, DirState, FileContent, InputProblem, ReadError, Source};
+use tortie_iptables::Backend;
+use tortie_model::{Hostname, SyncStatus, Update};
+use tortie_resources::manifest::Options;
+use tortie_rules::RulesConfig;
+
+use crate::{Changes, NodeState, Problem};
+
+/// A node of the cluster, by its name and with its configuration.
+///
+/// The configuration begins with Felix's defaults. Parameters that the cluster's own `FelixConfiguration` sets are not
+/// heeded by themselves: they are told as [`DesiredUpdate::Config`](tortie_model::desired::DesiredUpdate::Config), for
+/// the embedder to decide.
+///
+/// ```
+/// use tortie::Node;
+/// use tortie::rules::DenyAction;
+///
+/// let mut node = Node::new("node-1");
+/// node.dataplane_config.rules.deny = DenyAction::Reject;
+/// node.graph_config.ipip_enabled = Some(false);
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Node {
+    /// How manifests are read.
+    pub manifest_options: Options,
+    /// What the calculation depends on besides the cluster.
+    pub graph_config: GraphConfig,
+    /// What the text of rules, and its enforcement, depend on besides the desired state.
+    pub dataplane_config: DataplaneConfig,
+}
+
+impl Node {
+    /// A node with Felix's defaults, by the name that the cluster gives it: `spec.nodeName` of pods.
+    #[must_use]
+    pub fn new(name: impl Into<Hostname>) -> Self {
+        let name = name.into();
+        Self {
+            manifest_options: Options::default(),
+            graph_config: GraphConfig::new(name.clone()),
+            dataplane_config: DataplaneConfig::new(name, RulesConfig::default(), Backend::Nft),
+        }
+    }
+
+    /// What a directory of manifests makes of this node. Files end in `.yaml`, `.yml` or `.json`; others are passed over.
+    ///
+    /// # Errors
+    /// If the directory cannot be listed. What cannot be read in it is among [`NodeState::problems`].
+    pub fn read_dir(&self, directory: impl AsRef<Path>) -> io::Result<NodeState> {
+        let mut source = DirSource::new(directory.as_ref(), self.manifest_options.clone());
+        let updates = source.read()?;
+        Ok(self.state(updates, source.problems()))
+    }
+
+    /// What a text of YAML documents makes of this node.
+    ///
+    /// ```
+    /// let state = tortie::Node::new("node-1").read_yaml("apiVersion: v1\nkind: Namespace\nmetadata: {nam: shop}\n");
+    /// assert!(state.problems()[0].to_string().starts_with("manifests.yaml:"));
+    /// ```
+    #[must_use]
+    pub fn read_yaml(&self, manifests: &str) -> NodeState {
+        let mut state = DirState::new(self.manifest_options.clone());
+        let mut updates = state.settle();
+        updates.extend(state.set_file(Path::new("manifests.yaml"), Some(FileContent::Text(manifests))));
+        self.state(updates, state.problems())
+    }
+
+    /// What any source makes of this node, once it has been read as a whole. While it cannot be read, it is tried again
+    /// for as long as `patience` says.
+    ///
+    /// # Errors
+    /// If it refuses to be read, or cannot be read for so long.
+    pub fn read(&self, source: impl Source, patience: Duration) -> Result<NodeState, ReadError> {
+        let all = tortie_datastore::read(source, patience, |_| ())?;
+        Ok(self.state(all.updates, all.problems))
+    }
+
+    /// What these objects make of this node. Of several with one key the last counts.
+    #[must_use]
+    pub fn calculate(&self, updates: impl IntoIterator<Item = Update>) -> NodeState {
+        self.state(updates, [])
+    }
+
+    /// Follows a source for as long as the iterator lives.
+    ///
+    /// # Errors
+    /// If the source's thread cannot be started.
+    pub fn watch(&self, source: impl Source) -> io::Result<Changes> {
+        let watching = tortie_datastore::watch(source)?;
+        Ok(Changes::new(self.graph(), watching))
+    }
+
+    /// The calculation by itself: updates in, changes of what is desired out, as [`Graph`] describes.
+    #[must_use]
+    pub fn graph(&self) -> Graph {
+        let mut graph = Graph::new(&self.graph_config);
+        // A datastore without the flag is ready.
+        graph.on_update(Update::Ready(Some(true)));
+        graph
+    }
+
+    /// What enforces or renders the changes that the calculation gives.
+    #[must_use]
+    pub fn dataplane(&self) -> Dataplane {
+        Dataplane::new(self.dataplane_config.clone())
+    }
+
+    fn state(
+        &self,
+        updates: impl IntoIterator<Item = Update>,
+        problems: impl IntoIterator<Item = InputProblem>,
+    ) -> NodeState {
+        let mut graph = self.graph();
+        updates.into_iter().for_each(|update| graph.on_update(update));
+        graph.on_status(SyncStatus::InSync);
+        let mut desired = Vec::new();
+        graph.flush(&mut desired);
+        let input = problems.into_iter().map(Problem::Input);
+        let problems = input.chain(graph.problems().map(Problem::Ignored)).collect();
+        NodeState { desired, problems, dataplane_config: self.dataplane_config.clone() }
+    }
+}
