@@ -64,6 +64,7 @@ pub enum Next {
 
 /// What a controller has done, and what is left. Counts are of all times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Status {
     /// Whether it may write.
     pub leads: bool,

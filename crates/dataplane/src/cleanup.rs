@@ -22,6 +22,7 @@ pub struct CleanupConfig {
 
 /// What was removed, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct CleanupReport {
     /// Tables from which something was removed.
     pub tables_changed: usize,

@@ -16,6 +16,7 @@ use crate::route::Route;
 
 /// What became of an apply.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct ApplyReport {
     /// Whether anything was applied; not before both the datastore and the interfaces are in sync.
     pub applied: bool,
@@ -355,6 +356,7 @@ pub enum StatusChange {
 
 /// What a dataplane did so far and holds now, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DataplaneStats {
     /// Applies that were let through.
     pub applies: u64,

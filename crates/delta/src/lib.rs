@@ -99,18 +99,6 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         true
     }
 
-    /// Wants exactly `desired`; of equal keys the last counts.
-    pub fn replace_desired(&mut self, desired: impl IntoIterator<Item = (K, V)>) {
-        let mut observed = std::mem::take(&mut self.removals);
-        observed.append(&mut self.in_sync);
-        for (key, write) in std::mem::take(&mut self.writes) {
-            if let Some(value) = write.observed {
-                observed.insert(key, value);
-            }
-        }
-        self.rebuild(desired.into_iter().collect(), observed);
-    }
-
     /// The value wanted for `key`.
     #[must_use]
     pub fn desired<Q>(&self, key: &Q) -> Option<&V>
@@ -181,13 +169,6 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         merge(merge(self.in_sync.iter(), self.removals.iter()), replaced)
     }
 
-    /// How many keys are believed to be outside.
-    #[must_use]
-    pub fn observed_len(&self) -> usize {
-        let replaced = self.writes.values().filter(|write| write.observed.is_some());
-        self.in_sync.len() + self.removals.len() + replaced.count()
-    }
-
     /// What is still to be written, in key order.
     pub fn pending_writes(&self) -> impl Iterator<Item = (&K, Write<&V, Option<&V>>)> {
         self.writes.iter().map(|(key, write)| {
@@ -199,12 +180,6 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
     /// What is still to be removed, with the value it is believed to hold, in key order.
     pub fn pending_removals(&self) -> impl Iterator<Item = (&K, &V)> {
         self.removals.iter()
-    }
-
-    /// The number of pending writes and of pending removals.
-    #[must_use]
-    pub fn pending_len(&self) -> (usize, usize) {
-        (self.writes.len(), self.removals.len())
     }
 
     /// Whether nothing is left to do.
@@ -237,12 +212,6 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         Q: Ord + ?Sized,
     {
         self.removals.remove(key);
-    }
-
-    /// Everything pending was carried out.
-    pub fn confirm_all(&mut self) {
-        self.removals.clear();
-        self.in_sync.extend(std::mem::take(&mut self.writes).into_iter().map(|(key, write)| (key, write.desired)));
     }
 
     fn take_desired<Q>(&mut self, key: &Q) -> Option<(K, V)>

@@ -53,6 +53,7 @@ impl Plan {
 /// A command did not end with status 0, could not be started, or was cut off.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{stderr}")]
+#[non_exhaustive]
 pub struct CommandFailure {
     stderr: String,
 }

@@ -163,16 +163,6 @@ impl Action {
         }
     }
 
-    /// The mark bits that the action may change.
-    #[must_use]
-    pub const fn mark_written(&self) -> Option<MarkBits> {
-        match self {
-            Self::ClearMark(bits) | Self::SetMark(bits) | Self::MarkWithinRate { mark: bits, .. } => Some(*bits),
-            Self::SetMaskedMark(mark) => Some(mark.mask()),
-            _ => None,
-        }
-    }
-
     /// Appends the action's text for a system with these features.
     ///
     /// # Errors

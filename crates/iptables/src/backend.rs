@@ -102,6 +102,7 @@ pub struct Programs {
 /// Neither the program of the wanted implementation nor the general one is installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("neither {specific} nor {general} is installed")]
+#[non_exhaustive]
 pub struct MissingProgram {
     /// For instance `iptables-nft-save`.
     pub specific: String,

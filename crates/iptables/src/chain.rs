@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -53,8 +54,8 @@ impl Chain {
             && let Some(comment) = first.comments.last()
         {
             match rules.first_mut() {
-                Some(first) => first.comments.push(comment.clone()),
-                None => rules.push(Rule { comments: [comment.clone()].into_iter().collect(), ..Rule::default() }),
+                Some(first) => first.comments.add(comment.clone()),
+                None => rules.push(Rule { comments: comment.clone().into(), ..Rule::default() }),
             }
         }
         Self { name: self.name, rules }
@@ -69,7 +70,7 @@ pub struct Rule {
     /// What happens then; a rule without an action only counts packets and carries comments.
     pub action: Option<Action>,
     /// Notes for whoever lists the rules.
-    pub comments: SmallVec<[Comment; 1]>,
+    pub comments: Comments,
     /// Where the rule comes from.  It is not part of the rule's text.
     pub origin: Option<Origin>,
     /// The rules of a chain with the same number, which stand together, are one opening: all that they do is to let
@@ -100,14 +101,7 @@ impl Rule {
 
     /// Adds a comment; an empty comment is left out, as `iptables` refuses it.
     pub fn add_comment(&mut self, text: impl Into<Cow<'static, str>>) {
-        self.comments.extend(Comment::new(text));
-    }
-
-    /// The rule with its origin.
-    #[must_use]
-    pub fn from_origin(mut self, origin: Option<Origin>) -> Self {
-        self.origin = origin;
-        self
+        Comment::new(text).into_iter().for_each(|comment| self.comments.add(comment));
     }
 
     pub(crate) fn returns(&self) -> bool {
@@ -118,6 +112,37 @@ impl Rule {
     #[must_use]
     pub fn target(&self) -> Option<ChainName> {
         self.action.as_ref().and_then(Action::target)
+    }
+}
+
+/// The comments of a rule, which mostly has one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Comments(SmallVec<[Comment; 1]>);
+
+impl Comments {
+    /// Adds one behind the others.
+    pub fn add(&mut self, comment: Comment) {
+        self.0.push(comment);
+    }
+}
+
+impl From<Comment> for Comments {
+    fn from(comment: Comment) -> Self {
+        [comment].into_iter().collect()
+    }
+}
+
+impl FromIterator<Comment> for Comments {
+    fn from_iter<I: IntoIterator<Item = Comment>>(comments: I) -> Self {
+        Self(comments.into_iter().collect())
+    }
+}
+
+impl Deref for Comments {
+    type Target = [Comment];
+
+    fn deref(&self) -> &[Comment] {
+        &self.0
     }
 }
 

@@ -112,7 +112,7 @@ mod values;
 
 pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
 pub use backend::{Backend, BackendProbe, MissingProgram, Programs, SweepFacts, backend_to_sweep, detect_backend};
-pub use chain::{Chain, Comment, Origin, Rule};
+pub use chain::{Chain, Comment, Comments, Origin, Rule};
 pub use command::{Command, CommandError};
 pub use features::{Features, Version};
 pub use generation::{CommitCounter, ForeignCommits};

@@ -144,11 +144,6 @@ impl RenderedChain {
         self.write_line(index, "-I", None, out);
     }
 
-    /// Writes the line that inserts the rule as number `position`, counted from 1: `-I CHAIN N …`.
-    pub fn write_insert_at(&self, index: usize, position: usize, out: &mut String) {
-        self.write_line(index, "-I", Some(position), out);
-    }
-
     /// Writes the line that puts the rule in the place of number `position`, counted from 1:
     /// `-R CHAIN N …`.
     pub fn write_replace(&self, index: usize, position: usize, out: &mut String) {
@@ -199,7 +194,7 @@ pub fn write_rest(rule: &Rule, features: &Features, out: &mut String) {
             out.push(' ');
         }
     };
-    for comment in &rule.comments {
+    for comment in rule.comments.iter() {
         separate(out);
         out.push_str("-m comment --comment \"");
         out.push_str(comment.as_str());

@@ -36,6 +36,8 @@ pub struct Problem {
     pub what: String,
 }
 
+impl std::error::Error for Problem {}
+
 impl fmt::Display for Problem {
     /// `field: what`, or `what` alone for an object as a whole.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -35,6 +35,7 @@ pub struct PolicyChains {
 /// Written out as it is, the rule would make `iptables-restore` refuse everything else in the table as well.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{owner}: {} rule {index}: {condition}; {}", word(*.direction), .fallback.explain())]
+#[non_exhaustive]
 pub struct RuleProblem {
     /// The policy or profile.
     pub owner: String,

@@ -28,6 +28,7 @@ pub enum Applied {
 
 /// Why a resource was not applied or deleted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ApplyError {
     /// A rule is against it.
     #[error("{key}: {why}")]

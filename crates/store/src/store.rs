@@ -74,6 +74,7 @@ pub struct Listing {
 
 /// Why something was not read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The resource is not there.
     #[error("{0} does not exist")]

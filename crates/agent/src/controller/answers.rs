@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn answers() {
-        let mut status = Status { leads: true, waiting: 3, created: 7, ..Status::default() };
+        let mut status = Status::default();
+        (status.leads, status.waiting, status.created) = (true, 3, 7);
         let problems = ["NetworkPolicy/a/knp.default.b: spec: is wrong".to_owned()];
         let unready = answer("/readiness", &status, &problems);
         assert_eq!(unready.status, 503);

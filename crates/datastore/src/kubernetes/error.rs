@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// What is wrong with a configuration. No variant has a secret in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KubeConfigError {
     /// What follows `kubernetes:` is none of `[KUBECONFIG][?context=NAME]` and `in-cluster`.
     #[error("`{0}` is not known after `?`; `context=NAME` is")]
@@ -30,6 +31,7 @@ pub enum KubeConfigError {
 
 /// Why the API server did not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ApiError {
     /// The configuration cannot be used, or no longer.
     #[error(transparent)]

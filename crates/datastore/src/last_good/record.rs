@@ -28,6 +28,7 @@ pub struct Record {
 
 /// Why a record cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecordError {
     /// It is none, or of another version of the format.
     #[error("is no record of this version")]

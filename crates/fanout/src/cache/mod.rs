@@ -62,6 +62,7 @@ pub struct Snapshot {
 
 /// What a cache has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheStats {
     /// Objects that there are.
     pub entries: usize,

@@ -65,6 +65,7 @@ impl TypeId {
 
 /// Why a stream cannot be read on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GobError {
     /// A value with its definitions is longer than what is taken.
     #[error("a value takes more than {limit} bytes")]

@@ -18,6 +18,7 @@ const ZSTD: u8 = 1;
 
 /// Why bytes are not frames of our protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FrameError {
     /// A frame is longer than it may be.
     #[error("a frame of {length} bytes; the limit is {limit}")]

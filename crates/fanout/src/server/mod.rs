@@ -97,6 +97,7 @@ impl Default for ServerConfig {
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// An address cannot be listened on.
     #[error("{address}: {error}")]

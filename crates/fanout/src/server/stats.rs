@@ -14,6 +14,7 @@ pub struct Total {
 
 /// What a server has done so far, and what it is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ServerStats {
     /// Connections taken.
     pub accepted: u64,

@@ -55,6 +55,7 @@ pub struct TlsSettings {
 
 /// Why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TlsError {
     /// Of what belongs together, something is missing.
     #[error(

@@ -132,6 +132,7 @@ pub enum ServerMessage {
 
 /// Why a value is not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MessageError {
     /// The value is not the envelope of a message, or there is nothing in it.
     #[error("there is no message in the envelope")]

@@ -6,6 +6,7 @@ use crate::gob::{Decoder, GobError, Limits, Value};
 
 /// Why the other side cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// Not a gob stream.
     #[error(transparent)]

@@ -142,7 +142,7 @@ impl Reader<'_> {
             match comment.filter(|_| index == 0) {
                 Some(comment) => {
                     let mut rule = rule.clone();
-                    rule.comments.push(comment.clone());
+                    rule.comments.add(comment.clone());
                     write_rest(&rule, self.features, &mut text);
                 }
                 None => write_rest(rule, self.features, &mut text),

@@ -9,6 +9,7 @@ const SHOWN: usize = 100;
 /// An object of a message that says something that is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: {flaw}")]
+#[non_exhaustive]
 pub struct Unusable {
     object: String,
     flaw: Flaw,

@@ -39,6 +39,7 @@ pub enum Parsed {
 
 /// Why a key has no path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PathError {
     /// A part of the key that the path needs is empty.
     #[error("{key}: `{field}` is empty")]

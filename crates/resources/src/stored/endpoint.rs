@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 /// A part of an endpoint's name that is empty, or begins or ends with a hyphen: it could not be told apart from others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{part}` cannot be a part of the name of a workload endpoint")]
+#[non_exhaustive]
 pub struct EndpointNameError {
     /// The part.
     pub part: String,

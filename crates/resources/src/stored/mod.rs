@@ -73,6 +73,7 @@ pub struct ResourceKey {
 
 /// Why something is not the key of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyError {
     /// The name cannot be part of a path.
     #[error("{kind}: `{name}` is not a name")]

@@ -9,6 +9,7 @@ const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
 
 /// Why an object is no resource that can be kept, or is none that was kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ObjectError {
     /// A part of it is something else than it must be.
     #[error("{field}: must be {expected}")]

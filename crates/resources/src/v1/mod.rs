@@ -29,6 +29,7 @@ pub enum Decoded {
 /// Why a value cannot be used. The caller puts something else in force, and says so.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{path}: {field}{}{reason}", if field.is_empty() { "" } else { ": " })]
+#[non_exhaustive]
 pub struct DecodeError {
     /// The path of the entry.
     pub path: String,

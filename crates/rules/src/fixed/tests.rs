@@ -1,9 +1,10 @@
 //! What the recorded configurations do not cover: IPVS, Istio, failsafes for some networks only.
 
-use tortie_iptables::{Action, Chain, Features, HookPosition, MarkBits, PortRange, Protocol, Table, write_rest};
+use tortie_iptables::{Chain, Features, HookPosition, PortRange, Protocol, Table, write_rest};
 use tortie_model::Family;
 
 use super::nat::wider_side_of;
+use crate::marks::tests::marks_written;
 use crate::{FailsafePort, IpvsConfig, Marks, Renderer, RulesConfig};
 
 fn config() -> RulesConfig {
@@ -164,7 +165,7 @@ fn marks_are_written_within_the_mask_only() {
     let hooks = renderer.hooks().into_iter().flat_map(|hook| hook.rules);
     let fixed = Table::ALL.iter().flat_map(|table| renderer.fixed_chains(*table, Family::V4));
     for rule in fixed.flat_map(|chain| chain.rules).chain(hooks) {
-        let written = rule.action.as_ref().and_then(Action::mark_written).map_or(0, MarkBits::get);
+        let written = rule.action.as_ref().map_or(0, marks_written);
         assert_eq!(written & !0x0ff0_0000, 0, "{rule:?}");
     }
 }

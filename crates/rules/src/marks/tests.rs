@@ -1,10 +1,13 @@
 use proptest::prelude::*;
 
+use tortie_iptables::Action;
+
 use super::{MarkMaskTooSmall, Marks};
 
 #[test]
 fn the_default_mask_gives_the_well_known_bits() {
     let marks = Marks::allocate(Marks::DEFAULT_MASK, false, false).unwrap();
+    assert_eq!(Marks::default(), marks);
     assert_eq!(marks.policy().get(), 0x1b_0000);
     assert_eq!(marks.policy_but_accept().get(), 0x1a_0000);
     assert_eq!(marks.verdict().get(), 0x3_0000);
@@ -41,5 +44,14 @@ proptest! {
         for (i, bits) in all.iter().enumerate() {
             prop_assert!(all[..i].iter().all(|other| !other.overlaps(*bits)));
         }
+    }
+}
+
+/// The mark bits that an action may change.
+pub(crate) fn marks_written(action: &Action) -> u32 {
+    match action {
+        Action::ClearMark(bits) | Action::SetMark(bits) | Action::MarkWithinRate { mark: bits, .. } => bits.get(),
+        Action::SetMaskedMark(mark) => mark.mask().get(),
+        _ => 0,
     }
 }

@@ -8,6 +8,7 @@ use crate::names::ip_set_name;
 
 /// A condition that `iptables` cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InvalidCondition {
     /// Only TCP, UDP, UDP-Lite and SCTP have ports.
     #[error("ports need a protocol that has ports")]

@@ -17,6 +17,7 @@ use tortie_model::{
 
 use self::walk::{Packet, Verdict, is_in, walk};
 use super::{InvalidCondition, RuleFallback};
+use crate::marks::tests::marks_written;
 use crate::{DenyAction, LogConfig, Marks, Renderer, RulesConfig};
 
 fn renderer() -> Renderer {
@@ -308,9 +309,7 @@ proptest! {
         prop_assert_eq!(ours & !mask, 0);
         let chains = Renderer::new(config).policy(&id(), &policy(rules), Family::V4).unwrap();
         for rule in &chains.inbound.rules {
-            if let Some(written) = rule.action.as_ref().and_then(Action::mark_written) {
-                prop_assert_eq!(written.get() & !ours, 0);
-            }
+            prop_assert_eq!(rule.action.as_ref().map_or(0, marks_written) & !ours, 0);
         }
     }
 

@@ -138,7 +138,8 @@ fn rendered_alone(case: &Value, rendered: &Value, mut config: RulesConfig, famil
     assert_eq!(chains.problems, []);
     let mut rules = if is_ingress { chains.inbound.rules } else { chains.outbound.rules };
     // The comment of the whole chain.
-    rules[0].comments.pop();
+    let comments = &mut rules[0].comments;
+    *comments = comments[..comments.len() - 1].iter().cloned().collect();
     rules.retain(|rule| rule.origin.as_ref().and_then(|origin| origin.part).map(i64::from) == Some(index));
     rules
 }

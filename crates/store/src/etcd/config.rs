@@ -90,6 +90,7 @@ impl fmt::Debug for Password {
 
 /// Why a configuration makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EtcdConfigError {
     /// It does not begin with `etcd://`.
     #[error("must be etcd://HOST:PORT,HOST:PORT")]
