@@ -1,5 +1,8 @@
 //! Objects as they travel.
 
+use std::borrow::Cow;
+use std::iter::zip;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -24,8 +27,14 @@ pub struct Entry {
 pub enum Elsewhere {
     /// All of it.
     Same,
-    /// Less: labels, profiles, addresses and named ports of a workload endpoint, but not its interface and the like.
-    Reduced(Bytes),
+    /// Less: labels, profiles, addresses and named ports of a workload endpoint, but not its interface and the like. Most
+    /// of the text is the same, and is not held twice.
+    Reduced {
+        /// These bytes of the value are different,
+        cut: Range<usize>,
+        /// and these are in their place.
+        instead: Box<[u8]>,
+    },
     /// All of it, if they ask for blocks of addresses.
     Block,
     /// Nothing: the configuration of one node.
@@ -48,8 +57,8 @@ impl Audience {
     #[must_use]
     pub fn of(before: Option<&Entry>, after: Option<&Entry>) -> Self {
         let differs = |format| {
-            let seen = |entry: Option<&Entry>| entry.and_then(|entry| entry.value_in(format)).cloned();
-            seen(before) != seen(after)
+            let [before, after] = [before, after].map(|entry| entry.and_then(|entry| entry.text_in(format)));
+            before != after
         };
         if differs(WireFormat::OneNode) {
             Self::All
@@ -89,9 +98,10 @@ impl Entry {
     #[must_use]
     pub fn new(update: &Update) -> Option<Self> {
         let path = path::to_path(&update.key()).ok()?.into();
+        // Copied, since what was written into has room left.
         let value: Bytes = match update.passthrough_text() {
             Some(text) => Bytes::from_owner(Shared(Arc::clone(text))),
-            None => v1::encode(update)?.into(),
+            None => Bytes::copy_from_slice(&v1::encode(update)?),
         };
         let elsewhere = match update {
             Update::HostConfig(key, _) if TUNNEL_END.contains(&key.name.as_str()) => Elsewhere::Same,
@@ -100,7 +110,7 @@ impl Entry {
             Update::WorkloadEndpoint(key, endpoint) => {
                 let reduced = endpoint.clone().map(Valid::for_other_node);
                 let reduced = v1::encode(&Update::WorkloadEndpoint(key.clone(), reduced))?;
-                if reduced == value { Elsewhere::Same } else { Elsewhere::Reduced(reduced.into()) }
+                Elsewhere::reduced(&value, &reduced)
             }
             _ => Elsewhere::Same,
         };
@@ -109,25 +119,54 @@ impl Entry {
 
     /// The value in what all readers of this format have in common.
     #[must_use]
-    pub fn value_in(&self, format: WireFormat) -> Option<&Bytes> {
+    pub fn value_in(&self, format: WireFormat) -> Option<Bytes> {
+        Some(match self.text_in(format)? {
+            Cow::Borrowed(_) => self.value.clone(),
+            Cow::Owned(reduced) => reduced.into(),
+        })
+    }
+
+    /// Borrowed if it is the value.
+    fn text_in(&self, format: WireFormat) -> Option<Cow<'_, [u8]>> {
         let blocks = match format {
             WireFormat::OneNode => false,
             WireFormat::OneNodeWithBlocks => true,
-            WireFormat::AllNodes | WireFormat::TyphaPlain | WireFormat::TyphaSnappy => return Some(&self.value),
+            WireFormat::AllNodes | WireFormat::TyphaPlain | WireFormat::TyphaSnappy => {
+                return Some(Cow::Borrowed(&self.value));
+            }
         };
         match &self.elsewhere {
-            Elsewhere::Same => Some(&self.value),
-            Elsewhere::Reduced(value) => Some(value),
-            Elsewhere::Block => blocks.then_some(&self.value),
+            Elsewhere::Same => Some(Cow::Borrowed(&self.value)),
+            Elsewhere::Reduced { cut, instead } => {
+                let before = self.value.get(..cut.start).unwrap_or_default();
+                let after = self.value.get(cut.end..).unwrap_or_default();
+                Some(Cow::Owned([before, instead, after].concat()))
+            }
+            Elsewhere::Block => blocks.then_some(Cow::Borrowed(&self.value)),
             Elsewhere::Nothing => None,
         }
     }
 
-    /// How many bytes its path and its values have.
+    /// How many bytes its path and its values take.
     #[must_use]
     pub fn size(&self) -> usize {
-        let reduced = if let Elsewhere::Reduced(value) = &self.elsewhere { value.len() } else { 0 };
+        let reduced = if let Elsewhere::Reduced { instead, .. } = &self.elsewhere { instead.len() } else { 0 };
         self.path.len() + self.value.len() + reduced
+    }
+}
+
+impl Elsewhere {
+    /// What makes `reduced` of a value.
+    pub(super) fn reduced(value: &[u8], reduced: &[u8]) -> Self {
+        if value == reduced {
+            return Self::Same;
+        }
+        let before = zip(value, reduced).take_while(|(a, b)| a == b).count();
+        let rest = |text: &[u8]| text.len() - before;
+        let after = zip(value.iter().rev(), reduced.iter().rev()).take_while(|(a, b)| a == b).count();
+        let after = after.min(rest(value)).min(rest(reduced));
+        let instead = reduced.get(before..reduced.len() - after).unwrap_or_default();
+        Self::Reduced { cut: before..value.len() - after, instead: instead.into() }
     }
 }
 

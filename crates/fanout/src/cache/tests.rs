@@ -86,7 +86,7 @@ fn blocks_are_held_once_and_are_for_nodes_that_ask_for_them() {
     );
     assert_eq!(entry.value.as_ptr(), text.as_ptr());
     assert_eq!(entry.value_in(WireFormat::OneNode), None);
-    assert_eq!(entry.value_in(WireFormat::OneNodeWithBlocks), Some(&entry.value));
+    assert_eq!(entry.value_in(WireFormat::OneNodeWithBlocks).as_ref(), Some(&entry.value));
     assert_eq!(Audience::of(None, Some(&entry)), Audience::Blocks);
     assert_eq!(Audience::of(Some(&entry), None), Audience::Blocks);
     assert_eq!(Audience::of(Some(&entry), Some(&entry)), Audience::Own);
@@ -180,9 +180,16 @@ fn other_nodes_need_less_of_a_workload() {
     let entry = Entry::new(&update(&endpoint)).unwrap();
     let own = OwnPrefix::new(&"a/b".into()).unwrap();
     assert!(own.covers(&entry.path) && !OwnPrefix::new(&"a".into()).unwrap().covers(&entry.path));
-    let Elsewhere::Reduced(reduced) = &entry.elsewhere else { panic!("{entry:?}") };
-    let reduced = String::from_utf8_lossy(reduced);
+    let Elsewhere::Reduced { instead, .. } = &entry.elsewhere else { panic!("{entry:?}") };
+    assert!(instead.len() < 50, "{instead:?}");
+    let reduced = entry.value_in(WireFormat::OneNode).unwrap();
+    let reduced = String::from_utf8_lossy(&reduced);
     assert!(reduced.contains("10.0.0.1") && reduced.contains("web") && !reduced.contains("cali123"), "{reduced}");
+    let whole = Update::WorkloadEndpoint(
+        WorkloadEndpointKey::new("a/b", "k8s", "ns/pod", "eth0"),
+        Some(Valid::new(endpoint.clone()).unwrap().for_other_node()),
+    );
+    assert_eq!(reduced.as_bytes(), Entry::new(&whole).unwrap().value);
 
     // A change that they need not know of is none of theirs.
     let now = Instant::now();
@@ -193,6 +200,16 @@ fn other_nodes_need_less_of_a_workload() {
         cache.publish(now);
     }
     assert_eq!((cache.head().deltas.len(), cache.head().deltas[0].audience), (1, Audience::Own));
+}
+
+#[test]
+fn a_reduced_value_comes_out_as_it_was() {
+    let pairs = [("aaa", "aa"), ("aa", "aaa"), ("abcabc", "abc"), ("", "x"), ("x", ""), ("xay", "xby"), ("xy", "xy")];
+    for (value, reduced) in pairs {
+        let elsewhere = Elsewhere::reduced(value.as_bytes(), reduced.as_bytes());
+        let entry = Entry { path: "/a".into(), value: value.into(), elsewhere };
+        assert_eq!(entry.value_in(WireFormat::OneNode).unwrap(), reduced, "{entry:?}");
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) fn own_part(breadcrumb: &Breadcrumb, own: &OwnPrefix, settle: bool) -
 
 fn wire_entry(delta: &Delta, format: WireFormat) -> WireEntry {
     let value = delta.entry.as_deref().and_then(|entry| entry.value_in(format));
-    WireEntry { path: delta.path.to_string(), value: value.cloned() }
+    WireEntry { path: delta.path.to_string(), value }
 }
 
 /// What of a snapshot is the same for everybody who wants this format.
@@ -66,7 +66,7 @@ pub(super) fn snapshot_end(base: &Snapshot, own: Option<&OwnPrefix>) -> Vec<Byte
     let mut batches = Batches::new(true, Compression::Fast);
     if let Some(own) = own {
         for entry in base.entries.below(own.as_str()) {
-            batches.push(entry, &entry.value);
+            batches.push(entry, entry.value.clone());
         }
     }
     let (mut pieces, _) = batches.finish();
@@ -89,13 +89,13 @@ impl Batches {
         Self { own, compression, entries: Vec::new(), bytes: 0, pieces: Vec::new(), raw_bytes: 0 }
     }
 
-    fn push(&mut self, entry: &Entry, value: &Bytes) {
+    fn push(&mut self, entry: &Entry, value: Bytes) {
         let bytes = entry.path.len() + value.len();
         if self.bytes + bytes > BATCH {
             self.cut();
         }
         self.bytes += bytes;
-        self.entries.push(WireEntry { path: entry.path.to_string(), value: Some(value.clone()) });
+        self.entries.push(WireEntry { path: entry.path.to_string(), value: Some(value) });
     }
 
     fn cut(&mut self) {
