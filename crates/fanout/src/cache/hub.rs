@@ -14,6 +14,9 @@ use super::{Breadcrumb, Cache, CacheStats, Instance, Snapshot, WireFormat};
 /// For how long a snapshot that has been written is given to more clients, which then follow from where it was made.
 const SHARE: Duration = Duration::from_secs(5);
 
+/// How many events that have come meanwhile are taken before what waits is published.
+const EVENTS: usize = 16;
+
 /// How long nothing need happen before it is looked whether to go on.
 const IDLE: Duration = Duration::from_millis(200);
 
@@ -116,17 +119,19 @@ impl Hub {
             let now = Instant::now();
             let due = published.map_or(Duration::ZERO, |at| (at + pace).saturating_duration_since(now));
             if waiting && due.is_zero() {
+                (0..EVENTS).map_while(|_| events.try_recv().ok()).for_each(|event| self.take(event));
                 self.publish(now);
                 published = Some(now);
                 waiting = false;
             }
-            let patience = if waiting { due } else { IDLE };
-            match events.recv_timeout(patience) {
+            let event = if waiting { events.try_recv().ok() } else { events.recv_timeout(IDLE) };
+            match event {
                 Some(event) => {
                     waiting = true;
                     self.take(event);
                 }
-                None if waiting => {}
+                // To be woken for each change costs more than the change.
+                None if waiting => std::thread::sleep(due.min(IDLE)),
                 None => {
                     self.tidy(Instant::now());
                     if events.has_ended() {

@@ -3,8 +3,11 @@
 //! A frame is a length (four bytes, the lowest first), of what follows; a byte that says how it is written; and the
 //! message: as it is (0), or its length and then itself compressed with zstd (1).
 
+use std::cell::RefCell;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
+use zstd::bulk::{Compressor, Decompressor};
 
 /// The largest frame that a client sends, without its length.
 pub const MAX_TO_SERVER: usize = 64 * 1024;
@@ -53,19 +56,24 @@ pub enum Compression {
     Good,
 }
 
+thread_local! {
+    // To make one of these takes longer than to compress a small message.
+    static FAST: RefCell<Option<Compressor<'static>>> = RefCell::new(Compressor::new(1).ok());
+    static GOOD: RefCell<Option<Compressor<'static>>> = RefCell::new(Compressor::new(3).ok());
+    static READER: RefCell<Option<Decompressor<'static>>> = RefCell::new(Decompressor::new().ok());
+}
+
 /// Writes a frame.
 #[must_use]
 pub fn encode(message: &impl Message, compression: Compression) -> Bytes {
     let raw = message.encode_to_vec();
-    let level = match compression {
+    let compressed = match compression {
+        _ if raw.len() < COMPRESS_FROM => None,
         Compression::None => None,
-        Compression::Fast => Some(1),
-        Compression::Good => Some(3),
+        Compression::Fast => FAST.with_borrow_mut(|fast| fast.as_mut()?.compress(&raw).ok()),
+        Compression::Good => GOOD.with_borrow_mut(|good| good.as_mut()?.compress(&raw).ok()),
     };
-    let compressed = level
-        .filter(|_| raw.len() >= COMPRESS_FROM)
-        .and_then(|level| zstd::bulk::compress(&raw, level).ok())
-        .filter(|compressed| compressed.len() < raw.len());
+    let compressed = compressed.filter(|compressed| compressed.len() < raw.len());
     let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     let mut out = BytesMut::with_capacity(9 + compressed.as_ref().map_or(raw.len(), Vec::len));
     match compressed {
@@ -111,8 +119,9 @@ pub fn take<M: Message + Default>(buffer: &mut BytesMut, limit: usize) -> Result
                 return Err(FrameError::TooLong { length, limit });
             }
             let mut raw = vec![0; length];
-            match zstd::bulk::decompress_to_buffer(&frame, &mut raw) {
-                Ok(written) if written == length => raw.into(),
+            let decompress = |reader: &mut Decompressor<'_>| reader.decompress_to_buffer(&frame, &mut raw).ok();
+            match READER.with_borrow_mut(|reader| reader.as_mut().and_then(decompress)) {
+                Some(written) if written == length => raw.into(),
                 _ => return Err(FrameError::BadCompression),
             }
         }

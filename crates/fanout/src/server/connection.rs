@@ -239,6 +239,8 @@ async fn follow(
                 if pieces.has_remaining() {
                     context.counters.objects.add(objects as u64);
                     tokio::select! {
+                        // Most writes are over at once, and need no timer.
+                        biased;
                         written = writer.pieces(pieces) => written?,
                         end = lag.watch(&before) => return Err(end),
                     }
