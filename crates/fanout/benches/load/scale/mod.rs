@@ -161,8 +161,9 @@ pub(crate) fn run(args: &Args) {
     println!("{engines} engines, one after the other, in sync after {:.1} s", began.elapsed().as_secs_f64());
 
     thread::sleep(SETTLES);
-    let without = load.memory();
     let engines_alone = load.phase(args.rate, args.seconds);
+    // With the trail of these changes, which is none of the clients' that come now.
+    let without = load.memory();
     let wanted = args.nodes - engines;
     let (held, factor) = fit(wanted, files);
     println!("{held} counted connections of {wanted} nodes without an engine: {factor}");

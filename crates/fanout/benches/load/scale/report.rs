@@ -111,8 +111,10 @@ impl Report {
 
     pub(super) fn memory(&self) -> String {
         let [empty, without, with, after] = &self.memory;
-        let mut rows =
-            vec!["| resident | without clients | with engines | with all nodes | after the changes |".to_owned()];
+        let mut rows = vec![
+            "| resident | without clients | with engines, after changes | with all nodes | after more changes |"
+                .to_owned(),
+        ];
         rows.push("|---|---|---|---|---|".into());
         let mut row = |what: String, sizes: [f64; 4]| {
             let sizes = sizes.map(|size| if size > 0.0 { format!("{size:.0} MB") } else { "–".into() });
