@@ -48,6 +48,7 @@ impl ProfileDecoder {
         let mut changes = std::mem::take(&mut self.changes);
         // Stable, so that the last change of a profile stays the last; and quick where names come nearly sorted.
         changes.sort_by(|a, b| a.name.cmp(&b.name));
+        sequencer.namespaces.reserve(changes.len());
         for of_one in changes.chunk_by_mut(|a, b| a.name == b.name) {
             let existed = of_one.iter().any(|change| change.existed);
             let Some(Change { name, labels, .. }) = of_one.last_mut() else { continue };

@@ -94,12 +94,16 @@ impl Sequencer {
 
     /// The labels of service accounts and namespaces, removals first.
     fn flush_labels(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
-        let (updated, removed) = apart(std::mem::take(&mut self.service_accounts));
-        removed.into_iter().for_each(|id| emit(DesiredUpdate::ServiceAccountRemove(id)));
-        updated.into_iter().for_each(|(id, labels)| emit(DesiredUpdate::ServiceAccount(id, labels)));
-        let (updated, removed) = apart(std::mem::take(&mut self.namespaces));
-        removed.into_iter().for_each(|name| emit(DesiredUpdate::NamespaceRemove(name)));
-        updated.into_iter().for_each(|(name, labels)| emit(DesiredUpdate::Namespace(name, labels)));
+        let accounts = std::mem::take(&mut self.service_accounts);
+        let removed = accounts.iter().filter(|(_, labels)| labels.is_none());
+        removed.for_each(|(id, _)| emit(DesiredUpdate::ServiceAccountRemove(id.clone())));
+        let updated = accounts.into_iter().filter_map(|(id, labels)| Some((id, labels?)));
+        updated.for_each(|(id, labels)| emit(DesiredUpdate::ServiceAccount(id, labels)));
+        let namespaces = std::mem::take(&mut self.namespaces);
+        let removed = namespaces.iter().filter(|(_, labels)| labels.is_none());
+        removed.for_each(|(name, _)| emit(DesiredUpdate::NamespaceRemove(Arc::clone(name))));
+        let updated = namespaces.into_iter().filter_map(|(name, labels)| Some((name, labels?)));
+        updated.for_each(|(name, labels)| emit(DesiredUpdate::Namespace(name, labels)));
     }
 
     /// A route is there only while the tunnel end is there that it leads to.
@@ -149,16 +153,4 @@ impl Sequencer {
             && self.bgp.is_none()
             && self.services.is_empty()
     }
-}
-
-/// Updates, and what is removed.
-fn apart<K, V>(changes: Vec<(K, Option<V>)>) -> (Vec<(K, V)>, Vec<K>) {
-    let (mut updated, mut removed) = (Vec::with_capacity(changes.len()), Vec::new());
-    for (key, value) in changes {
-        match value {
-            Some(value) => updated.push((key, value)),
-            None => removed.push(key),
-        }
-    }
-    (updated, removed)
 }

@@ -53,7 +53,8 @@ impl<T: Copy> List<T> {
             }
             Self::Many(entries) => {
                 if entries.len() == entries.capacity() {
-                    entries.reserve_exact(entries.len() / 2 + 1);
+                    // Long lists take little that they do not need.
+                    entries.reserve_exact(entries.len() / if entries.len() < 64 { 2 } else { 4 } + 1);
                 }
                 entries.insert(at.min(entries.len()), entry);
             }

@@ -11,10 +11,14 @@ use super::{PolicyEntry, PolicySlot};
 #[derive(Debug, Default)]
 pub(super) struct PolicyTable {
     slots: HashTable<(u32, PolicySlot)>,
-    entries: Vec<Option<PolicyEntry>>,
+    /// In blocks, so that growing copies nothing and little is spare.
+    blocks: Vec<Vec<Option<PolicyEntry>>>,
     free: Vec<PolicySlot>,
     hasher: RandomState,
 }
+
+/// So many entries are in each block but the last.
+const BLOCK: usize = 1_024;
 
 /// Spreads the kept bits over the low ones, which pick the bucket, and the high ones, which tag it.
 fn spread(&(hash, _): &(u32, PolicySlot)) -> u64 {
@@ -37,16 +41,32 @@ impl PolicyTable {
     /// Adds a policy that is not there.
     pub(super) fn insert(&mut self, entry: PolicyEntry) -> PolicySlot {
         let hash = self.hash(&entry.id);
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(None);
-            // Fewer than 2^32 policies fit into memory.
-            PolicySlot(u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX))
-        });
-        if let Some(place) = self.entries.get_mut(slot.index()) {
+        let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
+        if let Some(place) = self.place(slot) {
             *place = Some(entry);
         }
         self.slots.insert_unique(spread(&(hash, slot)), (hash, slot), spread);
         slot
+    }
+
+    fn add_slot(&mut self) -> PolicySlot {
+        // Fewer than 2^32 policies fit into memory.
+        let slot = PolicySlot(u32::try_from(self.slot_count()).unwrap_or(u32::MAX));
+        match self.blocks.last_mut() {
+            Some(last) if last.len() < BLOCK => last.push(None),
+            Some(_) => {
+                let mut next = Vec::with_capacity(BLOCK);
+                next.push(None);
+                self.blocks.push(next);
+            }
+            // The first one may well stay small.
+            None => self.blocks.push(vec![None]),
+        }
+        slot
+    }
+
+    fn place(&mut self, slot: PolicySlot) -> Option<&mut Option<PolicyEntry>> {
+        self.blocks.get_mut(slot.index() / BLOCK)?.get_mut(slot.index() % BLOCK)
     }
 
     /// Takes a policy out. Its slot stays taken until it is given back.
@@ -56,7 +76,7 @@ impl PolicyTable {
         if let Ok(found) = self.slots.find_entry(spread(&link), |other| *other == link) {
             found.remove();
         }
-        Some((slot, self.entries.get_mut(slot.index())?.take()?))
+        Some((slot, self.place(slot)?.take()?))
     }
 
     /// Slots of removed policies may be used again.
@@ -68,16 +88,16 @@ impl PolicyTable {
     }
 
     pub(super) fn get(&self, slot: PolicySlot) -> Option<&PolicyEntry> {
-        self.entries.get(slot.index())?.as_ref()
+        self.blocks.get(slot.index() / BLOCK)?.get(slot.index() % BLOCK)?.as_ref()
     }
 
     pub(super) fn get_mut(&mut self, slot: PolicySlot) -> Option<&mut PolicyEntry> {
-        self.entries.get_mut(slot.index())?.as_mut()
+        self.place(slot)?.as_mut()
     }
 
     /// One more than the highest slot in use.
     pub(super) fn slot_count(&self) -> usize {
-        self.entries.len()
+        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -85,6 +105,6 @@ impl PolicyTable {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.entries.is_empty()
+        self.slots.is_empty() && self.blocks.is_empty()
     }
 }
