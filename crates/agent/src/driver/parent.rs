@@ -45,6 +45,7 @@ pub struct DriverSetup {
 #[derive(Debug)]
 pub struct Driver {
     setup: DriverSetup,
+    created: Instant,
     process: Option<Process>,
     queue: MessageQueue,
     /// When it took the last message that was known at start.
@@ -64,6 +65,7 @@ impl Driver {
         setup.health.report(Reporter::Dataplane, Condition::waiting("the dataplane driver has not been started"));
         Self {
             setup,
+            created: Instant::now(),
             process: None,
             queue: MessageQueue::default(),
             in_sync_written: None,
@@ -207,7 +209,17 @@ impl Enforcement for Driver {
         }
         self.report_condition();
         let statuses = std::mem::take(&mut self.statuses);
-        Ok(Progress { done, next: HEARTBEAT, statuses, process_status: self.process_status.take() })
+        Ok(Progress {
+            done,
+            next: HEARTBEAT,
+            in_kernel: Duration::ZERO,
+            statuses,
+            process_status: self.process_status.take(),
+        })
+    }
+
+    fn now(&mut self) -> Duration {
+        self.created.elapsed()
     }
 
     fn has_enforced(&self) -> bool {

@@ -50,6 +50,9 @@ pub trait Enforcement {
     /// If nothing can be enforced any more.
     fn enforce(&mut self) -> Result<Progress, DriverError>;
 
+    /// The time since a fixed moment, by the clock of whoever enforces.
+    fn now(&mut self) -> Duration;
+
     /// Whether everything has been in force once.
     fn has_enforced(&self) -> bool;
 }
@@ -62,6 +65,8 @@ pub struct Progress {
     pub done: bool,
     /// How long there is nothing to do if nothing happens.
     pub next: Duration,
+    /// How much of the time passed in programs and in the kernel.
+    pub in_kernel: Duration,
     /// Endpoints whose status changed.
     pub statuses: Vec<StatusChange>,
     /// The last that a driver said of itself.
@@ -80,6 +85,6 @@ pub struct ProcessStatus {
 impl Progress {
     /// Nothing was done.
     pub(crate) fn idle(next: Duration) -> Self {
-        Self { done: false, next, statuses: Vec::new(), process_status: None }
+        Self { done: false, next, in_kernel: Duration::ZERO, statuses: Vec::new(), process_status: None }
     }
 }

@@ -9,6 +9,7 @@ use tortie_model::desired::DesiredUpdate;
 use super::enforcement::{Enforcement, HEARTBEAT, Progress};
 use super::observe;
 use super::throttle::Throttle;
+use super::timed_kernel::TimedKernel;
 use crate::driver::{DriverError, DriverEvent};
 use crate::health::{Condition, Health, Reporter};
 use crate::metrics::{ActiveLocal, SharedMetrics};
@@ -152,7 +153,9 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         let begin = Instant::now();
         // Nothing is calculated meanwhile, by the same thread.
         self.health.pause(Reporter::CalculationGraph);
-        let report = self.dataplane.apply(&mut self.kernel);
+        let mut kernel = TimedKernel::new(&mut self.kernel);
+        let report = self.dataplane.apply(&mut kernel);
+        let in_kernel = kernel.spent();
         self.health.still_alive(Reporter::CalculationGraph);
         if self.kernel.is_stopping() {
             return Ok(Progress::idle(HEARTBEAT));
@@ -160,7 +163,11 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         let done = self.note(&report, begin.elapsed());
         self.health.still_alive(Reporter::Dataplane);
         let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT);
-        Ok(Progress { done, next, statuses: report.statuses, process_status: None })
+        Ok(Progress { done, next, in_kernel, statuses: report.statuses, process_status: None })
+    }
+
+    fn now(&mut self) -> Duration {
+        self.kernel.now()
     }
 
     fn has_enforced(&self) -> bool {

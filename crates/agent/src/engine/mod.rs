@@ -15,6 +15,8 @@ mod observe;
 mod policy_news;
 mod session;
 mod throttle;
+mod timed_kernel;
+mod turn_times;
 
 pub(crate) use enforcement::HEARTBEAT;
 pub use enforcement::{Enforcement, ProcessStatus, Progress};

@@ -17,6 +17,7 @@ use super::input_problems::InputProblems;
 use super::latency::Latency;
 use super::observe;
 use super::policy_news::PolicyNews;
+use super::turn_times::{LONG_FIRST_TURN, LONG_TURN, LongTurns, Part, TurnCause, TurnTimes};
 use crate::config::{ConfigError, Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
 use crate::health::{Condition, Health, Reporter};
@@ -155,6 +156,8 @@ pub struct Session<E> {
     problems: InputProblems,
     news: PolicyNews,
     host_cut: HostCut,
+    turn_times: TurnTimes,
+    long_turns: LongTurns,
     pending: Vec<DesiredUpdate>,
     /// The first of those that keep it from being ready, because it is unknown what should be in force.
     unknown: Option<String>,
@@ -218,6 +221,8 @@ impl<E: Enforcement> Session<E> {
             problems: InputProblems::default(),
             news: PolicyNews::default(),
             host_cut: HostCut::default(),
+            turn_times: TurnTimes::default(),
+            long_turns: LongTurns::default(),
             pending: Vec::new(),
             unknown: None,
             closed: false,
@@ -250,7 +255,9 @@ impl<E: Enforcement> Session<E> {
     /// One turn of the loop: takes the events that there are, waiting for the first, lets the calculation answer, and
     /// has the answer enforced.
     fn turn(&mut self, inputs: &Inputs, wait: Duration) -> Result<Turn, SessionError> {
-        match inputs.others.recv_timeout(wait) {
+        let received = inputs.others.recv_timeout(wait);
+        self.turn_times = TurnTimes::begin(self.enforcement.now());
+        match received {
             Ok(input) => {
                 for input in std::iter::once(input).chain(inputs.others.try_iter().take(MAX_EVENTS)) {
                     if inputs.stop.is_set() {
@@ -269,10 +276,15 @@ impl<E: Enforcement> Session<E> {
         if inputs.reload.swap(false, Ordering::AcqRel) {
             return Ok(Turn::Over(SessionEnd::Reload));
         }
+        self.part_is_done(Part::Events);
         if let Some(reconfigured) = self.calculate()? {
             return Ok(Turn::Over(SessionEnd::Reconfigured(reconfigured)));
         }
+        self.part_is_done(Part::Flush);
+        let has_enforced = self.enforcement.has_enforced();
         let progress = self.enforcement.enforce()?;
+        let now = self.enforcement.now();
+        self.turn_times.enforced(now, progress.in_kernel);
         if inputs.stop.is_set() {
             return Ok(Turn::Over(SessionEnd::Stopped));
         }
@@ -283,13 +295,31 @@ impl<E: Enforcement> Session<E> {
             self.news.in_force(now, |policy| self.graph.is_active(policy));
         }
         self.health.still_alive(Reporter::CalculationGraph);
+        let bound = if has_enforced { LONG_TURN } else { LONG_FIRST_TURN };
+        let now = self.enforcement.now();
+        let long = self.long_turns.finished(self.turn_times, now, bound, &mut self.metrics.lock());
+        if let Some(long) = long {
+            long.log();
+        }
         Ok(Turn::Next(if more { Duration::ZERO } else { progress.next }))
+    }
+
+    /// What was done since the last part of this turn is over. Returns how long it took.
+    fn part_is_done(&mut self, part: Part) -> Duration {
+        let now = self.enforcement.now();
+        self.turn_times.done(part, now)
     }
 
     fn take(&mut self, input: Input) -> Result<(), SessionError> {
         match input {
-            Input::Links { session, event } if session == self.number => self.enforcement.on_links(event),
-            Input::Driver { session, event } if session == self.number => self.enforcement.on_driver(event)?,
+            Input::Links { session, event } if session == self.number => {
+                self.turn_times.told(TurnCause::Links);
+                self.enforcement.on_links(event);
+            }
+            Input::Driver { session, event } if session == self.number => {
+                self.turn_times.told(TurnCause::Driver);
+                self.enforcement.on_driver(event)?;
+            }
             Input::Links { .. } | Input::Driver { .. } | Input::Datastore | Input::Wake => {}
         }
         Ok(())
@@ -311,13 +341,15 @@ impl<E: Enforcement> Session<E> {
     }
 
     fn take_from_datastore(&mut self, event: DatastoreEvent) -> Result<(), SessionError> {
+        self.turn_times.told(TurnCause::Datastore);
         match event {
             DatastoreEvent::Updates { updates, noticed } => {
                 if self.hold.is_none() {
                     self.latency.event(noticed, updates.len());
                 }
                 let has_enforced = self.enforcement.has_enforced();
-                let begin = Instant::now();
+                self.part_is_done(Part::Events);
+                self.turn_times.updates(updates.len());
                 let count = u32::try_from(updates.len()).unwrap_or(u32::MAX);
                 for update in updates {
                     observe::count_update(&update, &mut self.metrics.lock());
@@ -335,8 +367,9 @@ impl<E: Enforcement> Session<E> {
                     }
                     self.graph.on_update(update);
                 }
+                let took = self.part_is_done(Part::Updates);
                 if count > 0 {
-                    let each = begin.elapsed() / count;
+                    let each = took / count;
                     self.metrics.lock().update_time.observe_many(each, u64::from(count));
                 }
             }

@@ -130,15 +130,30 @@ impl Exposition {
     /// Durations.
     pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
         self.header(name, help, "histogram");
+        self.buckets(name, &[], histogram);
+    }
+
+    /// Durations, by the values of a label.
+    pub fn histograms(&mut self, name: &str, help: &str, label: &str, histograms: &BTreeMap<&'static str, Histogram>) {
+        self.header(name, help, "histogram");
+        for (value, histogram) in histograms {
+            self.buckets(name, &[(label, value)], histogram);
+        }
+    }
+
+    fn buckets(&mut self, name: &str, labels: Labels<'_>, histogram: &Histogram) {
         let bucket = format!("{name}_bucket");
+        let with_bound = |exposition: &mut Self, bound: &str, count| {
+            exposition.sample(&bucket, &[labels, &[("le", bound)]].concat(), as_f64(count));
+        };
         let mut so_far = 0;
         for (bound, count) in BOUNDS.iter().zip(histogram.buckets) {
             so_far += count;
-            self.sample(&bucket, &[("le", &bound.to_string())], as_f64(so_far));
+            with_bound(self, &bound.to_string(), so_far);
         }
-        self.sample(&bucket, &[("le", "+Inf")], as_f64(histogram.count));
-        self.sample(&format!("{name}_sum"), &[], histogram.sum);
-        self.sample(&format!("{name}_count"), &[], as_f64(histogram.count));
+        with_bound(self, "+Inf", histogram.count);
+        self.sample(&format!("{name}_sum"), labels, histogram.sum);
+        self.sample(&format!("{name}_count"), labels, as_f64(histogram.count));
     }
 
     /// The finished text.

@@ -52,6 +52,10 @@ pub struct Metrics {
     pub initial_resync: Option<Duration>,
     /// Time from the arrival of an event to the end of the apply that put it into the kernel.
     pub event_to_kernel: Histogram,
+    /// Time per turn of the main loop, by what the turn is named after.
+    pub turns: BTreeMap<&'static str, Histogram>,
+    /// Time per part of such a turn, by the part.
+    pub turn_parts: BTreeMap<&'static str, Histogram>,
     /// iptables, by program and outcome.
     pub iptables: IptablesCounts,
     /// Rules, chains and lines of each table.
@@ -217,6 +221,10 @@ impl Metrics {
             "Seconds from an event to its enforcement in the kernel.",
             &self.event_to_kernel,
         );
+        let help = "Seconds that each turn of the main loop took, by what caused it.";
+        e.histograms("tortie_turn_seconds", help, "turn", &self.turns);
+        let help = "Seconds that each part of each turn of the main loop took.";
+        e.histograms("tortie_turn_part_seconds", help, "part", &self.turn_parts);
         self.expose_kernel(&mut e);
         e.level(
             "tortie_input_problems",

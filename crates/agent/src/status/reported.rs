@@ -1,5 +1,7 @@
 //! Telling of endpoints.
 
+use std::time::Duration;
+
 use tortie_model::desired::DesiredUpdate;
 
 use super::{StatusNews, StatusWriter};
@@ -64,6 +66,10 @@ impl<E: Enforcement> Enforcement for Reported<E> {
             }
         }
         Ok(progress)
+    }
+
+    fn now(&mut self) -> Duration {
+        self.inner.now()
     }
 
     fn has_enforced(&self) -> bool {

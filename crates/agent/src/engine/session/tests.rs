@@ -193,6 +193,34 @@ fn reports_of_an_older_sessions_monitor_are_ignored() {
 }
 
 #[test]
+fn a_turn_that_takes_long_is_logged_once_with_what_took_long() {
+    let (lines, _guard) = crate::logging::capture();
+    let mut bench = Bench::new(&[], Unreadable::Exit);
+    bench.file("a.yaml", CLUSTER);
+    bench.in_sync();
+    assert!(bench.run_until_idle().is_none());
+    for port in [80, 81] {
+        // Until the last of the attempts that are made before a failure is reported, with pauses of a second in total.
+        bench.kernel().tables_v4.fail_restores(10);
+        bench.file(
+            "b.yaml",
+            &POLICY.replace("Ingress]", &format!("Ingress], ingress: [{{ports: [{{port: {port}}}]}}]")),
+        );
+        assert!(bench.run_until_idle().is_none());
+    }
+    let logged = lines.containing("a turn of the main loop took long");
+    let [line] = &logged[..] else { panic!("{logged:#?}") };
+    let field = |name: &str| -> u64 { line.split(name).nth(1).unwrap().split(' ').next().unwrap().parse().unwrap() };
+    assert!(line.contains("WARN") && line.contains("turn=\"datastore\""), "{line}");
+    assert!(field("took_ms=") > 1000 && field("write_ms=") == field("took_ms="), "{line}");
+    assert!(line.contains("events_ms=0 updates_ms=0 flush_ms=0 render_ms=0") && line.contains("updates=1"), "{line}");
+    let metrics = bench.metrics.lock();
+    let turns: u64 = metrics.turns.values().map(crate::metrics::Histogram::count).sum();
+    assert_eq!(turns, 60);
+    assert_eq!(metrics.turn_parts["write"].count(), turns);
+}
+
+#[test]
 fn unusable_input_stops_the_start_if_that_is_wanted() {
     let broken = POLICY.replace("podSelector: {}", "podSelector: {matchLabels: 7}");
     let mut bench = Bench::new(&[], Unreadable::Exit);

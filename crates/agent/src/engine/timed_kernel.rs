@@ -1,0 +1,90 @@
+//! How much of an apply passes in the kernel.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_dataplane::{CommandOutcome, Kernel, KernelCommand, KernelError, Neighbour, Route, RouteChange, SysctlPath};
+use tortie_model::Family;
+
+/// A kernel of which it is measured how long its calls take, by its own clock.
+#[derive(Debug)]
+pub(super) struct TimedKernel<'a, K> {
+    kernel: &'a mut K,
+    spent: Duration,
+}
+
+impl<'a, K: Kernel> TimedKernel<'a, K> {
+    pub(super) fn new(kernel: &'a mut K) -> Self {
+        Self { kernel, spent: Duration::ZERO }
+    }
+
+    /// The time of all calls so far.
+    pub(super) fn spent(&self) -> Duration {
+        self.spent
+    }
+
+    fn timed<T>(&mut self, call: impl FnOnce(&mut K) -> T) -> T {
+        let begin = self.kernel.now();
+        let result = call(self.kernel);
+        self.spent += self.kernel.now().saturating_sub(begin);
+        result
+    }
+}
+
+impl<K: Kernel> Kernel for TimedKernel<'_, K> {
+    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+        self.timed(|kernel| kernel.run(commands))
+    }
+
+    fn ruleset_generation(&mut self) -> Option<u32> {
+        self.timed(K::ruleset_generation)
+    }
+
+    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
+        self.timed(|kernel| kernel.routes(family))
+    }
+
+    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.change_route(change))
+    }
+
+    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
+        self.timed(K::neighbours)
+    }
+
+    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.set_neighbour(neighbour))
+    }
+
+    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
+        self.timed(|kernel| kernel.read_sysctl(path))
+    }
+
+    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.write_sysctl(path, value))
+    }
+
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.flush_conntrack(address))
+    }
+
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        self.timed(|kernel| kernel.marked_flushes(family))
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.mark_flush(address, is_pending))
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        self.timed(|kernel| kernel.sleep(duration));
+    }
+
+    fn is_stopping(&mut self) -> bool {
+        self.kernel.is_stopping()
+    }
+
+    fn now(&mut self) -> Duration {
+        self.kernel.now()
+    }
+}

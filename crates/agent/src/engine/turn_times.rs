@@ -1,0 +1,183 @@
+//! How long each turn of the loop takes, and which of its parts takes how long.
+//!
+//! While a turn lasts nothing else is heard. So all turns go into histograms, and the parts of a long one are logged.
+
+use std::time::Duration;
+
+use crate::metrics::Metrics;
+
+/// A turn that takes longer is logged. An edit takes a fraction of it, also with legacy tables of hundreds of pods
+/// (`benches/README.md`).
+pub(super) const LONG_TURN: Duration = Duration::from_secs(1);
+
+/// The same, until everything has been in force once: reading all, and writing all, takes its time.
+pub(super) const LONG_FIRST_TURN: Duration = Duration::from_secs(10);
+
+/// How long no other long turn is logged after one, so that a machine that is always slow does not fill its disk.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
+
+/// What a turn of the loop consists of, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Events are taken from their queues.
+    Events,
+    /// Updates are filed in the calculation graph.
+    Updates,
+    /// The graph settles; what it says goes to whoever enforces.
+    Flush,
+    /// Whoever enforces finds out what to write.
+    Render,
+    /// Programs run, and the kernel is asked and written to.
+    Write,
+}
+
+impl Part {
+    const ALL: [Self; 5] = [Self::Events, Self::Updates, Self::Flush, Self::Render, Self::Write];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::Updates => "updates",
+            Self::Flush => "flush",
+            Self::Render => "render",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// What a turn is named after. Of several the greatest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TurnCause {
+    /// Nothing was told, but it was time.
+    #[default]
+    Timer,
+    /// Network interfaces changed.
+    Links,
+    /// The driver reported something.
+    Driver,
+    /// The datastore told something.
+    Datastore,
+}
+
+impl TurnCause {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Timer => "timer",
+            Self::Links => "links",
+            Self::Driver => "driver",
+            Self::Datastore => "datastore",
+        }
+    }
+}
+
+/// The turn that the loop is in. All times are those since one fixed moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TurnTimes {
+    begun: Duration,
+    /// The end of the last part.
+    last: Duration,
+    parts: [Duration; Part::ALL.len()],
+    cause: TurnCause,
+    updates: usize,
+}
+
+impl TurnTimes {
+    /// A turn begins.
+    pub(super) fn begin(now: Duration) -> Self {
+        Self { begun: now, last: now, ..Self::default() }
+    }
+
+    /// Something was told.
+    pub(super) fn told(&mut self, cause: TurnCause) {
+        self.cause = self.cause.max(cause);
+    }
+
+    /// So many updates came.
+    pub(super) fn updates(&mut self, count: usize) {
+        self.updates += count;
+    }
+
+    /// What was done since the last part is this part, or more of it. Returns how long it took.
+    pub(super) fn done(&mut self, part: Part, now: Duration) -> Duration {
+        let took = now.saturating_sub(self.last);
+        self.last = now;
+        self.parts[part as usize] += took;
+        took
+    }
+
+    /// What was done since the last part was rendering, and for so long writing.
+    pub(super) fn enforced(&mut self, now: Duration, writing: Duration) {
+        self.done(Part::Render, now);
+        let render = &mut self.parts[Part::Render as usize];
+        let writing = writing.min(*render);
+        *render -= writing;
+        self.parts[Part::Write as usize] += writing;
+    }
+
+    fn took(&self, part: Part) -> Duration {
+        self.parts[part as usize]
+    }
+}
+
+/// A turn to be logged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LongTurn {
+    turn: TurnTimes,
+    took: Duration,
+    /// How many long turns before it were not logged.
+    unlogged: u64,
+}
+
+impl LongTurn {
+    pub(super) fn log(&self) {
+        let ms = |part| self.turn.took(part).as_millis();
+        tracing::warn!(
+            turn = self.turn.cause.name(),
+            took_ms = self.took.as_millis(),
+            events_ms = ms(Part::Events),
+            updates_ms = ms(Part::Updates),
+            flush_ms = ms(Part::Flush),
+            render_ms = ms(Part::Render),
+            write_ms = ms(Part::Write),
+            updates = self.turn.updates,
+            unlogged = self.unlogged,
+            "a turn of the main loop took long; nothing else was heard meanwhile"
+        );
+    }
+}
+
+/// The turns that took long.
+#[derive(Debug, Default)]
+pub(super) struct LongTurns {
+    logged: Option<Duration>,
+    unlogged: u64,
+}
+
+impl LongTurns {
+    /// A turn is over. It goes into the histograms; if it is to be logged it is returned.
+    pub(super) fn finished(
+        &mut self,
+        turn: TurnTimes,
+        now: Duration,
+        bound: Duration,
+        metrics: &mut Metrics,
+    ) -> Option<LongTurn> {
+        let took = now.saturating_sub(turn.begun);
+        metrics.turns.entry(turn.cause.name()).or_default().observe(took);
+        for part in Part::ALL {
+            metrics.turn_parts.entry(part.name()).or_default().observe(turn.took(part));
+        }
+        if took <= bound {
+            return None;
+        }
+        if self.logged.is_some_and(|logged| now < logged + LOG_PAUSE) {
+            self.unlogged += 1;
+            return None;
+        }
+        self.logged = Some(now);
+        Some(LongTurn { turn, took, unlogged: std::mem::take(&mut self.unlogged) })
+    }
+}
+
+#[cfg(test)]
+mod tests;
