@@ -210,33 +210,59 @@ fn save_programs(machine: &impl Probed, backend: Backend) -> [Option<String>; 2]
     })
 }
 
-/// Output of the save programs of both implementations, nft first.
-fn listings(machine: &impl Probed, args: &'static [&'static str]) -> [[Vec<u8>; 2]; 2] {
-    let programs = [Backend::Nft, Backend::Legacy].map(|backend| save_programs(machine, backend));
+/// Output of the save programs of these implementations.
+fn listings<const N: usize>(
+    machine: &impl Probed,
+    backends: [Backend; N],
+    args: &'static [&'static str],
+) -> [[Vec<u8>; 2]; N] {
+    let programs = backends.map(|backend| save_programs(machine, backend));
     let run: Vec<_> = programs.iter().flatten().flatten().map(|program| (program.clone(), args)).collect();
     let mut outputs = machine.outputs(&run).into_iter();
     programs.map(|backend| backend.map(|program| program.and_then(|_| outputs.next()).unwrap_or_default()))
 }
 
+fn texts(outputs: &[Vec<u8>; 2]) -> [&[u8]; 2] {
+    outputs.each_ref().map(Vec::as_slice)
+}
+
 /// `installed` is what the host's `iptables` is, if it says so.
+///
+/// All rules of a node may be very many, so they are listed only if the answer depends on how many there are, and those of
+/// the implementation with more rules in its mangle table only if these are not enough to decide.
 fn detect_in_use(machine: &impl Probed, installed: Option<Backend>) -> Backend {
-    let [nft_mangle, legacy_mangle] = listings(machine, &["-t", "mangle"]);
-    let nft_mangle = nft_mangle.each_ref().map(Vec::as_slice);
-    let legacy_mangle = legacy_mangle.each_ref().map(Vec::as_slice);
+    let [nft, legacy] = listings(machine, [Backend::Nft, Backend::Legacy], &["-t", "mangle"]);
+    let (nft_mangle, legacy_mangle) = (texts(&nft), texts(&legacy));
     let probe = BackendProbe { nft_mangle, legacy_mangle, installed, ..BackendProbe::default() };
-    // All rules of a node may be many: they are listed only if the answer depends on how many there are.
     let one_rule: [&[u8]; 2] = [b"-", b""];
     let if_nft_had_more = detect_backend(&BackendProbe { nft_all: one_rule, ..probe });
     let if_legacy_had_more = detect_backend(&BackendProbe { legacy_all: one_rule, ..probe });
     if if_nft_had_more == if_legacy_had_more {
         return if_nft_had_more;
     }
-    let [nft_all, legacy_all] = listings(machine, &[]);
-    detect_backend(&BackendProbe {
-        nft_all: nft_all.each_ref().map(Vec::as_slice),
-        legacy_all: legacy_all.each_ref().map(Vec::as_slice),
-        ..probe
-    })
+    // The rules of the mangle table are a part of all.
+    let by_mangle = detect_backend(&BackendProbe { nft_all: nft_mangle, legacy_all: legacy_mangle, ..probe });
+    let other = match by_mangle {
+        Backend::Nft => Backend::Legacy,
+        Backend::Legacy => Backend::Nft,
+    };
+    let [others] = listings(machine, [other], &[]);
+    let with = |of_more: [&[u8]; 2]| {
+        let (nft_all, legacy_all) = match by_mangle {
+            Backend::Nft => (of_more, texts(&others)),
+            Backend::Legacy => (texts(&others), of_more),
+        };
+        detect_backend(&BackendProbe { nft_all, legacy_all, ..probe })
+    };
+    let of_mangle = match by_mangle {
+        Backend::Nft => nft_mangle,
+        Backend::Legacy => legacy_mangle,
+    };
+    if with(of_mangle) == by_mangle {
+        return by_mangle;
+    }
+    let [all] = listings(machine, [by_mangle], &[]);
+    with(texts(&all))
 }
 
 fn sweep_facts(machine: &impl Probed, family: Family) -> SweepFacts {

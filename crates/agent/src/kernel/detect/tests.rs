@@ -90,6 +90,34 @@ fn without_a_hint_rules_are_counted() {
 }
 
 #[test]
+fn many_rules_are_not_listed_if_the_mangle_table_decides() {
+    let many = "*mangle\n-A PREROUTING -j a\n-A a -j ACCEPT\n";
+    let few = "*filter\n-A INPUT -j ACCEPT\n";
+    for (backend, programs, other) in [
+        (Backend::Nft, ["iptables-nft-save -t mangle", "iptables-nft-save"], "iptables-legacy-save"),
+        (Backend::Legacy, ["iptables-legacy-save -t mangle", "iptables-legacy-save"], "iptables-nft-save"),
+    ] {
+        let all = format!("ip6tables-{backend}-save");
+        for (prints, lists_all) in [
+            (vec![(programs[0], many)], false),
+            (vec![(programs[0], many), (other, few)], false),
+            // As many there are, and one more of the same elsewhere.
+            (vec![(programs[0], few), (programs[1], many), (other, few)], backend == Backend::Nft),
+        ] {
+            let machine = machine(true, &prints);
+            assert_eq!(detect_in_use(&machine), backend, "{prints:?}");
+            assert_eq!(machine.ran.borrow().contains(&all), lists_all, "{prints:?}");
+        }
+    }
+    // What the mangle table suggests may be wrong.
+    let machine = machine(
+        true,
+        &[("iptables-nft-save -t mangle", few), ("iptables-nft-save", few), ("iptables-legacy-save", many)],
+    );
+    assert_eq!(detect_in_use(&machine), Backend::Legacy);
+}
+
+#[test]
 fn an_empty_machine_gets_what_its_iptables_is() {
     for (version, backend) in
         [("iptables v1.8.9 (nf_tables)", Backend::Nft), ("iptables v1.8.9 (legacy)", Backend::Legacy)]
