@@ -5,45 +5,77 @@ use std::fmt::Write as _;
 use crate::Result;
 use crate::node::Node;
 
-/// The first of the ports that policies admit.
+/// The first of the ports that policies admit in their first rules; those of their other rules are below.
 const FIRST_PORT: usize = 20_000;
 
-/// The port that the last policy admits after so many edits; no other admits any of these.
-pub(crate) fn port_of(policies: usize, edit: usize) -> usize {
-    FIRST_PORT + policies.saturating_sub(1) + edit
+/// What there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cluster {
+    pub(crate) pods: usize,
+    pub(crate) policies: usize,
+    pub(crate) rules: usize,
+    pub(crate) every_pod: bool,
 }
 
-pub(crate) fn write_cluster(node: &Node, pods: usize, policies: usize) -> Result<()> {
-    let mut text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: bench}\n".to_owned();
-    for pod in 0..pods {
-        write_pod(&mut text, &format!("server-{pod}"), &format!("app: a{pod}"), "n1", 65, pod)?;
+impl Cluster {
+    /// The port that the first rule of the last policy admits after so many edits; no other admits any of these.
+    pub(crate) fn port_of(self, edit: usize) -> usize {
+        FIRST_PORT + self.policies.saturating_sub(1) + edit
     }
-    node.write("pods.yaml", &text)?;
-    text.clear();
-    for client in 0..policies {
-        write_pod(&mut text, &format!("client-{client}"), &format!("client: c{client}"), "elsewhere", 66, client)?;
-    }
-    node.write("clients.yaml", &text)?;
-    for index in 0..policies {
-        let (name, text) = policy(index, pods, FIRST_PORT + index);
-        node.write(&name, &text)?;
-    }
-    Ok(())
-}
 
-/// The name of a policy's file, and its text.
-pub(crate) fn policy(index: usize, pods: usize, port: usize) -> (String, String) {
-    let pod = index % pods.max(1);
-    let text = format!(
-        "apiVersion: networking.k8s.io/v1
+    pub(crate) fn write(self, node: &Node) -> Result<()> {
+        let mut text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: bench}\n".to_owned();
+        for pod in 0..self.pods {
+            write_server(&mut text, pod)?;
+        }
+        node.write("pods.yaml", &text)?;
+        text.clear();
+        for client in 0..self.policies {
+            write_pod(&mut text, &format!("client-{client}"), &format!("client: c{client}"), "elsewhere", 66, client)?;
+        }
+        node.write("clients.yaml", &text)?;
+        for index in 0..self.policies {
+            let (name, text) = self.policy(index, FIRST_PORT + index);
+            node.write(&name, &text)?;
+        }
+        Ok(())
+    }
+
+    /// The manifest of one more pod, as those that there are.
+    pub(crate) fn another_pod(self, number: usize) -> Result<String> {
+        let mut text = String::new();
+        write_server(&mut text, self.pods + number)?;
+        Ok(text)
+    }
+
+    /// The name of a policy's file, and its text.
+    pub(crate) fn policy(self, index: usize, port: usize) -> (String, String) {
+        let selected = match self.every_pod {
+            true => String::new(),
+            false => format!("matchLabels: {{app: a{}}}", index % self.pods.max(1)),
+        };
+        let mut text = format!(
+            "apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {{name: p{index}, namespace: bench}}
 spec:
-  podSelector: {{matchLabels: {{app: a{pod}}}}}
-  ingress: [{{from: [{{podSelector: {{matchLabels: {{client: c{index}}}}}}}], ports: [{{port: {port}}}]}}]
+  podSelector: {{{selected}}}
+  ingress:
 "
-    );
-    (format!("policy-{index}.yaml"), text)
+        );
+        for port in std::iter::once(port).chain(1..self.rules) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "  - {{from: [{{podSelector: {{matchLabels: {{client: c{index}}}}}}}], ports: [{{port: {port}}}]}}"
+            );
+        }
+        (format!("policy-{index}.yaml"), text)
+    }
+}
+
+fn write_server(text: &mut String, pod: usize) -> Result<()> {
+    write_pod(text, &format!("server-{pod}"), &format!("app: a{pod}"), "n1", 65, pod)
 }
 
 fn write_pod(text: &mut String, name: &str, label: &str, node: &str, net: u8, index: usize) -> Result<()> {

@@ -12,7 +12,7 @@ use clap::Parser;
 use tortie_testkit::kernel::in_user_namespace;
 use tortie_testkit::netns::NetnsError;
 
-use cluster::{policy, port_of, write_cluster};
+use cluster::Cluster;
 use node::Node;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -30,6 +30,15 @@ struct Args {
     /// Policies, each of which selects one of these pods and admits one client. There are two IP sets for each.
     #[arg(long, default_value_t = 2000)]
     policies: usize,
+    /// Rules of each policy.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=19_000))]
+    rules: u16,
+    /// Each policy selects all pods of the node, and not one.
+    #[arg(long)]
+    every_pod: bool,
+    /// How many pods are added, one after the other.
+    #[arg(long, default_value_t = 10)]
+    added: usize,
     /// The implementation of iptables.
     #[arg(long, default_value = "nft", value_parser = ["nft", "legacy"])]
     backend: String,
@@ -68,12 +77,18 @@ fn failure(error: &dyn Error) -> ExitCode {
 
 fn measure(args: &Args) -> Result<()> {
     let mut node = Node::new(&args.agent, &args.backend)?;
-    write_cluster(&node, args.pods, args.policies)?;
-    println!("{} pods, {} policies, back end {}", args.pods, args.policies, args.backend);
+    let cluster =
+        Cluster { pods: args.pods, policies: args.policies, rules: usize::from(args.rules), every_pod: args.every_pod };
+    cluster.write(&node)?;
+    let rules = if args.rules == 1 { String::new() } else { format!(" of {} rules", args.rules) };
+    println!("{} pods, {} policies{rules}, back end {}", args.pods, args.policies, args.backend);
 
     let first = node.start()?;
-    println!("first start               {}", seconds(first));
+    println!("first start               {}, {}", seconds(first), node.applies()?);
+    println!("agent                     {}", node.effort()?);
     let sets = node.sets()?;
+    let bare = node.restore_all()?;
+    println!("bare restore of all       {}; the first start takes {:.1} times that", seconds(bare), ratio(first, bare));
     node.stop()?;
     let again = node.start()?;
     for counter in ["felix_iptables_restore_calls", "felix_ipset_lines_executed"] {
@@ -83,7 +98,11 @@ fn measure(args: &Args) -> Result<()> {
     }
     println!("restart, nothing to do    {}, {:.2} of the first start", seconds(again), ratio(again, first));
 
-    let edits = edit_policies(&mut node, args)?;
+    println!("agent                     {}", node.effort()?);
+
+    let added = add_pods(&mut node, args, cluster)?;
+    println!("another pod               {}", of_many(&added));
+    let edits = edit_policies(&mut node, args, cluster)?;
     println!("edit of a policy          {}", of_many(&edits));
     let (time, begin) = (Duration::from_secs(args.idle), Instant::now());
     let before = node.processor_time()?;
@@ -93,35 +112,43 @@ fn measure(args: &Args) -> Result<()> {
     println!("idle for {} s             {share:.2} % of a core", args.idle);
 
     // What another program writes is read and put right again, so this comes after that.
-    let bare = node.restores(port_of(args.policies, args.edits), args.edits)?;
+    let bare = node.restores(cluster.port_of(args.edits), args.edits)?;
     let times = ratio(median(&edits), median(&bare));
+    println!("smallest write, bare      {}", of_many(&node.smallest_writes(args.edits)?));
     println!("iptables-restore of it    {}; the edit takes {times:.1} times that", of_many(&bare));
 
     let policies = (args.sets / 2).min(args.policies.saturating_sub(1));
     let begin = Instant::now();
     for index in 0..policies {
-        node.remove(&policy(index, args.pods, 0).0)?;
+        node.remove(&cluster.policy(index, 0).0)?;
     }
     node.until_sets(sets.saturating_sub(2 * policies))?;
     println!("{} sets no longer needed: gone after {}", 2 * policies, seconds(begin.elapsed()));
     node.stop()
 }
 
+/// Adds pods, one by one.
+fn add_pods(node: &mut Node, args: &Args, cluster: Cluster) -> Result<Vec<Duration>> {
+    let add = |number: usize| Ok((format!("pod-{number}.yaml"), cluster.another_pod(number)?));
+    (0..args.added).map(|number| add(number).and_then(|(name, text)| change(node, &name, &text))).collect()
+}
+
 /// Changes the port of the last policy, again and again.
-fn edit_policies(node: &mut Node, args: &Args) -> Result<Vec<Duration>> {
+fn edit_policies(node: &mut Node, args: &Args, cluster: Cluster) -> Result<Vec<Duration>> {
     let index = args.policies.saturating_sub(1);
-    let mut times = Vec::new();
-    for edit in 1..=args.edits {
-        let (name, text) = policy(index, args.pods, port_of(args.policies, edit));
-        // Apart enough that no edit pays for another.
-        std::thread::sleep(Duration::from_millis(300));
-        let before = node.applied()?;
-        let begin = Instant::now();
-        node.write(&name, &text)?;
-        node.until_applied(before)?;
-        times.push(begin.elapsed());
-    }
-    Ok(times)
+    let edits = (1..=args.edits).map(|edit| cluster.policy(index, cluster.port_of(edit)));
+    edits.map(|(name, text)| change(node, &name, &text)).collect()
+}
+
+/// How long it takes until a file is in force.
+fn change(node: &mut Node, name: &str, text: &str) -> Result<Duration> {
+    // Apart enough that no change pays for another.
+    std::thread::sleep(Duration::from_millis(300));
+    let before = node.applied()?;
+    let begin = Instant::now();
+    node.write(name, text)?;
+    node.until_applied(before)?;
+    Ok(begin.elapsed())
 }
 
 fn seconds(time: Duration) -> String {

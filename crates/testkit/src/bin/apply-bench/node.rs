@@ -95,6 +95,28 @@ impl Node {
         Answer::get(&self.namespace, port, path, Duration::from_secs(5))
     }
 
+    /// What the agent has taken so far, without and with the programs that it runs.
+    pub(crate) fn effort(&self) -> Result<String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process()?))?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/PID/status")?;
+        let peak: u64 = peak.trim().trim_end_matches(" kB").parse()?;
+        let (own, all) = self.processor_times()?;
+        let (own, all) = (own.as_secs_f64(), all.as_secs_f64());
+        Ok(format!("{own:.2} s of processor time, {all:.2} s with its programs; {} MiB at most", peak / 1024))
+    }
+
+    /// What the tables have, and how long the applies took that put it there.
+    pub(crate) fn applies(&self) -> Result<String> {
+        let metrics = self.get(9091, "/metrics")?;
+        let sum = |name: &str| -> f64 {
+            let samples = metrics.body.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+            samples.filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
+        };
+        let (rules, chains) = (sum("felix_iptables_rules"), sum("felix_iptables_chains"));
+        let applies = sum("felix_int_dataplane_apply_time_seconds_sum");
+        Ok(format!("{applies:.2} s in applies, for {rules} rules in {chains} chains"))
+    }
+
     /// How many updates have arrived in the kernel.
     pub(crate) fn applied(&self) -> Result<f64> {
         self.metric("tortie_event_to_kernel_seconds_count")
@@ -113,28 +135,58 @@ impl Node {
         self.until("unneeded sets are gone", Duration::from_millis(20), |node| Ok(node.sets()? <= count))
     }
 
+    fn process(&self) -> Result<u32> {
+        Ok(self.program.as_ref().ok_or("the agent does not run")?.id())
+    }
+
     /// The processor time of the agent, and of the programs that it has run.
     pub(crate) fn processor_time(&self) -> Result<Duration> {
-        let program = self.program.as_ref().ok_or("the agent does not run")?;
-        let stat = fs::read_to_string(format!("/proc/{}/stat", program.id()))?;
+        Ok(self.processor_times()?.1)
+    }
+
+    /// The processor time of the agent, without and with the programs that it has run.
+    fn processor_times(&self) -> Result<(Duration, Duration)> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process()?))?;
         // The name, in parentheses, may have spaces.
         let (_, rest) = stat.rsplit_once(')').ok_or("unreadable /proc/PID/stat")?;
-        let ticks: u64 = rest.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().unwrap_or(0)).sum();
+        let ticks = rest.split_whitespace().skip(11).take(4).map(|field| field.parse().unwrap_or(0));
+        let ticks: Vec<u64> = ticks.collect();
         let per_second: u64 = output("getconf", &["CLK_TCK"], "")?.trim().parse()?;
-        Ok(Duration::from_millis(ticks * 1000 / per_second.max(1)))
+        let time = |ticks: &[u64]| Duration::from_millis(ticks.iter().sum::<u64>() * 1000 / per_second.max(1));
+        Ok((time(ticks.get(..2).unwrap_or_default()), time(&ticks)))
+    }
+
+    /// Writes all that is in the kernel into an empty namespace, both IP versions side by side. Returns how long that took.
+    pub(crate) fn restore_all(&self) -> Result<Duration> {
+        let (folder, backend) = (self.folder.path().display(), &self.backend);
+        let lock = format!("export XTABLES_LOCKFILE={folder}/xtables.lock\n");
+        self.namespace.shell(&format!(
+            "{lock}ipset save >{folder}/sets\n\
+             iptables-{backend}-save >{folder}/v4\n\
+             ip6tables-{backend}-save >{folder}/v6"
+        ))?;
+        let empty = Namespace::new()?;
+        let begin = Instant::now();
+        empty.shell(&format!(
+            "{lock}ipset restore <{folder}/sets\n\
+             iptables-{backend}-restore --noflush --wait <{folder}/v4 & v4=$!\n\
+             ip6tables-{backend}-restore --noflush --wait <{folder}/v6\n\
+             wait $v4"
+        ))?;
+        Ok(begin.elapsed())
     }
 
     /// Writes the same change as an edit of the policy that admits this port, both IP versions side by side, with nothing
     /// but `iptables-restore`. Returns how long each took.
     pub(crate) fn restores(&self, port: usize, times: usize) -> Result<Vec<Duration>> {
-        let mut inputs = Vec::new();
-        for family in FAMILIES {
+        let mut inputs = [String::new(), String::new()];
+        for (input, family) in inputs.iter_mut().zip(FAMILIES) {
             let saved = output(&format!("{family}-{}-save", self.backend), &["-t", "filter"], "")?;
             let word = port.to_string();
             let line = saved.lines().find(|line| line.starts_with("-A") && line.split(' ').any(|part| part == word));
             let chain = line.and_then(|line| line.split(' ').nth(1)).ok_or("the last edit is not in the kernel")?;
             let rules: Vec<&str> = saved.lines().filter(|line| line.split(' ').take(2).eq(["-A", chain])).collect();
-            inputs.push(match self.backend.as_str() {
+            *input = match self.backend.as_str() {
                 "nft" => format!("*filter\n:{chain} - -\n{}\nCOMMIT\n", rules.join("\n")),
                 _ => {
                     let replaced =
@@ -143,31 +195,42 @@ impl Node {
                         });
                     format!("*filter\n{}\nCOMMIT\n", replaced.collect::<Vec<_>>().join("\n"))
                 }
-            });
+            };
         }
-        let mut took = Vec::new();
-        for time in 1..=times {
-            let other = (port + time).to_string();
-            let begin = Instant::now();
-            let mut running = Vec::new();
-            for (family, input) in FAMILIES.iter().zip(&inputs) {
-                let mut command = Command::new(format!("{family}-{}-restore", self.backend));
-                command.args(["--noflush", "--wait"]).stdin(Stdio::piped()).stderr(Stdio::null());
-                command.env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"));
-                let mut child = command.spawn()?;
-                let text = input.replace(&port.to_string(), &other);
-                child.stdin.take().ok_or("no pipe")?.write_all(text.as_bytes())?;
-                running.push(child);
-            }
-            for mut child in running {
-                if !child.wait()?.success() {
-                    return Err("iptables-restore failed".into());
-                }
-            }
-            took.push(begin.elapsed());
-            std::thread::sleep(Duration::from_millis(100));
+        (1..=times)
+            .map(|time| {
+                let other = (port + time).to_string();
+                self.restore_side_by_side(&inputs.each_ref().map(|input| input.replace(&port.to_string(), &other)))
+            })
+            .collect()
+    }
+
+    /// Makes an empty chain in each IP version, with nothing but `iptables-restore`: what any write takes. Returns how long
+    /// each took.
+    pub(crate) fn smallest_writes(&self, times: usize) -> Result<Vec<Duration>> {
+        let input = "*filter\n:bench - -\nCOMMIT\n".to_owned();
+        (0..times).map(|_| self.restore_side_by_side(&[input.clone(), input.clone()])).collect()
+    }
+
+    /// One input for each IP version.
+    fn restore_side_by_side(&self, inputs: &[String; 2]) -> Result<Duration> {
+        std::thread::sleep(Duration::from_millis(100));
+        let begin = Instant::now();
+        let mut running = Vec::new();
+        for (family, input) in FAMILIES.iter().zip(inputs) {
+            let mut command = Command::new(format!("{family}-{}-restore", self.backend));
+            command.args(["--noflush", "--wait"]).stdin(Stdio::piped()).stderr(Stdio::null());
+            command.env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"));
+            let mut child = command.spawn()?;
+            child.stdin.take().ok_or("no pipe")?.write_all(input.as_bytes())?;
+            running.push(child);
         }
-        Ok(took)
+        for mut child in running {
+            if !child.wait()?.success() {
+                return Err("iptables-restore failed".into());
+            }
+        }
+        Ok(begin.elapsed())
     }
 }
 
