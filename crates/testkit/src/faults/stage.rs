@@ -304,6 +304,12 @@ impl Stage {
         Ok(self.lab.node().shell(&format!("export XTABLES_LOCKFILE={}; {line}", lock.display()))?)
     }
 
+    /// The program of one family of the pods.
+    pub(super) fn iptables_program(&self) -> String {
+        let program = if self.families == Families::V6 { "ip6tables" } else { "iptables" };
+        format!("{program}-{}", self.backend.name())
+    }
+
     /// Runs `iptables` with these arguments on the node, for every family of the pods.
     pub(super) fn iptables(&self, args: &str) -> Done {
         let programs: &[&str] = match self.families {

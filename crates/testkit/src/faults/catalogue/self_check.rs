@@ -33,9 +33,9 @@ fn hole_of_5_ms(stage: &mut Stage) -> Done {
 /// The agent leaves rules of others alone as long as its own come first, so the hole is made where it does not look.
 fn hole(stage: &mut Stage, seconds: &str) -> Done {
     stage.begin()?;
-    let backend = stage.backend.name();
+    let program = stage.iptables_program();
     stage.shell(&format!(
-        "iptables-{backend} -w -I FORWARD -o cali+ -j ACCEPT; sleep {seconds}; iptables-{backend} -w -D FORWARD -o cali+ -j ACCEPT"
+        "{program} -w -I FORWARD -o cali+ -j ACCEPT; sleep {seconds}; {program} -w -D FORWARD -o cali+ -j ACCEPT"
     ))?;
     stage.watch(Duration::from_millis(500))
 }

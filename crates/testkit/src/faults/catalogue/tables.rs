@@ -96,9 +96,9 @@ fn foreign_restore(stage: &mut Stage) -> Done {
     stage.watch(Duration::from_secs(1))
 }
 
-/// The first rule of FORWARD in the filter table of IPv4.
+/// The first rule of FORWARD in the filter table of one family of the pods.
 fn first_forward_rule(stage: &Stage) -> Result<String, Trouble> {
-    let rules = stage.shell(&format!("iptables-{} -w -S FORWARD", stage.backend))?;
+    let rules = stage.shell(&format!("{} -w -S FORWARD", stage.iptables_program()))?;
     Ok(rules.lines().find(|line| line.starts_with("-A")).unwrap_or_default().to_owned())
 }
 
