@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    EntityMatch, Key, LabelInterner, Labels, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Profile,
-    ProfileName, ProfileRules, Protocol, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    EntityMatch, Interner, Key, Labels, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Profile, ProfileName,
+    ProfileRules, Protocol, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 
@@ -13,9 +13,9 @@ use crate::{Counts, LOCAL, REMOTE, Scenario, address};
 /// Builds the scenario for so many customers and so many pods on this node, which must divide them.
 #[must_use]
 pub fn customers(number: u32, local: u32) -> Scenario {
-    let mut interner = LabelInterner::new();
+    let mut interner = Interner::new();
     let stride = number / local;
-    let pod = |n: u32, interner: &mut LabelInterner| {
+    let pod = |n: u32, interner: &mut Interner| {
         let host = if n.is_multiple_of(stride) { LOCAL } else { REMOTE };
         pod(n, host, interner)
     };
@@ -27,7 +27,7 @@ pub fn customers(number: u32, local: u32) -> Scenario {
     Scenario {
         name: format!("IsolatedCustomers {{ customers: {number}, local: {local} }}"),
         feeds: vec![
-            ("policies", (0..number).map(policy).collect()),
+            ("policies", (0..number).map(|n| interner.share(policy(n))).collect()),
             ("profiles", (0..number).flat_map(|n| namespace(n, &mut interner)).collect()),
             ("remote endpoints", remote_pods),
             ("local endpoints", local_pods),
@@ -59,7 +59,7 @@ fn policy(n: u32) -> Update {
     let customer: Arc<str> = format!("customer-{n}").into();
     let selector = selector(n);
     let peers = || EntityMatch { selector: Some(selector.clone()), ..EntityMatch::default() };
-    let allow = || Rule { action: RuleAction::Allow, ..Rule::default() };
+    let allow = || Rule::of(RuleAction::Allow);
     let dns = EntityMatch {
         nets: ["10.96.0.10/32".parse().expect("a network")].into(),
         ports: [PortSpec::single(53)].into(),
@@ -78,7 +78,7 @@ fn policy(n: u32) -> Update {
     Update::Policy(id, Some(Valid::new(policy).expect("valid")))
 }
 
-fn namespace(n: u32, interner: &mut LabelInterner) -> [Update; 2] {
+fn namespace(n: u32, interner: &mut Interner) -> [Update; 2] {
     let labels = interner.labels([
         ("pcns.projectcalico.org/name", format!("customer-{n}")),
         ("namespace-id", random_text(n, 20)),
@@ -87,11 +87,12 @@ fn namespace(n: u32, interner: &mut LabelInterner) -> [Update; 2] {
     let value = Profile { labels: labels.expect("short values") };
     [
         Update::Profile(profile(n), Some(Valid::new(value).expect("valid"))),
-        Update::ProfileRules(profile(n), Some(Valid::new(ProfileRules::default()).expect("valid"))),
+        Update::ProfileRules(profile(n), Some(ProfileRules::none())),
     ]
+    .map(|update| interner.share(update))
 }
 
-fn pod(n: u32, host: &str, interner: &mut LabelInterner) -> Update {
+fn pod(n: u32, host: &str, interner: &mut Interner) -> Update {
     let workload = format!("customer-{n}/app-{:09x}-{:05x}", n * 7 + 3, (n * 17 + 5) & 0xffff);
     let endpoint = WorkloadEndpoint {
         // The original has none and does without validation.
@@ -102,10 +103,10 @@ fn pod(n: u32, host: &str, interner: &mut LabelInterner) -> Update {
         ..WorkloadEndpoint::default()
     };
     let key = WorkloadEndpointKey::new(host, "k8s", &workload, "eth0");
-    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).expect("valid")))
+    interner.share(Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).expect("valid"))))
 }
 
-fn pod_labels(n: u32, interner: &mut LabelInterner) -> Labels {
+fn pod_labels(n: u32, interner: &mut Interner) -> Labels {
     let one_of = |values: &[&str]| values[n as usize % values.len()].to_owned();
     let bit = |i: u32| (n >> i & 1).to_string();
     let labels = [

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    EntityMatch, Key, LabelInterner, Labels, NetworkSet, NetworkSetName, Policy, PolicyId, PolicyKind, Profile,
-    ProfileName, ProfileRules, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    EntityMatch, Interner, Key, Labels, NetworkSet, NetworkSetName, Policy, PolicyId, PolicyKind, Profile, ProfileName,
+    ProfileRules, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 
@@ -77,7 +77,7 @@ pub fn snapshot(size: &Snapshot) -> Scenario {
         deletions: deletions.collect(),
         expected: expected(size),
         feeds: vec![
-            ("policies", tag_policies(size.tag_policies)),
+            ("policies", tag_policies(size.tag_policies, &mut endpoints.interner)),
             ("profiles", namespaces(&mut endpoints.interner)),
             ("remote endpoints", remote),
             ("network sets", netsets(size.netsets, &mut endpoints.interner)),
@@ -133,14 +133,14 @@ fn profile(namespace: u32) -> ProfileName {
 /// Makes endpoints, counting on from one call to the next.
 struct Endpoints {
     made: u32,
-    interner: LabelInterner,
+    interner: Interner,
     profiles: Vec<Arc<[ProfileName]>>,
 }
 
 impl Default for Endpoints {
     fn default() -> Self {
         let profiles = (0..NAMESPACES).map(|namespace| [profile(namespace)].into()).collect();
-        Self { made: 0, interner: LabelInterner::new(), profiles }
+        Self { made: 0, interner: Interner::new(), profiles }
     }
 }
 
@@ -169,24 +169,22 @@ impl Endpoints {
     }
 }
 
-fn namespaces(interner: &mut LabelInterner) -> Vec<Update> {
+fn namespaces(interner: &mut Interner) -> Vec<Update> {
     let updates = |namespace| {
         let labels = interner.labels([("pcns.projectcalico.org/name", format!("namespace-{namespace}"))]);
         let value = Profile { labels: labels.expect("short values") };
         [
             Update::Profile(profile(namespace), Some(Valid::new(value).expect("valid"))),
-            Update::ProfileRules(profile(namespace), Some(Valid::new(ProfileRules::default()).expect("valid"))),
+            Update::ProfileRules(profile(namespace), Some(ProfileRules::none())),
         ]
     };
     (0..NAMESPACES).flat_map(updates).collect()
 }
 
-fn tag_policies(number: u32) -> Vec<Update> {
-    // A decoder keeps the selectors that it has parsed.
-    let selectors: Vec<Selector> = MARKERS.iter().map(|marker| selector(&format!("has({marker})"))).collect();
-    let has = |n: u32| selectors[n as usize % selectors.len()].clone();
+fn tag_policies(number: u32, interner: &mut Interner) -> Vec<Update> {
+    let has = |n: u32| selector(&format!("has({})", marker(n)));
     let update = |n| policy(format!("tag-pol-{n}"), has(n), (0..RULES_PER_TAG_POLICY).map(|i| has(n + i)));
-    (0..number).map(update).collect()
+    (0..number).map(|n| interner.share(update(n))).collect()
 }
 
 /// A policy that lets in what the selectors pick.
@@ -204,7 +202,7 @@ fn selector(text: &str) -> Selector {
     Selector::parse(text).expect("a selector")
 }
 
-fn netsets(number: u32, interner: &mut LabelInterner) -> Vec<Update> {
+fn netsets(number: u32, interner: &mut Interner) -> Vec<Update> {
     let mut addresses = (1..).map(address);
     let updates = |n| {
         let name = format!("network-set-{n}");

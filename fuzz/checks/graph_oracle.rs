@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tortie_calc::{Graph, GraphConfig, Overlap};
 use tortie_model::{
-    Cidr, EndpointPort, EndpointSlice, EndpointSlicePort, EntityMatch, Family, HostEndpoint, HostEndpointKey, Hostname,
-    Key, Labels, NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec,
-    Profile, ProfileName, ProfileRules, Protocol, Rule, RuleAction, SyncStatus, Tier, TierDefaultAction, Update, Valid,
-    Validate, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, EndpointPort, EndpointSlice, EndpointSlicePort, EntityExtras, EntityMatch, Family, HostEndpoint,
+    HostEndpointKey, Hostname, Key, Labels, NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId,
+    PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules, Protocol, Rule, RuleAction, SyncStatus,
+    Tier, TierDefaultAction, Update, Valid, Validate, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 use tortie_testkit::mock::MockDataplane;
@@ -118,10 +118,14 @@ impl Choices<'_> {
         let specs = [PortSpec::single(80), PortSpec::Named("http".into()), PortSpec::Named("dns".into())];
         EntityMatch {
             selector: (has & 1 != 0).then(|| self.selector_of_rule()),
-            not_selector: (has & 2 != 0).then(|| self.selector_of_rule()),
             ports: if has & 4 != 0 { self.some(&specs).into() } else { [].into() },
-            not_ports: if has & 8 != 0 { self.some(&specs).into() } else { [].into() },
-            service: (has & 16 != 0).then(|| self.service()),
+            extras: EntityExtras {
+                not_selector: (has & 2 != 0).then(|| self.selector_of_rule()),
+                not_ports: if has & 8 != 0 { self.some(&specs).into() } else { [].into() },
+                service: (has & 16 != 0).then(|| self.service().into()),
+                ..EntityExtras::default()
+            }
+            .into(),
             ..EntityMatch::default()
         }
     }

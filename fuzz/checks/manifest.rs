@@ -1,6 +1,6 @@
 //! Any text is read without harm, what is valid has a path and can be written, and what is not has a reason.
 
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 use tortie_resources::Severity;
 use tortie_resources::manifest::{self, Contributions, Format, Options, Outcome};
 use tortie_resources::{path, v1};
@@ -10,7 +10,7 @@ pub(crate) fn check(data: &[u8]) {
     let (&first, text) = data.split_first().unwrap_or((&0, &[]));
     let text = String::from_utf8_lossy(text);
     let format = if first & 1 == 0 { Format::Yaml } else { Format::Json };
-    let manifest = manifest::read(&text, format, &Options::default(), &mut LabelInterner::new());
+    let manifest = manifest::read(&text, format, &Options::default(), &mut Interner::new());
     // In YAML, a carriage return alone ends a line too.
     let lines = text.split(['\n', '\r']).count() + 1;
     for error in &manifest.unreadable {

@@ -1,12 +1,12 @@
 //! Any line of a recording is read or refused with a reason, and what it says can be said again.
 
 use tortie_datastore::recording::{Line, read_line};
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 use tortie_resources::path::{self, Parsed};
 
 pub(crate) fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let mut labels = LabelInterner::new();
+    let mut labels = Interner::new();
     for line in text.lines() {
         let read = read_line(line, &mut labels);
         match &read {
@@ -22,6 +22,6 @@ pub(crate) fn check(data: &[u8]) {
             Err(error) => assert!(!error.to_string().contains('\n')),
         }
         // Neither what was read before nor blanks around a line change what it says.
-        assert_eq!(read_line(&format!("\t{line} "), &mut LabelInterner::new()).ok(), read.ok());
+        assert_eq!(read_line(&format!("\t{line} "), &mut Interner::new()).ok(), read.ok());
     }
 }

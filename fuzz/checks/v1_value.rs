@@ -1,7 +1,7 @@
 //! Any value under any path decodes or is rejected with a reason, the same way from text and from parsed JSON; what
 //! decodes can be encoded, and comes back.
 
-use tortie_model::{Key, LabelInterner, Update};
+use tortie_model::{Interner, Key, Update};
 use tortie_resources::path;
 use tortie_resources::v1::{self, Decoded};
 
@@ -9,7 +9,7 @@ use tortie_resources::v1::{self, Decoded};
 pub(crate) fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (path, value) = text.split_once('\n').unwrap_or((&text, ""));
-    let mut labels = LabelInterner::new();
+    let mut labels = Interner::new();
     let from_text = v1::decode_text(path, Some(value), &mut labels);
     match &from_text {
         Ok(Decoded::Update(update)) if update.exists() => comes_back(update),
@@ -44,6 +44,6 @@ fn comes_back(update: &Update) {
         return;
     }
     let text = String::from_utf8(v1::encode(update).expect("it exists")).expect("text");
-    let back = v1::decode_text(&path, Some(&text), &mut LabelInterner::new());
+    let back = v1::decode_text(&path, Some(&text), &mut Interner::new());
     assert_eq!(back, Ok(Decoded::Update(update.clone())), "{text}");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tortie_agent::controller::FOLLOWED;
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_store::etcd::EtcdStore;
@@ -272,7 +272,7 @@ fn one_of_several_acts_and_another_takes_over() {
 fn roles_allow_exactly_what_is_done() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/controller.yaml");
     let text = std::fs::read_to_string(file).unwrap();
-    let (_, documents) = read_written(&text, Format::Yaml, &Options::default(), &mut LabelInterner::new());
+    let (_, documents) = read_written(&text, Format::Yaml, &Options::default(), &mut Interner::new());
     let rules = |kind: &str| {
         let role = documents.iter().find(|object| object["kind"] == kind).unwrap();
         let mut allowed = Vec::new();

@@ -253,8 +253,7 @@ fn is_application_layer(policy: &Policy) -> bool {
     let by_account = |rule: &Rule| {
         [&rule.source, &rule.destination]
             .into_iter()
-            .filter_map(|side| side.original.as_deref())
-            .any(|original| !original.service_accounts.selector.is_empty())
+            .any(|side| side.extras.original.service_accounts.selector.is_some())
     };
-    policy.inbound.iter().chain(policy.outbound.iter()).any(|rule| rule.http.is_some() || by_account(rule))
+    policy.inbound.iter().chain(policy.outbound.iter()).any(|rule| rule.extras.http.is_some() || by_account(rule))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use tortie_calc::{Graph, GraphConfig, SourceSpoofing};
 use tortie_model::desired::{DesiredUpdate, TierList};
 use tortie_model::{
-    Hostname, Key, LabelInterner, Labels, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
+    Hostname, Interner, Key, Labels, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
     WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 use tortie_resources::v1;
@@ -126,7 +126,7 @@ fn pod(name: &str, namespace: &str) -> Update {
 
 /// What is put in force instead of an invalid policy of this path.
 fn fallback(path: &str, value: &Json) -> Update {
-    v1::decode(path, Some(value), &mut LabelInterner::new()).unwrap_err().fallback()
+    v1::decode(path, Some(value), &mut Interner::new()).unwrap_err().fallback()
 }
 
 /// What the fallback of an invalid policy denies: which endpoints, in which direction.

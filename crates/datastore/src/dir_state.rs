@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_model::{LabelInterner, Update};
+use tortie_model::{Interner, Update};
 use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resource};
 use tortie_resources::{Position, Problem, Severity};
 
@@ -36,7 +36,7 @@ pub enum FileContent<'a> {
 #[derive(Debug)]
 pub struct DirState {
     options: Options,
-    labels: LabelInterner,
+    labels: Interner,
     files: BTreeMap<Arc<Path>, File>,
     objects: Map<ObjectId, Definitions>,
     register: Register,
@@ -140,7 +140,7 @@ impl DirState {
     pub fn new(options: Options) -> Self {
         Self {
             options,
-            labels: LabelInterner::new(),
+            labels: Interner::new(),
             files: BTreeMap::new(),
             objects: Map::default(),
             register: Register::new(None),

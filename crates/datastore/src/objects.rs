@@ -24,11 +24,11 @@ use crate::{Fallback, InputProblem};
 ///
 /// ```
 /// use tortie_datastore::Objects;
-/// use tortie_model::LabelInterner;
+/// use tortie_model::Interner;
 /// use tortie_resources::manifest::{Kind, ObjectId, Options, UnknownFields, read_object};
 ///
 /// let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
-/// let (mut objects, mut labels) = (Objects::new(), LabelInterner::new());
+/// let (mut objects, mut labels) = (Objects::new(), Interner::new());
 /// let id = ObjectId { kind: Kind::Namespace, namespace: "".into(), name: "shop".into() };
 /// objects.begin_list(Kind::Namespace);
 /// let json = r#"{"metadata": {"name": "shop"}}"#;

@@ -4,7 +4,7 @@
 //! `wait-for-datastore`), or `{"flush": true}`.
 
 use serde_json::Value as Json;
-use tortie_model::{LabelInterner, SyncStatus, Update};
+use tortie_model::{Interner, SyncStatus, Update};
 use tortie_resources::v1::{self, DecodeError, Decoded};
 
 /// A line of a recording.
@@ -34,7 +34,7 @@ pub struct NotALine {
 /// # Errors
 /// [`NotALine`] if it is of no known form. A value that is not valid is no error of the recording: see
 /// [`Line::Invalid`].
-pub fn read_line(line: &str, labels: &mut LabelInterner) -> Result<Line, NotALine> {
+pub fn read_line(line: &str, labels: &mut Interner) -> Result<Line, NotALine> {
     let refuse = |why: &str| NotALine { why: why.to_owned() };
     if line.trim().is_empty() {
         return Ok(Line::Nothing);

@@ -12,7 +12,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tortie_datastore::kubernetes::KubernetesSource;
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, Relay, read_written};
 
 fn deploy() -> PathBuf {
@@ -21,7 +21,7 @@ fn deploy() -> PathBuf {
 
 fn documents(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap();
-    let (manifest, written) = read_written(&text, Format::Yaml, &Options::default(), &mut LabelInterner::new());
+    let (manifest, written) = read_written(&text, Format::Yaml, &Options::default(), &mut Interner::new());
     assert_eq!(manifest.unreadable, [], "{}", file.display());
     assert!(!written.is_empty(), "{}", file.display());
     written

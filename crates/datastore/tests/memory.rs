@@ -4,7 +4,7 @@ use std::alloc::System;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tortie_datastore::Objects;
-use tortie_model::{Hostname, LabelInterner};
+use tortie_model::{Hostname, Interner};
 use tortie_resources::manifest::{Kind, ObjectId, Options, UnknownFields, read_object};
 
 #[global_allocator]
@@ -33,7 +33,7 @@ fn pod(number: usize) -> (ObjectId, String) {
 #[test]
 fn a_pod_of_another_node_takes_less_than_a_kilobyte() {
     let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
-    let mut labels = LabelInterner::new();
+    let mut labels = Interner::new();
     let mut objects = Objects::of_node(Hostname::new("worker-1"));
     let region = Region::new(GLOBAL);
     for number in 0..PODS {

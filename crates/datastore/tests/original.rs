@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 use tortie_datastore::Objects;
-use tortie_model::{HttpMatch, Key, LabelInterner, Policy, Update, Valid};
+use tortie_model::{HttpMatch, Interner, Key, Policy, Update, Valid};
 use tortie_resources::manifest::{self, Format, Options, PolicyNames, UnknownFields};
 use tortie_resources::v1::{self, Decoded};
 use tortie_selector::Selector;
@@ -23,7 +23,7 @@ fn normal(update: Update) -> Update {
 }
 
 /// The original's answer, read as an agent reads it.
-fn expected(labels: &mut LabelInterner) -> BTreeMap<Key, Update> {
+fn expected(labels: &mut Interner) -> BTreeMap<Key, Update> {
     let mut state = BTreeMap::new();
     for line in FELIX.lines() {
         let (path, text): (String, String) = serde_json::from_str(line).unwrap();
@@ -33,7 +33,7 @@ fn expected(labels: &mut LabelInterner) -> BTreeMap<Key, Update> {
     state
 }
 
-fn ours(labels: &mut LabelInterner) -> BTreeMap<Key, Update> {
+fn ours(labels: &mut Interner) -> BTreeMap<Key, Update> {
     let options =
         Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Plain, ..Options::default() };
     let mut objects = Objects::new();
@@ -55,7 +55,7 @@ fn ours(labels: &mut LabelInterner) -> BTreeMap<Key, Update> {
 
 #[test]
 fn objects_of_an_api_server_become_what_the_original_makes_of_them() {
-    let mut labels = LabelInterner::new();
+    let mut labels = Interner::new();
     let (mut expected, mut ours) = (expected(&mut labels), ours(&mut labels));
     let mut wrong = Vec::new();
     for (key, value) in std::mem::take(&mut expected) {

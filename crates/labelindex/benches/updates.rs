@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tortie_labelindex::{MemberIndex, Overlap, SetDefinition};
-use tortie_model::{Cidr, IpSetId, LabelInterner, Labels, ProfileName, WorkloadEndpointKey};
+use tortie_model::{Cidr, Interner, IpSetId, Labels, ProfileName, WorkloadEndpointKey};
 use tortie_selector::Selector;
 
 #[global_allocator]
@@ -28,7 +28,7 @@ struct Endpoint {
     address: Cidr,
 }
 
-fn endpoint(n: u32, interner: &mut LabelInterner) -> Endpoint {
+fn endpoint(n: u32, interner: &mut Interner) -> Endpoint {
     let address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + n % 65_536);
     Endpoint {
         key: WorkloadEndpointKey::new("host", "k8s", &format!("wep-{n}"), "eth0"),
@@ -59,7 +59,7 @@ fn workload_update(c: &mut Criterion) {
     for selectors in [10, 100, 1_000, 10_000] {
         group.throughput(Throughput::Elements(u64::from(BATCH)));
         group.bench_function(BenchmarkId::new("Sels", selectors), |b| {
-            let (mut index, mut interner, mut next) = (Index::new(Overlap::Keep), LabelInterner::new(), 0);
+            let (mut index, mut interner, mut next) = (Index::new(Overlap::Keep), Interner::new(), 0);
             for n in 0..selectors {
                 add_set(&mut index, &format!("ipset-{n}"), &format!("alpha == \"beta\" && has(ipset-{n})"));
             }
@@ -85,7 +85,7 @@ fn parent_updates(c: &mut Criterion) {
     for endpoints in [100, 1_000, 10_000, 100_000] {
         group.throughput(Throughput::Elements(u64::from(BATCH)));
         group.bench_function(BenchmarkId::from_parameter(endpoints), |b| {
-            let (mut index, mut interner, mut next) = (Index::new(Overlap::Keep), LabelInterner::new(), 0_u32);
+            let (mut index, mut interner, mut next) = (Index::new(Overlap::Keep), Interner::new(), 0_u32);
             (0..endpoints).for_each(|n| set_endpoint(&mut index, &endpoint(n, &mut interner)));
             for n in 0..100 {
                 let selector = format!("projectcalico.org/name == \"namespace-{n}\"");
@@ -123,7 +123,7 @@ fn selector_updates(c: &mut Criterion) {
     for (endpoints, batch) in [(100, 1_000), (1_000, 1_000), (10_000, 1_000), (100_000, 100)] {
         group.throughput(Throughput::Elements(batch));
         group.bench_function(BenchmarkId::from_parameter(endpoints), |b| {
-            let (mut index, mut interner, mut next) = (Index::new(Overlap::Keep), LabelInterner::new(), 0);
+            let (mut index, mut interner, mut next) = (Index::new(Overlap::Keep), Interner::new(), 0);
             (0..endpoints).for_each(|n| set_endpoint(&mut index, &endpoint(n, &mut interner)));
             flush(&mut index);
             b.iter_batched(
@@ -147,7 +147,7 @@ fn selector_updates(c: &mut Criterion) {
 }
 
 /// A cluster of 100,000 endpoints, each in 25 live sets.
-fn large(interner: &mut LabelInterner) -> Index {
+fn large(interner: &mut Interner) -> Index {
     let mut index = Index::new(Overlap::Suppress);
     (0..100_000).for_each(|n| set_endpoint(&mut index, &large_endpoint(n, interner)));
     for n in 0..25 {
@@ -157,7 +157,7 @@ fn large(interner: &mut LabelInterner) -> Index {
     index
 }
 
-fn large_endpoint(n: u32, interner: &mut LabelInterner) -> Endpoint {
+fn large_endpoint(n: u32, interner: &mut Interner) -> Endpoint {
     let labels = [("app", format!("app-{}", n % 200)), ("shard", (n % 50).to_string()), ("pod", n.to_string())];
     Endpoint {
         key: WorkloadEndpointKey::new("host", "k8s", &format!("wep-{n}"), "eth0"),
@@ -169,7 +169,7 @@ fn large_endpoint(n: u32, interner: &mut LabelInterner) -> Endpoint {
 
 /// What may happen in a large cluster.
 fn events(c: &mut Criterion) {
-    let mut interner = LabelInterner::new();
+    let mut interner = Interner::new();
     let mut index = large(&mut interner);
     let mut group = c.benchmark_group("In100kEndpoints25LiveSets");
     group.sample_size(10);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tortie_labelindex::{MatchIndex, MemberIndex, Overlap, SetChange, SetDefinition};
 use tortie_model::desired::Members;
-use tortie_model::{Cidr, IpSetId, LabelInterner, Labels, ProfileName};
+use tortie_model::{Cidr, Interner, IpSetId, Labels, ProfileName};
 use tortie_selector::Selector;
 
 /// Labels of parents that exist before the first item has them.
@@ -40,7 +40,7 @@ fn flush(index: &mut MemberIndex<u32>) -> Vec<SetChange> {
 
 /// Items with one of 29 marker labels, five labels that nobody asks for, and one of 100 parents, all combined.
 fn tagged(items: u32) -> MemberIndex<u32> {
-    let mut interner = LabelInterner::new();
+    let mut interner = Interner::new();
     let mut index = MemberIndex::new(Overlap::Suppress);
     for n in 0..items {
         let noise = (0..5).map(|i| (format!("noise-{i}"), (n / (i + 1) % 7).to_string()));
@@ -76,7 +76,7 @@ fn a_value_is_matched_once_for_those_that_have_it() {
 
 #[test]
 fn an_inherited_value_is_matched_once_for_its_heirs() {
-    let mut interner = LabelInterner::new();
+    let mut interner = Interner::new();
     let mut index = MemberIndex::new(Overlap::Keep);
     for n in 0..1_000 {
         let known = Known::from([(parents(n)[0].clone(), interner.labels([("ns", format!("ns-{n}"))]).unwrap())]);
@@ -199,7 +199,7 @@ fn a_set_that_goes_and_comes_back_in_one_batch_is_sent_in_full() {
 #[test]
 fn mass_deletion_from_a_long_list_is_not_quadratic() {
     // 20,000 groups on one posting list; a linear search for each would take minutes in a debug build.
-    let mut interner = LabelInterner::new();
+    let mut interner = Interner::new();
     let mut index = MemberIndex::new(Overlap::Keep);
     add_set(&mut index, "has(id) && id != ''");
     flush(&mut index);

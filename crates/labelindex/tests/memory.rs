@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tortie_labelindex::{MemberIndex, Overlap, SetDefinition};
-use tortie_model::{Cidr, IpSetId, LabelInterner, Labels, ProfileName};
+use tortie_model::{Cidr, Interner, IpSetId, Labels, ProfileName};
 use tortie_selector::Selector;
 
 #[global_allocator]
@@ -36,7 +36,7 @@ fn bytes_for_an_item(labels: &[Labels], parents: &[Arc<[ProfileName]>], selector
 
 #[test]
 fn bytes_for_an_item_are_bounded() {
-    let mut interner = LabelInterner::new();
+    let mut interner = Interner::new();
     let mut labels = |of: &dyn Fn(u32) -> [(String, String); 2]| -> Vec<Labels> {
         (0..ITEMS).map(|n| interner.labels(of(n)).unwrap()).collect()
     };

@@ -1,7 +1,7 @@
 //! Names and identities.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use tortie_net::text_id;
 use tortie_selector::Selector;
@@ -40,7 +40,8 @@ impl TierName {
     /// The tier that Kubernetes policies and policies without a tier belong to.
     #[must_use]
     pub fn default_tier() -> Self {
-        Self::new("default")
+        static DEFAULT: LazyLock<TierName> = LazyLock::new(|| TierName::new("default"));
+        DEFAULT.clone()
     }
 }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use ahash::AHashMap;
 use tortie_selector::LabelSource;
 
 pub use prefix::PrefixStripper;
@@ -22,6 +21,11 @@ impl Shape {
     #[must_use]
     pub fn keys(&self) -> &[Arc<str>] {
         &self.keys
+    }
+
+    /// Of names that are sorted bytewise, each once.
+    pub(crate) fn of_sorted(keys: Box<[Arc<str>]>) -> Self {
+        Self { keys }
     }
 
     /// The place of a label name among [`Shape::keys`].
@@ -77,9 +81,27 @@ impl Labels {
         if map.is_empty() {
             return Ok(Self::default());
         }
-        let blob = encode(map.values().map(|value| value.as_ref().as_bytes()))?;
-        let shape = Arc::new(Shape { keys: map.into_keys().collect() });
-        Ok(Self { inner: Some(Inner { shape, blob }) })
+        let mut values = Vec::new();
+        encode(&mut values, map.values().map(|value| value.as_ref().as_bytes()))?;
+        Ok(Self::of_parts(Arc::new(Shape { keys: map.into_keys().collect() }), values.into()))
+    }
+
+    /// Of a shape and the values that [`encode`] made.
+    pub(crate) fn of_parts(shape: Arc<Shape>, blob: Arc<[u8]>) -> Self {
+        Self { inner: Some(Inner { shape, blob }) }
+    }
+
+    pub(crate) fn parts(&self) -> Option<(&Arc<Shape>, &[u8])> {
+        self.inner.as_ref().map(|inner| (&inner.shape, &*inner.blob))
+    }
+
+    pub(crate) fn is_made_of(&self, shape: &Arc<Shape>, values: &[u8]) -> bool {
+        self.parts().is_some_and(|(own, blob)| Arc::ptr_eq(own, shape) && blob == values)
+    }
+
+    /// Whether others hold the same values, not merely equal ones.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| Arc::strong_count(&inner.blob) > 1)
     }
 
     /// The shape; `None` without labels.
@@ -141,9 +163,13 @@ impl Inner {
     }
 }
 
-fn encode<'a>(values: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Result<Arc<[u8]>, LabelsError> {
+/// Appends values in the form of [`Labels`].
+pub(crate) fn encode<'a>(
+    blob: &mut Vec<u8>,
+    values: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+) -> Result<(), LabelsError> {
     let bytes: usize = values.clone().map(<[u8]>::len).sum();
-    let mut blob = Vec::with_capacity(2 * values.len() + bytes);
+    blob.reserve(2 * values.len() + bytes);
     let mut end = 0;
     for value in values.clone() {
         end += value.len();
@@ -153,7 +179,7 @@ fn encode<'a>(values: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Result
     for value in values {
         blob.extend_from_slice(value);
     }
-    Ok(blob.into())
+    Ok(())
 }
 
 impl PartialEq for Labels {
@@ -180,65 +206,6 @@ impl fmt::Debug for Labels {
 impl LabelSource for Labels {
     fn get(&self, key: &str) -> Option<&str> {
         Labels::get(self, key)
-    }
-}
-
-/// Builds [`Labels`] that share shapes. A decoder owns one and passes every item's labels through it.
-#[derive(Debug, Default)]
-pub struct LabelInterner {
-    keys: AHashMap<Arc<str>, ()>,
-    shapes: AHashMap<Box<[Arc<str>]>, Arc<Shape>>,
-}
-
-impl LabelInterner {
-    /// An empty interner.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The labels, with a shared shape; a later pair replaces an earlier one of the same name.
-    ///
-    /// # Errors
-    /// [`LabelsError::TooLong`] if the values cannot be held.
-    pub fn labels<K, V>(&mut self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<Labels, LabelsError>
-    where
-        K: AsRef<str>,
-        V: AsRef<str>,
-    {
-        let mut map: BTreeMap<Arc<str>, V> = BTreeMap::new();
-        for (key, value) in pairs {
-            map.insert(self.key(key.as_ref()), value);
-        }
-        if map.is_empty() {
-            return Ok(Labels::default());
-        }
-        let blob = encode(map.values().map(|value| value.as_ref().as_bytes()))?;
-        let keys: Box<[Arc<str>]> = map.into_keys().collect();
-        let shape = match self.shapes.get(&keys) {
-            Some(shape) => Arc::clone(shape),
-            None => {
-                let shape = Arc::new(Shape { keys: keys.clone() });
-                self.shapes.insert(keys, Arc::clone(&shape));
-                shape
-            }
-        };
-        Ok(Labels { inner: Some(Inner { shape, blob }) })
-    }
-
-    /// Forgets the shapes that nobody uses any more.
-    pub fn shrink(&mut self) {
-        self.shapes.retain(|_, shape| Arc::strong_count(shape) > 1);
-        self.keys.retain(|key, ()| Arc::strong_count(key) > 1);
-    }
-
-    fn key(&mut self, key: &str) -> Arc<str> {
-        if let Some((key, ())) = self.keys.get_key_value(key) {
-            return Arc::clone(key);
-        }
-        let key: Arc<str> = key.into();
-        self.keys.insert(Arc::clone(&key), ());
-        key
     }
 }
 

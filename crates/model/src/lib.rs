@@ -25,13 +25,17 @@
 mod bgp_peer;
 pub mod desired;
 mod endpoint;
+mod extras;
 mod ids;
+mod interner;
 mod ipam;
 mod key;
 mod labels;
+mod list;
 mod live_migration;
 mod policy;
 mod protocol;
+mod rule;
 mod update;
 mod valid;
 mod value;
@@ -42,19 +46,22 @@ pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{
     AdminState, EndpointPort, HostEndpoint, NatMapping, NetworkSet, QosControls, WorkloadEndpoint, WorkloadExtras,
 };
+pub use extras::{Extras, Seldom};
 pub use ids::{
     ConfigName, HostEndpointName, Hostname, IpSetId, NamespacedName, NetworkSetName, PolicyId, PolicyKind, ProfileName,
     TierName, WorkloadEndpointId, WorkloadEndpointKey,
 };
+pub use interner::Interner;
 pub use ipam::{IpamBlock, NodeAllocation};
 pub use key::{HostConfigKey, HostEndpointKey};
-pub use labels::{LabelInterner, Labels, LabelsError, PrefixStripper, Shape};
+pub use labels::{Labels, LabelsError, PrefixStripper, Shape};
+pub use list::List;
 pub use live_migration::{LiveMigration, MigrationParty};
-pub use policy::{
-    Direction, EntityMatch, HttpMatch, HttpPath, Order, OriginalMatch, Policy, PolicyTypes, ProfileRules, Rule,
-    RuleAction, ServiceAccountMatch, StagedAction, Tier, TierDefaultAction,
-};
+pub use policy::{Direction, Order, Policy, PolicyTypes, ProfileRules, StagedAction, Tier, TierDefaultAction};
 pub use protocol::{NamedProtocol, PortSpec, Protocol};
+pub use rule::{
+    EntityExtras, EntityMatch, HttpMatch, HttpPath, OriginalMatch, Rule, RuleAction, RuleExtras, ServiceAccountMatch,
+};
 pub use update::{Key, SyncStatus, Update};
 pub use valid::{FieldPath, Invalid, Reason, Valid, Validate};
 pub use value::{

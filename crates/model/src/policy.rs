@@ -1,15 +1,10 @@
-//! Policies, tiers, profiles and their rules, as the datastore has them.
+//! Policies, tiers and profiles, as the datastore has them.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use tortie_selector::Selector;
 
-use crate::{Cidr, Family, NamespacedName, PolicyKind, PortSpec, Protocol, TierName, Valid};
-
-impl HttpMatch {
-    /// What is said of a rule with such a match where nothing looks into HTTP.
-    pub const NOT_ENFORCED: &str = "nothing enforces a match on HTTP";
-}
+use crate::{PolicyKind, Rule, RuleAction, TierName, Valid};
 
 /// Whether traffic is coming to an endpoint or leaving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -160,8 +155,8 @@ impl Default for Policy {
             order: None,
             selector: Selector::default(),
             types: PolicyTypes::BOTH,
-            inbound: Arc::new([]),
-            outbound: Arc::new([]),
+            inbound: Arc::default(),
+            outbound: Arc::default(),
             untracked: false,
             pre_dnat: false,
             apply_on_forward: false,
@@ -181,11 +176,21 @@ pub struct ProfileRules {
 }
 
 impl ProfileRules {
-    /// Rules that allow everything in both directions.
+    /// No rules; held once by all.
+    #[must_use]
+    pub fn none() -> Valid<Self> {
+        static NONE: LazyLock<Valid<ProfileRules>> = LazyLock::new(|| Valid::trusted(ProfileRules::default()));
+        NONE.clone()
+    }
+
+    /// Rules that allow everything in both directions; held once by all.
     #[must_use]
     pub fn allow_all() -> Valid<Self> {
-        let allow: Arc<[Rule]> = [Rule { action: RuleAction::Allow, ..Rule::default() }].into();
-        Valid::trusted(Self { inbound: Arc::clone(&allow), outbound: allow })
+        static ALLOW_ALL: LazyLock<Valid<ProfileRules>> = LazyLock::new(|| {
+            let allow = Rule::list(vec![Rule::of(RuleAction::Allow)]);
+            Valid::trusted(ProfileRules { inbound: Arc::clone(&allow), outbound: allow })
+        });
+        ALLOW_ALL.clone()
     }
 }
 
@@ -197,8 +202,8 @@ impl Policy {
     pub fn denying(&self, kind: &PolicyKind, selector: Selector) -> Valid<Self> {
         let (untracked, pre_dnat) = if self.pre_dnat { (false, !self.untracked) } else { (self.untracked, false) };
         let deny: Arc<[Rule]> = match kind {
-            PolicyKind::KubernetesNetworkPolicy => Arc::new([]),
-            _ => [Rule { action: RuleAction::Deny, ..Rule::default() }].into(),
+            PolicyKind::KubernetesNetworkPolicy => Arc::default(),
+            _ => Rule::list(vec![Rule::of(RuleAction::Deny)]),
         };
         Valid::trusted(Self {
             namespace: self.namespace.clone(),
@@ -210,128 +215,8 @@ impl Policy {
             pre_dnat,
             apply_on_forward: self.apply_on_forward || untracked || pre_dnat,
             inbound: Arc::clone(&deny),
-            outbound: if pre_dnat { Arc::new([]) } else { deny },
+            outbound: if pre_dnat { Arc::default() } else { deny },
             ..Self::default()
         })
     }
-}
-
-/// What a rule does with the traffic that it matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum RuleAction {
-    /// The datastore gives no action, which allows.
-    #[default]
-    Unspecified,
-    /// Allow, finally.
-    Allow,
-    /// Deny, finally.
-    Deny,
-    /// Log and go on.
-    Log,
-    /// Leave the decision to the next tier.
-    NextTier,
-}
-
-impl RuleAction {
-    /// The text in the datastore and in messages.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unspecified => "",
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-            Self::Log => "log",
-            Self::NextTier => "next-tier",
-        }
-    }
-}
-
-/// One rule of a policy or profile.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
-    /// What to do.
-    pub action: RuleAction,
-    /// Only this family.
-    pub ip_version: Option<Family>,
-    /// Only this protocol.
-    pub protocol: Option<Protocol>,
-    /// Any protocol but this.
-    pub not_protocol: Option<Protocol>,
-    /// Only this ICMP type.
-    pub icmp_type: Option<u8>,
-    /// Only this ICMP code.
-    pub icmp_code: Option<u8>,
-    /// Any ICMP type but this.
-    pub not_icmp_type: Option<u8>,
-    /// Any ICMP code but this.
-    pub not_icmp_code: Option<u8>,
-    /// Where the traffic comes from.
-    pub source: EntityMatch,
-    /// Where the traffic goes to.
-    pub destination: EntityMatch,
-    /// Only these HTTP requests; left to application-layer enforcement.
-    pub http: Option<Box<HttpMatch>>,
-    /// Annotations, sorted by name; they become comments on the rendered rules.
-    pub annotations: Box<[(Arc<str>, Arc<str>)]>,
-}
-
-/// One side of a rule. Everything that is given must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EntityMatch {
-    /// In one of these networks; empty: anywhere.
-    pub nets: Box<[Cidr]>,
-    /// In none of these networks.
-    pub not_nets: Box<[Cidr]>,
-    /// An endpoint or network set that this selector picks.
-    pub selector: Option<Selector>,
-    /// No endpoint or network set that this selector picks.
-    pub not_selector: Option<Selector>,
-    /// One of these ports; empty: any.
-    pub ports: Box<[PortSpec]>,
-    /// None of these ports.
-    pub not_ports: Box<[PortSpec]>,
-    /// An endpoint of this service.
-    pub service: Option<NamespacedName>,
-    /// What the user wrote before it was combined into `selector`; for display and application-layer enforcement.
-    pub original: Option<Box<OriginalMatch>>,
-}
-
-/// The user's own words, where a side of a rule has any.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OriginalMatch {
-    /// The selector; empty if none.
-    pub selector: Arc<str>,
-    /// The namespace selector; empty if none.
-    pub namespace_selector: Arc<str>,
-    /// The negated selector; empty if none.
-    pub not_selector: Arc<str>,
-    /// The service accounts.
-    pub service_accounts: ServiceAccountMatch,
-}
-
-/// A match on service accounts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServiceAccountMatch {
-    /// One of these names; empty: any.
-    pub names: Box<[Arc<str>]>,
-    /// Picked by this selector; empty: any.
-    pub selector: Arc<str>,
-}
-
-/// A match on HTTP requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HttpMatch {
-    /// One of these methods; empty: any.
-    pub methods: Box<[Arc<str>]>,
-    /// One of these paths; empty: any.
-    pub paths: Box<[HttpPath]>,
-}
-
-/// A match on the path of an HTTP request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HttpPath {
-    /// Exactly this path.
-    Exact(Arc<str>),
-    /// Any path that begins so.
-    Prefix(Arc<str>),
 }

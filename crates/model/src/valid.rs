@@ -11,8 +11,6 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tortie_selector::ParseError;
-
 use crate::{HostEndpoint, NetworkSet, Node, Policy, Profile, ProfileName, ProfileRules, Protocol, WorkloadEndpoint};
 
 /// A value that passed its checks; cheap to clone.
@@ -67,6 +65,14 @@ impl<T> Valid<T> {
     #[must_use]
     pub const fn as_arc(&self) -> &Arc<T> {
         &self.0
+    }
+}
+
+impl Valid<ProfileRules> {
+    /// The same rules, held where others like them are: most profiles have none, or allow everything.
+    #[must_use]
+    pub(crate) fn shared(self) -> Self {
+        [ProfileRules::none(), ProfileRules::allow_all()].into_iter().find(|common| *common == self).unwrap_or(self)
     }
 }
 
@@ -155,9 +161,6 @@ impl fmt::Display for FieldPath {
 /// Why an object is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Reason {
-    /// A selector does not parse.
-    #[error("invalid selector: {0}")]
-    Selector(#[from] ParseError),
     /// Numeric ports stand without a protocol.
     #[error("numeric ports need the protocol TCP, UDP or SCTP")]
     PortsWithoutProtocol,

@@ -3,7 +3,7 @@
 //! Read a manifest:
 //!
 //! ```
-//! use tortie_model::LabelInterner;
+//! use tortie_model::Interner;
 //! use tortie_resources::manifest::{self, Format, Options, Outcome};
 //!
 //! let text = "
@@ -13,7 +13,7 @@
 //! spec:
 //!   podSelektor: {}
 //! ";
-//! let manifest = manifest::read(text, Format::Yaml, &Options::default(), &mut LabelInterner::new());
+//! let manifest = manifest::read(text, Format::Yaml, &Options::default(), &mut Interner::new());
 //! let policy = &manifest.resources[0];
 //! assert_eq!(policy.subject, "NetworkPolicy/shop/web");
 //! assert!(matches!(policy.outcome, Outcome::Invalid { substitute: None }));
@@ -26,10 +26,10 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use tortie_model::{Key, LabelInterner};
+//! use tortie_model::{Key, Interner};
 //! use tortie_resources::v1::{self, Decoded};
 //!
-//! let mut labels = LabelInterner::new();
+//! let mut labels = Interner::new();
 //! let value = json!({"order": 100, "defaultAction": "Pass"});
 //! let decoded = v1::decode("/calico/v1/policy/tier/platform/metadata", Some(&value), &mut labels)?;
 //! let Decoded::Update(update) = decoded else { panic!("tiers belong to the model") };

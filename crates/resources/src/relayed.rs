@@ -9,7 +9,7 @@ mod meaning;
 use std::sync::Arc;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
-use tortie_model::{BgpPeer, Cidr, IpamBlock, Key, LabelInterner, LiveMigration, NamespacedName, Update};
+use tortie_model::{BgpPeer, Cidr, Interner, IpamBlock, Key, LiveMigration, NamespacedName, Update};
 use tortie_selector::Selector;
 
 use crate::manifest::{Contributions, Kind, Object, ObjectId, Outcome, Resource, STORED_METADATA};
@@ -56,7 +56,7 @@ pub fn block_id(path: &str) -> Option<ObjectId> {
 /// Reads a block as it is kept under its path (`libcalico-go/lib/backend/model/block.go`).
 #[must_use]
 pub fn read_block(path: &str, text: &str) -> Resource {
-    let (outcome, problems) = match v1::decode_text(path, Some(text), &mut LabelInterner::new()) {
+    let (outcome, problems) = match v1::decode_text(path, Some(text), &mut Interner::new()) {
         Ok(Decoded::Update(update)) if update.exists() => (Outcome::Valid(vec![update]), Vec::new()),
         Ok(_) => (Outcome::Valid(Vec::new()), Vec::new()),
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tortie_model::{Cidr, Family, LabelInterner, Labels, Mac, NamedProtocol, PortSpec, Protocol};
+use tortie_model::{Cidr, Family, Interner, Labels, List, Mac, NamedProtocol, PortSpec, Protocol};
 use tortie_selector::Selector;
 
 use crate::tree::{Content, Cursor, Map, Sink};
@@ -170,7 +170,7 @@ pub fn parse_dscp(text: &str) -> Option<u8> {
 pub(crate) fn interned<K: AsRef<str>, V: AsRef<str>>(
     cursor: &Cursor<'_, '_>,
     pairs: impl IntoIterator<Item = (K, V)>,
-    interner: &mut LabelInterner,
+    interner: &mut Interner,
     sink: &mut Sink,
 ) -> Labels {
     interner.labels(pairs).unwrap_or_else(|error| {
@@ -197,7 +197,7 @@ pub(crate) fn shared_texts(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Box
 }
 
 /// A mapping of text to text, sorted.
-pub(crate) fn sorted_pairs(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Box<[(Arc<str>, Arc<str>)]> {
+pub(crate) fn sorted_pairs(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> List<(Arc<str>, Arc<str>)> {
     let mut pairs = map.field(name).map(|field| field.text_map(sink)).unwrap_or_default();
     pairs.sort_unstable();
     pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect()

@@ -12,12 +12,12 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use tortie_model::{
     AdminState, BgpConfiguration, Cidr, ConfigName, EncapMode, EndpointPort, EndpointSlice, EndpointSlicePort,
-    EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HttpMatch, HttpPath, IpPool, Key, LabelInterner,
-    Labels, Mac, NamedProtocol, NamespacedName, NatMapping, NetworkSet, Node, NodeAddress, NodeAddressKind, NodeBgp,
-    NodeTunnels, Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName,
-    ProfileRules, Protocol, QosControls, Rule, RuleAction, ScopedConfig, Service, ServiceAccountMatch, ServicePort,
-    StagedAction, Tier, TierDefaultAction, Update, Valid, Wireguard, WorkloadEndpoint, WorkloadEndpointKey,
-    WorkloadExtras,
+    EntityExtras, EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HttpMatch, HttpPath, Interner,
+    IpPool, Key, Labels, Mac, NamedProtocol, NamespacedName, NatMapping, NetworkSet, Node, NodeAddress,
+    NodeAddressKind, NodeBgp, NodeTunnels, Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec,
+    Profile, ProfileName, ProfileRules, Protocol, QosControls, Rule, RuleAction, RuleExtras, ScopedConfig, Service,
+    ServiceAccountMatch, ServicePort, StagedAction, Tier, TierDefaultAction, Update, Valid, Wireguard,
+    WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 use tortie_resources::path;
 use tortie_resources::v1::{self, Decoded};
@@ -96,17 +96,14 @@ fn order() -> impl Strategy<Value = Option<Order>> {
         .prop_map(|order| order.filter(|order| order.is_finite()).and_then(Order::new))
 }
 
-fn original() -> impl Strategy<Value = Option<Box<OriginalMatch>>> {
-    let written = || prop_oneof![Just(String::new()), selector()].prop_map(Arc::<str>::from);
+fn original() -> impl Strategy<Value = OriginalMatch> {
+    let written = selector_of_rule;
     (written(), written(), written(), boxed(shared()), written()).prop_map(
-        |(selector, namespace_selector, not_selector, names, accounts)| {
-            let original = OriginalMatch {
-                selector,
-                namespace_selector,
-                not_selector,
-                service_accounts: ServiceAccountMatch { names, selector: accounts },
-            };
-            (original != OriginalMatch::default()).then(|| Box::new(original))
+        |(selector, namespace_selector, not_selector, names, accounts)| OriginalMatch {
+            selector,
+            namespace_selector,
+            not_selector,
+            service_accounts: ServiceAccountMatch { names: names.into(), selector: accounts },
         },
     )
 }
@@ -136,13 +133,20 @@ fn side() -> impl Strategy<Value = EntityMatch> {
         original(),
     )
         .prop_map(|((nets, not_nets), (selector, not_selector), (ports, not_ports), service, original)| {
-            EntityMatch { nets, not_nets, selector, not_selector, ports, not_ports, service, original }
+            let extras = EntityExtras {
+                not_nets: not_nets.into(),
+                not_selector,
+                not_ports: not_ports.into(),
+                service: service.map(Box::new),
+                original,
+            };
+            EntityMatch { nets: nets.into(), selector, ports: ports.into(), extras: extras.into() }
         })
 }
 
 /// Without the ports that cannot be matched with the protocol.
 fn with_ports_of(protocol: Option<Protocol>, mut side: EntityMatch) -> EntityMatch {
-    for ports in [&mut side.ports, &mut side.not_ports] {
+    for ports in [&mut side.ports, &mut side.extras.not_ports] {
         let keep = |port: &PortSpec| match protocol {
             None => matches!(port, PortSpec::Named(_)),
             Some(protocol) => protocol.supports_ports(),
@@ -179,13 +183,16 @@ fn rule() -> impl Strategy<Value = Rule> {
                 action,
                 ip_version,
                 protocol,
-                not_protocol,
-                icmp_type: icmp.0,
-                icmp_code: icmp.1,
-                not_icmp_type: icmp.2,
-                not_icmp_code: icmp.3,
-                http: http.map(Box::new),
-                annotations,
+                extras: RuleExtras {
+                    not_protocol,
+                    icmp_type: icmp.0,
+                    icmp_code: icmp.1,
+                    not_icmp_type: icmp.2,
+                    not_icmp_code: icmp.3,
+                    http: http.map(Box::new),
+                    annotations: annotations.into(),
+                }
+                .into(),
             },
         )
 }
@@ -474,7 +481,7 @@ fn text(update: &Update) -> String {
 fn round_trip(update: &Update) -> Update {
     let path = path::to_path(&update.key()).expect("a path");
     let text = text(update);
-    match v1::decode_text(&path, Some(&text), &mut LabelInterner::new()) {
+    match v1::decode_text(&path, Some(&text), &mut Interner::new()) {
         Ok(Decoded::Update(update)) => update,
         other => panic!("{text}\n{other:?}"),
     }
@@ -531,7 +538,7 @@ fn compare(path: &str, theirs: &Json, ours: &Json, differences: &mut BTreeSet<St
 
 #[test]
 fn what_the_original_wrote_is_written_again() {
-    let mut labels = LabelInterner::new();
+    let mut labels = Interner::new();
     let mut differences = BTreeSet::new();
     for Line { key: path, value: theirs } in lines() {
         let Ok(Decoded::Update(update)) = v1::decode(&path, Some(&theirs), &mut labels) else { continue };

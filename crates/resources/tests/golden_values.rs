@@ -1,7 +1,7 @@
 //! Every value that the original accepts decodes, and what it rejects is either rejected here or left to validation.
 
 use serde::Deserialize;
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 use tortie_resources::path::{self, Parsed};
 use tortie_resources::v1::{self, Decoded};
 use tortie_testkit::golden;
@@ -21,7 +21,7 @@ fn lines() -> Vec<Line> {
 
 #[test]
 fn accepted_values_decode() {
-    let mut labels = LabelInterner::new();
+    let mut labels = Interner::new();
     let mut rejected = 0;
     for line in lines() {
         match v1::decode(&line.key, Some(&line.value), &mut labels) {
@@ -44,7 +44,7 @@ fn accepted_values_decode() {
 
 #[test]
 fn text_and_parsed_values_agree() {
-    let mut labels = LabelInterner::new();
+    let mut labels = Interner::new();
     for line in lines() {
         let bare = line.key.contains("/config/") || line.key.ends_with("/Ready");
         if bare {

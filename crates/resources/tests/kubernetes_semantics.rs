@@ -13,7 +13,7 @@ use tortie_model::{Cidr, Protocol};
 mod model;
 
 use model::Model;
-use tortie_model::{LabelInterner, Update};
+use tortie_model::{Interner, Update};
 use tortie_resources::manifest::{Format, Options, Outcome, read};
 use tortie_resources::to_v3;
 
@@ -345,7 +345,7 @@ proptest! {
     /// What a datastore of Calico is told of Kubernetes means what Kubernetes itself would tell.
     #[test]
     fn conversion_to_resources_keeps_the_meaning(cluster in cluster()) {
-        let mut interner = LabelInterner::new();
+        let mut interner = Interner::new();
         for object in cluster.objects() {
             let converted = match &object["kind"] {
                 kind if kind == "NetworkPolicy" => to_v3::network_policy(&object),
@@ -371,7 +371,7 @@ proptest! {
     }
 }
 
-fn contributions(object: &Json, interner: &mut LabelInterner) -> Vec<Update> {
+fn contributions(object: &Json, interner: &mut Interner) -> Vec<Update> {
     let mut manifest = read(&object.to_string(), Format::Json, &Options::default(), interner);
     let resource = manifest.resources.pop().expect("one resource");
     assert!(resource.problems.is_empty(), "{:?} of {object}", resource.problems);

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use tortie_model::{HttpMatch, LabelInterner};
+use tortie_model::{HttpMatch, Interner};
 use tortie_resources::manifest::{Options, Outcome, Relay, UnknownFields, read_object};
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision, key_of};
 
@@ -79,7 +79,7 @@ fn every_kind_is_there() {
 fn what_is_kept_is_understood() {
     let relay = Relay::IpamBlocks;
     let options = Options { unknown_fields: UnknownFields::Ignore, relay, ..Options::default() };
-    let labels = &mut LabelInterner::new();
+    let labels = &mut Interner::new();
     let mut understood = 0;
     for Line { written, path, stored } in lines() {
         let key = ResourceKey::from_path(&path).expect("a path");

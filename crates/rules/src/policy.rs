@@ -205,7 +205,7 @@ impl Renderer {
         let matches = blocks::render(conditions, self.marks(), context.family, rendered);
         self.verdict(action, matches, index, context, rendered);
 
-        let mut annotations: Vec<_> = rule.rule.annotations.iter().collect();
+        let mut annotations: Vec<_> = rule.rule.extras.annotations.iter().collect();
         annotations.sort();
         let u32_index = u32::try_from(index).ok();
         let allows = matches!(action, RuleAction::Unspecified | RuleAction::Allow);

@@ -118,6 +118,12 @@ impl Selector {
         Selector::from_checked(Expr::And(vec![self.expr().clone(), Expr::negated(other.expr().clone())]))
     }
 
+    /// Whether this is not the only one that holds the expression.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     fn identity(&self) -> &Identity {
         self.0
             .identity

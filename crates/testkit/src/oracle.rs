@@ -228,9 +228,9 @@ impl World<'_> {
                     self.side(&rule.source, rule);
                 [sets.dst, sets.dst_named_ports, sets.not_dst, sets.not_dst_named_ports] =
                     self.side(&rule.destination, rule);
-                sets.src.extend(rule.source.service.as_ref().map(|service| self.service_set(service, false)));
+                sets.src.extend(rule.source.extras.service.as_ref().map(|service| self.service_set(service, false)));
                 sets.dst_ip_ports
-                    .extend(rule.destination.service.as_ref().map(|service| self.service_set(service, true)));
+                    .extend(rule.destination.extras.service.as_ref().map(|service| self.service_set(service, true)));
                 sets
             })
             .collect();
@@ -240,7 +240,7 @@ impl World<'_> {
     /// Matched, named ports, not matched, not named ports.
     fn side(&mut self, side: &EntityMatch, rule: &Rule) -> [tortie_model::desired::SetIds; 4] {
         let text = |selector: &Option<Selector>| selector.as_ref().map(|selector| selector.text().to_owned());
-        let (positive, negated) = match (text(&side.selector), text(&side.not_selector)) {
+        let (positive, negated) = match (text(&side.selector), text(&side.extras.not_selector)) {
             (Some(p), Some(n)) => (Some(format!("({p}) && (!({n}))")), None),
             pair => pair,
         };
@@ -254,7 +254,7 @@ impl World<'_> {
             });
             names.map(|name| self.port_set(&filter, rule.protocol, name)).collect()
         };
-        let (named_ports, not_named_ports) = (named(&side.ports), named(&side.not_ports));
+        let (named_ports, not_named_ports) = (named(&side.ports), named(&side.extras.not_ports));
         let has_numeric = side.numeric_ports().next().is_some();
         let positive = positive.filter(|_| has_numeric || named_ports.is_empty());
         let matched = positive.iter().map(|selector| self.net_set(selector)).collect();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use tortie_calc::{Graph, GraphConfig};
 use tortie_datastore::recording::{self, Line};
 use tortie_model::desired::{ConfigSource, DesiredUpdate, proto};
-use tortie_model::{Hostname, LabelInterner};
+use tortie_model::{Hostname, Interner};
 
 use super::Failure;
 use crate::config::{Raw, Sources, canonical_name, from_environment, source_name};
@@ -48,7 +48,7 @@ fn replay(input: impl BufRead, out: impl Write, node: &str, environment: Raw) ->
     let config: GraphConfig = settings::graph(&resolved.config, Hostname::new(node));
     let mut replay = Replay {
         graph: Graph::new(&config),
-        labels: LabelInterner::new(),
+        labels: Interner::new(),
         pending: Vec::new(),
         sequence_number: 0,
         environment,
@@ -64,7 +64,7 @@ fn replay(input: impl BufRead, out: impl Write, node: &str, environment: Raw) ->
 
 struct Replay<W> {
     graph: Graph,
-    labels: LabelInterner,
+    labels: Interner,
     pending: Vec<DesiredUpdate>,
     sequence_number: u64,
     environment: Raw,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tortie_datastore::{Fallback, InputProblem};
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, Outcome, Resource, read_written};
 use tortie_resources::stored::{ResourceKey, ResourceKind, key_of};
 use tortie_resources::{Position, Problem, Severity};
@@ -91,7 +91,7 @@ fn find(path: &Path, files: &mut Vec<(PathBuf, String)>, named: bool) -> Result<
 
 fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<Written>, Vec<InputProblem>) {
     let format = if file.extension().is_some_and(|end| end == "json") { Format::Json } else { Format::Yaml };
-    let (manifest, objects) = read_written(text, format, &Options::default(), &mut LabelInterner::new());
+    let (manifest, objects) = read_written(text, format, &Options::default(), &mut Interner::new());
     let input = |subject: String, problem: Problem| InputProblem {
         file: Some(file.to_owned()),
         subject,

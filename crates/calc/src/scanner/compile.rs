@@ -51,11 +51,11 @@ impl Compiler<'_> {
             not_dst_named_ports: dst.not_named_ports,
             dst_ip_ports: SetIds::new(),
         };
-        if let Some(service) = &rule.source.service {
-            sets.src.push(self.service(ServiceSet { service: service.clone(), with_ports: false }));
+        if let Some(service) = &rule.source.extras.service {
+            sets.src.push(self.service(ServiceSet { service: (**service).clone(), with_ports: false }));
         }
-        if let Some(service) = &rule.destination.service {
-            sets.dst_ip_ports.push(self.service(ServiceSet { service: service.clone(), with_ports: true }));
+        if let Some(service) = &rule.destination.extras.service {
+            sets.dst_ip_ports.push(self.service(ServiceSet { service: (**service).clone(), with_ports: true }));
         }
         sets
     }
@@ -66,13 +66,13 @@ impl Compiler<'_> {
 
     fn side(&mut self, side: &EntityMatch, protocol: Option<Protocol>) -> SideSets {
         let written = |selector: &Option<Selector>| selector.clone().map(Written);
-        let (positive, negated) = match (written(&side.selector), written(&side.not_selector)) {
+        let (positive, negated) = match (written(&side.selector), written(&side.extras.not_selector)) {
             (None, negated) => (None, negated.map(|selected| SelectorSpelling { selected, and_not: None })),
             (Some(selected), and_not) => (Some(SelectorSpelling { selected, and_not }), None),
         };
         // The positive selector also narrows the negated ports: where it does not match, neither does the rule.
         let named_ports = self.named_ports(&side.ports, positive.as_ref(), protocol);
-        let not_named_ports = self.named_ports(&side.not_ports, positive.as_ref(), protocol);
+        let not_named_ports = self.named_ports(&side.extras.not_ports, positive.as_ref(), protocol);
         // Sets of named ports embody the selector, unless numeric ports are the alternative to them.
         let needs_selector = named_ports.is_empty() || side.numeric_ports().next().is_some();
         let matched = match positive {

@@ -68,7 +68,7 @@ fn a_set_that_comes_and_goes_between_settles_is_silent() {
 fn a_negated_selector_narrows_a_positive_one() {
     let mut scanner = RuleScanner::default();
     let mut rule = from("a == 'b'");
-    rule.source.not_selector = text("has(c)");
+    rule.source.extras.not_selector = text("has(c)");
     let compiled = scanner.acquire(&rules([rule]));
     let sets = compiled.iter().next().unwrap().sets;
     assert!(sets.not_src.is_empty());
@@ -97,8 +97,8 @@ fn named_ports_replace_the_selector_unless_numeric_ports_stand_beside_them() {
 fn services_have_ports_only_as_destinations() {
     let mut scanner = RuleScanner::default();
     let mut rule = Rule::default();
-    rule.source.service = Some(NamespacedName::new("ns", "svc"));
-    rule.destination.service = Some(NamespacedName::new("ns", "svc"));
+    rule.source.extras.service = Some(NamespacedName::new("ns", "svc").into());
+    rule.destination.extras.service = Some(NamespacedName::new("ns", "svc").into());
     let compiled = scanner.acquire(&rules([rule]));
     let sets = compiled.iter().next().unwrap().sets;
     assert!(sets.src[0].as_str().starts_with("svcnoport:"));

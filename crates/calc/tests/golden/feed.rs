@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use tortie_calc::{Graph, GraphConfig};
 use tortie_model::desired::{DesiredUpdate, proto::to_json};
-use tortie_model::{Key, LabelInterner, SyncStatus, Update};
+use tortie_model::{Interner, Key, SyncStatus, Update};
 use tortie_resources::v1::{self, Decoded};
 use tortie_testkit::mock::MockDataplane;
 
@@ -21,7 +21,7 @@ pub(crate) enum Fate {
 /// The graph, a dataplane that checks every reference, and the replayed state in the form of the recordings.
 pub(crate) struct Feed {
     graph: Graph,
-    labels: LabelInterner,
+    labels: Interner,
     pub(crate) dataplane: MockDataplane,
     pub(crate) state: State,
     /// Whether the last flush said that the datastore may not be used.
@@ -39,7 +39,7 @@ impl Feed {
     pub(crate) fn new(config: &GraphConfig) -> Self {
         Self {
             graph: Graph::new(config),
-            labels: LabelInterner::new(),
+            labels: Interner::new(),
             dataplane: MockDataplane::default(),
             state: State::default(),
             not_ready: false,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tortie_model::{
-    Cidr, EndpointPort, EndpointSlice, EndpointSlicePort, EntityMatch, HostEndpoint, HostEndpointKey, Labels,
-    NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Profile,
-    ProfileName, ProfileRules, Protocol, Rule, RuleAction, Tier, TierDefaultAction, Update, Valid, Validate,
-    WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, EndpointPort, EndpointSlice, EndpointSlicePort, EntityExtras, EntityMatch, HostEndpoint, HostEndpointKey,
+    Labels, List, NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId, PolicyKind, PolicyTypes,
+    PortSpec, Profile, ProfileName, ProfileRules, Protocol, Rule, RuleAction, Tier, TierDefaultAction, Update, Valid,
+    Validate, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 
@@ -117,7 +117,7 @@ fn network_set() -> impl Strategy<Value = Update> {
     })
 }
 
-fn port_specs() -> impl Strategy<Value = Box<[PortSpec]>> {
+fn port_specs() -> impl Strategy<Value = List<PortSpec>> {
     let specs = vec![PortSpec::single(80), PortSpec::Named("http".into()), PortSpec::Named("dns".into())];
     prop_oneof![3 => Just(Vec::new()), 2 => subsequence(specs, 1..=3)].prop_map(Into::into)
 }
@@ -133,11 +133,10 @@ fn side() -> impl Strategy<Value = EntityMatch> {
     (selectors, port_specs(), port_specs(), service()).prop_map(
         |((selector, not_selector), ports, not_ports, service)| EntityMatch {
             selector,
-            not_selector,
             ports,
-            not_ports,
-            service,
-            ..Default::default()
+            extras: EntityExtras { not_selector, not_ports, service: service.map(Box::new), ..EntityExtras::default() }
+                .into(),
+            ..EntityMatch::default()
         },
     )
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use etcd_client::{Client, KeyValue, WatchOptions, WatchResponse};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
-use tortie_model::{Hostname, LabelInterner, Update};
+use tortie_model::{Hostname, Interner, Update};
 use tortie_resources::manifest::{Kind, ObjectId, Options, Relay, Resource, UnknownFields, read_object};
 use tortie_resources::path::BLOCKS;
 use tortie_resources::stored::{PREFIX, ResourceKey, ResourceKind, prefix_of};
@@ -117,7 +117,7 @@ struct Reader<'f> {
     /// Told that the consumer wants everything again, or nothing any more.
     asked: Arc<Notify>,
     objects: Objects,
-    labels: LabelInterner,
+    labels: Interner,
     position: Position,
     head: Option<Head>,
     /// Whether everything has been listed once, so that nothing is told before all of it can be.
@@ -137,7 +137,7 @@ impl<'f> Reader<'f> {
             feed,
             asked,
             objects: node.map_or_else(Objects::new, Objects::of_node),
-            labels: LabelInterner::new(),
+            labels: Interner::new(),
             position: Position::default(),
             head: None,
             listed: false,

@@ -5,7 +5,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tortie_model::{Hostname, LabelInterner};
+use tortie_model::{Hostname, Interner};
 use tortie_resources::manifest::{Kind, ObjectId, Options, PolicyNames, Relay, Resource, UnknownFields, read_object};
 use tortie_resources::{Position, Problem, Severity};
 
@@ -120,7 +120,7 @@ impl Source for KubernetesSource {
 /// What the lists have said. Pure.
 struct Mirror {
     options: Options,
-    labels: LabelInterner,
+    labels: Interner,
     objects: Objects,
     lists: Vec<List>,
 }
@@ -136,7 +136,7 @@ struct List {
 
 impl Mirror {
     fn new(options: Options, objects: Objects) -> Self {
-        Self { options, labels: LabelInterner::new(), objects, lists: Vec::new() }
+        Self { options, labels: Interner::new(), objects, lists: Vec::new() }
     }
 
     fn hear(&mut self, list: usize, event: Event) {

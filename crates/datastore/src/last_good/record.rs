@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resource};
 
 use crate::dir_state::{Scope, format_of};
@@ -148,7 +148,7 @@ struct Documents {
 
 impl Documents {
     fn read(text: &str, format: Format, options: &Options) -> Self {
-        let (manifest, written) = manifest::read_written(text, format, options, &mut LabelInterner::new());
+        let (manifest, written) = manifest::read_written(text, format, options, &mut Interner::new());
         let mut documents = Self { best: BTreeMap::new(), is_unidentified: !manifest.unreadable.is_empty() };
         for (resource, written) in manifest.resources.into_iter().zip(written) {
             let quality = quality(&resource);

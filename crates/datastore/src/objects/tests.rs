@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use tortie_model::{Key, LabelInterner, Update};
+use tortie_model::{Interner, Key, Update};
 use tortie_resources::manifest::{Options, UnknownFields, read_object};
 
 use super::*;
@@ -14,7 +14,7 @@ fn id(kind: Kind, name: &str) -> ObjectId {
 fn resource(id: &ObjectId, rest: &str) -> Resource {
     let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
     let json = format!(r#"{{"metadata": {{"name": "{}", "namespace": "{}"}}{rest}}}"#, id.name, id.namespace);
-    read_object(&json, id.kind, &options, &mut LabelInterner::new()).expect("JSON")
+    read_object(&json, id.kind, &options, &mut Interner::new()).expect("JSON")
 }
 
 fn pod(name: &str, node: &str, address: &str) -> (ObjectId, Resource) {

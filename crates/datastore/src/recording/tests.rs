@@ -1,7 +1,7 @@
 use super::*;
 
 fn read(line: &str) -> Result<Line, NotALine> {
-    read_line(line, &mut LabelInterner::new())
+    read_line(line, &mut Interner::new())
 }
 
 #[test]

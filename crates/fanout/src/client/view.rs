@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tortie_datastore::{Closed, Fallback, Feed, InputProblem};
-use tortie_model::{LabelInterner, Update};
+use tortie_model::{Interner, Update};
 use tortie_resources::v1::{self, Decoded};
 use tortie_resources::{Position, Problem, Severity};
 
@@ -15,7 +15,7 @@ use crate::protocol::{Batch, ResumeToken, Settled, WireEntry, WireProblem, WireS
 pub(crate) struct View<'a> {
     feed: &'a Feed,
     own: Option<OwnPrefix>,
-    labels: LabelInterner,
+    labels: Interner,
     /// The last place in a server's history; `None` until there is one.
     resume_token: Option<ResumeToken>,
     /// A resync has begun and has not ended.
@@ -31,7 +31,7 @@ impl<'a> View<'a> {
         Self {
             feed,
             own,
-            labels: LabelInterner::new(),
+            labels: Interner::new(),
             resume_token: None,
             resyncing: false,
             last_good: LastGood::default(),

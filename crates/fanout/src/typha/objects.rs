@@ -1,7 +1,7 @@
 //! What a server's updates come to, also where they cannot be used.
 
 use tortie_datastore::InputProblem;
-use tortie_model::{LabelInterner, Update};
+use tortie_model::{Interner, Update};
 use tortie_resources::path;
 
 use super::messages::SerializedUpdate;
@@ -11,15 +11,11 @@ use crate::last_good::LastGood;
 /// The objects that a server tells of, as far as they have to be remembered. Pure.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    labels: LabelInterner,
+    labels: Interner,
     /// Whether objects are wanted that are only passed on.
     blocks: bool,
     last_good: LastGood,
-    updates: usize,
 }
-
-/// After how many updates label names that are not used any more are forgotten.
-const SHRINK: usize = 100_000;
 
 impl Objects {
     pub(super) fn new(blocks: bool) -> Self {
@@ -38,11 +34,6 @@ impl Objects {
 
     /// What follows from updates.
     pub(super) fn read(&mut self, updates: &[SerializedUpdate]) -> Vec<Update> {
-        self.updates += updates.len();
-        if self.updates >= SHRINK {
-            self.updates = 0;
-            self.labels.shrink();
-        }
         updates.iter().filter_map(|update| self.read_one(update)).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tortie_model::{LabelInterner, Update};
+use tortie_model::{Interner, Update};
 use tortie_resources::v1::{self, DecodeError, Decoded};
 
 use super::messages::SerializedUpdate;
@@ -20,7 +20,7 @@ pub enum Reading {
 
 /// Reads an update (`ToUpdate` of `typha/pkg/syncproto/sync_proto.go`). Policies of releases that have the tier in their
 /// keys are read with it.
-pub fn read_update(update: &SerializedUpdate, labels: &mut LabelInterner) -> Reading {
+pub fn read_update(update: &SerializedUpdate, labels: &mut Interner) -> Reading {
     // Configuration may be any bytes; elsewhere, what is not text is not JSON either.
     let value = (!update.value.is_empty()).then(|| String::from_utf8_lossy(&update.value));
     match v1::decode_text(&update.key, value.as_ref().map(Cow::as_ref), labels) {

@@ -145,7 +145,7 @@ impl EntityMatch {
 
     /// The negated numeric ports, as `first..=last`.
     pub fn not_numeric_ports(&self) -> impl Iterator<Item = (u16, u16)> + Clone + '_ {
-        numeric(&self.not_ports)
+        numeric(&self.extras.not_ports)
     }
 }
 

@@ -58,8 +58,12 @@ impl PrefixStripper {
             Arc::clone(blob)
         } else {
             let values = places.iter().map(|&place| labels.value_bytes_at(place).unwrap_or_default());
-            // Some of the values take no more room than all of them.
-            encode(values).unwrap_or_else(|_| Arc::clone(blob))
+            let mut stripped = Vec::new();
+            match encode(&mut stripped, values) {
+                Ok(()) => stripped.into(),
+                // Some of the values take no more room than all of them.
+                Err(_) => Arc::clone(blob),
+            }
         };
         Labels { inner: Some(Inner { shape: Arc::clone(to), blob }) }
     }

@@ -1,9 +1,7 @@
 //! Checks of the rules of policies and profiles.
 
-use tortie_selector::Selector;
-
 use super::{Invalid, Reason, is_name};
-use crate::{EntityMatch, OriginalMatch, PortSpec, Protocol, Rule};
+use crate::{EntityMatch, PortSpec, Protocol, Rule};
 
 pub(super) fn rules(field: &str, rules: &[Rule]) -> Result<(), Invalid> {
     for (i, rule) in rules.iter().enumerate() {
@@ -13,12 +11,12 @@ pub(super) fn rules(field: &str, rules: &[Rule]) -> Result<(), Invalid> {
 }
 
 fn check(rule: &Rule) -> Result<(), Invalid> {
-    for (field, protocol) in [("protocol", rule.protocol), ("!protocol", rule.not_protocol)] {
+    for (field, protocol) in [("protocol", rule.protocol), ("!protocol", rule.extras.not_protocol)] {
         if protocol == Some(Protocol::Number(0)) {
             return Err(Invalid::new(field, Reason::ProtocolZero));
         }
     }
-    for (field, icmp_type) in [("icmp_type", rule.icmp_type), ("!icmp_type", rule.not_icmp_type)] {
+    for (field, icmp_type) in [("icmp_type", rule.extras.icmp_type), ("!icmp_type", rule.extras.not_icmp_type)] {
         if icmp_type == Some(u8::MAX) {
             return Err(Invalid::new(field, Reason::IcmpType));
         }
@@ -29,24 +27,7 @@ fn check(rule: &Rule) -> Result<(), Invalid> {
 
 fn side(name: &str, entity: &EntityMatch, protocol: Option<Protocol>) -> Result<(), Invalid> {
     ports(format_args!("{name}_ports"), &entity.ports, protocol)?;
-    ports(format_args!("!{name}_ports"), &entity.not_ports, protocol)?;
-    entity.original.as_deref().map_or(Ok(()), |original| originals(name, original))
-}
-
-/// What the user wrote is only displayed, or enforced elsewhere, but it must have been possible to enforce.
-fn originals(name: &str, original: &OriginalMatch) -> Result<(), Invalid> {
-    let texts = [
-        (format_args!("orig_{name}_selector"), &original.selector),
-        (format_args!("orig_{name}_namespace_selector"), &original.namespace_selector),
-        (format_args!("!orig_{name}_selector"), &original.not_selector),
-        (format_args!("orig_{name}_service_acct_selector"), &original.service_accounts.selector),
-    ];
-    for (field, text) in texts {
-        if !text.is_empty() {
-            Selector::validate(text).map_err(|error| Invalid::new(field, Reason::Selector(error)))?;
-        }
-    }
-    Ok(())
+    ports(format_args!("!{name}_ports"), &entity.extras.not_ports, protocol)
 }
 
 fn ports(field: std::fmt::Arguments<'_>, ports: &[PortSpec], protocol: Option<Protocol>) -> Result<(), Invalid> {

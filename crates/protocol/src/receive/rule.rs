@@ -1,14 +1,15 @@
 //! Rules.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use tortie_model::desired::{RuleSets, Rules, SetIds};
 use tortie_model::{
-    EntityMatch, Family, HttpMatch, HttpPath, IpSetId, NamedProtocol, NamespacedName, OriginalMatch, PortSpec,
-    Protocol, Rule, RuleAction, ServiceAccountMatch,
+    EntityExtras, EntityMatch, Family, HttpMatch, HttpPath, IpSetId, List, NamedProtocol, NamespacedName,
+    OriginalMatch, PortSpec, Protocol, Rule, RuleAction, RuleExtras, ServiceAccountMatch,
 };
 
-use super::flaw::{Flaw, all, bad, number, required};
+use super::flaw::{Flaw, all, bad, number, parsed, required};
 use super::{felix, texts};
 
 /// The rules of one direction, alone and with their sets.
@@ -37,30 +38,44 @@ fn rule(message: felix::Rule) -> Result<(Rule, RuleSets), Flaw> {
     };
     let source = EntityMatch {
         nets: all("src_net", &message.src_net)?,
-        not_nets: all("not_src_net", &message.not_src_net)?,
         ports: ports("src_ports", &message.src_ports)?,
-        not_ports: ports("not_src_ports", &message.not_src_ports)?,
-        service: service(message.original_src_service, message.original_src_service_namespace),
-        original: original(OriginalMatch {
-            selector: message.original_src_selector.into(),
-            namespace_selector: message.original_src_namespace_selector.into(),
-            not_selector: message.original_not_src_selector.into(),
-            service_accounts: service_accounts(message.src_service_account_match),
-        }),
+        extras: EntityExtras {
+            not_nets: all("not_src_net", &message.not_src_net)?,
+            not_ports: ports("not_src_ports", &message.not_src_ports)?,
+            service: service(message.original_src_service, message.original_src_service_namespace),
+            original: OriginalMatch {
+                selector: selector("original_src_selector", &message.original_src_selector)?,
+                namespace_selector: selector(
+                    "original_src_namespace_selector",
+                    &message.original_src_namespace_selector,
+                )?,
+                not_selector: selector("original_not_src_selector", &message.original_not_src_selector)?,
+                service_accounts: service_accounts(message.src_service_account_match)?,
+            },
+            ..EntityExtras::default()
+        }
+        .into(),
         ..EntityMatch::default()
     };
     let destination = EntityMatch {
         nets: all("dst_net", &message.dst_net)?,
-        not_nets: all("not_dst_net", &message.not_dst_net)?,
         ports: ports("dst_ports", &message.dst_ports)?,
-        not_ports: ports("not_dst_ports", &message.not_dst_ports)?,
-        service: service(message.original_dst_service, message.original_dst_service_namespace),
-        original: original(OriginalMatch {
-            selector: message.original_dst_selector.into(),
-            namespace_selector: message.original_dst_namespace_selector.into(),
-            not_selector: message.original_not_dst_selector.into(),
-            service_accounts: service_accounts(message.dst_service_account_match),
-        }),
+        extras: EntityExtras {
+            not_nets: all("not_dst_net", &message.not_dst_net)?,
+            not_ports: ports("not_dst_ports", &message.not_dst_ports)?,
+            service: service(message.original_dst_service, message.original_dst_service_namespace),
+            original: OriginalMatch {
+                selector: selector("original_dst_selector", &message.original_dst_selector)?,
+                namespace_selector: selector(
+                    "original_dst_namespace_selector",
+                    &message.original_dst_namespace_selector,
+                )?,
+                not_selector: selector("original_not_dst_selector", &message.original_not_dst_selector)?,
+                service_accounts: service_accounts(message.dst_service_account_match)?,
+            },
+            ..EntityExtras::default()
+        }
+        .into(),
         ..EntityMatch::default()
     };
     let annotations = message.metadata.unwrap_or_default().annotations;
@@ -68,15 +83,18 @@ fn rule(message: felix::Rule) -> Result<(Rule, RuleSets), Flaw> {
         action: action(&message.action)?,
         ip_version: ip_version(message.ip_version)?,
         protocol: message.protocol.map(|p| protocol("protocol", p)).transpose()?,
-        not_protocol: message.not_protocol.map(|p| protocol("not_protocol", p)).transpose()?,
-        icmp_type,
-        icmp_code,
-        not_icmp_type,
-        not_icmp_code,
         source,
         destination,
-        http: message.http_match.map(http).transpose()?.map(Box::new),
-        annotations: annotations.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        extras: RuleExtras {
+            not_protocol: message.not_protocol.map(|p| protocol("not_protocol", p)).transpose()?,
+            icmp_type,
+            icmp_code,
+            not_icmp_type,
+            not_icmp_code,
+            http: message.http_match.map(http).transpose()?.map(Box::new),
+            annotations: annotations.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        }
+        .into(),
     };
     let sets = RuleSets {
         src: set_ids(message.src_ip_set_ids),
@@ -122,7 +140,7 @@ fn protocol(field: &'static str, message: felix::Protocol) -> Result<Protocol, F
     }
 }
 
-fn ports(field: &'static str, ranges: &[felix::PortRange]) -> Result<Box<[PortSpec]>, Flaw> {
+fn ports(field: &'static str, ranges: &[felix::PortRange]) -> Result<List<PortSpec>, Flaw> {
     let port = |range: &felix::PortRange| {
         let (first, last) = (number(field, range.first)?, number(field, range.last)?);
         if first > last {
@@ -137,17 +155,21 @@ fn set_ids(ids: Vec<String>) -> SetIds {
     ids.into_iter().map(IpSetId::new).collect()
 }
 
-fn service(name: String, namespace: String) -> Option<NamespacedName> {
-    (!name.is_empty() || !namespace.is_empty()).then(|| NamespacedName::new(namespace, name))
+fn service(name: String, namespace: String) -> Option<Box<NamespacedName>> {
+    (!name.is_empty() || !namespace.is_empty()).then(|| NamespacedName::new(namespace, name).into())
 }
 
-fn original(original: OriginalMatch) -> Option<Box<OriginalMatch>> {
-    (original != OriginalMatch::default()).then(|| Box::new(original))
+/// A selector as the user wrote it; empty if there is none.
+fn selector<S: FromStr>(field: &'static str, text: &str) -> Result<Option<S>, Flaw> {
+    if text.is_empty() { Ok(None) } else { parsed(field, text).map(Some) }
 }
 
-fn service_accounts(message: Option<felix::ServiceAccountMatch>) -> ServiceAccountMatch {
+fn service_accounts(message: Option<felix::ServiceAccountMatch>) -> Result<ServiceAccountMatch, Flaw> {
     let message = message.unwrap_or_default();
-    ServiceAccountMatch { names: texts(message.names), selector: message.selector.into() }
+    Ok(ServiceAccountMatch {
+        names: texts(message.names).into_iter().collect(),
+        selector: selector("service_account_match", &message.selector)?,
+    })
 }
 
 fn http(message: felix::HttpMatch) -> Result<HttpMatch, Flaw> {

@@ -46,6 +46,13 @@ const FORMS: &[(&str, &[&str])] = &[
     ("parent_device_ip", &["192.0.2.3"]),
     ("parent_device_ipv6", &["fd00::9"]),
     ("mac_v6", &["02:00:00:00:00:02"]),
+    ("original_src_selector", &["src == 'a'"]),
+    ("original_dst_selector", &["dst == 'a'"]),
+    ("original_src_namespace_selector", &["src_ns == 'a'"]),
+    ("original_dst_namespace_selector", &["global()"]),
+    ("original_not_src_selector", &["has(src)"]),
+    ("original_not_dst_selector", &["has(dst)"]),
+    ("ServiceAccountMatch.selector", &["has( account )"]),
     ("ServicePort.Protocol", &["TCP", "UDP", "SCTP"]),
 ];
 

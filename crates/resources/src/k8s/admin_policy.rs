@@ -5,13 +5,16 @@
 //! A rule that cannot be read does not take its policy with it, and opens nothing: one that denies or passes denies
 //! everything instead, and one that accepts is left out.
 
+use std::sync::Arc;
+
 use tortie_model::{
-    Cidr, EntityMatch, NamedProtocol, Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec,
-    Protocol, Rule, RuleAction, Tier, TierDefaultAction, TierName, Update,
+    Cidr, EntityMatch, List, NamedProtocol, Order, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Protocol, Rule,
+    RuleAction, RuleExtras, Tier, TierDefaultAction, TierName, Update,
 };
 use tortie_selector::Selector;
 
 use super::label_selector;
+use super::network_policy::originally;
 use super::ports::{self, simplify};
 use crate::manifest::{Contributions, Kind, Object, UnknownFields};
 use crate::scalar;
@@ -205,8 +208,8 @@ fn rule(kind: Kind, cursor: Cursor<'_, '_>, peers_name: &str, sink: &mut Sink) -
         // One that selects nothing is what the API does not allow, so nobody knows what it is meant to be.
         map.error(sink, format!("needs at least one peer in `{peers_name}`"));
     }
-    let annotations: Box<[_]> = match map.text_or_empty("name", sink) {
-        "" => Box::default(),
+    let annotations: List<(Arc<str>, Arc<str>)> = match map.text_or_empty("name", sink) {
+        "" => List::new(),
         name => [("name".into(), name.into())].into(),
     };
     let mut rules = Vec::new();
@@ -215,7 +218,7 @@ fn rule(kind: Kind, cursor: Cursor<'_, '_>, peers_name: &str, sink: &mut Sink) -
             let mut rule = Rule {
                 action,
                 protocol: protocol.map(Protocol::Named),
-                annotations: annotations.clone(),
+                extras: RuleExtras { annotations: annotations.clone(), ..RuleExtras::default() }.into(),
                 ..Rule::default()
             };
             if peers_name == "from" {
@@ -265,11 +268,7 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
             });
             Some(EntityMatch {
                 selector: combined,
-                original: Some(Box::new(OriginalMatch {
-                    selector: selector.into(),
-                    namespace_selector: namespace_selector.into(),
-                    ..OriginalMatch::default()
-                })),
+                extras: originally(&selector, &namespace_selector),
                 ..EntityMatch::default()
             })
         }

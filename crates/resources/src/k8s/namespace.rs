@@ -1,6 +1,6 @@
 //! Namespaces and service accounts, which become profiles.
 
-use tortie_model::{LabelInterner, Profile, ProfileName, ProfileRules, Rule, RuleAction, Update};
+use tortie_model::{Interner, Profile, ProfileName, ProfileRules, Update, Valid};
 
 use crate::manifest::{Contributions, Object};
 use crate::scalar;
@@ -17,22 +17,20 @@ fn namespace_labels<'o>(object: &'o Object<'_, '_>) -> Vec<(&'o str, &'o str)> {
 }
 
 /// Converts a `Namespace`: a profile that allows everything, for endpoints that no policy selects.
-pub(crate) fn namespace(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
-    let allow = [Rule { action: RuleAction::Allow, ..Rule::default() }];
-    let rules = ProfileRules { inbound: allow.clone().into(), outbound: allow.into() };
+pub(crate) fn namespace(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let own = namespace_labels(object);
-    profile(object, &own, format!("kns.{}", object.id.name), NAMESPACE_PREFIX, rules, labels, sink)
+    profile(object, &own, format!("kns.{}", object.id.name), NAMESPACE_PREFIX, ProfileRules::allow_all(), labels, sink)
 }
 
 /// Converts a `ServiceAccount`: a profile that has labels alone.
 pub(crate) fn service_account(
     object: &Object<'_, '_>,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
     sink: &mut Sink,
 ) -> Option<Contributions> {
     let name = format!("ksa.{}.{}", object.id.namespace, object.id.name);
     let own = &object.meta.labels;
-    profile(object, own, name, SERVICE_ACCOUNT_PREFIX, ProfileRules::default(), labels, sink)
+    profile(object, own, name, SERVICE_ACCOUNT_PREFIX, ProfileRules::none(), labels, sink)
 }
 
 fn profile(
@@ -40,8 +38,8 @@ fn profile(
     own: &[(&str, &str)],
     name: String,
     prefix: &str,
-    rules: ProfileRules,
-    labels: &mut LabelInterner,
+    rules: Valid<ProfileRules>,
+    labels: &mut Interner,
     sink: &mut Sink,
 ) -> Option<Contributions> {
     let own = own.iter().map(|(label, value)| (format!("{prefix}{label}"), *value));
@@ -49,7 +47,7 @@ fn profile(
     let profile = Profile { labels: scalar::interned(&object.root, pairs, labels, sink) };
     let name = ProfileName::new(name);
     Some(vec![
-        Update::ProfileRules(name.clone(), Some(object.root.valid(rules, sink)?)),
+        Update::ProfileRules(name.clone(), Some(rules)),
         Update::Profile(name, Some(object.root.valid(profile, sink)?)),
     ])
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, EntityMatch, NamedProtocol, Order, OriginalMatch, Policy, PolicyTypes, PortSpec, Protocol, Rule, RuleAction,
-    TierName, Update,
+    Cidr, EntityExtras, EntityMatch, Extras, NamedProtocol, Order, OriginalMatch, Policy, PolicyTypes, PortSpec,
+    Protocol, Rule, RuleAction, TierName, Update,
 };
 use tortie_selector::Selector;
 
@@ -15,7 +15,7 @@ use crate::manifest::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 use crate::v3::selectors::{Words, combination, namespaced_policy, side_selector};
-use crate::v3::{Staged, policy_id, staged_action};
+use crate::v3::{Staged, as_written, policy_id, staged_action};
 
 /// The place of Kubernetes policies in the default tier.
 pub(crate) const ORDER: f64 = 1000.0;
@@ -165,19 +165,26 @@ impl Peer {
     fn entity(&self) -> EntityMatch {
         match self {
             Self::Block { net, except } => {
-                EntityMatch { nets: [*net].into(), not_nets: except.as_slice().into(), ..EntityMatch::default() }
+                let extras = EntityExtras { not_nets: except.iter().copied().collect(), ..EntityExtras::default() };
+                EntityMatch { nets: [*net].into(), extras: extras.into(), ..EntityMatch::default() }
             }
             Self::Pods { selector, pods, namespaces } => EntityMatch {
                 selector: selector.clone(),
-                original: Some(Box::new(OriginalMatch {
-                    selector: pods.as_str().into(),
-                    namespace_selector: namespaces.as_str().into(),
-                    ..OriginalMatch::default()
-                })),
+                extras: originally(pods, namespaces),
                 ..EntityMatch::default()
             },
         }
     }
+}
+
+/// What the user wrote, which has been checked.
+pub(super) fn originally(pods: &str, namespaces: &str) -> Extras<EntityExtras> {
+    let original = OriginalMatch {
+        selector: as_written(pods),
+        namespace_selector: as_written(namespaces),
+        ..OriginalMatch::default()
+    };
+    EntityExtras { original, ..EntityExtras::default() }.into()
 }
 
 fn ip_block(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Peer> {

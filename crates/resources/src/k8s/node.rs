@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use tortie_model::{Cidr, Family, LabelInterner, Node, NodeAddress, NodeAddressKind, NodeBgp};
+use tortie_model::{Cidr, Family, Interner, Node, NodeAddress, NodeAddressKind, NodeBgp};
 
 use crate::manifest::{Contributions, Object};
 use crate::relayed::{self, Relay};
@@ -13,7 +13,7 @@ use crate::v3::{NodeFacts, node_contributions, parse_as_number};
 
 /// Converts a `Node` of Kubernetes, whose annotations hold what Calico knows of it
 /// (`libcalico-go/lib/backend/k8s/resources/node.go`).
-pub(crate) fn node(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
+pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let annotation = |name: &str| object.meta.annotation(&format!("projectcalico.org/{name}")).unwrap_or_default();
     let pods =
         if object.options.relay == Relay::PodCidrs { PodNetworks::of(object, sink) } else { PodNetworks::default() };

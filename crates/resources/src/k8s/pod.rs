@@ -3,7 +3,7 @@
 use sha1::{Digest, Sha1};
 use smallvec::SmallVec;
 use tortie_model::{
-    AdminState, Cidr, EndpointPort, Family, IfaceName, LabelInterner, NamedProtocol, NatMapping, ProfileName, Protocol,
+    AdminState, Cidr, EndpointPort, Family, IfaceName, Interner, NamedProtocol, NatMapping, ProfileName, Protocol,
     Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 
@@ -23,7 +23,7 @@ const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
 /// Converts a `Pod`. One that is not scheduled, uses the host's network, has finished, or has no address yet,
 /// contributes nothing.
-pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
+pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let Some(spec) = object.map.field("spec") else {
         object.map.missing("spec", sink);
         return None;

@@ -5,7 +5,7 @@ mod meta;
 
 use std::sync::Arc;
 
-use tortie_model::{LabelInterner, Update};
+use tortie_model::{Interner, Update};
 
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
 use crate::{Position, Problem, Severity, SyntaxError, k8s, relayed, v3};
@@ -146,7 +146,7 @@ pub struct Manifest {
 
 /// Reads a manifest and converts every resource in it.
 #[must_use]
-pub fn read(text: &str, format: Format, options: &Options, labels: &mut LabelInterner) -> Manifest {
+pub fn read(text: &str, format: Format, options: &Options, labels: &mut Interner) -> Manifest {
     let mut manifest = Manifest::default();
     manifest.unreadable = each_object(text, format, |node, implied| {
         manifest.resources.push(read_resource(Cursor::root(node), implied, options, labels));
@@ -161,7 +161,7 @@ pub fn read_written(
     text: &str,
     format: Format,
     options: &Options,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
 ) -> (Manifest, Vec<serde_json::Value>) {
     let mut manifest = Manifest::default();
     let mut written = Vec::new();
@@ -200,12 +200,12 @@ fn each_object(text: &str, format: Format, mut take: impl FnMut(&Node<'_>, Optio
 /// invalid. [`Options::unknown_fields`] should be [`UnknownFields::Ignore`].
 ///
 /// ```
-/// use tortie_model::LabelInterner;
+/// use tortie_model::Interner;
 /// use tortie_resources::manifest::{Kind, Options, Outcome, UnknownFields, read_object};
 ///
 /// let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
 /// let item = r#"{"metadata": {"name": "shop", "uid": "7"}, "spec": {"finalizers": ["kubernetes"]}}"#;
-/// let namespace = read_object(item, Kind::Namespace, &options, &mut LabelInterner::new())?;
+/// let namespace = read_object(item, Kind::Namespace, &options, &mut Interner::new())?;
 /// assert!(matches!(namespace.outcome, Outcome::Valid(_)));
 /// # Ok::<(), tortie_resources::SyntaxError>(())
 /// ```
@@ -213,12 +213,7 @@ fn each_object(text: &str, format: Format, mut take: impl FnMut(&Node<'_>, Optio
 /// # Errors
 /// [`SyntaxError`] if the text is not JSON. [`Resource::unreadable`] makes of that what can be filed under the object
 /// that should be there.
-pub fn read_object(
-    json: &str,
-    kind: Kind,
-    options: &Options,
-    labels: &mut LabelInterner,
-) -> Result<Resource, SyntaxError> {
+pub fn read_object(json: &str, kind: Kind, options: &Options, labels: &mut Interner) -> Result<Resource, SyntaxError> {
     let node = parse_json(json)?;
     let mut resource = read_resource(Cursor::root(&node), Some(Implied::Kind(kind)), options, labels);
     if let Some(id) = resource.id.take_if(|id| id.kind != kind) {
@@ -331,7 +326,7 @@ fn read_resource(
     root: Cursor<'_, '_>,
     implied: Option<Implied<'_>>,
     options: &Options,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
 ) -> Resource {
     let mut sink = Sink { parameters: options.parameters, ..Sink::default() };
     if options.unknown_fields == UnknownFields::Ignore {
@@ -342,6 +337,12 @@ fn read_resource(
         None => (None, "document".to_owned(), Outcome::Invalid { substitute: None }),
         Some(map) => convert(root, map, implied, options, labels, &mut sink),
     };
+    let mut share = |updates: Contributions| updates.into_iter().map(|update| labels.share(update)).collect();
+    let outcome = match outcome {
+        Outcome::Valid(contributions) => Outcome::Valid(share(contributions)),
+        Outcome::Invalid { substitute: Some(substitute) } => Outcome::Invalid { substitute: Some(share(substitute)) },
+        other => other,
+    };
     Resource { id, subject, position, outcome, problems: sink.problems }
 }
 
@@ -350,7 +351,7 @@ fn convert(
     map: Map<'_, '_>,
     implied: Option<Implied<'_>>,
     options: &Options,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
     sink: &mut Sink,
 ) -> (Option<ObjectId>, String, Outcome) {
     const INVALID: Outcome = Outcome::Invalid { substitute: None };
@@ -423,7 +424,7 @@ fn unknown_kind(api_version: &str, kind: &str, map: Map<'_, '_>, sink: &mut Sink
     if sink.has_errors() { Outcome::Invalid { substitute: None } } else { Outcome::Unknown }
 }
 
-fn contributions(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
+fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     match object.id.kind {
         Kind::NetworkPolicy
         | Kind::GlobalNetworkPolicy

@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use tortie_model::{HttpMatch, LabelInterner, Update};
+use tortie_model::{HttpMatch, Interner, Update};
 
 use super::{Format, Manifest, Options, Outcome, read};
 
@@ -11,7 +11,7 @@ mod kubernetes;
 mod without_effect;
 
 fn manifest(text: &str) -> Manifest {
-    read(text, Format::Yaml, &Options::default(), &mut LabelInterner::new())
+    read(text, Format::Yaml, &Options::default(), &mut Interner::new())
 }
 
 /// The contributions of a manifest without problems, but for what is known and has no effect, and that nothing looks into HTTP.
@@ -76,7 +76,7 @@ metadata:
 #[test]
 fn json() {
     let text = r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": {"x": "😀"}}}"#;
-    let manifest = read(text, Format::Json, &Options::default(), &mut LabelInterner::new());
+    let manifest = read(text, Format::Json, &Options::default(), &mut Interner::new());
     let problem = &manifest.resources[0].problems[0];
     assert_eq!(problem.position.to_string(), "1:79");
     assert_eq!(problem.field, "metadata.labels");
@@ -208,7 +208,7 @@ items:
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: b}}
 ";
-    let (manifest, written) = super::read_written(text, Format::Yaml, &Options::default(), &mut LabelInterner::new());
+    let (manifest, written) = super::read_written(text, Format::Yaml, &Options::default(), &mut Interner::new());
     assert_eq!(manifest.resources.len(), 2);
     let tier = serde_json::json!({
         "metadata": {"name": "a", "custom": 1},

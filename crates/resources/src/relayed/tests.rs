@@ -1,6 +1,6 @@
 use serde_json::{Value as Json, json};
 use tortie_model::{
-    BgpPeer, Hostname, IpamBlock, LabelInterner, LiveMigration, MigrationParty, Node, NodeTunnels, PeerNodes, Update,
+    BgpPeer, Hostname, Interner, IpamBlock, LiveMigration, MigrationParty, Node, NodeTunnels, PeerNodes, Update,
 };
 
 use super::*;
@@ -11,7 +11,7 @@ fn options(relay: Relay) -> Options {
 }
 
 fn resource(kind: Kind, object: &Json, relay: Relay) -> Resource {
-    read_object(&object.to_string(), kind, &options(relay), &mut LabelInterner::new()).expect("JSON")
+    read_object(&object.to_string(), kind, &options(relay), &mut Interner::new()).expect("JSON")
 }
 
 fn contributed(kind: Kind, object: &Json, relay: Relay) -> Contributions {
@@ -300,7 +300,7 @@ fn networks_of_pods_are_blocks_where_that_is_wanted() {
 fn an_agent_knows_no_blocks() {
     let text =
         json!({"apiVersion": "projectcalico.org/v3", "kind": "IPAMBlock", "metadata": {"name": "x"}}).to_string();
-    let manifest = read(&text, Format::Json, &Options::default(), &mut LabelInterner::new());
+    let manifest = read(&text, Format::Json, &Options::default(), &mut Interner::new());
     assert_eq!(manifest.resources[0].outcome, Outcome::Unknown);
     assert!(!Relay::PodCidrs.takes(Kind::IpamBlock) && Relay::PodCidrs.takes(Kind::BgpPeer));
     assert!(!Relay::Nothing.takes(Kind::IpamBlock) && Relay::Nothing.takes(Kind::BgpPeer));
@@ -340,7 +340,7 @@ fn what_a_migration_means_is_read_with_it() {
     assert_eq!(found.target_selector, Some(Selector::parse("has(new)").expect("a selector")));
     // By the datastore's own path it is the same, but for its text.
     let path = "/calico/resources/v3/projectcalico.org/livemigrations/ns/m";
-    let decoded = v1::decode_text(path, Some(&found.text), &mut LabelInterner::new()).expect("JSON");
+    let decoded = v1::decode_text(path, Some(&found.text), &mut Interner::new()).expect("JSON");
     assert_eq!(decoded, Decoded::Update(read[0].clone()));
 
     let workload =
@@ -367,7 +367,7 @@ fn what_a_moving_machine_means_is_what_is_passed_on() {
     let found = migration(&read);
     assert!(found.target_selector.is_some());
     let path = path::to_path(&read[0].key()).expect("a path");
-    let decoded = v1::decode_text(&path, Some(&found.text), &mut LabelInterner::new()).expect("JSON");
+    let decoded = v1::decode_text(&path, Some(&found.text), &mut Interner::new()).expect("JSON");
     assert_eq!(decoded, Decoded::Update(read[0].clone()));
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
-use tortie_model::{LabelInterner, NatMapping, Protocol, QosControls, Update, WorkloadEndpoint};
+use tortie_model::{Interner, NatMapping, Protocol, QosControls, Update, WorkloadEndpoint};
 
 use super::{Outcome, resource};
 use crate::manifest::{self, Kind, Object, Options};
@@ -69,7 +69,7 @@ pub fn workload_endpoint_name(node: &str, pod: &str) -> Result<String, EndpointN
 }
 
 #[expect(clippy::indexing_slicing, reason = "what `resource` makes is an object")]
-pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut LabelInterner, sink: &mut Sink) -> Outcome {
+pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut Interner, sink: &mut Sink) -> Outcome {
     const UNUSABLE: Outcome = Outcome::Unusable { substitute: None };
     let contributions = k8s::pod(object, interner, sink);
     if sink.has_errors() {

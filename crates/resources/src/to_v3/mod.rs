@@ -27,7 +27,7 @@ mod policy;
 mod profile;
 
 use serde_json::{Map as JsonMap, Value as Json};
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 
 use crate::Problem;
 use crate::manifest::{self, Kind, Object, Options};
@@ -94,9 +94,7 @@ pub fn service_account(object: &Json) -> Converted {
 /// nothing. Ports of the host are left out; they mean something to the CNI plugin that maps them alone.
 #[must_use]
 pub fn pod(object: &Json, options: &Options) -> Converted {
-    convert(object, Kind::Pod, options, |object, sink| {
-        endpoint::workload_endpoint(object, &mut LabelInterner::new(), sink)
-    })
+    convert(object, Kind::Pod, options, |object, sink| endpoint::workload_endpoint(object, &mut Interner::new(), sink))
 }
 
 fn convert(

@@ -1,7 +1,7 @@
 //! Facts of the original's converters, and what must not be lost or opened on the way.
 
 use serde_json::{Value as Json, json};
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 
 use super::*;
 use crate::manifest::{Format, read};
@@ -18,7 +18,7 @@ fn sound(converted: Converted) -> Json {
 /// What is read back of a resource, and what is wrong with it.
 fn read_back(resource: &Json) -> manifest::Resource {
     let text = resource.to_string();
-    let mut manifest = read(&text, Format::Json, &Options::default(), &mut LabelInterner::new());
+    let mut manifest = read(&text, Format::Json, &Options::default(), &mut Interner::new());
     assert_eq!(manifest.resources.len(), 1, "{text}");
     manifest.resources.remove(0)
 }

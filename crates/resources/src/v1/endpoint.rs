@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    AdminState, Cidr, EndpointPort, Family, HostEndpoint, IfaceName, LabelInterner, Labels, NatMapping, NetworkSet,
+    AdminState, Cidr, EndpointPort, Family, HostEndpoint, IfaceName, Interner, Labels, NatMapping, NetworkSet,
     QosControls, WorkloadEndpoint, WorkloadExtras,
 };
 
@@ -14,7 +14,7 @@ use crate::tree::{Cursor, Map, Sink};
 pub(super) fn workload_endpoint(
     root: &Cursor<'_, '_>,
     map: Map<'_, '_>,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
     sink: &mut Sink,
 ) -> WorkloadEndpoint {
     for (name, family) in [("ipv4_gateway", Family::V4), ("ipv6_gateway", Family::V6)] {
@@ -26,7 +26,7 @@ pub(super) fn workload_endpoint(
         ipv4_nat: map.list("ipv4_nat", sink, nat).into(),
         ipv6_nat: map.list("ipv6_nat", sink, nat).into(),
         allowed_source_prefixes: map.list("allow_spoofed_source_ips", sink, scalar::cidr).into(),
-        annotations: scalar::sorted_pairs(map, "annotations", sink),
+        annotations: scalar::sorted_pairs(map, "annotations", sink).into_iter().collect(),
         qos: qos(map, sink),
     };
     WorkloadEndpoint {
@@ -50,7 +50,7 @@ pub(super) fn workload_endpoint(
 pub(super) fn host_endpoint(
     root: &Cursor<'_, '_>,
     map: Map<'_, '_>,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
     sink: &mut Sink,
 ) -> HostEndpoint {
     HostEndpoint {
@@ -67,7 +67,7 @@ pub(super) fn host_endpoint(
 pub(super) fn network_set(
     root: &Cursor<'_, '_>,
     map: Map<'_, '_>,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
     sink: &mut Sink,
 ) -> NetworkSet {
     NetworkSet {
@@ -77,7 +77,7 @@ pub(super) fn network_set(
     }
 }
 
-fn labels_of(root: &Cursor<'_, '_>, map: Map<'_, '_>, interner: &mut LabelInterner, sink: &mut Sink) -> Labels {
+fn labels_of(root: &Cursor<'_, '_>, map: Map<'_, '_>, interner: &mut Interner, sink: &mut Sink) -> Labels {
     let pairs = map.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default();
     scalar::interned(root, pairs, interner, sink)
 }

@@ -9,7 +9,7 @@ pub(crate) use endpoint::qos;
 use serde_json::Value as Json;
 use std::sync::Arc;
 
-use tortie_model::{Key, LabelInterner, Policy, ProfileName, TierName, Update, Valid};
+use tortie_model::{Interner, Key, Policy, ProfileName, TierName, Update, Valid};
 
 use crate::path::{self, Parsed};
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
@@ -88,7 +88,7 @@ pub fn unreadable(path: &str, reason: &str) -> Option<DecodeError> {
 ///
 /// # Errors
 /// [`DecodeError`] names the key, the field and the reason if the value is not valid.
-pub fn decode(path: &str, value: Option<&Json>, labels: &mut LabelInterner) -> Result<Decoded, DecodeError> {
+pub fn decode(path: &str, value: Option<&Json>, labels: &mut Interner) -> Result<Decoded, DecodeError> {
     let Some((key, tier)) = key_of(path) else { return Ok(Decoded::Ignored) };
     match value {
         None | Some(Json::Null) => Ok(Decoded::Update(Update::delete(key))),
@@ -101,7 +101,7 @@ pub fn decode(path: &str, value: Option<&Json>, labels: &mut LabelInterner) -> R
 ///
 /// # Errors
 /// [`DecodeError`] names the key, the field and the reason if the value is not valid.
-pub fn decode_text(path: &str, value: Option<&str>, labels: &mut LabelInterner) -> Result<Decoded, DecodeError> {
+pub fn decode_text(path: &str, value: Option<&str>, labels: &mut Interner) -> Result<Decoded, DecodeError> {
     let Some((key, tier)) = key_of(path) else { return Ok(Decoded::Ignored) };
     let Some(text) = value else { return Ok(Decoded::Update(Update::delete(key))) };
     match key {
@@ -132,12 +132,12 @@ fn decode_node(
     key: Key,
     tier: Option<TierName>,
     node: &Node<'_>,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
 ) -> Result<Decoded, DecodeError> {
     let mut sink = Sink::default();
     let update = read(&key, tier.clone(), Cursor::root(node), labels, &mut sink);
     match (update, sink.problems.into_iter().find(|p| p.severity == Severity::Error)) {
-        (Some(update), None) => Ok(Decoded::Update(update)),
+        (Some(update), None) => Ok(Decoded::Update(labels.share(update))),
         (_, problem) => {
             let problem = match problem {
                 Some(problem) => (problem.field, problem.what),
@@ -152,7 +152,7 @@ fn read(
     key: &Key,
     tier: Option<TierName>,
     root: Cursor<'_, '_>,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
     sink: &mut Sink,
 ) -> Option<Update> {
     let map = match key {

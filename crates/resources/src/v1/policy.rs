@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, EntityMatch, Family, HttpMatch, HttpPath, NamespacedName, Order, OriginalMatch, Policy, PolicyId,
-    PolicyTypes, ProfileRules, Rule, RuleAction, ServiceAccountMatch, StagedAction, Tier, TierDefaultAction, TierName,
-    Valid,
+    Cidr, EntityExtras, EntityMatch, Family, HttpMatch, HttpPath, List, NamespacedName, Order, OriginalMatch, Policy,
+    PolicyId, PolicyTypes, ProfileRules, Rule, RuleAction, RuleExtras, ServiceAccountMatch, StagedAction, Tier,
+    TierDefaultAction, TierName, Valid,
 };
 use tortie_selector::Selector;
 
@@ -134,18 +134,27 @@ pub(super) fn profile_rules(map: Map<'_, '_>, sink: &mut Sink) -> ProfileRules {
 }
 
 fn rules(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Arc<[Rule]> {
-    map.list(name, sink, |rule, sink| rule.map(sink).map(|map| read_rule(map, sink))).into()
+    Rule::list(map.list(name, sink, |rule, sink| rule.map(sink).map(|map| read_rule(map, sink))))
 }
 
 fn read_rule(map: Map<'_, '_>, sink: &mut Sink) -> Rule {
     let mut protocol = |name: &str| map.field(name).and_then(|p| scalar::protocol(Spelling::Lower, p, sink));
     let (positive, negative) = (protocol("protocol"), protocol("!protocol"));
     let mut icmp = |name: &str, max: i64| map.field(name).and_then(|n| n.int(0, max, sink));
-    Rule {
+    let extras = RuleExtras {
+        not_protocol: negative,
         icmp_type: icmp("icmp_type", 254),
         icmp_code: icmp("icmp_code", 255),
         not_icmp_type: icmp("!icmp_type", 254),
         not_icmp_code: icmp("!icmp_code", 255),
+        http: map.field("http").and_then(|http| http.map(sink)).map(|map| Box::new(http(map, sink))),
+        annotations: map
+            .field("metadata")
+            .and_then(|metadata| metadata.map(sink))
+            .map(|metadata| scalar::sorted_pairs(metadata, "annotations", sink))
+            .unwrap_or_default(),
+    };
+    Rule {
         action: action(map, sink),
         ip_version: map.field("ip_version").and_then(|version| match version.int::<i64>(0, 255, sink)? {
             4 => Some(Family::V4),
@@ -156,15 +165,9 @@ fn read_rule(map: Map<'_, '_>, sink: &mut Sink) -> Rule {
             }
         }),
         protocol: positive,
-        not_protocol: negative,
         source: side(&SOURCE, map, sink),
         destination: side(&DESTINATION, map, sink),
-        http: map.field("http").and_then(|http| http.map(sink)).map(|map| Box::new(http(map, sink))),
-        annotations: map
-            .field("metadata")
-            .and_then(|metadata| metadata.map(sink))
-            .map(|metadata| scalar::sorted_pairs(metadata, "annotations", sink))
-            .unwrap_or_default(),
+        extras: extras.into(),
     }
 }
 
@@ -231,31 +234,34 @@ pub(super) const DESTINATION: Side = Side {
 fn side(names: &Side, map: Map<'_, '_>, sink: &mut Sink) -> EntityMatch {
     let [own, namespace_selector, not_selector, accounts, account_selector] = names.original;
     let original = OriginalMatch {
-        selector: map.text_or_empty(own, sink).into(),
-        namespace_selector: map.text_or_empty(namespace_selector, sink).into(),
-        not_selector: map.text_or_empty(not_selector, sink).into(),
+        selector: selector(map, own, sink),
+        namespace_selector: selector(map, namespace_selector, sink),
+        not_selector: selector(map, not_selector, sink),
         service_accounts: ServiceAccountMatch {
-            names: scalar::shared_texts(map, accounts, sink),
-            selector: map.text_or_empty(account_selector, sink).into(),
+            names: scalar::shared_texts(map, accounts, sink).into(),
+            selector: selector(map, account_selector, sink),
         },
     };
     let [service_namespace, service] = names.service;
     let service = map.text_or_empty(service, sink);
     let service_namespace = map.text_or_empty(service_namespace, sink);
+    let extras = EntityExtras {
+        not_nets: nets(names.not_nets, map, sink),
+        not_selector: selector(map, names.not_selector, sink),
+        not_ports: map.list(names.not_ports, sink, scalar::port_spec).into(),
+        service: (!service.is_empty()).then(|| NamespacedName::new(service_namespace, service).into()),
+        original,
+    };
     EntityMatch {
         nets: nets(names.nets, map, sink),
-        not_nets: nets(names.not_nets, map, sink),
         selector: selector(map, names.selector, sink),
-        not_selector: selector(map, names.not_selector, sink),
         ports: map.list(names.ports, sink, scalar::port_spec).into(),
-        not_ports: map.list(names.not_ports, sink, scalar::port_spec).into(),
-        service: (!service.is_empty()).then(|| NamespacedName::new(service_namespace, service)),
-        original: (original != OriginalMatch::default()).then(|| Box::new(original)),
+        extras: extras.into(),
     }
 }
 
 /// The list, followed by the single network of older releases.
-fn nets([many, one]: [&'static str; 2], map: Map<'_, '_>, sink: &mut Sink) -> Box<[Cidr]> {
+fn nets([many, one]: [&'static str; 2], map: Map<'_, '_>, sink: &mut Sink) -> List<Cidr> {
     let mut nets = map.list(many, sink, scalar::cidr);
     nets.extend(map.field(one).and_then(|net| scalar::cidr(net, sink)));
     nets.into()

@@ -1,10 +1,10 @@
 use serde_json::{Value as Json, json};
-use tortie_model::{LabelInterner, PolicyTypes, Update};
+use tortie_model::{Interner, PolicyTypes, Update};
 
 use super::{DecodeError, Decoded, decode, decode_text};
 
 fn value(path: &str, value: &Json) -> Result<Update, DecodeError> {
-    match decode(path, Some(value), &mut LabelInterner::new())? {
+    match decode(path, Some(value), &mut Interner::new())? {
         Decoded::Update(update) => Ok(update),
         Decoded::Ignored => panic!("{path} was ignored"),
     }
@@ -19,13 +19,13 @@ const WORKLOAD: &str = "/calico/v1/host/h/workload/k8s/ns%2fpod/endpoint/eth0";
 
 #[test]
 fn null_is_deletion() {
-    let decoded = decode(POLICY, Some(&Json::Null), &mut LabelInterner::new()).unwrap();
+    let decoded = decode(POLICY, Some(&Json::Null), &mut Interner::new()).unwrap();
     assert!(matches!(decoded, Decoded::Update(u) if !u.exists()));
 }
 
 #[test]
 fn text_values_of_a_datastore() {
-    let mut labels = LabelInterner::new();
+    let mut labels = Interner::new();
     let mut decode = |path: &str, text: &str| match decode_text(path, Some(text), &mut labels) {
         Ok(Decoded::Update(update)) => update,
         other => panic!("{other:?}"),
@@ -40,7 +40,7 @@ fn text_values_of_a_datastore() {
 #[test]
 fn a_legacy_path_overrides_the_tier() {
     let json = json!({"selector": "", "tier": "other"});
-    let decoded = decode("/calico/v1/policy/tier/sec/policy/ns%2fp", Some(&json), &mut LabelInterner::new()).unwrap();
+    let decoded = decode("/calico/v1/policy/tier/sec/policy/ns%2fp", Some(&json), &mut Interner::new()).unwrap();
     let Decoded::Update(Update::Policy(id, Some(policy))) = decoded else { panic!() };
     assert_eq!((&*id.to_string(), policy.tier.as_str()), ("NetworkPolicy/ns/p", "sec"));
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use tortie_model::{
     AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName,
-    LabelInterner, NatMapping, ProfileName, Protocol, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    Interner, NatMapping, ProfileName, Protocol, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 
 use super::selectors::{
@@ -17,11 +17,7 @@ use crate::tree::{Cursor, Map, Sink};
 const DSCP_ANNOTATION: &str = "qos.projectcalico.org/dscp";
 
 /// Converts a `HostEndpoint`.
-pub(crate) fn host_endpoint(
-    object: &Object<'_, '_>,
-    labels: &mut LabelInterner,
-    sink: &mut Sink,
-) -> Option<Contributions> {
+pub(crate) fn host_endpoint(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let spec = object.required_spec(sink)?;
     spec.known(&["node", "interfaceName", "expectedIPs", "profiles", "ports"], sink);
     let node = required(spec, "node", sink)?;
@@ -157,7 +153,7 @@ const WORKLOAD_FIELDS: [&str; 17] = [
 /// Converts a `WorkloadEndpoint`; without addresses it contributes nothing.
 pub(crate) fn workload_endpoint(
     object: &Object<'_, '_>,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
     sink: &mut Sink,
 ) -> Option<Contributions> {
     let spec = object.required_spec(sink)?;

@@ -20,4 +20,5 @@ pub(crate) use node::{NodeFacts, calico_node, node, node_contributions, parse_as
 pub(crate) use policy::{Staged, policy, policy_id, staged_action, stored_policy_name, substitute_policy, tier};
 pub(crate) use pool::ip_pool;
 pub(crate) use profile::{profile, profile_labels};
+pub(crate) use rule::as_written;
 pub(crate) use sets::network_set;

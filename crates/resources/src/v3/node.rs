@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, ConfigName, Family, HostConfigKey, Hostname, LabelInterner, Mac, Node, NodeAddress, NodeAddressKind, NodeBgp,
+    Cidr, ConfigName, Family, HostConfigKey, Hostname, Interner, Mac, Node, NodeAddress, NodeAddressKind, NodeBgp,
     NodeTunnels, Update, Wireguard,
 };
 
@@ -14,7 +14,7 @@ use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
 
 /// What the model keeps of a `Node` of `projectcalico.org/v3`.
-pub(crate) fn node(root: &Cursor<'_, '_>, map: Map<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Node {
+pub(crate) fn node(root: &Cursor<'_, '_>, map: Map<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Node {
     let metadata = map.field("metadata").and_then(|metadata| metadata.map(sink));
     let pairs = match &metadata {
         Some(metadata) => metadata.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default(),
@@ -191,11 +191,7 @@ fn is_wireguard_key(text: &str) -> bool {
 }
 
 /// Converts a `Node` of `projectcalico.org/v3`.
-pub(crate) fn calico_node(
-    object: &Object<'_, '_>,
-    labels: &mut LabelInterner,
-    sink: &mut Sink,
-) -> Option<Contributions> {
+pub(crate) fn calico_node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let mut facts = NodeFacts::default();
     let mut pod_cidrs = Vec::new();
     if let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) {

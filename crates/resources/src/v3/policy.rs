@@ -98,8 +98,8 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
             Some(Staged::Action(action)) => Some(action),
             _ => None,
         },
-        inbound: inbound.into(),
-        outbound: outbound.into(),
+        inbound,
+        outbound,
     };
     check(spec, &policy, sink);
     Some(vec![Update::Policy(policy_id(object)?, Some(object.root.valid(policy, sink)?))])

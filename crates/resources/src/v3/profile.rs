@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tortie_model::{LabelInterner, Profile, ProfileName, ProfileRules, Update};
+use tortie_model::{Interner, Profile, ProfileName, ProfileRules, Update};
 
 use super::rule::{Place, rules};
 use super::selectors::{NAME_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
@@ -14,7 +14,7 @@ use crate::tree::{Cursor, Map, Sink};
 pub(crate) fn profile_labels(
     root: &Cursor<'_, '_>,
     map: Map<'_, '_>,
-    labels: &mut LabelInterner,
+    labels: &mut Interner,
     sink: &mut Sink,
 ) -> Profile {
     let spec = map.field("spec").and_then(|spec| spec.map(sink));
@@ -41,14 +41,14 @@ fn check_inherited(labels: &[(&str, &str)], cursor: Cursor<'_, '_>, sink: &mut S
 }
 
 /// Converts a `Profile` to its rules and its labels.
-pub(crate) fn profile(object: &Object<'_, '_>, labels: &mut LabelInterner, sink: &mut Sink) -> Option<Contributions> {
+pub(crate) fn profile(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let spec = object.spec(sink);
     let profile = profile_labels(&object.root, object.map, labels, sink);
     let mut profile_rules = ProfileRules::default();
     if let Some(spec) = spec {
         spec.known(&["ingress", "egress", "labelsToApply"], sink);
-        profile_rules.inbound = rules(spec, "ingress", Place { namespace: "", ingress: true }, sink).into();
-        profile_rules.outbound = rules(spec, "egress", Place { namespace: "", ingress: false }, sink).into();
+        profile_rules.inbound = rules(spec, "ingress", Place { namespace: "", ingress: true }, sink);
+        profile_rules.outbound = rules(spec, "egress", Place { namespace: "", ingress: false }, sink);
     }
     let name = ProfileName::new(Arc::clone(&object.id.name));
     Some(vec![

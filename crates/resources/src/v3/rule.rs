@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, EntityMatch, Family, HttpMatch, HttpPath, NamedProtocol, NamespacedName, OriginalMatch, PortSpec, Protocol,
-    Rule, RuleAction, ServiceAccountMatch,
+    Cidr, EntityExtras, EntityMatch, Family, HttpMatch, HttpPath, List, NamedProtocol, NamespacedName, OriginalMatch,
+    PortSpec, Protocol, Rule, RuleAction, RuleExtras, ServiceAccountMatch,
 };
 use tortie_selector::{Expr, Selector};
 
@@ -22,8 +22,8 @@ pub(crate) struct Place<'s> {
     pub(crate) ingress: bool,
 }
 
-pub(crate) fn rules(spec: Map<'_, '_>, name: &str, place: Place<'_>, sink: &mut Sink) -> Vec<Rule> {
-    spec.list(name, sink, |cursor, sink| rule(cursor, place, sink))
+pub(crate) fn rules(spec: Map<'_, '_>, name: &str, place: Place<'_>, sink: &mut Sink) -> Arc<[Rule]> {
+    Rule::list(spec.list(name, sink, |cursor, sink| rule(cursor, place, sink)))
 }
 
 fn rule(cursor: Cursor<'_, '_>, place: Place<'_>, sink: &mut Sink) -> Option<Rule> {
@@ -58,31 +58,33 @@ fn rule(cursor: Cursor<'_, '_>, place: Place<'_>, sink: &mut Sink) -> Option<Rul
             }
         }),
         protocol: positive,
-        not_protocol: negative,
-        icmp_type,
-        icmp_code,
-        not_icmp_type,
-        not_icmp_code,
         source: side(map, "source", place, place.ingress, sink),
         destination: side(map, "destination", place, !place.ingress, sink),
-        http: map.field("http").and_then(|field| http(field, sink)).map(Box::new),
-        annotations: map
-            .field("metadata")
-            .and_then(|metadata| metadata.map(sink))
-            .map(|metadata| {
-                metadata.known(&["annotations"], sink);
-                let annotations = scalar::sorted_pairs(metadata, "annotations", sink);
-                for (name, _) in &annotations {
-                    if !is_label_name(&name.to_ascii_lowercase()) {
-                        metadata.error(sink, format!("`{name}` is not the name of an annotation"));
-                    }
-                }
-                annotations
-            })
-            .unwrap_or_default(),
+        extras: RuleExtras {
+            not_protocol: negative,
+            icmp_type,
+            icmp_code,
+            not_icmp_type,
+            not_icmp_code,
+            http: map.field("http").and_then(|field| http(field, sink)).map(Box::new),
+            annotations: annotations(map, sink),
+        }
+        .into(),
     };
     check(map, &rule, place, sink);
     Some(rule)
+}
+
+fn annotations(rule: Map<'_, '_>, sink: &mut Sink) -> List<(Arc<str>, Arc<str>)> {
+    let Some(metadata) = rule.field("metadata").and_then(|metadata| metadata.map(sink)) else { return List::new() };
+    metadata.known(&["annotations"], sink);
+    let annotations = scalar::sorted_pairs(metadata, "annotations", sink);
+    for (name, _) in &annotations {
+        if !is_label_name(&name.to_ascii_lowercase()) {
+            metadata.error(sink, format!("`{name}` is not the name of an annotation"));
+        }
+    }
+    annotations.into()
 }
 
 fn action(map: Map<'_, '_>, sink: &mut Sink) -> RuleAction {
@@ -155,24 +157,32 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
     let combined = side_selector(place.namespace, &words).map(|text| parse(&text));
     let not_selector = (!words.not_selector.is_empty()).then(|| parse(words.not_selector));
     let original = OriginalMatch {
-        selector: words.selector.into(),
-        namespace_selector: words.namespace_selector.into(),
-        not_selector: words.not_selector.into(),
+        selector: as_written(words.selector),
+        namespace_selector: as_written(words.namespace_selector),
+        not_selector: not_selector.clone(),
         service_accounts: ServiceAccountMatch {
             names: words.account_names.iter().map(|name| (*name).into()).collect(),
-            selector: words.account_selector.into(),
+            selector: as_written(words.account_selector),
         },
+    };
+    let extras = EntityExtras {
+        not_nets: nets(side, "notNets", sink),
+        not_selector,
+        not_ports: side.list("notPorts", sink, scalar::port_spec).into(),
+        service: service(side, place, peer, sink).map(Box::new),
+        original,
     };
     EntityMatch {
         nets: nets(side, "nets", sink),
-        not_nets: nets(side, "notNets", sink),
         selector: combined,
-        not_selector,
         ports: side.list("ports", sink, scalar::port_spec).into(),
-        not_ports: side.list("notPorts", sink, scalar::port_spec).into(),
-        service: service(side, place, peer, sink),
-        original: (original != OriginalMatch::default()).then(|| Box::new(original)),
+        extras: extras.into(),
     }
+}
+
+/// A selector that has been checked.
+pub(crate) fn as_written(text: &str) -> Option<Selector> {
+    if text.is_empty() { None } else { Selector::parse(text).ok() }
 }
 
 fn account_name<'n>(cursor: Cursor<'n, '_>, sink: &mut Sink) -> Option<&'n str> {
@@ -207,7 +217,7 @@ pub(crate) fn selector<'n>(map: Map<'n, '_>, name: &str, over_namespaces: bool, 
 }
 
 /// Networks, masked.
-fn nets(side: Map<'_, '_>, name: &str, sink: &mut Sink) -> Box<[Cidr]> {
+fn nets(side: Map<'_, '_>, name: &str, sink: &mut Sink) -> List<Cidr> {
     side.list(name, sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked)).into()
 }
 
@@ -306,7 +316,7 @@ fn check(map: Map<'_, '_>, rule: &Rule, place: Place<'_>, sink: &mut Sink) {
 
 fn check_ports(map: Map<'_, '_>, rule: &Rule, sink: &mut Sink) {
     for (side_name, side) in [("source", &rule.source), ("destination", &rule.destination)] {
-        for (name, ports) in [("ports", &side.ports), ("notPorts", &side.not_ports)] {
+        for (name, ports) in [("ports", &side.ports), ("notPorts", &side.extras.not_ports)] {
             let what = match rule.protocol {
                 None if ports.iter().any(|port| !matches!(port, PortSpec::Named(_))) => {
                     "by number need a protocol that has ports: TCP, UDP or SCTP"
@@ -341,7 +351,7 @@ fn check_families(map: Map<'_, '_>, rule: &Rule, sink: &mut Sink) {
     }
     let mut family = rule.ip_version;
     for (side_name, side) in [("source", &rule.source), ("destination", &rule.destination)] {
-        for (name, nets) in [("nets", &side.nets), ("notNets", &side.not_nets)] {
+        for (name, nets) in [("nets", &side.nets), ("notNets", &side.extras.not_nets)] {
             let foreign = nets.iter().any(|net| *family.get_or_insert(net.family()) != net.family());
             let everything = name == "notNets" && nets.iter().any(|net| net.prefix_len() == 0);
             if !foreign && !everything {

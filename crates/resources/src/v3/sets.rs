@@ -1,6 +1,6 @@
 //! Network sets.
 
-use tortie_model::{Cidr, LabelInterner, NetworkSet, NetworkSetName, ProfileName, Update};
+use tortie_model::{Cidr, Interner, NetworkSet, NetworkSetName, ProfileName, Update};
 
 use super::selectors::NAMESPACE_LABEL;
 use crate::manifest::{Contributions, Kind, Object};
@@ -8,11 +8,7 @@ use crate::scalar;
 use crate::tree::Sink;
 
 /// Converts a `NetworkSet`, which inherits the labels of its namespace, or a `GlobalNetworkSet`.
-pub(crate) fn network_set(
-    object: &Object<'_, '_>,
-    labels: &mut LabelInterner,
-    sink: &mut Sink,
-) -> Option<Contributions> {
+pub(crate) fn network_set(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let mut nets = Vec::new();
     if let Some(spec) = object.spec(sink) {
         spec.known(&["nets"], sink);

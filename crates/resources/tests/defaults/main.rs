@@ -3,7 +3,7 @@
 mod table;
 
 use serde_json::{Value as Json, json};
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 use tortie_resources::manifest::{
     Contributions, Format, Kind, Options, Outcome, PolicyNames, Relay, Resource, UnknownFields, read, read_object,
 };
@@ -53,7 +53,7 @@ impl Reader {
             }
             _ => {}
         }
-        let labels = &mut LabelInterner::new();
+        let labels = &mut Interner::new();
         let relay = Relay::IpamBlocks;
         let resource: Resource = if self == Self::File {
             let options = Options { relay, ..Options::default() };

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
-    EntityMatch, LabelInterner, Policy, PortSpec, Profile, ProfileName, Protocol, RuleAction, Update, WorkloadEndpoint,
+    EntityMatch, Interner, Policy, PortSpec, Profile, ProfileName, Protocol, RuleAction, Update, WorkloadEndpoint,
 };
 use tortie_resources::manifest::{self, Format, Options, Outcome};
 
@@ -23,7 +23,7 @@ impl Model {
     pub(crate) fn read(text: &str) -> Self {
         let mut model = Self::default();
         let mut profiles: BTreeMap<ProfileName, Profile> = BTreeMap::new();
-        let manifest = manifest::read(text, Format::Json, &Options::default(), &mut LabelInterner::new());
+        let manifest = manifest::read(text, Format::Json, &Options::default(), &mut Interner::new());
         for resource in manifest.resources {
             let Outcome::Valid(contributions) = resource.outcome else { panic!("{:?}", resource.problems) };
             for update in contributions {
@@ -75,7 +75,7 @@ impl Model {
         };
         selected
             && (side.nets.is_empty() || side.nets.iter().any(|net| net.contains(address)))
-            && !side.not_nets.iter().any(|net| net.contains(address))
+            && !side.extras.not_nets.iter().any(|net| net.contains(address))
             && (side.ports.is_empty() || side.ports.iter().any(port_matches))
     }
 

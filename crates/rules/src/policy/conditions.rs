@@ -86,12 +86,14 @@ impl Conditions {
             return None;
         }
         let mut parser = Parser { family, invalid: Vec::new() };
-        if rule.http.is_some() {
+        if rule.extras.http.is_some() {
             parser.invalid.push(InvalidCondition::Http);
         }
-        let (protocol, not_protocol) = parser.protocols(rule.protocol, rule.not_protocol)?;
-        let (icmp, not_icmp) =
-            (parser.icmp(rule.icmp_type, rule.icmp_code), parser.icmp(rule.not_icmp_type, rule.not_icmp_code));
+        let (protocol, not_protocol) = parser.protocols(rule.protocol, rule.extras.not_protocol)?;
+        let (icmp, not_icmp) = (
+            parser.icmp(rule.extras.icmp_type, rule.extras.icmp_code),
+            parser.icmp(rule.extras.not_icmp_type, rule.extras.not_icmp_code),
+        );
         let (icmp, not_icmp) = parser.icmp_of_protocol(protocol, icmp, not_icmp)?;
         let source = EndConditions {
             sets: parser.sets(&sets.src),
@@ -142,7 +144,7 @@ impl Parser {
     /// Networks and numeric ports of one end.
     fn end(&mut self, end: &EntityMatch, protocol: Option<Protocol>, named_ports: &SetIds) -> Option<EndConditions> {
         let nets = self.nets(&end.nets)?;
-        let not_nets = self.nets(&end.not_nets)?;
+        let not_nets = self.nets(&end.extras.not_nets)?;
         if not_nets.iter().any(|net| net.prefix_len() == 0) {
             // Nothing is outside of everything. The kernel could not even be asked.
             return None;
@@ -155,7 +157,7 @@ impl Parser {
             named.clear();
             Vec::new()
         });
-        let not_ports = self.ports(&end.not_ports, protocol).unwrap_or_default();
+        let not_ports = self.ports(&end.extras.not_ports, protocol).unwrap_or_default();
         Some(EndConditions { nets, not_nets, ports, not_ports, named_ports: named, ..EndConditions::default() })
     }
 

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use tortie_iptables::{Action, Match, Side};
 use tortie_model::desired::{self, RuleSets, Rules, SetIds};
 use tortie_model::{
-    Cidr, Direction, EntityMatch, Family, HttpMatch, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Protocol,
-    Rule, RuleAction,
+    Cidr, Direction, EntityExtras, EntityMatch, Family, HttpMatch, List, NamedProtocol, Policy, PolicyId, PolicyKind,
+    PortSpec, Protocol, Rule, RuleAction, RuleExtras,
 };
 
 use self::walk::{Packet, Verdict, is_in, walk};
@@ -48,7 +48,7 @@ fn net() -> impl Strategy<Value = Cidr> {
     ]
 }
 
-fn ports() -> impl Strategy<Value = Box<[PortSpec]>> {
+fn ports() -> impl Strategy<Value = List<PortSpec>> {
     let range = prop_oneof![
         (0u16..40).prop_map(PortSpec::single),
         (0u16..40, 0u16..4).prop_map(|(first, more)| PortSpec::Range { first, last: first + more }),
@@ -56,16 +56,15 @@ fn ports() -> impl Strategy<Value = Box<[PortSpec]>> {
     prop_oneof![3 => Just(Vec::new()), 3 => vec(range.clone(), 1..4), 1 => vec(range, 10..24)].prop_map(Into::into)
 }
 
-fn nets() -> impl Strategy<Value = Box<[Cidr]>> {
+fn nets() -> impl Strategy<Value = List<Cidr>> {
     prop_oneof![2 => Just(Vec::new()), 3 => vec(net(), 1..5)].prop_map(Into::into)
 }
 
 fn entity() -> impl Strategy<Value = EntityMatch> {
     (nets(), nets(), ports(), ports()).prop_map(|(nets, not_nets, ports, not_ports)| EntityMatch {
         nets,
-        not_nets,
         ports,
-        not_ports,
+        extras: EntityExtras { not_nets, not_ports, ..EntityExtras::default() }.into(),
         ..EntityMatch::default()
     })
 }
@@ -111,8 +110,8 @@ fn rule() -> impl Strategy<Value = (Rule, RuleSets)> {
     let head = (action, weighted(0.9, protocol()), weighted(0.2, protocol()), icmp(), icmp());
     (head, entity(), entity(), sets()).prop_map(|(head, source, destination, sets)| {
         let (action, protocol, not_protocol, icmp_type, not_icmp_type) = head;
-        let rule =
-            Rule { action, protocol, not_protocol, icmp_type, not_icmp_type, source, destination, ..Rule::default() };
+        let extras = RuleExtras { not_protocol, icmp_type, not_icmp_type, ..RuleExtras::default() }.into();
+        let rule = Rule { action, protocol, source, destination, extras, ..Rule::default() };
         (rule, sets)
     })
 }
@@ -179,22 +178,22 @@ fn meant(view: desired::RuleView<'_>, packet: &Packet) -> bool {
         let member = |id: &tortie_model::IpSetId| is_in(id.as_str(), address, None);
         let member_with_port = |id: &tortie_model::IpSetId| is_in(id.as_str(), address, Some((packet.protocol, port)));
         (end.nets.is_empty() || in_nets(&end.nets, address))
-            && !in_nets(&end.not_nets, address)
-            && !other_family_only(&end.not_nets)
+            && !in_nets(&end.extras.not_nets, address)
+            && !other_family_only(&end.extras.not_nets)
             && all.iter().all(|ids| ids.iter().all(member))
             && with_port.iter().all(member_with_port)
             && ((end.ports.is_empty() && named.is_empty())
                 || in_ports(&end.ports, port)
                 || named.iter().any(member_with_port))
             && !none.iter().any(member)
-            && !in_ports(&end.not_ports, port)
+            && !in_ports(&end.extras.not_ports, port)
             && !named_none.iter().any(member_with_port)
     };
     let no_sets = SetIds::new();
     rule.protocol.is_none_or(|protocol| protocol.number() == packet.protocol)
-        && rule.not_protocol.is_none_or(|protocol| protocol.number() != packet.protocol)
-        && rule.icmp_type.is_none_or(|number| packet.protocol == own_icmp && packet.icmp_type == number)
-        && rule.not_icmp_type.is_none_or(|number| packet.protocol == own_icmp && packet.icmp_type != number)
+        && rule.extras.not_protocol.is_none_or(|protocol| protocol.number() != packet.protocol)
+        && rule.extras.icmp_type.is_none_or(|number| packet.protocol == own_icmp && packet.icmp_type == number)
+        && rule.extras.not_icmp_type.is_none_or(|number| packet.protocol == own_icmp && packet.icmp_type != number)
         && end(
             &rule.source,
             packet.source,
@@ -322,7 +321,7 @@ proptest! {
             annotations.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
         let render = |annotations: Vec<(Arc<str>, Arc<str>)>| {
             let mut rule = rule.clone();
-            rule.0.annotations = annotations.into();
+            rule.0.extras.annotations = annotations.into();
             renderer().policy(&id(), &policy(vec![rule]), Family::V4)
         };
         prop_assert_eq!(render(forward.clone()), render(forward.into_iter().rev().collect()));
@@ -377,17 +376,19 @@ fn each_condition_that_cannot_be_expressed_is_named() {
     let allow = || tcp_rule(RuleAction::Allow);
 
     let mut rule = allow();
-    rule.source.not_ports = [PortSpec::Range { first: 9, last: 8 }].into();
+    rule.source.extras.not_ports = [PortSpec::Range { first: 9, last: 8 }].into();
     assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::EmptyPortRange { first: 9, last: 8 }]);
 
-    let rule = Rule { icmp_type: Some(8), ..allow() };
+    let mut rule = allow();
+    rule.extras.icmp_type = Some(8);
     assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::IcmpTypeWithoutProtocol]);
 
-    let rule = Rule { not_protocol: Some(Protocol::Number(0)), ..Rule::default() };
+    let mut rule = Rule::default();
+    rule.extras.not_protocol = Some(Protocol::Number(0));
     assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::ProtocolZero]);
 
-    let icmp = Some(Protocol::Named(NamedProtocol::Icmp));
-    let rule = Rule { not_icmp_code: Some(0), protocol: icmp, ..allow() };
+    let mut rule = Rule { protocol: Some(Protocol::Named(NamedProtocol::Icmp)), ..allow() };
+    rule.extras.not_icmp_code = Some(0);
     assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::IcmpCodeWithoutType]);
 
     let sets = RuleSets { src: SetIds::from_iter(["s: --jump ACCEPT".into()]), ..RuleSets::default() };
@@ -397,7 +398,11 @@ fn each_condition_that_cannot_be_expressed_is_named() {
 /// `iptables-restore` refuses a second `-p`.
 #[test]
 fn a_rule_asks_for_the_protocol_once() {
-    let with = |not_protocol| Rule { not_protocol: Some(not_protocol), ..tcp_rule(RuleAction::Deny) };
+    let with = |not_protocol| {
+        let mut rule = tcp_rule(RuleAction::Deny);
+        rule.extras.not_protocol = Some(not_protocol);
+        rule
+    };
     let same = policy(vec![(with(Protocol::Number(6)), RuleSets::default())]);
     let chains = renderer().policy(&id(), &same, Family::V4).unwrap();
     assert_eq!(chains.inbound.rules[0].action, None);
@@ -463,7 +468,7 @@ fn match_blocks() {
     let mut rule = tcp_rule(RuleAction::Allow);
     rule.source.ports = (0..8).map(|i| PortSpec::Range { first: 2 * i + 1, last: 2 * i + 2 }).collect();
     rule.source.nets = ["10.1.0.0/16", "11.0.0.0/8"].map(|net| net.parse().unwrap()).into();
-    rule.source.not_nets = ["14.1.0.0/16", "15.0.0.0/8"].map(|net| net.parse().unwrap()).into();
+    rule.source.extras.not_nets = ["14.1.0.0/16", "15.0.0.0/8"].map(|net| net.parse().unwrap()).into();
     let sets = RuleSets { src_named_ports: SetIds::from_iter(["n:x".into()]), ..RuleSets::default() };
     let chains = renderer().policy(&id(), &policy(vec![(rule, sets)]), Family::V4).unwrap();
     let lines: Vec<String> = chains
@@ -525,8 +530,9 @@ fn a_match_on_http_opens_nothing() {
     use RuleAction::{Allow, Deny, Log, NextTier, Unspecified};
     let http = |action| {
         let methods = ["GET".into()].into();
-        let http = Some(Box::new(HttpMatch { methods, paths: Box::default() }));
-        problem_of(Rule { http, ..tcp_rule(action) }, RuleSets::default())
+        let mut rule = tcp_rule(action);
+        rule.extras.http = Some(Box::new(HttpMatch { methods, paths: Box::default() }));
+        problem_of(rule, RuleSets::default())
     };
     for action in [Allow, Unspecified, Log] {
         let (problems, actions) = http(action);

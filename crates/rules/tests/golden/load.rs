@@ -6,8 +6,8 @@ use serde_json::Value;
 use tortie_iptables::{InterfaceName, MarkBits, PortRange};
 use tortie_model::desired::{self, RuleSets, Rules};
 use tortie_model::{
-    Direction, EntityMatch, Family, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol,
-    QosControls, Rule, RuleAction, TierDefaultAction, TierName,
+    Cidr, Direction, EntityExtras, EntityMatch, Family, List, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec,
+    ProfileName, Protocol, QosControls, Rule, RuleAction, TierDefaultAction, TierName,
 };
 use tortie_rules::{
     AllowAction, DenyAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, Marks, NatConfig,
@@ -215,15 +215,16 @@ pub(super) fn rule(json: &Value, family: Family) -> (Rule, RuleSets) {
             other => panic!("{other}"),
         },
         protocol: protocol(&json["protocol"]),
-        not_protocol: protocol(&json["not_protocol"]),
         source: entity(json, "src"),
         destination: entity(json, "dst"),
         ..Rule::default()
     };
-    (rule.icmp_type, rule.icmp_code) = icmp(&json["icmp_type"], &json["icmp_type_code"]);
-    (rule.not_icmp_type, rule.not_icmp_code) = icmp(&json["not_icmp_type"], &json["not_icmp_type_code"]);
+    rule.extras.not_protocol = protocol(&json["not_protocol"]);
+    (rule.extras.icmp_type, rule.extras.icmp_code) = icmp(&json["icmp_type"], &json["icmp_type_code"]);
+    (rule.extras.not_icmp_type, rule.extras.not_icmp_code) = icmp(&json["not_icmp_type"], &json["not_icmp_type_code"]);
     if let Some(annotations) = json["metadata"]["annotations"].as_object() {
-        rule.annotations = annotations.iter().map(|(key, value)| (key.as_str().into(), text(value).into())).collect();
+        rule.extras.annotations =
+            annotations.iter().map(|(key, value)| (key.as_str().into(), text(value).into())).collect();
     }
     if rule.ip_version.is_none()
         && matches!(rule.protocol, Some(Protocol::Named(NamedProtocol::Icmp | NamedProtocol::Icmpv6)))
@@ -246,16 +247,21 @@ pub(super) fn rule(json: &Value, family: Family) -> (Rule, RuleSets) {
 }
 
 fn entity(json: &Value, end: &str) -> EntityMatch {
-    let nets = |name: String| list(&json[name]).iter().map(|net| text(net).parse().unwrap()).collect();
-    let ports = |name: String| {
+    let nets =
+        |name: String| -> List<Cidr> { list(&json[name]).iter().map(|net| text(net).parse().unwrap()).collect() };
+    let ports = |name: String| -> List<PortSpec> {
         let range = |port: &Value| PortSpec::Range { first: small(&port["first"]), last: small(&port["last"]) };
         list(&json[name]).iter().map(range).collect()
     };
     EntityMatch {
         nets: nets(format!("{end}_net")),
-        not_nets: nets(format!("not_{end}_net")),
         ports: ports(format!("{end}_ports")),
-        not_ports: ports(format!("not_{end}_ports")),
+        extras: EntityExtras {
+            not_nets: nets(format!("not_{end}_net")),
+            not_ports: ports(format!("not_{end}_ports")),
+            ..EntityExtras::default()
+        }
+        .into(),
         ..EntityMatch::default()
     }
 }

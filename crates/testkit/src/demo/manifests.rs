@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use tortie_model::{Cidr, LabelInterner, NamedProtocol, Protocol as Named, Update, WorkloadEndpoint};
+use tortie_model::{Cidr, Interner, NamedProtocol, Protocol as Named, Update, WorkloadEndpoint};
 use tortie_resources::manifest::{self, Format, Kind, Options, Outcome, Resource};
 
 use super::DemoError;
@@ -88,7 +88,7 @@ impl Manifests {
         }
         paths.sort();
         let mut manifests = Self::default();
-        let mut labels = LabelInterner::new();
+        let mut labels = Interner::new();
         for path in &paths {
             manifests.add(path, &mut labels)?;
         }
@@ -99,7 +99,7 @@ impl Manifests {
         Ok(manifests)
     }
 
-    fn add(&mut self, path: &PathBuf, labels: &mut LabelInterner) -> Result<(), DemoError> {
+    fn add(&mut self, path: &PathBuf, labels: &mut Interner) -> Result<(), DemoError> {
         let text = fs::read_to_string(path).map_err(DemoError::io(path.display().to_string()))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let format = format_of(path).unwrap_or(Format::Yaml);

@@ -27,7 +27,7 @@ impl DesiredState {
             Side { address: packet.destination, protocol: packet.protocol, port: packet.destination_port() };
         let version = view.ip_version().is_none_or(|family| (family == Family::V4) == packet.is_ipv4());
         let protocol = rule.protocol.is_none_or(|protocol| protocol.number() == packet.protocol)
-            && rule.not_protocol.is_none_or(|protocol| protocol.number() != packet.protocol);
+            && rule.extras.not_protocol.is_none_or(|protocol| protocol.number() != packet.protocol);
         Ok(version
             && protocol
             && icmp_matches(rule, packet)
@@ -80,9 +80,9 @@ fn nets_match(side: &EntityMatch, address: IpAddr) -> bool {
     let for_this_family =
         |nets: &[Cidr]| nets.is_empty() || nets.iter().any(|net| net.address().is_ipv4() == address.is_ipv4());
     for_this_family(&side.nets)
-        && for_this_family(&side.not_nets)
+        && for_this_family(&side.extras.not_nets)
         && (side.nets.is_empty() || side.nets.iter().any(|net| contains(*net, address)))
-        && !side.not_nets.iter().any(|net| contains(*net, address))
+        && !side.extras.not_nets.iter().any(|net| contains(*net, address))
 }
 
 fn contains(net: Cidr, address: IpAddr) -> bool {
@@ -96,7 +96,7 @@ fn icmp_matches(rule: &tortie_model::Rule, packet: &Packet) -> bool {
         }
         Payload::Ports { .. } | Payload::Opaque => false,
     };
-    let wanted = rule.icmp_type.is_none() || is(rule.icmp_type, rule.icmp_code);
-    let unwanted = rule.not_icmp_type.is_some() && is(rule.not_icmp_type, rule.not_icmp_code);
+    let wanted = rule.extras.icmp_type.is_none() || is(rule.extras.icmp_type, rule.extras.icmp_code);
+    let unwanted = rule.extras.not_icmp_type.is_some() && is(rule.extras.not_icmp_type, rule.extras.not_icmp_code);
     wanted && !unwanted
 }

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    AdminState, Cidr, Direction, EntityMatch, HostEndpointName, IpSetId, NamedProtocol, PolicyId, PolicyKind, PortSpec,
-    ProfileName, Protocol, Rule, RuleAction, TierDefaultAction, WorkloadEndpoint, WorkloadEndpointId,
+    AdminState, Cidr, Direction, EntityMatch, HostEndpointName, IpSetId, List, NamedProtocol, PolicyId, PolicyKind,
+    PortSpec, ProfileName, Protocol, Rule, RuleAction, RuleExtras, TierDefaultAction, WorkloadEndpoint,
+    WorkloadEndpointId,
     desired::{
         DesiredUpdate, HostEndpointState, IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members, Policy,
         PortProtocol, Profile, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
@@ -123,7 +124,7 @@ fn profiles_follow_and_have_the_last_word() {
 
 #[test]
 fn conditions_combine_as_the_rule_scanner_promises() {
-    let nets = |text: &[&str]| text.iter().map(|net| net.parse().unwrap()).collect::<Box<[Cidr]>>();
+    let nets = |text: &[&str]| text.iter().map(|net| net.parse().unwrap()).collect::<List<Cidr>>();
     let port = |first, last| PortSpec::Range { first, last };
     let mut world = DesiredState::default();
     let set =
@@ -131,16 +132,13 @@ fn conditions_combine_as_the_rule_scanner_promises() {
     world.apply(&set("clients", Members::Nets(nets(&["10.0.0.0/31"]).to_vec()))).unwrap();
     let http = IpPortMember::new("10.0.0.2".parse().unwrap(), PortProtocol::Tcp, 8080);
     world.apply(&set("n:http", Members::IpPorts(vec![http]))).unwrap();
-    let rule = Rule {
+    let mut rule = Rule {
         protocol: Some(Protocol::Named(NamedProtocol::Tcp)),
-        source: EntityMatch { not_nets: nets(&["10.0.0.0/32"]), ..EntityMatch::default() },
-        destination: EntityMatch {
-            ports: Box::new([port(80, 81)]),
-            not_ports: Box::new([port(81, 81)]),
-            ..EntityMatch::default()
-        },
+        destination: EntityMatch { ports: [port(80, 81)].into(), ..EntityMatch::default() },
         ..Rule::default()
     };
+    rule.source.extras.not_nets = nets(&["10.0.0.0/32"]);
+    rule.destination.extras.not_ports = [port(81, 81)].into();
     let sets = RuleSets {
         src: [IpSetId::from("clients")].into_iter().collect(),
         dst_named_ports: [IpSetId::from("n:http")].into_iter().collect(),
@@ -162,10 +160,13 @@ fn conditions_combine_as_the_rule_scanner_promises() {
 fn icmp_types_and_versions_are_looked_at() {
     let icmp = |not: bool| Rule {
         protocol: Some(Protocol::Named(NamedProtocol::Icmp)),
-        icmp_type: (!not).then_some(8),
-        icmp_code: None,
-        not_icmp_type: not.then_some(8),
-        not_icmp_code: not.then_some(1),
+        extras: RuleExtras {
+            icmp_type: (!not).then_some(8),
+            not_icmp_type: not.then_some(8),
+            not_icmp_code: not.then_some(1),
+            ..RuleExtras::default()
+        }
+        .into(),
         ..Rule::default()
     };
     let world = DesiredState::default();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_datastore::Objects;
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 use tortie_resources::manifest::{ObjectId, Options, UnknownFields, read_object};
 
 use super::consumer::{Consumer, State};
@@ -18,13 +18,13 @@ pub(super) struct World<'s> {
     model: Objects,
     /// What exists, as it is written.
     written: Vec<(ObjectId, Edit)>,
-    labels: LabelInterner,
+    labels: Interner,
     consumer: Option<Consumer>,
 }
 
 impl<'s> World<'s> {
     pub(super) fn new(datastore: &'s mut dyn SourceUnderTest) -> Self {
-        Self { datastore, model: Objects::new(), written: Vec::new(), labels: LabelInterner::new(), consumer: None }
+        Self { datastore, model: Objects::new(), written: Vec::new(), labels: Interner::new(), consumer: None }
     }
 
     /// Changes the datastore.
@@ -117,7 +117,7 @@ impl<'s> World<'s> {
     }
 }
 
-fn apply(edit: &Edit, model: &mut Objects, labels: &mut LabelInterner) {
+fn apply(edit: &Edit, model: &mut Objects, labels: &mut Interner) {
     let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
     match edit {
         Edit::Put(id, object) => {

@@ -10,8 +10,8 @@ use proptest::{
     sample::{select, subsequence},
 };
 use tortie_model::{
-    AdminState, Cidr, EntityMatch, Family, HostEndpoint, HostEndpointName, IpSetId, NamedProtocol, PolicyId,
-    PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction, TierDefaultAction, WorkloadEndpoint,
+    AdminState, Cidr, EntityExtras, EntityMatch, Family, HostEndpoint, HostEndpointName, IpSetId, NamedProtocol,
+    PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction, TierDefaultAction, WorkloadEndpoint,
     WorkloadEndpointId,
     desired::{
         HostEndpointState, IpPortMember, Members, Policy, PortProtocol, Profile, RuleSets, Rules, SetIds, TierList,
@@ -98,10 +98,10 @@ fn set_ids(ids: &'static [&'static str], often: u32) -> BoxedStrategy<SetIds> {
 
 fn sides() -> impl Strategy<Value = EntityMatch> {
     (nets(), not_nets(), port_lists(6), port_lists(20)).prop_map(|(nets, not_nets, ports, not_ports)| EntityMatch {
-        nets,
-        not_nets,
-        ports,
-        not_ports,
+        nets: nets.into(),
+        ports: ports.into(),
+        extras: EntityExtras { not_nets: not_nets.into(), not_ports: not_ports.into(), ..EntityExtras::default() }
+            .into(),
         ..EntityMatch::default()
     })
 }
@@ -156,7 +156,7 @@ fn wide_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
     let side = || {
         (vec(cidrs(), 2..5), ports()).prop_map(|(nets, ports)| EntityMatch {
             nets: nets.into(),
-            ports,
+            ports: ports.into(),
             ..EntityMatch::default()
         })
     };
@@ -183,15 +183,15 @@ fn mixed_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
             match protocols {
                 Protocols::Any => {}
                 Protocols::Only(only) => rule.protocol = Some(only),
-                Protocols::Not(not) => rule.not_protocol = Some(not),
-                Protocols::Both(only, not) => (rule.protocol, rule.not_protocol) = (Some(only), Some(not)),
+                Protocols::Not(not) => rule.extras.not_protocol = Some(not),
+                Protocols::Both(only, not) => (rule.protocol, rule.extras.not_protocol) = (Some(only), Some(not)),
                 Protocols::Icmp { number, code, negated } => {
                     let name = if ip_version == Some(Family::V6) { NamedProtocol::Icmpv6 } else { NamedProtocol::Icmp };
                     rule.protocol = Some(Protocol::Named(name));
                     if negated {
-                        (rule.not_icmp_type, rule.not_icmp_code) = (number, code);
+                        (rule.extras.not_icmp_type, rule.extras.not_icmp_code) = (number, code);
                     } else {
-                        (rule.icmp_type, rule.icmp_code) = (number, code);
+                        (rule.extras.icmp_type, rule.extras.icmp_code) = (number, code);
                     }
                 }
             }
@@ -199,7 +199,7 @@ fn mixed_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
             if !rule.protocol.is_some_and(Protocol::supports_ports) {
                 for side in [&mut rule.source, &mut rule.destination] {
                     side.ports = [].into();
-                    side.not_ports = [].into();
+                    side.extras.not_ports = [].into();
                 }
             }
             (rule, sets)

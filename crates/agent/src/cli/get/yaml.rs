@@ -96,7 +96,7 @@ fn text(text: &str, out: &mut String) {
 mod tests {
     use proptest::prelude::*;
     use serde_json::{Map, json};
-    use tortie_model::LabelInterner;
+    use tortie_model::Interner;
     use tortie_resources::manifest::{Format, Options, read_written};
 
     use super::*;
@@ -160,7 +160,7 @@ spec:
             let whole = json!({"value": value});
             let text = yaml(&whole);
             let (manifest, written) =
-                read_written(&text, Format::Yaml, &Options::default(), &mut LabelInterner::new());
+                read_written(&text, Format::Yaml, &Options::default(), &mut Interner::new());
             prop_assert_eq!(manifest.unreadable, vec![], "{}", text);
             prop_assert_eq!(written, vec![whole], "{}", text);
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use proptest::prelude::*;
 use tortie_datastore::{Event, Events, Fallback, channel};
-use tortie_model::{Key, LabelInterner, Update};
+use tortie_model::{Interner, Key, Update};
 use tortie_resources::v1::{self, Decoded};
 
 use super::View;
@@ -30,7 +30,7 @@ fn text(path: usize, version: Version) -> String {
 }
 
 fn decoded(path: usize, version: Version) -> Update {
-    let labels = &mut LabelInterner::new();
+    let labels = &mut Interner::new();
     match v1::decode_text(PATHS[path], Some(&text(path, version)), labels) {
         Ok(Decoded::Update(update)) => update,
         other => panic!("{other:?}"),

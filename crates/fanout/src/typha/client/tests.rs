@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 use tortie_resources::v1::{self, Decoded};
 
 use super::super::server::{encoded, restart, stream_begin};
@@ -109,7 +109,7 @@ fn recorded_sessions() {
     ] {
         let mut session = session();
         let (mut found, mut confirmed) = (Vec::new(), 0);
-        let mut labels = LabelInterner::new();
+        let mut labels = Interner::new();
         let mut decode = |key: &str, value: &str| {
             v1::decode_text(key, (!value.is_empty()).then_some(value), &mut labels).expect("valid")
         };

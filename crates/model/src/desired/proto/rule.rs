@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tortie_selector::Selector;
+
 use super::Message;
 use crate::desired::{RuleView, SetIds};
 use crate::{Family, HttpMatch, HttpPath, NamespacedName, Protocol, ServiceAccountMatch};
@@ -22,40 +24,45 @@ pub(super) fn rule<M: Message>(m: &mut M, view: RuleView<'_>) {
     set_ids(m, 12, "src_named_port_ip_set_ids", &sets.src_named_ports);
     set_ids(m, 13, "dst_named_port_ip_set_ids", &sets.dst_named_ports);
     set_ids(m, 15, "dst_ip_port_set_ids", &sets.dst_ip_ports);
-    protocol(m, 102, "not_protocol", rule.not_protocol);
-    m.texts(103, "not_src_net", &src.not_nets);
+    protocol(m, 102, "not_protocol", rule.extras.not_protocol);
+    m.texts(103, "not_src_net", &src.extras.not_nets);
     ports(m, 104, "not_src_ports", src.not_numeric_ports());
-    m.texts(105, "not_dst_net", &dst.not_nets);
+    m.texts(105, "not_dst_net", &dst.extras.not_nets);
     ports(m, 106, "not_dst_ports", dst.not_numeric_ports());
     set_ids(m, 109, "not_src_ip_set_ids", &sets.not_src);
     set_ids(m, 110, "not_dst_ip_set_ids", &sets.not_dst);
     set_ids(m, 112, "not_src_named_port_ip_set_ids", &sets.not_src_named_ports);
     set_ids(m, 113, "not_dst_named_port_ip_set_ids", &sets.not_dst_named_ports);
-    let (src_original, dst_original) = (src.original.as_deref(), dst.original.as_deref());
+    let (src_original, dst_original) = (&src.extras.original, &dst.extras.original);
     let selectors = [
-        (114, "original_src_selector", src_original.map(|o| &o.selector)),
-        (115, "original_dst_selector", dst_original.map(|o| &o.selector)),
-        (116, "original_src_namespace_selector", src_original.map(|o| &o.namespace_selector)),
-        (117, "original_dst_namespace_selector", dst_original.map(|o| &o.namespace_selector)),
-        (118, "original_not_src_selector", src_original.map(|o| &o.not_selector)),
-        (119, "original_not_dst_selector", dst_original.map(|o| &o.not_selector)),
+        (114, "original_src_selector", &src_original.selector),
+        (115, "original_dst_selector", &dst_original.selector),
+        (116, "original_src_namespace_selector", &src_original.namespace_selector),
+        (117, "original_dst_namespace_selector", &dst_original.namespace_selector),
+        (118, "original_not_src_selector", &src_original.not_selector),
+        (119, "original_not_dst_selector", &dst_original.not_selector),
     ];
     for (number, name, selector) in selectors {
-        m.text(number, name, selector.map_or("", |s| &**s));
+        m.text(number, name, selector.as_ref().map_or("", Selector::text));
     }
-    service_accounts(m, 120, "src_service_account_match", src_original.map(|o| &o.service_accounts));
-    service_accounts(m, 121, "dst_service_account_match", dst_original.map(|o| &o.service_accounts));
-    if let Some(http) = &rule.http {
+    service_accounts(m, 120, "src_service_account_match", &src_original.service_accounts);
+    service_accounts(m, 121, "dst_service_account_match", &dst_original.service_accounts);
+    if let Some(http) = &rule.extras.http {
         m.message(122, "http_match", |m| http_match(m, http));
     }
-    if !rule.annotations.is_empty() {
-        m.message(123, "metadata", |m| m.map(1, "annotations", rule.annotations.iter().map(text_pair)));
+    if !rule.extras.annotations.is_empty() {
+        m.message(123, "metadata", |m| m.map(1, "annotations", rule.extras.annotations.iter().map(text_pair)));
     }
-    service(m, [(130, "original_dst_service"), (131, "original_dst_service_namespace")], dst.service.as_ref());
-    service(m, [(132, "original_src_service"), (133, "original_src_service_namespace")], src.service.as_ref());
+    service(m, [(130, "original_dst_service"), (131, "original_dst_service_namespace")], dst.extras.service.as_deref());
+    service(m, [(132, "original_src_service"), (133, "original_src_service_namespace")], src.extras.service.as_deref());
     // Go's serialiser writes the members of a `oneof` after all other fields, and rule ids hash its output.
-    icmp(m, [(8, "icmp_type"), (9, "icmp_type_code")], rule.icmp_type, rule.icmp_code);
-    icmp(m, [(107, "not_icmp_type"), (108, "not_icmp_type_code")], rule.not_icmp_type, rule.not_icmp_code);
+    icmp(m, [(8, "icmp_type"), (9, "icmp_type_code")], rule.extras.icmp_type, rule.extras.icmp_code);
+    icmp(
+        m,
+        [(107, "not_icmp_type"), (108, "not_icmp_type_code")],
+        rule.extras.not_icmp_type,
+        rule.extras.not_icmp_code,
+    );
 }
 
 fn text_pair((key, value): &(Arc<str>, Arc<str>)) -> (&str, &str) {
@@ -102,10 +109,10 @@ fn set_ids<M: Message>(m: &mut M, number: u32, name: &'static str, ids: &SetIds)
     m.texts(number, name, ids);
 }
 
-fn service_accounts<M: Message>(m: &mut M, number: u32, name: &'static str, accounts: Option<&ServiceAccountMatch>) {
-    if let Some(accounts) = accounts.filter(|a| !a.names.is_empty() || !a.selector.is_empty()) {
+fn service_accounts<M: Message>(m: &mut M, number: u32, name: &'static str, accounts: &ServiceAccountMatch) {
+    if *accounts != ServiceAccountMatch::default() {
         m.message(number, name, |m| {
-            m.text(1, "selector", &accounts.selector);
+            m.text(1, "selector", accounts.selector.as_ref().map_or("", Selector::text));
             m.texts(2, "names", &accounts.names);
         });
     }

@@ -71,8 +71,8 @@ fn profile_message_carries_ids() {
 
 #[test]
 fn policy_message_shows_numeric_ports_and_implied_family() {
-    let mut rule =
-        Rule { protocol: Some(Protocol::Named(NamedProtocol::Icmpv6)), icmp_type: Some(0), ..Rule::default() };
+    let mut rule = Rule { protocol: Some(Protocol::Named(NamedProtocol::Icmpv6)), ..Rule::default() };
+    rule.extras.icmp_type = Some(0);
     rule.source.ports = [PortSpec::single(80), PortSpec::Named("http".into())].into();
     let policy = Policy {
         source: Arc::default(),

@@ -14,11 +14,11 @@ use tortie_model::desired::{
     WireguardPeer, WorkloadEndpointState,
 };
 use tortie_model::{
-    AdminState, BgpConfiguration, Cidr, EncapMode, EntityMatch, Family, HostEndpoint, HostEndpointName, Hostname,
-    HttpMatch, HttpPath, IfaceName, IpPool, IpSetId, Labels, Mac, NamedProtocol, NamespacedName, NatMapping,
-    OriginalMatch, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, QosControls, Rule, RuleAction, Service,
-    ServiceAccountMatch, ServicePort, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
-    WorkloadExtras,
+    AdminState, BgpConfiguration, Cidr, EncapMode, EntityExtras, EntityMatch, Family, HostEndpoint, HostEndpointName,
+    Hostname, HttpMatch, HttpPath, IfaceName, IpPool, IpSetId, Labels, List, Mac, NamedProtocol, NamespacedName,
+    NatMapping, OriginalMatch, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, QosControls, Rule, RuleAction,
+    RuleExtras, Service, ServiceAccountMatch, ServicePort, TierDefaultAction, TierName, WorkloadEndpoint,
+    WorkloadEndpointId, WorkloadExtras,
 };
 
 pub(super) fn update() -> impl Strategy<Value = DesiredUpdate> {
@@ -118,29 +118,35 @@ fn protocol() -> impl Strategy<Value = Protocol> {
     ]
 }
 
-fn ports() -> impl Strategy<Value = Box<[PortSpec]>> {
+fn ports() -> impl Strategy<Value = List<PortSpec>> {
     let range = (any::<u16>(), any::<u16>()).prop_map(|(a, b)| PortSpec::Range { first: a.min(b), last: a.max(b) });
     vec(range, 0..3).prop_map(Into::into)
 }
 
 fn side() -> impl Strategy<Value = EntityMatch> {
-    let accounts = (list(), text()).prop_map(|(names, selector)| ServiceAccountMatch { names, selector });
-    let original = (text(), text(), text(), accounts)
-        .prop_map(|(selector, namespace_selector, not_selector, service_accounts)| OriginalMatch {
+    let selector = || option::of(filled().prop_map(|value| format!("a == '{value}'").parse().unwrap()));
+    let accounts =
+        (list(), selector()).prop_map(|(names, selector)| ServiceAccountMatch { names: names.into(), selector });
+    let original = (selector(), selector(), selector(), accounts).prop_map(
+        |(selector, namespace_selector, not_selector, service_accounts)| OriginalMatch {
             selector,
             namespace_selector,
             not_selector,
             service_accounts,
-        })
-        .prop_map(|original| (original != OriginalMatch::default()).then(|| Box::new(original)));
+        },
+    );
     (nets(), nets(), ports(), ports(), option::of(namespaced()), original).prop_map(
         |(nets, not_nets, ports, not_ports, service, original)| EntityMatch {
-            nets,
-            not_nets,
+            nets: nets.into(),
             ports,
-            not_ports,
-            service,
-            original,
+            extras: EntityExtras {
+                not_nets: not_nets.into(),
+                not_ports,
+                service: service.map(Box::new),
+                original,
+                ..EntityExtras::default()
+            }
+            .into(),
             ..EntityMatch::default()
         },
     )
@@ -180,15 +186,18 @@ fn rule() -> impl Strategy<Value = Rule> {
                     _ => None,
                 }),
                 protocol,
-                not_protocol,
-                icmp_type: icmp.0,
-                icmp_code: icmp.1,
-                not_icmp_type: not_icmp.0,
-                not_icmp_code: not_icmp.1,
                 source,
                 destination,
-                http: http.map(Box::new),
-                annotations: annotations.into_iter().collect(),
+                extras: RuleExtras {
+                    not_protocol,
+                    icmp_type: icmp.0,
+                    icmp_code: icmp.1,
+                    not_icmp_type: not_icmp.0,
+                    not_icmp_code: not_icmp.1,
+                    http: http.map(Box::new),
+                    annotations: annotations.into_iter().collect(),
+                }
+                .into(),
             }
         },
     )

@@ -1,4 +1,4 @@
-use tortie_model::{Key, LabelInterner, Policy, PolicyId, RuleAction, Update};
+use tortie_model::{Interner, Key, Policy, PolicyId, RuleAction, Update};
 
 use crate::manifest::{Format, Options, Outcome, Resource, UnknownFields, read};
 
@@ -7,7 +7,7 @@ fn options(unknown_fields: UnknownFields) -> Options {
 }
 
 fn resource(text: &str, unknown_fields: UnknownFields) -> Resource {
-    let mut manifest = read(text, Format::Yaml, &options(unknown_fields), &mut LabelInterner::new());
+    let mut manifest = read(text, Format::Yaml, &options(unknown_fields), &mut Interner::new());
     assert_eq!(manifest.unreadable, []);
     manifest.resources.remove(0)
 }
@@ -52,7 +52,7 @@ fn describe(outcome: &Outcome) -> String {
             for net in &side.nets {
                 text += &format!(" {net}");
             }
-            for (name, value) in &rule.annotations {
+            for (name, value) in &rule.extras.annotations {
                 text += &format!(" {name}={value}");
             }
             text += "\n";

@@ -1,13 +1,13 @@
 //! Objects as datastores and API servers hold them.
 
-use tortie_model::{LabelInterner, Update};
+use tortie_model::{Interner, Update};
 
 use crate::Severity;
 use crate::manifest::{Kind, Options, Outcome, PolicyNames, Resource, UnknownFields, read_object};
 
 fn object(kind: Kind, json: &str) -> Resource {
     let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
-    read_object(json, kind, &options, &mut LabelInterner::new()).expect("JSON")
+    read_object(json, kind, &options, &mut Interner::new()).expect("JSON")
 }
 
 fn contributions(kind: Kind, json: &str) -> Vec<Update> {
@@ -53,7 +53,7 @@ fn metadata_kept_in_an_annotation() {
         let policy = format!(
             r#"{{"metadata":{{"name":"default.web","namespace":"shop","annotations":{annotations}}},"spec":{{}}}}"#
         );
-        let resource = read_object(&policy, Kind::NetworkPolicy, &plain, &mut LabelInterner::new()).unwrap();
+        let resource = read_object(&policy, Kind::NetworkPolicy, &plain, &mut Interner::new()).unwrap();
         assert_eq!(resource.subject, format!("NetworkPolicy/shop/{name}"));
     }
     let set = r#"{"apiVersion":"crd.projectcalico.org/v1","kind":"GlobalNetworkSet","metadata":{"name":"s",
@@ -125,6 +125,6 @@ fn what_does_not_belong_there_is_invalid() {
     let unknown = object(Kind::Pod, r#"{"apiVersion":"v9","kind":"Pod","metadata":{"name":"a"}}"#);
     assert_eq!(unknown.outcome, Outcome::Invalid { substitute: None });
     assert_eq!(object(Kind::Pod, "[]").outcome, Outcome::Invalid { substitute: None });
-    let text = read_object("{", Kind::Pod, &Options::default(), &mut LabelInterner::new());
+    let text = read_object("{", Kind::Pod, &Options::default(), &mut Interner::new());
     assert!(text.is_err());
 }

@@ -175,7 +175,7 @@ fn peers() {
         .iter()
         .map(|rule| match &rule.source.selector {
             Some(selector) => selector.text().to_owned(),
-            None => format!("{:?} not {:?}", rule.source.nets, rule.source.not_nets),
+            None => format!("{:?} not {:?}", rule.source.nets, rule.source.extras.not_nets),
         })
         .collect();
     assert_eq!(
@@ -196,12 +196,12 @@ fn ports_of_egress_rules() {
             {ports: [{port: 80}, {port: 81, endPort: 90}, {port: web}, {protocol: SCTP}]}, {}]}",
     );
     let rules: Vec<_> =
-        policy.outbound.iter().map(|r| (r.protocol.map(|p| p.to_string()), &r.destination.ports)).collect();
+        policy.outbound.iter().map(|r| (r.protocol.map(|p| p.to_string()), &*r.destination.ports)).collect();
     assert_eq!(rules.len(), 3);
-    assert_eq!(rules[0], (Some("sctp".into()), &Box::default()));
+    assert_eq!(rules[0], (Some("sctp".into()), &[][..]));
     assert_eq!(rules[1].0.as_deref(), Some("tcp"));
-    assert_eq!(**rules[1].1, [PortSpec::Named("web".into()), PortSpec::Range { first: 80, last: 90 }]);
-    assert_eq!(rules[2], (None, &Box::default()));
+    assert_eq!(*rules[1].1, [PortSpec::Named("web".into()), PortSpec::Range { first: 80, last: 90 }]);
+    assert_eq!(rules[2], (None, &[][..]));
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn a_long_account_name_still_identifies_the_pod() {
     let mut text = POD.replace("serviceAccountName: default", &format!("serviceAccountName: {account}"));
     // A pod must not pass for one of another account.
     text = text.replace("pcns.forged", "projectcalico.org/serviceaccount: admin, pcns.forged");
-    let mut interner = tortie_model::LabelInterner::new();
+    let mut interner = tortie_model::Interner::new();
     let manifest = crate::manifest::read(&text, crate::manifest::Format::Yaml, &Default::default(), &mut interner);
     let Outcome::Valid(contributions) = &manifest.resources[0].outcome else { panic!("{manifest:?}") };
     let Update::WorkloadEndpoint(_, Some(endpoint)) = &contributions[0] else { panic!("{contributions:?}") };

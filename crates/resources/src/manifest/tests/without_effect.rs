@@ -1,6 +1,6 @@
 //! What is asked for and not done is said, with the field.
 
-use tortie_model::LabelInterner;
+use tortie_model::Interner;
 
 use super::{Format, Options, Outcome, problems, read};
 use crate::manifest::ParameterCheck;
@@ -63,7 +63,7 @@ spec:
   nftablesMode: Enabled
   logPrefix: x
 ";
-    let manifest = read(text, Format::Yaml, &options, &mut LabelInterner::new());
+    let manifest = read(text, Format::Yaml, &options, &mut Interner::new());
     let [resource] = &manifest.resources[..] else { panic!("{manifest:?}") };
     assert!(matches!(&resource.outcome, Outcome::Valid(all) if all.len() == 3), "{:?}", resource.outcome);
     let said: Vec<String> = resource.problems.iter().map(|p| format!("{}: {p}", p.position)).collect();

@@ -11,46 +11,49 @@ pub(super) fn write(out: &mut String, rule: &Rule) {
     object(out, |out| {
         out.text_if("action", rule.action.as_str());
         out.bare_if("ip_version", rule.ip_version.map(Family::number));
-        for (name, given) in [("protocol", rule.protocol), ("!protocol", rule.not_protocol)] {
+        for (name, given) in [("protocol", rule.protocol), ("!protocol", rule.extras.not_protocol)] {
             if let Some(given) = given {
                 out.field(name, |out| protocol(out, given));
             }
         }
-        out.bare_if("icmp_type", rule.icmp_type);
-        out.bare_if("icmp_code", rule.icmp_code);
-        out.bare_if("!icmp_type", rule.not_icmp_type);
-        out.bare_if("!icmp_code", rule.not_icmp_code);
+        out.bare_if("icmp_type", rule.extras.icmp_type);
+        out.bare_if("icmp_code", rule.extras.icmp_code);
+        out.bare_if("!icmp_type", rule.extras.not_icmp_type);
+        out.bare_if("!icmp_code", rule.extras.not_icmp_code);
         side(out, &SOURCE, &rule.source);
         side(out, &DESTINATION, &rule.destination);
-        if let Some(http) = &rule.http {
+        if let Some(http) = &rule.extras.http {
             out.object("http", |out| http_match(out, http));
         }
-        if !rule.annotations.is_empty() {
-            out.object("metadata", |out| annotations(out, &rule.annotations));
+        if !rule.extras.annotations.is_empty() {
+            out.object("metadata", |out| annotations(out, &rule.extras.annotations));
         }
     });
 }
 
 fn side(out: &mut Object<'_>, names: &Side, side: &EntityMatch) {
     nets(out, names.nets[0], &side.nets);
-    nets(out, names.not_nets[0], &side.not_nets);
-    out.text_if(names.selector, side.selector.as_ref().map_or("", Selector::text));
-    out.text_if(names.not_selector, side.not_selector.as_ref().map_or("", Selector::text));
+    nets(out, names.not_nets[0], &side.extras.not_nets);
+    out.text_if(names.selector, text_of(&side.selector));
+    out.text_if(names.not_selector, text_of(&side.extras.not_selector));
     out.list_if(names.ports, &side.ports, port);
-    out.list_if(names.not_ports, &side.not_ports, port);
-    if let Some(service) = &side.service {
+    out.list_if(names.not_ports, &side.extras.not_ports, port);
+    if let Some(service) = &side.extras.service {
         let [namespace, name] = names.service;
         out.text_if(namespace, &service.namespace);
         out.text_if(name, &service.name);
     }
-    if let Some(original) = &side.original {
-        let [selector, namespace_selector, not_selector, accounts, account_selector] = names.original;
-        out.text_if(selector, &original.selector);
-        out.text_if(namespace_selector, &original.namespace_selector);
-        out.text_if(not_selector, &original.not_selector);
-        out.list_if(accounts, &original.service_accounts.names, |out, name| text(out, name));
-        out.text_if(account_selector, &original.service_accounts.selector);
-    }
+    let original = &side.extras.original;
+    let [selector, namespace_selector, not_selector, accounts, account_selector] = names.original;
+    out.text_if(selector, text_of(&original.selector));
+    out.text_if(namespace_selector, text_of(&original.namespace_selector));
+    out.text_if(not_selector, text_of(&original.not_selector));
+    out.list_if(accounts, &original.service_accounts.names, |out, name| text(out, name));
+    out.text_if(account_selector, text_of(&original.service_accounts.selector));
+}
+
+fn text_of(selector: &Option<Selector>) -> &str {
+    selector.as_ref().map_or("", Selector::text)
 }
 
 fn nets(out: &mut Object<'_>, name: &str, nets: &[Cidr]) {

@@ -50,7 +50,7 @@ fn the_edit_changes_the_rule_and_not_the_comment() {
     assert_eq!(before.name, edit.file.name);
     let different: Vec<_> = before.text.lines().zip(edit.file.text.lines()).filter(|(old, new)| old != new).collect();
     assert_eq!(different, [("        selector: role == 'api'", "        selector: role in {'api', 'web'}")]);
-    let read = manifest::read(&edit.file.text, Format::Yaml, &Options::default(), &mut LabelInterner::new());
+    let read = manifest::read(&edit.file.text, Format::Yaml, &Options::default(), &mut Interner::new());
     assert!(read.resources.iter().all(|resource| resource.problems.is_empty()), "{read:?}");
 }
 

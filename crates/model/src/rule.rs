@@ -1,0 +1,188 @@
+//! The rules of policies and profiles, as the datastore has them.
+//!
+//! A cluster may have hundreds of thousands, so that what few of them have is kept apart, and lists are thin.
+
+use std::sync::{Arc, LazyLock};
+
+use tortie_selector::Selector;
+
+use crate::extras::Seldom;
+use crate::{Cidr, Extras, Family, List, NamespacedName, PortSpec, Protocol};
+
+/// What a rule does with the traffic that it matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RuleAction {
+    /// The datastore gives no action, which allows.
+    #[default]
+    Unspecified,
+    /// Allow, finally.
+    Allow,
+    /// Deny, finally.
+    Deny,
+    /// Log and go on.
+    Log,
+    /// Leave the decision to the next tier.
+    NextTier,
+}
+
+impl RuleAction {
+    /// The text in the datastore and in messages.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unspecified => "",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Log => "log",
+            Self::NextTier => "next-tier",
+        }
+    }
+}
+
+/// One rule of a policy or profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// What to do.
+    pub action: RuleAction,
+    /// Only this family.
+    pub ip_version: Option<Family>,
+    /// Only this protocol.
+    pub protocol: Option<Protocol>,
+    /// Where the traffic comes from.
+    pub source: EntityMatch,
+    /// Where the traffic goes to.
+    pub destination: EntityMatch,
+    /// What few rules have.
+    pub extras: Extras<RuleExtras>,
+}
+
+/// What few rules have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleExtras {
+    /// Any protocol but this.
+    pub not_protocol: Option<Protocol>,
+    /// Only this ICMP type.
+    pub icmp_type: Option<u8>,
+    /// Only this ICMP code.
+    pub icmp_code: Option<u8>,
+    /// Any ICMP type but this.
+    pub not_icmp_type: Option<u8>,
+    /// Any ICMP code but this.
+    pub not_icmp_code: Option<u8>,
+    /// Only these HTTP requests; left to application-layer enforcement.
+    pub http: Option<Box<HttpMatch>>,
+    /// Annotations, sorted by name; they become comments on the rendered rules.
+    pub annotations: List<(Arc<str>, Arc<str>)>,
+}
+
+impl Seldom for RuleExtras {
+    fn unset() -> &'static Self {
+        static UNSET: LazyLock<RuleExtras> = LazyLock::new(RuleExtras::default);
+        &UNSET
+    }
+}
+
+impl Rule {
+    /// A rule that does this with all traffic.
+    #[must_use]
+    pub fn of(action: RuleAction) -> Self {
+        Self { action, ..Self::default() }
+    }
+
+    /// Rules as policies and profiles hold them. The commonest lists, of one rule that allows or denies everything, are held
+    /// once by all.
+    #[must_use]
+    pub fn list(rules: Vec<Self>) -> Arc<[Self]> {
+        static ALLOW: LazyLock<Arc<[Rule]>> = LazyLock::new(|| [Rule::of(RuleAction::Allow)].into());
+        static DENY: LazyLock<Arc<[Rule]>> = LazyLock::new(|| [Rule::of(RuleAction::Deny)].into());
+        match &rules[..] {
+            [] => Arc::default(),
+            rules if *rules == **ALLOW => Arc::clone(&ALLOW),
+            rules if *rules == **DENY => Arc::clone(&DENY),
+            _ => rules.into(),
+        }
+    }
+}
+
+/// One side of a rule. Everything that is given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntityMatch {
+    /// In one of these networks; empty: anywhere.
+    pub nets: List<Cidr>,
+    /// An endpoint or network set that this selector picks.
+    pub selector: Option<Selector>,
+    /// One of these ports; empty: any.
+    pub ports: List<PortSpec>,
+    /// What is seldom given.
+    pub extras: Extras<EntityExtras>,
+}
+
+/// What the side of a rule seldom gives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntityExtras {
+    /// In none of these networks.
+    pub not_nets: List<Cidr>,
+    /// No endpoint or network set that this selector picks.
+    pub not_selector: Option<Selector>,
+    /// None of these ports.
+    pub not_ports: List<PortSpec>,
+    /// An endpoint of this service.
+    pub service: Option<Box<NamespacedName>>,
+    /// What the user wrote before it was combined into the selector; for display and application-layer enforcement.
+    pub original: OriginalMatch,
+}
+
+impl Seldom for EntityExtras {
+    fn unset() -> &'static Self {
+        static UNSET: LazyLock<EntityExtras> = LazyLock::new(EntityExtras::default);
+        &UNSET
+    }
+}
+
+/// The user's own words, where a side of a rule has any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OriginalMatch {
+    /// The selector.
+    pub selector: Option<Selector>,
+    /// The namespace selector.
+    pub namespace_selector: Option<Selector>,
+    /// The negated selector.
+    pub not_selector: Option<Selector>,
+    /// The service accounts.
+    pub service_accounts: ServiceAccountMatch,
+}
+
+/// A match on service accounts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceAccountMatch {
+    /// One of these names; empty: any.
+    pub names: List<Arc<str>>,
+    /// Picked by this selector.
+    pub selector: Option<Selector>,
+}
+
+/// A match on HTTP requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpMatch {
+    /// One of these methods; empty: any.
+    pub methods: Box<[Arc<str>]>,
+    /// One of these paths; empty: any.
+    pub paths: Box<[HttpPath]>,
+}
+
+impl HttpMatch {
+    /// What is said of a rule with such a match where nothing looks into HTTP.
+    pub const NOT_ENFORCED: &str = "nothing enforces a match on HTTP";
+}
+
+/// A match on the path of an HTTP request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HttpPath {
+    /// Exactly this path.
+    Exact(Arc<str>),
+    /// Any path that begins so.
+    Prefix(Arc<str>),
+}
+
+#[cfg(test)]
+mod tests;
