@@ -168,7 +168,7 @@ fn allow(action: AllowAction) -> tortie_rules::AllowAction {
 
 fn failsafe(port: &FailsafePort) -> tortie_rules::FailsafePort {
     tortie_rules::FailsafePort {
-        protocol: if port.tcp { Protocol::Tcp } else { Protocol::Udp },
+        protocol: if port.tcp { Protocol::TCP } else { Protocol::UDP },
         port: port.port,
         net: port.net,
     }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tortie_ipsets::{IpSets, Member, Protocol, Report, SetId, SetSpec, SetType, UpdateError};
+use tortie_ipsets::{IpSets, Member, Report, SetId, SetSpec, SetType, UpdateError};
 use tortie_iptables::{
     Backend, Chain, ChainName, HookPosition, Programs, Purpose, Reconciler, ReconcilerConfig, StandIn, Table,
 };
 use tortie_model::Family;
-use tortie_model::desired::{IpPortMember, Members, PortProtocol};
+use tortie_model::desired::Members;
 use tortie_rules::Renderer;
 use tortie_rules::names::ip_set_name;
 
@@ -226,15 +226,6 @@ pub(crate) fn sweeper(
 pub(crate) fn members(members: &Members) -> Vec<Member> {
     match members {
         Members::Nets(nets) => nets.iter().copied().map(Member::from).collect(),
-        Members::IpPorts(members) => members.iter().copied().map(ip_port_member).collect(),
+        Members::IpPorts(members) => members.iter().copied().map(Member::from).collect(),
     }
-}
-
-fn ip_port_member(member: IpPortMember) -> Member {
-    let protocol = match member.protocol() {
-        PortProtocol::Tcp => Protocol::Tcp,
-        PortProtocol::Udp => Protocol::Udp,
-        PortProtocol::Sctp => Protocol::Sctp,
-    };
-    Member::ip_port(member.address(), protocol, member.port())
 }

@@ -30,9 +30,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::member::Member;
 use tortie_net::Family;
 
+use crate::member::Member;
 use crate::names::{MAX_NAME_LEN, family_word};
 use crate::plan::{CommandFailure, Plan, Report};
 use crate::sets::IpSets;

@@ -17,9 +17,9 @@ mod tracker;
 mod write;
 
 pub use list::{ListError, ListReader, Listing, owned_names};
-pub use member::{IpPort, Member, MemberError, NetMember, NetPair, Protocol};
+pub use member::{Member, MemberError, NetMember, NetPair};
 pub use names::{MAX_NAME_LEN, NameError, SetId, SetName};
 pub use plan::{CommandFailure, Plan, Report, SetError, SetFailure};
 pub use sets::{Config, IpSets, Resync, UpdateError};
 pub use spec::{SetSpec, SetType};
-pub use tortie_net::{Cidr, Family};
+pub use tortie_net::{Cidr, Family, IpPortMember, PortProtocol};

@@ -1,10 +1,9 @@
 //! Reading what `ipset list` prints, a line at a time.
 
 use thiserror::Error;
-
-use crate::member::Member;
 use tortie_net::Family;
 
+use crate::member::Member;
 use crate::names::SetName;
 use crate::spec::{SetSpec, SetType};
 

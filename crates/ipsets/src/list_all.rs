@@ -3,10 +3,10 @@
 //! Sets of others are skipped without a look at their members; which of them ipset cannot print is no concern of ours as
 //! long as ours are printed.
 
-use crate::list::{ListError, ListReader, Listing, owned_name};
-use crate::member::Member;
 use tortie_net::Family;
 
+use crate::list::{ListError, ListReader, Listing, owned_name};
+use crate::member::Member;
 use crate::names::SetName;
 use crate::spec::SetType;
 

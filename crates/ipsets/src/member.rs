@@ -4,8 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use thiserror::Error;
-
-use tortie_net::{Cidr, Family};
+use tortie_net::{Cidr, Family, IpPortMember, PortProtocol};
 
 use crate::spec::SetType;
 
@@ -78,94 +77,6 @@ impl fmt::Debug for NetMember {
     }
 }
 
-/// The protocols that named ports and services can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
-}
-
-impl Protocol {
-    /// ipset's word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        [Self::Tcp, Self::Udp, Self::Sctp].into_iter().find(|protocol| text.eq_ignore_ascii_case(protocol.as_str()))
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// An address, protocol and port, packed into 20 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IpPort {
-    /// A single address.
-    addr: Cidr,
-    protocol: Protocol,
-    port: [u8; 2],
-}
-
-impl IpPort {
-    /// From its parts.
-    #[must_use]
-    pub fn new(addr: IpAddr, protocol: Protocol, port: u16) -> Self {
-        Self { addr: Cidr::host(addr), protocol, port: port.to_be_bytes() }
-    }
-
-    /// The family.
-    #[must_use]
-    pub fn family(&self) -> Family {
-        self.addr.family()
-    }
-
-    /// The address.
-    #[must_use]
-    pub fn addr(&self) -> IpAddr {
-        self.addr.address()
-    }
-
-    /// The protocol.
-    #[must_use]
-    pub const fn protocol(&self) -> Protocol {
-        self.protocol
-    }
-
-    /// The port.
-    #[must_use]
-    pub const fn port(&self) -> u16 {
-        u16::from_be_bytes(self.port)
-    }
-}
-
-impl fmt::Display for IpPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.addr().fmt(f)?;
-        write!(f, ",{}:{}", self.protocol, self.port())
-    }
-}
-
-impl fmt::Debug for IpPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IpPort({self})")
-    }
-}
-
 /// A pair of networks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NetPair(NetMember, NetMember);
@@ -212,7 +123,7 @@ pub enum Member {
     /// An address or network, for `hash:ip` (addresses only) and `hash:net`.
     Net(NetMember),
     /// For `hash:ip,port`.
-    IpPort(IpPort),
+    IpPort(IpPortMember),
     /// For `hash:net,net`.
     NetPair(NetPair),
     /// For `bitmap:port`.
@@ -220,18 +131,12 @@ pub enum Member {
 }
 
 impl Member {
-    /// An address, protocol and port.
-    #[must_use]
-    pub fn ip_port(addr: IpAddr, protocol: Protocol, port: u16) -> Self {
-        Self::IpPort(IpPort::new(addr, protocol, port))
-    }
-
     /// The family; ports have none.
     #[must_use]
     pub fn family(&self) -> Option<Family> {
         match self {
             Self::Net(net) => Some(net.0.family()),
-            Self::IpPort(ip_port) => Some(ip_port.family()),
+            Self::IpPort(ip_port) => Some(Family::of(ip_port.address())),
             Self::NetPair(pair) => Some(pair.0.0.family()),
             Self::Port(_) => None,
         }
@@ -286,7 +191,7 @@ impl Member {
                 }
             }
             (SetType::HashIpPort, Self::IpPort(ip_port)) => {
-                if ip_port.addr().is_unspecified() {
+                if ip_port.address().is_unspecified() {
                     return Err(MemberError::Unspecified(*self));
                 }
             }
@@ -304,12 +209,13 @@ impl Member {
     }
 }
 
-fn parse_ip_port(text: &str) -> Option<IpPort> {
+fn parse_ip_port(text: &str) -> Option<IpPortMember> {
     let (addr, rest) = text.split_once(',')?;
     let (protocol, port) = rest.split_once(':')?;
     let addr = NetMember::parse(addr)?.0;
     let addr = addr.is_host().then(|| addr.address())?;
-    Some(IpPort::new(addr, Protocol::parse(protocol)?, parse_port(port)?))
+    let protocol = PortProtocol::ALL.into_iter().find(|known| protocol.eq_ignore_ascii_case(known.as_str()))?;
+    Some(IpPortMember::new(addr, protocol, parse_port(port)?))
 }
 
 fn parse_net_pair(text: &str) -> Option<NetPair> {
@@ -342,8 +248,8 @@ impl From<NetMember> for Member {
     }
 }
 
-impl From<IpPort> for Member {
-    fn from(ip_port: IpPort) -> Self {
+impl From<IpPortMember> for Member {
+    fn from(ip_port: IpPortMember) -> Self {
         Self::IpPort(ip_port)
     }
 }

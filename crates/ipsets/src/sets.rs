@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use thiserror::Error;
+use tortie_net::Family;
 
 use crate::list::Listing;
 use crate::member::{Member, MemberError};
-use tortie_net::Family;
-
 use crate::names::{SetId, SetName};
 use crate::plan::CommandFailure;
 use crate::reconcile::Progress;

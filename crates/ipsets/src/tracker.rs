@@ -8,7 +8,9 @@ use std::collections::HashSet;
 use std::fmt::Display;
 use std::hash::Hash;
 
-use crate::member::{IpPort, Member, NetMember, NetPair};
+use tortie_net::IpPortMember;
+
+use crate::member::{Member, NetMember, NetPair};
 use crate::spec::SetType;
 
 #[cfg(test)]
@@ -140,7 +142,7 @@ impl<K: Copy + Eq + Hash + Ord> Tracker<K> {
 #[derive(Clone, Debug)]
 pub(crate) enum Members {
     Nets(Tracker<NetMember>),
-    IpPorts(Tracker<IpPort>),
+    IpPorts(Tracker<IpPortMember>),
     NetPairs(Tracker<NetPair>),
     Ports(Tracker<u16>),
 }

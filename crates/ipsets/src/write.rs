@@ -2,9 +2,9 @@
 
 use std::fmt::{Display, Write as _};
 
-use crate::list::Listing;
 use tortie_net::Family;
 
+use crate::list::Listing;
 use crate::names::SetName;
 use crate::sets::{IpSets, Kernel, Need, SetState};
 use crate::spec::SetSpec;

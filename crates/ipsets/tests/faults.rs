@@ -20,8 +20,8 @@ fn first_apply_creates_everything_in_one_restore() {
     assert_eq!(
         world.kernel.restored(),
         ["create cali40a hash:ip,port family inet maxelem 1048576\n\
-          add cali40a 10.0.0.1,tcp:80\n\
           add cali40a 10.0.0.1,sctp:9\n\
+          add cali40a 10.0.0.1,tcp:80\n\
           create cali40b hash:net family inet maxelem 1048576\n\
           add cali40b 10.0.0.0/8\n\
           create cali40c bitmap:port range 0-65535\n\

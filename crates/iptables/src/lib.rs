@@ -16,7 +16,7 @@
 //!     ChainName::new("web-in")?,
 //!     vec![
 //!         Rule::when(
-//!             Matches::new().protocol(Protocol::Tcp).destination_ports(PortList::single(443)),
+//!             Matches::new().protocol(Protocol::TCP).destination_ports(PortList::single(443)),
 //!             Action::SetMark(accepted),
 //!         )
 //!         .comment("web traffic"),
@@ -126,11 +126,10 @@ pub use reconciler::{
 pub use render::{HookPosition, RenderedChain, Renderer, rule_hashes, write_rest};
 pub use save::{HookedChain, HookedRule, RuleTag, SaveError, SaveReader, TableSnapshot, is_own_chain};
 pub use values::{
-    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PortList, PortRange, Protocol, Rate,
-    RateUnit,
+    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PortList, PortRange, Rate, RateUnit,
 };
 
-pub use tortie_net::{Cidr, CidrParseError, Family, InterfaceName, InvalidName};
+pub use tortie_net::{Cidr, CidrParseError, Family, InterfaceName, InvalidName, NamedProtocol, Protocol};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

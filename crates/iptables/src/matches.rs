@@ -6,12 +6,11 @@
 use std::fmt::{self, Write as _};
 
 use smallvec::SmallVec;
+use tortie_net::{Family, Protocol};
 
 use crate::mark::{MarkBits, MaskedMark};
-use tortie_net::Family;
-
 use crate::name::IpSetName;
-use crate::values::{ConntrackStates, IcmpType, InterfacePattern, Net, PortList, Protocol, Rate};
+use crate::values::{ConntrackStates, IcmpType, InterfacePattern, Net, PortList, Rate};
 
 /// One question about a packet.
 ///
@@ -189,7 +188,7 @@ impl fmt::Display for Match {
 ///
 /// ```
 /// use tortie_iptables::{Matches, Protocol, PortList};
-/// let matches = Matches::new().protocol(Protocol::Tcp).destination_ports(PortList::single(443));
+/// let matches = Matches::new().protocol(Protocol::TCP).destination_ports(PortList::single(443));
 /// assert_eq!(matches.to_string(), "-p tcp -m multiport --destination-ports 443");
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

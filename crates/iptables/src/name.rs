@@ -5,7 +5,6 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
-
 use tortie_net::{InlineText, word_name};
 
 word_name!(

@@ -4,8 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
-
-use tortie_net::{Cidr, CidrParseError, InterfaceName, InvalidName};
+use tortie_net::{Cidr, CidrParseError, InterfaceName, InvalidName, Protocol};
 
 /// An interface, or all interfaces that start alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,77 +107,6 @@ impl ConntrackState {
             Self::Invalid => "INVALID",
             Self::Dnat => "DNAT",
         }
-    }
-}
-
-/// A transport protocol.  The same protocol by name and by number are different texts, hence
-/// different rules; which one is used is the caller's choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
-    /// `tcp`
-    Tcp,
-    /// `udp`
-    Udp,
-    /// `udplite`
-    UdpLite,
-    /// `sctp`
-    Sctp,
-    /// `icmp`
-    Icmp,
-    /// `icmpv6`
-    IcmpV6,
-    /// By number; 0 is every protocol.
-    Number(u8),
-}
-
-impl Protocol {
-    /// A protocol by its name, in lower case.  Other names are refused, because one that is missing
-    /// from the node's `/etc/protocols` would make `iptables-restore` reject the whole table.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "tcp" => Self::Tcp,
-            "udp" => Self::Udp,
-            "udplite" => Self::UdpLite,
-            "sctp" => Self::Sctp,
-            "icmp" => Self::Icmp,
-            "icmpv6" => Self::IcmpV6,
-            _ => return None,
-        })
-    }
-
-    /// The protocol's number in the IP header.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        match self {
-            Self::Tcp => 6,
-            Self::Udp => 17,
-            Self::UdpLite => 136,
-            Self::Sctp => 132,
-            Self::Icmp => 1,
-            Self::IcmpV6 => 58,
-            Self::Number(number) => number,
-        }
-    }
-
-    /// Whether `-m multiport` accepts the protocol (TCP, UDP, UDP-Lite, DCCP, SCTP).
-    #[must_use]
-    pub const fn has_ports(self) -> bool {
-        matches!(self.number(), 6 | 17 | 33 | 132 | 136)
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::UdpLite => "udplite",
-            Self::Sctp => "sctp",
-            Self::Icmp => "icmp",
-            Self::IcmpV6 => "icmpv6",
-            Self::Number(number) => return write!(f, "{number}"),
-        })
     }
 }
 
@@ -285,6 +213,12 @@ pub struct PortList(SmallVec<[PortRange; 4]>);
 impl PortList {
     /// What one `multiport` match holds.
     pub const MAX_SLOTS: usize = 15;
+
+    /// Whether `multiport` accepts the protocol (TCP, UDP, UDP-Lite, DCCP, SCTP).
+    #[must_use]
+    pub const fn accepts(protocol: Protocol) -> bool {
+        matches!(protocol.number(), 6 | 17 | 33 | 132 | 136)
+    }
 
     /// One port.
     #[must_use]

@@ -34,13 +34,13 @@ mod labels;
 mod list;
 mod live_migration;
 mod policy;
-mod protocol;
+mod port;
 mod rule;
 mod update;
 mod valid;
 mod value;
 
-pub use tortie_net::{Cidr, CidrParseError, Family, IfaceName, Mac, MacParseError};
+pub use tortie_net::{Cidr, CidrParseError, Family, IfaceName, Mac, MacParseError, NamedProtocol, Protocol};
 
 pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{
@@ -58,7 +58,7 @@ pub use labels::{Labels, LabelsError, PrefixStripper, Shape};
 pub use list::List;
 pub use live_migration::{LiveMigration, MigrationParty};
 pub use policy::{Direction, Order, Policy, PolicyTypes, ProfileRules, StagedAction, Tier, TierDefaultAction};
-pub use protocol::{NamedProtocol, PortSpec, Protocol};
+pub use port::PortSpec;
 pub use rule::{
     EntityExtras, EntityMatch, HttpMatch, HttpPath, OriginalMatch, Rule, RuleAction, RuleExtras, ServiceAccountMatch,
 };

@@ -5,12 +5,16 @@ mod cidr;
 mod family;
 mod inline_text;
 mod interface;
+mod ip_port;
 mod mac;
 mod names;
+mod protocol;
 
 pub use cidr::{Cidr, CidrParseError};
 pub use family::Family;
 pub use inline_text::InlineText;
 pub use interface::{IfaceName, InterfaceName};
+pub use ip_port::IpPortMember;
 pub use mac::{Mac, MacParseError};
 pub use names::InvalidName;
+pub use protocol::{NamedProtocol, PortProtocol, Protocol};

@@ -74,8 +74,8 @@ impl RulesConfig {
     /// Felix's defaults, with these mark bits.
     #[must_use]
     pub fn with_marks(marks: Marks) -> Self {
-        let tcp = |port| FailsafePort { protocol: Protocol::Tcp, port, net: None };
-        let udp = |port| FailsafePort { protocol: Protocol::Udp, port, net: None };
+        let tcp = |port| FailsafePort { protocol: Protocol::TCP, port, net: None };
+        let udp = |port| FailsafePort { protocol: Protocol::UDP, port, net: None };
         let shared = [tcp(179), tcp(2379), tcp(2380), tcp(5473), tcp(6443), tcp(6666), tcp(6667)];
         let interface = InterfaceName::from_static;
         Self {

@@ -47,7 +47,7 @@ impl Renderer {
         };
         let mut rules = Vec::new();
         if nat.ports.is_some() {
-            for protocol in [Protocol::Tcp, Protocol::Udp] {
+            for protocol in [Protocol::TCP, Protocol::UDP] {
                 rules.push(Rule::when(leaving(Some(protocol)), translate(nat.ports)));
                 rules.push(Rule::when(leaving(Some(protocol)), Action::Return));
             }

@@ -21,7 +21,7 @@ fn check(set_type: SetType, family: Family, text: &str, expected: &str) {
 #[test]
 fn members_are_packed() {
     assert_eq!(size_of::<NetMember>(), 17);
-    assert_eq!(size_of::<IpPort>(), 20);
+    assert_eq!(size_of::<IpPortMember>(), 20);
     assert_eq!(size_of::<NetPair>(), 34);
     assert!(size_of::<Member>() <= 36);
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::member::Protocol;
+use tortie_net::{IpPortMember, PortProtocol};
 
 fn id(text: &str) -> SetId {
     SetId::new(text).unwrap()
@@ -65,7 +65,7 @@ fn unknown_sets_are_errors() {
 #[test]
 fn bad_members_are_named_and_the_rest_accepted() {
     let mut sets = sets();
-    let port = Member::ip_port("10.0.0.1".parse().unwrap(), Protocol::Tcp, 80);
+    let port = Member::from(IpPortMember::new("10.0.0.1".parse().unwrap(), PortProtocol::Tcp, 80));
     let wanted = [net("10.0.0.1/32"), port, net("10.0.0.0/8"), net("fe80::1/128"), net("10.0.0.2/32")];
     let error = sets.add_or_replace(&id("a"), SetSpec::new(SetType::HashIp), wanted).unwrap_err();
     assert_eq!(

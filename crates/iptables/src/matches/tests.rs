@@ -40,7 +40,7 @@ fn every_match_has_its_text() {
     check(Matches::destination_is_local, "-m addrtype --dst-type LOCAL");
     check(|m| m.conntrack(ConntrackStates::RELATED_OR_ESTABLISHED), "-m conntrack --ctstate RELATED,ESTABLISHED");
     check(|m| m.not_conntrack(ConntrackStates::DNAT), "-m conntrack ! --ctstate DNAT");
-    check(|m| m.protocol(Protocol::Tcp), "-p tcp");
+    check(|m| m.protocol(Protocol::TCP), "-p tcp");
     check(|m| m.not_protocol(Protocol::Number(17)), "! -p 17");
     check(|m| m.source(net), "--source 10.0.0.0/8");
     check(|m| m.not_net(Destination, host), "! --destination fd00::1");
@@ -55,7 +55,7 @@ fn every_match_has_its_text() {
     check(|m| m.not_icmp(Family::V6, ping0), "-m icmp6 ! --icmpv6-type 128/0");
     check(|m| m.limit("10/second".parse().unwrap(), None), "-m limit --limit 10/second");
     check(
-        |m| m.limit("1/day".parse().unwrap(), Some(7)).protocol(Protocol::Sctp),
+        |m| m.limit("1/day".parse().unwrap(), Some(7)).protocol(Protocol::SCTP),
         "-m limit --limit 1/day --limit-burst 7 -p sctp",
     );
 }

@@ -11,17 +11,18 @@ mod routes;
 mod rules;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+pub use tortie_net::{IpPortMember, PortProtocol};
 
 pub use computed::{ComputedFields, LiveMigrationRole, QosPolicy, SkipRedirect};
 pub use routes::{PoolType, Route, RouteTypes, TunnelTypes, Vtep, VtepAddresses};
 pub use rules::{RuleSets, RuleView, Rules, SetIds};
 
 use crate::{
-    BgpConfiguration, Cidr, HostEndpoint, HostEndpointName, Hostname, IpPool, IpSetId, Labels, NamedProtocol,
-    NamespacedName, PolicyId, ProfileName, Service, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
+    BgpConfiguration, Cidr, HostEndpoint, HostEndpointName, Hostname, IpPool, IpSetId, Labels, NamespacedName,
+    PolicyId, ProfileName, Service, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 
 /// One change of what the node must enforce. Deliberately exhaustive: a dataplane must know them all.
@@ -138,94 +139,6 @@ pub enum IpSetType {
     IpAndPort,
     /// Networks.
     Net,
-}
-
-/// A member of an IP set with ports: 20 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IpPortMember {
-    address: Cidr,
-    port: [u8; 2],
-    protocol: PortProtocol,
-}
-
-/// The protocols that have ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum PortProtocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
-}
-
-impl PortProtocol {
-    /// As in members and kernel sets.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        }
-    }
-
-    /// The port protocol of a protocol; `None` if it has no ports.
-    #[must_use]
-    pub fn of(protocol: crate::Protocol) -> Option<Self> {
-        [(6, Self::Tcp), (17, Self::Udp), (132, Self::Sctp)]
-            .into_iter()
-            .find_map(|(number, p)| (number == protocol.number()).then_some(p))
-    }
-}
-
-impl From<PortProtocol> for NamedProtocol {
-    fn from(protocol: PortProtocol) -> Self {
-        match protocol {
-            PortProtocol::Tcp => Self::Tcp,
-            PortProtocol::Udp => Self::Udp,
-            PortProtocol::Sctp => Self::Sctp,
-        }
-    }
-}
-
-impl IpPortMember {
-    /// Joins address, protocol and port.
-    #[must_use]
-    pub fn new(address: IpAddr, protocol: PortProtocol, port: u16) -> Self {
-        Self { address: Cidr::host(address), port: port.to_be_bytes(), protocol }
-    }
-
-    /// The address.
-    #[must_use]
-    pub fn address(self) -> IpAddr {
-        self.address.address()
-    }
-
-    /// The protocol.
-    #[must_use]
-    pub fn protocol(self) -> PortProtocol {
-        self.protocol
-    }
-
-    /// The port.
-    #[must_use]
-    pub fn port(self) -> u16 {
-        u16::from_be_bytes(self.port)
-    }
-}
-
-impl fmt::Display for IpPortMember {
-    /// As in messages: `10.0.0.1,tcp:80`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{}:{}", self.address(), self.protocol.as_str(), self.port())
-    }
-}
-
-impl fmt::Debug for IpPortMember {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
 }
 
 /// Members of one IP set, packed.

@@ -132,7 +132,7 @@ impl Renderer {
         let mut rules = Vec::new();
         if let (Family::V4, Some((addr, port))) = (family, openstack.metadata) {
             let metadata = Matches::new()
-                .protocol(Protocol::Tcp)
+                .protocol(Protocol::TCP)
                 .destination(IpAddr::from(addr))
                 .destination_ports(PortList::single(port));
             rules.push(Rule::when(metadata, self.allow()));
@@ -141,7 +141,7 @@ impl Renderer {
             Family::V4 => (68, 67),
             Family::V6 => (546, 547),
         };
-        let udp = || Matches::new().protocol(Protocol::Udp);
+        let udp = || Matches::new().protocol(Protocol::UDP);
         let dhcp = udp().source_ports(PortList::single(dhcp_client)).destination_ports(PortList::single(dhcp_server));
         let dns = udp().destination_ports(PortList::single(53));
         rules.extend([Rule::when(dhcp, self.allow()), Rule::when(dns, self.allow())]);

@@ -40,7 +40,7 @@ fn forward_check(family: Family, node_ports: &[PortList]) -> Chain {
     let known = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);
     let mut rules = vec![Rule::when(known, Action::Return)];
     for ports in node_ports {
-        for protocol in [Protocol::Tcp, Protocol::Udp] {
+        for protocol in [Protocol::TCP, Protocol::UDP] {
             let node_port =
                 Matches::new().protocol(protocol).destination_ports(ports.clone()).ip_set(Side::Destination, this_host);
             rules.push(

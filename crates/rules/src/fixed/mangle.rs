@@ -36,7 +36,7 @@ impl Renderer {
         if let Some(value) = self.config().istio_dscp {
             rules.extend(self.workload_interfaces().map(|cali| {
                 let within_mesh = Matches::new()
-                    .protocol(Protocol::Tcp)
+                    .protocol(Protocol::TCP)
                     .conntrack(ConntrackStates::NEW)
                     .out_interface(cali)
                     .ip_set(Side::Destination, set(set::ISTIO_WORKLOADS))

@@ -31,7 +31,7 @@ impl Renderer {
         }
         let well_known = Cidr::host(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)));
         let matches =
-            Matches::new().protocol(Protocol::Tcp).destination_ports(PortList::single(80)).destination(well_known);
+            Matches::new().protocol(Protocol::TCP).destination_ports(PortList::single(80)).destination(well_known);
         Some(Rule::when(matches, Action::Dnat { addr: addr.into(), port: Some(port) }))
     }
 

@@ -40,7 +40,7 @@ impl Renderer {
             // A DHCP client has no address yet, which the kernel's reverse path filter would not forgive.
             let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
             let dhcp = Matches::new()
-                .protocol(Protocol::Udp)
+                .protocol(Protocol::UDP)
                 .source(nobody)
                 .source_ports(PortList::single(68))
                 .destination_ports(PortList::single(67));
@@ -64,7 +64,7 @@ impl Renderer {
 
     /// The two directions of a VXLAN tunnel use different source ports, so tracking sees only unanswered flows.
     fn vxlan_notrack(&self, family: Family) -> Option<Rule> {
-        let vxlan = Matches::new().protocol(Protocol::Udp).destination_port(self.config().vxlan_port);
+        let vxlan = Matches::new().protocol(Protocol::UDP).destination_port(self.config().vxlan_port);
         self.config().vxlan(family).enabled.then(|| Rule::when(vxlan, Action::NoTrack))
     }
 

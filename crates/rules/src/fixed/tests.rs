@@ -87,11 +87,11 @@ fn failsafes_for_networks() {
     let port = |protocol, port, net: &str| FailsafePort { protocol, port, net: net.parse().ok() };
     let renderer = Renderer::new(RulesConfig {
         failsafe_inbound: vec![
-            port(Protocol::Tcp, 22, "10.0.0.0/8"),
-            port(Protocol::Udp, 68, "fd00::/64"),
-            port(Protocol::Tcp, 179, ""),
+            port(Protocol::TCP, 22, "10.0.0.0/8"),
+            port(Protocol::UDP, 68, "fd00::/64"),
+            port(Protocol::TCP, 179, ""),
         ],
-        failsafe_outbound: vec![port(Protocol::Udp, 53, "192.0.2.1")],
+        failsafe_outbound: vec![port(Protocol::UDP, 53, "192.0.2.1")],
         ..config()
     });
     let raw = renderer.fixed_chains(Table::Raw, Family::V4);

@@ -1,8 +1,8 @@
 //! A rule's conditions in one family, parsed: whatever is in here can be written down.
 
-use tortie_iptables::{IcmpType, IpSetName, PortRange, Protocol};
+use tortie_iptables::{IcmpType, IpSetName, PortList, PortRange};
 use tortie_model::desired::{RuleView, SetIds};
-use tortie_model::{Cidr, EntityMatch, Family, HttpMatch, IpSetId, NamedProtocol, PortSpec};
+use tortie_model::{Cidr, EntityMatch, Family, HttpMatch, IpSetId, PortSpec, Protocol};
 
 use crate::names::ip_set_name;
 
@@ -124,15 +124,15 @@ impl Parser {
     /// `None` if they are the same.
     fn protocols(
         &mut self,
-        wanted: Option<tortie_model::Protocol>,
-        excluded: Option<tortie_model::Protocol>,
+        wanted: Option<Protocol>,
+        excluded: Option<Protocol>,
     ) -> Option<(Option<Protocol>, Option<Protocol>)> {
-        let mut nonzero = |given: Option<tortie_model::Protocol>| {
+        let mut nonzero = |given: Option<Protocol>| {
             let zero = given.is_some_and(|given| given.number() == 0);
             if zero {
                 self.invalid.push(InvalidCondition::ProtocolZero);
             }
-            given.filter(|_| !zero).map(protocol)
+            given.filter(|_| !zero)
         };
         match (nonzero(wanted), nonzero(excluded)) {
             (Some(wanted), Some(excluded)) if wanted.number() == excluded.number() => None,
@@ -180,7 +180,7 @@ impl Parser {
                 }
             }
         }
-        if !ranges.is_empty() && !protocol.is_some_and(Protocol::has_ports) {
+        if !ranges.is_empty() && !protocol.is_some_and(PortList::accepts) {
             self.invalid.push(InvalidCondition::PortsWithoutProtocol);
             return None;
         }
@@ -211,8 +211,8 @@ impl Parser {
         not_icmp: Option<IcmpType>,
     ) -> Option<(Option<IcmpType>, Option<IcmpType>)> {
         let (own, other) = match self.family {
-            Family::V4 => (Protocol::Icmp.number(), Protocol::IcmpV6.number()),
-            Family::V6 => (Protocol::IcmpV6.number(), Protocol::Icmp.number()),
+            Family::V4 => (Protocol::ICMP.number(), Protocol::ICMPV6.number()),
+            Family::V6 => (Protocol::ICMPV6.number(), Protocol::ICMP.number()),
         };
         if icmp.is_none() && not_icmp.is_none() {
             return Some((None, None));
@@ -225,19 +225,5 @@ impl Parser {
                 Some((None, None))
             }
         }
-    }
-}
-
-fn protocol(protocol: tortie_model::Protocol) -> Protocol {
-    match protocol {
-        tortie_model::Protocol::Number(number) => Protocol::Number(number),
-        tortie_model::Protocol::Named(name) => match name {
-            NamedProtocol::Tcp => Protocol::Tcp,
-            NamedProtocol::Udp => Protocol::Udp,
-            NamedProtocol::Icmp => Protocol::Icmp,
-            NamedProtocol::Icmpv6 => Protocol::IcmpV6,
-            NamedProtocol::Sctp => Protocol::Sctp,
-            NamedProtocol::UdpLite => Protocol::UdpLite,
-        },
     }
 }

@@ -159,7 +159,7 @@ fn port_range(text: &str) -> PortRange {
 
 fn failsafe_port(json: &Value) -> FailsafePort {
     FailsafePort {
-        protocol: tortie_iptables::Protocol::from_name(text(&json["protocol"])).unwrap(),
+        protocol: NamedProtocol::from_name(text(&json["protocol"])).map(Protocol::Named).unwrap(),
         port: small(&json["port"]),
         net: text(&json["net"]).parse().ok(),
     }

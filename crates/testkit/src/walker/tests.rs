@@ -86,18 +86,18 @@ fn every_match_is_answered() {
     let net = |text: &str| text.parse::<Cidr>().unwrap();
     let yes: Vec<Matches> = vec![
         Matches::new(),
-        Matches::new().protocol(Protocol::Tcp),
+        Matches::new().protocol(Protocol::TCP),
         Matches::new().protocol(Protocol::Number(0)),
-        Matches::new().not_protocol(Protocol::Udp),
+        Matches::new().not_protocol(Protocol::UDP),
         Matches::new().net(Side::Source, net("10.0.0.0/31")),
         Matches::new().not_net(Side::Destination, net("10.0.0.0/31")),
         Matches::new().ip_set(Side::Source, set),
         Matches::new().not_ip_set(Side::Destination, set),
         Matches::new().ip_port_set(Side::Destination, ports),
         Matches::new().not_ip_port_set(Side::Source, ports),
-        Matches::new().protocol(Protocol::Tcp).destination_ports(PortList::single(80)),
-        Matches::new().protocol(Protocol::Tcp).not_ports(Side::Source, PortList::single(80)),
-        Matches::new().protocol(Protocol::Tcp).destination_port(80),
+        Matches::new().protocol(Protocol::TCP).destination_ports(PortList::single(80)),
+        Matches::new().protocol(Protocol::TCP).not_ports(Side::Source, PortList::single(80)),
+        Matches::new().protocol(Protocol::TCP).destination_port(80),
         Matches::new().and(Match::InInterface(InterfacePattern::prefix(interface("cali")))),
         Matches::new().and(Match::OutInterface(InterfacePattern::exact(interface("eth0")))),
     ];
@@ -106,7 +106,7 @@ fn every_match_is_answered() {
         Matches::new().net(Side::Destination, net("10.0.0.0/31")),
         Matches::new().ip_set(Side::Destination, set),
         Matches::new().ip_port_set(Side::Source, ports),
-        Matches::new().protocol(Protocol::Tcp).source_ports(PortList::single(80)),
+        Matches::new().protocol(Protocol::TCP).source_ports(PortList::single(80)),
         Matches::new().and(Match::InInterface(InterfacePattern::exact(interface("cali")))),
         Matches::new().and(Match::OutInterface(InterfacePattern::exact(interface("eth")))),
         Matches::new().and(Match::ReversePathFails),
@@ -154,13 +154,13 @@ fn what_the_kernel_would_refuse_is_an_error() {
     let icmp = IcmpType { number: 8, code: None };
     let refused: Vec<Matches> = vec![
         Matches::new().destination_ports(PortList::single(80)),
-        Matches::new().not_protocol(Protocol::Tcp).destination_ports(PortList::single(80)),
-        Matches::new().protocol(Protocol::Icmp).destination_ports(PortList::single(80)),
-        Matches::new().protocol(Protocol::Tcp).not_protocol(Protocol::Udp),
+        Matches::new().not_protocol(Protocol::TCP).destination_ports(PortList::single(80)),
+        Matches::new().protocol(Protocol::ICMP).destination_ports(PortList::single(80)),
+        Matches::new().protocol(Protocol::TCP).not_protocol(Protocol::UDP),
         Matches::new().icmp(Family::V4, icmp),
         Matches::new().not_protocol(Protocol::Number(0)),
         Matches::new().not_net(Side::Source, "0.0.0.0/0".parse::<Cidr>().unwrap()),
-        Matches::new().protocol(Protocol::IcmpV6).icmp(Family::V6, icmp),
+        Matches::new().protocol(Protocol::ICMPV6).icmp(Family::V6, icmp),
         Matches::new().net(Side::Source, "fd00::/8".parse::<Cidr>().unwrap()),
         Matches::new()
             .net(Side::Source, "10.0.0.0/8".parse::<Cidr>().unwrap())

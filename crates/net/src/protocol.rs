@@ -1,7 +1,6 @@
-//! IP protocols and port matches.
+//! IP protocols.
 
 use std::fmt;
-use std::sync::Arc;
 
 /// The protocols that may be given by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,7 +36,7 @@ impl NamedProtocol {
 
     /// The lower-case name that rules and messages use.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
@@ -50,7 +49,7 @@ impl NamedProtocol {
 
     /// The number assigned by IANA.
     #[must_use]
-    pub fn number(self) -> u8 {
+    pub const fn number(self) -> u8 {
         match self {
             Self::Icmp => 1,
             Self::Tcp => 6,
@@ -63,6 +62,13 @@ impl NamedProtocol {
 }
 
 /// An IP protocol, by name or by number. The two forms are distinct: they render and match differently.
+///
+/// ```
+/// use tortie_net::Protocol;
+/// assert_eq!((Protocol::TCP.to_string(), Protocol::Number(6).to_string()), ("tcp".to_owned(), "6".to_owned()));
+/// assert_ne!(Protocol::TCP, Protocol::Number(6));
+/// assert_eq!(Protocol::TCP.number(), Protocol::Number(6).number());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// By name.
@@ -72,9 +78,20 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// TCP, by name.
+    pub const TCP: Self = Self::Named(NamedProtocol::Tcp);
+    /// UDP, by name.
+    pub const UDP: Self = Self::Named(NamedProtocol::Udp);
+    /// SCTP, by name.
+    pub const SCTP: Self = Self::Named(NamedProtocol::Sctp);
+    /// ICMP, by name.
+    pub const ICMP: Self = Self::Named(NamedProtocol::Icmp);
+    /// ICMP of IPv6, by name.
+    pub const ICMPV6: Self = Self::Named(NamedProtocol::Icmpv6);
+
     /// The number assigned by IANA.
     #[must_use]
-    pub fn number(self) -> u8 {
+    pub const fn number(self) -> u8 {
         match self {
             Self::Named(name) => name.number(),
             Self::Number(number) => number,
@@ -97,34 +114,50 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// One entry of a rule's port list.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum PortSpec {
-    /// Ports `first` to `last`, both included.
-    Range {
-        /// The lowest port.
-        first: u16,
-        /// The highest port; never below `first`.
-        last: u16,
-    },
-    /// A port that endpoints declare by name.
-    Named(Arc<str>),
+/// The protocols whose ports endpoints and services have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PortProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
 }
 
-impl PortSpec {
-    /// A single port.
+impl PortProtocol {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
+
+    /// The lower-case name, as in members of IP sets.
     #[must_use]
-    pub fn single(port: u16) -> Self {
-        Self::Range { first: port, last: port }
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+
+    /// The port protocol of a protocol; `None` if it has no ports.
+    #[must_use]
+    pub fn of(protocol: Protocol) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| NamedProtocol::from(*p).number() == protocol.number())
     }
 }
 
-impl fmt::Display for PortSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Range { first, last } if first == last => first.fmt(f),
-            Self::Range { first, last } => write!(f, "{first}:{last}"),
-            Self::Named(name) => f.write_str(name),
+impl From<PortProtocol> for NamedProtocol {
+    fn from(protocol: PortProtocol) -> Self {
+        match protocol {
+            PortProtocol::Tcp => Self::Tcp,
+            PortProtocol::Udp => Self::Udp,
+            PortProtocol::Sctp => Self::Sctp,
         }
+    }
+}
+
+impl fmt::Display for PortProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
