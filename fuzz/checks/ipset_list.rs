@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tortie_ipsets::{
-    CommandFailure, Config, Family, IpSets, ListReader, Listing, Member, Plan, SetId, SetName, SetSpec, SetType,
-    owned_names,
+    CommandFailure, Config, Family, IpSetId, IpSets, ListReader, Listing, Member, Plan, SetSpec, SetType, ip_set_name,
+    is_owned, owned_names,
 };
 
 /// The first byte is the family and the size of the pieces in which the rest arrives.
@@ -12,7 +12,7 @@ pub(crate) fn check(data: &[u8]) {
     let (&first, text) = data.split_first().unwrap_or((&0, &[]));
     let family = if first & 1 == 0 { Family::V4 } else { Family::V6 };
 
-    let mut reader = ListReader::new(SetName::main(family, &SetId::new("x").expect("an id")), family);
+    let mut reader = ListReader::new(ip_set_name(family, &IpSetId::new("x")).expect("a name"), family);
     let mut members = Vec::new();
     for line in text.split(|&b| b == b'\n') {
         members.extend(reader.line(line));
@@ -26,7 +26,7 @@ pub(crate) fn check(data: &[u8]) {
         assert!(text.bytes().all(|b| b.is_ascii_alphanumeric() || b".:,/".contains(&b)), "{text}");
     }
     for name in owned_names(family, text) {
-        assert!(name.is_owned(family) && name.as_str().len() <= 31);
+        assert!(is_owned(&name, family) && name.as_str().len() <= 31);
     }
 
     reconcile(family, text, usize::from(first) + 1, listing.ok(), &members);
@@ -35,8 +35,8 @@ pub(crate) fn check(data: &[u8]) {
 /// A set that is listed as such is written once, and then is as wanted.
 fn reconcile(family: Family, text: &[u8], piece: usize, listing: Option<Listing>, members: &[Member]) {
     let now = Duration::ZERO;
-    let id = SetId::new("x").expect("an id");
-    let name = SetName::main(family, &id);
+    let id = IpSetId::new("x");
+    let name = ip_set_name(family, &id).expect("a name");
     let spec = listing.and_then(|listing| listing.spec()).unwrap_or(SetSpec::new(SetType::HashNet));
     let mut sets = IpSets::new(family, Config::default());
     // A listing may contradict itself, for example with ports outside its range.

@@ -129,7 +129,7 @@ impl Dataplane {
         for (output, report) in self.output.families.iter().zip(reports) {
             let family = output.family;
             for failure in report.failures {
-                let users = self.managers.policies.users_of_set(failure.id.as_str());
+                let users = self.managers.policies.users_of_set(&failure.id);
                 problems.push(Problem::IpSet { family, failure, users });
             }
             if let Some(failure) = report.listing {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_ipsets::fake::FakeIpset;
-use tortie_ipsets::{Plan, SetName};
+use tortie_ipsets::{IpSetName, Plan};
 use tortie_iptables::fake::FakeKernel as FakeTables;
 use tortie_iptables::{Backend, Command, CommandError, Table};
 use tortie_model::{Cidr, Family, Mac};
@@ -218,7 +218,7 @@ impl FakeKernel {
         let plan = match args[..] {
             ["list"] => Some(Plan::ListAll),
             ["list", "-name"] => Some(Plan::ListNames),
-            ["list", name] => SetName::new(name).ok().map(Plan::List),
+            ["list", name] => IpSetName::new(name).ok().map(Plan::List),
             ["restore"] => Some(Plan::Restore(command.input.clone())),
             _ => None,
         };

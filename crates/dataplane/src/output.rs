@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tortie_ipsets::{IpSets, Member, Report, SetId, SetSpec, SetType, UpdateError};
+use tortie_ipsets::{IpSets, Member, Report, SetSpec, SetType, UpdateError};
 use tortie_iptables::{
     Backend, Chain, ChainName, HookPosition, Programs, Purpose, Reconciler, ReconcilerConfig, StandIn, Table,
 };
-use tortie_model::Family;
 use tortie_model::desired::Members;
+use tortie_model::{Family, IpSetId};
 use tortie_rules::Renderer;
 use tortie_rules::names::ip_set_name;
 
@@ -106,8 +106,8 @@ impl Output {
     }
 
     /// Has the kernel try again what it refused for want of a set.
-    pub(crate) fn on_set_available(&mut self, family: Family, id: &SetId) {
-        let Ok(name) = ip_set_name(family, id.as_str()) else { return };
+    pub(crate) fn on_set_available(&mut self, family: Family, id: &IpSetId) {
+        let Ok(name) = ip_set_name(family, id) else { return };
         for output in self.families.iter_mut().filter(|output| output.family == family) {
             output.tables.iter_mut().for_each(|table| table.on_ip_set_available(name));
         }
@@ -118,7 +118,12 @@ impl Output {
     }
 
     /// Wants a set with these members; each family takes its own.
-    pub(crate) fn replace_set(&mut self, id: &SetId, set_type: SetType, members: &[Member]) -> Result<(), UpdateError> {
+    pub(crate) fn replace_set(
+        &mut self,
+        id: &IpSetId,
+        set_type: SetType,
+        members: &[Member],
+    ) -> Result<(), UpdateError> {
         let spec = self.set_spec(set_type);
         // What one family does not take must not keep it from the other.
         let results = self.families.iter_mut().map(|f| f.ip_sets.add_or_replace(id, spec, members.iter().copied()));
@@ -126,7 +131,7 @@ impl Output {
     }
 
     /// Wants some members more and some less.
-    pub(crate) fn edit_set(&mut self, id: &SetId, added: &[Member], removed: &[Member]) -> Result<(), UpdateError> {
+    pub(crate) fn edit_set(&mut self, id: &IpSetId, added: &[Member], removed: &[Member]) -> Result<(), UpdateError> {
         let results = self.families.iter_mut().map(|family| {
             let added = family.ip_sets.add_members(id, added.iter().copied());
             let removed = family.ip_sets.remove_members(id, removed.iter().copied());

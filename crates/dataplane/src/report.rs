@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_ipsets::{CommandFailure, NameError, SetFailure, SetId, UpdateError};
+use tortie_ipsets::{CommandFailure, SetFailure, UpdateError};
 use tortie_iptables::{Table, TableError, TableStats};
 use tortie_model::{
     Direction, Family, HostEndpointName, IfaceName, IpSetId, PolicyId, ProfileName, WorkloadEndpointId,
@@ -82,7 +82,7 @@ pub enum Problem {
         /// In which direction.
         direction: Direction,
         /// The sets.
-        sets: Vec<SetId>,
+        sets: Vec<IpSetId>,
         /// What is not in force.
         reduction: Reduction,
     },
@@ -114,7 +114,7 @@ pub enum Problem {
         /// Which set.
         id: IpSetId,
         /// What is wrong.
-        error: IpSetProblem,
+        error: UpdateError,
     },
     /// An endpoint cannot be programmed, in whole or in part.
     #[error("{owner}: {error}")]
@@ -219,18 +219,6 @@ impl fmt::Display for Reduction {
     }
 }
 
-/// What is wrong with an IP set as it was sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum IpSetProblem {
-    /// The kernel could not hold a set of that id.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// The set or its members.
-    #[error(transparent)]
-    Update(#[from] UpdateError),
-}
-
 /// Why an endpoint cannot be programmed, in whole or in part.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -300,12 +288,12 @@ pub(crate) const fn word(direction: Direction) -> &'static str {
     }
 }
 
-struct SetList<'a>(&'a [SetId]);
+struct SetList<'a>(&'a [IpSetId]);
 
 impl fmt::Display for SetList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.len() == 1 { "IP set " } else { "IP sets " })?;
-        let ids: Vec<&str> = self.0.iter().map(SetId::as_str).collect();
+        let ids: Vec<&str> = self.0.iter().map(IpSetId::as_str).collect();
         f.write_str(&ids.join(", "))
     }
 }

@@ -9,10 +9,10 @@
 //! use std::net::IpAddr;
 //! use std::time::Duration;
 //! use tortie_ipsets::fake::FakeIpset;
-//! use tortie_ipsets::{Config, Family, IpSets, Member, SetId, SetSpec, SetType};
+//! use tortie_ipsets::{Config, Family, IpSets, Member, IpSetId, SetSpec, SetType};
 //!
 //! let mut sets = IpSets::new(Family::V4, Config::default());
-//! let id = SetId::new("this-host")?;
+//! let id = IpSetId::new("this-host");
 //! let host = Member::from(IpAddr::from([10, 0, 0, 1]));
 //! sets.add_or_replace(&id, SetSpec::new(SetType::HashIp), [host])?;
 //!
@@ -30,10 +30,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tortie_net::Family;
+use tortie_net::{Family, IpSetName};
 
 use crate::member::Member;
-use crate::names::{MAX_NAME_LEN, family_word};
+use crate::names::family_word;
 use crate::plan::{CommandFailure, Plan, Report};
 use crate::sets::IpSets;
 use crate::spec::SetType;
@@ -363,8 +363,8 @@ impl FakeIpset {
     }
 
     fn create(&mut self, name: &str, set_type: &str, options: &[&str]) -> Outcome {
-        if name.len() > MAX_NAME_LEN {
-            return Err(format!("Syntax error: setname '{name}' is longer than {MAX_NAME_LEN}"));
+        if name.len() > IpSetName::MAX_LEN {
+            return Err(format!("Syntax error: setname '{name}' is longer than {}", IpSetName::MAX_LEN));
         }
         let set = FakeSet::parse(set_type, options)?;
         if self.sets.contains_key(name) {

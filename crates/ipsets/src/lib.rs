@@ -18,8 +18,8 @@ mod write;
 
 pub use list::{ListError, ListReader, Listing, owned_names};
 pub use member::{Member, MemberError, NetMember, NetPair};
-pub use names::{MAX_NAME_LEN, NameError, SetId, SetName};
+pub use names::{ip_set_name, is_owned};
 pub use plan::{CommandFailure, Plan, Report, SetError, SetFailure};
 pub use sets::{Config, IpSets, Resync, UpdateError};
 pub use spec::{SetSpec, SetType};
-pub use tortie_net::{Cidr, Family, IpPortMember, PortProtocol};
+pub use tortie_net::{Cidr, Family, InvalidName, IpPortMember, IpSetId, IpSetName, PortProtocol};

@@ -1,10 +1,10 @@
 //! Reading what `ipset list` prints, a line at a time.
 
 use thiserror::Error;
-use tortie_net::Family;
+use tortie_net::{Family, IpSetName};
 
 use crate::member::Member;
-use crate::names::SetName;
+use crate::names::is_owned;
 use crate::spec::{SetSpec, SetType};
 
 #[cfg(test)]
@@ -18,7 +18,7 @@ pub enum ListError {
     #[error("listing: expected set {expected}, got {got:?}")]
     WrongSet {
         /// The set asked for.
-        expected: SetName,
+        expected: IpSetName,
         /// The name in the listing.
         got: String,
     },
@@ -26,7 +26,7 @@ pub enum ListError {
     #[error("listing of {set}: no `{word}`")]
     Missing {
         /// The set asked for.
-        set: SetName,
+        set: IpSetName,
         /// The word.
         word: &'static str,
     },
@@ -34,7 +34,7 @@ pub enum ListError {
     #[error("listing of {set}: {found} members, where the header says {announced}")]
     WrongCount {
         /// The set.
-        set: SetName,
+        set: IpSetName,
         /// What the header says.
         announced: usize,
         /// How many there were.
@@ -42,7 +42,7 @@ pub enum ListError {
     },
     /// The output ends within a line.
     #[error("listing of {0}: ends within a line")]
-    Cut(SetName),
+    Cut(IpSetName),
     /// A line is longer than any that ipset prints.
     #[error("listing: a line of more than {MAX_LINE} bytes")]
     LineTooLong,
@@ -153,7 +153,7 @@ impl Listing {
 /// more of them.
 #[derive(Clone, Debug)]
 pub struct ListReader {
-    name: SetName,
+    name: IpSetName,
     family: Family,
     wrong_name: Option<String>,
     has_name: bool,
@@ -180,7 +180,7 @@ struct Header {
 impl ListReader {
     /// A reader for the listing of set `name` of a family.
     #[must_use]
-    pub fn new(name: SetName, family: Family) -> Self {
+    pub fn new(name: IpSetName, family: Family) -> Self {
         Self {
             name,
             family,
@@ -199,7 +199,7 @@ impl ListReader {
     }
 
     /// The name of the set.
-    pub(crate) const fn name(&self) -> &SetName {
+    pub(crate) const fn name(&self) -> &IpSetName {
         &self.name
     }
 
@@ -275,7 +275,7 @@ impl ListReader {
     pub(crate) fn finish_counted(self) -> Result<Listing, ListError> {
         let found = self.members;
         let wrong = self.announced.filter(|announced| *announced != found);
-        let set = self.name.clone();
+        let set = self.name;
         let listing = self.finish()?;
         match wrong {
             Some(announced) => Err(ListError::WrongCount { set, announced, found }),
@@ -351,13 +351,13 @@ impl Header {
 }
 
 /// Reads the output of `ipset list -name`: the names on it that are ours in that family.
-pub fn owned_names(family: Family, output: &[u8]) -> impl Iterator<Item = SetName> {
+pub fn owned_names(family: Family, output: &[u8]) -> impl Iterator<Item = IpSetName> {
     output.split(|&b| b == b'\n').filter_map(move |line| owned_name(family, line))
 }
 
 /// The name on a line of `ipset list -name`, if it is ours in that family.
-pub(crate) fn owned_name(family: Family, line: &[u8]) -> Option<SetName> {
+pub(crate) fn owned_name(family: Family, line: &[u8]) -> Option<IpSetName> {
     let text = str::from_utf8(line.trim_ascii()).ok()?;
-    let name = SetName::new(text).ok()?;
-    name.is_owned(family).then_some(name)
+    let name = IpSetName::new(text).ok()?;
+    is_owned(&name, family).then_some(name)
 }

@@ -3,11 +3,10 @@
 //! Sets of others are skipped without a look at their members; which of them ipset cannot print is no concern of ours as
 //! long as ours are printed.
 
-use tortie_net::Family;
+use tortie_net::{Family, IpSetName};
 
 use crate::list::{ListError, ListReader, Listing, owned_name};
 use crate::member::Member;
-use crate::names::SetName;
 use crate::spec::SetType;
 
 #[cfg(test)]
@@ -17,13 +16,13 @@ mod tests;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A set of ours exists; its header and members follow if they were asked for.
-    Begin(SetName),
+    Begin(IpSetName),
     /// A member of the set that began last.
     Member(Member),
     /// The set that began last was listed to its end.
     End {
         /// The set.
-        name: SetName,
+        name: IpSetName,
         /// Its type, if that is known.
         set_type: Option<SetType>,
         /// Its header, if the listing can be relied upon.
@@ -53,7 +52,7 @@ impl AllReader {
     }
 
     /// The set that is being read, and its type if that is known.
-    pub(crate) fn current(&self) -> Option<(&SetName, Option<SetType>)> {
+    pub(crate) fn current(&self) -> Option<(&IpSetName, Option<SetType>)> {
         match &self.section {
             Section::Set(reader) => Some((reader.name(), reader.set_type())),
             Section::Between | Section::Skipped => None,
@@ -61,7 +60,7 @@ impl AllReader {
     }
 
     /// Takes the next line, without its line end. `is_wanted` says whether a set's members are of interest.
-    pub(crate) fn line(&mut self, line: &[u8], is_wanted: impl FnOnce(&SetName) -> bool) -> Option<Event> {
+    pub(crate) fn line(&mut self, line: &[u8], is_wanted: impl FnOnce(&IpSetName) -> bool) -> Option<Event> {
         match &mut self.section {
             Section::Between => self.begin(line, is_wanted),
             Section::Skipped => {
@@ -77,12 +76,12 @@ impl AllReader {
         }
     }
 
-    fn begin(&mut self, line: &[u8], is_wanted: impl FnOnce(&SetName) -> bool) -> Option<Event> {
+    fn begin(&mut self, line: &[u8], is_wanted: impl FnOnce(&IpSetName) -> bool) -> Option<Event> {
         let value = line.strip_prefix(b"Name:")?;
         self.section = Section::Skipped;
         let name = owned_name(self.family, value)?;
         if is_wanted(&name) {
-            let mut reader = ListReader::new(name.clone(), self.family);
+            let mut reader = ListReader::new(name, self.family);
             // It is the line with the name.
             let _ = reader.line(line);
             self.section = Section::Set(Box::new(reader));
@@ -93,7 +92,7 @@ impl AllReader {
     fn end(&mut self, finish: impl FnOnce(ListReader) -> Result<Listing, ListError>) -> Option<Event> {
         match std::mem::replace(&mut self.section, Section::Between) {
             Section::Set(reader) => {
-                let (name, set_type) = (reader.name().clone(), reader.set_type());
+                let (name, set_type) = (*reader.name(), reader.set_type());
                 Some(Event::End { name, set_type, listing: finish(*reader) })
             }
             Section::Between | Section::Skipped => None,
@@ -102,6 +101,6 @@ impl AllReader {
 
     /// After the last line of a command that ended well; `is_whole` tells whether that line had a line end.
     pub(crate) fn finish(&mut self, is_whole: bool) -> Option<Event> {
-        self.end(|reader| if is_whole { reader.finish_counted() } else { Err(ListError::Cut(reader.name().clone())) })
+        self.end(|reader| if is_whole { reader.finish_counted() } else { Err(ListError::Cut(*reader.name())) })
     }
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use thiserror::Error;
-
-use crate::names::{SetId, SetName};
+use tortie_net::{IpSetId, IpSetName};
 
 /// The next thing to do. All but [`Plan::Sleep`] and [`Plan::Done`] are commands, whose result goes
 /// to [`IpSets::on_exit`](crate::IpSets::on_exit) before the next plan is asked for.
@@ -20,7 +19,7 @@ pub enum Plan {
     ListNames,
     /// Run `ipset list NAME`, handing its output to
     /// [`IpSets::on_output`](crate::IpSets::on_output).
-    List(SetName),
+    List(IpSetName),
     /// Run `ipset restore` with this text as its input.
     Restore(String),
     /// Nothing can be done for that long; then ask again.
@@ -122,9 +121,9 @@ impl Report {
 #[non_exhaustive]
 pub struct SetFailure {
     /// The set's name in the kernel.
-    pub name: SetName,
+    pub name: IpSetName,
     /// The set's id.
-    pub id: SetId,
+    pub id: IpSetId,
     /// Whether there is a set of that name in the kernel, as far as is known; without one, rules
     /// that refer to it cannot be written.
     pub exists: bool,

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tortie_net::IpSetName;
+
 use crate::list::{Lines, ListReader, owned_name};
-use crate::names::SetName;
 use crate::plan::{CommandFailure, Plan};
 use crate::sets::{IpSets, Resync};
 use crate::write::Touched;
@@ -70,10 +71,10 @@ pub(crate) struct Progress {
 #[derive(Clone, Debug)]
 enum InFlight {
     All(AllInFlight),
-    Names { reason: Reason, lines: Lines, seen: BTreeSet<SetName> },
-    List { name: SetName, lines: Lines, reader: ListReader },
+    Names { reason: Reason, lines: Lines, seen: BTreeSet<IpSetName> },
+    List { name: IpSetName, lines: Lines, reader: ListReader },
     Restore { touched: Touched, failures: u32 },
-    Destroy { names: Vec<SetName>, since: Duration },
+    Destroy { names: Vec<IpSetName>, since: Duration },
 }
 
 /// From the first plan after [`Plan::Done`] to the next [`Plan::Done`].
@@ -84,7 +85,7 @@ struct Round {
     names_failures: u32,
     names_failure: Option<CommandFailure>,
     /// Listing all sets at once failed; these were listed before it did.
-    all_failed: Option<BTreeSet<SetName>>,
+    all_failed: Option<BTreeSet<IpSetName>>,
     failures: u32,
     background_reads: u32,
     /// What is left to write of restores that failed; the last one comes first.
@@ -94,7 +95,7 @@ struct Round {
 /// Sets to be written with one restore.
 #[derive(Clone, Debug)]
 struct Group {
-    names: Vec<SetName>,
+    names: Vec<IpSetName>,
     /// How often writing them failed without a culprit.
     failures: u32,
 }
@@ -142,7 +143,7 @@ impl Round {
     }
 
     /// Queues `names` to be written again: whole, or in two parts.
-    fn retry(&mut self, mut names: Vec<SetName>, failures: u32, split: bool) {
+    fn retry(&mut self, mut names: Vec<IpSetName>, failures: u32, split: bool) {
         if split && names.len() > 1 {
             let second = names.split_off(names.len() / 2);
             self.retry(second, failures, false);

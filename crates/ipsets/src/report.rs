@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::names::SetName;
+use tortie_net::IpSetName;
+
 use crate::plan::{CommandFailure, Report, SetError, SetFailure};
 use crate::reconcile::{FIRST_LONG_PAUSE, FIRST_PAUSE};
 use crate::sets::{IpSets, Kernel, SetState};
@@ -11,7 +12,7 @@ use crate::sets::{IpSets, Kernel, SetState};
 impl IpSets {
     pub(crate) fn report(&self, now: Duration, listing: Option<CommandFailure>) -> Report {
         let mut retry_after = listing.is_some().then_some(FIRST_LONG_PAUSE);
-        let suspects: BTreeSet<&SetName> = self.dirty.iter().chain(&self.overfull).chain(&self.must_read).collect();
+        let suspects: BTreeSet<&IpSetName> = self.dirty.iter().chain(&self.overfull).chain(&self.must_read).collect();
         let mut failures = Vec::new();
         for name in suspects {
             let Some(state) = self.sets.get(name) else {
@@ -35,7 +36,7 @@ impl IpSets {
             let spec = state.desired;
             let is_read = matches!(state.kernel, Kernel::Present(found) if spec.is_some_and(|s| found.is_exactly(&s, self.family)));
             failures.push(SetFailure {
-                name: name.clone(),
+                name: *name,
                 id: state.id.clone(),
                 exists: state.kernel != Kernel::Absent,
                 lacks: !is_read || state.members.missing_len() > 0,

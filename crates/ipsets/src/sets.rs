@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use thiserror::Error;
-use tortie_net::Family;
+use tortie_net::{Family, InvalidName, IpSetId, IpSetName};
 
 use crate::list::Listing;
 use crate::member::{Member, MemberError};
-use crate::names::{SetId, SetName};
+use crate::names::ip_set_name;
 use crate::plan::CommandFailure;
 use crate::reconcile::Progress;
 use crate::spec::{SetSpec, SetType};
@@ -23,20 +23,23 @@ mod tests;
 pub enum UpdateError {
     /// There is no such set.
     #[error("IP set {0}: unknown")]
-    UnknownSet(SetId),
+    UnknownSet(IpSetId),
+    /// The kernel could not hold a set of that id; the set was not added.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
     /// Another set has the same name in the kernel; the set was not added.
     #[error("IP set {id}: has the same name in the kernel as {other}")]
     NameTaken {
         /// The set to be added.
-        id: SetId,
+        id: IpSetId,
         /// The set that has the name.
-        other: SetId,
+        other: IpSetId,
     },
     /// Members that cannot be in such a set were left out; all others were accepted.
     #[error("IP set {id}: {count} members left out, the first: {first}")]
     BadMembers {
         /// The set.
-        id: SetId,
+        id: IpSetId,
         /// How many.
         count: usize,
         /// What is wrong with the first of them.
@@ -101,7 +104,7 @@ pub(crate) struct Health {
 
 #[derive(Clone, Debug)]
 pub(crate) struct SetState {
-    pub(crate) id: SetId,
+    pub(crate) id: IpSetId,
     pub(crate) desired: Option<SetSpec>,
     pub(crate) kernel: Kernel,
     pub(crate) members: Members,
@@ -130,7 +133,7 @@ pub(crate) enum Need {
 }
 
 impl SetState {
-    fn new(id: SetId, set_type: SetType, kernel: Kernel) -> Self {
+    fn new(id: IpSetId, set_type: SetType, kernel: Kernel) -> Self {
         Self {
             id,
             desired: None,
@@ -212,19 +215,19 @@ pub struct IpSets {
     pub(crate) family: Family,
     pub(crate) config: Config,
     /// Sets that are wanted, and those no longer wanted whose members are still known.
-    pub(crate) sets: BTreeMap<SetName, SetState>,
+    pub(crate) sets: BTreeMap<IpSetName, SetState>,
     /// Sets that may need to be written.
-    pub(crate) dirty: BTreeSet<SetName>,
+    pub(crate) dirty: BTreeSet<IpSetName>,
     /// Wanted sets with more members than fit in.
-    pub(crate) overfull: BTreeSet<SetName>,
+    pub(crate) overfull: BTreeSet<IpSetName>,
     /// Sets in the kernel that are ours and not wanted, temporary ones included.
-    pub(crate) to_destroy: BTreeSet<SetName>,
+    pub(crate) to_destroy: BTreeSet<IpSetName>,
     /// Those that could not be destroyed; not tried again before the names are listed again.
-    pub(crate) not_destroyed: BTreeSet<SetName>,
+    pub(crate) not_destroyed: BTreeSet<IpSetName>,
     /// Sets to be read before the next write.
-    pub(crate) must_read: BTreeSet<SetName>,
+    pub(crate) must_read: BTreeSet<IpSetName>,
     /// Sets to be read when there is time.
-    pub(crate) may_read: VecDeque<SetName>,
+    pub(crate) may_read: VecDeque<IpSetName>,
     pub(crate) next_temporary: u64,
     pub(crate) wanted: usize,
     pub(crate) progress: Progress,
@@ -270,7 +273,7 @@ impl IpSets {
     }
 
     /// The wanted sets with more members than fit in, of which the kernel holds only some.
-    pub fn overfull(&self) -> impl Iterator<Item = &SetId> {
+    pub fn overfull(&self) -> impl Iterator<Item = &IpSetId> {
         // Not by `self.overfull`, which leaves out what is being read.
         self.sets.values().filter(|state| state.is_overfull()).map(|state| &state.id)
     }
@@ -285,15 +288,15 @@ impl IpSets {
     /// other family are left out.
     ///
     /// # Errors
-    /// [`UpdateError::NameTaken`] (and nothing changes), or [`UpdateError::BadMembers`] (and all
+    /// [`UpdateError::Name`] or [`UpdateError::NameTaken`] (and nothing changes), or [`UpdateError::BadMembers`] (and all
     /// others are accepted).
     pub fn add_or_replace(
         &mut self,
-        id: &SetId,
+        id: &IpSetId,
         spec: SetSpec,
         members: impl IntoIterator<Item = impl Into<Member>>,
     ) -> Result<(), UpdateError> {
-        let name = SetName::main(self.family, id);
+        let name = ip_set_name(self.family, id)?;
         if let Some(state) = self.sets.get(&name)
             && state.desired.is_some()
             && state.id != *id
@@ -303,13 +306,13 @@ impl IpSets {
         let is_there = self.to_destroy.remove(&name) | self.not_destroyed.remove(&name);
         if !self.sets.contains_key(&name) {
             let kernel = if is_there {
-                self.must_read.insert(name.clone());
+                self.must_read.insert(name);
                 Kernel::Unread
             } else {
                 Kernel::Absent
             };
             let state = SetState::new(id.clone(), spec.set_type(), kernel);
-            self.sets.insert(name.clone(), state);
+            self.sets.insert(name, state);
         }
         let Some(state) = self.sets.get_mut(&name) else {
             return Ok(());
@@ -337,7 +340,7 @@ impl IpSets {
     /// [`UpdateError::UnknownSet`], or [`UpdateError::BadMembers`] (and all others are accepted).
     pub fn add_members(
         &mut self,
-        id: &SetId,
+        id: &IpSetId,
         members: impl IntoIterator<Item = impl Into<Member>>,
     ) -> Result<(), UpdateError> {
         self.edit_members(id, members, true)
@@ -349,7 +352,7 @@ impl IpSets {
     /// [`UpdateError::UnknownSet`], or [`UpdateError::BadMembers`] (and all others are accepted).
     pub fn remove_members(
         &mut self,
-        id: &SetId,
+        id: &IpSetId,
         members: impl IntoIterator<Item = impl Into<Member>>,
     ) -> Result<(), UpdateError> {
         self.edit_members(id, members, false)
@@ -360,7 +363,7 @@ impl IpSets {
     ///
     /// # Errors
     /// [`UpdateError::UnknownSet`].
-    pub fn remove(&mut self, id: &SetId) -> Result<(), UpdateError> {
+    pub fn remove(&mut self, id: &IpSetId) -> Result<(), UpdateError> {
         let name = self.known(id)?;
         self.dirty.remove(&name);
         self.overfull.remove(&name);
@@ -373,7 +376,7 @@ impl IpSets {
         state.health = Health::default();
         state.unwant_all();
         if state.kernel != Kernel::Absent {
-            self.to_destroy.insert(name.clone());
+            self.to_destroy.insert(name);
         }
         if !matches!(state.kernel, Kernel::Present(_)) {
             // Nothing is known of its members that would be worth keeping.
@@ -390,34 +393,32 @@ impl IpSets {
 
     /// What is wanted of a set.
     #[must_use]
-    pub fn spec(&self, id: &SetId) -> Option<SetSpec> {
+    pub fn spec(&self, id: &IpSetId) -> Option<SetSpec> {
         let name = self.known(id).ok()?;
         self.sets.get(&name)?.desired
     }
 
     /// The members wanted of a set, in order.
     #[must_use]
-    pub fn desired_members(&self, id: &SetId) -> Option<Vec<Member>> {
+    pub fn desired_members(&self, id: &IpSetId) -> Option<Vec<Member>> {
         let name = self.known(id).ok()?;
         Some(self.sets.get(&name)?.members.desired())
     }
 
     /// The ids of the wanted sets, in order of their names in the kernel.
-    pub fn ids(&self) -> impl Iterator<Item = &SetId> {
+    pub fn ids(&self) -> impl Iterator<Item = &IpSetId> {
         self.sets.values().filter(|state| state.desired.is_some()).map(|state| &state.id)
     }
 
-    fn known(&self, id: &SetId) -> Result<SetName, UpdateError> {
-        let name = SetName::main(self.family, id);
-        match self.sets.get(&name) {
-            Some(state) if state.desired.is_some() && state.id == *id => Ok(name),
-            _ => Err(UpdateError::UnknownSet(id.clone())),
-        }
+    fn known(&self, id: &IpSetId) -> Result<IpSetName, UpdateError> {
+        let name = ip_set_name(self.family, id).ok();
+        let is_known = |name: &IpSetName| self.sets.get(name).is_some_and(|s| s.desired.is_some() && s.id == *id);
+        name.filter(is_known).ok_or_else(|| UpdateError::UnknownSet(id.clone()))
     }
 
     fn edit_members(
         &mut self,
-        id: &SetId,
+        id: &IpSetId,
         members: impl IntoIterator<Item = impl Into<Member>>,
         wanted: bool,
     ) -> Result<(), UpdateError> {
@@ -461,7 +462,7 @@ impl IpSets {
     }
 
     /// What is wanted of the set, or what is known of it, has changed.
-    pub(crate) fn touched(&mut self, name: &SetName) {
+    pub(crate) fn touched(&mut self, name: &IpSetName) {
         let Some(state) = self.sets.get_mut(name) else {
             return;
         };
@@ -471,7 +472,7 @@ impl IpSets {
     }
 
     /// Files the set as dirty and as overfull, or as neither.
-    pub(crate) fn reconsider(&mut self, name: &SetName) {
+    pub(crate) fn reconsider(&mut self, name: &IpSetName) {
         let Some(state) = self.sets.get(name) else {
             self.dirty.remove(name);
             self.overfull.remove(name);
@@ -482,11 +483,11 @@ impl IpSets {
     }
 }
 
-fn file(set: &mut BTreeSet<SetName>, name: &SetName, belongs: bool) {
+fn file(set: &mut BTreeSet<IpSetName>, name: &IpSetName, belongs: bool) {
     if !belongs {
         set.remove(name);
     } else if !set.contains(name) {
-        set.insert(name.clone());
+        set.insert(*name);
     }
 }
 

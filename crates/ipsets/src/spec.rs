@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use tortie_net::Family;
+use tortie_net::{Family, IpSetName};
 
-use crate::names::{SetName, family_word};
+use crate::names::family_word;
 
 /// The kernel types that are supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,7 +116,7 @@ impl SetSpec {
     }
 
     /// Writes the `create` line of a set with this specification.
-    pub(crate) fn write_create(&self, out: &mut String, name: &SetName, family: Family) {
+    pub(crate) fn write_create(&self, out: &mut String, name: &IpSetName, family: Family) {
         let set_type = self.set_type;
         // Writing to a String cannot fail.
         let _ = match self.limit {

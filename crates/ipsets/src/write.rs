@@ -2,10 +2,9 @@
 
 use std::fmt::{Display, Write as _};
 
-use tortie_net::Family;
+use tortie_net::{Family, IpSetName};
 
 use crate::list::Listing;
-use crate::names::SetName;
 use crate::sets::{IpSets, Kernel, Need, SetState};
 use crate::spec::SetSpec;
 
@@ -26,29 +25,29 @@ pub(crate) struct RestoreText {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Touched {
     /// The sets, each with the number of its first line, counted from 1.
-    sets: Vec<(usize, SetName)>,
+    sets: Vec<(usize, IpSetName)>,
     /// The temporary sets that hold what was replaced.
-    temporaries: Vec<SetName>,
+    temporaries: Vec<IpSetName>,
 }
 
 impl Touched {
-    pub(crate) fn names(&self) -> impl Iterator<Item = &SetName> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &IpSetName> {
         self.sets.iter().map(|(_, name)| name)
     }
 
-    pub(crate) fn into_temporaries(self) -> Vec<SetName> {
+    pub(crate) fn into_temporaries(self) -> Vec<IpSetName> {
         self.temporaries
     }
 
     /// The set that the line is about.
-    pub(crate) fn at_line(&self, line: usize) -> Option<&SetName> {
+    pub(crate) fn at_line(&self, line: usize) -> Option<&IpSetName> {
         let after = self.sets.partition_point(|(first, _)| *first <= line);
         let (_, name) = self.sets.get(after.checked_sub(1)?)?;
         Some(name)
     }
 }
 
-fn push_line(text: &mut String, verb: &str, name: &SetName, member: &dyn Display, end: &str) {
+fn push_line(text: &mut String, verb: &str, name: &IpSetName, member: &dyn Display, end: &str) {
     text.push_str(verb);
     text.push_str(name.as_str());
     text.push(' ');
@@ -76,7 +75,7 @@ impl RestoreText {
     }
 
     /// Writes what the set needs, a swap excepted, as far as there is room.
-    pub(crate) fn write(&mut self, name: &SetName, state: &mut SetState) {
+    pub(crate) fn write(&mut self, name: &IpSetName, state: &mut SetState) {
         let need = state.need(self.family);
         let Some(spec) = state.desired else {
             return;
@@ -105,7 +104,7 @@ impl RestoreText {
     }
 
     /// Fills the temporary set with all that is wanted, and swaps.
-    pub(crate) fn swap(&mut self, name: &SetName, temporary: &SetName, state: &mut SetState) {
+    pub(crate) fn swap(&mut self, name: &IpSetName, temporary: &IpSetName, state: &mut SetState) {
         let Some(spec) = state.desired else {
             return;
         };
@@ -117,14 +116,14 @@ impl RestoreText {
         let _ = writeln!(self.text, "swap {name} {temporary}");
         self.lines += 2;
         state.kernel = Kernel::Present(Listing::written(spec, self.family));
-        self.touched.temporaries.push(temporary.clone());
+        self.touched.temporaries.push(*temporary);
     }
 
-    fn begin(&mut self, name: &SetName) {
-        self.touched.sets.push((self.lines + 1, name.clone()));
+    fn begin(&mut self, name: &IpSetName) {
+        self.touched.sets.push((self.lines + 1, *name));
     }
 
-    fn delete_members(&mut self, name: &SetName, state: &mut SetState) {
+    fn delete_members(&mut self, name: &IpSetName, state: &mut SetState) {
         let text = &mut self.text;
         let deleted = state.members.drain_surplus(|member| push_line(text, "del ", name, member, " --exist\n"));
         self.lines += deleted;
@@ -133,7 +132,7 @@ impl RestoreText {
 
     /// Adds up to `limit` members, and no more than fit in. An "already added" error is welcome:
     /// then the kernel is not as it was thought to be.
-    fn add_members(&mut self, name: &SetName, state: &mut SetState, spec: &SetSpec, limit: usize) -> usize {
+    fn add_members(&mut self, name: &IpSetName, state: &mut SetState, spec: &SetSpec, limit: usize) -> usize {
         let free = spec.max_elements().saturating_sub(state.members.in_sync_len());
         let text = &mut self.text;
         let added = state.members.drain_missing(limit.min(free), |member| {

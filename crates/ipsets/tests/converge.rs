@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tortie_ipsets::fake::{FakeIpset, Fault};
-use tortie_ipsets::{Config, Family, IpSets, Member, Resync, SetId, SetSpec, SetType};
+use tortie_ipsets::{Config, Family, IpSetId, IpSets, Member, Resync, SetSpec, SetType};
 
 /// It is listed before ours.
 const FOREIGN: &str = "a-docker-set";
@@ -65,8 +65,8 @@ fn member(set_type: SetType, n: u8) -> Member {
     Member::parse(set_type, Family::V4, &text(set_type, n)).unwrap().unwrap()
 }
 
-fn set_id(set: u8) -> SetId {
-    SetId::new(format!("s:{}", set % 4)).unwrap()
+fn set_id(set: u8) -> IpSetId {
+    IpSetId::new(format!("s:{}", set % 4))
 }
 
 fn set_name(set: u8) -> String {

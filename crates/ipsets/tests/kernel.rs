@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tortie_ipsets::fake::FakeIpset;
-use tortie_ipsets::{CommandFailure, Config, Family, IpSets, Member, Plan, Report, Resync, SetId, SetSpec, SetType};
+use tortie_ipsets::{CommandFailure, Config, Family, IpSetId, IpSets, Member, Plan, Report, Resync, SetSpec, SetType};
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 
@@ -106,8 +106,8 @@ impl Run {
     }
 }
 
-fn id(text: &str) -> SetId {
-    SetId::new(text).unwrap()
+fn id(text: &str) -> IpSetId {
+    IpSetId::new(text)
 }
 
 fn members(set_type: SetType, family: Family, texts: &str) -> Vec<Member> {

@@ -119,7 +119,7 @@ pub use generation::{CommitCounter, ForeignCommits};
 pub use hash::{HASH_COMMENT_PREFIX, RuleHash};
 pub use mark::{MarkBits, MaskedMark};
 pub use matches::{Match, Matches, Side};
-pub use name::{ChainName, ChainPrefix, IpSetName, Table, kernel_chain, limited_id};
+pub use name::{ChainName, ChainPrefix, Table, kernel_chain, limited_id};
 pub use reconciler::{
     InPlace, InsertMode, Plan, Problem, Purpose, Reconciler, ReconcilerConfig, StandIn, TableError, TableStats,
 };
@@ -129,7 +129,7 @@ pub use values::{
     ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PortList, PortRange, Rate, RateUnit,
 };
 
-pub use tortie_net::{Cidr, CidrParseError, Family, InterfaceName, InvalidName, NamedProtocol, Protocol};
+pub use tortie_net::{Cidr, CidrParseError, Family, InterfaceName, InvalidName, IpSetName, NamedProtocol, Protocol};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

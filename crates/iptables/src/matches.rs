@@ -6,10 +6,9 @@
 use std::fmt::{self, Write as _};
 
 use smallvec::SmallVec;
-use tortie_net::{Family, Protocol};
+use tortie_net::{Family, IpSetName, Protocol};
 
 use crate::mark::{MarkBits, MaskedMark};
-use crate::name::IpSetName;
 use crate::values::{ConntrackStates, IcmpType, InterfacePattern, Net, PortList, Rate};
 
 /// One question about a packet.

@@ -12,11 +12,6 @@ word_name!(
     ChainName, 28, "chain"
 );
 
-word_name!(
-    /// The name of an IP set: at most 31 bytes, the kernel's limit.
-    IpSetName, 31, "IP set"
-);
-
 impl ChainName {
     const fn acceptable(_: &InlineText<28>) -> bool {
         true
@@ -40,12 +35,6 @@ impl ChainName {
 /// Never reached: a prefix is checked to be a bare word, and so is its hash.  Even so it is the
 /// name of a chain that nobody defines, which a table refuses to program.
 const FALLBACK_CHAIN: ChainName = ChainName::from_static("cali-unnamed");
-
-impl IpSetName {
-    const fn acceptable(_: &InlineText<31>) -> bool {
-        true
-    }
-}
 
 /// The fixed beginning of a family of generated chain names, for instance `cali-tw-`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

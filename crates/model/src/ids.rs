@@ -30,12 +30,6 @@ text_id!(
     /// The name of a configuration parameter.
     ConfigName
 );
-text_id!(
-    /// The identity of an IP set, such as `s:…` for a selector, `n:…` for a named port, `svc:…` and `svcnoport:…` for a
-    /// service (`felix/calc/rule_scanner.go`).
-    IpSetId
-);
-
 impl TierName {
     /// The tier that Kubernetes policies and policies without a tier belong to.
     #[must_use]

@@ -40,7 +40,7 @@ mod update;
 mod valid;
 mod value;
 
-pub use tortie_net::{Cidr, CidrParseError, Family, IfaceName, Mac, MacParseError, NamedProtocol, Protocol};
+pub use tortie_net::{Cidr, CidrParseError, Family, IfaceName, IpSetId, Mac, MacParseError, NamedProtocol, Protocol};
 
 pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{
@@ -48,7 +48,7 @@ pub use endpoint::{
 };
 pub use extras::{Extras, Seldom};
 pub use ids::{
-    ConfigName, HostEndpointName, Hostname, IpSetId, NamespacedName, NetworkSetName, PolicyId, PolicyKind, ProfileName,
+    ConfigName, HostEndpointName, Hostname, NamespacedName, NetworkSetName, PolicyId, PolicyKind, ProfileName,
     TierName, WorkloadEndpointId, WorkloadEndpointKey,
 };
 pub use interner::Interner;

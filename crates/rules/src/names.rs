@@ -3,9 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha3::{Digest as _, Sha3_224};
-use tortie_ipsets::{SetId, SetName};
-use tortie_iptables::{ChainName, ChainPrefix, InvalidName, IpSetName};
-use tortie_model::{Direction, Family, IfaceName, PolicyId, ProfileName};
+pub use tortie_ipsets::ip_set_name;
+use tortie_iptables::{ChainName, ChainPrefix};
+use tortie_model::{Direction, IfaceName, PolicyId, ProfileName};
 
 /// Chains whose names are fixed (`felix/rules/rule_defs.go`).
 pub mod chain {
@@ -210,14 +210,4 @@ pub fn group_chain(direction: Direction, selector: &str, policies: &[PolicyId]) 
     uid.truncate(UID_LEN);
     // A uid that starts with `_` must not be hashed again, as `limited` would do.
     ChainName::new(&[prefix.as_str(), &uid].concat()).unwrap_or_else(|_| ChainName::limited(prefix, &uid))
-}
-
-/// The name of an IP set in the kernel, as the IP set driver gives it.
-///
-/// # Errors
-/// [`InvalidName`] if the id has characters that an `iptables-restore` line cannot hold.
-pub fn ip_set_name(family: Family, id: &str) -> Result<IpSetName, InvalidName> {
-    let invalid = |_| InvalidName { kind: "IP set", name: id.to_owned(), max: IpSetName::MAX_LEN };
-    let id = SetId::new(id).map_err(invalid)?;
-    IpSetName::new(SetName::main(family, &id).as_str())
 }

@@ -1,7 +1,7 @@
 //! The renderer: a configuration and what every chain needs of it.
 
 use tortie_iptables::{Action, InterfacePattern, IpSetName, Matches, Rule};
-use tortie_model::Family;
+use tortie_model::{Family, IpSetId};
 
 use crate::config::RulesConfig;
 use crate::marks::Marks;
@@ -55,7 +55,7 @@ impl Renderer {
 
 /// The kernel's name of a set that is part of the program.
 pub(crate) fn static_set(family: Family, id: &'static str) -> IpSetName {
-    names::ip_set_name(family, id).unwrap_or(UNNAMED_SET)
+    names::ip_set_name(family, &IpSetId::from(id)).unwrap_or(UNNAMED_SET)
 }
 
 /// Never used: the ids of [`names::static_set`] are all legal.

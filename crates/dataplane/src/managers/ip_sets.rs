@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use tortie_ipsets::{Member, SetId, SetType};
+use tortie_ipsets::{Member, SetType, UpdateError};
 use tortie_model::IpSetId;
 use tortie_model::desired::{IpSetDelta, IpSetType, IpSetUpdate};
 use tortie_rules::RulesConfig;
 use tortie_rules::names::static_set;
 
 use crate::output::{Output, members};
-use crate::report::{IpSetProblem, Problem};
+use crate::report::Problem;
 
 /// Hands IP sets on as they come; the sets themselves are kept in the [`Output`].
 #[derive(Debug)]
 pub(crate) struct IpSetManager {
     /// Sets that rules may refer to although nobody sent them, by what they hold.
-    always: BTreeMap<SetId, SetType>,
-    problems: BTreeMap<IpSetId, IpSetProblem>,
+    always: BTreeMap<IpSetId, SetType>,
+    problems: BTreeMap<IpSetId, UpdateError>,
 }
 
 impl IpSetManager {
@@ -47,25 +47,19 @@ impl IpSetManager {
 
     /// Replaces the members of a set that is part of the program.
     pub(crate) fn set_static(&mut self, id: &str, set_type: SetType, members: &[Member], output: &mut Output) {
-        let result = SetId::new(id).map_err(IpSetProblem::from).and_then(|set_id| {
-            self.always.insert(set_id.clone(), set_type);
-            Ok(output.replace_set(&set_id, set_type, members)?)
-        });
-        self.note(IpSetId::new(id), result);
+        let id = IpSetId::new(id);
+        self.always.insert(id.clone(), set_type);
+        let result = output.replace_set(&id, set_type, members);
+        self.note(id, result);
     }
 
     pub(crate) fn on_update(&mut self, update: &IpSetUpdate, output: &mut Output) {
-        let result = SetId::new(update.id.as_str())
-            .map_err(IpSetProblem::from)
-            .and_then(|id| Ok(output.replace_set(&id, kernel_type(update.set_type), &members(&update.members))?));
+        let result = output.replace_set(&update.id, kernel_type(update.set_type), &members(&update.members));
         self.note(update.id.clone(), result);
     }
 
     pub(crate) fn on_delta(&mut self, delta: &IpSetDelta, output: &mut Output) {
-        let (added, removed) = (members(&delta.added), members(&delta.removed));
-        let result = SetId::new(delta.id.as_str())
-            .map_err(IpSetProblem::from)
-            .and_then(|id| Ok(output.edit_set(&id, &added, &removed)?));
+        let result = output.edit_set(&delta.id, &members(&delta.added), &members(&delta.removed));
         if result.is_err() {
             self.note(delta.id.clone(), result);
         }
@@ -73,17 +67,16 @@ impl IpSetManager {
 
     pub(crate) fn on_remove(&mut self, id: &IpSetId, output: &mut Output) {
         self.problems.remove(id);
-        let Ok(set_id) = SetId::new(id.as_str()) else { return };
-        if let Some(set_type) = self.always.get(&set_id).copied() {
+        if let Some(set_type) = self.always.get(id).copied() {
             return self.set_static(id.as_str(), set_type, &[], output);
         }
         for family in &mut output.families {
             // What was never accepted is not there.
-            let _ = family.ip_sets.remove(&set_id);
+            let _ = family.ip_sets.remove(id);
         }
     }
 
-    fn note(&mut self, id: IpSetId, result: Result<(), IpSetProblem>) {
+    fn note(&mut self, id: IpSetId, result: Result<(), UpdateError>) {
         match result {
             Ok(()) => {
                 self.problems.remove(&id);

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tortie_ipsets::SetId;
 use tortie_iptables::{Action, Chain, ChainName, Rule, Table};
 use tortie_model::desired::{Policy, Profile, Rules};
 use tortie_model::{Direction, Family, IpSetId, PolicyId, ProfileName};
@@ -60,14 +59,14 @@ impl Policies {
     }
 
     /// Tells which IP sets are not in the kernel as they should be. Returns those that have become better.
-    pub(crate) fn on_set_defects(&mut self, defects: SetDefects) -> Vec<(Family, SetId)> {
+    pub(crate) fn on_set_defects(&mut self, defects: SetDefects) -> Vec<(Family, IpSetId)> {
         let before = std::mem::replace(&mut self.defects, defects);
         let changed = |one: &SetDefects, other: &SetDefects| {
             let differing = one.iter().filter(|(key, defect)| other.get(key) != Some(*defect));
             differing.map(|(key, _)| key.clone()).collect::<Vec<_>>()
         };
         let (better, worse) = (changed(&before, &self.defects), changed(&self.defects, &before));
-        let ids: BTreeSet<&str> = better.iter().chain(&worse).map(|(_, id)| id.as_str()).collect();
+        let ids: BTreeSet<&IpSetId> = better.iter().chain(&worse).map(|(_, id)| id).collect();
         for user in self.users_of_sets(|id| ids.contains(id)) {
             match user {
                 Owner::Policy(id) => self.dirty_policies.insert(id),
@@ -85,16 +84,13 @@ impl Policies {
         chain: Chain,
         rules: &Rules,
         family: Family,
-    ) -> (Arc<Chain>, Option<(Reduction, Vec<SetId>)>) {
-        let of_family: BTreeMap<&str, (&SetId, SetDefect)> = defects
-            .iter()
-            .filter(|((of, _), _)| *of == family)
-            .map(|((_, id), defect)| (id.as_str(), (id, *defect)))
-            .collect();
+    ) -> (Arc<Chain>, Option<(Reduction, Vec<IpSetId>)>) {
+        let of_family: BTreeMap<&IpSetId, SetDefect> =
+            defects.iter().filter(|((of, _), _)| *of == family).map(|((_, id), defect)| (id, *defect)).collect();
         if of_family.is_empty() {
             return (Arc::new(chain), None);
         }
-        let defect = |id: &IpSetId| of_family.get(id.as_str()).map(|(_, defect)| *defect).unwrap_or_default();
+        let defect = |id: &IpSetId| of_family.get(id).copied().unwrap_or_default();
         let mut left_out = BTreeSet::new();
         let mut sets = BTreeSet::new();
         let mut closes = false;
@@ -106,7 +102,7 @@ impl Policies {
                 }
                 Effect::Closes => closes = true,
             }
-            sets.extend(rule.sets.iter().filter_map(|id| of_family.get(id.as_str())).map(|(id, _)| (*id).clone()));
+            sets.extend(rule.sets.iter().filter(|id| of_family.contains_key(id)).cloned());
         }
         let sets = sets.into_iter().collect();
         if closes {
@@ -234,12 +230,11 @@ impl Policies {
     }
 
     /// Who uses an IP set.
-    pub(crate) fn users_of_set(&self, id: &str) -> Vec<Owner> {
+    pub(crate) fn users_of_set(&self, id: &IpSetId) -> Vec<Owner> {
         self.users_of_sets(|other| other == id)
     }
 
-    fn users_of_sets(&self, is_one: impl Fn(&str) -> bool) -> Vec<Owner> {
-        let uses = |set: &IpSetId| is_one(set.as_str());
+    fn users_of_sets(&self, uses: impl Fn(&IpSetId) -> bool) -> Vec<Owner> {
         let policies = self.policies.iter().filter(|(_, policy)| {
             policy.inbound.iter().chain(policy.outbound.iter()).any(|rule| rule.sets.iter().any(&uses))
         });
@@ -255,7 +250,7 @@ fn reduction(
     owner: &Owner,
     family: Family,
     direction: Direction,
-    (reduction, sets): (Reduction, Vec<SetId>),
+    (reduction, sets): (Reduction, Vec<IpSetId>),
 ) -> Problem {
     Problem::Reduced { family, owner: owner.clone(), direction, sets, reduction }
 }

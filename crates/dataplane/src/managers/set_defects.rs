@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tortie_ipsets::{SetFailure, SetId};
+use tortie_ipsets::SetFailure;
 use tortie_model::desired::{RuleSets, SetIds};
 use tortie_model::{Family, IpSetId, RuleAction};
 
@@ -18,7 +18,7 @@ pub(crate) struct SetDefect {
 }
 
 /// All sets that are not as they should be.
-pub(crate) type SetDefects = BTreeMap<(Family, SetId), SetDefect>;
+pub(crate) type SetDefects = BTreeMap<(Family, IpSetId), SetDefect>;
 
 impl From<&SetFailure> for SetDefect {
     fn from(failure: &SetFailure) -> Self {

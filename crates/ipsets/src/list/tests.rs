@@ -30,7 +30,7 @@ Members:
 ";
 
 fn read(text: &[u8], chunk: usize) -> (Vec<String>, Result<Listing, ListError>) {
-    let name = SetName::new("cali40s:abc").unwrap();
+    let name = IpSetName::new("cali40s:abc").unwrap();
     let mut reader = ListReader::new(name, Family::V4);
     let mut members = Vec::new();
     let mut lines = Lines::default();

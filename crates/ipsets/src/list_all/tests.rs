@@ -59,7 +59,7 @@ fn read(text: &str, chunk: usize) -> Vec<String> {
             }
         }));
     };
-    let is_wanted = |name: &SetName| name.as_str() != "cali40unwanted";
+    let is_wanted = |name: &IpSetName| name.as_str() != "cali40unwanted";
     text.as_bytes().chunks(chunk).for_each(|chunk| lines.push(chunk, |line| note(reader.line(line, is_wanted))));
     let is_whole = lines.is_whole();
     lines.finish(|line| note(reader.line(line, is_wanted))).unwrap();

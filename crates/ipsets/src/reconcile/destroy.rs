@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use tortie_net::IpSetName;
+
 use super::InFlight;
-use crate::names::SetName;
+use crate::names::{is_temporary, temporary_prefix};
 use crate::plan::{CommandFailure, Plan, Report};
 use crate::sets::IpSets;
 
@@ -74,15 +76,15 @@ impl IpSets {
     }
 
     /// Temporary sets first.
-    fn next_to_destroy(&self) -> Vec<SetName> {
-        let first_temporary = SetName::temporary_prefix(self.family);
-        let temporaries = self.to_destroy.range(first_temporary..).take_while(|name| name.is_temporary(self.family));
-        let others = self.to_destroy.iter().filter(|name| !name.is_temporary(self.family));
-        temporaries.chain(others).take(self.progress.batch.0).cloned().collect()
+    fn next_to_destroy(&self) -> Vec<IpSetName> {
+        let first_temporary = temporary_prefix(self.family);
+        let temporaries = self.to_destroy.range(first_temporary..).take_while(|name| is_temporary(name, self.family));
+        let others = self.to_destroy.iter().filter(|name| !is_temporary(name, self.family));
+        temporaries.chain(others).take(self.progress.batch.0).copied().collect()
     }
 
     /// `ipset restore` stops at the first line that is refused; what came before it took effect.
-    pub(super) fn destroyed(&mut self, took: Duration, names: &[SetName], result: Result<(), CommandFailure>) {
+    pub(super) fn destroyed(&mut self, took: Duration, names: &[IpSetName], result: Result<(), CommandFailure>) {
         let mut deletion = self.progress.deletion.unwrap_or_default();
         let batch = &mut self.progress.batch;
         match result {
@@ -116,14 +118,14 @@ impl IpSets {
     }
 
     /// Puts a set aside that was not destroyed. Returns whether the kernel is known to be the reason.
-    fn refused(&mut self, name: &SetName, failure: &CommandFailure) -> bool {
+    fn refused(&mut self, name: &IpSetName, failure: &CommandFailure) -> bool {
         if failure.says_no_such_set() {
             self.mark_absent(name);
             return true;
         }
         tracing::debug!(set = %name, %failure, "IP set not destroyed; tried again after the next listing");
         if self.to_destroy.remove(name) {
-            self.not_destroyed.insert(name.clone());
+            self.not_destroyed.insert(*name);
         }
         failure.says_in_use()
     }

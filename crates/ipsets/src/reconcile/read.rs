@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tortie_net::IpSetName;
+
 use super::{InFlight, LIST_ATTEMPTS, Reason, Round, pause};
 use crate::list::{Lines, ListError, ListReader, Listing};
 use crate::list_all::{AllReader, Event};
 use crate::member::Member;
-use crate::names::SetName;
 use crate::plan::{CommandFailure, Plan};
 use crate::sets::{IpSets, Kernel, SetState};
 use crate::spec::SetType;
@@ -33,11 +34,11 @@ struct Filed {
     /// Members of the set that is being read.
     members: Vec<Member>,
     /// All sets of ours that it names.
-    seen: BTreeSet<SetName>,
+    seen: BTreeSet<IpSetName>,
     /// Those that are wanted and were read to their end.
-    read: BTreeSet<SetName>,
+    read: BTreeSet<IpSetName>,
     /// Those that had to be read before anything is written.
-    owed: BTreeSet<SetName>,
+    owed: BTreeSet<IpSetName>,
 }
 
 impl IpSets {
@@ -77,7 +78,7 @@ impl IpSets {
     }
 
     fn read_line(&mut self, filed: &mut Filed, line: &[u8]) {
-        let is_wanted = |name: &SetName| self.sets.get(name).is_some_and(|state| state.desired.is_some());
+        let is_wanted = |name: &IpSetName| self.sets.get(name).is_some_and(|state| state.desired.is_some());
         if let Some(event) = filed.reader.line(line, is_wanted) {
             self.file(filed, event);
         }
@@ -89,7 +90,7 @@ impl IpSets {
                 if filed.seen.contains(&name) {
                     // No set is listed twice: one of them is a text that looks like a listing.
                     filed.read.remove(&name);
-                    self.must_read.insert(name.clone());
+                    self.must_read.insert(name);
                 }
                 if self.sets.get(&name).is_some_and(|state| state.desired.is_some()) {
                     self.expect_members(&name);
@@ -125,7 +126,7 @@ impl IpSets {
         }
     }
 
-    fn file_members(&mut self, name: &SetName, set_type: Option<SetType>, members: &mut Vec<Member>) {
+    fn file_members(&mut self, name: &IpSetName, set_type: Option<SetType>, members: &mut Vec<Member>) {
         let state = self.sets.get_mut(name);
         let state = state.filter(|state| state.desired.map(|spec| spec.set_type()) == set_type);
         match state {
@@ -159,7 +160,7 @@ impl IpSets {
                 }
                 let Filed { reader, read, owed, .. } = filed;
                 // What was seen of the last one may not be all of it.
-                let doubtful = reader.current().map(|(name, _)| name.clone());
+                let doubtful = reader.current().map(|(name, _)| *name);
                 let unread = owed.into_iter().chain(doubtful).filter(|name| !read.contains(name));
                 self.must_read.extend(unread);
                 if let Some(round) = &mut self.progress.round {
@@ -169,14 +170,14 @@ impl IpSets {
         }
     }
 
-    pub(super) fn names_listed(&mut self, reason: Reason, listed: &BTreeSet<SetName>) {
+    pub(super) fn names_listed(&mut self, reason: Reason, listed: &BTreeSet<IpSetName>) {
         let round = self.progress.round.as_mut();
         let read = round.and_then(|round| round.all_failed.as_mut()).map(std::mem::take).unwrap_or_default();
         self.sets_listed(reason, listed, &read);
     }
 
     /// All sets that exist were `listed`; of these some were `read` as well.
-    fn sets_listed(&mut self, reason: Reason, listed: &BTreeSet<SetName>, read: &BTreeSet<SetName>) {
+    fn sets_listed(&mut self, reason: Reason, listed: &BTreeSet<IpSetName>, read: &BTreeSet<IpSetName>) {
         if self.progress.listing == Some(reason) {
             self.progress.listing = None;
         }
@@ -193,8 +194,8 @@ impl IpSets {
             // What is known of sets on their way out is not kept up to date any longer.
             self.sets.retain(|_, state| state.desired.is_some());
         }
-        let queued: BTreeSet<SetName> = self.may_read.iter().cloned().collect();
-        let gone: Vec<SetName> = self.sets.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        let queued: BTreeSet<IpSetName> = self.may_read.iter().copied().collect();
+        let gone: Vec<IpSetName> = self.sets.keys().filter(|name| !listed.contains(*name)).copied().collect();
         for name in &gone {
             self.mark_absent(name);
         }
@@ -206,15 +207,15 @@ impl IpSets {
                 state.kernel = Kernel::Unread;
             }
             if state.kernel == Kernel::Unread && state.desired.is_some() {
-                self.must_read.insert(name.clone());
+                self.must_read.insert(*name);
                 self.dirty.remove(name);
             } else if reread && !queued.contains(name) {
-                self.may_read.push_back(name.clone());
+                self.may_read.push_back(*name);
             }
         }
         self.not_destroyed.clear();
         self.to_destroy =
-            listed.iter().filter(|name| self.sets.get(*name).is_none_or(|s| s.desired.is_none())).cloned().collect();
+            listed.iter().filter(|name| self.sets.get(*name).is_none_or(|s| s.desired.is_none())).copied().collect();
     }
 
     pub(super) fn names_failed(&mut self, now: Duration, failure: CommandFailure) {
@@ -228,7 +229,7 @@ impl IpSets {
         }
     }
 
-    pub(super) fn next_background_read(&mut self, now: Duration) -> Option<SetName> {
+    pub(super) fn next_background_read(&mut self, now: Duration) -> Option<IpSetName> {
         let round = self.progress.round.as_mut()?;
         let in_time = now.saturating_sub(round.started) < self.config.background_budget;
         if round.background_reads > 0 && !in_time {
@@ -244,17 +245,14 @@ impl IpSets {
         None
     }
 
-    pub(super) fn start_list(&mut self, name: SetName) -> Plan {
+    pub(super) fn start_list(&mut self, name: IpSetName) -> Plan {
         self.expect_members(&name);
-        self.progress.in_flight = Some(InFlight::List {
-            name: name.clone(),
-            lines: Lines::default(),
-            reader: ListReader::new(name.clone(), self.family),
-        });
+        self.progress.in_flight =
+            Some(InFlight::List { name, lines: Lines::default(), reader: ListReader::new(name, self.family) });
         Plan::List(name)
     }
 
-    pub(super) fn listed(&mut self, now: Duration, name: &SetName, listing: Result<Listing, ListError>) {
+    pub(super) fn listed(&mut self, now: Duration, name: &IpSetName, listing: Result<Listing, ListError>) {
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) => {
@@ -269,7 +267,7 @@ impl IpSets {
     }
 
     /// The members of a set are about to be read.
-    fn expect_members(&mut self, name: &SetName) {
+    fn expect_members(&mut self, name: &IpSetName) {
         if let Some(state) = self.sets.get_mut(name) {
             state.kernel = Kernel::Unread;
             state.members.expect_observed();
@@ -278,7 +276,7 @@ impl IpSets {
     }
 
     /// A set was read to its end.
-    fn present(&mut self, name: &SetName, listing: Listing) {
+    fn present(&mut self, name: &IpSetName, listing: Listing) {
         if let Some(state) = self.sets.get_mut(name) {
             state.kernel = Kernel::Present(listing);
             state.health.list_failures = 0;
@@ -287,7 +285,7 @@ impl IpSets {
         self.reconsider(name);
     }
 
-    pub(super) fn list_failed(&mut self, now: Duration, name: &SetName, failure: CommandFailure) {
+    pub(super) fn list_failed(&mut self, now: Duration, name: &IpSetName, failure: CommandFailure) {
         let Some(state) = self.sets.get_mut(name) else {
             return;
         };
@@ -296,7 +294,7 @@ impl IpSets {
         state.health.last = Some(failure);
         state.members.forget_observed();
         if failures < LIST_ATTEMPTS {
-            self.must_read.insert(name.clone());
+            self.must_read.insert(*name);
             self.fail(now + pause(failures));
         } else {
             state.health.list_failures = 0;
@@ -306,7 +304,7 @@ impl IpSets {
         }
     }
 
-    pub(super) fn mark_absent(&mut self, name: &SetName) {
+    pub(super) fn mark_absent(&mut self, name: &IpSetName) {
         self.must_read.remove(name);
         self.to_destroy.remove(name);
         self.not_destroyed.remove(name);

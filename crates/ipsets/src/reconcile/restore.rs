@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use tortie_net::IpSetName;
+
 use super::{Group, InFlight, QUICK_ATTEMPTS, Reason, WHOLE_ATTEMPTS, pause, set_pause};
-use crate::names::SetName;
+use crate::names::temporary_name;
 use crate::plan::{CommandFailure, Plan};
 use crate::sets::{IpSets, Kernel, Need};
 use crate::write::{RestoreText, Touched};
@@ -54,14 +56,14 @@ impl IpSets {
         let Some(round) = &mut self.progress.round else {
             return Next::Nothing;
         };
-        let healthy = |name: &SetName| self.sets.get(name).is_some_and(|state| state.health.failures == 0);
+        let healthy = |name: &IpSetName| self.sets.get(name).is_some_and(|state| state.health.failures == 0);
         while let Some(mut group) = round.groups.pop() {
             group.names.retain(|name| self.dirty.contains(name) && healthy(name));
             if !group.names.is_empty() {
                 return Next::Group(group);
             }
         }
-        let names: Vec<SetName> = self.dirty.iter().filter(|n| healthy(n)).cloned().collect();
+        let names: Vec<IpSetName> = self.dirty.iter().filter(|n| healthy(n)).copied().collect();
         if !names.is_empty() {
             return Next::Group(Group { names, failures: 0 });
         }
@@ -75,14 +77,14 @@ impl IpSets {
             .min_by_key(|(_, h)| h.retry_at);
         match next {
             Some((_, health)) if health.retry_at > now => Next::Sleep(health.retry_at - now),
-            Some((name, _)) => Next::Group(Group { names: vec![name.clone()], failures: 0 }),
+            Some((name, _)) => Next::Group(Group { names: vec![*name], failures: 0 }),
             None => Next::Nothing,
         }
     }
 
-    fn free_temporary(&mut self) -> SetName {
+    fn free_temporary(&mut self) -> IpSetName {
         loop {
-            let name = SetName::temporary(self.family, self.next_temporary);
+            let name = temporary_name(self.family, self.next_temporary);
             self.next_temporary += 1;
             if !self.to_destroy.contains(&name) && !self.not_destroyed.contains(&name) {
                 return name;
@@ -109,12 +111,12 @@ impl IpSets {
         self.fail(now);
         // Some of the lines may have taken effect.
         self.progress.want_listing(Reason::Check);
-        let names: Vec<SetName> = touched.names().cloned().collect();
+        let names: Vec<IpSetName> = touched.names().copied().collect();
         for name in &names {
             match self.sets.get_mut(name) {
                 Some(state) if state.desired.is_some() => {
                     state.kernel = Kernel::Unread;
-                    self.must_read.insert(name.clone());
+                    self.must_read.insert(*name);
                     self.reconsider(name);
                 }
                 _ => {
@@ -126,7 +128,7 @@ impl IpSets {
             [only] => Some(only),
             _ => failure.line().and_then(|line| touched.at_line(line)),
         };
-        let Some(culprit) = culprit.cloned() else {
+        let Some(culprit) = culprit.copied() else {
             let failures = (group_failures + 1).min(WHOLE_ATTEMPTS);
             if let Some(round) = &mut self.progress.round {
                 round.wait_until = now + pause(failures);

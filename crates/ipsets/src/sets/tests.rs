@@ -1,8 +1,10 @@
-use super::*;
 use tortie_net::{IpPortMember, PortProtocol};
 
-fn id(text: &str) -> SetId {
-    SetId::new(text).unwrap()
+use super::*;
+use crate::names::{is_owned, is_temporary, temporary_name};
+
+fn id(text: &str) -> IpSetId {
+    IpSetId::new(text)
 }
 
 fn net(text: &str) -> Member {
@@ -17,24 +19,25 @@ const NONE: [Member; 0] = [];
 
 #[test]
 fn names_are_cut_at_31_bytes() {
-    let long = id("s:AMAB7BNa5u3MmIiwZrblkWtHt0jdW3Fh9pFWhA");
-    assert_eq!(SetName::main(Family::V4, &long).as_str(), "cali40s:AMAB7BNa5u3MmIiwZrblkWt");
-    assert_eq!(SetName::main(Family::V6, &long).as_str(), "cali60s:AMAB7BNa5u3MmIiwZrblkWt");
-    assert_eq!(SetName::main(Family::V4, &id("all-hosts-net")).as_str(), "cali40all-hosts-net");
-    let temporary = SetName::temporary(Family::V4, 12);
-    assert_eq!(temporary.as_str(), "cali4t12");
-    assert!(temporary.is_temporary(Family::V4) && temporary.is_owned(Family::V4));
-    assert!(!temporary.is_temporary(Family::V6) && !temporary.is_owned(Family::V6));
+    let name = |family, text| ip_set_name(family, &id(text)).unwrap().to_string();
+    let long = "s:AMAB7BNa5u3MmIiwZrblkWtHt0jdW3Fh9pFWhA";
+    assert_eq!(name(Family::V4, long), "cali40s:AMAB7BNa5u3MmIiwZrblkWt");
+    assert_eq!(name(Family::V6, long), "cali60s:AMAB7BNa5u3MmIiwZrblkWt");
+    assert_eq!(name(Family::V4, "all-hosts-net"), "cali40all-hosts-net");
+    let temporary = temporary_name(Family::V4, u64::MAX);
+    assert_eq!(temporary.as_str(), "cali4t18446744073709551615");
+    assert!(is_temporary(&temporary, Family::V4) && is_owned(&temporary, Family::V4));
+    assert!(!is_temporary(&temporary, Family::V6) && !is_owned(&temporary, Family::V6));
 }
 
 #[test]
-fn bad_names() {
-    for text in ["", "a b", "a\n", "ä", "a\"", "#a"] {
-        assert!(SetId::new(text).is_err(), "{text:?}");
-        assert!(SetName::new(text).is_err(), "{text:?}");
+fn ids_that_no_name_can_be_made_of_are_refused() {
+    let long = format!("{} x", "x".repeat(40));
+    for text in ["", "a b", "a\n", "ä", "a\"", "#a", &long] {
+        let refused = sets().add_or_replace(&id(text), SetSpec::new(SetType::HashIp), NONE);
+        assert!(matches!(refused, Err(UpdateError::Name(InvalidName { name, .. })) if name == text), "{text:?}");
+        assert_eq!(sets().remove(&id(text)), Err(UpdateError::UnknownSet(id(text))));
     }
-    assert!(SetName::new(&"x".repeat(31)).is_ok());
-    assert!(SetName::new(&"x".repeat(32)).is_err());
 }
 
 #[test]

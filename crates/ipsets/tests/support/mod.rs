@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tortie_ipsets::fake::FakeIpset;
-use tortie_ipsets::{Config, Family, IpSets, Member, Report, SetId, SetSpec, SetType};
+use tortie_ipsets::{Config, Family, IpSetId, IpSets, Member, Report, SetSpec, SetType};
 
 pub(crate) struct World {
     pub(crate) sets: IpSets,
@@ -12,8 +12,8 @@ pub(crate) struct World {
     pub(crate) now: Duration,
 }
 
-pub(crate) fn id(text: &str) -> SetId {
-    SetId::new(text).unwrap()
+pub(crate) fn id(text: &str) -> IpSetId {
+    IpSetId::new(text)
 }
 
 pub(crate) fn member(set_type: SetType, text: &str) -> Member {

@@ -189,7 +189,7 @@ impl Parser {
 
     fn sets(&mut self, ids: &[IpSetId]) -> Vec<IpSetName> {
         let name = |id: &IpSetId| {
-            ip_set_name(self.family, id.as_str())
+            ip_set_name(self.family, id)
                 .map_err(|_| self.invalid.push(InvalidCondition::IpSetId(id.as_str().to_owned())))
                 .ok()
         };

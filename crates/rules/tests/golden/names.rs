@@ -91,14 +91,14 @@ fn groups() {
 fn ip_sets() {
     let Some(json) = load::names_json() else { return };
     let check = |id: &str, v4: &str, v6: &str| {
-        assert_eq!(ip_set_name(Family::V4, id).unwrap().as_str(), v4);
-        assert_eq!(ip_set_name(Family::V6, id).unwrap().as_str(), v6);
+        assert_eq!(ip_set_name(Family::V4, &id.into()).unwrap().as_str(), v4);
+        assert_eq!(ip_set_name(Family::V6, &id.into()).unwrap().as_str(), v6);
     };
     let (no_id, sets): (Vec<_>, Vec<_>) =
         list(&json["ipset_names"]).iter().partition(|set| text(&set["id"]).is_empty());
     // Divergence: a set without an id is refused.
     assert_count("sets without an id", no_id.len(), 1);
-    assert!(ip_set_name(Family::V4, "").is_err());
+    assert!(ip_set_name(Family::V4, &"".into()).is_err());
     for set in &sets {
         check(text(&set["id"]), text(&set["v4_main"]), text(&set["v6_main"]));
     }

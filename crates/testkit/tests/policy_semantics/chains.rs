@@ -192,7 +192,7 @@ fn tables(chains: impl Iterator<Item = Chain>, state: &DesiredState, family: Fam
                 Members::IpPorts(members.iter().filter(|member| member.address().is_ipv4() == ipv4).copied().collect())
             }
         };
-        tables.add_set(ip_set_name(family, id.as_str()).unwrap(), of_family);
+        tables.add_set(ip_set_name(family, id).unwrap(), of_family);
     }
     tables
 }
