@@ -84,7 +84,7 @@ fn annotations(rule: Map<'_, '_>, sink: &mut Sink) -> List<(Arc<str>, Arc<str>)>
             metadata.error(sink, format!("`{name}` is not the name of an annotation"));
         }
     }
-    annotations.into()
+    annotations
 }
 
 fn action(map: Map<'_, '_>, sink: &mut Sink) -> RuleAction {
