@@ -22,6 +22,21 @@ pub enum Fallback {
     Tolerated,
 }
 
+impl Fallback {
+    /// What to put in force for an object whose newest version cannot be used: the last good version if there was one, or
+    /// else what denies in its stead, if there is such (`denies`), or else what is in force (`before`; `None` if nothing is
+    /// known of the object). A denial gives way to a newer one, which may select something else, but to nothing less.
+    #[must_use]
+    pub fn of_unusable(before: Option<Self>, denies: bool) -> Self {
+        match before {
+            Some(Self::NotNeeded | Self::LastGood) => Self::LastGood,
+            _ if denies => Self::Denied,
+            Some(earlier) => earlier,
+            None => Self::Nothing,
+        }
+    }
+}
+
 /// Something wrong with what a source reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputProblem {

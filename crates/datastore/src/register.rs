@@ -47,14 +47,13 @@ impl Register {
             None => self.store.insert(self.sharing.id(id)),
         };
         let object = self.store.object(slot);
-        let was_good = matches!(object.fallback, Fallback::NotNeeded | Fallback::LastGood);
         let (fallback, contributions) = match outcome {
             Outcome::Valid(contributions) => (Fallback::NotNeeded, Some(contributions)),
             Outcome::Unknown => (Fallback::NotNeeded, Some(Contributions::new())),
-            Outcome::Invalid { .. } if was_good => (Fallback::LastGood, None),
-            Outcome::Invalid { substitute: Some(substitute) } => (Fallback::Denied, Some(substitute)),
-            // A denial must not end because the next version is even less readable.
-            Outcome::Invalid { substitute: None } => (object.fallback, None),
+            Outcome::Invalid { substitute } => {
+                let fallback = Fallback::of_unusable(Some(object.fallback), substitute.is_some());
+                (fallback, substitute.filter(|_| fallback == Fallback::Denied))
+            }
         };
         self.store.note(slot, fallback, listing);
         if let Some(contributions) = contributions {

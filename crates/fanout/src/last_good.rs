@@ -51,17 +51,15 @@ impl LastGood {
 
     /// What is in force for an object that cannot be read.
     pub(crate) fn unreadable(&mut self, error: DecodeError) -> Update {
-        let (update, fallback) = match self.values.get_mut(&*error.key) {
+        let denial = error.fallback();
+        let (before, update) = match self.values.get_mut(&*error.key) {
             Some((generation, value)) => {
                 *generation = self.generation;
-                (value.clone(), Fallback::LastGood)
+                (Some(Fallback::NotNeeded), value.clone())
             }
-            None => {
-                let update = error.fallback();
-                let fallback = if update.exists() { Fallback::Denied } else { Fallback::Nothing };
-                (update, fallback)
-            }
+            None => (None, denial.clone()),
         };
+        let fallback = Fallback::of_unusable(before, denial.exists());
         let DecodeError { path: subject, key, field, reason: what, .. } = error;
         let problem = Problem { severity: Severity::Error, position: Position::default(), field, what };
         let problem = InputProblem { file: None, subject, problem, fallback };

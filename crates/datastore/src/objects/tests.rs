@@ -182,7 +182,7 @@ enum Step {
     Settle,
 }
 
-/// Version 0 and 2 are good. Pools x and y claim one network, and so does z in version 2.
+/// Versions 0, 2 and 4 are good; of a policy 1 and 5 have a substitute. Pools x and y claim one network, and so does z in version 2.
 fn version(id: &ObjectId, version: u8) -> Resource {
     if version == 3 {
         return Resource::unreadable(
@@ -191,16 +191,16 @@ fn version(id: &ObjectId, version: u8) -> Resource {
         );
     }
     let rest = match (id.kind, version) {
-        (Kind::GlobalNetworkPolicy, 1) => {
-            r#", "spec": {"selector": "all()", "ingress": [{"action": "No"}]}"#.to_owned()
+        (Kind::GlobalNetworkPolicy, 1 | 5) => {
+            format!(r#", "spec": {{"selector": "has(v{version})", "ingress": [{{"action": "No"}}]}}"#)
         }
         (Kind::GlobalNetworkPolicy, _) => format!(r#", "spec": {{"selector": "all()", "order": {version}}}"#),
-        (Kind::IpPool, 1) => r#", "spec": {"cidr": "10.0.0.0/99"}"#.to_owned(),
+        (Kind::IpPool, 1 | 5) => r#", "spec": {"cidr": "10.0.0.0/99"}"#.to_owned(),
         (Kind::IpPool, _) => {
             let cidr = if &*id.name == "z" && version == 0 { "10.1.0.0/16" } else { "10.0.0.0/16" };
             format!(r#", "spec": {{"cidr": "{cidr}", "natOutgoing": {}}}"#, version == 2)
         }
-        (_, 1) => r#", "metadata": {}"#.to_owned(),
+        (_, 1 | 5) => r#", "metadata": {}"#.to_owned(),
         (_, _) => format!(r#", "spec": {{"v": {version}}}"#),
     };
     resource(id, &rest)
@@ -209,7 +209,7 @@ fn version(id: &ObjectId, version: u8) -> Resource {
 fn step() -> impl Strategy<Value = Step> {
     let (kind, name) = (0..KINDS.len(), 0..NAMES.len());
     prop_oneof![
-        8 => (kind.clone(), name.clone(), 0..4u8).prop_map(|(kind, name, version)| Step::Set { kind, name, version }),
+        8 => (kind.clone(), name.clone(), 0..6u8).prop_map(|(kind, name, version)| Step::Set { kind, name, version }),
         2 => (kind.clone(), name).prop_map(|(kind, name)| Step::Remove { kind, name }),
         1 => kind.clone().prop_map(|kind| Step::Begin { kind }),
         2 => kind.prop_map(|kind| Step::End { kind }),
@@ -232,8 +232,8 @@ impl Model {
                 self.listed.entry(kind).or_default().insert(name);
                 let counts = self.versions.entry((kind, name)).or_default();
                 let good = version % 2 == 0;
-                let substituted = KINDS[kind] == Kind::GlobalNetworkPolicy && version == 1;
-                if good || substituted && counts.is_none() {
+                let substituted = KINDS[kind] == Kind::GlobalNetworkPolicy && matches!(version, 1 | 5);
+                if good || substituted && counts.is_none_or(|counts| counts % 2 == 1) {
                     *counts = Some(version);
                 }
             }

@@ -183,21 +183,20 @@ impl Cache {
     /// Keeps what there is of an object that cannot be sent; a policy of which there is nothing denies what it selects.
     fn refuse(&mut self, key: Key, update: &Update, path: Option<&str>, what: String) {
         self.stats.refused += 1;
-        let fallback = match (path.and_then(|path| self.entries.get(path)), self.refused.get(&key), update) {
-            (Some(_), Some(earlier), _) => earlier.fallback,
-            (Some(_), None, _) => Fallback::LastGood,
-            (None, _, Update::Policy(id, Some(policy))) if path.is_some() && !id.kind.is_staged() => {
+        let entry = path.and_then(|path| self.entries.get(path));
+        let before = entry.map(|_| self.refused.get(&key).map_or(Fallback::NotNeeded, |earlier| earlier.fallback));
+        let denial = match update {
+            Update::Policy(id, Some(policy)) if path.is_some() && !id.kind.is_staged() => {
                 let denial = policy.denying(&id.kind, policy.selector.clone());
-                match Entry::new(&Update::Policy(id.clone(), Some(denial))) {
-                    Some(entry) if entry.value.len() <= self.limits.value_bytes => {
-                        self.set(entry);
-                        Fallback::Denied
-                    }
-                    _ => Fallback::Nothing,
-                }
+                Entry::new(&Update::Policy(id.clone(), Some(denial)))
+                    .filter(|entry| entry.value.len() <= self.limits.value_bytes)
             }
-            (None, ..) => Fallback::Nothing,
+            _ => None,
         };
+        let fallback = Fallback::of_unusable(before, denial.is_some());
+        if let Some(denial) = denial.filter(|_| fallback == Fallback::Denied) {
+            self.set(denial);
+        }
         let problem = Problem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
         let problem = InputProblem { file: None, subject: key.to_string(), problem, fallback };
         tracing::error!(%problem, "an object cannot be sent to clients");

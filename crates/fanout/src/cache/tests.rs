@@ -2,12 +2,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use tortie_datastore::{Event, Fallback};
 use tortie_model::{
     Cidr, IpamBlock, Key, Labels, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
     WorkloadEndpoint, WorkloadEndpointKey,
 };
+use tortie_resources::path;
 
 use super::{
     Audience, Breadcrumb, Cache, CacheLimits, Change, Elsewhere, Entry, Hub, Instance, OwnPrefix, WireFormat,
@@ -225,7 +227,79 @@ fn a_long_trail_is_let_go_of_without_a_deep_stack() {
     drop(start);
 }
 
+/// Two policies and a parameter.
+fn object(name: usize, version: u8, is_large: bool) -> Update {
+    if name == 2 {
+        return config("C", &if is_large { "x".repeat(201) } else { version.to_string() });
+    }
+    let rules = if is_large { 100 } else { 1 };
+    let policy = Policy {
+        selector: format!("v == '{version}'").parse().unwrap(),
+        inbound: vec![Rule { action: RuleAction::Allow, ..Rule::default() }; rules].into(),
+        ..Policy::default()
+    };
+    Update::Policy(policy_id(name), Some(Valid::new(policy).unwrap()))
+}
+
+fn policy_id(name: usize) -> PolicyId {
+    PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", format!("p{name}"))
+}
+
+fn denial(name: usize, version: u8) -> Bytes {
+    let Update::Policy(id, Some(policy)) = object(name, version, false) else { panic!("a policy") };
+    let denial = policy.denying(&id.kind, policy.selector.clone());
+    Entry::new(&Update::Policy(id, Some(denial))).unwrap().value
+}
+
 proptest! {
+    /// A version that is too large leaves the last one in force, or denies what it selects itself.
+    #[test]
+    fn what_cannot_be_sent_is_replaced_as_the_model_says(
+        steps in prop::collection::vec((0..3usize, prop::option::weighted(0.8, (0..3u8, any::<bool>()))), 0..40),
+    ) {
+        let now = Instant::now();
+        let mut cache = Cache::new(Instance(1), CacheLimits { value_bytes: 200, ..CacheLimits::default() }, now);
+        // What is in force, and what instead of what is written.
+        let mut model: [(Option<u8>, Option<Fallback>); 3] = Default::default();
+        let mut told = Vec::new();
+        for (name, written) in steps {
+            let update = match written {
+                Some((version, is_large)) => object(name, version, is_large),
+                None => Update::delete(object(name, 0, false).key()),
+            };
+            let (in_force, fallback) = &mut model[name];
+            (*in_force, *fallback) = match (written, *in_force, *fallback) {
+                (None, ..) => (None, None),
+                (Some((version, false)), ..) => (Some(version), None),
+                (Some(_), Some(good), None | Some(Fallback::LastGood)) => (Some(good), Some(Fallback::LastGood)),
+                (Some((version, true)), ..) if name < 2 => (Some(version), Some(Fallback::Denied)),
+                (Some(_), ..) => (None, Some(Fallback::Nothing)),
+            };
+            cache.apply(updates(vec![update], now), now);
+            cache.publish(now);
+            if let Some(refused) = cache.changed_refused() {
+                told = refused;
+            }
+            let entries = cache.snapshot().entries;
+            for (name, (in_force, fallback)) in model.iter().enumerate() {
+                let key = object(name, 0, false).key();
+                let found = entries.get(&path::to_path(&key).unwrap()).map(|entry| entry.value.clone());
+                let expected = in_force.map(|version| match fallback {
+                    Some(Fallback::Denied) => denial(name, version),
+                    _ => Entry::new(&object(name, version, false)).unwrap().value,
+                });
+                prop_assert_eq!(found, expected);
+                let problem = told.iter().find(|problem| problem.subject == key.to_string());
+                prop_assert_eq!(problem.map(|problem| problem.fallback), *fallback);
+            }
+        }
+        for name in 0..3 {
+            cache.apply(updates(vec![Update::delete(object(name, 0, false).key())], now), now);
+        }
+        cache.publish(now);
+        prop_assert!(cache.snapshot().entries.is_empty() && cache.refused.is_empty());
+    }
+
     /// Who joins at any time and follows the trail knows what upstream knows.
     #[test]
     fn all_subscriptions_end_up_equal(
