@@ -1,43 +1,19 @@
-//! How long the whole engine takes for the original's benchmarks.
+//! How long the whole engine takes for the original's benchmarks, and how long the floor of any engine.
 //!
 //! `cargo bench -p tortie-benches --bench engine [-- [--runs N] [NAME…]]` prints a table; with `--test` small scenarios
-//! are run once and only the counts are checked.
-//!
-//! What is measured is processor time of the one thread that does everything, system calls included: on an idle machine
-//! that is what a wall clock shows, and on a busy one it is still about the engine.
+//! are run once and only the counts are checked. What is measured is processor time of the one thread that does
+//! everything.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads its arguments")]
 
-use std::time::Duration;
+use std::hint::black_box;
 
-use rustix::time::{ClockId, clock_gettime};
-use tortie_benches::{Observer, Scenario, run, scenarios, small_scenarios};
+use tortie_benches::{Scenario, Stopwatch, Timing, floor, run, scenarios, small_scenarios};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn now() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
-/// Times the parts of a run. Counting what was sent is not part of it.
-struct Stopwatch {
-    last: Duration,
-    parts: Vec<(&'static str, Duration)>,
-}
-
-impl Observer for Stopwatch {
-    fn done(&mut self, what: &'static str) {
-        let time = now();
-        if what != "count" {
-            self.parts.push((what, time - self.last));
-        }
-        self.last = time;
-    }
-}
-
 fn main() {
-    let (mut runs, mut names, mut test) = (7, Vec::new(), false);
+    let (mut runs, mut names, mut test) = (15, Vec::new(), false);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match &*arg {
@@ -55,9 +31,10 @@ fn main() {
         return;
     }
     println!(
-        "| benchmark | min ms | median ms | original min ms | ratio | evaluations | groups | parts of the fastest run, ms |"
+        "| benchmark | min ms | median ms | floor ms | of the floor | original ms | ratio | evaluations | groups | \
+         parts of the fastest run, ms | of the floor, ms |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for (name, build) in scenarios() {
         if names.is_empty() || names.iter().any(|part| name.contains(&**part)) {
             println!("{}", measure(&build(name), runs));
@@ -65,30 +42,36 @@ fn main() {
     }
 }
 
-/// Runs a scenario so many times, and makes a line of the table.
+/// Runs engine and floor in turn, so many times, and makes a line of the table.
 fn measure(scenario: &Scenario, runs: usize) -> String {
-    let mut results: Vec<(Duration, Vec<(&str, Duration)>)> = Vec::new();
+    let (mut engine, mut floors) = (Vec::new(), Vec::new());
     let mut stats = None;
     for _ in 0..runs {
         let (feeds, deletions) = scenario.feeds();
-        let mut stopwatch = Stopwatch { last: now(), parts: Vec::new() };
+        let mut stopwatch = Stopwatch::start();
         let outcome = run(feeds, deletions, &mut stopwatch);
+        engine.push(stopwatch.stop());
         scenario.check(&outcome);
         stats = Some(outcome.stats);
-        results.push((stopwatch.parts.iter().map(|(_, time)| *time).sum(), stopwatch.parts));
+        drop(outcome);
+
+        let (feeds, deletions) = scenario.feeds();
+        let mut stopwatch = Stopwatch::start();
+        let floor = black_box(floor(feeds, deletions, &mut stopwatch));
+        floors.push(stopwatch.stop());
+        assert_eq!(floor.stored().objects, scenario.objects_left(), "{}: objects", scenario.name);
     }
-    results.sort_unstable_by_key(|(total, _)| *total);
-    let millis = |time: Duration| time.as_secs_f64() * 1e3;
-    let (min, median) = (millis(results[0].0), millis(results[runs / 2].0));
-    let parts: Vec<String> = results[0].1.iter().map(|(what, time)| format!("{what} {:.1}", millis(*time))).collect();
+    let (fastest, fastest_floor) = (Timing::fastest(&engine), Timing::fastest(&floors));
+    let (min, lowest) = (fastest.millis(), fastest_floor.millis());
     let original =
         scenario.original.map_or_else(|| "– | –".into(), |o| format!("{:.0} | {:.0}×", o.millis, o.millis / min));
     let stats = stats.unwrap_or_default();
     format!(
-        "| {} | {min:.1} | {median:.1} | {original} | {} | {} | {} |",
+        "| {} | {min:.1} | {:.1} | {lowest:.1} | {:.1}× | {original} | {} | {} | {fastest} | {fastest_floor} |",
         scenario.name,
+        Timing::median_millis(&engine),
+        min / lowest,
         stats.evaluations,
         stats.groups,
-        parts.join(", ")
     )
 }

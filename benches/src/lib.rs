@@ -1,17 +1,22 @@
 //! The scenarios of Felix's calculation graph benchmarks, for the whole engine.
 //!
 //! Each [`Scenario`] holds the inputs of one benchmark of `felix/calc/calc_graph_bench_test.go`, built exactly as there,
-//! together with the counts that must come out and what the original needed. The benchmarks proper are `benches/engine.rs`
-//! (time) and `benches/memory.rs` (heap and allocations); `README.md` has the numbers.
+//! together with the counts that must come out and what the original needed. [`floor`] does with the same inputs what no
+//! engine can avoid. The benchmarks proper are `benches/engine.rs` (time) and `benches/memory.rs` (heap and allocations);
+//! `README.md` has the numbers.
 #![forbid(unsafe_code)]
 
 mod counts;
 mod customers;
+mod floor;
 mod snapshot;
+mod timing;
 
 pub use counts::Counts;
 pub use customers::customers;
+pub use floor::{Floor, Stored, floor};
 pub use snapshot::{Snapshot, snapshot};
+pub use timing::{Stopwatch, Timing};
 
 use tortie_calc::{Graph, GraphConfig, GraphStats, Overlap};
 use tortie_model::desired::DesiredUpdate;
@@ -65,6 +70,12 @@ impl Scenario {
     #[must_use]
     pub fn feeds(&self) -> (Vec<(&'static str, Vec<Update>)>, Vec<Update>) {
         (self.feeds.clone(), self.deletions.clone())
+    }
+
+    /// How many objects exist in the end, if each is told of once and then deleted, or not.
+    #[must_use]
+    pub fn objects_left(&self) -> usize {
+        self.feeds.iter().map(|(_, updates)| updates.len()).sum::<usize>() - self.deletions.len()
     }
 
     /// Asserts that a run has sent what it should, with no more effort than it should take.

@@ -1,0 +1,208 @@
+//! What no engine can avoid: the floor below the time of any.
+//!
+//! Given the same [`Update`]s, it does what all engines have to do whatever they calculate:
+//!
+//! - hash each key and store it once, with its value;
+//! - intern each label name, once for each shape, as shapes are shared by whoever made the labels;
+//! - intern the value of each label, and store which one it is;
+//! - hash each address and store it once.
+//!
+//! It matches no selector, keeps no order and sends nothing. Nothing is known beforehand, not even how much will come.
+//! One thing is done for all updates of a feed before the next, in loops as tight as they can be.
+
+mod table;
+
+use std::sync::Arc;
+
+use ahash::RandomState;
+use rustc_hash::FxHashMap;
+use tortie_model::{Cidr, Labels, Update};
+
+use crate::Observer;
+use table::Table;
+
+/// What was stored of the inputs.
+#[derive(Debug, Default)]
+pub struct Floor {
+    hasher: RandomState,
+    /// Places in `objects`.
+    keys: Table,
+    objects: Vec<Option<Update>>,
+    /// The names of the labels of each shape, by its address; `objects` keep it alive.
+    shapes: FxHashMap<usize, Box<[u32]>>,
+    texts: Interner,
+    /// The values of labels, one after another.
+    values: Vec<u32>,
+    /// Places in `nets`.
+    addresses: Table,
+    nets: Vec<Cidr>,
+}
+
+/// How much was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Objects that exist.
+    pub objects: usize,
+    /// Distinct names and values of labels.
+    pub texts: usize,
+    /// Values of labels.
+    pub values: usize,
+    /// Distinct addresses and networks.
+    pub addresses: usize,
+}
+
+/// Stores the feeds, then applies what follows them.
+pub fn floor(feeds: Vec<(&'static str, Vec<Update>)>, then: Vec<Update>, observer: &mut impl Observer) -> Floor {
+    let mut floor = Floor::default();
+    for (what, updates) in feeds {
+        floor.store(updates);
+        observer.done(what);
+    }
+    if !then.is_empty() {
+        floor.store(then);
+        observer.done("changes");
+    }
+    floor
+}
+
+impl Floor {
+    /// How much was stored.
+    #[must_use]
+    pub fn stored(&self) -> Stored {
+        Stored {
+            objects: self.keys.len(),
+            texts: self.texts.ends.len(),
+            values: self.values.len(),
+            addresses: self.addresses.len(),
+        }
+    }
+
+    fn store(&mut self, updates: Vec<Update>) {
+        let mut places = Vec::with_capacity(updates.len());
+        for update in updates {
+            if update.exists() {
+                places.push(self.store_object(update));
+            } else {
+                self.remove_object(&update);
+            }
+        }
+        for &place in &places {
+            let Self { objects, shapes, texts, values, .. } = self;
+            if let Some(labels) = objects[place as usize].as_ref().and_then(labels)
+                && let Some(shape) = labels.shape()
+            {
+                let names = || shape.keys().iter().map(|key| texts.id(key.as_bytes())).collect();
+                shapes.entry(Arc::as_ptr(shape).addr()).or_insert_with(names);
+                values
+                    .extend((0..labels.len()).filter_map(|at| labels.value_bytes_at(at)).map(|value| texts.id(value)));
+            }
+        }
+        for &place in &places {
+            let Self { hasher, objects, addresses, nets, .. } = self;
+            let store = |net: Cidr| {
+                let at = addresses.find_or_insert(hasher.hash_one(net.bits()), nets.len(), |at| nets[at] == net);
+                if at == nets.len() {
+                    nets.push(net);
+                }
+            };
+            for_each_address(objects[place as usize].as_ref(), store);
+        }
+    }
+
+    fn store_object(&mut self, update: Update) -> u32 {
+        let hash = self.hash(&update);
+        let objects = &self.objects;
+        let is_it = |place: usize| objects[place].as_ref().is_some_and(|object| have_same_key(object, &update));
+        let place = self.keys.find_or_insert(hash, objects.len(), is_it);
+        if place == objects.len() {
+            self.objects.push(Some(update));
+        } else {
+            self.forget_addresses(place);
+            self.objects[place] = Some(update);
+        }
+        table::place(place)
+    }
+
+    fn remove_object(&mut self, update: &Update) {
+        let (hash, objects) = (self.hash(update), &self.objects);
+        let is_it = |place: usize| objects[place].as_ref().is_some_and(|object| have_same_key(object, update));
+        if let Some(place) = self.keys.remove(hash, is_it) {
+            self.forget_addresses(place);
+            self.objects[place] = None;
+        }
+    }
+
+    fn forget_addresses(&mut self, place: usize) {
+        let Self { hasher, objects, addresses, nets, .. } = self;
+        let forget = |net: Cidr| {
+            addresses.remove(hasher.hash_one(net.bits()), |at| nets[at] == net);
+        };
+        for_each_address(objects[place].as_ref(), forget);
+    }
+
+    fn hash(&self, update: &Update) -> u64 {
+        match update {
+            Update::WorkloadEndpoint(key, _) => self.hasher.hash_one(key),
+            Update::Policy(id, _) => self.hasher.hash_one((&id.namespace, &id.name)),
+            Update::Profile(name, _) => self.hasher.hash_one((0_u8, name)),
+            Update::ProfileRules(name, _) => self.hasher.hash_one((1_u8, name)),
+            Update::NetworkSet(name, _) => self.hasher.hash_one((2_u8, name)),
+            other => self.hasher.hash_one(other.key()),
+        }
+    }
+}
+
+fn have_same_key(a: &Update, b: &Update) -> bool {
+    match (a, b) {
+        (Update::WorkloadEndpoint(a, _), Update::WorkloadEndpoint(b, _)) => a == b,
+        (Update::Policy(a, _), Update::Policy(b, _)) => a == b,
+        (Update::Profile(a, _), Update::Profile(b, _)) | (Update::ProfileRules(a, _), Update::ProfileRules(b, _)) => {
+            a == b
+        }
+        (Update::NetworkSet(a, _), Update::NetworkSet(b, _)) => a == b,
+        _ => a.key() == b.key(),
+    }
+}
+
+fn labels(update: &Update) -> Option<&Labels> {
+    match update {
+        Update::WorkloadEndpoint(_, endpoint) => endpoint.as_ref().map(|endpoint| &endpoint.labels),
+        Update::Profile(_, profile) => profile.as_ref().map(|profile| &profile.labels),
+        Update::NetworkSet(_, set) => set.as_ref().map(|set| &set.labels),
+        Update::Node(_, node) => node.as_ref().map(|node| &node.labels),
+        _ => None,
+    }
+}
+
+fn for_each_address(update: Option<&Update>, found: impl FnMut(Cidr)) {
+    match update {
+        Some(Update::WorkloadEndpoint(_, Some(endpoint))) => endpoint.nets().for_each(found),
+        Some(Update::NetworkSet(_, Some(set))) => set.nets.iter().copied().for_each(found),
+        _ => {}
+    }
+}
+
+/// Texts, each once, one after another.
+#[derive(Debug, Default)]
+struct Interner {
+    hasher: RandomState,
+    ids: Table,
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl Interner {
+    fn id(&mut self, text: &[u8]) -> u32 {
+        let Self { hasher, ids, bytes, ends } = self;
+        let nth = |n: usize| &bytes[n.checked_sub(1).map_or(0, |before| ends[before] as usize)..ends[n] as usize];
+        let id = ids.find_or_insert(hasher.hash_one(text), ends.len(), |id| nth(id) == text);
+        if id == ends.len() {
+            bytes.extend_from_slice(text);
+            ends.push(table::place(bytes.len()));
+        }
+        table::place(id)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::small_scenarios;
+
+struct Silent;
+
+impl Observer for Silent {
+    fn done(&mut self, _: &'static str) {}
+}
+
+#[test]
+fn everything_is_stored_once() {
+    for scenario in small_scenarios() {
+        let (feeds, then) = scenario.feeds();
+        let stored = floor(feeds, then, &mut Silent).stored();
+
+        let (mut objects, mut texts, mut values) = (BTreeMap::new(), BTreeSet::new(), 0);
+        let feeds = scenario.feeds.iter().flat_map(|(_, updates)| updates);
+        for update in feeds.chain(&scenario.deletions) {
+            for (name, value) in labels(update).into_iter().flat_map(Labels::iter) {
+                texts.extend([name.to_owned(), value.to_owned()]);
+                values += 1;
+            }
+            update.clone().apply_to(&mut objects);
+        }
+        let mut addresses = BTreeSet::new();
+        objects.values().for_each(|update| for_each_address(Some(update), |address| addresses.extend([address])));
+        let expected = Stored { objects: objects.len(), texts: texts.len(), values, addresses: addresses.len() };
+        assert_eq!(stored, expected, "{}", scenario.name);
+    }
+}
+
+#[test]
+fn an_object_that_comes_again_takes_its_old_place() {
+    let scenario = small_scenarios().swap_remove(0);
+    let (feeds, _) = scenario.feeds();
+    let once = floor(feeds.clone(), Vec::new(), &mut Silent).stored();
+    let twice = floor(feeds.clone().into_iter().chain(feeds).collect(), Vec::new(), &mut Silent).stored();
+    assert_eq!((once.objects, once.texts, once.addresses), (twice.objects, twice.texts, twice.addresses));
+    assert_eq!(2 * once.values, twice.values);
+}

@@ -1,0 +1,91 @@
+//! How long the parts of a run take.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::Observer;
+
+/// Processor time of this thread, system calls included: on an idle machine that is what a wall clock shows, and on a busy
+/// one it is still about what runs here.
+fn now() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Takes the time of the parts of a run. Counting what was sent is not one.
+#[derive(Debug)]
+pub struct Stopwatch {
+    last: Duration,
+    parts: Vec<(&'static str, Duration)>,
+}
+
+/// How long the parts of a run took.
+#[derive(Clone, Debug, Default)]
+pub struct Timing {
+    /// In order.
+    pub parts: Vec<(&'static str, Duration)>,
+}
+
+impl Stopwatch {
+    /// Starts.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { last: now(), parts: Vec::new() }
+    }
+
+    /// What was measured.
+    #[must_use]
+    pub fn stop(self) -> Timing {
+        Timing { parts: self.parts }
+    }
+}
+
+impl Observer for Stopwatch {
+    fn done(&mut self, what: &'static str) {
+        let time = now();
+        if what != "count" {
+            self.parts.push((what, time - self.last));
+        }
+        self.last = now();
+    }
+}
+
+impl Timing {
+    /// All parts together, in milliseconds.
+    #[must_use]
+    pub fn millis(&self) -> f64 {
+        self.millis_of(|_| true)
+    }
+
+    /// These parts together, in milliseconds.
+    #[must_use]
+    pub fn millis_of(&self, is_wanted: impl Fn(&str) -> bool) -> f64 {
+        let wanted = self.parts.iter().filter(|(what, _)| is_wanted(what));
+        wanted.map(|(_, time)| *time).sum::<Duration>().as_secs_f64() * 1e3
+    }
+
+    /// The fastest of these.
+    #[must_use]
+    pub fn fastest(timings: &[Self]) -> Self {
+        timings.iter().min_by(|a, b| a.millis().total_cmp(&b.millis())).cloned().unwrap_or_default()
+    }
+
+    /// The median of their times, in milliseconds.
+    #[must_use]
+    pub fn median_millis(timings: &[Self]) -> f64 {
+        let mut millis: Vec<f64> = timings.iter().map(Self::millis).collect();
+        millis.sort_unstable_by(f64::total_cmp);
+        millis.get(millis.len() / 2).copied().unwrap_or_default()
+    }
+}
+
+impl std::fmt::Display for Timing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, (what, time)) in self.parts.iter().enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
+            write!(f, "{comma}{what} {:.1}", time.as_secs_f64() * 1e3)?;
+        }
+        Ok(())
+    }
+}
