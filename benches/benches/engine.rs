@@ -1,77 +1,80 @@
 //! How long the whole engine takes for the original's benchmarks, and how long the floor of any engine.
 //!
-//! `cargo bench -p tortie-benches --bench engine [-- [--runs N] [NAME…]]` prints a table; with `--test` small scenarios
-//! are run once and only the counts are checked. What is measured is processor time of the one thread that does
+//! `cargo bench -p tortie-benches --bench engine [-- [--runs N] [--table] [NAME…]]` prints a table; with `--test` small
+//! scenarios are run once and only the counts are checked. What is measured is processor time of the one thread that does
 //! everything.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads its arguments")]
 
 use std::hint::black_box;
 
-use tortie_benches::{Scenario, Stopwatch, Timing, floor, run, scenarios, small_scenarios};
+use tortie_benches::{Arguments, Effort, Scenario, Stopwatch, Timing, floor, run, scenarios, small_scenarios};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
-    let (mut runs, mut names, mut test) = (15, Vec::new(), false);
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        match &*arg {
-            "--bench" => {}
-            "--test" => test = true,
-            "--runs" => runs = args.next().and_then(|n| n.parse().ok()).unwrap_or(runs),
-            _ => names.push(arg),
-        }
-    }
-    if test {
+    let arguments = Arguments::read(std::env::args(), 15);
+    if arguments.test {
         for scenario in small_scenarios() {
-            measure(&scenario, 1);
+            Measured::of(&scenario, 1);
             println!("{}: as many messages, sets, members and references as there should be", scenario.name);
         }
         return;
     }
-    println!(
-        "| benchmark | min ms | median ms | floor ms | of the floor | original ms | ratio | evaluations | groups | \
-         parts of the fastest run, ms | of the floor, ms |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    print!("| benchmark | min ms | floor ms | of the floor | original min ms | ratio | evaluations | groups |");
+    let more = if arguments.table { ["", ""] } else { [" median ms | parts, ms | of the floor, ms |", "---|---|---|"] };
+    println!("{}\n|---|---|---|---|---|---|---|---|{}", more[0], more[1]);
     for (name, build) in scenarios() {
-        if names.is_empty() || names.iter().any(|part| name.contains(&**part)) {
-            println!("{}", measure(&build(name), runs));
+        if arguments.want(name) {
+            let measured = Measured::of(&build(name), arguments.runs);
+            let more = if arguments.table { String::new() } else { measured.details() };
+            println!("{}{more}", measured.row());
         }
     }
 }
 
-/// Runs engine and floor in turn, so many times, and makes a line of the table.
-fn measure(scenario: &Scenario, runs: usize) -> String {
-    let (mut engine, mut floors) = (Vec::new(), Vec::new());
-    let mut stats = None;
-    for _ in 0..runs {
-        let (feeds, deletions) = scenario.feeds();
-        let mut stopwatch = Stopwatch::start();
-        let outcome = run(feeds, deletions, &mut stopwatch);
-        engine.push(stopwatch.stop());
-        scenario.check(&outcome);
-        stats = Some(outcome.stats);
-        drop(outcome);
+struct Measured {
+    name: String,
+    original: String,
+    effort: Effort,
+    engine: Vec<Timing>,
+    floor: Vec<Timing>,
+}
 
-        let (feeds, deletions) = scenario.feeds();
-        let mut stopwatch = Stopwatch::start();
-        let floor = black_box(floor(feeds, deletions, &mut stopwatch));
-        floors.push(stopwatch.stop());
-        assert_eq!(floor.stored().objects, scenario.objects_left(), "{}: objects", scenario.name);
+impl Measured {
+    /// Runs engine and floor in turn, so many times.
+    fn of(scenario: &Scenario, runs: usize) -> Self {
+        let (mut engine, mut floors) = (Vec::new(), Vec::new());
+        let mut effort = Effort { evaluations: 0, groups: 0 };
+        for _ in 0..runs {
+            let input = scenario.input.clone();
+            let mut stopwatch = Stopwatch::start();
+            let outcome = run(input, &mut stopwatch);
+            engine.push(stopwatch.stop());
+            scenario.check(&outcome);
+            effort = outcome.effort;
+            drop(outcome);
+
+            let input = scenario.input.clone();
+            let mut stopwatch = Stopwatch::start();
+            let floor = black_box(floor(input, &mut stopwatch));
+            floors.push(stopwatch.stop());
+            assert!(floor.stored().objects > 0, "{}: the floor stored nothing", scenario.name);
+        }
+        let min = Timing::fastest(&engine).millis();
+        let original =
+            scenario.original.map_or_else(|| "– | –".into(), |o| format!("{:.0} | {:.0}×", o.millis, o.millis / min));
+        Self { name: scenario.name.clone(), original, effort, engine, floor: floors }
     }
-    let (fastest, fastest_floor) = (Timing::fastest(&engine), Timing::fastest(&floors));
-    let (min, lowest) = (fastest.millis(), fastest_floor.millis());
-    let original =
-        scenario.original.map_or_else(|| "– | –".into(), |o| format!("{:.0} | {:.0}×", o.millis, o.millis / min));
-    let stats = stats.unwrap_or_default();
-    format!(
-        "| {} | {min:.1} | {:.1} | {lowest:.1} | {:.1}× | {original} | {} | {} | {fastest} | {fastest_floor} |",
-        scenario.name,
-        Timing::median_millis(&engine),
-        min / lowest,
-        stats.evaluations,
-        stats.groups,
-    )
+
+    fn row(&self) -> String {
+        let [min, floor] = [&self.engine, &self.floor].map(|timings| Timing::fastest(timings).millis());
+        let (Self { name, original, .. }, Effort { evaluations, groups }) = (self, self.effort);
+        format!("| {name} | {min:.1} | {floor:.1} | {:.1}× | {original} | {evaluations} | {groups} |", min / floor)
+    }
+
+    fn details(&self) -> String {
+        let [parts, of_floor] = [&self.engine, &self.floor].map(|timings| Timing::fastest(timings));
+        format!(" {:.1} | {parts} | {of_floor} |", Timing::median_millis(&self.engine))
+    }
 }

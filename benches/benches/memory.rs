@@ -1,12 +1,13 @@
-//! How much memory the whole engine takes for the original's benchmarks.
+//! How much memory the whole engine takes for the original's benchmarks, and for what a cluster may do at worst.
 //!
-//! `cargo bench -p tortie-benches --bench memory [-- [NAME…]]` prints a table; with `--test` it runs small scenarios.
+//! `cargo bench -p tortie-benches --bench memory [-- [--worst] [NAME…]]` prints a table; with `--test` it runs small
+//! scenarios.
 #![allow(clippy::disallowed_methods, reason = "each scenario has a process of its own")]
 
 use cap::Cap;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
-use tortie_benches::{Observer, Scenario, run, scenarios, small_scenarios};
+use tortie_benches::{Observer, Scenario, run, scenarios, small_scenarios, small_worst_cases, worst_cases};
 
 /// Counts bytes and their peak around the counts of allocations.
 #[global_allocator]
@@ -19,29 +20,31 @@ impl Observer for Silent {
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let mut args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench" && arg != "--table").collect();
     if args.iter().any(|arg| arg == "--test") {
-        for scenario in small_scenarios() {
+        for scenario in small_scenarios().into_iter().chain(small_worst_cases()) {
             println!("{}", measure(scenario));
         }
         return;
     }
+    let all = || scenarios().into_iter().chain(worst_cases());
     if let [flag, name] = &args[..]
         && flag == "--exactly"
     {
-        let only = scenarios().into_iter().find(|scenario| scenario.0 == name);
-        only.into_iter().for_each(|(name, build)| println!("{}", measure(build(name))));
+        all().filter(|scenario| scenario.0 == name).for_each(|(name, build)| println!("{}", measure(build(name))));
         return;
     }
-    println!(
-        "| benchmark | graph alone MiB | with the values it keeps MiB | peak MiB | allocations | original MiB | share |"
-    );
-    println!("|---|---|---|---|---|---|---|");
-    let names = scenarios().into_iter().map(|(name, _)| name);
+    let with_arguments = args.len();
+    args.retain(|arg| arg != "--worst");
+    let chosen = if args.len() < with_arguments { worst_cases() } else { scenarios() };
+    println!("| benchmark | graph alone | with its values | peak | allocations | original | share | graph, each |");
+    println!("|---|---|---|---|---|---|---|---|");
+    let names = chosen.into_iter().map(|(name, _)| name);
     for name in names.filter(|name| args.is_empty() || args.iter().any(|arg| name.contains(&**arg))) {
         // The peak is that of the whole process.
         let this = std::env::current_exe().expect("the path of this program");
-        std::process::Command::new(this).args(["--exactly", name]).status().expect("this program runs");
+        let status = std::process::Command::new(this).args(["--exactly", name]).status().expect("this program runs");
+        assert!(status.success(), "{name}: {status}");
     }
 }
 
@@ -50,19 +53,21 @@ fn main() {
 /// The original's figure is the heap with the graph alive and the inputs not, so values that the graph keeps count.
 fn measure(scenario: Scenario) -> String {
     let empty = ALLOCATOR.allocated();
-    let (feeds, deletions) = scenario.feeds();
+    let input = scenario.input.clone();
     let allocations = INSTRUMENTED_SYSTEM.stats().allocations;
-    let outcome = run(feeds, deletions, &mut Silent);
+    let outcome = run(input, &mut Silent);
     let allocations = INSTRUMENTED_SYSTEM.stats().allocations - allocations;
     let (alone, peak) = (ALLOCATOR.allocated() - empty, ALLOCATOR.max_allocated() - empty);
     scenario.check(&outcome);
-    let (name, original) = (scenario.name.clone(), scenario.original);
-    drop(scenario);
+    let Scenario { name, original, unit, input, .. } = scenario;
+    drop(input);
     let with_values = ALLOCATOR.allocated();
     drop(outcome);
     let with_values = with_values - ALLOCATOR.allocated();
     let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     let original = original
         .map_or_else(|| "– | –".into(), |o| format!("{:.1} | {:.2}", o.heap_mib, mib(with_values) / o.heap_mib));
-    format!("| {name} | {:.1} | {:.1} | {:.1} | {allocations} | {original} |", mib(alone), mib(with_values), mib(peak))
+    let each = unit.map_or_else(|| "–".into(), |(what, number)| format!("{} B, {what}", alone / number as usize));
+    let [alone, with_values, peak] = [alone, with_values, peak].map(mib);
+    format!("| {name} | {alone:.1} | {with_values:.1} | {peak:.1} | {allocations} | {original} | {each} |")
 }

@@ -11,12 +11,20 @@ pub struct Counts {
     pub sets: usize,
     /// Members of these.
     pub members: usize,
+    /// Members that joined sets sent before.
+    pub joined: usize,
+    /// Members that left sets sent before.
+    pub left: usize,
     /// Policies.
     pub policies: usize,
     /// Workload endpoints.
     pub endpoints: usize,
     /// Mentions of a policy in an endpoint's lists, ingress and egress apart.
     pub references: usize,
+    /// Routes.
+    pub routes: usize,
+    /// Ends of VXLAN tunnels.
+    pub vteps: usize,
 }
 
 impl Counts {
@@ -30,11 +38,17 @@ impl Counts {
                     self.sets += 1;
                     self.members += set.members.len();
                 }
+                DesiredUpdate::IpSetDelta(delta) => {
+                    self.joined += delta.added.len();
+                    self.left += delta.removed.len();
+                }
                 DesiredUpdate::Policy(..) => self.policies += 1,
                 DesiredUpdate::WorkloadEndpoint(_, state) => {
                     self.endpoints += 1;
                     self.references += references(&state.tiers);
                 }
+                DesiredUpdate::Route(..) => self.routes += 1,
+                DesiredUpdate::Vtep(..) => self.vteps += 1,
                 _ => {}
             }
         }

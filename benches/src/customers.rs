@@ -8,7 +8,7 @@ use tortie_model::{
 };
 use tortie_selector::Selector;
 
-use crate::{Counts, LOCAL, REMOTE, Scenario, address};
+use crate::{Counts, Input, LOCAL, REMOTE, Scenario, address};
 
 /// Builds the scenario for so many customers and so many pods on this node, which must divide them.
 #[must_use]
@@ -26,13 +26,15 @@ pub fn customers(number: u32, local: u32) -> Scenario {
     let configuration = 3;
     Scenario {
         name: format!("IsolatedCustomers {{ customers: {number}, local: {local} }}"),
-        feeds: vec![
-            ("policies", (0..number).map(|n| interner.share(policy(n))).collect()),
-            ("profiles", (0..number).flat_map(|n| namespace(n, &mut interner)).collect()),
-            ("remote endpoints", remote_pods),
-            ("local endpoints", local_pods),
-        ],
-        deletions: Vec::new(),
+        input: Input {
+            feeds: vec![
+                ("policies", (0..number).map(|n| interner.share(policy(n))).collect()),
+                ("profiles", (0..number).flat_map(|n| namespace(n, &mut interner)).collect()),
+                ("remote endpoints", remote_pods),
+                ("local endpoints", local_pods),
+            ],
+            ..Input::default()
+        },
         expected: Counts {
             // Sets, policies, profiles and endpoints of the local pods, and all namespaces.
             messages: configuration + 4 * active + number as usize,
@@ -41,9 +43,10 @@ pub fn customers(number: u32, local: u32) -> Scenario {
             policies: active,
             endpoints: active,
             references: 2 * active,
+            ..Counts::default()
         },
-        effort: None,
-        original: None,
+        unit: Some(("customer", number)),
+        ..Scenario::default()
     }
 }
 

@@ -18,7 +18,7 @@ use ahash::RandomState;
 use rustc_hash::FxHashMap;
 use tortie_model::{Cidr, Labels, Update};
 
-use crate::Observer;
+use crate::{Input, LATER_PARTS, Observer};
 use table::Table;
 
 /// What was stored of the inputs.
@@ -51,16 +51,16 @@ pub struct Stored {
     pub addresses: usize,
 }
 
-/// Stores the feeds, then applies what follows them.
-pub fn floor(feeds: Vec<(&'static str, Vec<Update>)>, then: Vec<Update>, observer: &mut impl Observer) -> Floor {
+/// Stores the feeds, then what follows them.
+pub fn floor(input: Input, observer: &mut impl Observer) -> Floor {
     let mut floor = Floor::default();
-    for (what, updates) in feeds {
+    for (what, updates) in input.feeds {
         floor.store(updates);
         observer.done(what);
     }
-    if !then.is_empty() {
-        floor.store(then);
-        observer.done("changes");
+    if !input.changes.is_empty() {
+        floor.store(input.changes);
+        observer.done(LATER_PARTS[0]);
     }
     floor
 }

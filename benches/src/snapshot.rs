@@ -8,7 +8,7 @@ use tortie_model::{
 };
 use tortie_selector::Selector;
 
-use crate::{Counts, LOCAL, REMOTE, Scenario, address};
+use crate::{Counts, Input, LOCAL, REMOTE, Scenario, address};
 
 /// How much of what.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +25,7 @@ pub struct Snapshot {
     pub netsets: u32,
 }
 
-const NAMESPACES: u32 = 100;
+pub(crate) const NAMESPACES: u32 = 100;
 const RULES_PER_TAG_POLICY: u32 = 5;
 /// The sizes of network sets, in turn.
 const NETSET_SIZES: [u32; 10] = [1, 1, 1, 1, 2, 3, 4, 5, 100, 1000];
@@ -74,17 +74,19 @@ pub fn snapshot(size: &Snapshot) -> Scenario {
     let deletions = (0..size.local_deletions).map(|n| Update::delete(Key::WorkloadEndpoint(key(n, LOCAL))));
     Scenario {
         name: format!("{size:?}"),
-        deletions: deletions.collect(),
         expected: expected(size),
-        feeds: vec![
-            ("policies", tag_policies(size.tag_policies, &mut endpoints.interner)),
-            ("profiles", namespaces(&mut endpoints.interner)),
-            ("remote endpoints", remote),
-            ("network sets", netsets(size.netsets, &mut endpoints.interner)),
-            ("local endpoints", local),
-        ],
-        effort: None,
-        original: None,
+        input: Input {
+            feeds: vec![
+                ("policies", tag_policies(size.tag_policies, &mut endpoints.interner)),
+                ("profiles", namespaces(&mut endpoints.interner)),
+                ("remote endpoints", remote),
+                ("network sets", netsets(size.netsets, &mut endpoints.interner)),
+                ("local endpoints", local),
+            ],
+            changes: deletions.collect(),
+            ..Input::default()
+        },
+        ..Scenario::default()
     }
 }
 
@@ -111,6 +113,7 @@ fn expected(size: &Snapshot) -> Counts {
         policies,
         endpoints: local,
         references: 2 * (picks + local * netsets),
+        ..Counts::default()
     }
 }
 
@@ -128,6 +131,13 @@ fn key(n: u32, host: &str) -> WorkloadEndpointKey {
 
 fn profile(namespace: u32) -> ProfileName {
     ProfileName::new(format!("kns.namespace-{namespace}"))
+}
+
+/// The namespaces, and so many endpoints of another node and of this one, with tags.
+pub(crate) fn tagged_endpoints(remote: u32, local: u32) -> (Vec<Update>, Vec<Update>, Vec<Update>) {
+    let mut endpoints = Endpoints::default();
+    let namespaces = namespaces(&mut endpoints.interner);
+    (namespaces, endpoints.updates(remote, REMOTE), endpoints.updates(local, LOCAL))
 }
 
 /// Makes endpoints, counting on from one call to the next.

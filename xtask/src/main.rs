@@ -10,6 +10,7 @@ mod commands;
 mod deny;
 mod fuzz;
 mod needs;
+mod report;
 mod shell;
 mod tidy;
 
@@ -35,6 +36,9 @@ cargo xtask COMMAND
                       different code becomes the corpus in fuzz/corpus
   fuzz-smoke [SECS]   every fuzz target for a few seconds
   bench-smoke         every benchmark once, small
+  bench-report [--runs N]
+                      the benchmarks of the whole engine, each run N times (15; the worst cases 5), into the tables of
+                      benches/README.md
   fanout-bench [ARGS] 1,000 clients of `tortie fanout`, 100,000 endpoints, 500 updates a second; or as ARGS say:
                       --clients N, --endpoints N, --rate N, --seconds N
   scale [ARGS]        5,000 nodes, 250,000 pods, 5,000 policies, 2,000 changes a second behind two levels of
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(&rest),
         "fuzz-smoke" => fuzz::smoke(&rest),
         "bench-smoke" => commands::bench_smoke(),
+        "bench-report" => report::bench_report(&rest),
         "apply-bench" => commands::apply_bench(&rest),
         "fanout-bench" => commands::fanout_bench(&rest),
         "scale" => commands::scale(&rest),

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::small_scenarios;
+use crate::{small_scenarios, small_worst_cases};
 
 struct Silent;
 
@@ -11,13 +11,12 @@ impl Observer for Silent {
 
 #[test]
 fn everything_is_stored_once() {
-    for scenario in small_scenarios() {
-        let (feeds, then) = scenario.feeds();
-        let stored = floor(feeds, then, &mut Silent).stored();
+    for scenario in small_scenarios().into_iter().chain(small_worst_cases()) {
+        let stored = floor(scenario.input.clone(), &mut Silent).stored();
 
         let (mut objects, mut texts, mut values) = (BTreeMap::new(), BTreeSet::new(), 0);
-        let feeds = scenario.feeds.iter().flat_map(|(_, updates)| updates);
-        for update in feeds.chain(&scenario.deletions) {
+        let feeds = scenario.input.feeds.iter().flat_map(|(_, updates)| updates);
+        for update in feeds.chain(&scenario.input.changes) {
             for (name, value) in labels(update).into_iter().flat_map(Labels::iter) {
                 texts.extend([name.to_owned(), value.to_owned()]);
                 values += 1;
@@ -34,9 +33,10 @@ fn everything_is_stored_once() {
 #[test]
 fn an_object_that_comes_again_takes_its_old_place() {
     let scenario = small_scenarios().swap_remove(0);
-    let (feeds, _) = scenario.feeds();
-    let once = floor(feeds.clone(), Vec::new(), &mut Silent).stored();
-    let twice = floor(feeds.clone().into_iter().chain(feeds).collect(), Vec::new(), &mut Silent).stored();
+    let feeds = || scenario.input.feeds.clone();
+    let once = floor(Input { feeds: feeds(), ..Input::default() }, &mut Silent).stored();
+    let feeds_twice = feeds().into_iter().chain(feeds()).collect();
+    let twice = floor(Input { feeds: feeds_twice, ..Input::default() }, &mut Silent).stored();
     assert_eq!((once.objects, once.texts, once.addresses), (twice.objects, twice.texts, twice.addresses));
     assert_eq!(2 * once.values, twice.values);
 }

@@ -1,0 +1,44 @@
+//! What the worst cases cost, small, in what does not depend on the machine: evaluations and groups.
+
+use tortie_benches::{Effort, Observer, run, small_scenarios, small_worst_cases};
+
+struct Silent;
+
+impl Observer for Silent {
+    fn done(&mut self, _: &'static str) {}
+}
+
+/// Evaluations of selectors and groups, after the first flush and in the end.
+const EFFORTS: &[(&str, [(u64, usize); 2])] = &[
+    ("EachItsOwnGroup", [(2_200, 2_100), (4_300, 2_100)]),
+    ("EachItsOwnShape", [(101, 2_100), (102, 2_100)]),
+    ("LateLabel", [(0, 2_900), (390, 2_900)]),
+    ("FiveLateLabels", [(0, 2_900), (1_986, 6_300)]),
+    ("ProfileOfChildren", [(4_201, 2_100), (8_401, 2_100)]),
+    ("SelectorForAll", [(593, 5_933), (6_526, 5_933)]),
+    ("LabelsWithoutUsers", [(1_986, 6_300), (1_986, 2_900)]),
+    ("PolicyOfRules", [(300, 300), (301, 300)]),
+    ("SetOfAddresses", [(101, 101), (101, 101)]),
+    ("SetOfNetworks", [(101, 101), (101, 101)]),
+    ("OwnNodeInAnotherSubnet", [(1, 1), (1, 1)]),
+];
+
+#[test]
+fn the_worst_cases_take_no_more_than_they_must() {
+    let numbers = |effort: Effort| (effort.evaluations, effort.groups);
+    let mut efforts = Vec::new();
+    for scenario in small_worst_cases() {
+        let outcome = run(scenario.input.clone(), &mut Silent);
+        scenario.check(&outcome);
+        efforts.push((scenario.name, [outcome.effort, outcome.effort_in_the_end()].map(numbers)));
+    }
+    let efforts: Vec<_> = efforts.iter().map(|(name, efforts)| (name.as_str(), *efforts)).collect();
+    assert_eq!(efforts, EFFORTS);
+}
+
+#[test]
+fn scenarios_give_what_they_should() {
+    for scenario in small_scenarios() {
+        scenario.check(&run(scenario.input.clone(), &mut Silent));
+    }
+}

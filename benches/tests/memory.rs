@@ -1,0 +1,61 @@
+//! How many bytes and allocations the graph takes for an endpoint, a customer, a rule or a member, in small scenarios.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
+
+use std::alloc::System;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tortie_benches::{Observer, Scenario, customers, run, small_worst_cases};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+struct Silent;
+
+impl Observer for Silent {
+    fn done(&mut self, _: &'static str) {}
+}
+
+/// At most so many bytes that the graph holds in the end, and allocations during the run, for a hundred of what there is
+/// most of.
+const AT_MOST: &[(&str, usize, usize)] = &[
+    ("EachItsOwnGroup", 55_800, 650),
+    ("EachItsOwnShape", 68_000, 440),
+    ("LateLabel", 15_100, 240),
+    ("FiveLateLabels", 31_700, 380),
+    ("ProfileOfChildren", 47_400, 810),
+    ("SelectorForAll", 24_300, 380),
+    ("LabelsWithoutUsers", 21_500, 590),
+    ("PolicyOfRules", 248_200, 1560),
+    ("SetOfAddresses", 6_300, 30),
+    ("SetOfNetworks", 8_400, 40),
+    ("OwnNodeInAnotherSubnet", 62_000, 290),
+    ("IsolatedCustomers", 92_400, 730),
+];
+
+/// Bytes and allocations for a hundred of what there is most of.
+fn hundred(scenario: &Scenario) -> (usize, usize) {
+    let (_, number) = scenario.unit.unwrap();
+    let input = scenario.input.clone();
+    let region = Region::new(ALLOCATOR);
+    let outcome = run(input, &mut Silent);
+    let change = region.change();
+    drop(outcome);
+    let held = change.bytes_allocated.saturating_sub(change.bytes_deallocated);
+    (100 * held / number as usize, 100 * change.allocations / number as usize)
+}
+
+/// One test, as others would allocate beside it.
+#[test]
+fn bytes_and_allocations_are_bounded() {
+    let customers = Scenario { name: "IsolatedCustomers".into(), ..customers(2_000, 100) };
+    let scenarios: Vec<_> = small_worst_cases().into_iter().chain([customers]).collect();
+    let measured: Vec<_> = scenarios.iter().map(|scenario| (scenario.name.as_str(), hundred(scenario))).collect();
+    let is_within = |(&(name, (bytes, allocations)), &(expected, at_most, at_most_allocations))| {
+        name == expected && bytes <= at_most && allocations <= at_most_allocations
+    };
+    assert!(
+        measured.len() == AT_MOST.len() && measured.iter().zip(AT_MOST).all(is_within),
+        "measured {measured:?}, at most {AT_MOST:?}"
+    );
+}
