@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("dataplane", &["model", "rules", "iptables", "ipsets", "delta"]),
     ("store", &["model", "resources"]),
     ("datastore", &["model", "resources", "store"]),
-    ("protocol", &["model"]),
+    ("protocol", &["model", "selector"]),
     ("fanout", &["model", "resources", "datastore"]),
     ("controller", &["resources", "store"]),
     ("agent", ALL),

@@ -1,6 +1,7 @@
 //! Felix's dataplane protocol: the messages that a calculation engine and a dataplane driver exchange over two pipes.
 //!
 //! - [`felix`] has the messages as generated from `proto/felix.proto`, whose names and numbers are the original's.
+//! - [`encode`](encode()) writes an update of the model as such a message; [`to_json`] as the same message for people to read.
 //! - [`frame`] cuts a stream of bytes into messages.
 //! - [`Received`] is what a message to the driver means in terms of the model: a [`DesiredUpdate`], or the configuration.
 //! - [`Report`] is what a driver answers.
@@ -33,6 +34,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
+mod encode;
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
 #[path = "generated/felix.rs"]
 pub mod felix;
@@ -40,8 +42,9 @@ pub mod frame;
 mod receive;
 mod report;
 
-use tortie_model::desired::{DesiredUpdate, proto};
+use tortie_model::desired::DesiredUpdate;
 
+pub use encode::to_json;
 pub use receive::{ReceiveError, Received, Unusable, datastore_config, decode, receive};
 pub use report::{Report, ReportError};
 
@@ -52,7 +55,7 @@ pub use report::{Report, ReportError};
 /// [`felix::ConfigUpdate`] and uses [`encode_config`].
 #[must_use]
 pub fn encode(update: &DesiredUpdate, sequence_number: u64) -> Option<Vec<u8>> {
-    proto::to_bytes(update, sequence_number)
+    encode::to_bytes(update, sequence_number)
 }
 
 /// The configuration as a serialised `felix.ToDataplane`, without framing.

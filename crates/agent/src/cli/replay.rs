@@ -6,8 +6,9 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use serde_json::{Map, Value as Json, json};
 use tortie_calc::{Graph, GraphConfig};
 use tortie_datastore::recording::{self, Line};
-use tortie_model::desired::{ConfigSource, DesiredUpdate, proto};
+use tortie_model::desired::{ConfigSource, DesiredUpdate};
 use tortie_model::{Hostname, Interner};
+use tortie_protocol::to_json;
 
 use super::Failure;
 use crate::config::{Raw, Sources, canonical_name, from_environment, source_name};
@@ -94,7 +95,7 @@ impl<W: Write> Replay<W> {
     fn flush(&mut self) -> Result<(), Failure> {
         self.graph.flush(&mut self.pending);
         for update in self.pending.drain(..) {
-            let Some(mut message) = proto::to_json(&update, self.sequence_number) else { continue };
+            let Some(mut message) = to_json(&update, self.sequence_number) else { continue };
             self.sequence_number += 1;
             if let Some(config) = message.get_mut("config_update").and_then(Json::as_object_mut) {
                 add_environment(config, &self.environment);

@@ -2,8 +2,9 @@
 
 use serde_json::Value as Json;
 use tortie_calc::{Graph, GraphConfig};
-use tortie_model::desired::{DesiredUpdate, proto::to_json};
+use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Interner, Key, SyncStatus, Update};
+use tortie_protocol::to_json;
 use tortie_resources::v1::{self, Decoded};
 use tortie_testkit::mock::MockDataplane;
 

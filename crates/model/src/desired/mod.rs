@@ -6,7 +6,6 @@
 //! (`felix/calc/event_sequencer.go`).
 
 mod computed;
-pub mod proto;
 mod routes;
 mod rules;
 

@@ -40,7 +40,7 @@ impl RouteTypes {
     pub const LOCAL_TUNNEL: Self = Self(32);
 
     /// Each kind by its name in the protocol.
-    pub(crate) const NAMES: [(Self, &'static str); 6] = [
+    pub const NAMES: [(Self, &'static str); 6] = [
         (Self::REMOTE_WORKLOAD, "REMOTE_WORKLOAD"),
         (Self::REMOTE_HOST, "REMOTE_HOST"),
         (Self::LOCAL_WORKLOAD, "LOCAL_WORKLOAD"),

@@ -1,8 +1,9 @@
 //! Routes and the ends of VXLAN tunnels.
 
+use tortie_model::desired::{PoolType, Route, RouteTypes, Vtep};
+use tortie_model::{Cidr, Hostname};
+
 use super::Message;
-use crate::desired::{PoolType, Route, RouteTypes, Vtep};
-use crate::{Cidr, Hostname};
 
 pub(super) fn route<M: Message>(m: &mut M, dst: Cidr, route: &Route) {
     m.choice(

@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
 use serde_json::json;
-
-use super::{RuleIdSeed, rule_ids, to_bytes, to_json};
-use crate::desired::{DesiredUpdate, IpSetDelta, Members, Policy, Profile, RuleSets, Rules};
-use crate::{
+use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members, Policy, Profile, RuleSets, Rules};
+use tortie_model::{
     Direction, IpSetId, NamedProtocol, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction,
 };
+
+use super::rule_id::{RuleIdSeed, rule_ids};
+use super::{to_bytes, to_json};
 
 fn denies() -> Rules {
     let rule = Rule { action: RuleAction::Deny, ..Rule::default() };

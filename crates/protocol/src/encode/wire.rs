@@ -2,15 +2,15 @@
 
 use std::fmt::Display;
 
+use tortie_model::desired::DesiredUpdate;
+
 use super::{Message, messages};
-use crate::desired::DesiredUpdate;
 
 /// `update` as a serialised `felix.ToDataplane` message, without framing; fields are in the order of their numbers and
 /// maps in the order of their keys, so equal updates have equal bytes.
 ///
 /// `None` for [`DesiredUpdate::DatastoreNotReady`], which the protocol has no message for.
-#[must_use]
-pub fn to_bytes(update: &DesiredUpdate, sequence_number: u64) -> Option<Vec<u8>> {
+pub(crate) fn to_bytes(update: &DesiredUpdate, sequence_number: u64) -> Option<Vec<u8>> {
     let mut wire = Wire::default();
     messages::to_dataplane(&mut wire, update, sequence_number).then_some(wire.0)
 }

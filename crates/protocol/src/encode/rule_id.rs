@@ -5,18 +5,18 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha224};
+use tortie_model::desired::Rules;
+use tortie_model::{Direction, PolicyId, ProfileName};
 
 use super::rule::rule;
 use super::wire::Wire;
-use crate::desired::Rules;
-use crate::{Direction, PolicyId, ProfileName};
 
 /// Sixteen characters are 96 bits, enough against collisions and short enough for a log prefix.
 const LENGTH: usize = 16;
 
 /// Where a list of rules belongs; it seeds the ids of the rules.
 #[derive(Clone, Copy, Debug)]
-pub enum RuleIdSeed<'a> {
+pub(super) enum RuleIdSeed<'a> {
     /// One direction of a policy. Only the name counts, so that policies of one name in different namespaces share ids,
     /// as they do in Felix.
     Policy(&'a PolicyId, Direction),
@@ -38,8 +38,7 @@ impl fmt::Display for RuleIdSeed<'_> {
 }
 
 /// The id of each rule, in order. An id depends on the seed, the rule, and all rules before it.
-#[must_use]
-pub fn rule_ids(rules: &Rules, seed: RuleIdSeed<'_>) -> Vec<String> {
+pub(super) fn rule_ids(rules: &Rules, seed: RuleIdSeed<'_>) -> Vec<String> {
     let mut hash = Sha224::digest(seed.to_string());
     rules
         .iter()

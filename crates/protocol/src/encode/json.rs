@@ -3,9 +3,9 @@
 use std::fmt::Display;
 
 use serde_json::{Map, Value};
+use tortie_model::desired::DesiredUpdate;
 
 use super::{Message, messages};
-use crate::desired::DesiredUpdate;
 
 /// `update` as a `felix.ToDataplane` message in protobuf JSON: names as in the protocol file, default values left out,
 /// 64-bit numbers as strings, enumerations by name.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use tortie_model::desired::{RuleView, SetIds};
+use tortie_model::{Family, HttpMatch, HttpPath, NamespacedName, Protocol, ServiceAccountMatch};
 use tortie_selector::Selector;
 
 use super::Message;
-use crate::desired::{RuleView, SetIds};
-use crate::{Family, HttpMatch, HttpPath, NamespacedName, Protocol, ServiceAccountMatch};
 
 /// Fills in everything but the rule id.
 pub(super) fn rule<M: Message>(m: &mut M, view: RuleView<'_>) {

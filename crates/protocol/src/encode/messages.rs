@@ -3,15 +3,18 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Message, RuleIdSeed, routes, rule::rule, rule_ids};
-use crate::desired::{
+use tortie_model::desired::{
     ConfigSource, ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpSetType,
     LiveMigrationRole, Members, Policy, Profile, QosPolicy, Rules, TierPolicies, WireguardPeer, WorkloadEndpointState,
 };
-use crate::{
+use tortie_model::{
     AdminState, BgpConfiguration, Cidr, Direction, Hostname, IpPool, Labels, NamespacedName, NatMapping, PolicyId,
     ProfileName, QosControls, Service, WorkloadEndpointId,
 };
+
+use super::rule::rule;
+use super::rule_id::{RuleIdSeed, rule_ids};
+use super::{Message, routes};
 
 /// Fills in the envelope; `false` if the protocol has no message for `update`.
 pub(super) fn to_dataplane<M: Message>(m: &mut M, update: &DesiredUpdate, sequence_number: u64) -> bool {

@@ -1,6 +1,6 @@
-//! The messages of Felix's dataplane protocol (`felix/proto/felixbackend.proto`, package `felix`), written once and
-//! serialised twice: as protobuf JSON for people and golden tests, as protobuf bytes for external dataplane drivers and
-//! for the hashes that identify rules.
+//! What a driver is sent: the messages of Felix's dataplane protocol (`felix/proto/felixbackend.proto`, package `felix`),
+//! written once and serialised twice: as protobuf JSON for people and golden tests, as protobuf bytes for drivers and for
+//! the hashes that identify rules.
 
 mod json;
 mod messages;
@@ -15,8 +15,7 @@ mod tests;
 use std::fmt::Display;
 
 pub use json::to_json;
-pub use rule_id::{RuleIdSeed, rule_ids};
-pub use wire::to_bytes;
+pub(crate) use wire::to_bytes;
 
 /// A protobuf message being filled in. Fields are written in the order of their numbers, members of a `oneof` last, as Go
 /// does, which makes the bytes canonical; a scalar that has its default value is left out.
