@@ -311,7 +311,7 @@ impl Graph {
 
     fn flush_sets(&mut self) {
         let mut sets = ScannerOut::default();
-        self.scanner.settle(&mut sets);
+        self.scanner.flush(&mut sets);
         for (id, source) in sets.deactivated {
             match source {
                 SetSource::Items(_) => self.members.remove_set(&id),
@@ -433,7 +433,7 @@ impl Graph {
         members.remove_set(&istio::set_id());
         members.flush(&mut Vec::new());
         matches.remove_selector(&OtherCriterion::Mesh.into());
-        let _ = matches.settle();
+        let _ = matches.flush();
         members.is_empty() && matches.is_empty()
     }
 }

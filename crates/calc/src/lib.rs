@@ -41,7 +41,7 @@
 //! # How it is built
 //!
 //! Each node of the graph is a module and a plain struct; [`Graph`] owns them and hands the output of one to the next,
-//! in topological order. An update is filed; a flush settles the label indexes, determines the active
+//! in topological order. An update is filed; a flush matches the label indexes, determines the active
 //! policies and profiles, compiles their rules into IP sets, lists or updates the members of these, orders the policies
 //! of each endpoint, and lets the sequencer send what has changed. Routes are looked at where something has changed that
 //! they depend on; an endpoint of another node costs none, unless routes are to come from endpoints. A policy that matches

@@ -94,7 +94,7 @@ pub(crate) struct Policies {
     retired: Vec<PolicySlot>,
     /// Active policies that were deleted.
     deleted: Vec<(PolicyId, Arc<desired::Policy>)>,
-    /// Policies that match an endpoint, as of the last settle of the match index.
+    /// Policies that match an endpoint, as of the last flush of the match index.
     matched: FxHashSet<PolicySlot>,
     /// Policies to be looked at in the next flush.
     dirty: Vec<PolicySlot>,
@@ -146,15 +146,15 @@ impl Policies {
         }
     }
 
-    /// Settles the match index and reports what follows from it.
+    /// Flushes the match index and reports what follows from it.
     pub(crate) fn flush(&mut self, matches: &mut LocalMatches, scanner: &mut RuleScanner, out: &mut PoliciesOut) {
-        let settled = matches.settle();
-        out.changed_endpoints = settled.changed_items;
-        for slot in settled.deactivated.iter().filter_map(Criterion::policy) {
+        let changes = matches.flush();
+        out.changed_endpoints = changes.changed_items;
+        for slot in changes.deactivated.iter().filter_map(Criterion::policy) {
             self.matched.remove(&slot);
             self.dirty.push(slot);
         }
-        for slot in settled.activated.iter().filter_map(Criterion::policy) {
+        for slot in changes.activated.iter().filter_map(Criterion::policy) {
             self.matched.insert(slot);
             self.dirty.push(slot);
         }

@@ -30,7 +30,7 @@ pub(crate) struct ServiceSet {
     pub(crate) with_ports: bool,
 }
 
-/// IP sets that came into use or fell out of it since the last settle, sorted by id.
+/// IP sets that came into use or fell out of it since the last flush, sorted by id.
 #[derive(Debug, Default)]
 pub(crate) struct ScannerOut {
     pub(crate) activated: Vec<(IpSetId, SetSource)>,
@@ -94,7 +94,7 @@ pub(crate) struct RuleScanner {
     lists: AHashMap<Arc<[RuleSets]>, UsedList>,
     spellings: AHashMap<Spelling, IpSetId>,
     sets: AHashMap<IpSetId, UsedSet>,
-    /// Sets that are new or have lost their last reference since the last settle.
+    /// Sets that are new or have lost their last reference since the last flush.
     touched: Vec<IpSetId>,
 }
 
@@ -148,8 +148,8 @@ impl RuleScanner {
         }
     }
 
-    /// Reports sets whose use began or ended since the last settle. A set that did both is not reported.
-    pub(crate) fn settle(&mut self, out: &mut ScannerOut) {
+    /// Reports sets whose use began or ended since the last flush. A set that did both is not reported.
+    pub(crate) fn flush(&mut self, out: &mut ScannerOut) {
         self.touched.sort_unstable();
         self.touched.dedup();
         for id in self.touched.drain(..) {

@@ -32,7 +32,7 @@ pub enum FileContent<'a> {
 ///
 /// An object that becomes invalid keeps what was last good for it. If two files define one object, the file that sorts
 /// first counts; if two objects claim one key, the object that sorts first. Either way the other one is a problem. The
-/// objects that every datastore has are there from the first [`DirState::settle`] on.
+/// objects that every datastore has are there from the first [`DirState::take_updates`] on.
 #[derive(Debug)]
 pub struct DirState {
     options: Options,
@@ -42,7 +42,7 @@ pub struct DirState {
     register: Register,
     /// The objects that have anything to report.
     with_problems: BTreeSet<ObjectId>,
-    /// The objects whose definitions have changed since they were last settled.
+    /// The objects whose definitions have changed since the last updates were taken.
     touched: BTreeSet<ObjectId>,
     /// Whether endpoints are kept closed of which it is unknown what was to protect them.
     closes: bool,
@@ -51,7 +51,7 @@ pub struct DirState {
     /// What is kept closed.
     closed: BTreeSet<Scope>,
     /// Whether files have changed since what is kept closed was last found out.
-    unsettled: bool,
+    scopes_changed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -149,7 +149,7 @@ impl DirState {
             closes: false,
             is_complete: false,
             closed: BTreeSet::new(),
-            unsettled: false,
+            scopes_changed: false,
         }
     }
 
@@ -193,12 +193,12 @@ impl DirState {
             let reading = Reading { fingerprint: 0, resources, unreadable: Vec::new() };
             self.stage(path, Some(reading), Missing::Gone);
         }
-        self.settle();
+        self.take_updates();
         for (path, record) in records {
             self.stage_file(path, Some(FileContent::Text(&record.text)));
             self.restore_closed(path, record.closed().clone());
         }
-        self.settle();
+        self.take_updates();
     }
 
     /// The files that are known.
@@ -209,10 +209,10 @@ impl DirState {
     /// Tells what one file holds now; `None` if it is gone. See [`DirState::stage_file`] for several at once.
     pub fn set_file(&mut self, path: &Path, content: Option<FileContent<'_>>) -> Vec<Update> {
         self.stage_file(path, content);
-        self.settle()
+        self.take_updates()
     }
 
-    /// Tells what a file holds now; `None` if it is gone. Nothing follows from it until [`DirState::settle`], so that
+    /// Tells what a file holds now; `None` if it is gone. Nothing follows from it until [`DirState::take_updates`], so that
     /// an object that moves from one file to another does not vanish in between. Returns whether the file is new,
     /// different or gone.
     pub fn stage_file(&mut self, path: &Path, content: Option<FileContent<'_>>) -> bool {
@@ -245,7 +245,7 @@ impl DirState {
     /// As [`DirState::stage_file`], of what was read; `None` if the file is gone.
     pub(crate) fn stage(&mut self, path: &Path, reading: Option<Reading>, missing: Missing) {
         let path: Arc<Path> = self.files.get_key_value(path).map_or_else(|| path.into(), |(path, _)| Arc::clone(path));
-        self.unsettled = true;
+        self.scopes_changed = true;
         match (reading, missing) {
             (Some(reading), missing) => self.file_definitions(&path, reading, missing),
             (None, Missing::Gone) => self.remove_file(&path),
@@ -268,7 +268,7 @@ impl DirState {
 
     /// Lets go what was [kept](Missing::Kept) of a file. What may be in a document that cannot be read stays.
     pub(crate) fn release(&mut self, path: &Path) {
-        self.unsettled = true;
+        self.scopes_changed = true;
         let Some((path, _)) = self.files.get_key_value(path) else { return };
         let path = Arc::clone(path);
         let Some(file) = self.files.get_mut(&path) else { return };
@@ -383,7 +383,7 @@ impl DirState {
     }
 
     /// The updates that follow from what was staged: those that make a difference, in the order of their keys.
-    pub fn settle(&mut self) -> Vec<Update> {
+    pub fn take_updates(&mut self) -> Vec<Update> {
         for id in std::mem::take(&mut self.touched) {
             let Some(definitions) = self.objects.get(&id) else { continue };
             if is_troubled(definitions) {
@@ -398,14 +398,14 @@ impl DirState {
                 self.objects.remove(&id);
             }
         }
-        if self.closes && std::mem::take(&mut self.unsettled) {
-            self.settle_closed();
+        if self.closes && std::mem::take(&mut self.scopes_changed) {
+            self.update_closed();
         }
-        self.register.settle()
+        self.register.take_updates()
     }
 
     /// Finds out what must be kept closed now, and sees to it.
-    fn settle_closed(&mut self) {
+    fn update_closed(&mut self) {
         let (mut closed, register) = (BTreeSet::new(), &self.register);
         for file in self.files.values_mut() {
             let is_new = !std::mem::replace(&mut file.is_known, true) && !self.is_complete;

@@ -14,7 +14,7 @@
 //! use tortie_resources::manifest::Options;
 //!
 //! let mut state = DirState::new(Options::default());
-//! state.settle(); // What every cluster has.
+//! state.take_updates(); // What every cluster has.
 //! let manifest = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
 //! let updates = state.set_file("cluster.yaml".as_ref(), Some(FileContent::Text(manifest)));
 //! assert!(!updates.is_empty() && state.problems().next().is_none());

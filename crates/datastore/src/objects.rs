@@ -17,7 +17,7 @@ use crate::{Fallback, InputProblem};
 /// * If two objects claim one key, the one whose name sorts first counts
 ///   (`libcalico-go/lib/backend/watchersyncer/conflictresolvingcachewriter.go`), and the other one is a problem.
 /// * The objects that every datastore has, such as the profile `projectcalico-default-allow` and the tier `default`, are
-///   there from the first [`Objects::settle`] on.
+///   there from the first [`Objects::take_updates`] on.
 ///
 /// An object is known by its kind, namespace and name *in the datastore*, which is all that tells of its deletion; what it
 /// means may go by another name, such as that of a policy of the default tier.
@@ -34,11 +34,11 @@ use crate::{Fallback, InputProblem};
 /// let json = r#"{"metadata": {"name": "shop"}}"#;
 /// objects.set(&id, read_object(json, id.kind, &options, &mut labels)?);
 /// objects.end_list(Kind::Namespace);
-/// assert!(!objects.settle().is_empty() && objects.problems().is_empty());
+/// assert!(!objects.take_updates().is_empty() && objects.problems().is_empty());
 /// // The datastore is listed again, and the namespace is gone.
 /// objects.begin_list(Kind::Namespace);
 /// objects.end_list(Kind::Namespace);
-/// assert!(objects.settle().iter().all(|update| !update.exists()));
+/// assert!(objects.take_updates().iter().all(|update| !update.exists()));
 /// # Ok::<(), tortie_resources::SyntaxError>(())
 /// ```
 #[derive(Debug)]
@@ -139,8 +139,8 @@ impl Objects {
 
     /// The updates that follow from what was told since the last time: those that make a difference, in the order of
     /// their keys. It may be called within a listing, so that a long one need not be held twice.
-    pub fn settle(&mut self) -> Vec<Update> {
-        self.register.settle()
+    pub fn take_updates(&mut self) -> Vec<Update> {
+        self.register.take_updates()
     }
 
     /// Everything that is in force, in the order of keys, for a consumer that restarts.

@@ -89,7 +89,7 @@ impl Register {
 
     /// The updates that follow from what happened since the last time: those that make a difference, in the order of
     /// their keys.
-    pub(crate) fn settle(&mut self) -> Vec<Update> {
+    pub(crate) fn take_updates(&mut self) -> Vec<Update> {
         let before = std::mem::take(&mut self.before);
         let changed = before.into_iter().filter_map(|(key, old)| {
             let new = self.value(&key);

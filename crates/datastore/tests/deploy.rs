@@ -13,7 +13,7 @@ use k8s_openapi::serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tortie_datastore::kubernetes::KubernetesSource;
 use tortie_model::Interner;
-use tortie_resources::manifest::{Format, Options, Relay, read_written};
+use tortie_resources::manifest::{BlockSource, Format, Options, read_written};
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
@@ -167,16 +167,16 @@ fn allowed(file: &str) -> BTreeSet<(String, String, String)> {
 /// Who reads a cluster may read what is read, and do nothing else: an agent less than a fan-out.
 #[test]
 fn readers_may_read_exactly_what_is_read() {
-    let needed = |relay| -> BTreeSet<_> {
-        KubernetesSource::reads(relay)
+    let needed = |block_source| -> BTreeSet<_> {
+        KubernetesSource::reads(block_source)
             .flat_map(|read| {
                 ["list", "watch"].map(|verb| (read.group.to_owned(), read.plural.to_owned(), verb.to_owned()))
             })
             .collect()
     };
     let agent = allowed("agent/rbac.yaml");
-    assert_eq!(agent, needed(Relay::Nothing));
+    assert_eq!(agent, needed(BlockSource::Omitted));
     let fanout: BTreeSet<_> = agent.union(&allowed("with-fanout/fanout.yaml")).cloned().collect();
-    assert_eq!(fanout, needed(Relay::IpamBlocks));
+    assert_eq!(fanout, needed(BlockSource::IpamBlocks));
     assert_eq!(allowed("with-fanout/fanout.yaml").intersection(&agent).count(), 0);
 }

@@ -40,10 +40,10 @@ fn a_pod_of_another_node_takes_less_than_a_kilobyte() {
         let (id, json) = pod(number);
         objects.set(&id, read_object(&json, Kind::Pod, &options, &mut labels).unwrap());
         if number % 500 == 0 {
-            objects.settle();
+            objects.take_updates();
         }
     }
-    objects.settle();
+    objects.take_updates();
     let change = region.change();
     let each = (change.bytes_allocated - change.bytes_deallocated) / PODS;
     println!("{each} bytes per pod");

@@ -50,7 +50,7 @@ fn ours(labels: &mut Interner) -> BTreeMap<Key, Update> {
     let problems = objects.problems();
     let problem = problems.iter().find(|problem| !is_known(&problem.problem.what));
     assert_eq!(problem, None);
-    objects.settle().into_iter().map(|update| (update.key(), normal(update))).collect()
+    objects.take_updates().into_iter().map(|update| (update.key(), normal(update))).collect()
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tortie_datastore::{DirSource, Event, Watching, watch};
 use tortie_fanout::client::{ClientConfig, FanoutSource};
 use tortie_fanout::server::Server;
 use tortie_fanout::typha::{TyphaOptions, TyphaSource};
-use tortie_resources::manifest::{Kind, ObjectId, Options, Relay};
+use tortie_resources::manifest::{BlockSource, Kind, ObjectId, Options};
 use tortie_testkit::mock::MockDataplane;
 use tortie_testkit::sources::{Edit, Folder};
 
@@ -85,7 +85,7 @@ fn block(third: u8, node: &str) -> Edit {
 fn routes_and_tunnel_ends_are_those_of_the_datastore_itself() {
     let mut folder = Folder::new().expect("a directory");
     let source = || {
-        let options = Options { relay: Relay::IpamBlocks, ..Options::default() };
+        let options = Options { block_source: BlockSource::IpamBlocks, ..Options::default() };
         let source = DirSource::new(folder.path(), options).rescan_every(Duration::from_millis(50));
         watch(source).expect("a thread")
     };

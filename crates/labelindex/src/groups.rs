@@ -26,7 +26,7 @@ pub(crate) struct Group {
     /// The items' own visible labels in the shape's order, each with the place of the group among the term's groups.
     pub(crate) terms: List<(TermId, u32)>,
     pub(crate) items: List<ItemId>,
-    /// The selectors that matched at the last settle, sorted, each with the place of the group among its groups.
+    /// The selectors that matched at the last flush, sorted, each with the place of the group among its groups.
     pub(crate) matches: List<(SelId, u32)>,
 }
 

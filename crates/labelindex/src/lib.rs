@@ -16,9 +16,9 @@
 //! index.set_item(&"web-1", &Labels::from_pairs([("app", "web")]).unwrap(), &[profile].into(), &known);
 //! index.set_selector(&"guard", &Selector::parse("app == 'web' && env == 'prod'").unwrap());
 //!
-//! let settled = index.settle();
-//! assert_eq!(settled.activated, ["guard"]);
-//! assert_eq!(settled.changed_items, ["web-1"]);
+//! let flushed = index.flush();
+//! assert_eq!(flushed.activated, ["guard"]);
+//! assert_eq!(flushed.changed_items, ["web-1"]);
 //! let matches = index.match_set(&"web-1").unwrap();
 //! assert_eq!(index.matches(matches).collect::<Vec<_>>(), [&"guard"]);
 //! ```
@@ -35,7 +35,7 @@
 //! - **Facts.** `has(l)` and `l == v` are facts. Each selector is filed under the least crowded fact that it needs
 //!   (`selectors.rs`), so a new group is evaluated only with selectors that have a chance, and a new selector only
 //!   with the groups that have its rarest need (`matching.rs`).
-//! - **Settling.** Updates file; matching waits for [`MatchIndex::settle`] or [`MemberIndex::flush`]. Whatever came and
+//! - **Flushing.** Updates file; matching waits for [`MatchIndex::flush`] or [`MemberIndex::flush`]. Whatever came and
 //!   went in between costs nothing, and a thousand new selectors reveal their labels in one pass.
 //! - **Derived membership.** A set is a list of groups (`members/`). A new set is listed from there; for a set that was
 //!   emitted before, joins and departures are booked as member deltas, and compared at the flush.
@@ -66,4 +66,4 @@ mod visibility;
 
 pub use match_index::MatchIndex;
 pub use members::MemberIndex;
-pub use types::{MatchSetId, NamedPort, Overlap, ParentLabels, SetChange, SetDefinition, Settled, Stats};
+pub use types::{MatchChanges, MatchSetId, NamedPort, Overlap, ParentLabels, SetChange, SetDefinition, Stats};

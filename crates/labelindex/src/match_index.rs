@@ -10,23 +10,23 @@ use crate::list::List;
 use crate::match_sets::{Fingerprint, MatchSets};
 use crate::matcher::Matcher;
 use crate::slab::{GroupId, ItemId, KeyId, KeyTable, SelId, SideTable};
-use crate::types::{MatchSetId, ParentLabels, Settled, Stats};
+use crate::types::{MatchChanges, MatchSetId, ParentLabels, Stats};
 
 /// Items with inherited labels against keyed selectors.
 ///
-/// Changes are taken at any time and in any order; [`MatchIndex::settle`] matches them. The index is to be asked after
-/// a settle and before the next change.
+/// Changes are taken at any time and in any order; [`MatchIndex::flush`] matches them. The index is to be asked after
+/// a flush and before the next change.
 #[derive(Clone, Debug)]
 pub struct MatchIndex<I, S> {
     matcher: Matcher,
-    /// Items, with the match set of each at the last settle.
+    /// Items, with the match set of each at the last flush.
     items: KeyTable<ItemId, I, Option<MatchSetId>>,
-    /// Items that were put into a group since the last settle.
+    /// Items that were put into a group since the last flush.
     moved: Vec<ItemId>,
     keys: KeyTable<KeyId, S, KeyUse>,
     /// The keys of each selector.
     keys_of: SideTable<SelId, Keys>,
-    /// Keys that were added, changed or removed since the last settle.
+    /// Keys that were added, changed or removed since the last flush.
     touched: Vec<KeyId>,
     sets: MatchSets,
 }
@@ -67,9 +67,9 @@ impl Keys {
 struct KeyUse {
     /// The selector and the place among its keys; `None` if the key was removed.
     selector: Option<(SelId, u32)>,
-    /// The selector at the last settle.
-    settled: Option<SelId>,
-    /// Whether some item matched at the last settle.
+    /// The selector at the last flush.
+    flushed: Option<SelId>,
+    /// Whether some item matched at the last flush.
     active: bool,
 }
 
@@ -155,22 +155,22 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         self.touched.push(id);
     }
 
-    /// Matches everything that was added or changed since the previous settle.
-    pub fn settle(&mut self) -> Settled<I, S> {
-        let settlement = self.matcher.settle();
+    /// Matches everything that was added or changed since the previous flush.
+    pub fn flush(&mut self) -> MatchChanges<I, S> {
+        let group_changes = self.matcher.flush();
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
         let rekeyed = self.rekeyed_selectors(&touched);
-        let changed_groups = settlement.changes.iter().map(|change| change.group);
-        let changed_items = self.settle_items(settlement.new_groups.into_iter().chain(changed_groups), &rekeyed);
+        let changed_groups = group_changes.changes.iter().map(|change| change.group);
+        let changed_items = self.update_items(group_changes.new_groups.into_iter().chain(changed_groups), &rekeyed);
 
-        let mut changed_selectors: Vec<SelId> = settlement.changes.iter().map(|change| change.selector).collect();
+        let mut changed_selectors: Vec<SelId> = group_changes.changes.iter().map(|change| change.selector).collect();
         changed_selectors.append(&mut self.matcher.orphaned);
         changed_selectors.sort_unstable();
         changed_selectors.dedup();
-        let mut out = Settled { changed_items, ..Settled::default() };
-        self.settle_keys(touched, &changed_selectors, &mut out);
+        let mut out = MatchChanges { changed_items, ..MatchChanges::default() };
+        self.update_keys(touched, &changed_selectors, &mut out);
         self.matcher.coarsen_if_due();
         out
     }
@@ -181,7 +181,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         for &id in touched {
             let Some(key) = self.keys.get_mut(id) else { continue };
             let now = key.selector.map(|(selector, _)| selector);
-            let before = std::mem::replace(&mut key.settled, now);
+            let before = std::mem::replace(&mut key.flushed, now);
             if before != now {
                 rekeyed.extend([before, now].into_iter().flatten());
             }
@@ -192,7 +192,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     }
 
     /// Gives each changed group its match set, and tells the items that have another one now.
-    fn settle_items(&mut self, groups: impl Iterator<Item = GroupId>, rekeyed: &[SelId]) -> Vec<I> {
+    fn update_items(&mut self, groups: impl Iterator<Item = GroupId>, rekeyed: &[SelId]) -> Vec<I> {
         for group in std::mem::take(&mut self.matcher.freed) {
             self.sets.unset(group);
         }
@@ -221,7 +221,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     }
 
     /// Tells the keys that became active or inactive, and forgets the removed ones.
-    fn settle_keys(&mut self, touched: Vec<KeyId>, changed: &[SelId], out: &mut Settled<I, S>) {
+    fn update_keys(&mut self, touched: Vec<KeyId>, changed: &[SelId], out: &mut MatchChanges<I, S>) {
         let mut keys = touched;
         let removed: Vec<KeyId> = keys.iter().copied().filter(|&id| self.selector_of(id).is_none()).collect();
         keys.extend(changed.iter().filter_map(|&selector| self.keys_of.get(selector)).flat_map(|keys| &keys.ids));
@@ -243,14 +243,14 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         out.deactivated.sort_unstable();
     }
 
-    /// The selectors that an item matches; `None` for an item that is unknown or newer than the last settle.
+    /// The selectors that an item matches; `None` for an item that is unknown or newer than the last flush.
     #[must_use]
     pub fn match_set(&self, key: &I) -> Option<MatchSetId> {
         *self.items.get(self.items.find(key)?)?
     }
 
     /// The keys of the selectors in a match set, each once, in no particular order; none for an id that was given out
-    /// before the last settle and is not in use any more.
+    /// before the last flush and is not in use any more.
     pub fn matches(&self, set: MatchSetId) -> impl Iterator<Item = &S> {
         let keys = self.sets.selectors(set).iter().filter_map(|&selector| self.keys_of.get(selector));
         keys.flat_map(|keys| &keys.ids).map(|&key| self.keys.key(key))
@@ -276,7 +276,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         selector.map_or(&[], |selector| self.matcher.groups_matching(selector))
     }
 
-    /// Whether nothing is held. What was removed is held until the next settle.
+    /// Whether nothing is held. What was removed is held until the next flush.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.matcher.is_empty() && self.items.is_empty() && self.keys.is_empty() && self.sets.is_empty()

@@ -1,8 +1,8 @@
 //! The heart of both indexes: which items match which selectors.
 //!
-//! Items arrive and go at any time, and are put into groups at once. Selectors wait for [`Matcher::settle`]
+//! Items arrive and go at any time, and are put into groups at once. Selectors wait for [`Matcher::flush`]
 //! (`matching.rs`), which makes the labels they compare visible (`visibility.rs`), files them, and matches new selectors
-//! with all groups and new groups with all selectors. Until then the matches of a group are those of the last settle, so
+//! with all groups and new groups with all selectors. Until then the matches of a group are those of the last flush, so
 //! that whoever keeps accounts of the matches can book each change exactly once.
 
 use smallvec::SmallVec;
@@ -274,7 +274,7 @@ impl Matcher {
         self.groups.slab.get(id)
     }
 
-    /// The groups that matched a selector at the last settle.
+    /// The groups that matched a selector at the last flush.
     pub(crate) fn groups_matching(&self, selector: SelId) -> &[GroupId] {
         self.selectors.uses.get(selector).map_or(&[], |s| &s.groups)
     }

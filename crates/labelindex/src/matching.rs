@@ -10,9 +10,9 @@ use crate::matcher::{Change, Matcher};
 use crate::selectors::{Need, needs};
 use crate::slab::{GroupId, ListId, NameId, ParentId, SelId, ShapeId, TermId};
 
-/// What [`Matcher::settle`] did.
+/// What [`Matcher::flush`] did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settlement {
+pub(crate) struct GroupChanges {
     /// Which groups started or stopped to match which selectors. Of forgotten selectors only the stops are told.
     pub(crate) changes: Vec<Change>,
     /// Groups that are new, or whose items are part of what was another group. Some may be gone again.
@@ -20,10 +20,10 @@ pub(crate) struct Settlement {
 }
 
 impl Matcher {
-    /// Matches what has changed since the last settle. To be followed by [`Matcher::coarsen_if_due`] when the changes
+    /// Matches what has changed since the last flush. To be followed by [`Matcher::coarsen_if_due`] when the changes
     /// have been accounted for: merging groups would blur them.
-    pub(crate) fn settle(&mut self) -> Settlement {
-        let mut out = Settlement::default();
+    pub(crate) fn flush(&mut self) -> GroupChanges {
+        let mut out = GroupChanges::default();
         self.forget_unused(&mut out.changes);
         let new = std::mem::take(&mut self.selectors.new);
         self.index_values(&new, &mut out.new_groups);
@@ -53,7 +53,7 @@ impl Matcher {
     }
 
     /// Matches the waiting groups against the filed selectors. (The `new` ones are not filed yet.)
-    fn match_waiting(&mut self, out: &mut Settlement, new: usize) {
+    fn match_waiting(&mut self, out: &mut GroupChanges, new: usize) {
         let waiting = std::mem::take(&mut self.waiting);
         let any_filed = self.selectors.uses.len() > new;
         let (mut candidates, mut matched) = (Vec::new(), Vec::new());

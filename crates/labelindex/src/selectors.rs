@@ -30,7 +30,7 @@ pub(crate) struct SelectorUse {
 /// Where a selector is filed.
 #[derive(Clone, Debug)]
 pub(crate) enum Filed {
-    /// Nowhere yet: it came after the last settle.
+    /// Nowhere yet: it came after the last flush.
     New,
     /// Nowhere, as it can never match.
     Never,
@@ -77,9 +77,9 @@ pub(crate) struct Selectors {
     table: IdTable,
     /// Selectors that need no label.
     pub(crate) anywhere: List<SelId>,
-    /// Selectors that came after the last settle.
+    /// Selectors that came after the last flush.
     pub(crate) new: Vec<SelId>,
-    /// Selectors that lost their last user after the last settle.
+    /// Selectors that lost their last user after the last flush.
     unused: Vec<SelId>,
     hasher: RandomState,
 }
@@ -122,7 +122,7 @@ impl Selectors {
         id
     }
 
-    /// Removes a user of a selector; without users it stays until the next settle.
+    /// Removes a user of a selector; without users it stays until the next flush.
     pub(crate) fn release(&mut self, id: SelId) {
         let selector = &mut self.uses[id];
         selector.users -= 1;

@@ -12,19 +12,19 @@ use tortie_selector::Selector;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MatchSetId(pub(crate) u64);
 
-/// What [`crate::MatchIndex::settle`] found, each list sorted.
+/// What [`crate::MatchIndex::flush`] found, each list sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settled<I, S> {
-    /// Selectors that match an item now and did not after the previous settle.
+pub struct MatchChanges<I, S> {
+    /// Selectors that match an item now and did not after the previous flush.
     pub activated: Vec<S>,
-    /// Selectors that matched an item after the previous settle and do not now, removed ones included.
+    /// Selectors that matched an item after the previous flush and do not now, removed ones included.
     pub deactivated: Vec<S>,
-    /// Items whose set of matching selectors differs from the one after the previous settle; new items are among them,
+    /// Items whose set of matching selectors differs from the one after the previous flush; new items are among them,
     /// removed ones are not.
     pub changed_items: Vec<I>,
 }
 
-impl<I, S> Default for Settled<I, S> {
+impl<I, S> Default for MatchChanges<I, S> {
     fn default() -> Self {
         Self { activated: Vec::new(), deactivated: Vec::new(), changed_items: Vec::new() }
     }

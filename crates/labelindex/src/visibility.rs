@@ -103,7 +103,7 @@ impl Matcher {
     /// Merges groups that are finer than needed, once enough has happened since the last time that the effort does not
     /// count.
     pub(crate) fn coarsen_if_due(&mut self) {
-        /// After this many settles it is due in any case.
+        /// After this many flushes it is due in any case.
         const PATIENCE: usize = 64;
         if self.stale_names == 0 {
             self.churn = 0;
@@ -139,7 +139,7 @@ impl Matcher {
     }
 
     /// Drops the terms of a group that are not visible any more; if it becomes like another group, moves its items
-    /// there. Both have the same matches, as no selector could tell them apart when all were settled.
+    /// there. Both have the same matches, as no selector could tell them apart when all were flushed.
     fn merge(&mut self, id: GroupId) {
         self.groups.withdraw(id);
         let old_terms = self.unlink_terms(id);

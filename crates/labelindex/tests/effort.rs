@@ -100,12 +100,12 @@ fn many_selectors_against_few_items_cost_what_the_items_cost() {
         let known = Known::from([(parents(n)[0].clone(), Labels::from_pairs([("ns", format!("ns-{n}"))]).unwrap())]);
         index.set_item(&n, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(n), &known);
     }
-    assert_eq!(index.settle().activated, (0..10).collect::<Vec<_>>());
+    assert_eq!(index.flush().activated, (0..10).collect::<Vec<_>>());
     // One selector is filed under `app == 'web'`, as that fact is as rare as the other one at first.
     assert!(index.stats().evaluations <= 20, "{:?}", index.stats());
     index.set_item(&10, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(10), &Known::new());
     index.set_parent(&parents(10)[0], Some(&Labels::from_pairs([("ns", "ns-77")]).unwrap()));
-    assert_eq!(index.settle().activated, [77]);
+    assert_eq!(index.flush().activated, [77]);
     assert!(index.stats().evaluations <= 22, "{:?}", index.stats());
 }
 
@@ -227,15 +227,15 @@ fn keys_with_the_same_matches_share_a_set_that_keeps_its_id() {
     for key in 0..100 {
         index.set_selector(&key, &selector("app == 'web'"));
     }
-    index.settle();
+    index.flush();
     let web = index.match_set(&0).unwrap();
     assert!((0..40).all(|n| index.match_set(&n) == Some(web)));
     assert_eq!(index.matches(web).count(), 100);
     assert_eq!(index.stats().evaluations, 40);
     index.set_selector(&7, &selector("app != 'db'"));
-    assert_eq!(index.settle().changed_items, [] as [u32; 0], "the same keys match");
+    assert_eq!(index.flush().changed_items, [] as [u32; 0], "the same keys match");
     assert_eq!(index.match_set(&0), Some(web));
     index.remove_selector(&8);
-    assert_eq!(index.settle().changed_items, (0..40).collect::<Vec<_>>());
+    assert_eq!(index.flush().changed_items, (0..40).collect::<Vec<_>>());
     assert_ne!(index.match_set(&0), Some(web));
 }

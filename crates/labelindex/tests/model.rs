@@ -196,7 +196,7 @@ fn check_matches(ops: &[Op]) {
                 oracle.remove_selector(key);
             }
             Op::Flush => {
-                assert_eq!(index.settle(), oracle.settle());
+                assert_eq!(index.flush(), oracle.flush());
                 check_answers(&index, &oracle);
             }
         }

@@ -42,9 +42,9 @@
 mod duration;
 mod k8s;
 pub mod manifest;
+pub mod passthrough;
 pub mod path;
 mod problem;
-pub mod relayed;
 mod scalar;
 pub mod spelling;
 pub mod stored;

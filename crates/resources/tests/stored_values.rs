@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 use tortie_model::{HttpMatch, Interner};
-use tortie_resources::manifest::{Options, Outcome, Relay, UnknownFields, read_object};
+use tortie_resources::manifest::{BlockSource, Options, Outcome, UnknownFields, read_object};
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision, key_of};
 
 #[derive(Deserialize)]
@@ -77,8 +77,8 @@ fn every_kind_is_there() {
 /// Defaults and forms of the original are no surprise to who reads them.
 #[test]
 fn what_is_kept_is_understood() {
-    let relay = Relay::IpamBlocks;
-    let options = Options { unknown_fields: UnknownFields::Ignore, relay, ..Options::default() };
+    let block_source = BlockSource::IpamBlocks;
+    let options = Options { unknown_fields: UnknownFields::Ignore, block_source, ..Options::default() };
     let labels = &mut Interner::new();
     let mut understood = 0;
     for Line { written, path, stored } in lines() {

@@ -72,7 +72,7 @@ impl Changes {
         }
     }
 
-    fn settle(&mut self) {
+    fn flush(&mut self) {
         let mut desired = Vec::new();
         self.graph.flush(&mut desired);
         let input = self.input.iter().cloned().map(Problem::Input);
@@ -101,7 +101,7 @@ impl Iterator for Changes {
                 let Ok(event) = self.watching.events.try_recv() else { break };
                 self.take(event);
             }
-            self.settle();
+            self.flush();
         }
     }
 }

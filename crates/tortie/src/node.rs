@@ -70,7 +70,7 @@ impl Node {
     #[must_use]
     pub fn read_yaml(&self, manifests: &str) -> NodeState {
         let mut state = DirState::new(self.manifest_options.clone());
-        let mut updates = state.settle();
+        let mut updates = state.take_updates();
         updates.extend(state.set_file(Path::new("manifests.yaml"), Some(FileContent::Text(manifests))));
         self.state(updates, state.problems())
     }

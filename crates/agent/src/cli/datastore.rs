@@ -14,7 +14,7 @@ use tortie_fanout::{
     typha::{TyphaOptions, TyphaSource},
 };
 use tortie_model::Hostname;
-use tortie_resources::manifest::{Options, Relay};
+use tortie_resources::manifest::{BlockSource, Options};
 
 use super::Failure;
 use super::datastore_url::DatastoreUrl;
@@ -119,12 +119,12 @@ impl DatastoreArgs {
     )]
     pub(super) fn source(&self, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
         let Wanted { options, blocks, node, directory: how } = wanted;
-        let relay = match blocks {
-            true if self.use_pod_cidr => Relay::PodCidrs,
-            true => Relay::IpamBlocks,
-            false => Relay::Nothing,
+        let block_source = match blocks {
+            true if self.use_pod_cidr => BlockSource::PodCidrs,
+            true => BlockSource::IpamBlocks,
+            false => BlockSource::Omitted,
         };
-        let options = Options { relay, ..options };
+        let options = Options { block_source, ..options };
         #[cfg(any(feature = "etcd", feature = "fanout"))]
         let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
         match &self.datastore {

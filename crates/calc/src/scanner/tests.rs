@@ -19,9 +19,9 @@ fn from(selector: &str) -> Rule {
     rule
 }
 
-fn settle(scanner: &mut RuleScanner) -> ScannerOut {
+fn flush(scanner: &mut RuleScanner) -> ScannerOut {
     let mut out = ScannerOut::default();
-    scanner.settle(&mut out);
+    scanner.flush(&mut out);
     out
 }
 
@@ -40,27 +40,27 @@ fn two_spellings_are_one_set_until_both_are_gone() {
     let mut scanner = RuleScanner::default();
     let one = scanner.acquire(&rules([from("a == 'b'")]));
     let two = scanner.acquire(&rules([from("a  ==  \"b\"")]));
-    assert_eq!(settle(&mut scanner).activated.len(), 1);
+    assert_eq!(flush(&mut scanner).activated.len(), 1);
     scanner.release(&one);
-    assert!(settle(&mut scanner).deactivated.is_empty());
+    assert!(flush(&mut scanner).deactivated.is_empty());
     scanner.release(&two);
-    assert_eq!(settle(&mut scanner).deactivated.len(), 1);
+    assert_eq!(flush(&mut scanner).deactivated.len(), 1);
     assert!(scanner.is_empty());
 }
 
 #[test]
-fn a_set_that_comes_and_goes_between_settles_is_silent() {
+fn a_set_that_comes_and_goes_between_flushes_is_silent() {
     let mut scanner = RuleScanner::default();
     let compiled = scanner.acquire(&rules([from("a == 'b'")]));
     scanner.release(&compiled);
-    let out = settle(&mut scanner);
+    let out = flush(&mut scanner);
     assert!(out.activated.is_empty() && out.deactivated.is_empty() && scanner.is_empty());
 
     let first = scanner.acquire(&rules([from("a == 'b'")]));
-    settle(&mut scanner);
+    flush(&mut scanner);
     scanner.release(&first);
     scanner.acquire(&rules([from("a == 'b'")]));
-    let out = settle(&mut scanner);
+    let out = flush(&mut scanner);
     assert!(out.activated.is_empty() && out.deactivated.is_empty());
 }
 
@@ -72,7 +72,7 @@ fn a_negated_selector_narrows_a_positive_one() {
     let compiled = scanner.acquire(&rules([rule]));
     let sets = compiled.iter().next().unwrap().sets;
     assert!(sets.not_src.is_empty());
-    let out = settle(&mut scanner);
+    let out = flush(&mut scanner);
     let SetSource::Items(definition) = &out.activated[0].1 else { panic!("not a selector") };
     assert_eq!(definition.selector.canonical(), "(a == \"b\" && !has(c))");
 }

@@ -147,7 +147,7 @@ impl Directory {
                 changed.extend(text.map(|text| (path, Some(text))));
             }
         }
-        let mut updates = self.state.settle();
+        let mut updates = self.state.take_updates();
         if std::mem::take(&mut self.is_restored) {
             updates = self.state.snapshot();
         }

@@ -21,7 +21,7 @@ impl Directory {
         self.state.get_or_insert_with(|| {
             let mut state = DirState::new(Options::default());
             // What is built in.
-            state.settle();
+            state.take_updates();
             state
         })
     }
@@ -32,7 +32,7 @@ impl Directory {
             self.state().stage_file(path.as_ref(), text.map(FileContent::Text));
         }
         let sign = |update: &Update| if update.exists() { '+' } else { '-' };
-        self.state().settle().iter().map(|update| format!("{}{:?}", sign(update), update.key())).collect()
+        self.state().take_updates().iter().map(|update| format!("{}{:?}", sign(update), update.key())).collect()
     }
 
     fn problems(&mut self) -> Vec<(String, Fallback)> {
@@ -274,18 +274,18 @@ fn what_is_closed_stays_so_while_its_file_is_being_replaced() {
         let before = closed(dir.state());
         assert_eq!(before.len(), 1);
         dir.state().stage("b.yaml".as_ref(), None, Missing::Kept);
-        dir.state().settle();
+        dir.state().take_updates();
         assert_eq!(closed(dir.state()), before);
         let empty = dir.state().read("b.yaml".as_ref(), FileContent::Text("")).unwrap();
         assert!(dir.state().loses("b.yaml".as_ref(), &empty));
         dir.state().stage("b.yaml".as_ref(), Some(empty), Missing::Kept);
-        dir.state().settle();
+        dir.state().take_updates();
         assert_eq!(closed(dir.state()), before);
         dir.change(&[("b.yaml", Some(broken))]);
         assert_eq!(closed(dir.state()), before);
         dir.state().stage("b.yaml".as_ref(), None, Missing::Kept);
         dir.state().release("b.yaml".as_ref());
-        dir.state().settle();
+        dir.state().take_updates();
         assert!(closed(dir.state()).is_empty());
     }
 }

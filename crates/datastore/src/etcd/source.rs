@@ -8,10 +8,10 @@ use etcd_client::{Client, KeyValue, WatchOptions, WatchResponse};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tortie_model::{Hostname, Interner, Update};
-use tortie_resources::manifest::{Kind, ObjectId, Options, Relay, Resource, UnknownFields, read_object};
+use tortie_resources::manifest::{BlockSource, Kind, ObjectId, Options, Resource, UnknownFields, read_object};
 use tortie_resources::path::BLOCKS;
 use tortie_resources::stored::{PREFIX, ResourceKey, ResourceKind, prefix_of};
-use tortie_resources::{Position as TextPosition, SyntaxError, relayed};
+use tortie_resources::{Position as TextPosition, SyntaxError, passthrough};
 use tortie_store::etcd::EtcdConfig;
 use tortie_store::etcd::client::{Failure, Head, Pages, connect, end_of, within};
 
@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// etcd does not have the history between any more, everything is listed again and the difference is told. Nothing is
 /// deleted because it cannot be read.
 ///
-/// With [`Options::relay`], blocks of addresses are read as well. One watch covers them and all resources, so that changes
+/// With [`Options::block_source`], blocks of addresses are read as well. One watch covers them and all resources, so that changes
 /// come in their order; it is of the keys from `/calico/ipam/v2/assignment/` on, which a user of etcd must be allowed to read
 /// up to the last of the resources.
 ///
@@ -232,7 +232,7 @@ impl<'f> Reader<'f> {
         if !self.feed.take_resend()? {
             return Ok(());
         }
-        self.objects.settle();
+        self.objects.take_updates();
         if !self.listed {
             return self.feed.waiting();
         }
@@ -245,11 +245,11 @@ impl<'f> Reader<'f> {
     /// Lists every kind at one revision, and tells what differs from what was known.
     async fn list(&mut self, client: &Client) -> Result<(), End> {
         let mut revision = 0;
-        let relay = self.options.relay;
+        let block_source = self.options.block_source;
         let resources =
             ResourceKind::all().filter_map(|stored| Some((prefix_of(stored, None::<&str>), stored.understood()?)));
         let blocks = (BLOCKS.to_owned(), Kind::IpamBlock);
-        for (prefix, kind) in resources.chain([blocks]).filter(|(_, kind)| relay.takes(*kind)) {
+        for (prefix, kind) in resources.chain([blocks]).filter(|(_, kind)| block_source.takes(*kind)) {
             let prefix = format!("{}{prefix}", self.config.key_prefix);
             let mut pages = Pages::new(client.kv_client(), &prefix, revision, self.config.pace.request);
             self.objects.begin_list(kind);
@@ -264,7 +264,7 @@ impl<'f> Reader<'f> {
         }
         self.position.listed(revision);
         let noticed = Instant::now();
-        let updates = self.objects.settle();
+        let updates = self.objects.take_updates();
         if self.listed {
             return Ok(self.tell(updates, noticed)?);
         }
@@ -287,9 +287,9 @@ impl<'f> Reader<'f> {
         let mut watcher = client.watch_client().max_decoding_message_size(MAX_ANSWER);
         let prefix = format!("{}{PREFIX}", self.config.key_prefix);
         let options = options.with_range(end_of(prefix.as_bytes()));
-        let begin = match self.options.relay {
-            Relay::IpamBlocks => format!("{}{BLOCKS}", self.config.key_prefix),
-            Relay::Nothing | Relay::PodCidrs => prefix,
+        let begin = match self.options.block_source {
+            BlockSource::IpamBlocks => format!("{}{BLOCKS}", self.config.key_prefix),
+            BlockSource::Omitted | BlockSource::PodCidrs => prefix,
         };
         let mut stream = within(self.config.pace.request, "watching", watcher.watch(begin, Some(options))).await?;
         let asked = Arc::clone(&self.asked);
@@ -333,7 +333,7 @@ impl<'f> Reader<'f> {
         if message.events().is_empty() && !message.created() && message.watch_id() >= 0 {
             self.position.progressed(message.header().map_or(0, etcd_client::ResponseHeader::revision));
         }
-        let updates = self.objects.settle();
+        let updates = self.objects.take_updates();
         Ok(self.tell(updates, noticed)?)
     }
 
@@ -344,7 +344,7 @@ impl<'f> Reader<'f> {
         let Some(key) = ResourceKey::from_path(path) else {
             return self.see_block(path, kv.value(), deleted);
         };
-        let Some(kind) = key.kind().understood().filter(|kind| self.options.relay.takes(*kind)) else { return };
+        let Some(kind) = key.kind().understood().filter(|kind| self.options.block_source.takes(*kind)) else { return };
         let id = ObjectId { name: key.name().into(), namespace: key.namespace().into(), kind };
         if deleted {
             self.objects.remove(&id);
@@ -357,11 +357,11 @@ impl<'f> Reader<'f> {
     /// As [`Reader::see`], of what is no resource.
     fn see_block(&mut self, path: &str, value: &[u8], deleted: bool) {
         // Blocks are seen only if they are watched, and are not the only ones there.
-        let Some(id) = relayed::block_id(path) else { return };
+        let Some(id) = passthrough::block_id(path) else { return };
         if deleted {
             self.objects.remove(&id);
         } else {
-            let resource = text(value).map(|text| relayed::read_block(path, text));
+            let resource = text(value).map(|text| passthrough::read_block(path, text));
             self.objects.set(&id, resource.unwrap_or_else(|error| Resource::unreadable(path, error)));
         }
     }

@@ -1,6 +1,6 @@
 //! What an agent needs of an API server.
 
-use tortie_resources::manifest::{Kind, Relay};
+use tortie_resources::manifest::{BlockSource, Kind};
 
 use super::resource::ApiResource;
 
@@ -40,17 +40,17 @@ const CALICO: [(&str, Kind); 13] = [
 ];
 
 /// Kinds of Calico that are only passed on.
-const CALICO_RELAYED: [(&str, Kind); 2] = [("bgppeers", Kind::BgpPeer), ("ipamblocks", Kind::IpamBlock)];
+const CALICO_PASSTHROUGH: [(&str, Kind); 2] = [("bgppeers", Kind::BgpPeer), ("ipamblocks", Kind::IpamBlock)];
 
 /// Other kinds that are only passed on. `KubeVirt` is installed where somebody wants it.
-const RELAYED: [(ApiResource, Kind); 1] = [(
+const PASSTHROUGH: [(ApiResource, Kind); 1] = [(
     ApiResource::new("kubevirt.io", "v1", "virtualmachineinstancemigrations"),
     Kind::VirtualMachineInstanceMigration,
 )];
 
 /// The kinds that are read from the beginning.
-pub(super) fn kinds(relay: Relay) -> impl Iterator<Item = (ApiResource, Kind)> {
-    KUBERNETES.into_iter().chain(RELAYED).filter(move |(_, kind)| relay.takes(*kind))
+pub(super) fn kinds(block_source: BlockSource) -> impl Iterator<Item = (ApiResource, Kind)> {
+    KUBERNETES.into_iter().chain(PASSTHROUGH).filter(move |(_, kind)| block_source.takes(*kind))
 }
 
 /// The API by which Calico's own kinds are read.
@@ -93,8 +93,8 @@ impl CalicoApi {
     }
 
     /// The kinds that are read by this API.
-    pub(super) fn kinds(self, relay: Relay) -> impl Iterator<Item = (ApiResource, Kind)> {
-        let kinds = CALICO.into_iter().chain(CALICO_RELAYED).filter(move |(_, kind)| relay.takes(*kind));
+    pub(super) fn kinds(self, block_source: BlockSource) -> impl Iterator<Item = (ApiResource, Kind)> {
+        let kinds = CALICO.into_iter().chain(CALICO_PASSTHROUGH).filter(move |(_, kind)| block_source.takes(*kind));
         kinds.map(move |(plural, kind)| (ApiResource::new(self.group(), self.version(), plural), kind))
     }
 }

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tortie_model::{Hostname, Interner};
-use tortie_resources::manifest::{Kind, ObjectId, Options, PolicyNames, Relay, Resource, UnknownFields, read_object};
+use tortie_resources::manifest::{
+    BlockSource, Kind, ObjectId, Options, PolicyNames, Resource, UnknownFields, read_object,
+};
 use tortie_resources::{Position, Problem, Severity};
 
 use super::client::Client;
@@ -32,7 +34,7 @@ const BATCH: usize = 1024;
 ///   (`libcalico-go/lib/backend/k8s/client.go` has no client for their keys); what it writes to nodes are keys of
 ///   `WireGuard`, which is not part of this agent.
 /// * BGP peers, blocks of addresses and moves of virtual machines, on which nothing here depends, are read if
-///   [`Options::relay`] says so.
+///   [`Options::block_source`] says so.
 ///
 /// ```no_run
 /// use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
@@ -54,9 +56,9 @@ pub struct KubernetesSource {
 
 impl KubernetesSource {
     /// Everything that is listed and watched, Calico's own kinds in both of their forms: what roles must allow.
-    pub fn reads(relay: Relay) -> impl Iterator<Item = ApiResource> {
-        let calico = [CalicoApi::CrdV1, CalicoApi::V3].into_iter().flat_map(move |api| api.kinds(relay));
-        kinds(relay).chain(calico).map(|(resource, _)| resource)
+    pub fn reads(block_source: BlockSource) -> impl Iterator<Item = ApiResource> {
+        let calico = [CalicoApi::CrdV1, CalicoApi::V3].into_iter().flat_map(move |api| api.kinds(block_source));
+        kinds(block_source).chain(calico).map(|(resource, _)| resource)
     }
 
     /// Nothing is read yet.
@@ -244,7 +246,7 @@ struct Running<'f> {
 impl Running<'_> {
     fn run(mut self) -> Result<Infallible, Closed> {
         self.feed.waiting()?;
-        for (resource, kind) in kinds(self.state.options.relay) {
+        for (resource, kind) in kinds(self.state.options.block_source) {
             self.follow(resource, kind);
         }
         let mut of_object = None;
@@ -287,7 +289,7 @@ impl Running<'_> {
         match answer {
             Ok(Some(api)) => {
                 tracing::info!(api = api.group_version(), "Calico's resources are read");
-                for (resource, kind) in api.kinds(self.state.options.relay) {
+                for (resource, kind) in api.kinds(self.state.options.block_source) {
                     self.follow(resource, kind);
                 }
                 self.calico = Calico::Followed;
@@ -325,7 +327,7 @@ impl Running<'_> {
         if !self.told.begun {
             return Ok(());
         }
-        let updates = self.state.objects.settle();
+        let updates = self.state.objects.take_updates();
         if !updates.is_empty() {
             self.feed.tell(updates, noticed)?;
         }
@@ -357,7 +359,7 @@ impl Running<'_> {
         }
         self.feed.begin_resync()?;
         self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())?;
-        // What has not settled is told afterwards.
+        // What has not been taken is told afterwards.
         self.feed.tell(self.state.objects.snapshot(), Instant::now())?;
         if self.told.in_sync { self.feed.end_resync() } else { Ok(()) }
     }

@@ -27,10 +27,10 @@ fn pod(name: &str, node: &str, address: &str) -> (ObjectId, Resource) {
     (id, resource)
 }
 
-/// Objects of which nothing is unsettled.
-fn settled() -> Objects {
+/// Objects whose updates have been taken.
+fn objects_in_force() -> Objects {
     let mut objects = Objects::new();
-    assert_eq!(objects.settle().len(), crate::built_in::COUNT, "what is built in");
+    assert_eq!(objects.take_updates().len(), crate::built_in::COUNT, "what is built in");
     objects
 }
 
@@ -42,7 +42,7 @@ fn endpoints_of_other_nodes_are_reduced_and_share_what_they_have_in_common() {
         objects.set(&id, resource);
     }
     let endpoints: Vec<_> = objects
-        .settle()
+        .take_updates()
         .into_iter()
         .filter_map(|update| match update {
             Update::WorkloadEndpoint(_, endpoint) => endpoint,
@@ -59,7 +59,7 @@ fn endpoints_of_other_nodes_are_reduced_and_share_what_they_have_in_common() {
 
 #[test]
 fn policies_that_need_the_same_tier_do_not_contend() {
-    let mut objects = settled();
+    let mut objects = objects_in_force();
     let tier = id(Kind::Tier, "adminnetworkpolicy");
     for name in ["a", "b"] {
         let id = id(Kind::AdminNetworkPolicy, name);
@@ -67,12 +67,12 @@ fn policies_that_need_the_same_tier_do_not_contend() {
     }
     objects.set(&tier, resource(&tier, r#", "spec": {"order": 1000, "defaultAction": "Pass"}"#));
     let tiers = |updates: &[Update]| updates.iter().filter(|update| matches!(update.key(), Key::Tier(_))).count();
-    assert_eq!((tiers(&objects.settle()), objects.problems()), (1, Vec::new()));
+    assert_eq!((tiers(&objects.take_updates()), objects.problems()), (1, Vec::new()));
     objects.remove(&tier);
     objects.remove(&id(Kind::AdminNetworkPolicy, "a"));
-    assert_eq!(tiers(&objects.settle()), 0, "somebody still needs it");
+    assert_eq!(tiers(&objects.take_updates()), 0, "somebody still needs it");
     objects.remove(&id(Kind::AdminNetworkPolicy, "b"));
-    assert_eq!(tiers(&objects.settle()), 1);
+    assert_eq!(tiers(&objects.take_updates()), 1);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn the_tiers_of_every_cluster_have_their_places() {
         objects.set(&id, resource(&id, if name == "last" { r#", "spec": {"order": 2000000}"# } else { "" }));
     }
     let mut tiers: Vec<(f64, String)> = objects
-        .settle()
+        .take_updates()
         .iter()
         .filter_map(|update| match update {
             Update::Tier(name, Some(tier)) => {
@@ -104,40 +104,40 @@ fn a_datastore_may_be_used_unless_it_says_otherwise() {
         updates.iter().filter(|update| matches!(update, Update::Ready(_))).cloned().collect::<Vec<_>>()
     };
     let told = |ready: bool| vec![Update::Ready(Some(ready))];
-    assert_eq!(ready(&objects.settle()), told(true));
+    assert_eq!(ready(&objects.take_updates()), told(true));
     let information = id(Kind::ClusterInformation, "default");
     objects.set(&information, resource(&information, r#", "spec": {"datastoreReady": false}"#));
-    assert_eq!(ready(&objects.settle()), told(false));
+    assert_eq!(ready(&objects.take_updates()), told(false));
     objects.remove(&information);
-    assert_eq!(ready(&objects.settle()), told(true));
+    assert_eq!(ready(&objects.take_updates()), told(true));
 }
 
 #[test]
 fn what_somebody_writes_under_a_built_in_name_counts_while_it_is_there() {
-    let mut objects = settled();
+    let mut objects = objects_in_force();
     let profile = id(Kind::Profile, "projectcalico-default-allow");
     objects.set(&profile, resource(&profile, r#", "spec": {"labelsToApply": {"a": "b"}}"#));
-    assert_eq!(objects.settle().len(), 2);
+    assert_eq!(objects.take_updates().len(), 2);
     objects.remove(&profile);
-    let restored = objects.settle();
+    let restored = objects.take_updates();
     assert!(restored.len() == 2 && restored.iter().all(Update::exists));
     assert!(objects.is_empty());
 }
 
 #[test]
 fn a_policy_goes_by_its_name_in_the_datastore() {
-    let mut objects = settled();
+    let mut objects = objects_in_force();
     let policy = id(Kind::NetworkPolicy, "default.web");
     objects.set(&policy, resource(&policy, r#", "spec": {"selector": "all()"}"#));
-    let updates = objects.settle();
+    let updates = objects.take_updates();
     assert!(matches!(&updates[0].key(), Key::Policy(id) if &*id.name == "web"), "{updates:?}");
     objects.remove(&policy);
-    assert_eq!(objects.settle().len(), 1);
+    assert_eq!(objects.take_updates().len(), 1);
 }
 
 #[test]
 fn problems_are_told_when_they_may_have_changed() {
-    let mut objects = settled();
+    let mut objects = objects_in_force();
     assert_eq!(objects.changed_problems(), Some(vec![]));
     let pools = ["b", "a"].map(|name| id(Kind::IpPool, name));
     for (pool, nat) in pools.iter().zip([true, false]) {
@@ -179,7 +179,7 @@ enum Step {
     End {
         kind: usize,
     },
-    Settle,
+    Take,
 }
 
 /// Versions 0, 2 and 4 are good; of a policy 1 and 5 have a substitute. Pools x and y claim one network, and so does z in version 2.
@@ -213,7 +213,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (kind.clone(), name).prop_map(|(kind, name)| Step::Remove { kind, name }),
         1 => kind.clone().prop_map(|kind| Step::Begin { kind }),
         2 => kind.prop_map(|kind| Step::End { kind }),
-        2 => Just(Step::Settle),
+        2 => Just(Step::Take),
     ]
 }
 
@@ -247,7 +247,7 @@ impl Model {
                 let listed = self.listed.entry(kind).or_default();
                 self.versions.retain(|(of, name), _| *of != kind || listed.contains(name));
             }
-            Step::Settle => {}
+            Step::Take => {}
         }
     }
 
@@ -281,7 +281,7 @@ proptest! {
     fn any_history_is_as_the_model_says(steps in prop::collection::vec(step(), 0..60)) {
         let (mut objects, mut model) = (Objects::new(), Model::default());
         let mut known = BTreeMap::new();
-        for step in steps.into_iter().chain([Step::Settle]) {
+        for step in steps.into_iter().chain([Step::Take]) {
             model.take(step);
             match step {
                 Step::Set { kind, name, version: number } => {
@@ -291,8 +291,8 @@ proptest! {
                 Step::Remove { kind, name } => objects.remove(&id(KINDS[kind], NAMES[name])),
                 Step::Begin { kind } => objects.begin_list(KINDS[kind]),
                 Step::End { kind } => objects.end_list(KINDS[kind]),
-                Step::Settle => {
-                    let updates = objects.settle();
+                Step::Take => {
+                    let updates = objects.take_updates();
                     prop_assert!(updates.is_sorted_by_key(Update::key));
                     for update in updates {
                         let old = update.clone().apply_to(&mut known);
@@ -311,7 +311,7 @@ proptest! {
             objects.end_list(kind);
         }
         let before = known.len();
-        prop_assert_eq!(objects.settle().len() , before - crate::built_in::COUNT);
+        prop_assert_eq!(objects.take_updates().len() , before - crate::built_in::COUNT);
         prop_assert!(objects.is_empty() && objects.register.is_empty() && objects.problems().is_empty());
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tortie_datastore::etcd::EtcdSource;
 use tortie_datastore::{Event, InputProblem, Watching, watch};
 use tortie_model::{Key, SyncStatus, Update};
-use tortie_resources::manifest::{Options, Relay};
+use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::path;
 use tortie_testkit::etcd::Proxy;
 
@@ -23,11 +23,11 @@ struct Consumer {
 
 impl Consumer {
     fn new(config: EtcdConfig) -> Self {
-        Self::with(config, Relay::Nothing)
+        Self::with(config, BlockSource::Omitted)
     }
 
-    fn with(config: EtcdConfig, relay: Relay) -> Self {
-        let options = Options { relay, ..Options::default() };
+    fn with(config: EtcdConfig, block_source: BlockSource) -> Self {
+        let options = Options { block_source, ..Options::default() };
         let watching = watch(EtcdSource::new(config, options)).expect("a thread");
         Self { watching, told: BTreeMap::new(), in_sync: false, problems: Vec::new(), unavailable: 0, deletions: 0 }
     }
@@ -58,7 +58,7 @@ impl Consumer {
     }
 
     /// What is passed on, by path.
-    fn relayed(&self) -> BTreeMap<String, String> {
+    fn passthrough(&self) -> BTreeMap<String, String> {
         let text = |(key, update): (&Key, &Update)| {
             Some((path::to_path(key).expect("a path"), update.passthrough_text()?.to_string()))
         };
@@ -135,11 +135,11 @@ fn what_is_passed_on_is_read_and_blocks_where_they_are_wanted() {
     etcd.put("/calico/ipam/v2/handle/h", r#"{"handleID":"h","block":{}}"#).expect("put");
     etcd.put("/calico/ipam/v2/host/n1/ipv4/block/10.65.1.0-26", r#"{"state":"confirmed"}"#).expect("put");
     etcd.put(PEER, r#"{"kind":"BGPPeer","apiVersion":"projectcalico.org/v3","metadata":{"name":"rack","uid":"u"},"spec":{"peerIP":"10.0.0.1","asNumber":64512}}"#).expect("put");
-    let mut consumer = Consumer::with(config(&etcd.url()), Relay::IpamBlocks);
+    let mut consumer = Consumer::with(config(&etcd.url()), BlockSource::IpamBlocks);
     let mut agent = Consumer::new(config(&etcd.url()));
-    let mut by_pods = Consumer::with(config(&etcd.url()), Relay::PodCidrs);
+    let mut by_pods = Consumer::with(config(&etcd.url()), BlockSource::PodCidrs);
     consumer.until("listed", |c| c.has(&[("a", 1)]));
-    let told = consumer.relayed();
+    let told = consumer.passthrough();
     assert_eq!(told.keys().collect::<Vec<_>>(), [BLOCK, PEER]);
     assert_eq!(told[BLOCK], block("10.65.1.0/26", 1), "byte for byte");
     let peer: Value = serde_json::from_str(&told[PEER]).expect("JSON");
@@ -153,8 +153,8 @@ fn what_is_passed_on_is_read_and_blocks_where_they_are_wanted() {
     etcd.put(MIGRATION, r#"{"metadata":{"name":"vm","namespace":"shop"},"spec":{"target":{"selector":"all()"}}}"#)
         .expect("put");
     etcd.delete(PEER).expect("deleted");
-    consumer.until("changed", |c| c.relayed().len() == 3 && !c.relayed().contains_key(PEER));
-    assert_eq!(consumer.relayed()[BLOCK], block("10.65.1.0/26", 2));
+    consumer.until("changed", |c| c.passthrough().len() == 3 && !c.passthrough().contains_key(PEER));
+    assert_eq!(consumer.passthrough()[BLOCK], block("10.65.1.0/26", 2));
     // What Felix could not read stays as it was, and is a problem with a name.
     etcd.put(BLOCK, &block("10.65.2.0/26", 3)).expect("put");
     consumer.until("another network", |c| c.problems.len() == 1);
@@ -164,17 +164,17 @@ fn what_is_passed_on_is_read_and_blocks_where_they_are_wanted() {
     );
     etcd.put(BLOCK_V6, r#"{"cidr":"fd00:65::40/122","allocations":["x"]}"#).expect("put");
     consumer.until("no numbers", |c| c.problems.len() == 2);
-    assert_eq!(consumer.relayed()[BLOCK], block("10.65.1.0/26", 2));
+    assert_eq!(consumer.passthrough()[BLOCK], block("10.65.1.0/26", 2));
     etcd.delete(BLOCK).expect("deleted");
-    consumer.until("deleted", |c| c.relayed().len() == 2 && c.problems.len() == 1);
+    consumer.until("deleted", |c| c.passthrough().len() == 2 && c.problems.len() == 1);
     // History that is gone is made up for, deletions included.
-    let mut late = Consumer::with(config(&etcd.url()), Relay::IpamBlocks);
+    let mut late = Consumer::with(config(&etcd.url()), BlockSource::IpamBlocks);
     late.until("told later", |c| c.in_sync);
-    assert_eq!(late.relayed().keys().collect::<Vec<_>>(), [MIGRATION], "what never was good is not there");
+    assert_eq!(late.passthrough().keys().collect::<Vec<_>>(), [MIGRATION], "what never was good is not there");
     put(&etcd, "b", 2);
     for reader in [&mut agent, &mut by_pods] {
         reader.until("up to date", |c| c.has(&[("a", 1), ("b", 2)]));
-        assert_eq!(reader.relayed().keys().collect::<Vec<_>>(), [MIGRATION]);
+        assert_eq!(reader.passthrough().keys().collect::<Vec<_>>(), [MIGRATION]);
         assert_eq!(reader.problems, []);
     }
 }

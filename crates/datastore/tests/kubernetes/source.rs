@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource, Timing};
 use tortie_datastore::{Event, InputProblem, Watching, watch};
 use tortie_model::{Key, SyncStatus, Update};
-use tortie_resources::manifest::{Options, Relay};
+use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::path;
 use tortie_testkit::apiserver::{ApiServer, Fault, On};
 
@@ -148,15 +148,15 @@ fn routed(group: &str, version: &str) -> ApiServer {
     server
 }
 
-fn relayed(scene: &Scene) -> BTreeMap<String, String> {
+fn passthrough(scene: &Scene) -> BTreeMap<String, String> {
     let text = |(key, update): (&Key, &Update)| {
         Some((path::to_path(key).expect("a path"), update.passthrough_text()?.to_string()))
     };
     scene.state.iter().filter_map(text).collect()
 }
 
-fn relaying(server: ApiServer, relay: Relay) -> Scene {
-    let options = Options { relay, ..Options::default() };
+fn with_blocks(server: ApiServer, block_source: BlockSource) -> Scene {
+    let options = Options { block_source, ..Options::default() };
     let source = KubernetesSource::new(KubeConfig::file(server.kubeconfig()), options).with_timing(timing());
     let mut scene = Scene::of(source, server);
     scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
@@ -172,8 +172,8 @@ fn what_is_passed_on() {
     for (group, version) in [("crd.projectcalico.org", "v1"), ("projectcalico.org", "v3")] {
         let api_version = format!("{group}/{version}");
         let of_block = |last: u8| format!("/calico/ipam/v2/assignment/ipv4/block/10.65.0.{last}-26");
-        let mut scene = relaying(routed(group, version), Relay::IpamBlocks);
-        let told = relayed(&scene);
+        let mut scene = with_blocks(routed(group, version), BlockSource::IpamBlocks);
+        let told = passthrough(&scene);
         assert_eq!(told.keys().collect::<Vec<_>>(), [&of_block(0), &of_block(64), PEER, MIGRATION]);
         assert_eq!(
             told[&of_block(0)],
@@ -183,13 +183,13 @@ fn what_is_passed_on() {
             )
         );
         scene.server.delete(&api_version, "IPAMBlock", "", "10-65-0-0-26");
-        scene.until("a block goes", |scene| !relayed(scene).contains_key(&of_block(0)));
+        scene.until("a block goes", |scene| !passthrough(scene).contains_key(&of_block(0)));
         scene.server.partition();
         scene.server.delete(&api_version, "IPAMBlock", "", "10-65-0-64-26");
         scene.server.delete("kubevirt.io/v1", "VirtualMachineInstanceMigration", "shop", "m");
         scene.server.apply(block(&api_version, "10-65-0-128-26", "10.65.0.128/26"));
         scene.server.restart();
-        scene.until("listed again", |scene| relayed(scene).keys().eq([&of_block(128), PEER]));
+        scene.until("listed again", |scene| passthrough(scene).keys().eq([&of_block(128), PEER]));
         assert_eq!(scene.problems, []);
     }
 }
@@ -198,15 +198,15 @@ fn what_is_passed_on() {
 fn blocks_are_not_asked_for_where_they_are_not_wanted() {
     let group = "/apis/crd.projectcalico.org/v1";
     let blocks = format!("GET {group}/ipamblocks");
-    for relay in [Relay::Nothing, Relay::PodCidrs] {
-        let scene = relaying(routed("crd.projectcalico.org", "v1"), relay);
-        assert_eq!(relayed(&scene).keys().collect::<Vec<_>>(), [PEER, MIGRATION], "{relay:?}");
+    for block_source in [BlockSource::Omitted, BlockSource::PodCidrs] {
+        let scene = with_blocks(routed("crd.projectcalico.org", "v1"), block_source);
+        assert_eq!(passthrough(&scene).keys().collect::<Vec<_>>(), [PEER, MIGRATION], "{block_source:?}");
         assert_eq!(scene.server.requests(&blocks), 0);
     }
-    assert!(relaying(routed("crd.projectcalico.org", "v1"), Relay::IpamBlocks).server.requests(&blocks) > 0);
+    assert!(with_blocks(routed("crd.projectcalico.org", "v1"), BlockSource::IpamBlocks).server.requests(&blocks) > 0);
     // Without KubeVirt, and with nothing of Calico's, there is nothing to pass on, and nothing is amiss.
-    let scene = relaying(Scene::shop(), Relay::IpamBlocks);
-    assert_eq!((relayed(&scene).len(), &scene.problems[..]), (0, &[][..]));
+    let scene = with_blocks(Scene::shop(), BlockSource::IpamBlocks);
+    assert_eq!((passthrough(&scene).len(), &scene.problems[..]), (0, &[][..]));
 }
 
 #[test]

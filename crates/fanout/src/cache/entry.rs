@@ -19,12 +19,12 @@ pub struct Entry {
     /// Its value as [`tortie_resources::v1`] writes it.
     pub value: Bytes,
     /// What other nodes need of it.
-    pub elsewhere: Elsewhere,
+    pub remote_view: RemoteView,
 }
 
 /// What the nodes need of an object that is not their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Elsewhere {
+pub enum RemoteView {
     /// All of it.
     Same,
     /// Less: labels, profiles, addresses and named ports of a workload endpoint, but not its interface and the like. Most
@@ -103,18 +103,18 @@ impl Entry {
             Some(text) => Bytes::from_owner(Shared(Arc::clone(text))),
             None => Bytes::copy_from_slice(&v1::encode(update)?),
         };
-        let elsewhere = match update {
-            Update::HostConfig(key, _) if TUNNEL_END.contains(&key.name.as_str()) => Elsewhere::Same,
-            Update::HostConfig(..) => Elsewhere::Nothing,
-            Update::Block(..) => Elsewhere::Block,
+        let remote_view = match update {
+            Update::HostConfig(key, _) if TUNNEL_END.contains(&key.name.as_str()) => RemoteView::Same,
+            Update::HostConfig(..) => RemoteView::Nothing,
+            Update::Block(..) => RemoteView::Block,
             Update::WorkloadEndpoint(key, endpoint) => {
                 let reduced = endpoint.clone().map(Valid::for_other_node);
                 let reduced = v1::encode(&Update::WorkloadEndpoint(key.clone(), reduced))?;
-                Elsewhere::reduced(&value, &reduced)
+                RemoteView::reduced(&value, &reduced)
             }
-            _ => Elsewhere::Same,
+            _ => RemoteView::Same,
         };
-        Some(Self { path, value, elsewhere })
+        Some(Self { path, value, remote_view })
     }
 
     /// The value in what all readers of this format have in common.
@@ -135,27 +135,27 @@ impl Entry {
                 return Some(Cow::Borrowed(&self.value));
             }
         };
-        match &self.elsewhere {
-            Elsewhere::Same => Some(Cow::Borrowed(&self.value)),
-            Elsewhere::Reduced { cut, instead } => {
+        match &self.remote_view {
+            RemoteView::Same => Some(Cow::Borrowed(&self.value)),
+            RemoteView::Reduced { cut, instead } => {
                 let before = self.value.get(..cut.start).unwrap_or_default();
                 let after = self.value.get(cut.end..).unwrap_or_default();
                 Some(Cow::Owned([before, instead, after].concat()))
             }
-            Elsewhere::Block => blocks.then_some(Cow::Borrowed(&self.value)),
-            Elsewhere::Nothing => None,
+            RemoteView::Block => blocks.then_some(Cow::Borrowed(&self.value)),
+            RemoteView::Nothing => None,
         }
     }
 
     /// How many bytes its path and its values take.
     #[must_use]
     pub fn size(&self) -> usize {
-        let reduced = if let Elsewhere::Reduced { instead, .. } = &self.elsewhere { instead.len() } else { 0 };
+        let reduced = if let RemoteView::Reduced { instead, .. } = &self.remote_view { instead.len() } else { 0 };
         self.path.len() + self.value.len() + reduced
     }
 }
 
-impl Elsewhere {
+impl RemoteView {
     /// What makes `reduced` of a value.
     pub(super) fn reduced(value: &[u8], reduced: &[u8]) -> Self {
         if value == reduced {

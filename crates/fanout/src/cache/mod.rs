@@ -19,7 +19,7 @@ use tortie_resources::{Position, Problem, Severity, path};
 
 pub use breadcrumb::{Breadcrumb, Change, Delta, WireFormat};
 pub use entries::Entries;
-pub use entry::{Audience, Elsewhere, Entry, OwnPrefix};
+pub use entry::{Audience, Entry, OwnPrefix, RemoteView};
 pub use hub::{Hub, Subscription, Upstream, WireSnapshot};
 
 /// How much a cache keeps and takes.

@@ -12,7 +12,7 @@ use tortie_model::{
 use tortie_resources::path;
 
 use super::{
-    Audience, Breadcrumb, Cache, CacheLimits, Change, Elsewhere, Entry, Hub, Instance, OwnPrefix, WireFormat,
+    Audience, Breadcrumb, Cache, CacheLimits, Change, Entry, Hub, Instance, OwnPrefix, RemoteView, WireFormat,
     WireSnapshot,
 };
 
@@ -182,7 +182,7 @@ fn other_nodes_need_less_of_a_workload() {
     let entry = Entry::new(&update(&endpoint)).unwrap();
     let own = OwnPrefix::new(&"a/b".into()).unwrap();
     assert!(own.covers(&entry.path) && !OwnPrefix::new(&"a".into()).unwrap().covers(&entry.path));
-    let Elsewhere::Reduced { instead, .. } = &entry.elsewhere else { panic!("{entry:?}") };
+    let RemoteView::Reduced { instead, .. } = &entry.remote_view else { panic!("{entry:?}") };
     assert!(instead.len() < 50, "{instead:?}");
     let reduced = entry.value_in(WireFormat::OneNode).unwrap();
     let reduced = String::from_utf8_lossy(&reduced);
@@ -208,8 +208,8 @@ fn other_nodes_need_less_of_a_workload() {
 fn a_reduced_value_comes_out_as_it_was() {
     let pairs = [("aaa", "aa"), ("aa", "aaa"), ("abcabc", "abc"), ("", "x"), ("x", ""), ("xay", "xby"), ("xy", "xy")];
     for (value, reduced) in pairs {
-        let elsewhere = Elsewhere::reduced(value.as_bytes(), reduced.as_bytes());
-        let entry = Entry { path: "/a".into(), value: value.into(), elsewhere };
+        let remote_view = RemoteView::reduced(value.as_bytes(), reduced.as_bytes());
+        let entry = Entry { path: "/a".into(), value: value.into(), remote_view };
         assert_eq!(entry.value_in(WireFormat::OneNode).unwrap(), reduced, "{entry:?}");
     }
 }

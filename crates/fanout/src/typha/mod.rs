@@ -8,7 +8,7 @@
 //! * [`TyphaSource`]: an existing Typha as a source of updates.
 //!
 //! A Felix programs routes between nodes from blocks of addresses (IPAM), and removes those for which it finds none. So the
-//! source of a server must read them ([`tortie_resources::manifest::Relay`]); a [`TyphaSource`] takes them over if
+//! source of a server must read them ([`tortie_resources::manifest::BlockSource`]); a [`TyphaSource`] takes them over if
 //! [`TyphaOptions::blocks`] is set.
 //!
 //! The messages of one connection are several gob streams, one after the other: each [`MsgDecoderRestart`] ends one, and

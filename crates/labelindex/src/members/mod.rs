@@ -213,7 +213,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.matcher.release(set.selector);
     }
 
-    /// Books an item's contributions to the live sets that its group matched at the last settle.
+    /// Books an item's contributions to the live sets that its group matched at the last flush.
     fn book_item(&mut self, item: ItemId, count: i32) {
         if self.live == 0 {
             return;
@@ -253,9 +253,9 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     /// Appends what changed since the previous flush: new sets in full, for other sets what joined or left, both sorted
     /// by id, then the removed sets, sorted by id. A set that was removed and added again is a new one.
     pub fn flush(&mut self, out: &mut Vec<SetChange>) {
-        let settlement = self.matcher.settle();
+        let group_changes = self.matcher.flush();
         if self.live > 0 {
-            for change in settlement.changes {
+            for change in group_changes.changes {
                 self.book_group(change);
             }
         }

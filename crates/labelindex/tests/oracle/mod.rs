@@ -1,4 +1,4 @@
-//! Both indexes by brute force: every settle and every flush evaluates everything.
+//! Both indexes by brute force: every flush evaluates everything.
 //!
 //! Methods are as those of the real ones.
 
@@ -9,7 +9,7 @@ use tortie_model::desired::{IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Me
 use tortie_model::{Cidr, EndpointPort, IpSetId, Labels, ProfileName};
 use tortie_selector::{LabelSource, Selector};
 
-use tortie_labelindex::{Overlap, SetChange, SetDefinition, Settled};
+use tortie_labelindex::{MatchChanges, Overlap, SetChange, SetDefinition};
 
 /// An item's labels and those of its parents.
 struct Effective<'a> {
@@ -31,7 +31,7 @@ pub(crate) struct MatchIndex<I, S> {
     items: BTreeMap<I, Labelled>,
     parents: BTreeMap<ProfileName, Labels>,
     selectors: BTreeMap<S, Selector>,
-    settled: BTreeMap<I, Vec<S>>,
+    flushed: BTreeMap<I, Vec<S>>,
     active: BTreeSet<S>,
 }
 
@@ -41,7 +41,7 @@ impl<I: Clone + Ord, S: Clone + Ord> MatchIndex<I, S> {
             items: BTreeMap::new(),
             parents: BTreeMap::new(),
             selectors: BTreeMap::new(),
-            settled: BTreeMap::new(),
+            flushed: BTreeMap::new(),
             active: BTreeSet::new(),
         }
     }
@@ -52,7 +52,7 @@ impl<I: Clone + Ord, S: Clone + Ord> MatchIndex<I, S> {
 
     pub(crate) fn remove_item(&mut self, key: &I) {
         self.items.remove(key);
-        self.settled.remove(key);
+        self.flushed.remove(key);
     }
 
     pub(crate) fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
@@ -67,31 +67,31 @@ impl<I: Clone + Ord, S: Clone + Ord> MatchIndex<I, S> {
         self.selectors.remove(key);
     }
 
-    pub(crate) fn settle(&mut self) -> Settled<I, S> {
-        let mut settled = BTreeMap::new();
+    pub(crate) fn flush(&mut self) -> MatchChanges<I, S> {
+        let mut flushed = BTreeMap::new();
         for (key, (own, parents)) in &self.items {
             let labels = Effective { own, parents, known: &self.parents };
             let matches = self.selectors.iter().filter(|(_, s)| s.matches(&labels)).map(|(k, _)| k.clone());
-            settled.insert(key.clone(), matches.collect::<Vec<S>>());
+            flushed.insert(key.clone(), matches.collect::<Vec<S>>());
         }
-        let active: BTreeSet<S> = settled.values().flatten().cloned().collect();
-        let changed = settled.iter().filter(|&(key, matches)| self.settled.get(key) != Some(matches));
-        let out = Settled {
+        let active: BTreeSet<S> = flushed.values().flatten().cloned().collect();
+        let changed = flushed.iter().filter(|&(key, matches)| self.flushed.get(key) != Some(matches));
+        let out = MatchChanges {
             activated: active.difference(&self.active).cloned().collect(),
             deactivated: self.active.difference(&active).cloned().collect(),
             changed_items: changed.map(|(key, _)| key.clone()).collect(),
         };
         self.active = active;
-        self.settled = settled;
+        self.flushed = flushed;
         out
     }
 
     pub(crate) fn match_set(&self, key: &I) -> Option<&Vec<S>> {
-        self.settled.get(key)
+        self.flushed.get(key)
     }
 
     pub(crate) fn items_matching(&self, key: &S) -> Vec<I> {
-        self.settled.iter().filter(|(_, matches)| matches.contains(key)).map(|(item, _)| item.clone()).collect()
+        self.flushed.iter().filter(|(_, matches)| matches.contains(key)).map(|(item, _)| item.clone()).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tortie_model::{Cidr, Family, Interner, Node, NodeAddress, NodeAddressKind, NodeBgp};
 
 use crate::manifest::{Contributions, Object};
-use crate::relayed::{self, Relay};
+use crate::passthrough::{self, BlockSource};
 use crate::scalar;
 use crate::tree::Sink;
 use crate::v3::{NodeFacts, node_contributions, parse_as_number};
@@ -15,8 +15,11 @@ use crate::v3::{NodeFacts, node_contributions, parse_as_number};
 /// (`libcalico-go/lib/backend/k8s/resources/node.go`).
 pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let annotation = |name: &str| object.meta.annotation(&format!("projectcalico.org/{name}")).unwrap_or_default();
-    let pods =
-        if object.options.relay == Relay::PodCidrs { PodNetworks::of(object, sink) } else { PodNetworks::default() };
+    let pods = if object.options.block_source == BlockSource::PodCidrs {
+        PodNetworks::of(object, sink)
+    } else {
+        PodNetworks::default()
+    };
     // Where nodes have networks for pods, tunnels have the first address of it, and are not asked for.
     let tunnel = |name: &str| match &pods.tunnel {
         Some(address) => address,
@@ -77,7 +80,7 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Si
         labels: scalar::interned(&object.root, object.meta.labels.iter().copied(), labels, sink),
     };
     let mut contributions = node_contributions(object, node, &facts, sink)?;
-    contributions.extend(relayed::pod_blocks(object, &pods.cidrs, sink));
+    contributions.extend(passthrough::pod_blocks(object, &pods.cidrs, sink));
     Some(contributions)
 }
 

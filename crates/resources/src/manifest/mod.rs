@@ -8,9 +8,9 @@ use std::sync::Arc;
 use tortie_model::{Interner, Update};
 
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
-use crate::{Position, Problem, Severity, SyntaxError, k8s, relayed, v3};
+use crate::{Position, Problem, Severity, SyntaxError, k8s, passthrough, v3};
 
-pub use crate::relayed::Relay;
+pub use crate::passthrough::BlockSource;
 pub use kind::{Kind, ObjectId};
 pub(crate) use meta::{
     Meta, STORED_METADATA, StoredMeta, check_labels, is_dns_subdomain, is_label_name, is_label_value,
@@ -35,7 +35,7 @@ pub struct Options {
     /// What the name of a policy is that no annotation tells.
     pub policy_names: PolicyNames,
     /// Which objects are read that are only passed on. Those that are not are of no known kind.
-    pub relay: Relay,
+    pub block_source: BlockSource,
     /// What the program has to say of parameters in a `FelixConfiguration`.
     pub parameters: ParameterCheck,
 }
@@ -96,7 +96,7 @@ impl Default for Options {
             interface_prefix: "cali".into(),
             unknown_fields: UnknownFields::Refuse,
             policy_names: PolicyNames::Prefixed,
-            relay: Relay::Nothing,
+            block_source: BlockSource::Omitted,
             parameters: ParameterCheck::default(),
         }
     }
@@ -369,7 +369,7 @@ fn convert(
         }
         return (None, subject(written.1, map), INVALID);
     };
-    let Some(kind) = Kind::find(api_version, kind_name).filter(|kind| options.relay.takes(*kind)) else {
+    let Some(kind) = Kind::find(api_version, kind_name).filter(|kind| options.block_source.takes(*kind)) else {
         let outcome = unknown_kind(api_version, kind_name, map, sink);
         return (None, subject(Some(kind_name), map), outcome);
     };
@@ -445,9 +445,9 @@ fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink
         Kind::FelixConfiguration => v3::felix_configuration(object, sink),
         Kind::ClusterInformation => v3::cluster_information(object, sink),
         Kind::BgpConfiguration => v3::bgp_configuration_resource(object, sink),
-        Kind::BgpPeer | Kind::LiveMigration => relayed::resource(object, sink),
-        Kind::IpamBlock => relayed::ipam_block(object, sink),
-        Kind::VirtualMachineInstanceMigration => relayed::virtual_machine_migration(object, sink),
+        Kind::BgpPeer | Kind::LiveMigration => passthrough::resource(object, sink),
+        Kind::IpamBlock => passthrough::ipam_block(object, sink),
+        Kind::VirtualMachineInstanceMigration => passthrough::virtual_machine_migration(object, sink),
         Kind::Namespace => k8s::namespace(object, labels, sink),
         Kind::ServiceAccount => k8s::service_account(object, labels, sink),
         Kind::Pod => k8s::pod(object, labels, sink),

@@ -13,7 +13,7 @@ use tortie_model::{Interner, Key, Policy, ProfileName, TierName, Update, Valid};
 
 use crate::path::{self, Parsed};
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
-use crate::{Severity, k8s, relayed, scalar, v3};
+use crate::{Severity, k8s, passthrough, scalar, v3};
 
 pub use encode::encode;
 
@@ -204,9 +204,11 @@ fn read(
             Update::EndpointSlice(name, Some(slice.into()))
         }
         Key::BgpConfiguration(name) => Update::BgpConfiguration(name, Some(v3::bgp_configuration(map, sink).into())),
-        Key::Block(cidr) => Update::Block(cidr, Some(relayed::block(cidr, &root, map, sink).into())),
-        Key::BgpPeer(name) => Update::BgpPeer(name, Some(relayed::bgp_peer(&root, map, sink).into())),
-        Key::LiveMigration(name) => Update::LiveMigration(name, Some(relayed::live_migration(&root, map, sink).into())),
+        Key::Block(cidr) => Update::Block(cidr, Some(passthrough::block(cidr, &root, map, sink).into())),
+        Key::BgpPeer(name) => Update::BgpPeer(name, Some(passthrough::bgp_peer(&root, map, sink).into())),
+        Key::LiveMigration(name) => {
+            Update::LiveMigration(name, Some(passthrough::live_migration(&root, map, sink).into()))
+        }
         Key::GlobalConfig(_) | Key::HostConfig(_) | Key::Ready => return None,
     })
 }

@@ -9,7 +9,7 @@ use tortie_model::{
 };
 
 use crate::manifest::{Contributions, Object};
-use crate::relayed::{self, Relay};
+use crate::passthrough::{self, BlockSource};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
 
@@ -227,12 +227,12 @@ pub(crate) fn calico_node(object: &Object<'_, '_>, labels: &mut Interner, sink: 
     if let Some(status) = object.map.field("status").and_then(|status| status.map(sink)) {
         facts.wireguard_key = status.text_or_empty("wireguardPublicKey", sink);
         facts.wireguard_key_v6 = status.text_or_empty("wireguardPublicKeyV6", sink);
-        if object.options.relay == Relay::PodCidrs {
+        if object.options.block_source == BlockSource::PodCidrs {
             pod_cidrs = status.texts("podCIDRs", sink);
         }
     }
     let node = node(&object.root, object.map, labels, sink);
     let mut contributions = node_contributions(object, node, &facts, sink)?;
-    contributions.extend(relayed::pod_blocks(object, &pod_cidrs, sink));
+    contributions.extend(passthrough::pod_blocks(object, &pod_cidrs, sink));
     Some(contributions)
 }

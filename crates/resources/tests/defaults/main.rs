@@ -5,7 +5,7 @@ mod table;
 use serde_json::{Value as Json, json};
 use tortie_model::Interner;
 use tortie_resources::manifest::{
-    Contributions, Format, Kind, Options, Outcome, PolicyNames, Relay, Resource, UnknownFields, read, read_object,
+    BlockSource, Contributions, Format, Kind, Options, Outcome, PolicyNames, Resource, UnknownFields, read, read_object,
 };
 use tortie_resources::stored::{ResourceKind, key_of, to_stored};
 use tortie_resources::v1;
@@ -54,13 +54,14 @@ impl Reader {
             _ => {}
         }
         let labels = &mut Interner::new();
-        let relay = Relay::IpamBlocks;
+        let block_source = BlockSource::IpamBlocks;
         let resource: Resource = if self == Self::File {
-            let options = Options { relay, ..Options::default() };
+            let options = Options { block_source, ..Options::default() };
             read(&object.to_string(), Format::Json, &options, labels).resources.remove(0)
         } else {
             let policy_names = if self == Self::Kubernetes { PolicyNames::Plain } else { PolicyNames::Prefixed };
-            let options = Options { unknown_fields: UnknownFields::Ignore, policy_names, relay, ..Options::default() };
+            let options =
+                Options { unknown_fields: UnknownFields::Ignore, policy_names, block_source, ..Options::default() };
             read_object(&object.to_string(), kind, &options, labels).expect("JSON")
         };
         match resource.outcome {

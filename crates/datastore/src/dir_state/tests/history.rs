@@ -128,7 +128,7 @@ impl Model {
         files().find(|(file, _)| !stale(file)).or_else(|| files().next()).map(|(_, document)| document)
     }
 
-    fn settle(&mut self) {
+    fn take_updates(&mut self) {
         for object in 0..OBJECTS {
             match self.definition(object) {
                 None => {
@@ -155,7 +155,7 @@ impl Model {
                 state.stage_file(path(object).as_ref(), Some(FileContent::Text(&document.text())));
             }
         }
-        state.settle();
+        state.take_updates();
         state.snapshot()
     }
 }
@@ -243,7 +243,7 @@ fn read_afresh(files: &BTreeMap<usize, Contents>) -> DirState {
     for (file, contents) in files {
         stage(&mut fresh, *file, Some(contents));
     }
-    fresh.settle();
+    fresh.take_updates();
     fresh
 }
 
@@ -265,8 +265,8 @@ proptest! {
                     model.set(file, contents);
                 }
             }
-            model.settle();
-            take(state.settle(), &mut known);
+            model.take_updates();
+            take(state.take_updates(), &mut known);
             prop_assert_eq!(state.snapshot(), model.snapshot());
             prop_assert_eq!(state.snapshot(), snapshot_of(known.clone()));
             prop_assert_eq!(timeless(&state), timeless(&read_afresh(&model.files)));
@@ -278,7 +278,7 @@ proptest! {
             stage(&mut state, file, contents.as_ref());
             files.extend(contents.map(|contents| (file, contents)));
         }
-        take(state.settle(), &mut known);
+        take(state.take_updates(), &mut known);
         let fresh = read_afresh(&files);
         prop_assert_eq!(state.snapshot(), fresh.snapshot());
         prop_assert_eq!(state.snapshot(), snapshot_of(known.clone()));
@@ -286,7 +286,7 @@ proptest! {
         for file in 0..FILES {
             stage(&mut state, file, None);
         }
-        take(state.settle(), &mut known);
+        take(state.take_updates(), &mut known);
         prop_assert!(known.len() == BUILT_IN && is_empty(&state));
     }
 }
@@ -296,7 +296,7 @@ proptest! {
 fn documents_are_good_or_bad_as_meant() {
     let read = |document: Document| {
         let mut state = DirState::new(Options::default());
-        state.settle();
+        state.take_updates();
         let updates = state.set_file("0.yaml".as_ref(), Some(FileContent::Text(&document.text())));
         (updates.len(), state.problems().map(|problem| problem.fallback).collect::<Vec<_>>())
     };

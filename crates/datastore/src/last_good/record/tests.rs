@@ -81,7 +81,7 @@ proptest! {
         let path = PathBuf::from(NAME);
         let new = || {
             let mut state = DirState::new(Options::default()).close_unknown();
-            state.settle();
+            state.take_updates();
             state
         };
         let mut running = new();

@@ -6,16 +6,16 @@ use tortie_model::{
 use super::*;
 use crate::manifest::{Format, Options, UnknownFields, read, read_object};
 
-fn options(relay: Relay) -> Options {
-    Options { relay, unknown_fields: UnknownFields::Ignore, ..Options::default() }
+fn options(block_source: BlockSource) -> Options {
+    Options { block_source, unknown_fields: UnknownFields::Ignore, ..Options::default() }
 }
 
-fn resource(kind: Kind, object: &Json, relay: Relay) -> Resource {
-    read_object(&object.to_string(), kind, &options(relay), &mut Interner::new()).expect("JSON")
+fn resource(kind: Kind, object: &Json, block_source: BlockSource) -> Resource {
+    read_object(&object.to_string(), kind, &options(block_source), &mut Interner::new()).expect("JSON")
 }
 
-fn contributed(kind: Kind, object: &Json, relay: Relay) -> Contributions {
-    let resource = resource(kind, object, relay);
+fn contributed(kind: Kind, object: &Json, block_source: BlockSource) -> Contributions {
+    let resource = resource(kind, object, block_source);
     assert_eq!(resource.problems, [], "{object}");
     match resource.outcome {
         Outcome::Valid(contributions) => contributions,
@@ -24,14 +24,14 @@ fn contributed(kind: Kind, object: &Json, relay: Relay) -> Contributions {
 }
 
 /// The paths and texts of what is only passed on.
-fn relayed_texts(contributions: &Contributions) -> Vec<(String, String)> {
+fn passthrough_texts(contributions: &Contributions) -> Vec<(String, String)> {
     let text =
         |update: &Update| Some((path::to_path(&update.key()).expect("a path"), update.passthrough_text()?.to_string()));
     contributions.iter().filter_map(text).collect()
 }
 
 fn only(kind: Kind, object: &Json) -> (String, Json) {
-    let texts = relayed_texts(&contributed(kind, object, Relay::IpamBlocks));
+    let texts = passthrough_texts(&contributed(kind, object, BlockSource::IpamBlocks));
     let [(path, text)] = &texts[..] else { panic!("{texts:?}") };
     (path.clone(), serde_json::from_str(text).expect("JSON"))
 }
@@ -70,17 +70,17 @@ fn blocks_of_the_api_server_are_written_as_those_of_etcd() {
     for api_version in ["crd.projectcalico.org/v1", "projectcalico.org/v3"] {
         let mut crd = crd.clone();
         crd["apiVersion"] = json!(api_version);
-        let texts = relayed_texts(&contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks));
+        let texts = passthrough_texts(&contributed(Kind::IpamBlock, &crd, BlockSource::IpamBlocks));
         assert_eq!(texts, [(path.to_owned(), expected.to_owned())]);
     }
-    let Some(Update::Block(_, Some(block))) = contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks).pop() else {
+    let Some(Update::Block(_, Some(block))) = contributed(Kind::IpamBlock, &crd, BlockSource::IpamBlocks).pop() else {
         panic!()
     };
     assert_eq!((block.affinity.as_ref().map(Hostname::as_str), &*block.elsewhere), (Some("n1"), &[][..]));
     // etcd's own form is passed on as it is, and so is what a server of Typha's protocol told.
     let stored = read_block(path, expected);
     let Outcome::Valid(contributions) = &stored.outcome else { panic!("{stored:?}") };
-    assert_eq!(relayed_texts(contributions), [(path.to_owned(), expected.to_owned())]);
+    assert_eq!(passthrough_texts(contributions), [(path.to_owned(), expected.to_owned())]);
     assert_eq!(stored.id, block_id(path));
 }
 
@@ -97,7 +97,8 @@ fn what_routes_depend_on_in_a_block() {
         ]);
         let spec = json!({"cidr": cidr, "affinity": affinity, "allocations": allocations, "attributes": attributes});
         let crd = json!({"metadata": {"name": "b"}, "spec": spec});
-        let Some(Update::Block(_, Some(block))) = contributed(Kind::IpamBlock, &crd, Relay::IpamBlocks).pop() else {
+        let Some(Update::Block(_, Some(block))) = contributed(Kind::IpamBlock, &crd, BlockSource::IpamBlocks).pop()
+        else {
             panic!()
         };
         let IpamBlock { affinity, elsewhere, .. } = &*block;
@@ -157,7 +158,8 @@ fn a_block_that_felix_could_not_read_is_a_problem() {
             "spec.sequenceNumberForAllocation: must be",
         ),
     ] {
-        let read = resource(Kind::IpamBlock, &json!({"metadata": {"name": "b"}, "spec": spec}), Relay::IpamBlocks);
+        let read =
+            resource(Kind::IpamBlock, &json!({"metadata": {"name": "b"}, "spec": spec}), BlockSource::IpamBlocks);
         let found: Vec<String> = read.problems.iter().map(ToString::to_string).collect();
         match problem {
             "" => assert!(matches!(read.outcome, Outcome::Valid(_)), "{found:?}"),
@@ -206,7 +208,7 @@ fn a_peer_is_passed_on_without_what_tells_only_when_it_was_written() {
     });
     let path = "/calico/resources/v3/projectcalico.org/bgppeers/rack".to_owned();
     assert_eq!(only(Kind::BgpPeer, &crd), (path, expected));
-    let read = resource(Kind::BgpPeer, &json!({"metadata": {"name": "rack"}, "spec": 7}), Relay::IpamBlocks);
+    let read = resource(Kind::BgpPeer, &json!({"metadata": {"name": "rack"}, "spec": 7}), BlockSource::IpamBlocks);
     assert_eq!(read.problems[0].to_string(), "spec: must be a mapping, is a number");
     assert_eq!(read.outcome, Outcome::Invalid { substitute: None });
 }
@@ -237,7 +239,7 @@ fn a_machine_that_moves() {
     let source = json!({"workload": {"orchestratorID": "k8s", "workloadID": "shop/old"}});
     assert_eq!(only(kind, &moving("Running", Some("old"))), expected(json!({"source": source, "target": target})));
     for phase in ["Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Failed"] {
-        assert_eq!(contributed(kind, &moving(phase, None), Relay::PodCidrs).len(), 1, "{phase}");
+        assert_eq!(contributed(kind, &moving(phase, None), BlockSource::PodCidrs).len(), 1, "{phase}");
     }
     let mut without = vec![moving("", None), moving("Pending", None), moving("Succeeded", None)];
     for part in [("spec", "vmiName"), ("metadata", "uid")] {
@@ -246,7 +248,7 @@ fn a_machine_that_moves() {
         without.push(incomplete);
     }
     for object in without {
-        assert_eq!(contributed(kind, &object, Relay::IpamBlocks), [], "{object}");
+        assert_eq!(contributed(kind, &object, BlockSource::IpamBlocks), [], "{object}");
     }
 }
 
@@ -268,12 +270,12 @@ fn networks_of_pods_are_blocks_where_that_is_wanted() {
         *node.expect("a node").tunnels.expect("tunnels")
     };
     let address = |text: &str| Some(text.parse().expect("an address"));
-    let by_ipam = contributed(Kind::KubernetesNode, &node, Relay::IpamBlocks);
-    assert_eq!(relayed_texts(&by_ipam), []);
+    let by_ipam = contributed(Kind::KubernetesNode, &node, BlockSource::IpamBlocks);
+    assert_eq!(passthrough_texts(&by_ipam), []);
     let expected = NodeTunnels { ipip: address("10.1.1.1"), vxlan: address("10.2.2.2"), ..NodeTunnels::default() };
     assert_eq!(tunnels(&by_ipam), expected);
 
-    let by_pods = contributed(Kind::KubernetesNode, &node, Relay::PodCidrs);
+    let by_pods = contributed(Kind::KubernetesNode, &node, BlockSource::PodCidrs);
     assert_eq!(tunnels(&by_pods), NodeTunnels { ipip: address("10.244.3.1"), ..expected });
     let block = |cidr: &str| {
         format!(
@@ -284,15 +286,15 @@ fn networks_of_pods_are_blocks_where_that_is_wanted() {
         ("/calico/ipam/v2/assignment/ipv4/block/10.244.3.0-24".to_owned(), block("10.244.3.0/24")),
         ("/calico/ipam/v2/assignment/ipv6/block/fd00:3::-64".to_owned(), block("fd00:3::/64")),
     ];
-    assert_eq!(relayed_texts(&by_pods), blocks);
+    assert_eq!(passthrough_texts(&by_pods), blocks);
     let v3 = json!({"metadata": {"name": "n1"}, "status": {"podCIDRs": ["10.244.3.0/24", "fd00:3::/64"]}});
-    assert_eq!(relayed_texts(&contributed(Kind::Node, &v3, Relay::PodCidrs)), blocks);
-    assert_eq!(relayed_texts(&contributed(Kind::Node, &v3, Relay::IpamBlocks)), []);
+    assert_eq!(passthrough_texts(&contributed(Kind::Node, &v3, BlockSource::PodCidrs)), blocks);
+    assert_eq!(passthrough_texts(&contributed(Kind::Node, &v3, BlockSource::IpamBlocks)), []);
     // A key of WireGuard takes the same address.
     let mut with_key = node;
     with_key["metadata"]["annotations"]["projectcalico.org/WireguardPublicKey"] =
         json!("JhM2vJdsaBGYWnPoLQoEbStdQpfedceXNfYDiC+5h1s=");
-    let wireguard = tunnels(&contributed(Kind::KubernetesNode, &with_key, Relay::PodCidrs)).wireguard;
+    let wireguard = tunnels(&contributed(Kind::KubernetesNode, &with_key, BlockSource::PodCidrs)).wireguard;
     assert_eq!(wireguard, address("10.244.3.1"));
 }
 
@@ -302,8 +304,8 @@ fn an_agent_knows_no_blocks() {
         json!({"apiVersion": "projectcalico.org/v3", "kind": "IPAMBlock", "metadata": {"name": "x"}}).to_string();
     let manifest = read(&text, Format::Json, &Options::default(), &mut Interner::new());
     assert_eq!(manifest.resources[0].outcome, Outcome::Unknown);
-    assert!(!Relay::PodCidrs.takes(Kind::IpamBlock) && Relay::PodCidrs.takes(Kind::BgpPeer));
-    assert!(!Relay::Nothing.takes(Kind::IpamBlock) && Relay::Nothing.takes(Kind::BgpPeer));
+    assert!(!BlockSource::PodCidrs.takes(Kind::IpamBlock) && BlockSource::PodCidrs.takes(Kind::BgpPeer));
+    assert!(!BlockSource::Omitted.takes(Kind::IpamBlock) && BlockSource::Omitted.takes(Kind::BgpPeer));
 }
 
 fn party(host: &str, orchestrator: &str, workload: &str, endpoint: &str) -> Option<MigrationParty> {
@@ -332,7 +334,7 @@ fn what_a_migration_means_is_read_with_it() {
             "target": {"workloadEndpoint": endpoint("new", ""), "selector": "has(new)"},
         },
     });
-    let read = contributed(Kind::LiveMigration, &object, Relay::Nothing);
+    let read = contributed(Kind::LiveMigration, &object, BlockSource::Omitted);
     let found = migration(&read);
     assert_eq!(&*found.uid, "u-1");
     assert_eq!(found.source, party("n1", "openstack", "old", "e0"));
@@ -349,7 +351,7 @@ fn what_a_migration_means_is_read_with_it() {
         "metadata": {"name": "m", "namespace": "ns"},
         "spec": {"source": workload, "target": {"selector": ""}},
     });
-    let read = contributed(Kind::LiveMigration, &object, Relay::Nothing);
+    let read = contributed(Kind::LiveMigration, &object, BlockSource::Omitted);
     let found = migration(&read);
     assert_eq!((&*found.uid, &found.target, &found.target_selector), ("", &None, &None));
     assert_eq!(found.source, party("", "k8s", "ns/old", ""));
@@ -363,7 +365,7 @@ fn what_a_moving_machine_means_is_what_is_passed_on() {
         "spec": {"vmiName": "my-vmi"},
         "status": {"phase": "Running", "migrationState": {"sourcePod": "old"}},
     });
-    let read = contributed(Kind::VirtualMachineInstanceMigration, &object, Relay::Nothing);
+    let read = contributed(Kind::VirtualMachineInstanceMigration, &object, BlockSource::Omitted);
     let found = migration(&read);
     assert!(found.target_selector.is_some());
     let path = path::to_path(&read[0].key()).expect("a path");
@@ -375,7 +377,7 @@ fn what_a_moving_machine_means_is_what_is_passed_on() {
 fn what_a_peer_means_is_read_with_it() {
     let peer = |spec: Json| {
         let object = json!({"metadata": {"name": "p"}, "spec": spec});
-        let read = resource(Kind::BgpPeer, &object, Relay::Nothing);
+        let read = resource(Kind::BgpPeer, &object, BlockSource::Omitted);
         let Outcome::Valid(contributions) = &read.outcome else { panic!("{read:?}") };
         match &contributions[..] {
             [Update::BgpPeer(_, Some(peer))] => (BgpPeer::clone(peer), read.problems.len()),

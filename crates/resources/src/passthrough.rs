@@ -20,10 +20,10 @@ use block::BlockFacts;
 
 /// Which blocks of addresses are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Relay {
+pub enum BlockSource {
     /// None: whoever calculates no routes has no use for them.
     #[default]
-    Nothing,
+    Omitted,
     /// Those that Calico's IPAM keeps.
     IpamBlocks,
     /// In place of IPAM's blocks one for each network that a node has for its pods: for clusters that give out addresses
@@ -31,13 +31,13 @@ pub enum Relay {
     PodCidrs,
 }
 
-impl Relay {
+impl BlockSource {
     /// Whether objects of this kind are read.
     #[must_use]
     pub fn takes(self, kind: Kind) -> bool {
         match self {
             Self::IpamBlocks => true,
-            Self::Nothing | Self::PodCidrs => kind != Kind::IpamBlock,
+            Self::Omitted | Self::PodCidrs => kind != Kind::IpamBlock,
         }
     }
 }
