@@ -2,7 +2,7 @@
 //!
 //! [`scenarios`] holds the inputs of the benchmarks of `felix/calc/calc_graph_bench_test.go`, built exactly as there,
 //! together with the counts that must come out and what the original needed, and some more; [`worst_cases`] those of which
-//! an engine should be afraid. [`floor`] does with the same inputs what no engine can avoid. The benchmarks proper are
+//! an engine should be afraid. [`floor()`] does with the same inputs what no engine can avoid. The benchmarks proper are
 //! `benches/engine.rs` and `benches/worst.rs` (time) and `benches/memory.rs` (heap and allocations); `README.md` has the
 //! numbers.
 #![forbid(unsafe_code)]

@@ -18,6 +18,7 @@ pub enum Reason {
 
 /// An object that counts as absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Problem {
     /// Which object.
     pub key: Key,

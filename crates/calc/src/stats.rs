@@ -2,6 +2,7 @@
 
 /// What the graph knows of; the numbers behind Felix's `felix_cluster_num_*` and `felix_active_local_*`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GraphStats {
     /// Hosts that a node or a valid endpoint names.
     pub hosts: usize,

@@ -3,7 +3,7 @@
 //! * [`DirSource`]: a directory of manifests, watched. Its heart, [`DirState`], is pure: contents of files in, the
 //!   smallest set of updates and all current problems out. Files count when they are whole ([`Settle`]), and what was
 //!   last good is kept on disk ([`last_good`]).
-//! * [`read`](mod@read): any source, read once. [`watch`]: any source, followed.
+//! * [`read`](fn@read): any source, read once. [`watch`]: any source, followed.
 //! * [`Objects`]: the same for objects that come one by one, as those of a datastore over the network do.
 //! * [`recording`]: recorded streams of updates.
 //! * `etcd` (feature `etcd`): etcd v3.

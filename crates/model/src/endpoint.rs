@@ -3,9 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
-use smallvec::SmallVec;
-
-use crate::{Cidr, IfaceName, Labels, Mac, ProfileName, Protocol};
+use crate::{Cidr, IfaceName, Labels, Mac, ProfileName, Protocol, ShortList};
 
 /// Whether an endpoint is to carry traffic at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -84,9 +82,9 @@ pub struct WorkloadEndpoint {
     /// The profiles, most specific first.
     pub profiles: Arc<[ProfileName]>,
     /// IPv4 addresses, as given.
-    pub ipv4_nets: SmallVec<[Cidr; 1]>,
+    pub ipv4_nets: ShortList<Cidr>,
     /// IPv6 addresses, as given.
-    pub ipv6_nets: SmallVec<[Cidr; 1]>,
+    pub ipv6_nets: ShortList<Cidr>,
     /// Its own labels.
     pub labels: Labels,
     /// Its named ports.

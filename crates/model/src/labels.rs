@@ -58,6 +58,7 @@ struct Inner {
 
 /// Labels that cannot be held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LabelsError {
     /// The values together are longer than 65,535 bytes.
     #[error("label values take {bytes} bytes in total; at most 65535 can be held")]

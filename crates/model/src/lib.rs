@@ -36,6 +36,7 @@ mod live_migration;
 mod policy;
 mod port;
 mod rule;
+mod short_list;
 mod update;
 mod valid;
 mod value;
@@ -62,6 +63,7 @@ pub use port::PortSpec;
 pub use rule::{
     EntityExtras, EntityMatch, HttpMatch, HttpPath, OriginalMatch, Rule, RuleAction, RuleExtras, ServiceAccountMatch,
 };
+pub use short_list::ShortList;
 pub use update::{Key, SyncStatus, Update};
 pub use valid::{FieldPath, Invalid, Reason, Valid, Validate};
 pub use value::{

@@ -118,6 +118,7 @@ impl<T> Deref for Valid<T> {
 /// Why a value is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{field}: {reason}")]
+#[non_exhaustive]
 pub struct Invalid {
     /// The first field found to be wrong.
     pub field: FieldPath,
@@ -160,6 +161,7 @@ impl fmt::Display for FieldPath {
 
 /// Why an object is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Reason {
     /// Numeric ports stand without a protocol.
     #[error("numeric ports need the protocol TCP, UDP or SCTP")]

@@ -63,6 +63,21 @@ pub struct IpPool {
     pub allowed_uses: Box<[Arc<str>]>,
 }
 
+impl IpPool {
+    /// A pool of unrestricted addresses, without encapsulation or masquerading.
+    #[must_use]
+    pub fn new(cidr: Cidr) -> Self {
+        Self {
+            cidr,
+            ipip_mode: EncapMode::Never,
+            vxlan_mode: EncapMode::Never,
+            masquerade: false,
+            disabled: false,
+            allowed_uses: Box::default(),
+        }
+    }
+}
+
 /// A `FelixConfiguration` that applies to the nodes its selector picks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScopedConfig {
@@ -126,7 +141,7 @@ pub struct NodeBgp {
 }
 
 /// A node of the cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// The BGP section, if there is one.
     pub bgp: Option<NodeBgp>,
@@ -165,7 +180,7 @@ pub struct ServicePort {
 }
 
 /// A Kubernetes service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// `ClusterIP`, `NodePort`, `LoadBalancer`, …
     pub service_type: Arc<str>,

@@ -23,6 +23,7 @@ use crate::expr::{MAX_DEPTH, MAX_LABEL_LENGTH};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}")]
+#[non_exhaustive]
 pub struct ParseError {
     span: Range<usize>,
     kind: ParseErrorKind,

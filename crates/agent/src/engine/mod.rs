@@ -26,7 +26,7 @@ pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unrea
 
 /// An object that the calculation ignores: its path in a datastore, and what is wrong.
 pub(crate) fn describe_ignored(problem: &tortie_calc::Problem) -> String {
-    let tortie_calc::Problem { key, reason } = problem;
+    let tortie_calc::Problem { key, reason, .. } = problem;
     let path = tortie_resources::path::to_path(key).unwrap_or_else(|_| key.to_string());
     format!("{path}: {reason}")
 }

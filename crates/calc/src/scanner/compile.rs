@@ -76,11 +76,11 @@ impl Compiler<'_> {
         // Sets of named ports embody the selector, unless numeric ports are the alternative to them.
         let needs_selector = named_ports.is_empty() || side.numeric_ports().next().is_some();
         let matched = match positive {
-            Some(selector) if needs_selector => smallvec![self.set(Spelling::Selector(selector))],
+            Some(selector) if needs_selector => [self.set(Spelling::Selector(selector))].into(),
             _ => SetIds::new(),
         };
         let not_matched = match negated {
-            Some(selector) => smallvec![self.set(Spelling::Selector(selector))],
+            Some(selector) => [self.set(Spelling::Selector(selector))].into(),
             None => SetIds::new(),
         };
         SideSets { matched, named_ports, not_matched, not_named_ports }

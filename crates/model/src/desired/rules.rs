@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use crate::{Cidr, EntityMatch, Family, IpSetId, NamedProtocol, PortSpec, Protocol, Rule, RuleAction};
+use crate::{Cidr, EntityMatch, Family, IpSetId, NamedProtocol, PortSpec, Protocol, Rule, RuleAction, ShortList};
 
 /// A list of IP set ids; a rule has few.
-pub type SetIds = SmallVec<[IpSetId; 1]>;
+pub type SetIds = ShortList<IpSetId>;
 
 /// The IP sets of one rule. Within a list: selector and service sets are all required; named-port sets are alternatives
 /// to each other and to the numeric ports; every negated set excludes its members.

@@ -1,10 +1,9 @@
 //! Pods.
 
 use sha1::{Digest, Sha1};
-use smallvec::SmallVec;
 use tortie_model::{
     AdminState, Cidr, EndpointPort, Family, IfaceName, Interner, NamedProtocol, NatMapping, ProfileName, Protocol,
-    Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 
 use super::qos;
@@ -50,7 +49,7 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
         pairs.push((SERVICE_ACCOUNT_LABEL, account));
     }
     let of =
-        |family: Family| -> SmallVec<[Cidr; 1]> { nets.iter().copied().filter(|net| net.family() == family).collect() };
+        |family: Family| -> ShortList<Cidr> { nets.iter().copied().filter(|net| net.family() == family).collect() };
     let extras = extras(object, &nets, sink);
     let endpoint = WorkloadEndpoint {
         state: AdminState::Active,

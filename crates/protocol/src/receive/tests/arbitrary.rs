@@ -205,7 +205,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 
 fn rule_sets() -> impl Strategy<Value = RuleSets> {
     vec(vec(text().prop_map(IpSetId::new), 0..3), 9..=9).prop_map(|ids| {
-        let mut ids = ids.into_iter().map(SetIds::from_vec);
+        let mut ids = ids.into_iter().map(SetIds::from);
         let mut next = || ids.next().unwrap();
         RuleSets {
             src: next(),
