@@ -209,12 +209,12 @@ impl WorkloadEndpointKey {
     }
 
     fn part(&self, index: usize) -> &str {
-        let at = |i: usize| self.ends[i] as usize;
+        let [host, orchestrator, workload] = self.ends.map(|end| end as usize);
         let (from, to) = match index {
-            0 => (0, at(0)),
-            1 => (at(0), at(1)),
-            2 => (at(1), at(2)),
-            _ => (at(2), self.text.len()),
+            0 => (0, host),
+            1 => (host, orchestrator),
+            2 => (orchestrator, workload),
+            _ => (workload, self.text.len()),
         };
         self.text.get(from..to).unwrap_or_default()
     }

@@ -154,13 +154,11 @@ impl Labels {
 
 impl Inner {
     fn value(&self, position: usize) -> Option<&[u8]> {
-        let count = self.shape.keys.len();
-        if position >= count {
-            return None;
-        }
-        let end = |i: usize| usize::from(u16::from_le_bytes([self.blob[2 * i], self.blob[2 * i + 1]]));
-        let from = if position == 0 { 0 } else { end(position - 1) };
-        self.blob.get(2 * count + from..2 * count + end(position))
+        let (ends, values) = self.blob.split_at_checked(2 * self.shape.keys.len())?;
+        let (ends, _) = ends.as_chunks();
+        let end = |i: usize| ends.get(i).map(|end| usize::from(u16::from_le_bytes(*end)));
+        let from = if position == 0 { 0 } else { end(position - 1)? };
+        values.get(from..end(position)?)
     }
 }
 

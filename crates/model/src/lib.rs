@@ -21,6 +21,7 @@
 //! # Ok::<(), tortie_model::Invalid>(())
 //! ```
 #![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod bgp_peer;
 pub mod desired;

@@ -28,6 +28,7 @@ impl<const N: usize> InlineText<N> {
         }
         let mut bytes = [0; N];
         let mut i = 0;
+        #[expect(clippy::indexing_slicing, reason = "neither is shorter, and constant functions cannot use iterators")]
         while i < source.len() {
             bytes[i] = source[i];
             i += 1;

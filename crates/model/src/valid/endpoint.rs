@@ -23,8 +23,8 @@ pub(super) fn host(endpoint: &HostEndpoint) -> Result<(), Invalid> {
 }
 
 pub(super) fn profile_names(names: &[ProfileName]) -> Result<(), Invalid> {
-    match names.iter().position(|name| !is_name(name.as_str())) {
-        Some(i) => Err(Invalid::new(format_args!("profile_ids[{i}]"), Reason::Name(names[i].as_str().into()))),
+    match names.iter().enumerate().find(|(_, name)| !is_name(name.as_str())) {
+        Some((i, name)) => Err(Invalid::new(format_args!("profile_ids[{i}]"), Reason::Name(name.as_str().into()))),
         None => Ok(()),
     }
 }
