@@ -208,9 +208,11 @@ impl Recorder {
         self.moments.push(self.kernel.clone());
     }
 
-    /// Whether a table is what the state that is being applied asks for; or less, where sets are missing.
+    /// Whether a table is what the state that is being applied asks for; or less, where sets are missing or out of date.
     fn is_written(&self, family: Family, table: Table) -> bool {
-        let lacks_sets = self.converged.sets.names().iter().any(|name| !self.kernel.sets.names().contains(name));
+        let (wanted, sets) = (&self.converged.sets, &self.kernel.sets);
+        let is_in_sync = |name: &&str| sets.names().contains(name) && sets.members(name) == wanted.members(name);
+        let lacks_sets = !wanted.names().iter().all(is_in_sync);
         lacks_sets || self.kernel.tables(family).saved(table) == self.converged.tables(family).saved(table)
     }
 }
