@@ -24,22 +24,13 @@ const CONFIGURATION: usize = 3;
 pub(crate) fn own_group(endpoints: u32) -> Scenario {
     let labels = |n: u32| [("pod".to_owned(), format!("pod-{n}")), ("env".to_owned(), format!("env-{}", n % 7))];
     let all = (endpoints + LOCALS) as usize;
-    let locals = LOCALS as usize;
     Scenario {
         input: Input {
             feeds: feeds(vec![policy("guard", ["pod != 'x'"])], endpoints_with(endpoints, PROFILES, labels)),
             changes: vec![policy("late", ["env != 'x'"])],
             ..Input::default()
         },
-        expected: Counts {
-            messages: CONFIGURATION + PROFILES as usize + (1 + 1 + locals) + (1 + 1 + locals),
-            sets: 2,
-            members: 2 * all,
-            policies: 2,
-            endpoints: 2 * locals,
-            references: 2 * locals + 4 * locals,
-            ..Counts::default()
-        },
+        expected: two_policies(2 * all),
         unit: Some(("endpoint", endpoints + LOCALS)),
         ..Scenario::default()
     }
@@ -48,22 +39,13 @@ pub(crate) fn own_group(endpoints: u32) -> Scenario {
 /// Every endpoint has a label that no other has; then one of them is asked for.
 pub(crate) fn own_shape(endpoints: u32) -> Scenario {
     let labels = |n: u32| [("app".to_owned(), "web".to_owned()), (format!("label-{n}"), "true".to_owned())];
-    let locals = LOCALS as usize;
     Scenario {
         input: Input {
             feeds: feeds(vec![policy("guard", ["has(label-1)"])], endpoints_with(endpoints, PROFILES, labels)),
             changes: vec![policy("late", ["has(label-2)"])],
             ..Input::default()
         },
-        expected: Counts {
-            messages: CONFIGURATION + PROFILES as usize + (1 + 1 + locals) + (1 + 1 + locals),
-            sets: 2,
-            members: 2,
-            policies: 2,
-            endpoints: 2 * locals,
-            references: 2 * locals + 4 * locals,
-            ..Counts::default()
-        },
+        expected: two_policies(2),
         unit: Some(("endpoint", endpoints + LOCALS)),
         ..Scenario::default()
     }
@@ -212,6 +194,20 @@ pub(crate) fn set_of_a_thousand_each(network_sets: u32, length: u8) -> Scenario 
         },
         unit: Some(("member", 1_000 * network_sets)),
         ..Scenario::default()
+    }
+}
+
+/// What is sent of two policies, one after the other, of one IP set each.
+fn two_policies(members: usize) -> Counts {
+    let locals = LOCALS as usize;
+    Counts {
+        messages: CONFIGURATION + PROFILES as usize + 2 * (1 + 1 + locals),
+        sets: 2,
+        members,
+        policies: 2,
+        endpoints: 2 * locals,
+        references: 2 * locals + 4 * locals,
+        ..Counts::default()
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) enum Part {
     Events,
     /// Updates are filed in the calculation graph.
     Updates,
-    /// The graph settles; what it says goes to whoever enforces.
+    /// The graph is flushed; what it says goes to whoever enforces.
     Flush,
     /// Whoever enforces finds out what to write.
     Render,

@@ -1,47 +1,7 @@
 //! The etcd source against real clusters.
 #![allow(clippy::disallowed_methods, reason = "a test that waits for what other processes do")]
 
+#[path = "../../../store/tests/etcd/cluster.rs"]
+mod cluster;
 mod source;
 mod suite;
-
-use std::time::Duration;
-
-use tortie_datastore::etcd::{EtcdConfig, EtcdPace};
-use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_testkit::etcd::{Etcd, EtcdOptions};
-
-/// Everything ten times as fast as in earnest.
-const PACE: EtcdPace = EtcdPace {
-    connect: Duration::from_secs(2),
-    request: Duration::from_secs(2),
-    keep_alive: Duration::from_millis(300),
-    keep_alive_answer: Duration::from_millis(500),
-    shortest_pause: Duration::from_millis(20),
-    longest_pause: Duration::from_millis(200),
-};
-
-fn config(url: &str) -> EtcdConfig {
-    EtcdConfig { pace: PACE, ..url.parse().expect("a URL") }
-}
-
-fn start(options: EtcdOptions) -> Etcd {
-    Etcd::start(options).expect("etcd, from Debian's etcd-server")
-}
-
-fn one() -> Etcd {
-    start(EtcdOptions::default())
-}
-
-fn tls(etcd: &Etcd) -> EtcdConfig {
-    let certificates = etcd.certificates().expect("certificates");
-    EtcdConfig {
-        ca_file: Some(certificates.ca.clone()),
-        cert_file: Some(certificates.client.clone()),
-        key_file: Some(certificates.client_key.clone()),
-        ..config(&etcd.url())
-    }
-}
-
-fn tier(name: &str) -> ResourceKey {
-    ResourceKey::new(ResourceKind::Tier, "", name).expect("a key")
-}

@@ -1,15 +1,15 @@
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tortie_datastore::etcd::EtcdSource;
+use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
 use tortie_datastore::{Event, InputProblem, Watching, watch};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::path;
-use tortie_testkit::etcd::Proxy;
+use tortie_testkit::etcd::{Etcd, EtcdOptions, Proxy};
 
-use super::*;
+use crate::cluster::{config, one, start, tier, tls};
 
 /// A consumer, and what it believes.
 struct Consumer {

@@ -1,11 +1,12 @@
 use tortie_datastore::Source;
 use tortie_datastore::etcd::EtcdSource;
 use tortie_resources::manifest::{ObjectId, Options};
+use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_store::etcd::EtcdStore;
-use tortie_testkit::etcd::Proxy;
+use tortie_testkit::etcd::{Etcd, Proxy};
 use tortie_testkit::sources::{self, Edit, Need, SourceUnderTest};
 
-use super::*;
+use crate::cluster::{config, one};
 
 /// A single member behind a proxy, and an editor who goes around it.
 struct UnderTest {

@@ -204,7 +204,7 @@ impl From<SyncStatus> for WireStatus {
     }
 }
 
-/// A sign of life.
+/// Says that the sender is still there.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Heartbeat {
     /// From servers: a number for the client to give back.

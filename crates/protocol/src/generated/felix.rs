@@ -130,7 +130,7 @@ pub struct FromDataplane {
 pub mod from_dataplane {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Payload {
-        /// A sign of life, sent periodically.
+        /// A heartbeat, sent periodically.
         #[prost(message, tag = "3")]
         ProcessStatusUpdate(super::ProcessStatusUpdate),
         /// How a host endpoint is now.

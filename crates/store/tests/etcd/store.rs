@@ -1,9 +1,13 @@
-use serde_json::json;
-use tortie_resources::stored::Revision;
-use tortie_store::etcd::EtcdStore;
-use tortie_store::{ResourceStore, StoreError};
+use std::time::Duration;
 
-use super::*;
+use serde_json::{Value, json};
+use tortie_resources::stored::{ResourceKind, Revision};
+use tortie_store::etcd::{EtcdConfig, EtcdStore};
+use tortie_store::{ResourceStore, StoreError};
+use tortie_testkit::etcd::EtcdOptions;
+
+use crate::cluster::{config, one, start, tier, tls};
+use crate::order;
 
 fn store(config: EtcdConfig) -> EtcdStore {
     EtcdStore::new(config).expect("a store")
