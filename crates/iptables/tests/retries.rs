@@ -133,6 +133,25 @@ fn when_a_table_can_be_written_again_what_was_refused_is_tried_at_once() {
 }
 
 /// A table in which a chain was refused so often that the pause is long.
+/// A program that works again in the middle of a search makes a chain look refused that is not.
+#[test]
+fn what_was_refused_while_nothing_was_accepted_is_tried_at_once() {
+    for backend in BACKENDS {
+        for failures in 0..60 {
+            let mut lab = Lab::programmed(backend, 3);
+            lab.kernel.fail_restores(failures);
+            lab.reconciler.update_chain(chain("cali-pi-01", vec![mark(0x101), mark(0x102)]));
+            let before = lab.kernel.counters().restores;
+            while lab.kernel.counters().restores <= before + failures {
+                let _outcome = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
+                lab.now += Duration::from_secs(1);
+            }
+            assert_eq!(lab.reconciler.problems(), [], "{failures} failures");
+            assert!(lab.rules("cali-pi-01")[1].contains("0x102"));
+        }
+    }
+}
+
 fn long_refused(backend: Backend, rules: Vec<Rule>, refuse: &str) -> Lab {
     let mut lab = Lab::programmed(backend, 3);
     lab.kernel.refuse(refuse);

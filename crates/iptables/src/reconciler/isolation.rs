@@ -120,11 +120,23 @@ pub(super) struct Quarantined {
     retry_at: Duration,
     /// Being tried again right now.
     on_trial: bool,
+    certainty: Certainty,
     /// What was refused: the hash of its last rule, which covers all others.
     refused: Option<RuleHash>,
     content: Content,
     /// Goes on right now.
     search: Option<Search>,
+}
+
+/// How certain it is that an item was refused for what it is, and not because the program failed whatever it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Certainty {
+    /// Nothing has been accepted since.
+    Unproven,
+    /// Something was: the item is tried once more at once. If it is refused again, what takes its place stays.
+    Doubted,
+    /// It was refused while other things were accepted.
+    Proven,
 }
 
 /// What is wanted in the kernel while an item is in quarantine.
@@ -231,6 +243,13 @@ impl Reconciler {
                 entry.retry_at = Duration::ZERO;
             }
         }
+        for entry in self.quarantine.values_mut() {
+            if entry.certainty == Certainty::Unproven && !entry.on_trial {
+                entry.certainty = Certainty::Doubted;
+                entry.attempts = 0;
+                entry.retry_at = Duration::ZERO;
+            }
+        }
         if let Some(isolation) = &mut self.isolation {
             isolation.accepted = true;
         }
@@ -323,6 +342,7 @@ impl Reconciler {
             Item::Write(chain) => self.graph.definition(chain).and_then(|chain| self.last_hash(chain)),
             Item::Hook(_) | Item::Delete(_) => None,
         };
+        let certainty = self.certainty();
         let entry = self.quarantine.entry(item).or_insert_with(|| {
             match item {
                 Item::Write(chain) | Item::Hook(chain) => tracing::debug!(
@@ -339,6 +359,7 @@ impl Reconciler {
                 attempts: 0,
                 retry_at: Duration::ZERO,
                 on_trial: false,
+                certainty,
                 refused: None,
                 content: Content::StandIn,
                 search: None,
@@ -349,6 +370,13 @@ impl Reconciler {
         entry.retry_at = now + pause.min(LAST_RETRY);
         entry.on_trial = false;
         entry.error.clone_from(error);
+        if entry.certainty == Certainty::Doubted {
+            entry.certainty = Certainty::Proven;
+            if entry.refused == refused {
+                self.update_desired_item(item);
+                return;
+            }
+        }
         entry.refused = refused;
         entry.content = Content::StandIn;
         if entry.attempts > 1 {
@@ -391,6 +419,7 @@ impl Reconciler {
 
     /// Not even what takes its place is accepted: the kernel keeps what it has.
     fn leave_alone(&mut self, item: Item, error: &CommandError) {
+        let certainty = self.certainty();
         let Some(isolation) = &mut self.isolation else { return };
         isolation.next();
         isolation.hopeless.push(item);
@@ -404,8 +433,15 @@ impl Reconciler {
             self.fail_restore(error.clone());
         } else if let Some(entry) = self.quarantine.get_mut(&item) {
             entry.content = Content::Unchanged;
+            entry.certainty = certainty;
             self.update_desired_item(item);
         }
+    }
+
+    /// How certain a refusal is now.
+    fn certainty(&self) -> Certainty {
+        let has_accepted = self.isolation.as_ref().is_some_and(|isolation| isolation.accepted);
+        if has_accepted { Certainty::Proven } else { Certainty::Unproven }
     }
 
     fn update_desired_item(&mut self, item: Item) {
