@@ -18,6 +18,5 @@ pub mod metrics;
 pub mod monitor;
 pub mod netlink;
 pub mod settings;
-#[cfg(feature = "etcd")]
 pub mod status;
 pub mod stop;

@@ -115,6 +115,7 @@ impl Agent {
             .args(["--dataplane", &format!("exec:{}", driver.display())])
             .args(identity)
             .env("FELIX_LOGSEVERITYSCREEN", "Trace")
+            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", folder)
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();

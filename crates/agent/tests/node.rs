@@ -8,6 +8,7 @@ mod node {
     mod opening;
     mod programs;
     mod refusals;
+    mod surroundings;
 }
 
 use std::fs;

@@ -28,8 +28,9 @@ use crate::kernel::{IptablesSetup, LinuxKernel};
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 use crate::settings;
+use crate::status::{FileNews, FileWriter, Reported, StatusWriters};
 #[cfg(feature = "etcd")]
-use crate::status::{Reported, StatusNews, StatusSettings, StatusWriter};
+use crate::status::{StatusNews, StatusSettings, StatusWriter};
 
 /// Enforce policy on this node, and keep enforcing it while the datastore changes.
 ///
@@ -99,11 +100,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
     events.wake_with(wake(&sender, || Input::Datastore));
     let inputs = Inputs { others, datastore: events, stop, reload };
+    let files = FileWriter::start().map_err(Failure::io("the thread of endpoint status files"))?;
+    #[cfg_attr(not(feature = "etcd"), expect(unused_mut, reason = "there is nobody else to be told"))]
+    let mut status = StatusWriters::new(Some(files));
     #[cfg(feature = "etcd")]
-    let status = match args.datastore.status(&sources)? {
-        Some(config) => Some(StatusWriter::start(&config).map_err(Failure::io("the status thread"))?),
-        None => None,
-    };
+    if let Some(config) = args.datastore.status(&sources)? {
+        status.datastore = Some(StatusWriter::start(&config).map_err(Failure::io("the status thread"))?);
+    }
     let mut run = Run {
         args,
         hostname,
@@ -115,7 +118,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         resend,
         iptables: None,
         node_is_known: false,
-        #[cfg(feature = "etcd")]
         status,
     };
     for number in 1.. {
@@ -169,9 +171,8 @@ struct Run<'a> {
     iptables: Option<IptablesSetup>,
     /// Something has said that this node exists.
     node_is_known: bool,
-    /// Who writes status into the datastore, if that is one for it.
-    #[cfg(feature = "etcd")]
-    status: Option<StatusWriter>,
+    /// Who is told how endpoints are.
+    status: StatusWriters,
 }
 
 impl Run<'_> {
@@ -230,15 +231,17 @@ impl Run<'_> {
         inputs: &Inputs,
         enforcement: E,
     ) -> Result<SessionEnd, SessionError> {
+        if let Some(files) = &self.status.files {
+            let prefix = &self.resolved.config.endpoint_status_path_prefix;
+            files.tell([FileNews::Begin((!prefix.is_empty()).then(|| prefix.into()))]);
+        }
         #[cfg(feature = "etcd")]
-        let enforcement = {
-            if let Some(status) = &self.status {
-                let has_driver = matches!(self.args.dataplane, DataplaneUrl::Exec(_));
-                let settings = StatusSettings::new(&self.resolved.config, self.hostname.clone(), has_driver);
-                status.tell(StatusNews::Begin(settings));
-            }
-            Reported::new(enforcement, self.status.clone())
-        };
+        if let Some(datastore) = &self.status.datastore {
+            let has_driver = matches!(self.args.dataplane, DataplaneUrl::Exec(_));
+            let settings = StatusSettings::new(&self.resolved.config, self.hostname.clone(), has_driver);
+            datastore.tell(StatusNews::Begin(settings));
+        }
+        let enforcement = Reported::new(enforcement, self.status.clone());
         let setup = Setup {
             number,
             hostname: self.hostname.clone(),

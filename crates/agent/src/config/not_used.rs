@@ -63,7 +63,6 @@ pub(crate) const NOT_USED: &[&str] = &[
     "DebugSimulateDataRace",
     "DebugSimulateDataplaneApplyDelay",
     "DebugSimulateDataplaneHangAfter",
-    "EndpointStatusPathPrefix",
     "FeatureGates",
     "FlowLogsCollectorDebugTrace",
     "FlowLogsFlushInterval",

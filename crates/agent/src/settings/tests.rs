@@ -140,6 +140,7 @@ fn every_parameter_changes_something() {
         "ReportingTTLSecs",
         "EndpointReportingEnabled",
         "EndpointReportingDelaySecs",
+        "EndpointStatusPathPrefix",
         "OpenstackRegion",
     ];
     let mut known: Vec<_> = of_the_engine.iter().map(|(name, _)| *name).chain(of_the_program).collect();

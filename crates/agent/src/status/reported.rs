@@ -1,28 +1,102 @@
 //! Telling of endpoints.
 
+use std::collections::BTreeMap;
+use std::mem;
 use std::time::Duration;
 
+use tortie_dataplane::{EndpointStatus, StatusChange};
+use tortie_model::WorkloadEndpointId;
 use tortie_model::desired::DesiredUpdate;
 
+use super::{FileNews, FileWriter, file_text};
+#[cfg(feature = "etcd")]
 use super::{StatusNews, StatusWriter};
 use crate::config::{Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
 use crate::engine::{Enforcement, Progress};
 use crate::monitor::MonitorEvent;
 
-/// An enforcement whose endpoints' status is reported, if there is anybody to report it.
+/// Those who are told.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StatusWriters {
+    /// Who keeps a file for each workload endpoint, if anybody wants them.
+    pub files: Option<FileWriter>,
+    /// Who writes into the datastore, if that is one for it.
+    #[cfg(feature = "etcd")]
+    pub datastore: Option<StatusWriter>,
+}
+
+impl StatusWriters {
+    /// With these files.
+    #[must_use]
+    pub fn new(files: Option<FileWriter>) -> Self {
+        Self {
+            files,
+            #[cfg(feature = "etcd")]
+            datastore: None,
+        }
+    }
+}
+
+/// An enforcement whose endpoints' status is reported.
 #[derive(Debug)]
 pub struct Reported<E> {
     inner: E,
-    writer: Option<StatusWriter>,
+    writers: StatusWriters,
+    /// What the files of endpoints are to hold once what was told of them is in force.
+    texts: BTreeMap<WorkloadEndpointId, Option<String>>,
     /// Whether it has been told that everything is in force.
     told: bool,
 }
 
-impl<E> Reported<E> {
+impl<E: Enforcement> Reported<E> {
     /// Reports what happens to endpoints under this enforcement.
-    pub fn new(inner: E, writer: Option<StatusWriter>) -> Self {
-        Self { inner, writer, told: false }
+    pub fn new(inner: E, writers: StatusWriters) -> Self {
+        Self { inner, writers, texts: BTreeMap::new(), told: false }
+    }
+
+    fn note(&mut self, update: &DesiredUpdate) {
+        let (id, text) = match update {
+            _ if self.writers.files.is_none() => return,
+            DesiredUpdate::WorkloadEndpoint(id, state) => (id, Some(file_text::content(state))),
+            DesiredUpdate::WorkloadEndpointRemove(id) => (id, None),
+            _ => return,
+        };
+        self.texts.insert(id.clone(), text);
+    }
+
+    fn tell_files(&mut self, progress: &Progress, is_in_force: bool) {
+        let Some(files) = &self.writers.files else { return };
+        let mut news = Vec::new();
+        for change in &progress.statuses {
+            let StatusChange::Workload(id, status) = change else { continue };
+            news.extend(self.texts.remove(id).map(|text| FileNews::Endpoint(id.clone(), text)));
+            news.push(FileNews::Status(id.clone(), *status == Some(EndpointStatus::Up)));
+        }
+        if progress.done {
+            news.extend(mem::take(&mut self.texts).into_iter().map(|(id, text)| FileNews::Endpoint(id, text)));
+        }
+        if is_in_force {
+            news.push(FileNews::InForce);
+        }
+        if !news.is_empty() {
+            files.tell(news);
+        }
+    }
+
+    #[cfg(feature = "etcd")]
+    fn tell_datastore(&self, progress: &Progress, is_in_force: bool) {
+        let Some(writer) = &self.writers.datastore else { return };
+        if !progress.statuses.is_empty() {
+            writer.tell(StatusNews::Changes(progress.statuses.clone()));
+        }
+        if let Some(sign) = &progress.process_status {
+            writer.tell(StatusNews::ProcessStatus(sign.clone()));
+        }
+        if is_in_force {
+            writer.tell(StatusNews::InForce);
+        }
     }
 }
 
@@ -40,6 +114,7 @@ impl<E: Enforcement> Enforcement for Reported<E> {
     }
 
     fn on_update(&mut self, update: DesiredUpdate) {
+        self.note(&update);
         self.inner.on_update(update);
     }
 
@@ -53,18 +128,11 @@ impl<E: Enforcement> Enforcement for Reported<E> {
 
     fn enforce(&mut self) -> Result<Progress, DriverError> {
         let progress = self.inner.enforce()?;
-        if let Some(writer) = &self.writer {
-            if !progress.statuses.is_empty() {
-                writer.tell(StatusNews::Changes(progress.statuses.clone()));
-            }
-            if let Some(sign) = &progress.process_status {
-                writer.tell(StatusNews::ProcessStatus(sign.clone()));
-            }
-            if !self.told && self.inner.has_enforced() {
-                self.told = true;
-                writer.tell(StatusNews::InForce);
-            }
-        }
+        let is_in_force = !self.told && self.inner.has_enforced();
+        self.told |= is_in_force;
+        self.tell_files(&progress, is_in_force);
+        #[cfg(feature = "etcd")]
+        self.tell_datastore(&progress, is_in_force);
         Ok(progress)
     }
 

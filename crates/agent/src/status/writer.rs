@@ -12,7 +12,8 @@ use tortie_store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
 
 use crate::engine::ProcessStatus;
 
-use super::mailbox::{Mailbox, News, Opened, mailbox};
+use super::mailbox::{Mailbox, Opened, mailbox};
+use super::news::News;
 use super::{Job, JobResult, Reporter, StatusSettings};
 
 /// How long one write may take (`felix/statusrep/status_reporter.go`).
@@ -36,7 +37,7 @@ pub enum StatusNews {
 /// Tells a thread what to write. The thread ends when the last of these is gone.
 #[derive(Clone, Debug)]
 pub struct StatusWriter {
-    news: Mailbox,
+    news: Mailbox<News>,
 }
 
 impl StatusWriter {
@@ -54,11 +55,11 @@ impl StatusWriter {
 
     /// Tells what happens. Never waits; of each endpoint only the latest is kept until it is written.
     pub fn tell(&self, news: StatusNews) {
-        self.news.put(news);
+        self.news.put(|waiting| waiting.add(news));
     }
 }
 
-fn write(store: &EtcdStore, told: &Opened) {
+fn write(store: &EtcdStore, told: &Opened<News>) {
     // Nothing can be written before the first session begins.
     let mut reporter = loop {
         let Some(news) = told.take(REST) else { return };

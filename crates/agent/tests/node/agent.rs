@@ -176,6 +176,7 @@ impl Node {
         command
             .envs([
                 ("FELIX_IPTABLESBACKEND", self.backend),
+                ("FELIX_ENDPOINTSTATUSPATHPREFIX", &self.folder.path().display().to_string()),
                 ("FELIX_IPTABLESPOSTWRITECHECKINTERVALSECS", "0.5"),
                 ("FELIX_HEALTHENABLED", "true"),
                 ("FELIX_PROMETHEUSMETRICSENABLED", "true"),

@@ -169,6 +169,8 @@ impl Agent for CommandAgent {
             .args(self.arguments.iter().map(words))
             // One lock for all nodes of this machine would make them wait for each other.
             .env("XTABLES_LOCKFILE", node.folder.join("xtables.lock"))
+            // Nodes of one machine share its files.
+            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", node.folder)
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
         let program = Program::start("agent", node.namespace, node.folder, &mut command)?;
         Ok(Box::new(RunningCommand { program, supply }))

@@ -72,6 +72,7 @@ impl<'n> Agent<'n> {
             .arg("--state-dir")
             .arg(folder.join("state"))
             .env("FELIX_IPTABLESBACKEND", &options.backend)
+            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", folder)
             .env("FELIX_HEALTHENABLED", "true")
             .env("FELIX_HEALTHHOST", "127.0.0.1")
             .env("FELIX_HEALTHPORT", HEALTH.to_string())

@@ -55,6 +55,7 @@ impl Node {
             .arg("--state-dir")
             .arg(self.folder.path().join("state"))
             .env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"))
+            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", self.folder.path())
             .envs([
                 ("FELIX_IPTABLESBACKEND", self.backend.as_str()),
                 ("FELIX_HEALTHENABLED", "true"),

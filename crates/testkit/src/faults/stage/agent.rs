@@ -43,6 +43,7 @@ impl Stage {
             .env("PATH", REAL_PATH)
             .env(MARK, &self.folder)
             .env("XTABLES_LOCKFILE", self.folder.join("xtables.lock"))
+            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", &self.folder)
             .envs(&self.environment)
             .current_dir(&self.folder)
             .stdin(Stdio::null())

@@ -1,8 +1,10 @@
 use std::thread;
+use std::time::Duration;
 
 use tortie_dataplane::EndpointStatus;
 use tortie_model::Hostname;
 
+use super::super::mailbox::mailbox;
 use super::*;
 use crate::config::Config;
 
@@ -16,16 +18,16 @@ fn settings() -> StatusSettings {
 
 #[test]
 fn of_each_endpoint_the_latest_waits_and_a_session_begins_with_nothing() {
-    let (mailbox, opened) = mailbox();
-    mailbox.put(StatusNews::Changes(vec![host("old", Some(EndpointStatus::Up))]));
-    mailbox.put(StatusNews::InForce);
-    mailbox.put(StatusNews::Begin(settings()));
+    let (mailbox, opened) = mailbox::<News>();
+    mailbox.put(|news| news.add(StatusNews::Changes(vec![host("old", Some(EndpointStatus::Up))])));
+    mailbox.put(|news| news.add(StatusNews::InForce));
+    mailbox.put(|news| news.add(StatusNews::Begin(settings())));
     for round in 0..10_000 {
         let status = if round % 2 == 0 { EndpointStatus::Down } else { EndpointStatus::Up };
-        mailbox.put(StatusNews::Changes(vec![host("eth0", Some(status)), host("eth1", Some(status))]));
-        mailbox.put(StatusNews::ProcessStatus(ProcessStatus { time: round.to_string(), uptime: 1.0 }));
+        mailbox.put(|news| news.add(StatusNews::Changes(vec![host("eth0", Some(status)), host("eth1", Some(status))])));
+        mailbox.put(|news| news.add(StatusNews::ProcessStatus(ProcessStatus { time: round.to_string(), uptime: 1.0 })));
     }
-    mailbox.put(StatusNews::Changes(vec![host("eth1", None)]));
+    mailbox.put(|news| news.add(StatusNews::Changes(vec![host("eth1", None)])));
     let news = opened.take(Duration::ZERO).unwrap();
     assert!(news.begin.is_some() && !news.in_force);
     let changes: Vec<_> = news.changes.into_values().collect();
@@ -36,14 +38,14 @@ fn of_each_endpoint_the_latest_waits_and_a_session_begins_with_nothing() {
 
 #[test]
 fn who_waits_is_woken_and_told_of_the_end() {
-    let (mailbox, opened) = mailbox();
+    let (mailbox, opened) = mailbox::<News>();
     let waiting = thread::spawn(move || {
         let news = opened.take(Duration::from_secs(60)).unwrap();
         (news.in_force, opened.take(Duration::from_secs(60)))
     });
     let other = mailbox.clone();
     drop(mailbox);
-    other.put(StatusNews::InForce);
+    other.put(|news| news.add(StatusNews::InForce));
     drop(other);
     assert_eq!(waiting.join().unwrap(), (true, None));
 }

@@ -1,0 +1,121 @@
+//! The thread that keeps the status files.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tortie_model::WorkloadEndpointId;
+
+use super::directory::StatusDirectory;
+use super::mailbox::{Mailbox, Opened, mailbox};
+use super::{EndpointFiles, FileJob, FileResult};
+
+/// How long the thread rests if there is nothing to do.
+const REST: Duration = Duration::from_secs(60);
+
+/// Something that makes a difference to the files.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum FileNews {
+    /// A session begins, whose files are below this directory; `None` if nobody wants any.
+    Begin(Option<PathBuf>),
+    /// What an endpoint's file is to hold; `None` for an endpoint that is gone.
+    Endpoint(WorkloadEndpointId, Option<String>),
+    /// Whether an endpoint is up.
+    Status(WorkloadEndpointId, bool),
+    /// Everything that was told is in force.
+    InForce,
+}
+
+/// What has happened; of each endpoint the latest. What came before the latest beginning of a session means nothing any
+/// more.
+#[derive(Debug, Default, PartialEq)]
+struct News {
+    begin: Option<Option<PathBuf>>,
+    endpoints: BTreeMap<WorkloadEndpointId, Option<String>>,
+    statuses: BTreeMap<WorkloadEndpointId, bool>,
+    in_force: bool,
+}
+
+impl News {
+    fn add(&mut self, news: FileNews) {
+        match news {
+            FileNews::Begin(prefix) => *self = Self { begin: Some(prefix), ..Self::default() },
+            FileNews::Endpoint(id, text) => drop(self.endpoints.insert(id, text)),
+            FileNews::Status(id, is_up) => drop(self.statuses.insert(id, is_up)),
+            FileNews::InForce => self.in_force = true,
+        }
+    }
+}
+
+/// Tells a thread which files there should be. The thread ends when the last of these is gone.
+#[derive(Clone, Debug)]
+pub struct FileWriter {
+    news: Mailbox<News>,
+}
+
+impl FileWriter {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If there can be no more threads.
+    pub fn start() -> io::Result<Self> {
+        let (news, told) = mailbox();
+        thread::Builder::new().name("endpoint-files".into()).spawn(move || keep(&told))?;
+        Ok(Self { news })
+    }
+
+    /// Tells what happens. Never waits; of each endpoint only the latest is kept until it is written.
+    pub fn tell(&self, news: impl IntoIterator<Item = FileNews>) {
+        self.news.put(|waiting| news.into_iter().for_each(|one| waiting.add(one)));
+    }
+}
+
+fn keep(told: &Opened<News>) {
+    let mut directory = None;
+    let mut files = EndpointFiles::default();
+    let mut works = true;
+    loop {
+        if let Some(directory) = &directory {
+            work(directory, &mut files, &mut works);
+        }
+        let rest = files.wake_at().map_or(REST, |at| at.saturating_duration_since(Instant::now()));
+        let Some(news) = told.take(rest.min(REST)) else { return };
+        if let Some(prefix) = news.begin {
+            directory = prefix.map(|prefix| StatusDirectory::below(&prefix));
+            files = EndpointFiles::default();
+        }
+        news.endpoints.into_iter().for_each(|(id, text)| files.on_endpoint(&id, text));
+        news.statuses.iter().for_each(|(id, is_up)| files.on_status(id, *is_up));
+        if news.in_force && directory.is_some() {
+            files.in_force(Instant::now());
+        }
+    }
+}
+
+/// Does all that is due. What cannot be done is reported once, until nothing is left to be done.
+fn work(directory: &StatusDirectory, files: &mut EndpointFiles, works: &mut bool) {
+    let mut is_complete = false;
+    while let Some(job) = files.next(Instant::now()) {
+        let result = directory.carry_out(&job);
+        is_complete |= job == FileJob::Read && result.is_ok();
+        if let Err(error) = &result {
+            is_complete = false;
+            if *works {
+                let directory = directory.path().display();
+                tracing::warn!(%error, %directory, "endpoint status files cannot be kept; trying again");
+            }
+            *works = false;
+        }
+        files.done(&job, result.unwrap_or(FileResult::Failed), Instant::now());
+    }
+    if is_complete && !*works {
+        tracing::info!("endpoint status files are kept again");
+        *works = true;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+fn id(workload: &str) -> WorkloadEndpointId {
+    WorkloadEndpointId { orchestrator: "k8s".into(), workload: workload.into(), endpoint: "eth0".into() }
+}
+
+fn up(workload: &str, text: &str) -> [FileNews; 2] {
+    [FileNews::Endpoint(id(workload), Some(text.into())), FileNews::Status(id(workload), true)]
+}
+
+fn listed(prefix: &Path) -> Vec<(String, String)> {
+    let Ok(entries) = fs::read_dir(prefix.join("endpoint-status")) else { return Vec::new() };
+    let file = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry.ok()?;
+        Some((entry.file_name().into_string().ok()?, fs::read_to_string(entry.path()).ok()?))
+    };
+    let mut files: Vec<_> = entries.filter_map(file).collect();
+    files.sort();
+    files
+}
+
+fn until(prefix: &Path, expected: &[(&str, &str)]) {
+    let owned: Vec<_> = expected.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    let end = Instant::now() + Duration::from_secs(60);
+    while listed(prefix) != owned {
+        assert!(Instant::now() < end, "{:?}", listed(prefix));
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn files_follow_what_is_told_and_survive_what_others_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("calico");
+    // In the way, so that nothing can be written, whoever tries.
+    fs::write(&prefix, "").unwrap();
+    let writer = FileWriter::start().unwrap();
+    writer.tell([FileNews::Begin(Some(prefix.clone()))]);
+    writer.tell(up("a/b", "ab"));
+    writer.tell([FileNews::InForce]);
+    thread::sleep(Duration::from_millis(20));
+    fs::remove_file(&prefix).unwrap();
+    until(&prefix, &[("k8s a%2Fb eth0", "ab")]);
+
+    fs::write(prefix.join("endpoint-status/notes.txt"), "mine").unwrap();
+    fs::remove_dir_all(prefix.join("endpoint-status")).unwrap();
+    writer.tell(up("c", "c"));
+    // Writing fails, which is a reason to read, and so to make the directory.
+    until(&prefix, &[("k8s a%2Fb eth0", "ab"), ("k8s c eth0", "c")]);
+
+    // The next session touches nothing until what it was told is in force.
+    writer.tell([FileNews::Begin(Some(prefix.clone()))]);
+    writer.tell(up("c", "cc"));
+    fs::write(prefix.join("endpoint-status/k8s a%2Fb eth0"), "to").unwrap();
+    fs::write(prefix.join("endpoint-status/notes.txt"), "mine").unwrap();
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(listed(&prefix).len(), 3);
+    writer.tell([FileNews::InForce]);
+    until(&prefix, &[("k8s c eth0", "cc"), ("notes.txt", "mine")]);
+    writer.tell([FileNews::Status(id("c"), false)]);
+    until(&prefix, &[("notes.txt", "mine")]);
+}

@@ -1,0 +1,54 @@
+//! What is to be told to the thread that writes into the datastore.
+
+use std::collections::BTreeMap;
+
+use tortie_dataplane::StatusChange;
+use tortie_model::{HostEndpointName, WorkloadEndpointId};
+
+use super::{StatusNews, StatusSettings};
+use crate::engine::ProcessStatus;
+
+/// What has happened, in the order in which it is to be told. What came before the latest beginning of a session means
+/// nothing any more.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct News {
+    pub(super) begin: Option<StatusSettings>,
+    /// The latest of each endpoint.
+    pub(super) changes: BTreeMap<Endpoint, StatusChange>,
+    pub(super) process_status: Option<ProcessStatus>,
+    pub(super) in_force: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Endpoint {
+    Workload(WorkloadEndpointId),
+    Host(HostEndpointName),
+}
+
+impl Endpoint {
+    fn of(change: &StatusChange) -> Self {
+        match change {
+            StatusChange::Workload(id, _) => Self::Workload(id.clone()),
+            StatusChange::Host(name, _) => Self::Host(name.clone()),
+        }
+    }
+}
+
+impl News {
+    pub(super) fn add(&mut self, news: StatusNews) {
+        match news {
+            StatusNews::Begin(settings) => {
+                let process_status = self.process_status.take();
+                *self = Self { begin: Some(settings), process_status, ..Self::default() };
+            }
+            StatusNews::Changes(changes) => {
+                self.changes.extend(changes.into_iter().map(|change| (Endpoint::of(&change), change)));
+            }
+            StatusNews::ProcessStatus(sign) => self.process_status = Some(sign),
+            StatusNews::InForce => self.in_force = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
