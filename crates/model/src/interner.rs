@@ -90,7 +90,7 @@ impl Interner {
             &self.hasher,
             hash,
             |labels| labels.is_made_of(&shape, values),
-            || Labels::of_parts(Arc::clone(&shape), values.into()),
+            || Labels::of_parts(Arc::clone(&shape), values),
         ))
     }
 

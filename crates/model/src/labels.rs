@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tortie_selector::LabelSource;
+use triomphe::ThinArc;
 
 pub use prefix::PrefixStripper;
 
@@ -43,17 +44,13 @@ impl Shape {
 /// assert_eq!(labels.get("app"), Some("web"));
 /// assert_eq!(labels.iter().collect::<Vec<_>>(), [("app", "web"), ("env", "prod")]);
 /// ```
+///
+/// A cluster has hundreds of thousands, which several tables hold: they take the room of one pointer.
 #[derive(Clone, Default)]
 pub struct Labels {
+    /// The shape, for each of its keys the end of the value as a little-endian `u16`, then the values one after another.
     /// `None` without labels.
-    inner: Option<Inner>,
-}
-
-#[derive(Clone)]
-struct Inner {
-    shape: Arc<Shape>,
-    /// For each key the end of its value as a little-endian `u16`, then the values one after another.
-    blob: Arc<[u8]>,
+    inner: Option<ThinArc<Arc<Shape>, u8>>,
 }
 
 /// Labels that cannot be held.
@@ -84,31 +81,31 @@ impl Labels {
         }
         let mut values = Vec::new();
         encode(&mut values, map.values().map(|value| value.as_ref().as_bytes()))?;
-        Ok(Self::of_parts(Arc::new(Shape { keys: map.into_keys().collect() }), values.into()))
+        Ok(Self::of_parts(Arc::new(Shape { keys: map.into_keys().collect() }), &values))
     }
 
     /// Of a shape and the values that [`encode`] made.
-    pub(crate) fn of_parts(shape: Arc<Shape>, blob: Arc<[u8]>) -> Self {
-        Self { inner: Some(Inner { shape, blob }) }
+    pub(crate) fn of_parts(shape: Arc<Shape>, blob: &[u8]) -> Self {
+        Self { inner: Some(ThinArc::from_header_and_slice(shape, blob)) }
     }
 
     pub(crate) fn parts(&self) -> Option<(&Arc<Shape>, &[u8])> {
-        self.inner.as_ref().map(|inner| (&inner.shape, &*inner.blob))
+        self.inner.as_ref().map(|inner| (&inner.header.header, &inner.slice))
     }
 
     pub(crate) fn is_made_of(&self, shape: &Arc<Shape>, values: &[u8]) -> bool {
         self.parts().is_some_and(|(own, blob)| Arc::ptr_eq(own, shape) && blob == values)
     }
 
-    /// Whether others hold the same values, not merely equal ones.
+    /// Whether others hold the same labels, not merely equal ones.
     pub(crate) fn is_shared(&self) -> bool {
-        self.inner.as_ref().is_some_and(|inner| Arc::strong_count(&inner.blob) > 1)
+        self.inner.as_ref().is_some_and(|inner| ThinArc::strong_count(inner) > 1)
     }
 
     /// The shape; `None` without labels.
     #[must_use]
     pub fn shape(&self) -> Option<&Arc<Shape>> {
-        self.inner.as_ref().map(|i| &i.shape)
+        self.parts().map(|(shape, _)| shape)
     }
 
     /// How many labels there are.
@@ -126,15 +123,18 @@ impl Labels {
     /// The value of the label at `position` of the shape.
     #[must_use]
     pub fn value_at(&self, position: usize) -> Option<&str> {
-        let inner = self.inner.as_ref()?;
-        let bytes = inner.value(position)?;
-        std::str::from_utf8(bytes).ok()
+        std::str::from_utf8(self.value_bytes_at(position)?).ok()
     }
 
     /// As [`Labels::value_at`], as bytes.
     #[must_use]
     pub fn value_bytes_at(&self, position: usize) -> Option<&[u8]> {
-        self.inner.as_ref()?.value(position)
+        let (shape, blob) = self.parts()?;
+        let (ends, values) = blob.split_at_checked(2 * shape.keys.len())?;
+        let (ends, _) = ends.as_chunks();
+        let end = |i: usize| ends.get(i).map(|end| usize::from(u16::from_le_bytes(*end)));
+        let from = if position == 0 { 0 } else { end(position - 1)? };
+        values.get(from..end(position)?)
     }
 
     /// The value of a label.
@@ -149,16 +149,6 @@ impl Labels {
             .into_iter()
             .flat_map(|s| s.keys.iter().enumerate())
             .map(|(i, k)| (&**k, self.value_at(i).unwrap_or_default()))
-    }
-}
-
-impl Inner {
-    fn value(&self, position: usize) -> Option<&[u8]> {
-        let (ends, values) = self.blob.split_at_checked(2 * self.shape.keys.len())?;
-        let (ends, _) = ends.as_chunks();
-        let end = |i: usize| ends.get(i).map(|end| usize::from(u16::from_le_bytes(*end)));
-        let from = if position == 0 { 0 } else { end(position - 1)? };
-        values.get(from..end(position)?)
     }
 }
 
@@ -186,8 +176,9 @@ impl PartialEq for Labels {
         match (&self.inner, &other.inner) {
             (None, None) => true,
             (Some(a), Some(b)) => {
-                (Arc::ptr_eq(&a.shape, &b.shape) || a.shape == b.shape)
-                    && (Arc::ptr_eq(&a.blob, &b.blob) || a.blob == b.blob)
+                a.ptr() == b.ptr()
+                    || ((Arc::ptr_eq(&a.header.header, &b.header.header) || a.header.header == b.header.header)
+                        && a.slice == b.slice)
             }
             _ => false,
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 
-use super::{Inner, Labels, Shape, encode};
+use super::{Labels, Shape, encode};
 
 /// Takes a prefix off label names. The work on names is done once for each shape.
 ///
@@ -19,6 +19,8 @@ pub struct PrefixStripper {
     prefix: &'static str,
     /// By the address of the shape, which is held.
     shapes: AHashMap<usize, Stripped>,
+    /// Where values are put together.
+    values: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,13 +39,13 @@ impl PrefixStripper {
     /// A stripper of this prefix.
     #[must_use]
     pub fn new(prefix: &'static str) -> Self {
-        Self { prefix, shapes: AHashMap::new() }
+        Self { prefix, shapes: AHashMap::new(), values: Vec::new() }
     }
 
     /// The labels, those whose names begin with the prefix without it. If a name exists with and without the prefix,
     /// the value of the one that has it is taken.
     pub fn strip(&mut self, labels: &Labels) -> Labels {
-        let Some(Inner { shape, blob }) = &labels.inner else { return Labels::default() };
+        let Some((shape, blob)) = labels.parts() else { return Labels::default() };
         if !shape.keys.iter().any(|key| key.starts_with(self.prefix)) {
             return labels.clone();
         }
@@ -54,18 +56,16 @@ impl PrefixStripper {
         let Stripped { to, places, .. } =
             self.shapes.entry(address).or_insert_with(|| Stripped::of(shape, self.prefix));
         let is_in_order = places.len() == shape.keys.len() && places.is_sorted();
-        let blob = if is_in_order {
-            Arc::clone(blob)
-        } else {
-            let values = places.iter().map(|&place| labels.value_bytes_at(place).unwrap_or_default());
-            let mut stripped = Vec::new();
-            match encode(&mut stripped, values) {
-                Ok(()) => stripped.into(),
-                // Some of the values take no more room than all of them.
-                Err(_) => Arc::clone(blob),
-            }
-        };
-        Labels { inner: Some(Inner { shape: Arc::clone(to), blob }) }
+        if is_in_order {
+            return Labels::of_parts(Arc::clone(to), blob);
+        }
+        let values = places.iter().map(|&place| labels.value_bytes_at(place).unwrap_or_default());
+        self.values.clear();
+        match encode(&mut self.values, values) {
+            Ok(()) => Labels::of_parts(Arc::clone(to), &self.values),
+            // Some of the values take no more room than all of them.
+            Err(_) => labels.clone(),
+        }
     }
 }
 
