@@ -128,10 +128,10 @@ impl Graph {
         match update {
             Update::WorkloadEndpoint(key, value) => {
                 let value = self.spoofing.endpoint(&key, value);
-                self.on_workload_endpoint(&key, value.map(Valid::into_arc));
+                self.on_workload_endpoint(key, value.map(Valid::into_arc));
             }
             Update::HostEndpoint(key, value) => self.on_host_endpoint(&key, value.map(Valid::into_arc)),
-            Update::NetworkSet(name, value) => self.on_network_set(&name, value.as_deref()),
+            Update::NetworkSet(name, value) => self.on_network_set(name, value.as_deref()),
             Update::Policy(id, Some(policy)) => self.policies.on_policy(&id, policy.into_arc(), &mut self.matches),
             Update::Policy(id, None) => self.policies.on_policy_removed(&id, &mut self.matches),
             Update::Tier(name, tier) => self.order.on_tier(&name, tier.as_ref()),
@@ -185,28 +185,31 @@ impl Graph {
         }
     }
 
-    fn on_workload_endpoint(&mut self, key: &WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
-        let item = ItemId::Workload(key.clone());
-        match &value {
-            Some(v) => {
-                let nets = v.nets().map(Cidr::to_host);
-                if self.members.set_item(&item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports) {
-                    self.stats.workload_came(key.host());
-                }
-            }
-            None => {
-                if self.members.remove_item(&item) {
-                    self.stats.workload_went(key.host());
-                }
-            }
-        }
-        self.routes.on_workload(key, value.iter().flat_map(|endpoint| endpoint.nets()));
+    fn on_workload_endpoint(&mut self, key: WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
+        self.routes.on_workload(&key, value.iter().flat_map(|endpoint| endpoint.nets()));
         if key.host() == self.hostname.as_str() {
             if value.is_none() {
                 self.sequencer.workload_endpoints.remove(key.id());
             }
-            self.computed.on_endpoint(key, value.is_some());
-            self.on_local_endpoint(&EndpointId::Workload(key.clone()), value.map(Endpoint::Workload));
+            self.computed.on_endpoint(&key, value.is_some());
+            self.on_local_endpoint(&EndpointId::Workload(key.clone()), value.clone().map(Endpoint::Workload));
+        }
+        let item = ItemId::Workload(key);
+        match value {
+            Some(v) => {
+                let nets = v.nets().map(Cidr::to_host);
+                let new = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
+                if let Some(ItemId::Workload(key)) = new {
+                    self.stats.workload_came(key.host());
+                }
+            }
+            None => {
+                if self.members.remove_item(&item)
+                    && let ItemId::Workload(key) = item
+                {
+                    self.stats.workload_went(key.host());
+                }
+            }
         }
     }
 
@@ -215,7 +218,8 @@ impl Graph {
         match &value {
             Some(v) => {
                 let nets = v.expected_ipv4.iter().chain(&v.expected_ipv6).copied().map(Cidr::host);
-                if self.members.set_item(&item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports) {
+                let new = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
+                if new.is_some() {
                     self.stats.host_endpoint_came(key.host.as_str());
                 }
             }
@@ -249,12 +253,16 @@ impl Graph {
         self.profiles.on_endpoint(&profiles(&old).unwrap_or_default(), &new.unwrap_or_default());
     }
 
-    fn on_network_set(&mut self, name: &NetworkSetName, value: Option<&NetworkSet>) {
-        let item = ItemId::Other(Box::new(OtherItem::NetworkSet(name.clone())));
+    fn on_network_set(&mut self, name: NetworkSetName, value: Option<&NetworkSet>) {
+        let item = ItemId::Other(Box::new(OtherItem::NetworkSet(name)));
         match value {
-            Some(v) => self.members.set_network_set(&item, &v.labels, &v.profiles, &self.profiles, &v.nets),
-            None => self.members.remove_item(&item),
-        };
+            Some(v) => {
+                self.members.set_network_set(item, &v.labels, &v.profiles, &self.profiles, &v.nets);
+            }
+            None => {
+                self.members.remove_item(&item);
+            }
+        }
     }
 
     fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>) {

@@ -39,7 +39,14 @@ fn endpoint(n: u32, interner: &mut Interner) -> Endpoint {
 }
 
 fn set_endpoint(index: &mut Index, endpoint: &Endpoint) {
-    index.set_item(&endpoint.key, &endpoint.labels, &endpoint.profiles, &HashMap::new(), [endpoint.address], &[]);
+    index.set_item(
+        endpoint.key.clone(),
+        &endpoint.labels,
+        &endpoint.profiles,
+        &HashMap::new(),
+        [endpoint.address],
+        &[],
+    );
 }
 
 fn add_set(index: &mut Index, id: &str, selector: &str) {

@@ -1,12 +1,13 @@
 //! Which items match which keyed selectors.
 
+use std::borrow::Cow;
 use std::hash::Hash;
 use std::sync::Arc;
 
 use tortie_model::{Labels, ProfileName};
 use tortie_selector::Selector;
 
-use crate::list::List;
+use crate::list::position;
 use crate::match_sets::{Fingerprint, MatchSets};
 use crate::matcher::Matcher;
 use crate::slab::{GroupId, ItemId, KeyId, KeyTable, SelId, SideTable};
@@ -31,34 +32,62 @@ pub struct MatchIndex<I, S> {
     sets: MatchSets,
 }
 
-/// The keys of a selector.
+/// The keys of a selector: nearly always one.
 #[derive(Clone, Debug, Default)]
-struct Keys {
-    ids: List<KeyId>,
-    /// Of all keys, once there have been several.
-    fingerprint: Option<Box<Fingerprint>>,
+enum Keys {
+    #[default]
+    None,
+    One(KeyId),
+    Several(Box<(Vec<KeyId>, Fingerprint)>),
 }
 
 impl Keys {
-    fn add(&mut self, id: KeyId) -> u32 {
-        if !self.ids.is_empty() {
-            self.fingerprint.get_or_insert_with(|| Box::new(Fingerprint::of(&self.ids))).add(id);
+    fn ids(&self) -> &[KeyId] {
+        match self {
+            Self::None => &[],
+            Self::One(id) => std::slice::from_ref(id),
+            Self::Several(keys) => &keys.0,
         }
-        self.ids.push(id)
+    }
+
+    /// Adds a key and tells its place.
+    fn add(&mut self, id: KeyId) -> u32 {
+        match self {
+            Self::None => *self = Self::One(id),
+            Self::One(first) => {
+                let ids = vec![*first, id];
+                let fingerprint = Fingerprint::of(&ids);
+                *self = Self::Several(Box::new((ids, fingerprint)));
+            }
+            Self::Several(keys) => {
+                keys.0.push(id);
+                keys.1.add(id);
+            }
+        }
+        position(self.ids().len() - 1)
     }
 
     /// Removes the key at this place; gives back the one that took the place.
     fn remove(&mut self, id: KeyId, at: u32) -> Option<KeyId> {
-        let moved = self.ids.swap_remove(at);
-        match &mut self.fingerprint {
-            Some(fingerprint) if self.ids.len() > 1 => fingerprint.remove(id),
-            _ => self.fingerprint = None,
+        let at = at as usize;
+        match self {
+            Self::Several(keys) if at < keys.0.len() => {
+                keys.0.swap_remove(at);
+                keys.1.remove(id);
+                if let [only] = keys.0[..] {
+                    *self = Self::One(only);
+                }
+            }
+            _ => *self = Self::None,
         }
-        moved
+        self.ids().get(at).copied()
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint.as_deref().copied().unwrap_or_else(|| Fingerprint::of(&self.ids))
+        match self {
+            Self::Several(keys) => keys.1,
+            _ => Fingerprint::of(self.ids()),
+        }
     }
 }
 
@@ -97,7 +126,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     /// Adds or replaces an item: its own labels, and its parents from the most to the least specific, whose labels are
     /// among the `known` ones unless they have none.
     pub fn set_item(&mut self, key: &I, labels: &Labels, parents: &Arc<[ProfileName]>, known: &impl ParentLabels) {
-        let (item, _) = self.items.find_or_insert(key, || None);
+        let (item, _) = self.items.find_or_insert(Cow::Borrowed(key), || None);
         let target = self.matcher.target(labels, parents, known);
         if self.matcher.group_of(item) != Some(target) {
             self.moved.push(item);
@@ -120,7 +149,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
 
     /// Adds a selector or replaces the one with this key. Many keys may have the same selector.
     pub fn set_selector(&mut self, key: &S, selector: &Selector) {
-        let (id, _) = self.keys.find_or_insert(key, KeyUse::default);
+        let (id, _) = self.keys.find_or_insert(Cow::Borrowed(key), KeyUse::default);
         let new = self.matcher.acquire(selector);
         if self.selector_of(id) == Some(new) {
             self.matcher.release(new);
@@ -224,7 +253,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     fn update_keys(&mut self, touched: Vec<KeyId>, changed: &[SelId], out: &mut MatchChanges<I, S>) {
         let mut keys = touched;
         let removed: Vec<KeyId> = keys.iter().copied().filter(|&id| self.selector_of(id).is_none()).collect();
-        keys.extend(changed.iter().filter_map(|&selector| self.keys_of.get(selector)).flat_map(|keys| &keys.ids));
+        keys.extend(changed.iter().filter_map(|&selector| self.keys_of.get(selector)).flat_map(Keys::ids));
         for id in keys {
             let active = self.selector_of(id).is_some_and(|s| !self.matcher.groups_matching(s).is_empty());
             let is_new = |key: &mut KeyUse| std::mem::replace(&mut key.active, active) != active;
@@ -253,7 +282,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     /// before the last flush and is not in use any more.
     pub fn matches(&self, set: MatchSetId) -> impl Iterator<Item = &S> {
         let keys = self.sets.selectors(set).iter().filter_map(|&selector| self.keys_of.get(selector));
-        keys.flat_map(|keys| &keys.ids).map(|&key| self.keys.key(key))
+        keys.flat_map(Keys::ids).map(|&key| self.keys.key(key))
     }
 
     /// The match sets that contain a selector, sorted.

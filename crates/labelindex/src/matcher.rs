@@ -148,12 +148,13 @@ impl Matcher {
     /// Puts an item, new or not, into a group and gives it its labels. The group that it leaves goes if it was the
     /// last.
     pub(crate) fn move_item(&mut self, item: ItemId, labels: &Labels, to: GroupId) {
-        let from = self.items.get(item).and_then(|placed| placed.place);
-        self.items.entry(item).labels = labels.clone();
+        let placed = self.items.entry(item);
+        placed.labels = labels.clone();
+        let from = placed.place;
         if from.is_some_and(|(group, _)| group == to) {
             return;
         }
-        self.items.entry(item).place = Some((to, self.groups.slab[to].items.push(item)));
+        placed.place = Some((to, self.groups.slab[to].items.push(item)));
         match from {
             Some((group, at)) => self.leave(group, at),
             None => self.item_count += 1,

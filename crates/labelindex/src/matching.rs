@@ -28,9 +28,10 @@ impl Matcher {
         let new = std::mem::take(&mut self.selectors.new);
         self.index_values(&new, &mut out.new_groups);
         self.match_waiting(&mut out, new.len());
-        for &selector in &new {
+        for selector in &new {
             self.selectors.file(&mut self.facts, selector);
         }
+        let new: Vec<SelId> = new.iter().map(|new| new.id).collect();
         self.match_new(&new, &mut out.changes);
         out
     }
@@ -49,7 +50,7 @@ impl Matcher {
             self.stale_names = self.stale_names.saturating_add_signed(self.selectors.forget(&mut self.facts, selector));
         }
         self.churn += unused.len();
-        self.selectors.new.retain(|id| unused.binary_search(id).is_err());
+        self.selectors.new.retain(|new| unused.binary_search(&new.id).is_err());
     }
 
     /// Matches the waiting groups against the filed selectors. (The `new` ones are not filed yet.)
@@ -138,7 +139,7 @@ impl Matcher {
         let mut groups = Vec::new();
         for &selector in new {
             groups.clear();
-            self.candidate_groups(&self.selectors.uses[selector].selector.clone(), &mut groups);
+            self.candidate_groups(&self.selectors.uses[selector].selector, &mut groups);
             for &group in &groups {
                 if self.evaluate(group, selector) {
                     self.start_match(group, selector);

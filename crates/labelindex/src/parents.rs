@@ -3,6 +3,7 @@
 //! Few lists are distinct, as all pods of a namespace have the same. A parent that no item has is not known here: whoever
 //! keeps all of them is asked when the first list with it appears ([`ParentLabels`]).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -33,8 +34,8 @@ pub(crate) struct Parent {
 /// A list of parents in use.
 #[derive(Clone, Debug)]
 pub(crate) struct ParentList {
-    /// The names and their hash. A list of one parent is found by the parent instead.
-    entered: Option<(Arc<[ProfileName]>, u32)>,
+    /// The names and their hash. A list of one parent, as nearly all are, is found by the parent instead.
+    entered: Option<Box<(Arc<[ProfileName]>, u32)>>,
     /// The parents, each once, with the place of this list among the parent's lists.
     pub(crate) parents: List<(ParentId, u32)>,
     /// Groups of items with these parents.
@@ -99,12 +100,12 @@ impl Parents {
         let hash = hash_of(&self.hasher, &**names);
         let equal = |place| {
             let list = &self.lists[ListId::from_place(place)];
-            list.entered.as_ref().is_some_and(|(known, _)| known == names)
+            list.entered.as_ref().is_some_and(|entered| entered.0 == *names)
         };
         if let Some(place) = self.list_table.find(hash, equal) {
             return ListId::from_place(place);
         }
-        let entered = Some((Arc::clone(names), hash));
+        let entered = Some(Box::new((Arc::clone(names), hash)));
         let id = self.lists.insert(ParentList { entered, parents: List::Empty, groups: List::Empty });
         self.list_table.insert(hash, id.place());
         for name in names.iter() {
@@ -129,7 +130,7 @@ impl Parents {
         known: &impl ParentLabels,
     ) -> ParentId {
         let labelled = || Parent { labels: known.labels(name).cloned(), ..Parent::default() };
-        let (parent, is_new) = self.parents.find_or_insert(name, labelled);
+        let (parent, is_new) = self.parents.find_or_insert(Cow::Borrowed(name), labelled);
         if is_new {
             self.index(facts, shapes, parent);
         }
@@ -142,8 +143,8 @@ impl Parents {
             return 0;
         }
         let Some(list) = self.lists.remove(id) else { return 0 };
-        if let Some((_, hash)) = list.entered {
-            self.list_table.remove(hash, id.place());
+        if let Some(entered) = list.entered {
+            self.list_table.remove(entered.1, id.place());
         }
         let mut stale = 0;
         for &(parent, at) in &list.parents {

@@ -21,10 +21,16 @@ pub(crate) struct SelectorUse {
     /// How many keys or sets have it.
     users: u32,
     pub(crate) filed: Filed,
-    /// The names it mentions, and whether it compares their values.
-    pub(crate) names: List<(NameId, bool)>,
     /// The groups that match.
     pub(crate) groups: List<GroupId>,
+}
+
+/// A selector that came after the last flush.
+#[derive(Clone, Debug)]
+pub(crate) struct NewSelector {
+    pub(crate) id: SelId,
+    /// The names it mentions, each once, and whether it compares their values.
+    pub(crate) names: List<(NameId, bool)>,
 }
 
 /// Where a selector is filed.
@@ -70,6 +76,20 @@ pub(crate) fn needs<'a>(selector: &'a Selector) -> Option<SmallVec<[Need<'a>; 2]
     }
 }
 
+/// The labels that a selector mentions, each once, and whether it compares their values.
+fn labels(selector: &Selector) -> SmallVec<[(&str, bool); 4]> {
+    let mut labels: SmallVec<[(&str, bool); 4]> = SmallVec::new();
+    selector.expr().visit(&mut |leaf| {
+        let Some(label) = leaf.label() else { return };
+        let compares = !matches!(leaf, Expr::Has(_));
+        match labels.iter_mut().find(|(known, _)| *known == label.as_str()) {
+            Some(known) => known.1 |= compares,
+            None => labels.push((label.as_str(), compares)),
+        }
+    });
+    labels
+}
+
 /// All distinct selectors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selectors {
@@ -77,8 +97,7 @@ pub(crate) struct Selectors {
     table: IdTable,
     /// Selectors that need no label.
     pub(crate) anywhere: List<SelId>,
-    /// Selectors that came after the last flush.
-    pub(crate) new: Vec<SelId>,
+    pub(crate) new: Vec<NewSelector>,
     /// Selectors that lost their last user after the last flush.
     unused: Vec<SelId>,
     hasher: RandomState,
@@ -93,32 +112,21 @@ impl Selectors {
             self.uses[id].users += 1;
             return id;
         }
-        let mut names: List<(NameId, bool)> = List::Empty;
-        selector.expr().visit(&mut |leaf| {
-            let Some(label) = leaf.label() else { return };
-            let name = facts.name(label.as_str());
+        let mention = |(label, compares)| {
+            let name = facts.name(label);
             facts.names[name].mentions += 1;
-            let compares = !matches!(leaf, Expr::Has(_));
-            match names.iter_mut().find(|(known, _)| *known == name) {
-                Some(known) => {
-                    facts.names[name].mentions -= 1;
-                    known.1 |= compares;
-                }
-                None => {
-                    names.push((name, compares));
-                }
-            }
-        });
+            (name, compares)
+        };
+        let names = labels(selector).into_iter().map(mention).collect();
         let id = self.uses.insert(SelectorUse {
             selector: selector.clone(),
             hash,
             users: 1,
             filed: Filed::New,
-            names,
             groups: List::Empty,
         });
         self.table.insert(hash, id.place());
-        self.new.push(id);
+        self.new.push(NewSelector { id, names });
         id
     }
 
@@ -147,7 +155,8 @@ impl Selectors {
         let Some(selector) = self.uses.remove(id) else { return 0 };
         self.table.remove(selector.hash, id.place());
         let mut stale = 0;
-        for &(name, compares) in &selector.names {
+        for (label, compares) in labels(&selector.selector) {
+            let Some(name) = facts.find_name(label) else { continue };
             let entry = &mut facts.names[name];
             entry.mentions -= 1;
             if compares && !matches!(selector.filed, Filed::New) {
@@ -160,16 +169,20 @@ impl Selectors {
     }
 
     /// Files a new selector under the fact that it needs with the fewest selectors.
-    pub(crate) fn file(&mut self, facts: &mut Facts, id: SelId) {
-        let selector = self.uses[id].selector.clone();
-        let Some(needs) = needs(&selector) else {
+    pub(crate) fn file(&mut self, facts: &mut Facts, new: &NewSelector) {
+        let id = new.id;
+        let Some(needs) = needs(&self.uses[id].selector) else {
             self.uses[id].filed = Filed::Never;
             return;
         };
+        let find_name = |facts: &Facts, label: &str| match new.names[..] {
+            [(only, _)] => Some(only),
+            _ => facts.find_name(label),
+        };
         let load = |need: &Need<'_>| match need {
-            Need::Name(label) => facts.find_name(label).map_or(0, |name| facts.names[name].filed.len()),
+            Need::Name(label) => find_name(facts, label).map_or(0, |name| facts.names[name].filed.len()),
             Need::Values(label, values) => {
-                let Some(name) = facts.find_name(label) else { return 0 };
+                let Some(name) = find_name(facts, label) else { return 0 };
                 let filed =
                     |v: &&str| facts.find_term(name, v.as_bytes()).map_or(0, |term| facts.terms[term].filed.len());
                 values.iter().map(filed).max().unwrap_or(0)
@@ -184,11 +197,11 @@ impl Selectors {
         let filed = match least {
             None => Filed::Anywhere(self.anywhere.push(id)),
             Some(Need::Name(label)) => {
-                let name = facts.name(label);
+                let name = find_name(facts, label).unwrap_or_else(|| facts.name(label));
                 Filed::Name(name, facts.names[name].filed.push(id))
             }
             Some(Need::Values(label, values)) => {
-                let name = facts.name(label);
+                let name = find_name(facts, label).unwrap_or_else(|| facts.name(label));
                 let place = |value: &&str| {
                     let term = facts.term(name, value.as_bytes());
                     (term, facts.terms[term].filed.push(id))
@@ -196,6 +209,7 @@ impl Selectors {
                 Filed::Terms(values.iter().map(place).collect())
             }
         };
+        drop(needs);
         self.uses[id].filed = filed;
     }
 

@@ -3,6 +3,7 @@
 //! Every object of the indexes is a `u32` here: half the size of a pointer, and two objects that refer to each other
 //! need no reference counts.
 
+use std::borrow::Cow;
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
@@ -166,9 +167,14 @@ impl<K: SlotId, T> Slab<K, T> {
         self.len() == 0
     }
 
+    /// Every id in use with its value, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &T)> + Clone {
+        self.slots.iter().zip(0..).filter_map(|(slot, place)| Some((K::from_place(place), slot.as_ref()?)))
+    }
+
     /// Every id in use, ascending.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = K> + Clone + '_ {
-        self.slots.iter().zip(0..).filter(|(slot, _)| slot.is_some()).map(|(_, place)| K::from_place(place))
+    pub(crate) fn ids(&self) -> impl Iterator<Item = K> + Clone {
+        self.iter().map(|(id, _)| id)
     }
 }
 
@@ -215,12 +221,12 @@ impl<K: SlotId, T: Clone + Eq + Hash, V> KeyTable<K, T, V> {
     }
 
     /// The id of a key and whether it is new, in which case it gets this value.
-    pub(crate) fn find_or_insert(&mut self, key: &T, value: impl FnOnce() -> V) -> (K, bool) {
-        let hash = hash_of(&self.hasher, key);
-        if let Some(id) = self.find_hashed(hash, key) {
+    pub(crate) fn find_or_insert(&mut self, key: Cow<'_, T>, value: impl FnOnce() -> V) -> (K, bool) {
+        let hash = hash_of(&self.hasher, &*key);
+        if let Some(id) = self.find_hashed(hash, &key) {
             return (id, false);
         }
-        let id = self.entries.insert((key.clone(), value()));
+        let id = self.entries.insert((key.into_owned(), value()));
         self.table.insert(hash, id.place());
         (id, true)
     }
@@ -231,9 +237,9 @@ impl<K: SlotId, T: Clone + Eq + Hash, V> KeyTable<K, T, V> {
         Some(value)
     }
 
-    /// Every id in use, ascending.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = K> + Clone + '_ {
-        self.entries.ids()
+    /// Every id in use with its value, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> + Clone {
+        self.entries.iter().map(|(id, (_, value))| (id, value))
     }
 
     pub(crate) fn key(&self, id: K) -> &T {

@@ -9,25 +9,24 @@ use smallvec::SmallVec;
 
 use crate::groups::{Group, Groups};
 use crate::matcher::{Matcher, visible_terms};
-use crate::slab::{GroupId, ItemId, SelId, ShapeId, TermId};
+use crate::selectors::NewSelector;
+use crate::slab::{GroupId, ItemId, ShapeId, TermId};
 
 impl Matcher {
     /// Makes the labels visible that new selectors compare, for all of them in one pass.
-    pub(crate) fn index_values(&mut self, new: &[SelId], new_groups: &mut Vec<GroupId>) {
+    pub(crate) fn index_values(&mut self, new: &[NewSelector], new_groups: &mut Vec<GroupId>) {
         let mut shapes: Vec<ShapeId> = Vec::new();
-        for &selector in new {
-            for &(name, compares) in &self.selectors.uses[selector].names {
-                if !compares {
-                    continue;
-                }
-                let name = &mut self.facts.names[name];
-                name.comparers += 1;
-                if !name.visible {
-                    name.visible = true;
-                    shapes.extend(name.shapes.iter());
-                } else if name.comparers == 1 {
-                    self.stale_names -= 1;
-                }
+        for &(name, compares) in new.iter().flat_map(|selector| &selector.names) {
+            if !compares {
+                continue;
+            }
+            let name = &mut self.facts.names[name];
+            name.comparers += 1;
+            if !name.visible {
+                name.visible = true;
+                shapes.extend(name.shapes.iter());
+            } else if name.comparers == 1 {
+                self.stale_names -= 1;
             }
         }
         shapes.sort_unstable();

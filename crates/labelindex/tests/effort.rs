@@ -45,7 +45,7 @@ fn tagged(items: u32) -> MemberIndex<u32> {
     for n in 0..items {
         let noise = (0..5).map(|i| (format!("noise-{i}"), (n / (i + 1) % 7).to_string()));
         let labels = interner.labels(noise.chain([(format!("tag-{}", n % 29), "true".into())])).unwrap();
-        index.set_item(&n, &labels, &parents(n % 100), &Known::new(), [address(n)], &[]);
+        index.set_item(n, &labels, &parents(n % 100), &Known::new(), [address(n)], &[]);
     }
     index
 }
@@ -65,7 +65,7 @@ fn a_value_is_matched_once_for_those_that_have_it() {
     let mut index = tagged(2_900);
     for n in 0..1_000 {
         let labels = Labels::from_pairs([("name", format!("set-{n}"))]).unwrap();
-        index.set_item(&(1_000_000 + n), &labels, &Arc::default(), &Known::new(), [address(1_000_000 + n)], &[]);
+        index.set_item(1_000_000 + n, &labels, &Arc::default(), &Known::new(), [address(1_000_000 + n)], &[]);
     }
     for n in 0..1_000 {
         add_set(&mut index, &format!("name == 'set-{n}'"));
@@ -81,7 +81,7 @@ fn an_inherited_value_is_matched_once_for_its_heirs() {
     for n in 0..1_000 {
         let known = Known::from([(parents(n)[0].clone(), interner.labels([("ns", format!("ns-{n}"))]).unwrap())]);
         let labels = interner.labels([("pod", format!("pod-{n}"))]).unwrap();
-        index.set_item(&n, &labels, &parents(n), &known, [address(n)], &[]);
+        index.set_item(n, &labels, &parents(n), &known, [address(n)], &[]);
     }
     for n in 0..10 {
         add_set(&mut index, &format!("ns == 'ns-{n}'"));
@@ -151,7 +151,7 @@ fn a_parent_that_moves_several_holders_of_an_address_moves_it_once() {
     let labels = |team: &str| Labels::from_pairs([("team", team)]).unwrap();
     let shared = address(1);
     for (item, team) in [(1, "a"), (2, "b"), (3, "c")] {
-        index.set_item(&item, &labels(team), &parents(0), &Known::new(), [shared], &[]);
+        index.set_item(item, &labels(team), &parents(0), &Known::new(), [shared], &[]);
     }
     let by_team = add_set(&mut index, "has(team)");
     let by_env = add_set(&mut index, "env == 'prod' && team != 'x'");
@@ -177,7 +177,7 @@ fn an_item_that_goes_and_comes_back_in_one_batch_is_no_change() {
     flush(&mut index);
     index.remove_item(&1);
     let labels = Labels::from_pairs([("tag-1", "other"), ("more", "")]).unwrap();
-    index.set_item(&1, &labels, &parents(5), &Known::new(), [address(1)], &[]);
+    index.set_item(1, &labels, &parents(5), &Known::new(), [address(1)], &[]);
     assert_eq!(flush(&mut index), []);
 }
 
@@ -205,7 +205,7 @@ fn mass_deletion_from_a_long_list_is_not_quadratic() {
     flush(&mut index);
     for n in 0..20_000 {
         let labels = interner.labels([("id", n.to_string())]).unwrap();
-        index.set_item(&n, &labels, &parents(0), &Known::new(), [address(n)], &[]);
+        index.set_item(n, &labels, &parents(0), &Known::new(), [address(n)], &[]);
     }
     flush(&mut index);
     assert_eq!(index.stats().groups, 20_000);

@@ -21,7 +21,7 @@ fn bytes_for_an_item(labels: &[Labels], parents: &[Arc<[ProfileName]>], selector
     let mut index = MemberIndex::new(Overlap::Suppress);
     for (n, labels) in (0..ITEMS).zip(labels) {
         let address = Cidr::host(std::net::Ipv4Addr::from_bits(n).into());
-        index.set_item(&n, labels, &parents[n as usize % parents.len()], &HashMap::new(), [address], &[]);
+        index.set_item(n, labels, &parents[n as usize % parents.len()], &HashMap::new(), [address], &[]);
     }
     let selector = Selector::parse(selector).unwrap();
     index.add_set(&IpSetId::new("set"), SetDefinition { selector, named_port: None });

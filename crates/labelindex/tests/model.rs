@@ -236,7 +236,7 @@ fn check_members(ops: &[Op], overlap: Overlap) {
         match op {
             Op::SetItem { item, labels, parents, nets, ports } => {
                 let (labels, parents) = (labels_of(labels), parents_of(parents));
-                index.set_item(item, &labels, &parents, &known, nets.iter().copied(), ports);
+                index.set_item(*item, &labels, &parents, &known, nets.iter().copied(), ports);
                 oracle.set_item(item, &labels, &parents, nets.iter().copied(), ports);
             }
             Op::RemoveItem(item) => {

@@ -193,15 +193,15 @@ impl fmt::Display for PolicyId {
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkloadEndpointKey {
     text: Arc<str>,
-    ends: [u32; 3],
+    ends: [u16; 3],
 }
 
 impl WorkloadEndpointKey {
-    /// Joins the four parts. Parts longer than 4 GiB in total are cut.
+    /// Joins the four parts. Parts longer than 65,535 bytes in total are cut.
     #[must_use]
     pub fn new(host: &str, orchestrator: &str, workload: &str, endpoint: &str) -> Self {
         let text = [host, orchestrator, workload, endpoint].concat();
-        let end = |parts: &[&str]| u32::try_from(parts.iter().map(|p| p.len()).sum::<usize>()).unwrap_or(u32::MAX);
+        let end = |parts: &[&str]| u16::try_from(parts.iter().map(|p| p.len()).sum::<usize>()).unwrap_or(u16::MAX);
         Self {
             ends: [end(&[host]), end(&[host, orchestrator]), end(&[host, orchestrator, workload])],
             text: text.into(),
@@ -209,7 +209,7 @@ impl WorkloadEndpointKey {
     }
 
     fn part(&self, index: usize) -> &str {
-        let [host, orchestrator, workload] = self.ends.map(|end| end as usize);
+        let [host, orchestrator, workload] = self.ends.map(usize::from);
         let (from, to) = match index {
             0 => (0, host),
             1 => (host, orchestrator),

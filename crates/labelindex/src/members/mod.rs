@@ -9,8 +9,10 @@
 mod addresses;
 mod cover;
 mod item_members;
+mod listing;
 mod member_deltas;
 
+use std::borrow::Cow;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -26,6 +28,7 @@ use crate::types::{NamedPort, Overlap, ParentLabels, SetChange, SetDefinition, S
 use addresses::Addresses;
 use cover::Cover;
 use item_members::ItemMembers;
+use listing::sort;
 use member_deltas::{Member, MemberDeltas};
 
 /// The members of IP sets: items with inherited labels against set definitions.
@@ -47,7 +50,7 @@ use member_deltas::{Member, MemberDeltas};
 ///
 /// let address: Cidr = "10.0.0.1/32".parse().unwrap();
 /// let labels = Labels::from_pairs([("app", "web")]).unwrap();
-/// index.set_item(&"web-1", &labels, &Arc::default(), &HashMap::new(), [address], &[]);
+/// index.set_item("web-1", &labels, &Arc::default(), &HashMap::new(), [address], &[]);
 ///
 /// let mut changes = Vec::new();
 /// index.flush(&mut changes);
@@ -102,43 +105,43 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     }
 
     /// Adds or replaces an item: its own labels, its parents from the most to the least specific, whose labels are among
-    /// the `known` ones unless they have none, the networks and the named ports that it contributes. Host bits are cleared and a zero-length prefix becomes its two halves; an
-    /// endpoint, whose prefix lengths do not count, must be given with single addresses ([`Cidr::to_host`]). Returns
-    /// whether the item is new.
+    /// the `known` ones unless they have none, the networks and the named ports that it contributes. Host bits are cleared
+    /// and a zero-length prefix becomes its two halves; an endpoint, whose prefix lengths do not count, must be given with
+    /// single addresses ([`Cidr::to_host`]). Returns the key of a new item.
     pub fn set_item(
         &mut self,
-        key: &I,
+        key: I,
         labels: &Labels,
         parents: &Arc<[ProfileName]>,
         known: &impl ParentLabels,
         nets: impl IntoIterator<Item = Cidr>,
         ports: &[EndpointPort],
-    ) -> bool {
+    ) -> Option<&I> {
         self.set_members(key, labels, parents, known, ItemMembers::new(nets, ports))
     }
 
     /// As [`MemberIndex::set_item`], for an item that has networks alone, which are shared if they need no change.
     pub fn set_network_set(
         &mut self,
-        key: &I,
+        key: I,
         labels: &Labels,
         parents: &Arc<[ProfileName]>,
         known: &impl ParentLabels,
         nets: &Arc<[Cidr]>,
-    ) -> bool {
+    ) -> Option<&I> {
         self.set_members(key, labels, parents, known, ItemMembers::sharing(nets))
     }
 
     fn set_members(
         &mut self,
-        key: &I,
+        key: I,
         labels: &Labels,
         parents: &Arc<[ProfileName]>,
         known: &impl ParentLabels,
         item_members: ItemMembers,
-    ) -> bool {
-        let (item, is_new) = self.items.find_or_insert(key, ItemMembers::default);
+    ) -> Option<&I> {
         let target = self.matcher.target(labels, parents, known);
+        let (item, is_new) = self.items.find_or_insert(Cow::Owned(key), ItemMembers::default);
         let stays = self.matcher.group_of(item) == Some(target);
         if !(stays && self.items.get(item) == Some(&item_members)) {
             self.book_item(item, -1);
@@ -152,7 +155,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         } else {
             self.matcher.move_item(item, labels, target);
         }
-        is_new
+        is_new.then(|| self.items.key(item))
     }
 
     /// Removes an item; returns whether there was one.
@@ -176,7 +179,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     pub fn add_set(&mut self, id: &IpSetId, definition: SetDefinition) {
         let SetDefinition { selector, named_port } = definition;
         let selector = self.matcher.acquire(&selector);
-        let (set, is_new) = self.sets.find_or_insert(id, || None);
+        let (set, is_new) = self.sets.find_or_insert(Cow::Borrowed(id), || None);
         if let Some(Some(known)) = self.sets.get(set)
             && known.selector == selector
             && known.named_port == named_port
@@ -269,8 +272,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         booked.dedup();
         booked.retain(|&id| matches!(self.sets.get(id), Some(Some(set)) if !set.member_deltas.is_empty()));
         if !booked.is_empty() {
-            let item_members = |item| Some((item, self.items.get(item)?));
-            self.addresses.make(self.items.ids().filter_map(item_members));
+            self.addresses.make(self.items.iter());
         }
         for id in booked {
             out.extend(self.delta(id).map(SetChange::Delta));
@@ -278,8 +280,9 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         let mut new = std::mem::take(&mut self.new);
         new.sort_unstable();
         new.dedup();
-        for id in new {
-            if let Some(update) = self.full(id) {
+        let lists = self.list_new(&new);
+        for (id, nets) in new.into_iter().zip(lists) {
+            if let Some(update) = self.full(id, nets) {
                 self.dying.remove(&update.id);
                 out.push(SetChange::Full(update));
             }
@@ -296,13 +299,13 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         }
     }
 
-    /// Lists a new set, which is live from now on.
-    fn full(&mut self, id: SetId) -> Option<IpSetUpdate> {
+    /// Gives a new set, which is live from now on, its members: the networks that match it, or else its named ports.
+    fn full(&mut self, id: SetId, mut nets: Vec<Cidr>) -> Option<IpSetUpdate> {
         let set = self.sets.get(id)?.as_ref().filter(|set| !set.live)?;
         let (members, cover) = match &set.named_port {
             Some(named) => (Members::IpPorts(self.list_ports(set.selector, named)), None),
             None => {
-                let mut nets = self.list_nets(set.selector);
+                sort(&mut nets);
                 let mut cover = None;
                 if self.overlap == Overlap::Suppress && !nets.iter().all(|net| net.is_host()) {
                     cover = Some(Box::new(Cover::of_sorted(&nets)));
@@ -320,33 +323,6 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         set.cover = cover;
         self.live += 1;
         Some(IpSetUpdate { id: self.sets.key(id).clone(), set_type, members })
-    }
-
-    fn item_members_matching(&self, selector: SelId) -> impl Iterator<Item = &ItemMembers> {
-        let groups = self.matcher.groups_matching(selector).iter();
-        let items = groups.filter_map(|&group| self.matcher.group(group)).flat_map(|group| &group.items);
-        items.filter_map(|&item| self.items.get(item))
-    }
-
-    /// The networks of all items that match, sorted, each once.
-    fn list_nets(&self, selector: SelId) -> Vec<Cidr> {
-        let mut nets = Vec::with_capacity(self.item_members_matching(selector).map(|h| h.nets().len()).sum());
-        for item_members in self.item_members_matching(selector) {
-            nets.extend_from_slice(item_members.nets());
-        }
-        nets.sort();
-        nets.dedup();
-        nets
-    }
-
-    fn list_ports(&self, selector: SelId, named: &NamedPort) -> Vec<IpPortMember> {
-        let mut members = Vec::new();
-        for item_members in self.item_members_matching(selector) {
-            item_members.each_member(Some(named), |member| members.extend(member.with_port()));
-        }
-        members.sort_unstable();
-        members.dedup();
-        members
     }
 
     /// Turns the member deltas of a live set into what changed.

@@ -1,0 +1,88 @@
+//! The members of sets, listed from the items that match.
+
+use std::hash::Hash;
+
+use tortie_model::Cidr;
+use tortie_model::desired::IpPortMember;
+
+use super::MemberIndex;
+use super::item_members::ItemMembers;
+use crate::list::List;
+use crate::slab::{GroupId, SelId, SetId, SideTable};
+use crate::types::NamedPort;
+
+/// Sorts members, and leaves each once.
+pub(super) fn sort<T: Ord>(members: &mut Vec<T>) {
+    members.sort();
+    members.dedup();
+}
+
+impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
+    /// The networks of each of some new sets, in no order and some perhaps twice; none for a set of named ports.
+    pub(super) fn list_new(&self, new: &[SetId]) -> Vec<Vec<Cidr>> {
+        let selectors: Vec<Option<SelId>> = new.iter().map(|&id| self.selector_for_nets(id)).collect();
+        // Most items have one network.
+        let mut lists: Vec<Vec<Cidr>> =
+            selectors.iter().map(|selector| Vec::with_capacity(selector.map_or(0, |s| self.count_items(s)))).collect();
+        // Items that match lie far from each other. If they are many, one look at all in the order in which they lie is
+        // quicker.
+        if lists.iter().map(Vec::capacity).sum::<usize>() < self.items.len() / 4 {
+            for (list, selector) in lists.iter_mut().zip(selectors) {
+                let items = selector.into_iter().flat_map(|selector| self.item_members_matching(selector));
+                items.for_each(|item_members| list.extend_from_slice(item_members.nets()));
+            }
+            return lists;
+        }
+        let mut lists_of: SideTable<GroupId, List<u32>> = SideTable::default();
+        for (place, selector) in (0..).zip(selectors) {
+            for &group in selector.map_or(&[][..], |selector| self.matcher.groups_matching(selector)) {
+                lists_of.entry(group).push(place);
+            }
+        }
+        for (item, item_members) in self.items.iter() {
+            let lists_of_item = self.matcher.group_of(item).and_then(|group| lists_of.get(group));
+            for &place in lists_of_item.into_iter().flatten() {
+                if let Some(list) = lists.get_mut(place as usize) {
+                    list.extend_from_slice(item_members.nets());
+                }
+            }
+        }
+        lists
+    }
+
+    fn selector_for_nets(&self, id: SetId) -> Option<SelId> {
+        let set = self.sets.get(id)?.as_ref()?;
+        (!set.live && set.named_port.is_none()).then_some(set.selector)
+    }
+
+    fn count_items(&self, selector: SelId) -> usize {
+        let groups = self.matcher.groups_matching(selector).iter();
+        groups.filter_map(|&group| self.matcher.group(group)).map(|group| group.items.len()).sum()
+    }
+
+    fn item_members_matching(&self, selector: SelId) -> impl Iterator<Item = &ItemMembers> {
+        let groups = self.matcher.groups_matching(selector).iter();
+        let items = groups.filter_map(|&group| self.matcher.group(group)).flat_map(|group| &group.items);
+        items.filter_map(|&item| self.items.get(item))
+    }
+
+    /// The networks of all items that match, sorted, each once.
+    pub(super) fn list_nets(&self, selector: SelId) -> Vec<Cidr> {
+        let mut nets = Vec::with_capacity(self.count_items(selector));
+        for item_members in self.item_members_matching(selector) {
+            nets.extend_from_slice(item_members.nets());
+        }
+        sort(&mut nets);
+        nets
+    }
+
+    /// The named ports of all items that match, sorted, each once.
+    pub(super) fn list_ports(&self, selector: SelId, named: &NamedPort) -> Vec<IpPortMember> {
+        let mut members = Vec::new();
+        for item_members in self.item_members_matching(selector) {
+            item_members.each_member(Some(named), |member| members.extend(member.with_port()));
+        }
+        sort(&mut members);
+        members
+    }
+}
