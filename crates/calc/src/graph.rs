@@ -132,7 +132,7 @@ impl Graph {
             }
             Update::HostEndpoint(key, value) => self.on_host_endpoint(&key, value.map(Valid::into_arc)),
             Update::NetworkSet(name, value) => self.on_network_set(name, value.as_deref()),
-            Update::Policy(id, Some(policy)) => self.policies.on_policy(&id, policy.into_arc(), &mut self.matches),
+            Update::Policy(id, Some(policy)) => self.policies.on_policy(id, policy.into_arc(), &mut self.matches),
             Update::Policy(id, None) => self.policies.on_policy_removed(&id, &mut self.matches),
             Update::Tier(name, tier) => self.order.on_tier(&name, tier.as_ref()),
             Update::ProfileRules(name, rules) => self.profiles.on_rules(&name, rules.map(Valid::into_arc)),

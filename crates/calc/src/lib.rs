@@ -68,6 +68,7 @@ mod resolver;
 mod scanner;
 mod sequencer;
 mod services;
+mod slot_table;
 mod spoofing;
 mod stats;
 mod stats_collector;

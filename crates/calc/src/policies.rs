@@ -3,8 +3,6 @@
 //! A policy that matches nothing here costs a table entry and a selector in the match index; its rules are looked at
 //! only once it becomes active.
 
-mod table;
-
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
@@ -13,17 +11,10 @@ use tortie_model::{NamespacedName, Policy, PolicyId, Rule, desired};
 
 use crate::local::EndpointId;
 use crate::scanner::RuleScanner;
-use table::PolicyTable;
+use crate::slot_table::{IdHash, Identified, Slot, SlotTable};
 
 /// A policy's place in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct PolicySlot(u32);
-
-impl PolicySlot {
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+pub(crate) type PolicySlot = Slot;
 
 /// Whose selector it is that this node's endpoints are matched against.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,6 +62,14 @@ pub(crate) struct PolicyEntry {
     active: Option<Arc<desired::Policy>>,
 }
 
+impl Identified for PolicyEntry {
+    type Id = PolicyId;
+
+    fn id(&self) -> &PolicyId {
+        &self.id
+    }
+}
+
 /// What became of the policies since the last flush.
 #[derive(Debug, Default)]
 pub(crate) struct PoliciesOut {
@@ -89,7 +88,7 @@ pub(crate) struct PoliciesOut {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    table: PolicyTable,
+    table: SlotTable<PolicyEntry>,
     /// Slots of deleted policies; they are free once the match index has forgotten them.
     retired: Vec<PolicySlot>,
     /// Active policies that were deleted.
@@ -105,9 +104,10 @@ pub(crate) struct Policies {
 
 impl Policies {
     /// The policy has this value.
-    pub(crate) fn on_policy(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut LocalMatches) {
-        let Some(slot) = self.table.find(id) else {
-            return self.insert(id, policy, matches);
+    pub(crate) fn on_policy(&mut self, id: PolicyId, policy: Arc<Policy>, matches: &mut LocalMatches) {
+        let slot = match self.table.find(&id) {
+            Ok(slot) => slot,
+            Err(hash) => return self.insert(hash, PolicyEntry { id, policy, active: None }, matches),
         };
         let Some(entry) = self.table.get_mut(slot) else { return };
         if entry.policy == policy {
@@ -124,19 +124,19 @@ impl Policies {
         }
     }
 
-    fn insert(&mut self, id: &PolicyId, policy: Arc<Policy>, matches: &mut LocalMatches) {
-        self.application_layer += usize::from(is_application_layer(&policy));
-        let (selector, is_needed) = (policy.selector.clone(), policy.needed_on_every_node);
-        let slot = self.table.insert(PolicyEntry { id: id.clone(), policy, active: None });
-        matches.set_selector(&Criterion::Policy(slot), &selector);
-        if is_needed {
+    fn insert(&mut self, hash: IdHash, entry: PolicyEntry, matches: &mut LocalMatches) {
+        self.application_layer += usize::from(is_application_layer(&entry.policy));
+        let slot = self.table.insert(hash, entry);
+        let Some(entry) = self.table.get(slot) else { return };
+        matches.set_selector(&Criterion::Policy(slot), &entry.policy.selector);
+        if entry.policy.needed_on_every_node {
             self.dirty.push(slot);
         }
     }
 
     /// The policy does not exist.
     pub(crate) fn on_policy_removed(&mut self, id: &PolicyId, matches: &mut LocalMatches) {
-        let Some((slot, entry)) = self.table.remove(id) else { return };
+        let Some((slot, entry)) = self.table.take(id) else { return };
         matches.remove_selector(&Criterion::Policy(slot));
         self.retired.push(slot);
         self.application_layer -= usize::from(is_application_layer(&entry.policy));
@@ -167,7 +167,7 @@ impl Policies {
             release(scanner, &policy);
             out.inactive.push(id);
         }
-        self.table.give_back(&mut self.retired);
+        self.table.give_back(self.retired.drain(..));
     }
 
     fn refresh(&mut self, slot: PolicySlot, scanner: &mut RuleScanner, out: &mut PoliciesOut) {
@@ -212,8 +212,7 @@ impl Policies {
 
     /// Whether the policy is compiled and in the dataplane, as of the last flush.
     pub(crate) fn is_active(&self, id: &PolicyId) -> bool {
-        let entry = self.table.find(id).and_then(|slot| self.table.get(slot));
-        entry.is_some_and(|entry| entry.active.is_some())
+        self.table.get_by_id(id).is_some_and(|entry| entry.active.is_some())
     }
 
     pub(crate) fn active_len(&self) -> usize {

@@ -8,14 +8,24 @@ use tortie_labelindex::ParentLabels;
 use tortie_model::{Labels, ProfileName, ProfileRules, desired};
 
 use crate::scanner::{RuleScanner, deny_all};
+use crate::slot_table::{Identified, SlotTable};
 
 /// What the datastore has of a profile. Labels and rules come and go apart from each other.
-#[derive(Debug, Default)]
-pub(crate) struct Profile {
+#[derive(Debug)]
+struct Profile {
+    name: ProfileName,
     labels: Option<Labels>,
     /// The flush before which the labels came.
     labelled_before: u32,
     rules: Option<Arc<ProfileRules>>,
+}
+
+impl Identified for Profile {
+    type Id = ProfileName;
+
+    fn id(&self) -> &ProfileName {
+        &self.name
+    }
 }
 
 /// A profile that endpoints of this node have.
@@ -42,7 +52,7 @@ pub(crate) struct ProfilesOut {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Profiles {
-    all: AHashMap<ProfileName, Profile>,
+    all: SlotTable<Profile>,
     /// How many flushes there have been.
     flushes: u32,
     /// How many of them have rules.
@@ -78,17 +88,18 @@ impl Profiles {
 
     /// Changes a profile, and forgets it if nothing is left. One that is not there is only made if `create`.
     fn edit<T>(&mut self, name: &ProfileName, create: bool, change: impl FnOnce(&mut Profile) -> T) -> Option<T> {
-        let profile = match self.all.get_mut(name) {
-            Some(profile) => profile,
-            None if create => self.all.entry(name.clone()).or_default(),
-            None => return None,
+        let slot = match self.all.find(name) {
+            Ok(slot) => slot,
+            Err(hash) if create => {
+                let profile = Profile { name: name.clone(), labels: None, labelled_before: 0, rules: None };
+                self.all.insert(hash, profile)
+            }
+            Err(_) => return None,
         };
+        let profile = self.all.get_mut(slot)?;
         let result = change(profile);
         if profile.labels.is_none() && profile.rules.is_none() {
             self.all.remove(name);
-        }
-        if self.all.is_empty() {
-            self.all = AHashMap::new();
         }
         Some(result)
     }
@@ -127,7 +138,7 @@ impl Profiles {
                 }
                 continue;
             }
-            let source = self.all.get(&name).and_then(|profile| profile.rules.as_ref());
+            let source = self.all.get_by_id(&name).and_then(|profile| profile.rules.as_ref());
             if used.active.as_ref().is_some_and(|active| active.source.as_ref() == source) {
                 continue;
             }
@@ -153,7 +164,7 @@ impl Profiles {
 
 impl ParentLabels for Profiles {
     fn labels(&self, parent: &ProfileName) -> Option<&Labels> {
-        self.all.get(parent)?.labels.as_ref()
+        self.all.get_by_id(parent)?.labels.as_ref()
     }
 }
 

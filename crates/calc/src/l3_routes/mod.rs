@@ -12,12 +12,12 @@ mod table;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use ahash::AHashMap;
-use smallvec::SmallVec;
+use ahash::{AHashMap, AHashSet};
 use tortie_model::desired::{PoolType, Route};
-use tortie_model::{Cidr, EncapMode, Family, Hostname, IpPool, IpamBlock, Node, WorkloadEndpointKey};
+use tortie_model::{Cidr, EncapMode, Family, Hostname, IpPool, IpamBlock, Node, ShortList, WorkloadEndpointKey};
 
 use crate::RouteSource;
+use crate::slot_table::{Identified, SlotTable};
 use nodes::NodeInfo;
 use table::{Claim, Pool, RefKind, Table};
 
@@ -26,6 +26,22 @@ use table::{Claim, Pool, RefKind, Table};
 pub(crate) struct RouteChanges {
     pub(crate) updated: Vec<(Cidr, Route)>,
     pub(crate) removed: Vec<Cidr>,
+}
+
+/// A workload endpoint with addresses.
+#[derive(Debug)]
+struct Workload {
+    key: WorkloadEndpointKey,
+    /// Sorted, and not empty.
+    nets: ShortList<Cidr>,
+}
+
+impl Identified for Workload {
+    type Id = WorkloadEndpointKey;
+
+    fn id(&self) -> &WorkloadEndpointKey {
+        &self.key
+    }
 }
 
 /// Calculates routes while they are wanted. It files what they depend on at all times.
@@ -38,11 +54,11 @@ pub(crate) struct L3Routes {
     nodes: AHashMap<Hostname, NodeInfo>,
     /// What each block claims, and for whom.
     blocks: AHashMap<Cidr, Box<[(Cidr, Hostname)]>>,
-    workloads: AHashMap<WorkloadEndpointKey, SmallVec<[Cidr; 1]>>,
+    workloads: SlotTable<Workload>,
     /// The networks of the routes that were sent, by node.
     sent: AHashMap<Hostname, BTreeSet<Cidr>>,
     /// Networks whose routes may have changed.
-    dirty: BTreeSet<Cidr>,
+    dirty: AHashSet<Cidr>,
 }
 
 impl L3Routes {
@@ -54,9 +70,9 @@ impl L3Routes {
             table: Table::default(),
             nodes: AHashMap::new(),
             blocks: AHashMap::new(),
-            workloads: AHashMap::new(),
+            workloads: SlotTable::default(),
             sent: AHashMap::new(),
-            dirty: BTreeSet::new(),
+            dirty: AHashSet::new(),
         }
     }
 
@@ -150,9 +166,9 @@ impl L3Routes {
         if self.source == RouteSource::CalicoIpam && node != self.own.as_str() {
             return;
         }
-        let mut new: SmallVec<[Cidr; 1]> = nets.map(Cidr::masked).collect();
+        let mut new: ShortList<Cidr> = nets.map(Cidr::masked).collect();
         new.sort_unstable();
-        let old = self.workloads.get(key).cloned().unwrap_or_default();
+        let old = self.note_workload(key, &new);
         if new == old {
             return;
         }
@@ -164,10 +180,22 @@ impl L3Routes {
         for net in &old {
             self.remove(*net, &node, claim);
         }
-        if new.is_empty() {
-            self.workloads.remove(key);
-        } else {
-            self.workloads.insert(key.clone(), new);
+    }
+
+    /// Notes which addresses an endpoint has. Gives back the previous ones.
+    fn note_workload(&mut self, key: &WorkloadEndpointKey, nets: &ShortList<Cidr>) -> ShortList<Cidr> {
+        if nets.is_empty() {
+            return self.workloads.remove(key).map(|workload| workload.nets).unwrap_or_default();
+        }
+        match self.workloads.find(key) {
+            Ok(slot) => {
+                let workload = self.workloads.get_mut(slot);
+                workload.map(|workload| std::mem::replace(&mut workload.nets, nets.clone())).unwrap_or_default()
+            }
+            Err(hash) => {
+                self.workloads.insert(hash, Workload { key: key.clone(), nets: nets.clone() });
+                ShortList::new()
+            }
         }
     }
 
@@ -194,7 +222,9 @@ impl L3Routes {
 
     /// What is known of a network has changed, and so have the routes of those within it.
     fn changed(&mut self, net: Cidr) {
-        if self.is_wanted {
+        if self.is_wanted && net.is_host() {
+            self.dirty.insert(net);
+        } else if self.is_wanted {
             self.dirty.extend(self.table.within(net));
         } else {
             self.drop_unknown(net);
@@ -210,43 +240,49 @@ impl L3Routes {
 
     /// Says which routes have changed.
     pub(crate) fn flush(&mut self, changes: &mut RouteChanges) {
-        for net in std::mem::take(&mut self.dirty) {
-            let Some(entry) = self.table.get_mut(net) else { continue };
-            let old = entry.sent.take();
+        let mut dirty: Vec<Cidr> = std::mem::take(&mut self.dirty).into_iter().collect();
+        dirty.sort_unstable();
+        for net in dirty {
+            let Some(entry) = self.table.get(net) else { continue };
             // The original never sends these; they stand for no address.
             let is_placeholder = net.is_host() && net.address().is_unspecified();
             let is_route = self.is_wanted && entry.is_known() && !is_placeholder;
             let new = is_route.then(|| resolve::route(net, self.table.path(net), &self.own, &self.nodes));
-            self.file(net, old.as_ref(), new.as_ref());
-            match &new {
-                Some(route) if old.as_ref() != Some(route) => changes.updated.push((net, route.clone())),
-                None if old.is_some() => changes.removed.push(net),
-                _ => {}
+            let Some(entry) = self.table.get_mut(net) else { continue };
+            if entry.sent != new {
+                let old = std::mem::replace(&mut entry.sent, new.clone());
+                self.file(net, old.as_ref(), new.as_ref());
+                match new {
+                    Some(route) => changes.updated.push((net, route)),
+                    None => changes.removed.push(net),
+                }
             }
-            if let Some(entry) = self.table.get_mut(net) {
-                entry.sent = new;
+            if !is_route {
+                self.drop_unknown(net);
             }
-            self.drop_unknown(net);
         }
     }
 
     /// Files a route under its node.
-    fn file(&mut self, net: Cidr, old: Option<&Route>, new: Option<&Route>) {
-        let node = |route: Option<&Route>| route.and_then(|route| route.node.clone());
+    fn file<'r>(&mut self, net: Cidr, old: Option<&'r Route>, new: Option<&'r Route>) {
+        let node = |route: Option<&'r Route>| route.and_then(|route| route.node.as_ref());
         let (old, new) = (node(old), node(new));
         if old == new {
             return;
         }
         if let Some(node) = old
-            && let Some(nets) = self.sent.get_mut(&node)
+            && let Some(nets) = self.sent.get_mut(node)
         {
             nets.remove(&net);
             if nets.is_empty() {
-                self.sent.remove(&node);
+                self.sent.remove(node);
             }
         }
         if let Some(node) = new {
-            self.sent.entry(node).or_default().insert(net);
+            match self.sent.get_mut(node) {
+                Some(nets) => nets.insert(net),
+                None => self.sent.entry(node.clone()).or_default().insert(net),
+            };
         }
     }
 

@@ -128,6 +128,10 @@ pub(super) struct Table {
 }
 
 impl Table {
+    pub(super) fn get(&self, net: Cidr) -> Option<&Entry> {
+        self.entries.get(&net)
+    }
+
     pub(super) fn get_mut(&mut self, net: Cidr) -> Option<&mut Entry> {
         self.entries.get_mut(&net)
     }
