@@ -190,13 +190,13 @@ impl Runner {
     pub fn run_all(&self, jobs: &[Job]) -> Vec<Result<Finished, ExecError>> {
         let mut results: Vec<Option<Result<Finished, ExecError>>> = jobs.iter().map(|_| None).collect();
         let mut running = Vec::new();
-        for (index, job) in jobs.iter().enumerate() {
+        for (job, result) in jobs.iter().zip(&mut results) {
             if self.stop.is_set() {
                 break;
             }
             match Running::start(job, self.patience) {
-                Ok(program) => running.push((index, program)),
-                Err(error) => results[index] = Some(Err(error)),
+                Ok(program) => running.push((result, program)),
+                Err(error) => *result = Some(Err(error)),
             }
         }
         let mut stopping = false;
@@ -205,9 +205,9 @@ impl Runner {
                 stopping = true;
                 running.iter_mut().for_each(|(_, program)| program.hurry());
             }
-            running.retain_mut(|(index, program)| match program.step(Instant::now()) {
-                Some(result) => {
-                    results[*index] = Some(result);
+            running.retain_mut(|(result, program)| match program.step(Instant::now()) {
+                Some(ended) => {
+                    **result = Some(ended);
                     self.note_progress();
                     false
                 }

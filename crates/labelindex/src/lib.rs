@@ -45,23 +45,31 @@
 //! that everything is removed in the time that it takes to add it. Tables keyed by what users write are hashed with a
 //! random seed; the results do not depend on it.
 #![forbid(unsafe_code)]
-// Not `indexing_slicing`, which would count each use of a slab: see there.
-#![warn(clippy::expect_used, clippy::panic, clippy::unreachable)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod facts;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod groups;
 mod id_table;
 mod list;
 mod match_index;
 mod match_sets;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod matcher;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod matching;
 mod members;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod parents;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod selectors;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod shapes;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod slab;
 mod types;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod visibility;
 
 pub use match_index::MatchIndex;

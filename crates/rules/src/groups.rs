@@ -43,7 +43,7 @@ impl PolicyGroup {
             .map(|run| {
                 let (group, after) = rest.split_at(run.len());
                 rest = after;
-                Self::new(direction, run[0].unwrap_or(unknown), group)
+                Self::new(direction, run.first().copied().flatten().unwrap_or(unknown), group)
             })
             .collect()
     }

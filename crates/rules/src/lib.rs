@@ -75,6 +75,7 @@
 //!
 //! HTTP matches have no place in iptables: as in Felix, a rule with one is rendered by its other conditions.
 #![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod config;
 mod dispatch;

@@ -40,6 +40,7 @@ pub struct MarkMaskTooSmall {
 impl Default for Marks {
     /// The bits of [`Marks::DEFAULT_MASK`], without `WireGuard` and IPVS.
     fn default() -> Self {
+        #[expect(clippy::panic, reason = "of the compiler, as the bits are constants")]
         const fn bits(bits: u32) -> MarkBits {
             match MarkBits::new(bits) {
                 Some(bits) => bits,

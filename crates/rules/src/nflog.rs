@@ -78,9 +78,11 @@ fn limited(prefix: String) -> String {
     if prefix.len() < MAX {
         return prefix;
     }
-    let bytes = prefix.as_bytes();
-    let head = String::from_utf8_lossy(&bytes[..KEEP]);
-    let tail = String::from_utf8_lossy(&bytes[bytes.len() - KEEP..]);
+    let (Some(head), Some(tail)) = (prefix.as_bytes().first_chunk::<KEEP>(), prefix.as_bytes().last_chunk::<KEEP>())
+    else {
+        return prefix;
+    };
+    let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
     format!("{head}{}_{tail}", limited_id("", &prefix, HASH))
 }
 

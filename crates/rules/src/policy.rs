@@ -132,11 +132,12 @@ impl Renderer {
         let mut problems = Vec::new();
         let mut chain = |direction, rules| {
             let mut rendered = self.rules(rules, &context(direction), &mut problems);
-            if rendered.is_empty() {
+            let comment = format!("{name} {}", word(direction));
+            match rendered.first_mut() {
+                Some(first) => first.add_comment(comment),
                 // The comment still says whose chain it is.
-                rendered.push(Rule::default());
+                None => rendered.push(Rule::default().comment(comment)),
             }
-            rendered[0].add_comment(format!("{name} {}", word(direction)));
             Chain::new(chain_name(direction), rendered)
         };
         let inbound = chain(Direction::Ingress, inbound);
@@ -209,7 +210,7 @@ impl Renderer {
         annotations.sort();
         let u32_index = u32::try_from(index).ok();
         let allows = matches!(action, RuleAction::Unspecified | RuleAction::Allow);
-        for made in &mut rendered[start..] {
+        for made in rendered.iter_mut().skip(start) {
             // Without them the packets go on to rules behind, which may allow them at most.
             made.opens = u32_index.filter(|_| allows);
             for (key, value) in &annotations {

@@ -101,19 +101,25 @@ impl TurnTimes {
     pub(super) fn done(&mut self, part: Part, now: Duration) -> Duration {
         let took = now.saturating_sub(self.last);
         self.last = now;
-        self.parts[part as usize] += took;
+        *self.part(part) += took;
         took
     }
 
     /// What was done since the last part was rendering, and for so long writing.
     pub(super) fn enforced(&mut self, now: Duration, writing: Duration) {
         self.done(Part::Render, now);
-        let render = &mut self.parts[Part::Render as usize];
+        let render = self.part(Part::Render);
         let writing = writing.min(*render);
         *render -= writing;
-        self.parts[Part::Write as usize] += writing;
+        *self.part(Part::Write) += writing;
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there are as many as parts")]
+    fn part(&mut self, part: Part) -> &mut Duration {
+        &mut self.parts[part as usize]
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "there are as many as parts")]
     fn took(&self, part: Part) -> Duration {
         self.parts[part as usize]
     }

@@ -28,8 +28,8 @@ impl Histogram {
     /// Counts a duration that `times` events shared.
     pub fn observe_many(&mut self, duration: Duration, times: u64) {
         let seconds = duration.as_secs_f64();
-        if let Some(bucket) = BOUNDS.iter().position(|bound| seconds <= *bound) {
-            self.buckets[bucket] += times;
+        if let Some((bucket, _)) = self.buckets.iter_mut().zip(BOUNDS).find(|(_, bound)| seconds <= *bound) {
+            *bucket += times;
         }
         self.count += times;
         self.sum += seconds * as_f64(times);

@@ -89,7 +89,7 @@ pub(super) fn frames(mut datagram: &[u8]) -> impl Iterator<Item = Result<Frame<'
             kind: header.message_type(),
             flags: header.flags(),
             sequence: header.sequence_number(),
-            payload: &bytes[HEADER_LEN..length],
+            payload: bytes.get(HEADER_LEN..length).unwrap_or_default(),
         }))
     })
 }
@@ -160,8 +160,7 @@ pub(super) fn for_each_attribute(
 
 /// Text up to its NUL.
 pub(super) fn text(value: &[u8]) -> String {
-    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-    String::from_utf8_lossy(&value[..end]).into_owned()
+    String::from_utf8_lossy(value.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
 pub(super) fn number(value: &[u8]) -> Option<u32> {

@@ -86,6 +86,13 @@ struct Set {
     cover: Option<Box<Cover>>,
 }
 
+/// Sorts what was added behind `start`.
+fn sort_from(changes: &mut [SetChange], start: usize) {
+    if let Some(added) = changes.get_mut(start..) {
+        added.sort_unstable_by(|a, b| a.id().cmp(b.id()));
+    }
+}
+
 impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     /// An empty index.
     #[must_use]
@@ -287,10 +294,10 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
                 out.push(SetChange::Full(update));
             }
         }
-        out[start..].sort_unstable_by(|a, b| a.id().cmp(b.id()));
+        sort_from(out, start);
         let start = out.len();
         out.extend(std::mem::take(&mut self.dying).into_iter().map(SetChange::Remove));
-        out[start..].sort_unstable_by(|a, b| a.id().cmp(b.id()));
+        sort_from(out, start);
         if self.live == 0 {
             self.addresses.clear();
         }

@@ -55,8 +55,8 @@ pub(super) fn table(kind: ResourceKind, objects: &[Value]) -> String {
     for object in objects {
         rows.push(columns.iter().map(|(title, at)| cell(title, object.pointer(at))).collect());
     }
-    let widths: Vec<usize> =
-        (0..columns.len()).map(|n| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0)).collect();
+    let width = |n: usize| rows.iter().filter_map(|row| row.get(n)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
