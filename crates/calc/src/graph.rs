@@ -17,7 +17,7 @@ use crate::l3_routes::L3Routes;
 use crate::local::{Endpoint, EndpointId};
 use crate::policies::{LocalMatches, OtherCriterion, Policies, PoliciesOut};
 use crate::policy_sorter::PolicySorter;
-use crate::problem::Problem;
+use crate::problem::IgnoredObject;
 use crate::profile_decoder::ProfileDecoder;
 use crate::profiles::{Profiles, ProfilesOut};
 use crate::resolver::PolicyResolver;
@@ -362,13 +362,13 @@ impl Graph {
     }
 
     /// The objects that are invalid now, sorted by key: policies, which deny instead, and others, which are ignored.
-    pub fn problems(&self) -> impl Iterator<Item = Problem> + '_ {
+    pub fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
         self.spoofing.problems()
     }
 
     /// The rejections since the last call, in the order in which they happened.
     #[must_use]
-    pub fn take_new_problems(&mut self) -> Vec<Problem> {
+    pub fn take_new_problems(&mut self) -> Vec<IgnoredObject> {
         self.spoofing.take_new_problems()
     }
 

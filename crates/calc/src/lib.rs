@@ -76,5 +76,5 @@ mod vxlan;
 
 pub use config::{Demand, GraphConfig, Overlap, RouteSource, SourceSpoofing};
 pub use graph::Graph;
-pub use problem::{Problem, Reason};
+pub use problem::{IgnoredObject, Reason};
 pub use stats::GraphStats;

@@ -19,17 +19,17 @@ pub enum Reason {
 /// An object that counts as absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Problem {
+pub struct IgnoredObject {
     /// Which object.
     pub key: Key,
     /// What is wrong with it.
     pub reason: Reason,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for IgnoredObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.key, self.reason)
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for IgnoredObject {}

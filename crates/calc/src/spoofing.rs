@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use tortie_model::{Key, Valid, WorkloadEndpoint, WorkloadEndpointKey};
 
 use crate::SourceSpoofing;
-use crate::problem::{Problem, Reason};
+use crate::problem::{IgnoredObject, Reason};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct SpoofingFilter {
     allowed: SourceSpoofing,
     refused: BTreeSet<WorkloadEndpointKey>,
-    new_problems: Vec<Problem>,
+    new_problems: Vec<IgnoredObject>,
 }
 
 impl SpoofingFilter {
@@ -44,11 +44,11 @@ impl SpoofingFilter {
     }
 
     /// The objects that count as absent now, sorted by key.
-    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> + '_ {
+    pub(crate) fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
         self.refused.iter().map(problem)
     }
 
-    pub(crate) fn take_new_problems(&mut self) -> Vec<Problem> {
+    pub(crate) fn take_new_problems(&mut self) -> Vec<IgnoredObject> {
         std::mem::take(&mut self.new_problems)
     }
 
@@ -57,6 +57,6 @@ impl SpoofingFilter {
     }
 }
 
-fn problem(key: &WorkloadEndpointKey) -> Problem {
-    Problem { key: Key::WorkloadEndpoint(key.clone()), reason: Reason::SpoofingDisabled }
+fn problem(key: &WorkloadEndpointKey) -> IgnoredObject {
+    IgnoredObject { key: Key::WorkloadEndpoint(key.clone()), reason: Reason::SpoofingDisabled }
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tortie_resources::Problem;
+use tortie_resources::FieldProblem;
 use tortie_resources::manifest::Kind;
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_resources::to_v3::{self, EndpointFacts, Outcome};
+use tortie_resources::to_v3::{self, Conversion, EndpointFacts};
 
 use crate::json::field;
 use crate::work::Item;
@@ -121,7 +121,7 @@ pub(crate) enum Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     wanted: BTreeMap<Item, Wanted>,
-    problems: BTreeMap<Item, Vec<Problem>>,
+    problems: BTreeMap<Item, Vec<FieldProblem>>,
     kinds: BTreeMap<Watched, Followed>,
 }
 
@@ -237,7 +237,7 @@ impl Cluster {
 }
 
 /// How the datastore should be because of an object; `None` if there should be nothing.
-fn convert(kind: Watched, object: &Value) -> (Option<Wanted>, Vec<Problem>) {
+fn convert(kind: Watched, object: &Value) -> (Option<Wanted>, Vec<FieldProblem>) {
     let converted = match kind {
         Watched::NetworkPolicies => to_v3::network_policy(object),
         Watched::Namespaces => to_v3::namespace(object),
@@ -250,9 +250,9 @@ fn convert(kind: Watched, object: &Value) -> (Option<Wanted>, Vec<Problem>) {
         }
     };
     let wanted = match converted.outcome {
-        Outcome::Resource(resource) => Some(Wanted::Like(Arc::new(resource))),
-        Outcome::Nothing => None,
-        Outcome::Unusable { substitute } => Some(Wanted::Unchanged(substitute.map(Arc::new))),
+        Conversion::Resource(resource) => Some(Wanted::Like(Arc::new(resource))),
+        Conversion::Nothing => None,
+        Conversion::Unusable { substitute } => Some(Wanted::Unchanged(substitute.map(Arc::new))),
     };
     (wanted, converted.problems)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tortie_ipsets::{Report, Resync};
-use tortie_iptables::{ChainName, InterfaceName, Problem as TableProblem, Table, TableError};
+use tortie_iptables::{ChainName, ChainProblem, InterfaceName, Table, TableError};
 use tortie_model::{Direction, Family};
 use tortie_rules::names::{policy_chain, profile_chain};
 
@@ -14,7 +14,7 @@ use crate::gate::{PolicyGate, denies};
 use crate::kernel::Kernel;
 use crate::managers::hosts::all_tiers;
 use crate::output::FamilyOutput;
-use crate::report::{ApplyReport, Owner, Problem};
+use crate::report::{ApplyReport, DataplaneProblem, Owner};
 use crate::routes::RouteTable;
 
 /// How soon sets are destroyed after others, which take the kernel its time.
@@ -74,7 +74,10 @@ impl Dataplane {
 
         let now = kernel.now();
         wakeups.extend(self.timed_wakeups(now));
-        if problems.iter().any(|problem| matches!(problem, Problem::Table(_) | Problem::IpSetNames { .. })) {
+        if problems
+            .iter()
+            .any(|problem| matches!(problem, DataplaneProblem::Table(_) | DataplaneProblem::IpSetNames { .. }))
+        {
             wakeups.push(self.config.retry_interval);
         }
         let next = wakeups.into_iter().min();
@@ -87,9 +90,9 @@ impl Dataplane {
     }
 
     /// What is wrong with the desired state itself.
-    fn static_problems(&self) -> Vec<Problem> {
+    fn static_problems(&self) -> Vec<DataplaneProblem> {
         let managers = &self.managers;
-        let mut problems: Vec<Problem> = managers.policies.problems().collect();
+        let mut problems: Vec<DataplaneProblem> = managers.policies.problems().collect();
         problems.extend(managers.ip_sets.problems());
         problems.extend(managers.workloads.problems(&self.config.rules.workload_prefixes));
         problems.extend(managers.hosts.problems());
@@ -123,18 +126,18 @@ impl Dataplane {
         &self,
         reports: Vec<Report>,
         wakeups: &mut Vec<Duration>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) -> BTreeSet<Family> {
         let mut unlisted = BTreeSet::new();
         for (output, report) in self.output.families.iter().zip(reports) {
             let family = output.family;
             for failure in report.failures {
                 let users = self.managers.policies.users_of_set(&failure.id);
-                problems.push(Problem::IpSet { family, failure, users });
+                problems.push(DataplaneProblem::IpSet { family, failure, users });
             }
             if let Some(failure) = report.listing {
                 unlisted.insert(family);
-                problems.push(Problem::IpSetNames { family, failure });
+                problems.push(DataplaneProblem::IpSetNames { family, failure });
             }
             wakeups.extend(report.retry_after);
             wakeups.extend(report.more.then_some(NEXT_DELETION));
@@ -159,7 +162,7 @@ impl Dataplane {
         &self,
         outcomes: Vec<TableOutcome>,
         wakeups: &mut Vec<Duration>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) -> BTreeSet<Family> {
         let mut unenforced = BTreeSet::new();
         let tables = |output: &FamilyOutput| {
@@ -171,7 +174,7 @@ impl Dataplane {
             match outcome {
                 TableOutcome::Done { recheck_after } => wakeups.extend(recheck_after),
                 TableOutcome::Failed(error) => {
-                    problems.push(Problem::Table(error));
+                    problems.push(DataplaneProblem::Table(error));
                     unenforced.extend(table.filter(|(_, table)| denies(*table)).map(|(family, _)| family));
                 }
             }
@@ -186,9 +189,9 @@ impl Dataplane {
         unenforced
     }
 
-    fn chain_problem(&self, family: Family, table: Table, problem: TableProblem) -> Problem {
+    fn chain_problem(&self, family: Family, table: Table, problem: ChainProblem) -> DataplaneProblem {
         let owners = chain_of(&problem).map(|chain| self.chain_owners(chain)).unwrap_or_default();
-        Problem::Chain { family, table, problem, owners }
+        DataplaneProblem::Chain { family, table, problem, owners }
     }
 
     /// What a chain is made from; empty for chains that depend on the configuration only.
@@ -236,7 +239,7 @@ impl Dataplane {
         reports.iter().any(|report| report.more)
     }
 
-    fn apply_routes(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) {
+    fn apply_routes(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) {
         let now = kernel.now();
         if self.routes.iter().any(|table| table.is_refresh_due(now)) {
             self.neighbours.refresh();
@@ -250,7 +253,7 @@ impl Dataplane {
             let interface = interface.and_then(|interface| InterfaceName::try_from(interface).ok());
             let waiting = interface.and_then(|interface| self.managers.workloads.owner(interface));
             let waiting = waiting.map(|(id, _)| id.clone());
-            problems.push(Problem::Conntrack { address, waiting, error: error.clone() });
+            problems.push(DataplaneProblem::Conntrack { address, waiting, error: error.clone() });
         }
         self.routes = routes;
         let v4 = self.policy_gates.iter().find(|gate| gate.family() == Family::V4);
@@ -274,21 +277,21 @@ impl Dataplane {
 }
 
 /// Chains that something else stands in for.
-fn refused_chains(problems: &[Problem]) -> BTreeSet<ChainName> {
+fn refused_chains(problems: &[DataplaneProblem]) -> BTreeSet<ChainName> {
     let refused = problems.iter().filter_map(|problem| match problem {
-        Problem::Chain { problem: TableProblem::Refused { chain, .. }, .. }
-        | Problem::Table(TableError::Refused { chain, .. }) => Some(*chain),
+        DataplaneProblem::Chain { problem: ChainProblem::Refused { chain, .. }, .. }
+        | DataplaneProblem::Table(TableError::Refused { chain, .. }) => Some(*chain),
         _ => None,
     });
     refused.collect()
 }
 
-fn chain_of(problem: &TableProblem) -> Option<ChainName> {
+fn chain_of(problem: &ChainProblem) -> Option<ChainName> {
     match problem {
-        TableProblem::Undefined { chain }
-        | TableProblem::Refused { chain, .. }
-        | TableProblem::Undeletable { chain, .. }
-        | TableProblem::WrongOwner { chain } => Some(*chain),
+        ChainProblem::Undefined { chain }
+        | ChainProblem::Refused { chain, .. }
+        | ChainProblem::Undeletable { chain, .. }
+        | ChainProblem::WrongOwner { chain } => Some(*chain),
         _ => None,
     }
 }

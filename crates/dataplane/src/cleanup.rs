@@ -6,7 +6,7 @@ use tortie_model::{Family, IfaceName};
 
 use crate::drive::{self, SetCounters, TableOutcome};
 use crate::kernel::{Kernel, KernelError};
-use crate::report::Problem;
+use crate::report::DataplaneProblem;
 use crate::route::{Route, RouteChange, RouteProtocol};
 
 /// Where to look for what is to be removed.
@@ -33,7 +33,7 @@ pub struct CleanupReport {
     /// Routes that were removed.
     pub routes_removed: usize,
     /// What could not be removed.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<DataplaneProblem>,
 }
 
 /// Removes everything that Tortie, or Felix, programmed in this network namespace: rules and chains, then IP sets, then
@@ -70,7 +70,7 @@ fn remove_rules(kernel: &mut dyn Kernel, config: &CleanupConfig, report: &mut Cl
         .collect();
     let outcomes = drive::tables(kernel, &mut CommitCounter::default(), tables.iter_mut().collect());
     report.problems.extend(outcomes.into_iter().filter_map(|outcome| match outcome {
-        TableOutcome::Failed(error) => Some(Problem::Table(error)),
+        TableOutcome::Failed(error) => Some(DataplaneProblem::Table(error)),
         TableOutcome::Done { .. } => None,
     }));
     for table in &tables {
@@ -99,14 +99,14 @@ fn remove_sets(kernel: &mut dyn Kernel, family: Family, report: &mut CleanupRepo
             break;
         }
     }
-    report.problems.extend(failure.map(|failure| Problem::IpSetNames { family, failure }));
+    report.problems.extend(failure.map(|failure| DataplaneProblem::IpSetNames { family, failure }));
 }
 
 fn remove_routes(kernel: &mut dyn Kernel, family: Family, config: &CleanupConfig, report: &mut CleanupReport) {
     let routes = match kernel.routes(family) {
         Ok(routes) => routes,
         Err(error) => {
-            report.problems.push(Problem::Routes { family, error });
+            report.problems.push(DataplaneProblem::Routes { family, error });
             return;
         }
     };
@@ -117,7 +117,7 @@ fn remove_routes(kernel: &mut dyn Kernel, family: Family, config: &CleanupConfig
         match kernel.change_route(&RouteChange::Delete(route.clone())) {
             Ok(()) => report.routes_removed += 1,
             Err(KernelError::NotFound) => {}
-            Err(error) => report.problems.push(Problem::Route { route, error }),
+            Err(error) => report.problems.push(DataplaneProblem::Route { route, error }),
         }
     }
 }
@@ -126,9 +126,9 @@ fn remove_marks(kernel: &mut dyn Kernel, family: Family, report: &mut CleanupRep
     match kernel.marked_flushes(family) {
         Ok(addresses) => report.problems.extend(addresses.into_iter().filter_map(|address| {
             let error = kernel.mark_flush(address, false).err()?;
-            Some(Problem::Conntrack { address, waiting: None, error })
+            Some(DataplaneProblem::Conntrack { address, waiting: None, error })
         })),
-        Err(error) => report.problems.push(Problem::Routes { family, error }),
+        Err(error) => report.problems.push(DataplaneProblem::Routes { family, error }),
     }
 }
 

@@ -28,7 +28,7 @@ use crate::managers::spoofing::{Spoofing, allowed_prefixes};
 use crate::managers::workloads::{Workloads, is_workload};
 use crate::neighbours::Neighbours;
 use crate::output::Output;
-use crate::report::{DataplaneStats, EndpointStatus, Problem};
+use crate::report::{DataplaneProblem, DataplaneStats, EndpointStatus};
 use crate::routes::{Ownership, RouteTable};
 use crate::status::Statuses;
 use crate::sysctls::Sysctls;
@@ -52,7 +52,7 @@ pub struct Dataplane {
     /// One for each family, in the order of the output.
     pub(crate) policy_gates: Vec<PolicyGate>,
     pub(crate) statuses: Statuses,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<DataplaneProblem>,
     pub(crate) set_counters: SetCounters,
     /// What was committed to nftables.
     pub(crate) commits: CommitCounter,
@@ -285,7 +285,7 @@ impl Dataplane {
 
     /// All that is out of sync, as of the last apply.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[DataplaneProblem] {
         &self.problems
     }
 

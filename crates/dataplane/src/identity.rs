@@ -3,9 +3,9 @@
 use std::fmt;
 
 use tortie_ipsets::SetError;
-use tortie_iptables::{Problem as ChainProblem, TableError};
+use tortie_iptables::{ChainProblem, TableError};
 
-use crate::report::{Problem, word};
+use crate::report::{DataplaneProblem, word};
 
 /// What is wrong with which object, without counters, times and what programs print: as long as a problem lasts, its
 /// identity stays the same while its text may change.
@@ -39,7 +39,7 @@ impl fmt::Display for ProblemIdentity {
     }
 }
 
-impl Problem {
+impl DataplaneProblem {
     /// What the problem is about.
     #[must_use]
     pub fn identity(&self) -> ProblemIdentity {

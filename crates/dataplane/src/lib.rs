@@ -34,6 +34,6 @@ pub use kernel::{
 pub use links::LinkEvent;
 pub use render::Rendered;
 pub use report::{
-    ApplyReport, DataplaneStats, EndpointProblem, EndpointStatus, Owner, Problem, Reduction, StatusChange,
+    ApplyReport, DataplaneProblem, DataplaneStats, EndpointProblem, EndpointStatus, Owner, Reduction, StatusChange,
 };
 pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};

@@ -11,7 +11,7 @@ use tortie_model::{IfaceName, Mac};
 use crate::gate::holds;
 use crate::kernel::{Kernel, KernelError, Neighbour};
 use crate::links::Links;
-use crate::report::Problem;
+use crate::report::DataplaneProblem;
 
 /// The permanent IPv4 neighbour entries on workload interfaces. Entries that are not wanted are left alone: they go with
 /// their interface.
@@ -76,7 +76,7 @@ impl Neighbours {
         kernel: &mut dyn Kernel,
         links: &Links,
         held: &BTreeSet<InterfaceName>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) {
         for interface in std::mem::take(&mut self.dirty) {
             self.resolve(&interface, links);
@@ -94,7 +94,7 @@ impl Neighbours {
                     self.must_read = false;
                 }
                 Err(error) => {
-                    problems.push(Problem::Neighbours { error });
+                    problems.push(DataplaneProblem::Neighbours { error });
                     self.retry_at = Some(kernel.now());
                     return;
                 }
@@ -118,7 +118,7 @@ impl Neighbours {
                     failed = true;
                     // A missing interface: the news will come.
                     if !matches!(error, KernelError::NotFound | KernelError::LinkDown) {
-                        problems.push(Problem::Neighbour { neighbour, error });
+                        problems.push(DataplaneProblem::Neighbour { neighbour, error });
                     }
                 }
             }

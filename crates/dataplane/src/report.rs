@@ -21,7 +21,7 @@ pub struct ApplyReport {
     /// Whether anything was applied; not before both the datastore and the interfaces are in sync.
     pub applied: bool,
     /// All that is out of sync, those things included that earlier applies reported.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<DataplaneProblem>,
     /// Endpoints whose status changed.
     pub statuses: Vec<StatusChange>,
     /// Families whose policy is not in force, or not known to be: what is in the kernel may be older, or nothing.
@@ -41,7 +41,9 @@ impl ApplyReport {
     /// have failed; something that denies is in their place.
     #[must_use]
     pub fn enforced(&self) -> bool {
-        let whole = |problem: &Problem| matches!(problem, Problem::Table(_) | Problem::IpSetNames { .. });
+        let whole = |problem: &DataplaneProblem| {
+            matches!(problem, DataplaneProblem::Table(_) | DataplaneProblem::IpSetNames { .. })
+        };
         self.applied && self.unenforced.is_empty() && !self.problems.iter().any(whole)
     }
 }
@@ -50,7 +52,7 @@ impl ApplyReport {
 /// same as before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum DataplaneProblem {
     /// A rule of a policy or profile cannot be expressed.
     #[error("{family}: {problem}")]
     Rule {
@@ -67,7 +69,7 @@ pub enum Problem {
         /// Its table.
         table: Table,
         /// What is wrong with it.
-        problem: tortie_iptables::Problem,
+        problem: tortie_iptables::ChainProblem,
         /// What the chain is made from; empty for chains that depend on the configuration only.
         owners: Vec<Owner>,
     },
@@ -182,12 +184,12 @@ pub enum Problem {
     },
 }
 
-impl Problem {
+impl DataplaneProblem {
     /// Whether, as long as this lasts, the kernel enforces something else than policy says: it denies more than it
     /// should, or keeps what it had before.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
-        use tortie_iptables::Problem::{Refused, Undefined};
+        use tortie_iptables::ChainProblem::{Refused, Undefined};
         match self {
             Self::Reduced { .. } | Self::Table(_) | Self::IpSetNames { .. } => true,
             Self::Chain { problem, .. } => matches!(problem, Refused { .. } | Undefined { .. }),

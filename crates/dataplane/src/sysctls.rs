@@ -9,7 +9,7 @@ use tortie_model::Family;
 
 use crate::kernel::{Kernel, KernelError, SysctlPath};
 use crate::links::Links;
-use crate::report::Problem;
+use crate::report::DataplaneProblem;
 
 /// A strict reverse path filter, should the kernel not tell what its default is.
 const STRICT: &str = "1";
@@ -119,7 +119,7 @@ impl Sysctls {
         kernel: &mut dyn Kernel,
         links: &Links,
         open: &BTreeSet<Family>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) {
         let now = kernel.now();
         let read_all = self.last_read.is_none() || self.refresh_at().is_some_and(|at| at <= now);
@@ -204,7 +204,7 @@ impl Sysctls {
         were_right: bool,
         open: &BTreeSet<Family>,
         kernel: &mut dyn Kernel,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) -> Progress {
         let mut outcome = Progress::Done;
         for wanted in all {
@@ -256,7 +256,7 @@ enum Ensured {
 }
 
 /// Writes a sysctl unless it has the value already.
-fn ensure(wanted: Wanted, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) -> Ensured {
+fn ensure(wanted: Wanted, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) -> Ensured {
     let Wanted { path, value, weight, .. } = wanted;
     let path = match SysctlPath::new(path) {
         Ok(path) => path,
@@ -283,7 +283,7 @@ fn ensure(wanted: Wanted, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) 
         // The interface is gone; the news will come.
         (Weight::Needed, KernelError::NotFound) => Ensured::Failed,
         (Weight::Needed, _) => {
-            problems.push(Problem::Sysctl { path, error });
+            problems.push(DataplaneProblem::Sysctl { path, error });
             Ensured::Failed
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ahash::RandomState;
 use tortie_model::{Interner, Update};
 use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resource};
-use tortie_resources::{Position, Problem, Severity};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 use crate::last_good::Record;
 use crate::objects::conflicts;
@@ -119,7 +119,7 @@ struct Definition {
     subject: String,
     position: Position,
     outcome: Outcome,
-    problems: Vec<Problem>,
+    problems: Vec<FieldProblem>,
 }
 
 impl From<Resource> for Definition {
@@ -453,7 +453,7 @@ impl DirState {
             problems.push(InputProblem {
                 file: Some(file.to_path_buf()),
                 subject: loser.subject.clone(),
-                problem: Problem { severity, position: loser.position, field: String::new(), what },
+                problem: FieldProblem { severity, position: loser.position, field: String::new(), what },
                 fallback: Fallback::NotNeeded,
             });
         }
@@ -491,7 +491,7 @@ fn report(definitions: &Definitions, fallback: Fallback, problems: &mut Vec<Inpu
         problems.push(InputProblem {
             file: Some(path.to_path_buf()),
             subject: double.subject.clone(),
-            problem: Problem {
+            problem: FieldProblem {
                 severity: Severity::Error,
                 position: double.position,
                 field: String::new(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use ahash::RandomState;
 use tortie_model::{Hostname, Update};
 use tortie_resources::manifest::{Kind, ObjectId, Resource};
-use tortie_resources::{Position, Problem, Severity};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 use crate::register::Register;
 use crate::{Fallback, InputProblem};
@@ -55,7 +55,7 @@ pub struct Objects {
 #[derive(Debug)]
 struct ObjectProblems {
     subject: String,
-    problems: Vec<Problem>,
+    problems: Vec<FieldProblem>,
     fallback: Fallback,
 }
 
@@ -165,7 +165,7 @@ impl Objects {
         }
         for ((winner, loser), severity) in conflicts(&self.register) {
             let what = format!("stands for the same as {winner}, which counts");
-            let problem = Problem { severity, position: Position::default(), field: String::new(), what };
+            let problem = FieldProblem { severity, position: Position::default(), field: String::new(), what };
             let subject = loser.to_string();
             problems.push((loser, InputProblem { file: None, subject, problem, fallback: Fallback::NotNeeded }));
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use tortie_resources::{Position, Problem, Severity};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 /// What is in force where a resource cannot be used as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,14 +45,14 @@ pub struct InputProblem {
     /// The resource: kind, namespace and name as far as they are known; empty for the file as a whole.
     pub subject: String,
     /// What is wrong, and where in the file.
-    pub problem: Problem,
+    pub problem: FieldProblem,
     /// What is in force instead.
     pub fallback: Fallback,
 }
 
 impl InputProblem {
     pub(crate) fn of_file(file: PathBuf, position: Position, what: String, fallback: Fallback) -> Self {
-        let problem = Problem { severity: Severity::Error, position, field: String::new(), what };
+        let problem = FieldProblem { severity: Severity::Error, position, field: String::new(), what };
         Self { file: Some(file), subject: String::new(), problem, fallback }
     }
 }

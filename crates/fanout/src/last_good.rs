@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::{Key, Update};
 use tortie_resources::v1::DecodeError;
-use tortie_resources::{Position, Problem, Severity};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 /// The last good values of objects, and what is wrong with those that have become unreadable; across connections. Pure.
 ///
@@ -61,7 +61,7 @@ impl LastGood {
         };
         let fallback = Fallback::of_unusable(before, denial.exists());
         let DecodeError { path: subject, key, field, reason: what, .. } = error;
-        let problem = Problem { severity: Severity::Error, position: Position::default(), field, what };
+        let problem = FieldProblem { severity: Severity::Error, position: Position::default(), field, what };
         let problem = InputProblem { file: None, subject, problem, fallback };
         let instead = match fallback {
             Fallback::NotNeeded | Fallback::LastGood => "its last good version stays in force",

@@ -109,7 +109,7 @@ pub struct FakeIpset {
     restored: Vec<String>,
 }
 
-type Outcome = Result<(), String>;
+type CommandReply = Result<(), String>;
 
 const NO_SUCH_SET: &str = "The set with the given name does not exist";
 
@@ -345,7 +345,7 @@ impl FakeIpset {
         Ok(())
     }
 
-    fn run_line(&mut self, words: &[&str]) -> Outcome {
+    fn run_line(&mut self, words: &[&str]) -> CommandReply {
         if words.iter().any(|word| self.poisoned.contains(*word)) {
             return Err("Kernel error received: Operation not permitted".to_owned());
         }
@@ -362,7 +362,7 @@ impl FakeIpset {
         }
     }
 
-    fn create(&mut self, name: &str, set_type: &str, options: &[&str]) -> Outcome {
+    fn create(&mut self, name: &str, set_type: &str, options: &[&str]) -> CommandReply {
         if name.len() > IpSetName::MAX_LEN {
             return Err(format!("Syntax error: setname '{name}' is longer than {}", IpSetName::MAX_LEN));
         }
@@ -378,7 +378,7 @@ impl FakeIpset {
         self.sets.get_mut(name).ok_or_else(|| NO_SUCH_SET.to_owned())
     }
 
-    fn add(&mut self, name: &str, member: &str, options: &[&str]) -> Outcome {
+    fn add(&mut self, name: &str, member: &str, options: &[&str]) -> CommandReply {
         let set = self.set(name)?;
         let key = set.canonical(member)?;
         if set.members.contains_key(&key) {
@@ -396,7 +396,7 @@ impl FakeIpset {
         Ok(())
     }
 
-    fn delete(&mut self, name: &str, member: &str, options: &[&str]) -> Outcome {
+    fn delete(&mut self, name: &str, member: &str, options: &[&str]) -> CommandReply {
         let set = self.set(name)?;
         let key = set.canonical(member)?;
         if set.members.remove(&key).is_none() && !options.iter().any(|o| o.ends_with("-exist")) {
@@ -406,7 +406,7 @@ impl FakeIpset {
     }
 
     /// References stay with the name.
-    fn swap(&mut self, a: &str, b: &str) -> Outcome {
+    fn swap(&mut self, a: &str, b: &str) -> CommandReply {
         let first = self.sets.get(a).ok_or(NO_SUCH_SET)?;
         let Some(second) = self.sets.get(b) else {
             return Err("Sets cannot be swapped: the second set does not exist".to_owned());
@@ -423,7 +423,7 @@ impl FakeIpset {
         Ok(())
     }
 
-    fn rename(&mut self, old: &str, new: &str) -> Outcome {
+    fn rename(&mut self, old: &str, new: &str) -> CommandReply {
         if self.in_use.contains(old) {
             return Err("Set cannot be renamed: it is in use by another system".to_owned());
         }
@@ -435,12 +435,12 @@ impl FakeIpset {
         Ok(())
     }
 
-    fn flush(&mut self, name: &str) -> Outcome {
+    fn flush(&mut self, name: &str) -> CommandReply {
         self.set(name)?.members.clear();
         Ok(())
     }
 
-    fn destroy(&mut self, name: &str) -> Outcome {
+    fn destroy(&mut self, name: &str) -> CommandReply {
         if !self.sets.contains_key(name) {
             return Err(NO_SUCH_SET.to_owned());
         }

@@ -121,7 +121,7 @@ pub use mark::{MarkBits, MaskedMark};
 pub use matches::{Match, Matches, Side};
 pub use name::{ChainName, ChainPrefix, Table, kernel_chain, limited_id};
 pub use reconciler::{
-    InPlace, InsertMode, Plan, Problem, Purpose, Reconciler, ReconcilerConfig, StandIn, TableError, TableStats,
+    ChainProblem, InPlace, InsertMode, Plan, Purpose, Reconciler, ReconcilerConfig, StandIn, TableError, TableStats,
 };
 pub use render::{HookPosition, RenderedChain, Renderer, rule_hashes, write_rest};
 pub use save::{HookedChain, HookedRule, RuleTag, SaveError, SaveReader, TableSnapshot, is_own_chain};

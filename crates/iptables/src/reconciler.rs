@@ -49,7 +49,7 @@ mod reduction;
 mod schedule;
 
 pub use hooks::InsertMode;
-pub use isolation::{InPlace, Problem, StandIn};
+pub use isolation::{ChainProblem, InPlace, StandIn};
 pub use plan::{Plan, TableError};
 
 /// Which table to keep, and how.
@@ -257,7 +257,7 @@ impl Reconciler {
 
     /// Defines a chain, in place of its earlier definition if there is one.
     ///
-    /// A chain whose name is not ours is reported as a [`Problem`] and not programmed. The kernel has the target REJECT in
+    /// A chain whose name is not ours is reported as a [`ChainProblem`] and not programmed. The kernel has the target REJECT in
     /// the filter table only; in the others a rule that rejects drops.
     pub fn update_chain(&mut self, chain: impl Into<Arc<Chain>>) {
         let mut chain = chain.into();
@@ -301,7 +301,7 @@ impl Reconciler {
     ///
     /// With [`InsertMode::Append`], what is to be inserted is appended instead, before what is to
     /// be appended anyway. In a chain of ours there are no hooks: such a call is reported as a
-    /// [`Problem`] and does nothing else.
+    /// [`ChainProblem`] and does nothing else.
     pub fn set_hook(&mut self, chain: ChainName, position: HookPosition, mut rules: Vec<Rule>) {
         if self.config.table != Table::Filter {
             drop_instead(&mut rules);

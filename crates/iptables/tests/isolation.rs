@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tortie_iptables::{
-    Action, Backend, CommandError, HookPosition, Matches, Plan, Problem, Rule, SaveReader, StandIn, Table, TableError,
-    kernel_chain,
+    Action, Backend, ChainProblem, CommandError, HookPosition, Matches, Plan, Rule, SaveReader, StandIn, Table,
+    TableError, kernel_chain,
 };
 
 use support::{BACKENDS, FILTER, Lab, chain, config, describe, expected, jump, mark, name};
@@ -23,7 +23,7 @@ fn without_rules_of(text: &str, chains: &[&str]) -> String {
 fn refused(lab: &Lab) -> Vec<(String, u32)> {
     let problems = lab.reconciler.problems();
     let refused = problems.into_iter().map(|problem| match problem {
-        Problem::Refused { chain, attempts, .. } => (chain.to_string(), attempts),
+        ChainProblem::Refused { chain, attempts, .. } => (chain.to_string(), attempts),
         other => panic!("unexpected: {other:?}"),
     });
     refused.collect()
@@ -168,7 +168,7 @@ fn a_chain_that_nobody_defined_drops_and_is_reported() {
         let mut lab = Lab::programmed(backend, 2);
         lab.reconciler.remove_chain(name("cali-pi-01"));
         assert_eq!(lab.written().0, 1);
-        assert_eq!(lab.reconciler.problems(), [Problem::Undefined { chain: name("cali-pi-01") }]);
+        assert_eq!(lab.reconciler.problems(), [ChainProblem::Undefined { chain: name("cali-pi-01") }]);
         let [rule] = &lab.rules("cali-pi-01")[..] else { panic!("one rule") };
         assert!(rule.ends_with("-j DROP"));
         describe(&mut lab.reconciler, 2);
@@ -272,7 +272,7 @@ fn a_chain_that_cannot_be_deleted_is_emptied() {
         lab.reconciler.update_chain(chain("cali-pi-00", vec![mark(0x42)]));
         lab.apply();
         let problems = lab.reconciler.problems();
-        let [Problem::Undeletable { chain, .. }] = &problems[..] else { panic!("{problems:?}") };
+        let [ChainProblem::Undeletable { chain, .. }] = &problems[..] else { panic!("{problems:?}") };
         assert_eq!(*chain, name("cali-pi-01"));
         assert_eq!(lab.rules("cali-pi-01"), [""; 0]);
         assert_eq!(lab.rules("OTHER"), ["-g cali-pi-01"]);
@@ -297,7 +297,10 @@ fn names_that_are_not_ours_are_refused() {
         assert_eq!(lab.written(), (0, 0));
         assert_eq!(
             lab.reconciler.problems(),
-            [Problem::WrongOwner { chain: name("KUBE-FORWARD") }, Problem::WrongOwner { chain: name("cali-empty") }]
+            [
+                ChainProblem::WrongOwner { chain: name("KUBE-FORWARD") },
+                ChainProblem::WrongOwner { chain: name("cali-empty") }
+            ]
         );
     }
 }

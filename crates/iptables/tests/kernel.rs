@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tortie_iptables::fake::FakeKernel;
 use tortie_iptables::{
-    Action, Backend, Command, CommandError, Family, HookPosition, IpSetName, Matches, Plan, Problem, Purpose,
+    Action, Backend, ChainProblem, Command, CommandError, Family, HookPosition, IpSetName, Matches, Plan, Purpose,
     Reconciler, ReconcilerConfig, Rule, Side, Table, kernel_chain,
 };
 use tortie_testkit::kernel_test;
@@ -282,7 +282,7 @@ kernel_test! {
             lab.reconciler.update_chain(chain("cali-pi-03", vec![rule]));
             lab.apply();
             let problems = lab.reconciler.problems();
-            let [Problem::Refused { chain: culprit, error, .. }] = &problems[..] else { panic!("{problems:?}") };
+            let [ChainProblem::Refused { chain: culprit, error, .. }] = &problems[..] else { panic!("{problems:?}") };
             assert_eq!(*culprit, name("cali-pi-03"));
             assert!(error.to_string().contains("cali40missing doesn't exist"), "{error}");
             let stand_in = lab.lines_with("-A cali-pi-03");

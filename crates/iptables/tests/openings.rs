@@ -7,7 +7,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tortie_iptables::fake::FakeKernel;
-use tortie_iptables::{Action, Backend, Chain, Cidr, InPlace, MarkBits, Matches, Plan, Problem, Rule, Side};
+use tortie_iptables::{Action, Backend, Chain, ChainProblem, Cidr, InPlace, MarkBits, Matches, Plan, Rule, Side};
 
 use support::{BACKENDS, FILTER, Lab, describe, name};
 
@@ -141,7 +141,7 @@ fn lab_with(backend: Backend, specs: &[Spec]) -> Lab {
 fn in_place(lab: &Lab) -> Option<InPlace> {
     match lab.reconciler.problems()[..] {
         [] => None,
-        [Problem::Refused { in_place, .. }] => Some(in_place),
+        [ChainProblem::Refused { in_place, .. }] => Some(in_place),
         ref other => panic!("{other:?}"),
     }
 }

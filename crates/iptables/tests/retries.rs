@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tortie_iptables::{
-    Action, Backend, CommandError, Features, InPlace, IpSetName, Matches, Plan, Problem, Rule, Side, TableError,
+    Action, Backend, ChainProblem, CommandError, Features, InPlace, IpSetName, Matches, Plan, Rule, Side, TableError,
 };
 
 use support::{BACKENDS, FILTER, Lab, chain, describe, expected, jump, mark, name};
@@ -27,8 +27,8 @@ fn lab(backend: Backend) -> Lab {
 
 fn attempts(lab: &Lab) -> Vec<(String, u32)> {
     let refused = lab.reconciler.problems().into_iter().filter_map(|problem| match problem {
-        Problem::Refused { chain, attempts, .. } => Some((chain.to_string(), attempts)),
-        Problem::Undefined { .. } => None,
+        ChainProblem::Refused { chain, attempts, .. } => Some((chain.to_string(), attempts)),
+        ChainProblem::Undefined { .. } => None,
         other => panic!("unexpected: {other:?}"),
     });
     refused.collect()
@@ -189,7 +189,7 @@ fn a_chain_is_tried_at_once_when_its_own_content_changes() {
 fn a_chain_is_tried_at_once_when_one_that_it_leads_to_appears_or_is_accepted() {
     for backend in BACKENDS {
         let mut lab = long_refused(backend, vec![mark(0x800), jump("cali-late")], BAD);
-        assert_eq!(lab.reconciler.problems()[0], Problem::Undefined { chain: name("cali-late") });
+        assert_eq!(lab.reconciler.problems()[0], ChainProblem::Undefined { chain: name("cali-late") });
         lab.reconciler.update_chain(chain("cali-late", vec![mark(0x400)]));
         lab.kernel.refuse("--mark 0x400/0x400");
         lab.apply();
@@ -276,7 +276,7 @@ fn a_chain_of_which_nothing_is_accepted_is_left_alone_and_the_rest_goes_on() {
             "{end:?}"
         );
         let problems = lab.reconciler.problems();
-        assert!(matches!(problems[..], [Problem::Refused { in_place: InPlace::Unchanged, .. }]), "{problems:?}");
+        assert!(matches!(problems[..], [ChainProblem::Refused { in_place: InPlace::Unchanged, .. }]), "{problems:?}");
         assert_eq!(lab.rules("cali-pi-01"), before);
         for other in ["cali-pi-00", "cali-pi-02"] {
             assert!(lab.rules(other)[0].contains("--mark 0x42/0x42"), "{other}");

@@ -53,6 +53,6 @@ mod tree;
 pub mod v1;
 mod v3;
 
-pub use problem::{Problem, Severity};
+pub use problem::{FieldProblem, Severity};
 pub use scalar::parse_dscp;
 pub use tree::{Position, SyntaxError};

@@ -15,7 +15,7 @@ use tortie_selector::Selector;
 use crate::manifest::{Contributions, Kind, Object, ObjectId, Outcome, Resource, STORED_METADATA};
 use crate::tree::{Cursor, Map, Sink};
 use crate::v1::{self, Decoded};
-use crate::{Position, Problem, Severity, path, scalar};
+use crate::{FieldProblem, Position, Severity, path, scalar};
 use block::BlockFacts;
 
 /// Which blocks of addresses are read.
@@ -61,7 +61,7 @@ pub fn read_block(path: &str, text: &str) -> Resource {
         Ok(_) => (Outcome::Valid(Vec::new()), Vec::new()),
         Err(error) => {
             let position = Position::default();
-            let problem = Problem { severity: Severity::Error, position, field: error.field, what: error.reason };
+            let problem = FieldProblem { severity: Severity::Error, position, field: error.field, what: error.reason };
             (Outcome::Invalid { substitute: None }, vec![problem])
         }
     };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::Position;
 
-/// How bad a [`Problem`] is.
+/// How bad a [`FieldProblem`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
     /// The object is used nevertheless.
@@ -25,7 +25,7 @@ impl fmt::Display for Severity {
 
 /// Something wrong with one field of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct FieldProblem {
     /// How bad it is.
     pub severity: Severity,
     /// Where the field stands in its file.
@@ -36,9 +36,9 @@ pub struct Problem {
     pub what: String,
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for FieldProblem {}
 
-impl fmt::Display for Problem {
+impl fmt::Display for FieldProblem {
     /// `field: what`, or `what` alone for an object as a whole.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.field.is_empty() { f.write_str(&self.what) } else { write!(f, "{}: {}", self.field, self.what) }

@@ -353,7 +353,7 @@ proptest! {
                 _ => to_v3::pod(&object, &Options::default()),
             };
             prop_assert_eq!(&converted.problems, &[]);
-            let to_v3::Outcome::Resource(resource) = converted.outcome else { panic!("no resource of {object}") };
+            let to_v3::Conversion::Resource(resource) = converted.outcome else { panic!("no resource of {object}") };
             let direct = contributions(&object, &mut interner);
             let through = contributions(&resource, &mut interner);
             prop_assert_eq!(direct.len(), through.len());

@@ -25,7 +25,7 @@ use self::{
 };
 use crate::{
     kernel,
-    lab::{Flow, Lab, LabOptions, Outcome, Protocol, Reachability, Timing, interface_name},
+    lab::{Flow, FlowOutcome, Lab, LabOptions, Protocol, Reachability, Timing, interface_name},
     netns::NetnsError,
     program::ProgramError,
 };
@@ -186,7 +186,7 @@ impl Story<'_> {
     fn edited(&mut self, edit: &Edit, before: &Measured, enforced_before: Enforced) -> Result<(), DemoError> {
         let silent = before.reachability.iter().filter(|(flow, outcome)| {
             // An answer to UDP or SCTP says nothing about when its packet was sent.
-            flow.port.protocol == Protocol::Tcp && **outcome == Outcome::Silent
+            flow.port.protocol == Protocol::Tcp && **outcome == FlowOutcome::Silent
         });
         let silent: Vec<Flow> = silent.map(|(flow, _)| flow.clone()).collect();
         let (lab, folder) = (self.lab, self.folder);

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use flow::{Family, Flow, Outcome, Place, Port, Protocol, Reachability};
+pub use flow::{Family, Flow, FlowOutcome, Place, Port, Protocol, Reachability};
 pub use wiring::{NODE_ADDRESSES, OUTSIDE_ADDRESSES, interface_name};
 
 use crate::netns::{Namespace, NetnsError};

@@ -7,7 +7,7 @@ use tortie_datastore::{Event, InputProblem, Resend, Watching};
 use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
 
-use crate::Problem;
+use crate::ClusterProblem;
 
 /// How many events are taken together at the most, so that one that waits long for its turn is not kept for ever.
 const BATCH: usize = 64;
@@ -19,7 +19,7 @@ pub enum Change {
     /// What is desired of the node, as far as it differs from what was told before.
     Desired(Vec<DesiredUpdate>),
     /// Everything that is wrong with the input now, replacing what was told before.
-    Problems(Vec<Problem>),
+    Problems(Vec<ClusterProblem>),
     /// The source cannot be read now; what was told stays true until it can.
     Unavailable {
         /// Why.
@@ -40,7 +40,7 @@ pub struct Changes {
     graph: Graph,
     watching: Watching,
     input: Vec<InputProblem>,
-    told: Vec<Problem>,
+    told: Vec<ClusterProblem>,
     waiting: VecDeque<Change>,
 }
 
@@ -75,8 +75,8 @@ impl Changes {
     fn flush(&mut self) {
         let mut desired = Vec::new();
         self.graph.flush(&mut desired);
-        let input = self.input.iter().cloned().map(Problem::Input);
-        let problems: Vec<Problem> = input.chain(self.graph.problems().map(Problem::Ignored)).collect();
+        let input = self.input.iter().cloned().map(ClusterProblem::Input);
+        let problems: Vec<ClusterProblem> = input.chain(self.graph.problems().map(ClusterProblem::Ignored)).collect();
         if problems != self.told {
             self.told.clone_from(&problems);
             self.waiting.push_back(Change::Problems(problems));

@@ -9,7 +9,7 @@ mod state;
 
 pub use changes::{Change, Changes};
 pub use node::Node;
-pub use problem::Problem;
+pub use problem::ClusterProblem;
 pub use state::NodeState;
 
 pub use tortie_calc as calc;

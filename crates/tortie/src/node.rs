@@ -12,7 +12,7 @@ use tortie_model::{Hostname, SyncStatus, Update};
 use tortie_resources::manifest::Options;
 use tortie_rules::RulesConfig;
 
-use crate::{Changes, NodeState, Problem};
+use crate::{Changes, ClusterProblem, NodeState};
 
 /// A node of the cluster, by its name and with its configuration.
 ///
@@ -125,8 +125,8 @@ impl Node {
         graph.on_status(SyncStatus::InSync);
         let mut desired = Vec::new();
         graph.flush(&mut desired);
-        let input = problems.into_iter().map(Problem::Input);
-        let problems = input.chain(graph.problems().map(Problem::Ignored)).collect();
+        let input = problems.into_iter().map(ClusterProblem::Input);
+        let problems = input.chain(graph.problems().map(ClusterProblem::Ignored)).collect();
         NodeState { desired, problems, dataplane_config: self.dataplane_config.clone() }
     }
 }

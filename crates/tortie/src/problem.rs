@@ -5,11 +5,11 @@ use tortie_datastore::InputProblem;
 /// Something wrong with the input, in the words of whoever wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum ClusterProblem {
     /// An object cannot be used as it is written.
     #[error(transparent)]
     Input(InputProblem),
     /// An object is left out because the node's configuration forbids it.
     #[error(transparent)]
-    Ignored(tortie_calc::Problem),
+    Ignored(tortie_calc::IgnoredObject),
 }

@@ -3,13 +3,13 @@
 use tortie_dataplane::{Dataplane, DataplaneConfig, Rendered};
 use tortie_model::desired::DesiredUpdate;
 
-use crate::Problem;
+use crate::ClusterProblem;
 
 /// What is desired of a node at one time.
 #[derive(Clone, Debug)]
 pub struct NodeState {
     pub(crate) desired: Vec<DesiredUpdate>,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<ClusterProblem>,
     pub(crate) dataplane_config: DataplaneConfig,
 }
 
@@ -28,7 +28,7 @@ impl NodeState {
 
     /// What is wrong with the input, and left out. Where a policy is replaced by one that denies, the problem says so.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[ClusterProblem] {
         &self.problems
     }
 

@@ -10,7 +10,7 @@ use tortie::datastore::{Closed, DirSource, Feed, ReadError, Source};
 use tortie::iptables::Table;
 use tortie::model::desired::DesiredUpdate;
 use tortie::model::{Family, Key, SyncStatus, Update};
-use tortie::{Change, Node, Problem};
+use tortie::{Change, ClusterProblem, Node};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -72,7 +72,7 @@ fn configuration_counts() {
 #[test]
 fn what_cannot_be_used_is_a_problem() {
     let state = node().read_yaml("apiVersion: v1\nkind: Namespace\nmetadata: {name: NotAName}\n");
-    let [problem @ Problem::Input(_)] = state.problems() else { panic!("{:?}", state.problems()) };
+    let [problem @ ClusterProblem::Input(_)] = state.problems() else { panic!("{:?}", state.problems()) };
     assert!(problem.to_string().contains("Namespace/NotAName"), "{problem}");
     assert!(node().read_dir(demo().join("nowhere")).unwrap_err().to_string().contains("nowhere"));
 }

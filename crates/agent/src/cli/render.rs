@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use tortie_calc::{Graph, Problem};
+use tortie_calc::{Graph, IgnoredObject};
 use tortie_dataplane::{Dataplane, Rendered};
 use tortie_datastore::{Everything, ReadError, Source};
 use tortie_iptables::{Backend, Table};
@@ -102,7 +102,7 @@ fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Re
     Ok(resolved.config)
 }
 
-fn calculate(config: &Config, hostname: &Hostname, updates: Vec<Update>) -> (Vec<DesiredUpdate>, Vec<Problem>) {
+fn calculate(config: &Config, hostname: &Hostname, updates: Vec<Update>) -> (Vec<DesiredUpdate>, Vec<IgnoredObject>) {
     let mut graph = Graph::new(&settings::graph(config, hostname.clone()));
     graph.on_update(Update::Ready(Some(true)));
     updates.into_iter().for_each(|update| graph.on_update(update));

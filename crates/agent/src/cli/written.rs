@@ -10,7 +10,7 @@ use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, Outcome, Resource, read_written};
 use tortie_resources::stored::{ResourceKey, ResourceKind, key_of};
-use tortie_resources::{Position, Problem, Severity};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::Failure;
 
@@ -92,13 +92,14 @@ fn find(path: &Path, files: &mut Vec<(PathBuf, String)>, named: bool) -> Result<
 fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<Written>, Vec<InputProblem>) {
     let format = if file.extension().is_some_and(|end| end == "json") { Format::Json } else { Format::Yaml };
     let (manifest, objects) = read_written(text, format, &Options::default(), &mut Interner::new());
-    let input = |subject: String, problem: Problem| InputProblem {
+    let input = |subject: String, problem: FieldProblem| InputProblem {
         file: Some(file.to_owned()),
         subject,
         problem,
         fallback: Fallback::Nothing,
     };
-    let error = |position, what: String| Problem { severity: Severity::Error, position, field: String::new(), what };
+    let error =
+        |position, what: String| FieldProblem { severity: Severity::Error, position, field: String::new(), what };
     let mut problems: Vec<InputProblem> =
         manifest.unreadable.into_iter().map(|e| input(String::new(), error(e.position, e.what))).collect();
     let mut written = Vec::new();
@@ -109,7 +110,7 @@ fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<W
             Ok(key) => {
                 // What is kept for others to read is not for us to judge.
                 let ours =
-                    key.kind().understood().is_some_and(|kind| !kind.is_relayed()) || outcome != Outcome::Unknown;
+                    key.kind().understood().is_some_and(|kind| !kind.is_passthrough()) || outcome != Outcome::Unknown;
                 if ours && wanted == Wanted::Valid {
                     problems.extend(found.into_iter().map(|problem| input(subject.clone(), problem)));
                 }

@@ -25,8 +25,8 @@ pub(crate) use observe::log_status;
 pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 
 /// An object that the calculation ignores: its path in a datastore, and what is wrong.
-pub(crate) fn describe_ignored(problem: &tortie_calc::Problem) -> String {
-    let tortie_calc::Problem { key, reason, .. } = problem;
+pub(crate) fn describe_ignored(problem: &tortie_calc::IgnoredObject) -> String {
+    let tortie_calc::IgnoredObject { key, reason, .. } = problem;
     let path = tortie_resources::path::to_path(key).unwrap_or_else(|_| key.to_string());
     format!("{path}: {reason}")
 }

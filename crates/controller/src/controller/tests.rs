@@ -296,9 +296,10 @@ impl World {
                 }
             };
             match (converted.outcome, self.spec(&key)) {
-                (to_v3::Outcome::Resource(resource), Some(spec)) if spec == kept(&key, resource.clone())["spec"] => {}
-                (to_v3::Outcome::Unusable { substitute: Some(_) }, Some(_))
-                | (to_v3::Outcome::Unusable { substitute: None }, _) => {}
+                (to_v3::Conversion::Resource(resource), Some(spec)) if spec == kept(&key, resource.clone())["spec"] => {
+                }
+                (to_v3::Conversion::Unusable { substitute: Some(_) }, Some(_))
+                | (to_v3::Conversion::Unusable { substitute: None }, _) => {}
                 (outcome, spec) => wrong.push(format!("{key}: is {spec:?}, should be {outcome:?}")),
             }
             ours.push(key);

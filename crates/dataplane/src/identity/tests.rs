@@ -1,30 +1,30 @@
 use std::collections::BTreeSet;
 
 use tortie_ipsets::CommandFailure;
-use tortie_iptables::{ChainName, CommandError, InPlace, Problem as ChainProblem, Table, TableError};
+use tortie_iptables::{ChainName, ChainProblem, CommandError, InPlace, Table, TableError};
 use tortie_model::Family;
 
-use crate::report::Problem;
+use crate::report::DataplaneProblem;
 use crate::{KernelError, SysctlPath};
 
-fn refused(family: Family, chain: &str, attempts: u32, stderr: &str) -> Problem {
+fn refused(family: Family, chain: &str, attempts: u32, stderr: &str) -> DataplaneProblem {
     let chain = ChainName::new(chain).expect("short");
     let error = CommandError::Exit { code: Some(4), stderr: stderr.to_owned() };
     let problem = ChainProblem::Refused { chain, in_place: InPlace::StandIn, error, attempts };
-    Problem::Chain { family, table: Table::Filter, problem, owners: Vec::new() }
+    DataplaneProblem::Chain { family, table: Table::Filter, problem, owners: Vec::new() }
 }
 
-fn unreadable(table: Table, family: Family, why: &str) -> Problem {
-    Problem::Table(TableError::Save { table, family, error: CommandError::Io(why.to_owned()) })
+fn unreadable(table: Table, family: Family, why: &str) -> DataplaneProblem {
+    DataplaneProblem::Table(TableError::Save { table, family, error: CommandError::Io(why.to_owned()) })
 }
 
 #[test]
 fn the_same_problem_keeps_its_identity_whatever_programs_print_and_however_often_it_was_tried() {
-    let sysctl = |why: &str| Problem::Sysctl {
+    let sysctl = |why: &str| DataplaneProblem::Sysctl {
         path: SysctlPath::new("net/ipv4/ip_forward").expect("plain"),
         error: KernelError::Failed(why.to_owned()),
     };
-    let names = |why: &str| Problem::IpSetNames { family: Family::V4, failure: CommandFailure::new(why) };
+    let names = |why: &str| DataplaneProblem::IpSetNames { family: Family::V4, failure: CommandFailure::new(why) };
     let pairs = [
         [refused(Family::V4, "cali-pi-x", 1, "line 7 failed"), refused(Family::V4, "cali-pi-x", 2, "line 9 failed")],
         [unreadable(Table::Raw, Family::V4, "a"), unreadable(Table::Raw, Family::V4, "b")],
@@ -47,7 +47,7 @@ fn problems_of_different_objects_differ() {
         unreadable(Table::Raw, Family::V6, ""),
         unreadable(Table::Filter, Family::V4, ""),
     ];
-    let identities: BTreeSet<_> = all.iter().map(Problem::identity).collect();
+    let identities: BTreeSet<_> = all.iter().map(DataplaneProblem::identity).collect();
     assert_eq!(identities.len(), all.len(), "{identities:?}");
 }
 

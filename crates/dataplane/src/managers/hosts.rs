@@ -14,7 +14,7 @@ use crate::managers::Completion;
 use crate::managers::chain_set::ChainSet;
 use crate::managers::groups::{GroupUse, group_tiers, uses_any};
 use crate::managers::workloads::is_workload;
-use crate::report::{EndpointProblem, Owner, Problem};
+use crate::report::{DataplaneProblem, EndpointProblem, Owner};
 use crate::stand_ins::is_failsafe;
 
 /// The interface name that stands for all interfaces of the host.
@@ -199,12 +199,13 @@ impl Hosts {
         self.chains.replace(chains, with.output);
     }
 
-    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+    pub(crate) fn problems(&self) -> impl Iterator<Item = DataplaneProblem> {
         let any = self.resolved.any.as_ref();
         let ignored = any.filter(|name| self.endpoints.get(*name).is_some_and(|s| !s.untracked_tiers.is_empty()));
-        ignored
-            .into_iter()
-            .map(|name| Problem::Endpoint { owner: Owner::Host(name.clone()), error: EndpointProblem::UntrackedForAll })
+        ignored.into_iter().map(|name| DataplaneProblem::Endpoint {
+            owner: Owner::Host(name.clone()),
+            error: EndpointProblem::UntrackedForAll,
+        })
     }
 
     pub(crate) fn chain_owner(&self, chain: ChainName) -> Option<Owner> {

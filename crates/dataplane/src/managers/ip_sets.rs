@@ -9,7 +9,7 @@ use tortie_rules::RulesConfig;
 use tortie_rules::names::static_set;
 
 use crate::output::{Output, members};
-use crate::report::Problem;
+use crate::report::DataplaneProblem;
 
 /// Hands IP sets on as they come; the sets themselves are kept in the [`Output`].
 #[derive(Debug)]
@@ -87,8 +87,8 @@ impl IpSetManager {
         }
     }
 
-    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
-        self.problems.iter().map(|(id, error)| Problem::IpSetUpdate { id: id.clone(), error: error.clone() })
+    pub(crate) fn problems(&self) -> impl Iterator<Item = DataplaneProblem> {
+        self.problems.iter().map(|(id, error)| DataplaneProblem::IpSetUpdate { id: id.clone(), error: error.clone() })
     }
 }
 

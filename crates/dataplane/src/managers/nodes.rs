@@ -14,7 +14,7 @@ use crate::links::Links;
 use crate::managers::ip_sets::IpSetManager;
 use crate::managers::workloads::is_workload;
 use crate::output::Output;
-use crate::report::Problem;
+use crate::report::DataplaneProblem;
 
 /// All nodes, this one included.
 #[derive(Debug)]
@@ -85,10 +85,10 @@ impl Nodes {
         }
     }
 
-    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+    pub(crate) fn problems(&self) -> impl Iterator<Item = DataplaneProblem> {
         let texts = self.nodes.values().flat_map(|node| [&node.ipv4_addr, &node.ipv6_addr]);
         let wrong = texts.filter(|text| !text.is_empty() && text.parse::<Cidr>().is_err());
-        wrong.map(|text| Problem::Network { what: "address of a node", text: text.to_string() })
+        wrong.map(|text| DataplaneProblem::Network { what: "address of a node", text: text.to_string() })
     }
 }
 

@@ -11,7 +11,7 @@ use tortie_rules::{PolicyChains, Renderer, RuleProblem};
 
 use crate::managers::set_defects::{Effect, SetDefect, SetDefects, effect};
 use crate::output::Output;
-use crate::report::{Owner, Problem, Reduction};
+use crate::report::{DataplaneProblem, Owner, Reduction};
 
 const POLICY_TABLES: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
@@ -29,7 +29,7 @@ pub(crate) struct Policies {
     /// IP sets that are not in the kernel as they should be.
     defects: SetDefects,
     /// What they keep from being in force.
-    reduced: BTreeMap<Owner, Vec<Problem>>,
+    reduced: BTreeMap<Owner, Vec<DataplaneProblem>>,
 }
 
 impl Policies {
@@ -198,7 +198,7 @@ impl Policies {
         self.note_reduced(owner, reduced);
     }
 
-    fn note_reduced(&mut self, owner: Owner, reduced: Vec<Problem>) {
+    fn note_reduced(&mut self, owner: Owner, reduced: Vec<DataplaneProblem>) {
         if reduced.is_empty() {
             self.reduced.remove(&owner);
         } else {
@@ -207,15 +207,15 @@ impl Policies {
     }
 
     /// What is not in force because IP sets are not in the kernel as they should be.
-    pub(crate) fn reduced(&self) -> impl Iterator<Item = Problem> {
+    pub(crate) fn reduced(&self) -> impl Iterator<Item = DataplaneProblem> {
         self.reduced.values().flatten().cloned()
     }
 
-    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+    pub(crate) fn problems(&self) -> impl Iterator<Item = DataplaneProblem> {
         self.problems
             .values()
             .flatten()
-            .map(|(family, problem)| Problem::Rule { family: *family, problem: problem.clone() })
+            .map(|(family, problem)| DataplaneProblem::Rule { family: *family, problem: problem.clone() })
     }
 
     /// Whose chain this is.
@@ -251,8 +251,8 @@ fn reduction(
     family: Family,
     direction: Direction,
     (reduction, sets): (Reduction, Vec<IpSetId>),
-) -> Problem {
-    Problem::Reduced { family, owner: owner.clone(), direction, sets, reduction }
+) -> DataplaneProblem {
+    DataplaneProblem::Reduced { family, owner: owner.clone(), direction, sets, reduction }
 }
 
 fn note(

@@ -8,7 +8,7 @@ use tortie_rules::Renderer;
 use tortie_rules::names::chain;
 
 use crate::output::Output;
-use crate::report::Problem;
+use crate::report::DataplaneProblem;
 
 /// The networks of services, from the BGP configuration.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ impl ServiceLoop {
         output.set_stand_in(&[Table::Filter], chain::CIDR_BLOCK, &StandIn::Rules(Vec::new()));
     }
 
-    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+    pub(crate) fn problems(&self) -> impl Iterator<Item = DataplaneProblem> {
         let wrong = self.texts().filter(|text| text.parse::<Cidr>().is_err());
-        wrong.map(|text| Problem::Network { what: "network of services", text: text.to_string() })
+        wrong.map(|text| DataplaneProblem::Network { what: "network of services", text: text.to_string() })
     }
 }

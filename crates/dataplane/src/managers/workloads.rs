@@ -13,7 +13,7 @@ use tortie_rules::names::{EndpointChain, endpoint_chain};
 use crate::managers::Completion;
 use crate::managers::chain_set::ChainSet;
 use crate::managers::groups::{GroupUse, group_tiers, uses_any};
-use crate::report::{EndpointProblem, Owner, Problem};
+use crate::report::{DataplaneProblem, EndpointProblem, Owner};
 
 const CHAINS: [EndpointChain; 2] = [EndpointChain::ToWorkload, EndpointChain::FromWorkload];
 
@@ -141,7 +141,7 @@ impl Workloads {
         })
     }
 
-    pub(crate) fn problems(&self, prefixes: &[InterfaceName]) -> Vec<Problem> {
+    pub(crate) fn problems(&self, prefixes: &[InterfaceName]) -> Vec<DataplaneProblem> {
         let mut problems = Vec::new();
         for (id, endpoint) in &self.endpoints {
             let error = match &endpoint.interface {
@@ -159,7 +159,8 @@ impl Workloads {
                     }
                 }
             };
-            problems.extend(error.map(|error| Problem::Endpoint { owner: Owner::Workload(id.clone()), error }));
+            problems
+                .extend(error.map(|error| DataplaneProblem::Endpoint { owner: Owner::Workload(id.clone()), error }));
         }
         problems
     }

@@ -15,7 +15,7 @@ use crate::config::RoutesConfig;
 use crate::gate::holds;
 use crate::kernel::{Kernel, KernelError};
 use crate::links::Links;
-use crate::report::Problem;
+use crate::report::DataplaneProblem;
 use crate::route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
 
 use flushes::Flushes;
@@ -123,7 +123,7 @@ impl RouteTable {
         links: &Links,
         ownership: &Ownership<'_>,
         held: &BTreeSet<InterfaceName>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) {
         if !self.config.enabled {
             return;
@@ -216,13 +216,13 @@ impl RouteTable {
         now: Duration,
         kernel: &mut dyn Kernel,
         ownership: &Ownership<'_>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) -> bool {
         let family = self.family;
         let listed = match self.flushes.read_marks(family, kernel).and_then(|()| kernel.routes(family)) {
             Ok(listed) => listed,
             Err(error) => {
-                problems.push(Problem::Routes { family, error });
+                problems.push(DataplaneProblem::Routes { family, error });
                 return false;
             }
         };
@@ -280,7 +280,7 @@ impl RouteTable {
         now: Duration,
         kernel: &mut dyn Kernel,
         ownership: &Ownership<'_>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) {
         let unexpected: Vec<Route> = self.unexpected(ownership).collect();
         for route in unexpected {
@@ -325,7 +325,7 @@ impl RouteTable {
         kernel: &mut dyn Kernel,
         ownership: &Ownership<'_>,
         held: &BTreeSet<InterfaceName>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) {
         let writes: Vec<(Route, Option<RouteTarget>)> = self
             .routes
@@ -360,7 +360,7 @@ impl RouteTable {
         observed: Option<RouteTarget>,
         kernel: &mut dyn Kernel,
         ownership: &Ownership<'_>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) {
         let destination = route.key.destination;
         let Some(target) = observed.filter(|old| old.interface != route.target.interface) else { return };
@@ -388,7 +388,7 @@ impl RouteTable {
         route: &Route,
         observed: Option<RouteTarget>,
         kernel: &mut dyn Kernel,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<DataplaneProblem>,
     ) -> bool {
         let destination = route.key.destination;
         if !destination.is_host() {
@@ -428,7 +428,7 @@ impl RouteTable {
     }
 
     /// Returns whether the kernel is as the change wants it.
-    fn change(&mut self, change: &RouteChange, kernel: &mut dyn Kernel, problems: &mut Vec<Problem>) -> bool {
+    fn change(&mut self, change: &RouteChange, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) -> bool {
         match (kernel.change_route(change), change) {
             (Ok(()), _) => {
                 self.changes += 1;
@@ -442,7 +442,7 @@ impl RouteTable {
             }
             (Err(error), _) => {
                 self.must_read = true;
-                problems.push(Problem::Route { route: change.route().clone(), error });
+                problems.push(DataplaneProblem::Route { route: change.route().clone(), error });
                 false
             }
         }

@@ -11,7 +11,7 @@ use crate::config::RoutesConfig;
 use crate::fake::FakeKernel;
 use crate::kernel::Kernel;
 use crate::links::{LinkChange, LinkEvent, Links};
-use crate::report::Problem;
+use crate::report::DataplaneProblem;
 use crate::route::{Route, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
 
 const PREFIXES: [InterfaceName; 1] = [InterfaceName::from_static("cali")];
@@ -54,7 +54,7 @@ impl Node {
         self.table.set(&name.into(), destinations);
     }
 
-    fn apply(&mut self) -> Vec<Problem> {
+    fn apply(&mut self) -> Vec<DataplaneProblem> {
         let mut problems = Vec::new();
         let ownership = Ownership {
             links: &self.links,
@@ -285,7 +285,7 @@ fn one_route_that_fails_does_not_stop_the_others() {
     node.set("cali2", &["10.65.0.2/32"]);
     node.kernel.broken_interfaces.insert(7);
     let problems = node.apply();
-    assert!(matches!(&problems[..], [Problem::Route { .. }]), "{problems:?}");
+    assert!(matches!(&problems[..], [DataplaneProblem::Route { .. }]), "{problems:?}");
     assert_eq!(node.routes(), ["10.65.0.2/32 8"]);
     assert!(node.next().is_some_and(|pause| pause <= Duration::from_secs(10)));
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{Dataplane, EndpointStatus, Kernel, Problem};
+use tortie_dataplane::{Dataplane, DataplaneProblem, EndpointStatus, Kernel};
 use tortie_iptables::Backend;
 use tortie_model::desired::DesiredUpdate;
 
@@ -41,7 +41,7 @@ fn the_new_workload_waits_and_is_named_and_others_are_not_held_up() {
     dataplane.on_update(workload("other", pod("cali3", 3), &[]));
     let report = dataplane.apply(&mut kernel);
     let texts: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-    assert!(matches!(report.problems[..], [Problem::Conntrack { .. }]), "{texts:?}");
+    assert!(matches!(report.problems[..], [DataplaneProblem::Conntrack { .. }]), "{texts:?}");
     assert!(texts[0].contains("10.65.0.1") && texts[0].contains("k8s/default/new/eth0"), "{texts:?}");
     assert_eq!(routes(&kernel), ["10.65.0.3/32 by 9", "fd00::1/128 by 8", "fd00::3/128 by 9"]);
     assert_eq!(status(&dataplane, "new"), Some(EndpointStatus::Down));

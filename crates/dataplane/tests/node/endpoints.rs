@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{Dataplane, EndpointProblem, EndpointStatus, LinkEvent, Owner, Problem};
+use tortie_dataplane::{Dataplane, DataplaneProblem, EndpointProblem, EndpointStatus, LinkEvent, Owner};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{AdminState, Family, WorkloadEndpoint, WorkloadExtras};
@@ -49,7 +49,7 @@ fn of_two_workloads_with_one_interface_the_smaller_id_wins_and_the_other_inherit
     assert_eq!(status(&dataplane, "a-first"), Some(EndpointStatus::Up));
     assert_eq!(status(&dataplane, "b-later"), Some(EndpointStatus::Down));
     let shadowed = EndpointProblem::Shadowed { interface: "cali1".into(), other: workload_id("a-first") };
-    let expected = Problem::Endpoint { owner: Owner::Workload(workload_id("b-later")), error: shadowed };
+    let expected = DataplaneProblem::Endpoint { owner: Owner::Workload(workload_id("b-later")), error: shadowed };
     assert_eq!(dataplane.problems(), [expected]);
 
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("a-first")));
@@ -114,7 +114,7 @@ fn a_workload_is_up_only_when_its_interface_is_configured() {
     kernel.read_only.push("cali1/proxy_arp".to_owned());
     dataplane.on_link(up("cali1", 1));
     let report = dataplane.apply(&mut kernel);
-    assert!(matches!(report.problems[..], [Problem::Sysctl { .. }]), "{:?}", report.problems);
+    assert!(matches!(report.problems[..], [DataplaneProblem::Sysctl { .. }]), "{:?}", report.problems);
     assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Down));
     assert!(report.next.is_some_and(|pause| pause <= std::time::Duration::from_secs(10)), "it is tried again");
 
@@ -272,6 +272,7 @@ fn host_policy_of_each_kind_goes_to_its_table() {
     let (dataplane, kernel) = start(updates("*"), vec![up("eth0", 1)]);
     assert_eq!(leads_to(&kernel, Table::Mangle, "cali-from-host-endpoint"), ["cali-fh-any-interface-at-all"]);
     assert_eq!(leads_to(&kernel, Table::Raw, "cali-from-host-endpoint"), [] as [&str; 0]);
-    let ignored = Problem::Endpoint { owner: Owner::Host("h".into()), error: EndpointProblem::UntrackedForAll };
+    let ignored =
+        DataplaneProblem::Endpoint { owner: Owner::Host("h".into()), error: EndpointProblem::UntrackedForAll };
     assert_eq!(dataplane.problems(), [ignored]);
 }

@@ -1,6 +1,6 @@
 //! One thing that fails does not stop the others, and what takes its place denies.
 
-use tortie_dataplane::{EndpointStatus, Owner, Problem};
+use tortie_dataplane::{DataplaneProblem, EndpointStatus, Owner};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::RuleSets;
 use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members};
@@ -32,7 +32,7 @@ fn a_policy_that_the_kernel_refuses_is_named_and_denies_while_the_rest_is_enforc
         assert!(named.len() == 1 && named[0].contains("policy GlobalNetworkPolicy/bad"), "{backend}: {named:?}");
         assert!(matches!(
             &report.problems[0],
-            Problem::Chain { family: Family::V4, table: Table::Filter, owners, .. }
+            DataplaneProblem::Chain { family: Family::V4, table: Table::Filter, owners, .. }
                 if *owners == [Owner::Policy(policy_id("bad"))]
         ));
         let rules = |chain| kernel.tables_v4.rules(Table::Filter, chain).expect(chain);
@@ -99,7 +99,7 @@ fn a_table_that_cannot_be_read_does_not_stop_the_others() {
     kernel.tables_v4.set_incompatible(Table::Filter, true);
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 1)]);
     let report = dataplane.apply(&mut kernel);
-    assert!(matches!(report.problems[..], [Problem::Table(_)]), "{:?}", report.problems);
+    assert!(matches!(report.problems[..], [DataplaneProblem::Table(_)]), "{:?}", report.problems);
     assert!(kernel.tables_v6.rules(Table::Filter, "cali-tw-cali1").is_some());
     assert!(kernel.tables_v4.rules(Table::Raw, "cali-PREROUTING").is_some());
     let id = workload_id("w");
@@ -118,7 +118,8 @@ fn policies_and_profiles_that_are_missing_deny() {
     let mut kernel = kernel(Backend::Legacy);
     let mut dataplane = dataplane(Backend::Legacy, [workload("w", pod("cali1", 1), &["missing"])], [up("cali1", 1)]);
     let report = dataplane.apply(&mut kernel);
-    let named = |problem: &Problem| matches!(problem, Problem::Chain { owners, .. } if owners.len() == 1);
+    let named =
+        |problem: &DataplaneProblem| matches!(problem, DataplaneProblem::Chain { owners, .. } if owners.len() == 1);
     assert!(report.problems.iter().all(named), "{report:?}");
     let mut texts: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     texts.retain(|text| {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tortie_dataplane::fake::{FakeKernel, Writes};
 use tortie_dataplane::{
-    CommandOutcome, Dataplane, Kernel, KernelCommand, KernelError, LinkEvent, Neighbour, Problem, Route, RouteChange,
-    SysctlPath,
+    CommandOutcome, Dataplane, DataplaneProblem, Kernel, KernelCommand, KernelError, LinkEvent, Neighbour, Route,
+    RouteChange, SysctlPath,
 };
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
@@ -184,8 +184,8 @@ fn comparable(mut kernel: FakeKernel) -> String {
     kernel.state()
 }
 
-fn assert_as_wanted(problems: &[Problem]) {
-    let unexpected: Vec<_> = problems.iter().filter(|p| !matches!(p, Problem::Endpoint { .. })).collect();
+fn assert_as_wanted(problems: &[DataplaneProblem]) {
+    let unexpected: Vec<_> = problems.iter().filter(|p| !matches!(p, DataplaneProblem::Endpoint { .. })).collect();
     assert!(unexpected.is_empty(), "{unexpected:#?}");
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{ApplyReport, Dataplane, Kernel, Owner, Problem, Reduction};
+use tortie_dataplane::{ApplyReport, Dataplane, DataplaneProblem, Kernel, Owner, Reduction};
 use tortie_ipsets::fake::Fault;
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members, RuleSets};
@@ -47,11 +47,11 @@ fn rules(kernel: &FakeKernel, name: &str) -> String {
 
 fn reductions(report: &ApplyReport) -> Vec<(Owner, Direction, Reduction)> {
     let reductions = report.problems.iter().filter_map(|problem| match problem {
-        Problem::Reduced { family: Family::V4, owner, direction, reduction, .. } => {
+        DataplaneProblem::Reduced { family: Family::V4, owner, direction, reduction, .. } => {
             assert!(problem.is_degraded());
             Some((owner.clone(), *direction, reduction.clone()))
         }
-        Problem::IpSet { family: Family::V4, .. } => None,
+        DataplaneProblem::IpSet { family: Family::V4, .. } => None,
         other => panic!("{other}"),
     });
     reductions.collect()
@@ -201,7 +201,10 @@ fn sets_of_which_nothing_is_known_leave_chains_as_they_are() {
     let mut next = dataplane(Backend::Nft, updates(), [up("cali1", 1)]);
     let report = next.apply(&mut kernel);
     assert_eq!(report.problems.len(), 2, "{report:?}");
-    assert!(report.problems.iter().all(|p| matches!(p, Problem::IpSetNames { .. }) && p.is_degraded()), "{report:?}");
+    assert!(
+        report.problems.iter().all(|p| matches!(p, DataplaneProblem::IpSetNames { .. }) && p.is_degraded()),
+        "{report:?}"
+    );
     assert_eq!(rules(&kernel, "uses"), before);
     kernel.sets.clear_faults();
     assert!(apply_until_in_sync(&mut next, &mut kernel).is_complete());
@@ -219,7 +222,7 @@ fn a_chain_that_the_kernel_refuses_in_part_is_in_force_in_part() {
         kernel.tables_v4.refuse("--destination-ports 81 ");
         let mut dataplane = dataplane(backend, updates, [up("cali1", 1)]);
         let report = dataplane.apply(&mut kernel);
-        let [problem @ Problem::Chain { owners, .. }] = &report.problems[..] else { panic!("{report:?}") };
+        let [problem @ DataplaneProblem::Chain { owners, .. }] = &report.problems[..] else { panic!("{report:?}") };
         assert!(problem.is_degraded());
         assert_eq!(*owners, [Owner::Policy(policy_id("p"))]);
         assert!(problem.to_string().contains("1 of its openings are left out"), "{problem}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{Dataplane, EndpointStatus, Kernel, LinkEvent, Problem};
+use tortie_dataplane::{Dataplane, DataplaneProblem, EndpointStatus, Kernel, LinkEvent};
 use tortie_iptables::Backend;
 
 use crate::common::{apply_until_in_sync, config, dataplane, kernel, pod, profile, up, workload};
@@ -19,7 +19,7 @@ fn start() -> (Dataplane, FakeKernel) {
 }
 
 /// Lets time pass, with all applies that are asked for.
-fn pass(dataplane: &mut Dataplane, kernel: &mut FakeKernel, time: Duration) -> Vec<Problem> {
+fn pass(dataplane: &mut Dataplane, kernel: &mut FakeKernel, time: Duration) -> Vec<DataplaneProblem> {
     let end = kernel.now() + time;
     let mut problems = Vec::new();
     while kernel.now() < end {

@@ -111,7 +111,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// What a source has told, without thought of who has heard it.
 #[derive(Debug, Default)]
-struct Told {
+struct SourceModel {
     exists: BTreeMap<u8, u32>,
     /// What was told since the last resync began.
     again: BTreeSet<u8>,
@@ -122,7 +122,7 @@ struct Told {
     clock: u32,
 }
 
-impl Told {
+impl SourceModel {
     fn delete(&mut self, name: u8) {
         if self.exists.remove(&name).is_some() {
             self.clock += 1;
@@ -136,7 +136,7 @@ impl Told {
 }
 
 /// Lets the consumer take something and checks that it may be told so.
-fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut Told, consumer: &mut BTreeMap<Key, u32>) -> bool {
+fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consumer: &mut BTreeMap<Key, u32>) -> bool {
     match buffer.take(limit) {
         None => return false,
         Some(Next::Updates(updates, _)) => {
@@ -166,7 +166,7 @@ fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut Told, consumer: &mut
     true
 }
 
-fn names(told: &Told) -> Vec<u8> {
+fn names(told: &SourceModel) -> Vec<u8> {
     told.exists.keys().copied().collect()
 }
 
@@ -176,7 +176,7 @@ proptest! {
     #[test]
     fn a_consumer_ends_up_with_what_was_told(steps in prop::collection::vec(step(), 0..80)) {
         let now = Instant::now();
-        let (mut buffer, mut told, mut consumer) = (DedupeBuffer::default(), Told::default(), BTreeMap::new());
+        let (mut buffer, mut told, mut consumer) = (DedupeBuffer::default(), SourceModel::default(), BTreeMap::new());
         for step in steps {
             match step {
                 Step::Set(name) => {
@@ -210,7 +210,7 @@ proptest! {
                 }
                 Step::Clear => {
                     buffer.clear();
-                    (told, consumer) = (Told { clock: told.clock, ..Told::default() }, BTreeMap::new());
+                    (told, consumer) = (SourceModel { clock: told.clock, ..SourceModel::default() }, BTreeMap::new());
                 }
             }
             prop_assert!(buffer.len() <= 6 && buffer.pending.len() <= buffer.queue.len());

@@ -93,18 +93,18 @@ impl Source for EtcdSource {
 }
 
 /// Why a session ends.
-enum End {
+enum SessionEnd {
     Closed,
     Failed(Failure),
 }
 
-impl From<Closed> for End {
+impl From<Closed> for SessionEnd {
     fn from(Closed: Closed) -> Self {
         Self::Closed
     }
 }
 
-impl From<Failure> for End {
+impl From<Failure> for SessionEnd {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }
@@ -154,8 +154,8 @@ impl<'f> Reader<'f> {
             let mut worked_since = None;
             let failure = match self.session(&mut worked_since).await {
                 Ok(()) => Failure::Lost("the watch has ended".into()),
-                Err(End::Closed) => return Closed,
-                Err(End::Failed(failure)) => failure,
+                Err(SessionEnd::Closed) => return Closed,
+                Err(SessionEnd::Failed(failure)) => failure,
             };
             // What breaks at once each time must not be tried without a pause to speak of.
             if worked_since.is_some_and(|since: Instant| since.elapsed() >= self.config.pace.longest_pause) {
@@ -196,7 +196,7 @@ impl<'f> Reader<'f> {
     }
 
     /// One connection, from its beginning to its end. Sets `worked_since` once it is good for something.
-    async fn session(&mut self, worked_since: &mut Option<Instant>) -> Result<(), End> {
+    async fn session(&mut self, worked_since: &mut Option<Instant>) -> Result<(), SessionEnd> {
         let asked = Arc::clone(&self.asked);
         let config = self.config.clone();
         let connecting = connect(&config, self.turn);
@@ -243,7 +243,7 @@ impl<'f> Reader<'f> {
     }
 
     /// Lists every kind at one revision, and tells what differs from what was known.
-    async fn list(&mut self, client: &Client) -> Result<(), End> {
+    async fn list(&mut self, client: &Client) -> Result<(), SessionEnd> {
         let mut revision = 0;
         let block_source = self.options.block_source;
         let resources =
@@ -281,7 +281,7 @@ impl<'f> Reader<'f> {
         if updates.is_empty() { Ok(()) } else { self.feed.tell(updates, noticed) }
     }
 
-    async fn watch(&mut self, client: Client, worked_since: &mut Option<Instant>) -> Result<(), End> {
+    async fn watch(&mut self, client: Client, worked_since: &mut Option<Instant>) -> Result<(), SessionEnd> {
         let Some(from) = self.position.watch_from() else { return Ok(()) };
         let options = WatchOptions::new().with_start_revision(from).with_progress_notify().with_fragment();
         let mut watcher = client.watch_client().max_decoding_message_size(MAX_ANSWER);
@@ -315,7 +315,7 @@ impl<'f> Reader<'f> {
         }
     }
 
-    fn take(&mut self, message: &WatchResponse) -> Result<(), End> {
+    fn take(&mut self, message: &WatchResponse) -> Result<(), SessionEnd> {
         let noticed = Instant::now();
         if message.canceled() {
             let failure = match message.compact_revision() {

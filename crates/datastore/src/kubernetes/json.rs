@@ -91,11 +91,11 @@ impl Collector {
 
 /// Objects one after the other, with blanks between: what a watch sends.
 #[derive(Debug, Default)]
-pub(super) struct Objects {
+pub(super) struct ObjectStream {
     collector: Collector,
 }
 
-impl Objects {
+impl ObjectStream {
     /// Takes bytes from the front until an object is complete, or there are no more.
     pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<String>, ApiError> {
         if self.collector.is_empty() {

@@ -14,7 +14,7 @@ use super::client::Client;
 use super::connection::{ANSWER, Call, Connection, next, status};
 use super::cycle::{Cycle, Step, Verdict};
 use super::error::ApiError;
-use super::json::{ListHead, ListItems, Objects, field, text_field};
+use super::json::{ListHead, ListItems, ObjectStream, field, text_field};
 use super::resource::{ApiResource, escaped};
 use crate::Backoff;
 use crate::backoff::chance;
@@ -225,7 +225,7 @@ impl Reflector {
     /// Begins to follow one more list; its number is how many there were before.
     pub fn add(&mut self, list: ListWatch) -> usize {
         let number = self.tasks.len();
-        let outbox = Outbox { list: number, room: Arc::clone(&self.room), sender: self.sender.clone() };
+        let outbox = EventSender { list: number, room: Arc::clone(&self.room), sender: self.sender.clone() };
         let mut follower = Follower {
             connection: self.client.connection(),
             cycle: Cycle::new(self.timing),
@@ -276,13 +276,13 @@ impl Drop for Reflector {
 /// Nobody takes what is told.
 struct Gone;
 
-struct Outbox {
+struct EventSender {
     list: usize,
     room: Arc<Semaphore>,
     sender: Sender<Letter>,
 }
 
-impl Outbox {
+impl EventSender {
     /// Tells, once there is room.
     async fn tell(&self, event: Event) -> Result<(), Gone> {
         let size = match &event {
@@ -319,7 +319,7 @@ struct Follower {
     cycle: Cycle,
     timing: Timing,
     list: ListWatch,
-    outbox: Outbox,
+    outbox: EventSender,
     /// What was told of last as a reason for being unavailable.
     of_object: Option<ApiError>,
     /// Whether it was told that there is no such kind.
@@ -421,14 +421,14 @@ impl Follower {
         ]);
         let mut body = self.connection.send(&Call::get(target)).await?.into_body();
         self.answered().await?;
-        let mut objects = Objects::default();
+        let mut objects = ObjectStream::default();
         while let Some(bytes) = next(&mut body, self.timing.idle).await? {
             self.read_events(&mut objects, &bytes, heard).await?;
         }
         Ok(())
     }
 
-    async fn read_events(&mut self, objects: &mut Objects, bytes: &Bytes, heard: &mut bool) -> Result<(), Broken> {
+    async fn read_events(&mut self, objects: &mut ObjectStream, bytes: &Bytes, heard: &mut bool) -> Result<(), Broken> {
         let mut bytes: &[u8] = bytes;
         while let Some(event) = objects.take(&mut bytes)? {
             let kind = text_field(&event, "type").unwrap_or_default();

@@ -9,7 +9,7 @@ use tortie_model::{Hostname, Interner};
 use tortie_resources::manifest::{
     BlockSource, Kind, ObjectId, Options, PolicyNames, Resource, UnknownFields, read_object,
 };
-use tortie_resources::{Position, Problem, Severity};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::client::Client;
 use super::config::KubeConfig;
@@ -111,7 +111,8 @@ impl Source for KubernetesSource {
         feed.wake_with(move || waker.wake());
         let objects = self.node.map_or_else(Objects::new, Objects::of_node);
         let state = Mirror::new(self.options, objects);
-        let running = Running { feed, reflector, discovery, calico: Calico::Unknown, state, told: Told::default() };
+        let running =
+            Running { feed, reflector, discovery, calico: Calico::Unknown, state, told: ConsumerState::default() };
         match running.run() {
             Ok(never) => match never {},
             Err(closed) => closed,
@@ -186,7 +187,7 @@ impl Mirror {
             .map(|(list, error)| InputProblem {
                 file: None,
                 subject: list.resource.to_string(),
-                problem: Problem {
+                problem: FieldProblem {
                     severity: Severity::Error,
                     position: Position::default(),
                     field: String::new(),
@@ -226,7 +227,7 @@ enum Calico {
 
 /// What the consumer has been told.
 #[derive(Debug, Default)]
-struct Told {
+struct ConsumerState {
     begun: bool,
     in_sync: bool,
     of_object: Option<ObjectProblems>,
@@ -240,7 +241,7 @@ struct Running<'f> {
     discovery: Discovery,
     calico: Calico,
     state: Mirror,
-    told: Told,
+    told: ConsumerState,
 }
 
 impl Running<'_> {

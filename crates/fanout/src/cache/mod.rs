@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tortie_datastore::{Event, Fallback, InputProblem};
 use tortie_model::{Key, SyncStatus, Update};
-use tortie_resources::{Position, Problem, Severity, path};
+use tortie_resources::{FieldProblem, Position, Severity, path};
 
 pub use breadcrumb::{Breadcrumb, Change, Delta, WireFormat};
 pub use entries::Entries;
@@ -197,7 +197,8 @@ impl Cache {
         if let Some(denial) = denial.filter(|_| fallback == Fallback::Denied) {
             self.set(denial);
         }
-        let problem = Problem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
+        let problem =
+            FieldProblem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
         let problem = InputProblem { file: None, subject: key.to_string(), problem, fallback };
         tracing::error!(%problem, "an object cannot be sent to clients");
         self.refused.insert(key, problem);

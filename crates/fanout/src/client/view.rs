@@ -5,7 +5,7 @@ use std::time::Instant;
 use tortie_datastore::{Closed, Fallback, Feed, InputProblem};
 use tortie_model::{Interner, Update};
 use tortie_resources::v1::{self, Decoded};
-use tortie_resources::{Position, Problem, Severity};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 use crate::cache::OwnPrefix;
 use crate::last_good::LastGood;
@@ -88,7 +88,7 @@ impl<'a> View<'a> {
         if more > 0 {
             let what = format!("there are {more} more problems, which the fan-out does not list");
             let problem =
-                Problem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
+                FieldProblem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
             self.upstream.push(InputProblem {
                 file: None,
                 subject: String::new(),

@@ -1,7 +1,7 @@
 //! Problems of the datastore, as they travel.
 
 use tortie_datastore::{Fallback, InputProblem};
-use tortie_resources::{Position, Problem, Severity};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::{Upstream, WireFallback, WireProblem};
 use crate::cache;
@@ -60,7 +60,7 @@ impl From<WireProblem> for InputProblem {
         Self {
             file: (!problem.file.is_empty()).then(|| problem.file.into()),
             subject: problem.subject,
-            problem: Problem {
+            problem: FieldProblem {
                 severity: if problem.warning { Severity::Warning } else { Severity::Error },
                 position: Position { line: problem.line, column: problem.column },
                 field: problem.field,

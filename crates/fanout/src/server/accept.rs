@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::timeout_at;
 
 use super::Context;
-use super::connection::{self, End, Streaming};
+use super::connection::{self, ConnectionEnd, Streaming};
 use super::registry::Ticket;
 use crate::protocol::MAGIC;
 use crate::tls::BoxStream;
@@ -70,15 +70,18 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
     }
     let Err(end) = connection::serve(stream, &context, ticket, deadline).await else { return };
     match &end {
-        End::TooSlow { .. } | End::WriteTimeout => context.counters.too_slow.add(1),
-        End::Silent => context.counters.silent.add(1),
+        ConnectionEnd::TooSlow { .. } | ConnectionEnd::WriteTimeout => context.counters.too_slow.add(1),
+        ConnectionEnd::Silent => context.counters.silent.add(1),
         _ => {}
     }
     match end {
-        End::Read(_) | End::Write(_) | End::Drained | End::ServerEnds => {
+        ConnectionEnd::Read(_) | ConnectionEnd::Write(_) | ConnectionEnd::Drained | ConnectionEnd::ServerEnds => {
             tracing::info!(connection, %peer, reason = %end, "a client has left");
         }
-        End::WriteTimeout | End::TooSlow { .. } | End::Silent | End::Protocol(_) => {
+        ConnectionEnd::WriteTimeout
+        | ConnectionEnd::TooSlow { .. }
+        | ConnectionEnd::Silent
+        | ConnectionEnd::Protocol(_) => {
             tracing::warn!(connection, %peer, reason = %end, "a client is cut off");
         }
     }

@@ -29,7 +29,7 @@ pub(crate) const MISSING: u32 = 3;
 
 /// How a connection ends.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum End {
+pub(crate) enum ConnectionEnd {
     /// The client has left, or cannot be read.
     #[error("{0}")]
     Read(#[from] ReadError),
@@ -68,7 +68,7 @@ pub(super) async fn serve(
     context: &Arc<Context>,
     mut ticket: Ticket,
     deadline: Instant,
-) -> Result<(), End> {
+) -> Result<(), ConnectionEnd> {
     let greeting = async {
         let mut magic = [0; MAGIC.len() - 1];
         stream.read_exact(&mut magic).await.map_err(ReadError::Io)?;
@@ -88,14 +88,14 @@ pub(super) async fn serve(
     if !matches!(greeting, Ok(Ok((Ok(_), ..)))) {
         context.counters.handshakes_failed.add(1);
     }
-    let (hello, mut messages, writer) = greeting.map_err(|_| End::Silent)??;
+    let (hello, mut messages, writer) = greeting.map_err(|_| ConnectionEnd::Silent)??;
     let mut writer = Writer { writer, context: Arc::clone(context) };
     let hello = match hello {
         Ok(hello) => hello,
         Err(reason) => {
             let refusal = server::Message::Refusal(Refusal { reason: reason.into() });
             writer.message(refusal).await?;
-            return Err(End::Protocol(reason));
+            return Err(ConnectionEnd::Protocol(reason));
         }
     };
     tracing::info!(connection = ticket.id(), node = ?hello.node, software = ?hello.software, "a client wants updates");
@@ -123,19 +123,19 @@ impl Drop for Streaming {
 }
 
 /// Hears the client's heartbeats.
-async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context) -> Result<(), End> {
+async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context) -> Result<(), ConnectionEnd> {
     let patience = context.config.heartbeat * MISSING;
     let mut since = Instant::now();
     let mut count = 0;
     loop {
-        let ToServer { message } = timeout(patience, messages.next()).await.map_err(|_| End::Silent)??;
+        let ToServer { message } = timeout(patience, messages.next()).await.map_err(|_| ConnectionEnd::Silent)??;
         if since.elapsed() >= context.config.heartbeat {
             since = Instant::now();
             count = 0;
         }
         count += 1;
         if count > MESSAGES {
-            return Err(End::Protocol("it sends too many messages"));
+            return Err(ConnectionEnd::Protocol("it sends too many messages"));
         }
         match message {
             Some(client::Message::Heartbeat(Heartbeat { stamp, .. })) => {
@@ -143,7 +143,7 @@ async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context)
                     context.counters.round_trip.add(round_trip);
                 }
             }
-            Some(client::Message::Hello(_)) => return Err(End::Protocol("it says hello a second time")),
+            Some(client::Message::Hello(_)) => return Err(ConnectionEnd::Protocol("it says hello a second time")),
             // From a later version.
             None => {}
         }
@@ -151,7 +151,7 @@ async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context)
 }
 
 /// Says everything, or goes on where the client was; then what changes.
-async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> Result<(), End> {
+async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> Result<(), ConnectionEnd> {
     let context = Arc::clone(&writer.context);
     let hub = &context.hub;
     let own = OwnPrefix::new(&hello.node.as_str().into());
@@ -184,11 +184,15 @@ async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> 
 }
 
 /// Says everything. Gives out the breadcrumb as of which it is.
-async fn snapshot(writer: &mut Writer, format: WireFormat, own: Option<&OwnPrefix>) -> Result<Arc<Breadcrumb>, End> {
+async fn snapshot(
+    writer: &mut Writer,
+    format: WireFormat,
+    own: Option<&OwnPrefix>,
+) -> Result<Arc<Breadcrumb>, ConnectionEnd> {
     let started = Instant::now();
     let counters = &Arc::clone(&writer.context).counters;
     let written = writer.context.hub.written(format, move |base| wire::snapshot(base, format)).await;
-    let written = written.ok_or(End::ServerEnds)?;
+    let written = written.ok_or(ConnectionEnd::ServerEnds)?;
     counters.snapshot_raw_bytes.set(written.raw_bytes);
     counters.snapshot_bytes.set(written.bytes());
     for piece in &written.pieces {
@@ -209,7 +213,7 @@ async fn follow(
     own: Option<&OwnPrefix>,
     mut upstream: watch::Receiver<Arc<Upstream>>,
     ticket: &mut Ticket,
-) -> Result<(), End> {
+) -> Result<(), ConnectionEnd> {
     let context = Arc::clone(&writer.context);
     let mut subscription = context.hub.subscription();
     let mut lag = Lag::new(&context);
@@ -225,7 +229,7 @@ async fn follow(
         };
         tokio::select! {
             next = subscription.next(&breadcrumb) => {
-                let before = std::mem::replace(&mut breadcrumb, next.ok_or(End::ServerEnds)?);
+                let before = std::mem::replace(&mut breadcrumb, next.ok_or(ConnectionEnd::ServerEnds)?);
                 context.counters.breadcrumbs_awaited.add(1);
                 let mut pieces = Pieces::default();
                 let mut objects = breadcrumb.deltas.len();
@@ -258,7 +262,7 @@ async fn follow(
                 writer.message(server::Message::Drain(Drain { within_ms, reason: reason.into() })).await?;
             }
             Ok(()) = upstream.changed() => writer.upstream(&mut upstream).await?,
-            () = closing => return Err(End::Drained),
+            () = closing => return Err(ConnectionEnd::Drained),
         }
     }
 }
@@ -289,7 +293,7 @@ impl<'a> Lag<'a> {
     }
 
     /// Judges a client that has been sent this breadcrumb and takes its time for the next ones; returns when it is cut off.
-    pub(crate) async fn watch(&mut self, breadcrumb: &Breadcrumb) -> End {
+    pub(crate) async fn watch(&mut self, breadcrumb: &Breadcrumb) -> ConnectionEnd {
         loop {
             tokio::time::sleep(LOOK).await;
             if let Err(end) = self.check(breadcrumb) {
@@ -299,7 +303,7 @@ impl<'a> Lag<'a> {
     }
 
     /// Judges a client that has been sent this breadcrumb and all before.
-    pub(crate) fn check(&mut self, breadcrumb: &Breadcrumb) -> Result<(), End> {
+    pub(crate) fn check(&mut self, breadcrumb: &Breadcrumb) -> Result<(), ConnectionEnd> {
         // Who has the newest is not behind.
         let Some(next) = breadcrumb.next() else {
             self.warned = false;
@@ -320,7 +324,7 @@ impl<'a> Lag<'a> {
             }
             return Ok(());
         }
-        Err(End::TooSlow { age, bytes })
+        Err(ConnectionEnd::TooSlow { age, bytes })
     }
 }
 
@@ -331,18 +335,18 @@ pub(crate) struct Writer<W = WriteHalf<BoxStream>> {
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
-    async fn message(&mut self, message: server::Message) -> Result<(), End> {
+    async fn message(&mut self, message: server::Message) -> Result<(), ConnectionEnd> {
         self.pieces(frame::encode(&ToClient { message: Some(message) }, Compression::None).into()).await
     }
 
-    async fn upstream(&mut self, upstream: &mut watch::Receiver<Arc<Upstream>>) -> Result<(), End> {
+    async fn upstream(&mut self, upstream: &mut watch::Receiver<Arc<Upstream>>) -> Result<(), ConnectionEnd> {
         let upstream = Arc::clone(&upstream.borrow_and_update());
         let message = ToClient { message: Some(server::Message::Upstream((&*upstream).into())) };
         self.pieces(frame::encode(&message, Compression::Fast).into()).await
     }
 
     /// Writes, and sees to it that it goes out.
-    pub(crate) async fn pieces(&mut self, mut pieces: Pieces) -> Result<(), End> {
+    pub(crate) async fn pieces(&mut self, mut pieces: Pieces) -> Result<(), ConnectionEnd> {
         let started = Instant::now();
         let bytes = pieces.remaining() as u64;
         let write = async {
@@ -355,8 +359,8 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
                 self.context.counters.write.time(started.elapsed());
                 Ok(())
             }
-            Ok(Err(error)) => Err(End::Write(error)),
-            Err(_) => Err(End::WriteTimeout),
+            Ok(Err(error)) => Err(ConnectionEnd::Write(error)),
+            Err(_) => Err(ConnectionEnd::WriteTimeout),
         }
     }
 }

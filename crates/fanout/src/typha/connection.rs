@@ -88,7 +88,7 @@ pub(crate) async fn serve(
     let now = Instant::now();
     let mut client = Client {
         session: ServerSession::new(connection, settings.session.clone(), now),
-        out: Outbox::new(writer, now),
+        out: SendQueue::new(writer, now),
         hub,
         settings,
         base: None,
@@ -107,7 +107,7 @@ pub(crate) async fn serve(
 
 struct Client<'h, S> {
     session: ServerSession,
-    out: Outbox<S>,
+    out: SendQueue<S>,
     hub: &'h Hub,
     settings: &'h ServeSettings,
     /// The breadcrumb of the snapshot that was sent.
@@ -234,7 +234,7 @@ impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
 }
 
 impl Following {
-    fn send_status<S: AsyncWrite>(&mut self, out: &mut Outbox<S>) {
+    fn send_status<S: AsyncWrite>(&mut self, out: &mut SendQueue<S>) {
         let status = self.breadcrumb.status;
         if status != self.status && self.breadcrumb.sequence >= self.newest_at_begin {
             self.status = status;
@@ -309,7 +309,7 @@ fn write_snapshot(base: Snapshot, compressed: bool) -> WireSnapshot {
 }
 
 /// What waits to be sent.
-struct Outbox<S> {
+struct SendQueue<S> {
     writer: WriteHalf<S>,
     queue: VecDeque<Waiting>,
     /// How many bytes wait that are not of the snapshot.
@@ -331,7 +331,7 @@ enum Done {
     Snapshot,
 }
 
-impl<S: AsyncWrite> Outbox<S> {
+impl<S: AsyncWrite> SendQueue<S> {
     fn new(writer: WriteHalf<S>, now: Instant) -> Self {
         Self { writer, queue: VecDeque::new(), bytes: 0, unflushed: false, progress: now }
     }

@@ -19,12 +19,12 @@
 mod client;
 mod connection;
 pub mod messages;
-mod objects;
 mod server;
 pub mod snappy;
 mod source;
 mod time;
 mod update;
+mod update_reader;
 mod wire;
 
 pub use client::{ClientAction, ClientEnd, ClientHello, ClientSession};

@@ -12,7 +12,7 @@ use tortie_datastore::{Closed, Feed, Source, chance};
 use tortie_model::SyncStatus;
 
 use super::client::{ClientAction, ClientEnd, ClientHello, ClientSession};
-use super::objects::Objects;
+use super::update_reader::UpdateReader;
 use super::{DEFAULT_PORT, TORTIE};
 use crate::tls::{BoxStream, Connector, TlsError, TlsSettings};
 
@@ -109,7 +109,7 @@ impl TyphaSource {
         let woken = Arc::new(Notify::new());
         let wake = Arc::clone(&woken);
         feed.wake_with(move || wake.notify_one());
-        let mut objects = Objects::new(self.options.blocks);
+        let mut objects = UpdateReader::new(self.options.blocks);
         let mut failures = 0u32;
         for attempt in 0.. {
             let Some(server) = self.options.servers.get(attempt % self.options.servers.len().max(1)) else { break };
@@ -151,7 +151,7 @@ impl TyphaSource {
         attempt: u64,
         feed: &Feed,
         woken: &Notify,
-        objects: &mut Objects,
+        objects: &mut UpdateReader,
     ) -> Result<Lost, Closed> {
         let mut synced = false;
         let hello = ClientHello {
@@ -207,14 +207,14 @@ impl TyphaSource {
                 }
             };
             match action {
-                Some(Told::Action(ClientAction::Welcome(welcome))) => {
+                Some(ServerEvent::Action(ClientAction::Welcome(welcome))) => {
                     tracing::info!(server, version = welcome.version, "connected to Typha");
                     // What was asked for until now is about to be done.
                     feed.take_resend()?;
                     feed.begin_resync()?;
                     objects.begin();
                 }
-                Some(Told::Action(ClientAction::Updates(updates))) => {
+                Some(ServerEvent::Action(ClientAction::Updates(updates))) => {
                     let now = Instant::now();
                     feed.tell(objects.read(&updates), now)?;
                     settles = settles.map(|(_, latest)| (latest.min(now + self.options.settle), latest));
@@ -222,15 +222,15 @@ impl TyphaSource {
                         feed.problems(problems)?;
                     }
                 }
-                Some(Told::Action(ClientAction::Status(SyncStatus::InSync))) => {
+                Some(ServerEvent::Action(ClientAction::Status(SyncStatus::InSync))) => {
                     let now = Instant::now();
                     // Who knows nothing yet has nothing to lose.
                     let at = if attempt == 0 { now } else { now + self.options.settle };
                     settles = settles.or(Some((at, now + self.options.settle * 10)));
                 }
                 // A server that reads its datastore again still tells what changes, and nothing else.
-                Some(Told::Action(ClientAction::Status(_) | ClientAction::Send(_))) => {}
-                Some(Told::End(why)) => return Ok(Lost::After { synced, why }),
+                Some(ServerEvent::Action(ClientAction::Status(_) | ClientAction::Send(_))) => {}
+                Some(ServerEvent::End(why)) => return Ok(Lost::After { synced, why }),
                 None => return Ok(Lost::After { synced, why: "the connection is lost".into() }),
             }
         }
@@ -268,7 +268,7 @@ enum Lost {
     },
 }
 
-enum Told {
+enum ServerEvent {
     Action(ClientAction),
     End(String),
 }
@@ -285,7 +285,7 @@ impl Drop for AbortOnDrop {
 async fn read(
     mut stream: BoxStream,
     hello: ClientHello,
-    tell: mpsc::Sender<Told>,
+    tell: mpsc::Sender<ServerEvent>,
     read_timeout: Duration,
     write_timeout: Duration,
 ) {
@@ -301,14 +301,14 @@ async fn read(
             }
         },
     };
-    let _ = tell.send(Told::End(why)).await;
+    let _ = tell.send(ServerEvent::End(why)).await;
 }
 
 /// Whether anybody still wants to know.
 async fn step(
     stream: &mut BoxStream,
     session: &mut ClientSession,
-    tell: &mpsc::Sender<Told>,
+    tell: &mpsc::Sender<ServerEvent>,
     read_timeout: Duration,
     write_timeout: Duration,
 ) -> Result<bool, String> {
@@ -324,7 +324,7 @@ async fn step(
     for action in actions {
         if let ClientAction::Send(bytes) = &action {
             send(stream, bytes, write_timeout).await?;
-        } else if tell.send(Told::Action(action)).await.is_err() {
+        } else if tell.send(ServerEvent::Action(action)).await.is_err() {
             return Ok(false);
         }
     }

@@ -75,7 +75,7 @@ pub enum InPlace {
 /// Something that is not as the caller wants it to be, while everything else is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum ChainProblem {
     /// Rules lead to this chain, but it is not defined. A stand-in is in its place.
     #[error("chain {chain} is referred to but not defined, and a stand-in is in its place")]
     Undefined {
@@ -181,20 +181,20 @@ impl Isolation {
 impl Reconciler {
     /// What is not in sync, in a fixed order.
     #[must_use]
-    pub fn problems(&self) -> Vec<Problem> {
-        let undefined = self.undefined.iter().map(|chain| Problem::Undefined { chain: *chain });
+    pub fn problems(&self) -> Vec<ChainProblem> {
+        let undefined = self.undefined.iter().map(|chain| ChainProblem::Undefined { chain: *chain });
         let refused = self.quarantine.iter().map(|(item, entry)| match *item {
-            Item::Delete(chain) => Problem::Undeletable { chain, error: entry.error.clone() },
+            Item::Delete(chain) => ChainProblem::Undeletable { chain, error: entry.error.clone() },
             Item::Write(chain) | Item::Hook(chain) => {
                 let in_place = match entry.content {
                     Content::StandIn => InPlace::StandIn,
                     Content::Reduced { left_out, .. } => InPlace::Reduced { left_out },
                     Content::Unchanged => InPlace::Unchanged,
                 };
-                Problem::Refused { chain, in_place, error: entry.error.clone(), attempts: entry.attempts }
+                ChainProblem::Refused { chain, in_place, error: entry.error.clone(), attempts: entry.attempts }
             }
         });
-        let wrong = self.refused.iter().map(|chain| Problem::WrongOwner { chain: *chain });
+        let wrong = self.refused.iter().map(|chain| ChainProblem::WrongOwner { chain: *chain });
         undefined.chain(refused).chain(wrong).collect()
     }
 

@@ -181,9 +181,9 @@ impl Kind {
         self.row().1
     }
 
-    /// Whether objects of this kind are passed on to Felix as they are.
+    /// Whether objects of this kind are passed through to Felix as they are.
     #[must_use]
-    pub fn is_relayed(self) -> bool {
+    pub fn is_passthrough(self) -> bool {
         matches!(self, Self::BgpPeer | Self::IpamBlock | Self::LiveMigration | Self::VirtualMachineInstanceMigration)
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tortie_model::{Interner, Update};
 
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
-use crate::{Position, Problem, Severity, SyntaxError, k8s, passthrough, v3};
+use crate::{FieldProblem, Position, Severity, SyntaxError, k8s, passthrough, v3};
 
 pub use crate::passthrough::BlockSource;
 pub use kind::{Kind, ObjectId};
@@ -132,7 +132,7 @@ pub struct Resource {
     /// What became of it.
     pub outcome: Outcome,
     /// What is wrong with it, in the order of reading.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FieldProblem>,
 }
 
 /// Everything that a manifest holds.
@@ -219,7 +219,7 @@ pub fn read_object(json: &str, kind: Kind, options: &Options, labels: &mut Inter
     if let Some(id) = resource.id.take_if(|id| id.kind != kind) {
         let what = format!("is of kind {}, found among those of kind {}", id.kind.as_str(), kind.as_str());
         let position = resource.position;
-        resource.problems.push(Problem { severity: Severity::Error, position, field: "kind".into(), what });
+        resource.problems.push(FieldProblem { severity: Severity::Error, position, field: "kind".into(), what });
         resource.outcome = Outcome::Invalid { substitute: None };
     } else if resource.outcome == Outcome::Unknown {
         resource.outcome = Outcome::Invalid { substitute: None };
@@ -237,7 +237,7 @@ impl Resource {
             subject: subject.into(),
             position,
             outcome: Outcome::Invalid { substitute: None },
-            problems: vec![Problem { severity: Severity::Error, position, field: String::new(), what }],
+            problems: vec![FieldProblem { severity: Severity::Error, position, field: String::new(), what }],
         }
     }
 }

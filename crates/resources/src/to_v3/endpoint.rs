@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::{Map as JsonMap, Value as Json, json};
 use tortie_model::{Interner, NatMapping, Protocol, QosControls, Update, WorkloadEndpoint};
 
-use super::{Outcome, resource};
+use super::{Conversion, resource};
 use crate::manifest::{self, Kind, Object, Options};
 use crate::scalar::resource_protocol_name;
 use crate::stored::{EndpointNameError, endpoint_name};
 use crate::tree::{Cursor, Node, Sink, UnknownField};
 use crate::v3::not_inherited;
 use crate::v3::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
-use crate::{Problem, k8s};
+use crate::{FieldProblem, k8s};
 
 /// What Calico's CNI plugin calls the interface within a pod.
 const INTERFACE: &str = "eth0";
@@ -35,7 +35,7 @@ pub struct EndpointFacts {
 ///
 /// # Errors
 /// What is wrong with the pod.
-pub fn endpoint_facts(pod: &Json) -> Result<Option<EndpointFacts>, Vec<Problem>> {
+pub fn endpoint_facts(pod: &Json) -> Result<Option<EndpointFacts>, Vec<FieldProblem>> {
     let node = Node::from(pod);
     let mut sink = Sink { unknown_fields: UnknownField::Ignored, ..Sink::default() };
     let facts =
@@ -69,8 +69,8 @@ pub fn workload_endpoint_name(node: &str, pod: &str) -> Result<String, EndpointN
 }
 
 #[expect(clippy::indexing_slicing, reason = "what `resource` makes is an object")]
-pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut Interner, sink: &mut Sink) -> Outcome {
-    const UNUSABLE: Outcome = Outcome::Unusable { substitute: None };
+pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut Interner, sink: &mut Sink) -> Conversion {
+    const UNUSABLE: Conversion = Conversion::Unusable { substitute: None };
     let contributions = k8s::pod(object, interner, sink);
     if sink.has_errors() {
         return UNUSABLE;
@@ -79,7 +79,7 @@ pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut Interner
         Update::WorkloadEndpoint(_, endpoint) => endpoint,
         _ => None,
     });
-    let Some(endpoint) = endpoint else { return Outcome::Nothing };
+    let Some(endpoint) = endpoint else { return Conversion::Nothing };
     let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) else { return UNUSABLE };
     let node = spec.text_or_empty("nodeName", sink);
     let account = spec.text_or_empty("serviceAccountName", sink);
@@ -111,7 +111,7 @@ pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut Interner
         let annotations: BTreeMap<_, _> = extras.annotations.iter().map(|(name, value)| (&**name, &**value)).collect();
         resource["metadata"]["annotations"] = json!(annotations);
     }
-    Outcome::Resource(resource)
+    Conversion::Resource(resource)
 }
 
 fn write_endpoint(endpoint: &WorkloadEndpoint, fields: &mut JsonMap<String, Json>) {

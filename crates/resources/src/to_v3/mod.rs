@@ -14,10 +14,10 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use tortie_resources::to_v3::{self, Outcome};
+//! use tortie_resources::to_v3::{self, Conversion};
 //!
 //! let namespace = json!({"metadata": {"name": "shop", "labels": {"team": "a"}}});
-//! let Outcome::Resource(profile) = to_v3::namespace(&namespace).outcome else { panic!("it is sound") };
+//! let Conversion::Resource(profile) = to_v3::namespace(&namespace).outcome else { panic!("it is sound") };
 //! assert_eq!(profile["metadata"]["name"], "kns.shop");
 //! assert_eq!(profile["spec"]["labelsToApply"]["pcns.team"], "a");
 //! ```
@@ -29,7 +29,7 @@ mod profile;
 use serde_json::{Map as JsonMap, Value as Json};
 use tortie_model::Interner;
 
-use crate::Problem;
+use crate::FieldProblem;
 use crate::manifest::{self, Kind, Object, Options};
 use crate::tree::{Cursor, Node, Sink, UnknownField};
 
@@ -41,15 +41,15 @@ pub use profile::{ACCOUNT_PREFIX, NAMESPACE_PREFIX, account_profile_name, namesp
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
     /// The resource, or why there is none.
-    pub outcome: Outcome,
+    pub outcome: Conversion,
     /// What is wrong with the object, in the order of reading. A resource can be made in spite of problems: what they are
     /// about is not in it, and it allows the less for that.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FieldProblem>,
 }
 
 /// The resource that an object became, or what to do without one.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum Conversion {
     /// What the datastore should hold.
     Resource(Json),
     /// The object is sound, but there is nothing to hold of it, such as a pod that has no address.
@@ -62,8 +62,8 @@ pub enum Outcome {
 }
 
 impl Converted {
-    fn unusable(problems: Vec<Problem>) -> Self {
-        Self { outcome: Outcome::Unusable { substitute: None }, problems }
+    fn unusable(problems: Vec<FieldProblem>) -> Self {
+        Self { outcome: Conversion::Unusable { substitute: None }, problems }
     }
 }
 
@@ -101,7 +101,7 @@ fn convert(
     object: &Json,
     kind: Kind,
     options: &Options,
-    convert: impl FnOnce(&Object<'_, '_>, &mut Sink) -> Outcome,
+    convert: impl FnOnce(&Object<'_, '_>, &mut Sink) -> Conversion,
 ) -> Converted {
     let node = Node::from(object);
     let unknown_fields = if kind.is_policy() { UnknownField::Warning } else { UnknownField::Ignored };

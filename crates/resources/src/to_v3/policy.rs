@@ -4,7 +4,7 @@ use serde_json::{Map as JsonMap, Value as Json};
 use sha1::{Digest, Sha1};
 use tortie_model::{NamedProtocol, PortSpec};
 
-use super::{Outcome, resource};
+use super::{Conversion, resource};
 use crate::k8s::{self, Peer, PolicyRule, label_selector};
 use crate::manifest::{Kind, Object};
 use crate::scalar::resource_protocol_name;
@@ -35,8 +35,8 @@ pub fn policy_name(name: &str) -> String {
     format!("{kept}-{hash}")
 }
 
-pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Outcome {
-    const UNUSABLE: Outcome = Outcome::Unusable { substitute: None };
+pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Conversion {
+    const UNUSABLE: Conversion = Conversion::Unusable { substitute: None };
     let Some(spec) = object.map.field("spec") else {
         object.map.missing("spec", sink);
         return UNUSABLE;
@@ -66,7 +66,7 @@ pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Outcom
     let namespace = &*object.id.namespace;
     let resource_of = |fields| resource(Kind::NetworkPolicy, namespace, &policy_name(&object.id.name), fields);
     if !known_types {
-        return Outcome::Unusable { substitute: Some(resource_of(fields)) };
+        return Conversion::Unusable { substitute: Some(resource_of(fields)) };
     }
     for (name, peers) in [("ingress", "from"), ("egress", "to")] {
         let rules = rules(spec, name, peers, namespace, sink);
@@ -74,7 +74,7 @@ pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Outcom
             fields.insert(name.into(), rules.into());
         }
     }
-    Outcome::Resource(resource_of(fields))
+    Conversion::Resource(resource_of(fields))
 }
 
 /// The rules of a list that are sound as a whole.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
 
-use super::{Outcome, resource};
+use super::{Conversion, resource};
 use crate::manifest::{Kind, Object};
 use crate::tree::Sink;
 use crate::v3::selectors::{
@@ -28,7 +28,7 @@ pub fn account_profile_name(namespace: &str, name: &str) -> String {
     format!("{ACCOUNT_PREFIX}{namespace}.{name}")
 }
 
-pub(super) fn namespace(object: &Object<'_, '_>, sink: &mut Sink) -> Outcome {
+pub(super) fn namespace(object: &Object<'_, '_>, sink: &mut Sink) -> Conversion {
     let allow = json!([{"action": "Allow"}]);
     let mut spec = JsonMap::new();
     spec.insert("ingress".into(), allow.clone());
@@ -36,18 +36,24 @@ pub(super) fn namespace(object: &Object<'_, '_>, sink: &mut Sink) -> Outcome {
     profile(object, &namespace_profile_name(&object.id.name), NAMESPACE_LABELS, spec, sink)
 }
 
-pub(super) fn service_account(object: &Object<'_, '_>, sink: &mut Sink) -> Outcome {
+pub(super) fn service_account(object: &Object<'_, '_>, sink: &mut Sink) -> Conversion {
     let name = account_profile_name(&object.id.namespace, &object.id.name);
     profile(object, &name, ACCOUNT_LABELS, JsonMap::new(), sink)
 }
 
-fn profile(object: &Object<'_, '_>, name: &str, prefix: &str, mut spec: JsonMap<String, Json>, sink: &Sink) -> Outcome {
+fn profile(
+    object: &Object<'_, '_>,
+    name: &str,
+    prefix: &str,
+    mut spec: JsonMap<String, Json>,
+    sink: &Sink,
+) -> Conversion {
     if sink.has_errors() {
-        return Outcome::Unusable { substitute: None };
+        return Conversion::Unusable { substitute: None };
     }
     let own = object.meta.labels.iter().map(|(label, value)| (format!("{prefix}{label}"), *value));
     let labels: BTreeMap<_, _> = own.chain([(format!("{prefix}{NAME_LABEL}"), &*object.id.name)]).collect();
     let labels = labels.into_iter().map(|(label, value)| (label, value.into())).collect::<JsonMap<_, _>>();
     spec.insert("labelsToApply".into(), labels.into());
-    Outcome::Resource(resource(Kind::Profile, "", name, spec))
+    Conversion::Resource(resource(Kind::Profile, "", name, spec))
 }

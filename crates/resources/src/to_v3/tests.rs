@@ -10,7 +10,7 @@ fn sound(converted: Converted) -> Json {
     let others = converted.problems.iter().filter(|problem| !problem.what.starts_with("has no effect: "));
     assert_eq!(others.count(), 0, "{:?}", converted.problems);
     match converted.outcome {
-        Outcome::Resource(resource) => resource,
+        Conversion::Resource(resource) => resource,
         other => panic!("no resource but {other:?}"),
     }
 }
@@ -153,7 +153,7 @@ fn a_bad_rule_costs_that_rule_alone() {
         ],
         "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["11.0.0.0/24"]}}]}]});
     let converted = network_policy(&policy("p", &spec));
-    let Outcome::Resource(resource) = &converted.outcome else { panic!("{converted:?}") };
+    let Conversion::Resource(resource) = &converted.outcome else { panic!("{converted:?}") };
     let tcp = |port: u16| json!({"action": "Allow", "protocol": "TCP", "destination": {"ports": [port]}});
     assert_eq!(resource["spec"]["ingress"], json!([tcp(80)]));
     assert_eq!(resource["spec"].get("egress"), None);
@@ -176,7 +176,7 @@ fn a_bad_rule_costs_that_rule_alone() {
 #[test]
 fn what_a_policy_is_about_must_be_known() {
     let unusable = |spec: Json| match network_policy(&policy("p", &spec)) {
-        Converted { outcome: Outcome::Unusable { substitute }, problems } if !problems.is_empty() => substitute,
+        Converted { outcome: Conversion::Unusable { substitute }, problems } if !problems.is_empty() => substitute,
         other => panic!("{spec}: {other:?}"),
     };
     assert_eq!(unusable(json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}})), None);
@@ -187,7 +187,7 @@ fn what_a_policy_is_about_must_be_known() {
     assert_eq!((closed["spec"].get("ingress"), closed["spec"].get("egress")), (None, None));
     readable(&closed);
     let nameless = network_policy(&json!({"spec": {"podSelector": {}}}));
-    assert!(matches!(nameless.outcome, Outcome::Unusable { substitute: None }));
+    assert!(matches!(nameless.outcome, Conversion::Unusable { substitute: None }));
 }
 
 /// Kubernetes takes labels of 63 characters, and accounts and policies of 253.
@@ -246,5 +246,5 @@ fn pods_with_everything() {
     assert_eq!(again, direct);
     let mut finished = pod;
     finished["status"]["phase"] = "Succeeded".into();
-    assert_eq!(super::pod(&finished, &Options::default()).outcome, Outcome::Nothing);
+    assert_eq!(super::pod(&finished, &Options::default()).outcome, Conversion::Nothing);
 }

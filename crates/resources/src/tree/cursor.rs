@@ -8,7 +8,7 @@ use tortie_model::{Valid, Validate};
 use super::{Content, Entry, Node, Position};
 use crate::manifest::ParameterCheck;
 use crate::spelling::closest;
-use crate::{Problem, Severity};
+use crate::{FieldProblem, Severity};
 
 /// Mappings of more fields are searched for repeated ones by hashing.
 const FEW_FIELDS: usize = 64;
@@ -77,7 +77,7 @@ pub(crate) enum UnknownField {
 /// Collects problems while a tree is read.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<FieldProblem>,
     pub(crate) unknown_fields: UnknownField,
     pub(crate) parameters: ParameterCheck,
 }
@@ -101,7 +101,7 @@ impl Sink {
     }
 
     fn report(&mut self, severity: Severity, position: Position, path: Path<'_>, what: String) {
-        let problem = Problem { severity, position, field: path.to_string(), what };
+        let problem = FieldProblem { severity, position, field: path.to_string(), what };
         // A field may be read for two purposes.
         if !self.problems.contains(&problem) {
             self.problems.push(problem);

@@ -45,7 +45,7 @@ impl Reader {
         let calico = ResourceKind::of(kind).is_some();
         match self {
             Self::Etcd | Self::EtcdAsItIs if !calico => return None,
-            Self::File if !calico && kind.is_relayed() => return None,
+            Self::File if !calico && kind.is_passthrough() => return None,
             Self::Kubernetes if calico => object["apiVersion"] = "crd.projectcalico.org/v1".into(),
             Self::Etcd => {
                 let key = key_of(&object, "").expect("a key");

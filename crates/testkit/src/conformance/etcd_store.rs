@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use tortie_resources::{
     manifest::Options,
-    to_v3::{self, Outcome},
+    to_v3::{self, Conversion},
 };
 
 use super::agent::{AgentError, NodeUnderTest};
@@ -77,8 +77,8 @@ fn convert(object: &Value) -> Option<Value> {
         _ => return Some(object.clone()),
     };
     match converted.outcome {
-        Outcome::Resource(resource) => Some(resource),
-        Outcome::Nothing | Outcome::Unusable { substitute: None } => None,
-        Outcome::Unusable { substitute } => substitute,
+        Conversion::Resource(resource) => Some(resource),
+        Conversion::Nothing | Conversion::Unusable { substitute: None } => None,
+        Conversion::Unusable { substitute } => substitute,
     }
 }

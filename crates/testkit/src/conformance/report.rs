@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     cases::Verdict,
-    lab::{Flow, Outcome},
+    lab::{Flow, FlowOutcome},
 };
 
 /// A row that differs.
@@ -15,7 +15,7 @@ pub struct Mismatch {
     /// What must become of it.
     pub expected: Verdict,
     /// What became of it.
-    pub measured: Outcome,
+    pub measured: FlowOutcome,
 }
 
 impl fmt::Display for Mismatch {

@@ -8,7 +8,7 @@ use crate::program::ProgramError;
 use crate::{
     cases::{Addressing, Verdict},
     kernel_test,
-    lab::{Flow, NodeSide, Outcome, Place},
+    lab::{Flow, FlowOutcome, NodeSide, Place},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,8 +135,8 @@ kernel_test! {
             let found: Vec<_> = report.steps.iter().flat_map(|step| &step.mismatches).collect();
             assert_eq!(found.len(), report.steps.len(), "{report}");
             assert!(found.iter().all(|mismatch| {
-                let leak = mismatch.measured == Outcome::Reached && !mismatch.expected.allowed();
-                let cut = mismatch.measured == Outcome::Silent && mismatch.expected.allowed();
+                let leak = mismatch.measured == FlowOutcome::Reached && !mismatch.expected.allowed();
+                let cut = mismatch.measured == FlowOutcome::Silent && mismatch.expected.allowed();
                 if fault == Fault::Leak { leak } else { cut }
             }), "{report}");
         }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::{Mismatch, NodeUnderTest, Options, RunningAgent, State, StepReport, agent::AgentError, canary::Canary};
 use crate::{
     cases::{Addressing, Case, Cluster, Step, Verdict},
-    lab::{Flow, Lab, LabOptions, Outcome, Timing},
+    lab::{Flow, FlowOutcome, Lab, LabOptions, Timing},
     netns::NetnsError,
 };
 
@@ -221,7 +221,7 @@ impl Site {
             (measured.reached(flow) != verdict.allowed()).then(|| Mismatch {
                 flow: flow.clone(),
                 expected: *verdict,
-                measured: measured.outcome(flow).cloned().unwrap_or(Outcome::Silent),
+                measured: measured.outcome(flow).cloned().unwrap_or(FlowOutcome::Silent),
             })
         };
         Ok(expected.iter().filter_map(differs).collect())

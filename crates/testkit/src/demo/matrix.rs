@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::DemoError;
 use super::manifests::{Pod, number_and_protocol};
-use crate::lab::{Family, Flow, Outcome, Reachability};
+use crate::lab::{Family, Flow, FlowOutcome, Reachability};
 
 /// What became of an attempt to talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +101,10 @@ impl Matrix {
                     let flow = Flow { family, port: *port, from: from.place.clone(), to: to.place.clone() };
                     *reach = match measured.outcome(&flow) {
                         None => None,
-                        Some(Outcome::Reached) => Some(Reach::Answered),
-                        Some(Outcome::Silent) => Some(Reach::Silent),
-                        Some(Outcome::Refused(_)) => Some(Reach::Refused),
-                        Some(Outcome::WrongServer(server)) => {
+                        Some(FlowOutcome::Reached) => Some(Reach::Answered),
+                        Some(FlowOutcome::Silent) => Some(Reach::Silent),
+                        Some(FlowOutcome::Refused(_)) => Some(Reach::Refused),
+                        Some(FlowOutcome::WrongServer(server)) => {
                             return Err(DemoError::WrongServer { flow: flow.into(), server: server.clone() });
                         }
                     };

@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::{
-    Flow, Outcome, Protocol, Reachability, Timing, sctp,
+    Flow, FlowOutcome, Protocol, Reachability, Timing, sctp,
     server::{raw_sctp, receive_sctp, send_sctp},
 };
 use crate::netns::{Namespace, NetnsError, on_own_thread};
@@ -44,7 +44,7 @@ pub(super) fn probe(tries: &[Try<'_>], timing: &Timing) -> Result<Reachability, 
         round.run(timing).map_err(failed)?;
         Ok(round.outcomes)
     })?;
-    let outcome = |outcome: Option<Outcome>| outcome.unwrap_or(Outcome::Silent);
+    let outcome = |outcome: Option<FlowOutcome>| outcome.unwrap_or(FlowOutcome::Silent);
     Ok(tries.iter().zip(outcomes).map(|(one, answer)| (one.flow.clone(), outcome(answer))).collect())
 }
 
@@ -71,7 +71,7 @@ pub(super) fn first_reached(tries: &[Try<'_>], patience: Duration) -> Result<Opt
             }
             for (_, round) in &mut rounds {
                 round.poll(Duration::ZERO).map_err(failed)?;
-                if round.outcomes.contains(&Some(Outcome::Reached)) {
+                if round.outcomes.contains(&Some(FlowOutcome::Reached)) {
                     return Ok(Some(Instant::now()));
                 }
             }
@@ -98,7 +98,7 @@ enum Waiting {
 
 struct Round<'a> {
     tries: &'a [Try<'a>],
-    outcomes: Vec<Option<Outcome>>,
+    outcomes: Vec<Option<FlowOutcome>>,
     answered: usize,
     epoll: OwnedFd,
     /// The position is the token of the socket.
@@ -159,7 +159,7 @@ impl<'a> Round<'a> {
             rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
             match rustix::net::connect(&socket, &tries[index].target) {
                 Ok(()) | Err(Errno::INPROGRESS) => self.watch(Waiting::Tcp { index, socket })?,
-                Err(errno) => self.record(index, Outcome::Refused(errno.to_string())),
+                Err(errno) => self.record(index, FlowOutcome::Refused(errno.to_string())),
             }
         }
         Ok(())
@@ -250,13 +250,13 @@ impl<'a> Round<'a> {
         match &waiting {
             Waiting::Tcp { index, socket } => {
                 let answer = match rustix::net::recv(socket, &mut buffer, RecvFlags::empty()) {
-                    Ok((0, _)) => Outcome::Refused("closed without an answer".to_owned()),
+                    Ok((0, _)) => FlowOutcome::Refused("closed without an answer".to_owned()),
                     Ok((length, _)) => self.identify(*index, &buffer[..length]),
                     Err(Errno::AGAIN | Errno::INTR) => {
                         self.waiting[token] = Some(waiting);
                         return;
                     }
-                    Err(errno) => Outcome::Refused(errno.to_string()),
+                    Err(errno) => FlowOutcome::Refused(errno.to_string()),
                 };
                 self.record(*index, answer);
                 return;
@@ -278,7 +278,7 @@ impl<'a> Round<'a> {
                         && destination == *port
                         && let Some(&index) = indices.get(&SocketAddr::new(from, source))
                     {
-                        self.record(index, Outcome::Reached);
+                        self.record(index, FlowOutcome::Reached);
                     }
                 }
             }
@@ -286,16 +286,16 @@ impl<'a> Round<'a> {
         self.waiting[token] = Some(waiting);
     }
 
-    fn identify(&self, index: usize, name: &[u8]) -> Outcome {
+    fn identify(&self, index: usize, name: &[u8]) -> FlowOutcome {
         let name = String::from_utf8_lossy(name);
         if name == self.tries[index].flow.to.to_string() {
-            Outcome::Reached
+            FlowOutcome::Reached
         } else {
-            Outcome::WrongServer(name.into_owned())
+            FlowOutcome::WrongServer(name.into_owned())
         }
     }
 
-    fn record(&mut self, index: usize, outcome: Outcome) {
+    fn record(&mut self, index: usize, outcome: FlowOutcome) {
         if self.outcomes[index].is_none() {
             self.outcomes[index] = Some(outcome);
             self.answered += 1;

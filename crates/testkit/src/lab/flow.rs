@@ -171,7 +171,7 @@ impl fmt::Display for Flow {
 
 /// What became of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FlowOutcome {
     /// The right server answered.
     Reached,
     /// Nothing came back: dropped on the way there or back.
@@ -185,24 +185,24 @@ pub enum Outcome {
 /// The measured outcome of every flow that was tried.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reachability {
-    outcomes: BTreeMap<Flow, Outcome>,
+    outcomes: BTreeMap<Flow, FlowOutcome>,
 }
 
 impl Reachability {
     /// The outcome of a flow, if it was tried.
     #[must_use]
-    pub fn outcome(&self, flow: &Flow) -> Option<&Outcome> {
+    pub fn outcome(&self, flow: &Flow) -> Option<&FlowOutcome> {
         self.outcomes.get(flow)
     }
 
     /// Was this flow tried, and did it come through?
     #[must_use]
     pub fn reached(&self, flow: &Flow) -> bool {
-        self.outcomes.get(flow) == Some(&Outcome::Reached)
+        self.outcomes.get(flow) == Some(&FlowOutcome::Reached)
     }
 
     /// All flows and outcomes, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&Flow, &Outcome)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Flow, &FlowOutcome)> {
         self.outcomes.iter()
     }
 
@@ -224,8 +224,8 @@ impl Reachability {
     }
 }
 
-impl FromIterator<(Flow, Outcome)> for Reachability {
-    fn from_iter<I: IntoIterator<Item = (Flow, Outcome)>>(outcomes: I) -> Self {
+impl FromIterator<(Flow, FlowOutcome)> for Reachability {
+    fn from_iter<I: IntoIterator<Item = (Flow, FlowOutcome)>>(outcomes: I) -> Self {
         Self { outcomes: outcomes.into_iter().collect() }
     }
 }
@@ -251,10 +251,10 @@ impl fmt::Display for Reachability {
                 for to in &targets {
                     let flow = Flow { family, port, from: (*from).clone(), to: (*to).clone() };
                     let sign = match self.outcomes.get(&flow) {
-                        Some(Outcome::Reached) => ".",
-                        Some(Outcome::Silent) => "X",
-                        Some(Outcome::Refused(_)) => "R",
-                        Some(Outcome::WrongServer(_)) => "?",
+                        Some(FlowOutcome::Reached) => ".",
+                        Some(FlowOutcome::Silent) => "X",
+                        Some(FlowOutcome::Refused(_)) => "R",
+                        Some(FlowOutcome::WrongServer(_)) => "?",
                         None => "",
                     };
                     write!(f, " {sign:>column$}")?;

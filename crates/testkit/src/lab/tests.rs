@@ -3,7 +3,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Family, Flow, Lab, LabOptions, Outcome, Place, Pod, Port, Timing, interface_name};
+use super::{Family, Flow, FlowOutcome, Lab, LabOptions, Place, Pod, Port, Timing, interface_name};
 use crate::kernel_test;
 
 fn cluster(pods: u8) -> Vec<Pod> {
@@ -51,7 +51,7 @@ kernel_test! {
         let flows = lab.flows();
         assert_eq!(flows.len(), 4 * 3 * 6 * 2);
         let open = lab.probe(&flows, &Timing::default()).unwrap();
-        let missing: Vec<_> = open.iter().filter(|(_, outcome)| **outcome != Outcome::Reached).collect();
+        let missing: Vec<_> = open.iter().filter(|(_, outcome)| **outcome != FlowOutcome::Reached).collect();
         assert!(missing.is_empty(), "{missing:?}");
 
         lab.node().shell(
@@ -73,9 +73,9 @@ kernel_test! {
         blocked.sort();
         let refused = flow("x/p2", "x/p0", Port::tcp(80), Family::V4);
         let measured = lab.probe(&flows, &Timing::default()).unwrap();
-        assert!(matches!(measured.outcome(&refused), Some(Outcome::Refused(_))));
+        assert!(matches!(measured.outcome(&refused), Some(FlowOutcome::Refused(_))));
         let silent: Vec<Flow> =
-            measured.iter().filter(|(_, outcome)| **outcome == Outcome::Silent).map(|(flow, _)| flow.clone()).collect();
+            measured.iter().filter(|(_, outcome)| **outcome == FlowOutcome::Silent).map(|(flow, _)| flow.clone()).collect();
         assert_eq!(silent, blocked);
         assert_eq!(flows.iter().filter(|flow| measured.reached(flow)).count(), flows.len() - blocked.len() - 1);
     }
@@ -102,7 +102,7 @@ kernel_test! {
     fn the_node_side_is_left_to_the_agent_on_request() {
         let lab = Lab::new(&cluster(2), &LabOptions::for_agent()).unwrap();
         let measured = lab.probe(&lab.flows(), &Timing::default()).unwrap();
-        assert!(measured.iter().all(|(_, outcome)| *outcome != Outcome::Reached), "{measured}");
+        assert!(measured.iter().all(|(_, outcome)| *outcome != FlowOutcome::Reached), "{measured}");
     }
 
     fn node_and_outside_are_places_too() {

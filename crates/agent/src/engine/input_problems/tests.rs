@@ -1,11 +1,11 @@
-use tortie_resources::{Position, Problem};
+use tortie_resources::{FieldProblem, Position};
 
 use super::*;
 use crate::logging::capture;
 
 fn problem(line: u32, subject: &str, field: &str, what: &str) -> InputProblem {
     let position = Position { line, column: 3 };
-    let problem = Problem { severity: Severity::Error, position, field: field.into(), what: what.into() };
+    let problem = FieldProblem { severity: Severity::Error, position, field: field.into(), what: what.into() };
     InputProblem { file: Some("a.yaml".into()), subject: subject.into(), problem, fallback: Fallback::LastGood }
 }
 

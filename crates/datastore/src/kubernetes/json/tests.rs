@@ -14,7 +14,7 @@ fn list(text: &str, piece: usize) -> Result<(Vec<String>, ListHead), ApiError> {
 
 fn objects(text: &str, piece: usize) -> Result<Vec<String>, ApiError> {
     let mut found = Vec::new();
-    let mut reader = Objects::default();
+    let mut reader = ObjectStream::default();
     for mut bytes in text.as_bytes().chunks(piece) {
         while let Some(object) = reader.take(&mut bytes)? {
             found.push(object);

@@ -10,14 +10,14 @@ use crate::last_good::LastGood;
 
 /// The objects that a server tells of, as far as they have to be remembered. Pure.
 #[derive(Debug, Default)]
-pub(super) struct Objects {
+pub(super) struct UpdateReader {
     labels: Interner,
     /// Whether objects are wanted that are only passed on.
     blocks: bool,
     last_good: LastGood,
 }
 
-impl Objects {
+impl UpdateReader {
     pub(super) fn new(blocks: bool) -> Self {
         Self { blocks, ..Self::default() }
     }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_cannot_be_read_stays_as_it_was() {
-        let mut objects = Objects::default();
+        let mut objects = UpdateReader::default();
         objects.begin();
         let good = objects.read(&[update(POLICY, GOOD)]);
         assert_eq!(objects.changed_problems(), None);
@@ -117,13 +117,13 @@ mod tests {
     #[test]
     fn a_policy_whose_selector_cannot_be_read_stays_as_it_was_or_denies() {
         let bad = r#"{"selector":"a ==","order":7,"tier":"sec","types":["ingress"]}"#;
-        let mut objects = Objects::default();
+        let mut objects = UpdateReader::default();
         objects.begin();
         let good = objects.read(&[update(POLICY, GOOD)]);
         assert_eq!(objects.read(&[update(POLICY, bad)]), good);
         assert_eq!(objects.changed_problems().unwrap()[0].fallback, Fallback::LastGood);
 
-        let mut objects = Objects::default();
+        let mut objects = UpdateReader::default();
         let mut read = |path: &str, value: &str| {
             let told = denial(&objects.read(&[update(path, value)]));
             let problems = objects.changed_problems().unwrap();
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_staged_policy_that_cannot_be_read_is_deleted() {
-        let mut objects = Objects::default();
+        let mut objects = UpdateReader::default();
         let updates = objects.read(&[update("/calico/v1/policy/StagedNetworkPolicy/shop/p", "{")]);
         assert!(!updates[0].exists());
         assert_eq!(objects.changed_problems().unwrap()[0].fallback, Fallback::Nothing);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn other_keys_are_dropped_and_other_values_deleted() {
-        let mut objects = Objects::default();
+        let mut objects = UpdateReader::default();
         objects.begin();
         let updates = objects.read(&[
             update("/calico/v9/what", "{}"),
@@ -171,8 +171,8 @@ mod tests {
     #[test]
     fn blocks_are_taken_by_who_wants_them() {
         let value = r#"{"cidr":"10.0.0.0/26","affinity":"host:h"}"#;
-        assert_eq!(Objects::default().read(&[update(BLOCK, value), update(BLOCK, "")]), []);
-        let mut objects = Objects::new(true);
+        assert_eq!(UpdateReader::default().read(&[update(BLOCK, value), update(BLOCK, "")]), []);
+        let mut objects = UpdateReader::new(true);
         let read = objects.read(&[update(BLOCK, value), update(BLOCK, "{"), update(BLOCK, "")]);
         let texts: Vec<Option<&str>> = read
             .iter()
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn policies_under_keys_of_older_releases() {
-        let mut objects = Objects::default();
+        let mut objects = UpdateReader::default();
         let updates = objects.read(&[update("/calico/v1/policy/tier/sec/policy/ns%2fknp.default.web", GOOD)]);
         let Update::Policy(_, Some(policy)) = &updates[0] else { panic!("{updates:?}") };
         assert_eq!((policy.tier.as_str(), policy.selector.text()), ("sec", "all()"));
