@@ -3,8 +3,8 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use tortie_datastore::Fallback;
@@ -13,6 +13,7 @@ use tortie_fanout::client::ClientConfig;
 use tortie_fanout::protocol::frame::{self, Compression};
 use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
 use tortie_fanout::server::ServerConfig;
+use tortie_fanout::typha::{self, ClientAction, ClientSession};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_testkit::etcd::Proxy;
 
@@ -312,6 +313,63 @@ fn more_than_a_share_are_sent_elsewhere_and_too_many_refused() {
     }
 }
 
+/// What the server says to a client of such a greeting, until it hangs up.
+fn answer(server: SocketAddr, greeting: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(server)?;
+    stream.set_read_timeout(Some(support::SOON))?;
+    stream.write_all(greeting)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+#[test]
+fn one_client_too_many_is_told_why() {
+    let (mut upstream, server) = serve(ServerConfig { max_connections: 1, ..quick() });
+    upstream.tell([config("A", "1")]);
+    upstream.resync();
+    let mut first = Client::of(server.addresses(), None);
+    first.knows(&upstream.truth);
+
+    let mut second = Client::of(server.addresses(), None);
+    second.until("it is told why", |client| client.unavailable.iter().any(|why| why.contains("too many connections")));
+
+    let (mut felix, greeting) = ClientSession::new(typha::ClientHello::default(), ClientSession::limits());
+    let mut said = Vec::new();
+    felix.received(&answer(server.addresses()[0], &greeting).unwrap(), &mut said).unwrap();
+    let [ClientAction::Welcome(welcome)] = &said[..] else { panic!("{said:?}") };
+    assert!(welcome.version.contains("too many connections"), "{}", welcome.version);
+    assert_eq!(server.stats().active, 1);
+    drop(first);
+    second.knows(&upstream.truth);
+}
+
+#[test]
+fn clients_too_many_that_say_nothing_take_no_more_than_their_share() {
+    let patience = Duration::from_secs(1);
+    let (_upstream, server) = serve(ServerConfig { max_connections: 0, handshake_timeout: patience, ..quick() });
+    let connect = || {
+        let stream = TcpStream::connect(server.addresses()[0]).unwrap();
+        stream.set_read_timeout(Some(support::SOON)).unwrap();
+        stream
+    };
+    let silent: Vec<TcpStream> = (0..200).map(|_| connect()).collect();
+    eventually("all have been judged", || server.stats().refused == 200);
+    let ends = |mut stream: TcpStream| matches!(stream.read(&mut [0]), Ok(0) | Err(_));
+    let at_once = silent.iter().filter(|stream| {
+        stream.set_nonblocking(true).unwrap();
+        let open = matches!((&mut &**stream).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        stream.set_nonblocking(false).unwrap();
+        !open
+    });
+    assert!(at_once.count() >= 100, "most are not even listened to");
+    let started = Instant::now();
+    assert!(silent.into_iter().all(ends));
+    assert!(started.elapsed() < patience + support::SOON);
+    let told = String::from_utf8_lossy(&answer(server.addresses()[0], &greeting(1, "")).unwrap()).into_owned();
+    assert!(told.contains("too many connections"), "there is room to tell others: {told}");
+}
+
 #[test]
 fn what_is_not_a_client_is_sent_away_in_time() {
     let (mut upstream, server) = serve(quick());
@@ -345,7 +403,7 @@ fn what_is_not_a_client_is_sent_away_in_time() {
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let end = stream.read_to_end(&mut answer);
-        assert!(!matches!(&end, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock), "{what}");
+        assert!(!matches!(&end, Err(error) if error.kind() == ErrorKind::WouldBlock), "{what}");
         assert!(started.elapsed() < Duration::from_secs(3), "{what}: {:?}", started.elapsed());
         if what == "a version to come" {
             assert!(String::from_utf8_lossy(&answer).contains("version of the protocol"), "{what}");

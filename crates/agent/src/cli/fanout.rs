@@ -72,7 +72,7 @@ pub(super) struct Args {
     /// The URI that clients' certificates must have among their alternative names; with --client-cn, either is enough.
     #[arg(long, value_name = "URI", env = "TYPHA_CLIENTURISAN", help_heading = "TLS for clients")]
     client_uri_san: Option<String>,
-    /// How many connections to take; more are refused.
+    /// How many connections to take; further clients are told that there are too many.
     #[arg(long, value_name = "N", default_value_t = 10_000, env = "TYPHA_MAXCONNECTIONSUPPERLIMIT")]
     max_connections: usize,
     /// How many of these servers there are. One that has more than its share of the nodes (and more than 400) sends

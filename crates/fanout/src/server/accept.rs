@@ -7,18 +7,22 @@ use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::time::timeout_at;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{timeout, timeout_at};
 
-use super::Context;
 use super::connection::{self, ConnectionEnd, Streaming};
 use super::registry::Ticket;
+use super::{Context, ServerConfig};
 use crate::protocol::MAGIC;
 use crate::tls::BoxStream;
 use crate::typha::{self, ServeEnd, ServeSettings, ServerEnd, ServerSettings};
 
 /// How long to wait after a connection could not be taken, for instance for want of file descriptors.
 const RETRY: Duration = Duration::from_millis(100);
+/// How many clients that are too many are told so at a time; more are hung up on at once.
+pub(super) const REFUSED_AT_ONCE: usize = 64;
+/// How long telling one may take.
+const REFUSAL: Duration = Duration::from_secs(3);
 
 /// Takes connections until told otherwise.
 pub(super) async fn run(listener: TcpListener, context: Arc<Context>, mut closing: watch::Receiver<bool>) {
@@ -37,6 +41,9 @@ pub(super) async fn run(listener: TcpListener, context: Arc<Context>, mut closin
                     None => {
                         context.counters.refused.add(1);
                         tracing::warn!(%peer, "a connection is refused: there are too many");
+                        if let Ok(permit) = Arc::clone(&context.refusals).try_acquire_owned() {
+                            tokio::spawn(refuse(stream, peer, Arc::clone(&context), permit));
+                        }
                     }
                 }
             }
@@ -45,6 +52,23 @@ pub(super) async fn run(listener: TcpListener, context: Arc<Context>, mut closin
                 tokio::time::sleep(RETRY).await;
             }
         }
+    }
+}
+
+/// Tells a client that it is one too many, in the protocol that it speaks.
+async fn refuse(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, _permit: OwnedSemaphorePermit) {
+    let refuse = async {
+        let (first, stream) = open(stream, &context).await.map_err(|error| error.to_string())?;
+        if first == MAGIC[0] {
+            connection::refuse(stream, &context).await.map_err(|end| end.to_string())
+        } else {
+            let settings = typha_settings(&context.config);
+            typha::refuse(stream, &[first], settings).await.map_err(|error| error.to_string())
+        }
+    };
+    let told = timeout(REFUSAL.min(context.config.handshake_timeout), refuse).await;
+    if let Err(error) = told.unwrap_or_else(|_| Err("it takes too long".into())) {
+        tracing::debug!(%peer, %error, "a client that is one too many was not told so");
     }
 }
 
@@ -91,12 +115,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
 async fn serve_typha(stream: BoxStream, first: u8, peer: SocketAddr, context: &Arc<Context>, mut ticket: Ticket) {
     let config = &context.config;
     let settings = ServeSettings {
-        session: ServerSettings {
-            handshake_timeout: config.handshake_timeout,
-            ping_interval: config.heartbeat,
-            pong_timeout: config.heartbeat * 6,
-            ..ServerSettings::default()
-        },
+        session: typha_settings(config),
         write_timeout: config.write_timeout,
         max_fall_behind: config.max_behind,
         max_bytes_behind: config.max_bytes_behind,
@@ -118,6 +137,15 @@ async fn serve_typha(stream: BoxStream, first: u8, peer: SocketAddr, context: &A
         }
     }
     tracing::warn!(connection, %peer, reason = %end, "a client of Typha's protocol is cut off");
+}
+
+fn typha_settings(config: &ServerConfig) -> ServerSettings {
+    ServerSettings {
+        handshake_timeout: config.handshake_timeout,
+        ping_interval: config.heartbeat,
+        pong_timeout: config.heartbeat * 6,
+        ..ServerSettings::default()
+    }
 }
 
 /// TLS, if it is wanted; then the first byte tells the protocol.

@@ -64,27 +64,12 @@ pub(crate) enum ConnectionEnd {
 /// Serves a client until it leaves or has to. The first byte of the magic has been read already; the rest, and what the
 /// client wants, must come until `deadline`.
 pub(super) async fn serve(
-    mut stream: BoxStream,
+    stream: BoxStream,
     context: &Arc<Context>,
     mut ticket: Ticket,
     deadline: Instant,
 ) -> Result<(), ConnectionEnd> {
-    let greeting = async {
-        let mut magic = [0; MAGIC.len() - 1];
-        stream.read_exact(&mut magic).await.map_err(ReadError::Io)?;
-        let (reader, writer) = split(stream);
-        let mut messages = Messages::new(reader, MAX_TO_SERVER);
-        if magic != MAGIC[1..] {
-            return Ok((Err("this version of the protocol is not known here"), messages, writer));
-        }
-        let ToServer { message } = messages.next().await?;
-        let hello = match message {
-            Some(client::Message::Hello(hello)) => Ok(hello),
-            _ => Err("the first message must be a hello"),
-        };
-        Ok::<_, ReadError>((hello, messages, writer))
-    };
-    let greeting = tokio::time::timeout_at(deadline.into(), greeting).await;
+    let greeting = tokio::time::timeout_at(deadline.into(), greeting(stream)).await;
     if !matches!(greeting, Ok(Ok((Ok(_), ..)))) {
         context.counters.handshakes_failed.add(1);
     }
@@ -93,8 +78,7 @@ pub(super) async fn serve(
     let hello = match hello {
         Ok(hello) => hello,
         Err(reason) => {
-            let refusal = server::Message::Refusal(Refusal { reason: reason.into() });
-            writer.message(refusal).await?;
+            writer.refusal(reason).await?;
             return Err(ConnectionEnd::Protocol(reason));
         }
     };
@@ -104,6 +88,34 @@ pub(super) async fn serve(
         end = tell(&mut writer, &hello, &mut ticket) => end,
         end = listen(&mut messages, context) => end,
     }
+}
+
+/// Refuses a client because there are too many, once it has said what it wants. The first byte of the magic has been read
+/// already.
+pub(super) async fn refuse(stream: BoxStream, context: &Arc<Context>) -> Result<(), ConnectionEnd> {
+    let (hello, _, writer) = greeting(stream).await?;
+    let mut writer = Writer { writer, context: Arc::clone(context) };
+    writer.refusal(hello.err().unwrap_or("there are too many connections")).await?;
+    writer.writer.shutdown().await.map_err(ConnectionEnd::Write)
+}
+
+type Greeting = (Result<ClientHello, &'static str>, Messages<ReadHalf<BoxStream>>, WriteHalf<BoxStream>);
+
+/// What a client wants, or why it cannot be served.
+async fn greeting(mut stream: BoxStream) -> Result<Greeting, ReadError> {
+    let mut magic = [0; MAGIC.len() - 1];
+    stream.read_exact(&mut magic).await.map_err(ReadError::Io)?;
+    let (reader, writer) = split(stream);
+    let mut messages = Messages::new(reader, MAX_TO_SERVER);
+    if magic != MAGIC[1..] {
+        return Ok((Err("this version of the protocol is not known here"), messages, writer));
+    }
+    let ToServer { message } = messages.next().await?;
+    let hello = match message {
+        Some(client::Message::Hello(hello)) => Ok(hello),
+        _ => Err("the first message must be a hello"),
+    };
+    Ok((hello, messages, writer))
 }
 
 /// Counts a client that gets updates.
@@ -337,6 +349,10 @@ pub(crate) struct Writer<W = WriteHalf<BoxStream>> {
 impl<W: AsyncWrite + Unpin> Writer<W> {
     async fn message(&mut self, message: server::Message) -> Result<(), ConnectionEnd> {
         self.pieces(frame::encode(&ToClient { message: Some(message) }, Compression::None).into()).await
+    }
+
+    async fn refusal(&mut self, reason: &str) -> Result<(), ConnectionEnd> {
+        self.message(server::Message::Refusal(Refusal { reason: reason.into() })).await
     }
 
     async fn upstream(&mut self, upstream: &mut watch::Receiver<Arc<Upstream>>) -> Result<(), ConnectionEnd> {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tortie_datastore::{Events, Watching};
 
 pub(crate) use self::connection::MISSING;
@@ -60,7 +60,7 @@ pub struct ServerConfig {
     pub max_bytes_behind: u64,
     /// For how long after its snapshot a client may be further behind than that.
     pub grace: Duration,
-    /// How many connections there may be; more are refused.
+    /// How many connections there may be; further clients are told that there are too many.
     pub max_connections: usize,
     /// How many servers share the nodes: one that has more than its share of connections sends some elsewhere. Not if
     /// there is one.
@@ -121,6 +121,8 @@ pub(crate) struct Context {
     pub(crate) config: ServerConfig,
     pub(crate) counters: Counters,
     registry: Registry,
+    /// Permits to tell a client why it is refused.
+    refusals: Arc<Semaphore>,
     acceptor: Option<Acceptor>,
     started: Instant,
 }
@@ -168,6 +170,7 @@ impl Server {
             config,
             counters: Counters::default(),
             registry: Registry::default(),
+            refusals: Arc::new(Semaphore::new(accept::REFUSED_AT_ONCE)),
             acceptor,
             started: now,
         };

@@ -105,6 +105,30 @@ pub(crate) async fn serve(
     }
 }
 
+/// Tells a client that it is one too many, once it has said hello. `begin` is what has been read of the connection already.
+pub(crate) async fn refuse(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    begin: &[u8],
+    settings: ServerSettings,
+) -> io::Result<()> {
+    let mut session = ServerSession::new(0, settings, Instant::now()).over_limit();
+    let mut buffer = vec![0; 4096];
+    let mut actions = session.received(begin, Instant::now());
+    loop {
+        for action in actions {
+            match action {
+                ServerAction::Send(bytes) => stream.write_all(&bytes).await?,
+                ServerAction::Close(_) => return stream.shutdown().await,
+                ServerAction::Snapshot { .. } | ServerAction::Follow { .. } => {}
+            }
+        }
+        actions = match stream.read(&mut buffer).await? {
+            0 => return Ok(()),
+            count => session.received(buffer.get(..count).unwrap_or_default(), Instant::now()),
+        };
+    }
+}
+
 struct Client<'h, S> {
     session: ServerSession,
     out: SendQueue<S>,

@@ -28,8 +28,8 @@ mod update_reader;
 mod wire;
 
 pub use client::{ClientAction, ClientEnd, ClientHello, ClientSession};
-pub(crate) use connection::serve;
 pub use connection::{ServeEnd, ServeSettings};
+pub(crate) use connection::{refuse, serve};
 pub use server::{ServerAction, ServerEnd, ServerSession, ServerSettings};
 pub use source::{TyphaOptions, TyphaSource};
 pub use time::GoTime;

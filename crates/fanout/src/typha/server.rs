@@ -59,6 +59,7 @@ pub enum ServerAction {
 
 /// Why a server hangs up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServerEnd {
     /// The client did not say hello in time.
     #[error("the client did not say hello in time")]
@@ -72,6 +73,9 @@ pub enum ServerEnd {
     /// The client is of a version that would misunderstand policies.
     #[error("the client does not know the policy keys of newer versions; it must be upgraded")]
     OldPolicyKeys,
+    /// The server has as many clients as it may have.
+    #[error("there are too many connections")]
+    TooManyConnections,
     /// The client did not confirm in time that its decoder has been restarted.
     #[error("the client did not confirm in time that its decoder has been restarted")]
     NoAck,
@@ -119,6 +123,8 @@ pub struct ServerSession {
     incoming: Incoming,
     state: State,
     hello: Option<Hello>,
+    /// Whether the client is one too many.
+    over_limit: bool,
     /// Spreads the pings of many connections.
     spread: u64,
 }
@@ -129,7 +135,14 @@ impl ServerSession {
     pub fn new(connection: u64, settings: ServerSettings, now: Instant) -> Self {
         let until = now + settings.handshake_timeout;
         let incoming = Incoming::new(settings.limits);
-        Self { connection, settings, incoming, state: State::Hello { until }, hello: None, spread: connection | 1 }
+        let state = State::Hello { until };
+        Self { connection, settings, incoming, state, hello: None, over_limit: false, spread: connection | 1 }
+    }
+
+    /// The same for a client that is one too many: it is told so when it has said hello.
+    #[must_use]
+    pub fn over_limit(self) -> Self {
+        Self { over_limit: true, ..self }
     }
 
     /// What the client said of itself.
@@ -227,6 +240,8 @@ impl ServerSession {
             Some(ServerEnd::SyncerType { syncer_type: hello.syncer_type.clone() })
         } else if !hello.supports_modern_policy_keys {
             Some(ServerEnd::OldPolicyKeys)
+        } else if self.over_limit {
+            Some(ServerEnd::TooManyConnections)
         } else {
             None
         };

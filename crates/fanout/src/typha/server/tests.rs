@@ -109,6 +109,9 @@ fn clients_that_are_turned_away() {
     let mut bench = Bench::new();
     let hello = Hello { supports_modern_policy_keys: false, ..felix() };
     refuses(&bench.say(&ClientMessage::Hello(hello)), &ServerEnd::OldPolicyKeys);
+    let mut bench = Bench::new();
+    bench.session = bench.session.over_limit();
+    refuses(&bench.say(&ClientMessage::Hello(felix())), &ServerEnd::TooManyConnections);
 }
 
 /// Whether a client is told why before the server hangs up: a client of another syncer compares its type, and all log what
