@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::needs;
-use crate::shell::{built, cargo, root, run};
+use crate::shell::{built, cargo, output, root, run};
 
 /// Builds the agent and lets it be shown.
 pub(crate) fn demo(args: &[String]) -> Result<(), String> {
@@ -112,6 +112,14 @@ pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
 
 fn run_apply_bench(agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
     run_of_testkit("apply-bench", agent, args)
+}
+
+/// What the agent says of Felix's parameters, into the documentation.
+pub(crate) fn parameters() -> Result<(), String> {
+    needs::to_build()?;
+    let table = output(std::process::Command::new(build_agent_with(&[])?).arg("parameters"))?;
+    let path = root().join("docs/parameters.md");
+    std::fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Many clients of one server of the fan-out.

@@ -29,6 +29,7 @@ cargo xtask COMMAND
   prepare             install what is missing for building and testing
   codegen             Rust from the protocol files, to be committed
   api [--check]       what is public of each library, to be committed; or only whether that is up to date
+  parameters          the table of Felix's parameters in docs/parameters.md, to be committed
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   deny                what we depend on, against deny.toml: licences, duplicates, sources, who may use what
   fuzz [--minutes N] [TARGET…]
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         "api" => api::run(&rest),
         #[cfg(not(feature = "api"))]
         "api" => commands::with_feature("api", &rest),
+        "parameters" => commands::parameters(),
         "tidy" => tidy::run(),
         "deny" => deny::run(),
         "fuzz" => fuzz::run(&rest),

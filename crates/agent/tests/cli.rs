@@ -44,7 +44,7 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
 #[test]
 fn help_teaches_every_command_and_the_exit_codes() {
     let help = stdout(&tortie(&["--help"]));
-    for word in ["run", "render", "check", "selector", "replay", "cleanup", "Exit codes:"] {
+    for word in ["run", "render", "check", "selector", "replay", "cleanup", "parameters", "Exit codes:"] {
         assert!(help.contains(word), "{word} is missing in\n{help}");
     }
     for command in ["run", "render", "check", "selector", "replay", "cleanup"] {

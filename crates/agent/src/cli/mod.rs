@@ -29,6 +29,7 @@ mod fanout;
 mod get;
 mod listeners;
 mod node;
+mod parameters;
 mod render;
 mod replay;
 mod run;
@@ -71,6 +72,7 @@ enum Command {
     Selector(selector::Args),
     Replay(replay::Args),
     Cleanup(cleanup::Args),
+    Parameters(parameters::Args),
     #[cfg(feature = "etcd")]
     Apply(apply::Args),
     #[cfg(feature = "etcd")]
@@ -111,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Selector(args) => selector::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
+        Command::Parameters(args) => parameters::run(&args),
         #[cfg(feature = "etcd")]
         Command::Apply(args) => apply::run(&args),
         #[cfg(feature = "etcd")]

@@ -4,7 +4,7 @@
 //! Every source keeps its raw values; [`Sources::resolve`] parses all of them, also those that a higher source
 //! overrides, so that each bad value is reported. A bad value counts as the default, not as the next lower source's.
 
-mod not_used;
+pub(crate) mod felix;
 mod params;
 mod parse;
 mod resolve;

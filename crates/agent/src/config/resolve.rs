@@ -6,7 +6,7 @@ use std::fmt;
 use tortie_model::desired::ConfigSource;
 use tortie_resources::spelling;
 
-use super::not_used::{CONNECTION, DESCRIPTIONS, NOT_USED};
+use super::felix::{self, FelixParameter, PARAMETERS, Treatment};
 use super::params::{Config, PARAMS, Param};
 use super::parse;
 use super::sources::{IdleLine, Sources};
@@ -29,6 +29,8 @@ pub enum Notice {
         name: &'static str,
         /// Where.
         source: ConfigSource,
+        /// The reason.
+        why: &'static str,
     },
     /// The value can be read, but what it asks for is not done.
     NotDone {
@@ -90,7 +92,7 @@ impl Notice {
         match self {
             Self::Unknown { meant: Some(meant), .. } => format!("there is no such parameter; is {meant} meant?"),
             Self::Unknown { meant: None, .. } => "there is no such parameter; ignored".into(),
-            Self::NotUsed { .. } => "is a parameter of Felix that has no effect here".into(),
+            Self::NotUsed { why, .. } => format!("is a parameter of Felix that has no effect here: {why}"),
             Self::NotDone { value, why, .. } => format!("`{value}`: {why}"),
             Self::Bad { value, why, default, .. } => format!("`{value}` {why}; the default is used: {default}"),
             Self::LocalOnly { .. } => "can only be set on the node itself; ignored".into(),
@@ -147,25 +149,9 @@ pub struct Resolved {
     pub notices: Vec<Notice>,
 }
 
-fn not_used(written: &str) -> Option<&'static str> {
-    NOT_USED.iter().find(|name| name.eq_ignore_ascii_case(written)).copied()
-}
-
-fn description(written: &str) -> Option<&'static str> {
-    DESCRIPTIONS.iter().find(|name| name.eq_ignore_ascii_case(written)).copied()
-}
-
-fn connection(written: &str) -> Option<&'static str> {
-    CONNECTION.iter().find(|name| name.eq_ignore_ascii_case(written)).copied()
-}
-
 /// The spelling that Felix gives a parameter; a name that it does not know stays as it is.
 pub(crate) fn canonical_name(written: &str) -> &str {
-    let ours = PARAMS.iter().map(|param| param.name).find(|name| name.eq_ignore_ascii_case(written));
-    ours.or_else(|| not_used(written))
-        .or_else(|| description(written))
-        .or_else(|| connection(written))
-        .unwrap_or(written)
+    felix::find(written).map_or(written, |parameter| parameter.name)
 }
 
 impl Resolved {
@@ -173,7 +159,7 @@ impl Resolved {
     #[must_use]
     pub fn known(&self) -> BTreeMap<&str, &str> {
         let known = |name: &str| {
-            PARAMS.iter().any(|param| param.name == name) || not_used(name).is_some() || description(name).is_some()
+            felix::find(name).is_some_and(|parameter| !matches!(parameter.treatment, Treatment::Connection(_)))
         };
         self.raw.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| known(name)).collect()
     }
@@ -225,17 +211,9 @@ impl Sources {
         for (source, values) in self.iter() {
             for (written, value) in values {
                 let Some(param) = PARAMS.iter().find(|p| p.name.eq_ignore_ascii_case(written)) else {
-                    match (connection(written), not_used(written)) {
-                        (Some(_), _) if is_local(source) => {}
-                        (Some(name), _) => notices.push(Notice::LocalOnly { name, source }),
-                        (None, Some(name)) if asks_for_something(value) => {
-                            notices.push(Notice::NotUsed { name, source });
-                        }
-                        (None, Some(_)) => {}
-                        (None, None) if description(written).is_some() => {}
-                        (None, None) => {
-                            notices.push(Notice::Unknown { name: written.clone(), source, meant: meant(written) });
-                        }
+                    match felix::find(written) {
+                        Some(parameter) => notices.extend(unheeded(parameter, value, source)),
+                        None => notices.push(Notice::Unknown { name: written.clone(), source, meant: meant(written) }),
                     }
                     raw.insert(canonical_name(written).to_owned(), value.clone());
                     continue;
@@ -249,6 +227,19 @@ impl Sources {
             }
         }
         Ok(Resolved { config, raw, notices })
+    }
+}
+
+/// What is to be said of a parameter that no field of the configuration is made from.
+fn unheeded(parameter: &FelixParameter, value: &str, source: ConfigSource) -> Option<Notice> {
+    let name = parameter.name;
+    match parameter.treatment {
+        Treatment::Connection(_) => (!is_local(source)).then_some(Notice::LocalOnly { name, source }),
+        Treatment::NotUsed(why) => {
+            let is_asked_for = parameter.differs_from_default(value) && asks_for_something(value);
+            is_asked_for.then_some(Notice::NotUsed { name, source, why })
+        }
+        Treatment::Description | Treatment::Used(_) => None,
     }
 }
 
@@ -306,7 +297,9 @@ fn asks_for_something(value: &str) -> bool {
 
 /// The parameter that a name most likely stands for.
 fn meant(written: &str) -> Option<&'static str> {
-    let known: Vec<&'static str> = PARAMS.iter().map(|param| param.name).chain(CONNECTION.iter().copied()).collect();
+    let has_effect =
+        |parameter: &&FelixParameter| matches!(parameter.treatment, Treatment::Used(_) | Treatment::Connection(_));
+    let known: Vec<&'static str> = PARAMETERS.iter().filter(has_effect).map(|parameter| parameter.name).collect();
     spelling::closest(written, &known)
 }
 

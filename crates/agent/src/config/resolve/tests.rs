@@ -84,7 +84,7 @@ fn parameters_of_felix_without_effect_are_reported_as_such() {
     let resolved = resolve(&[(ConfigSource::Environment, &[("bpfenabled", "true")])]).unwrap();
     assert_eq!(
         resolved.notices[0].to_string(),
-        "environment variable: BPFEnabled: is a parameter of Felix that has no effect here"
+        "environment variable: BPFEnabled: is a parameter of Felix that has no effect here: there is no eBPF dataplane"
     );
     assert_eq!(resolved.raw["BPFEnabled"], "true");
 }
@@ -95,19 +95,6 @@ fn what_a_cluster_says_of_itself_is_no_parameter_without_effect() {
         resolve(&[(ConfigSource::DatastoreGlobal, &[("ClusterGUID", "a1"), ("clustertype", "k8s")])]).unwrap();
     assert!(resolved.notices.is_empty());
     assert_eq!(resolved.raw["ClusterType"], "k8s");
-}
-
-#[test]
-fn parameter_names_are_unique() {
-    let all = || {
-        let others = [NOT_USED, DESCRIPTIONS, CONNECTION].concat();
-        PARAMS.iter().map(|param| param.name).chain(others)
-    };
-    let mut names: Vec<_> = all().map(str::to_ascii_lowercase).collect();
-    names.sort();
-    names.dedup();
-    assert_eq!(names.len(), all().count());
-    assert!([NOT_USED, DESCRIPTIONS, CONNECTION].iter().all(|names| names.is_sorted()));
 }
 
 #[test]
@@ -158,7 +145,7 @@ fn what_a_resource_says_is_judged_by_itself() {
         ("LogPrefix", "x", None),
         ("BPFEnabled", "false", None),
         ("Ipv6Support", "perhaps", Some("`perhaps` must be true or false; the default is used: true")),
-        ("BPFEnabled", "true", Some("is a parameter of Felix that has no effect here")),
+        ("BPFEnabled", "true", Some("is a parameter of Felix that has no effect here: there is no eBPF dataplane")),
         ("EtcdAddr", "a:1", Some("can only be set on the node itself; ignored")),
         ("VXLANEnabled", "yes", Some("`yes`: a driver is told of it, but no tunnels are programmed here")),
         ("VXLANEnabled", "none", None),

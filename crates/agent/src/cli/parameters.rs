@@ -1,0 +1,17 @@
+//! `tortie parameters`.
+
+use std::io::{self, Write};
+
+use super::Failure;
+use crate::config::felix;
+
+/// Print a table of Felix's parameters: type, default, and what each does here, in Markdown.
+///
+/// Example: tortie parameters | grep Iptables
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {}
+
+pub(super) fn run(_: &Args) -> Result<(), Failure> {
+    io::stdout().write_all(felix::markdown().as_bytes()).map_err(Failure::io("standard output"))
+}

@@ -1,0 +1,448 @@
+//! All of Felix's parameters: name, type and default as the struct tags of `felix/config/config_params.go` have them, and what
+//! becomes of each here. `tortie parameters` prints this.
+
+use super::parse;
+
+/// A parameter of Felix's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FelixParameter {
+    pub(crate) name: &'static str,
+    pub(crate) kind: &'static str,
+    /// As it would be written; empty for none.
+    pub(crate) default: &'static str,
+    pub(crate) treatment: Treatment,
+}
+
+/// What becomes of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Treatment {
+    /// It does this.
+    Used(&'static str),
+    /// It says how to reach a datastore. It is looked for on the node itself, by [`super::Sources::local`], before there is a
+    /// datastore to have any configuration.
+    Connection(&'static str),
+    /// It is what a cluster says of itself in its `ClusterInformation`. Nobody relies on it for an effect.
+    Description,
+    /// It does nothing, for this reason.
+    NotUsed(&'static str),
+}
+
+use Treatment::{Connection, Description, NotUsed, Used};
+
+const AWS: &str = "settings of cloud machines are left to their owner";
+const DEBUG: &str = "faults are put in by tests from outside";
+const EBPF: &str = "there is no eBPF dataplane";
+const FLAGS: &str = "`--datastore` and `--dataplane` say it";
+const FLOWLOGS: &str = "there are no flow logs";
+const GATES: &str = "none of the features behind gates is there";
+const GO: &str = "there is no Go runtime";
+const IPIP: &str = "no IP-in-IP tunnels are made here";
+const IPVS: &str = "kube-proxy's IPVS mode is not supported";
+const L2: &str = "addresses of workloads are not answered for on the node's own network";
+const LOG: &str = "the log goes to standard error, by severity alone";
+const METRICS_TLS: &str = "metrics are answered without TLS";
+const MIGRATION: &str = "routes of virtual machines that move have the same metric as others";
+const MTU: &str = "the MTU of workloads is left to the CNI plugin";
+const NFT: &str = "native nftables is not programmed";
+const OPENSTACK: &str = "there is no metadata service to let workloads reach";
+const POLICYSYNC: &str = "there is no application-layer policy";
+const SOCKMAP: &str = "there is no acceleration of sidecars";
+const TABLES: &str = "only the main table has routes";
+const TYPHA: &str = "`--datastore typha:` names the servers, and has times of its own";
+const USAGE: &str = "nothing is reported to anybody";
+const VXLAN: &str = "no VXLAN tunnels are made here";
+const WINDOWS: &str = "for Windows";
+const WIREGUARD: &str = "no WireGuard tunnels are made here";
+const XDP: &str = "there is no XDP";
+
+/// The parameter of this name, in any case.
+pub(crate) fn find(name: &str) -> Option<&'static FelixParameter> {
+    PARAMETERS.iter().find(|parameter| parameter.name.eq_ignore_ascii_case(name))
+}
+
+impl FelixParameter {
+    /// Whether a value asks for something else than the default, as far as that can be told.
+    pub(crate) fn differs_from_default(&self, value: &str) -> bool {
+        let (value, default) = (value.trim(), self.default);
+        match self.kind.split('(').next().unwrap_or_default() {
+            "bool" | "*bool" => parse::boolean(value) != parse::boolean(default),
+            "int" | "seconds" | "millis" => match (number(value), number(default)) {
+                (Some(value), Some(default)) => (value - default).abs() > f64::EPSILON,
+                _ => true,
+            },
+            _ if value.eq_ignore_ascii_case("none") => !default.is_empty(),
+            _ => !value.eq_ignore_ascii_case(default),
+        }
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    if text.is_empty() || text.eq_ignore_ascii_case("none") { Some(0.0) } else { text.parse().ok() }
+}
+
+/// The table that the documentation has.
+pub(crate) fn markdown() -> String {
+    let mut text = String::from(HEADING);
+    for FelixParameter { name, kind, default, treatment } in PARAMETERS {
+        let cell = |text: &str| if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) };
+        let does = match treatment {
+            Used(does) | Connection(does) => (*does).to_owned(),
+            Description => "describes the cluster".to_owned(),
+            NotUsed(why) => format!("nothing: {why}"),
+        };
+        text += &format!("| {name} | {} | {} | {does} |\n", cell(kind), cell(default));
+    }
+    text
+}
+
+const HEADING: &str = "\
+# Parameters
+
+Felix's parameters, and what each does here. The first column is the name in a configuration file; `FELIX_` before it makes the
+name of an environment variable. Type and default are written as in the original's source. A parameter that does nothing is
+named in a warning with the reason, when it is set to something other than its default that asks for something.
+
+This table is written by `cargo xtask parameters` from `crates/agent/src/config/felix.rs`, and is what `tortie parameters` prints.
+
+| parameter | type | default | what it does |
+|---|---|---|---|
+";
+
+const fn felix(name: &'static str, kind: &'static str, default: &'static str, treatment: Treatment) -> FelixParameter {
+    FelixParameter { name, kind, default, treatment }
+}
+
+/// All of them, by name.
+pub(crate) const PARAMETERS: &[FelixParameter] = &[
+    felix("AllowIPIPPacketsFromWorkloads", "bool", "false", Used("Whether workloads may send IP-in-IP")),
+    felix("AllowVXLANPacketsFromWorkloads", "bool", "false", Used("Whether workloads may send VXLAN")),
+    felix("AWSSrcDstCheck", "oneof(DoNothing,Enable,Disable)", "DoNothing", NotUsed(AWS)),
+    felix("BPFAttachType", "oneof(Netkit,TCX,TC)", "Netkit", NotUsed(EBPF)),
+    felix("BPFConnectTimeLoadBalancing", "oneof(TCP,Enabled,Disabled)", "TCP", NotUsed(EBPF)),
+    felix("BPFConnectTimeLoadBalancingEnabled", "bool", "", NotUsed(EBPF)),
+    felix("BPFConntrackCleanupMode", "oneof(Auto,Userspace,BPFProgram)", "Auto", NotUsed(EBPF)),
+    felix("BPFConntrackLogLevel", "oneof(off,debug)", "off", NotUsed(EBPF)),
+    felix(
+        "BPFConntrackTimeouts",
+        "keyvaluelist",
+        "CreationGracePeriod=10s,TCPSynSent=20s,TCPEstablished=1h,TCPFinsSeen=Auto,TCPResetSeen=40s,UDPTimeout=60s,GenericTimeout=10m,ICMPTimeout=5s",
+        NotUsed(EBPF),
+    ),
+    felix("BPFCTLBLogFilter", "oneof(all)", "", NotUsed(EBPF)),
+    felix("BPFDataIfacePattern", "regexp", "^((en|wl|ww|sl|ib)[Popsx].*|(eth|wlan|wwan|bond).*)", NotUsed(EBPF)),
+    felix("BPFDisableGROForIfaces", "regexp", "", NotUsed(EBPF)),
+    felix("BPFDisableUnprivileged", "bool", "true", NotUsed(EBPF)),
+    felix("BPFDSROptoutCIDRs", "cidr-list", "", NotUsed(EBPF)),
+    felix("BPFEnabled", "bool", "false", NotUsed(EBPF)),
+    felix("BPFEnforceRPF", "oneof(Disabled,Strict,Loose)", "Loose", NotUsed(EBPF)),
+    felix("BPFExcludeCIDRsFromNAT", "cidr-list", "", NotUsed(EBPF)),
+    felix("BPFExportBufferSizeMB", "int", "1", NotUsed(EBPF)),
+    felix("BPFExternalServiceMode", "oneof(tunnel,dsr)", "tunnel", NotUsed(EBPF)),
+    felix("BPFExtToServiceConnmark", "int", "0", NotUsed(EBPF)),
+    felix("BPFForceTrackPacketsFromIfaces", "iface-filter-slice", "docker+", NotUsed(EBPF)),
+    felix("BPFHostConntrackBypass", "bool", "false", NotUsed(EBPF)),
+    felix("BPFHostNetworkedNATWithoutCTLB", "oneof(Enabled,Disabled)", "Enabled", NotUsed(EBPF)),
+    felix("BPFIPFragmentReassemblyEnabled", "bool", "true", NotUsed(EBPF)),
+    felix("BPFIPFragTimeout", "seconds", "0", NotUsed(EBPF)),
+    felix("BPFJITHardening", "oneof(Auto,Strict)", "Auto", NotUsed(EBPF)),
+    felix("BPFKubeProxyHealthzPort", "int", "10256", NotUsed(EBPF)),
+    felix("BPFKubeProxyIptablesCleanupEnabled", "bool", "true", NotUsed(EBPF)),
+    felix("BPFKubeProxyMinSyncPeriod", "seconds", "1", NotUsed(EBPF)),
+    felix("BPFL3IfacePattern", "regexp", "", NotUsed(EBPF)),
+    felix("BPFLogFilters", "keyvaluelist", "", NotUsed(EBPF)),
+    felix("BPFLogLevel", "oneof(off,info,debug)", "off", NotUsed(EBPF)),
+    felix("BPFMaglevMaxEndpointsPerService", "int(1:3000)", "100", NotUsed(EBPF)),
+    felix("BPFMaglevMaxServices", "int(1:3000)", "100", NotUsed(EBPF)),
+    felix("BPFMapSizeConntrack", "int", "512000", NotUsed(EBPF)),
+    felix("BPFMapSizeConntrackCleanupQueue", "int", "100000", NotUsed(EBPF)),
+    felix("BPFMapSizeConntrackScaling", "oneof(Disabled,DoubleIfFull)", "DoubleIfFull", NotUsed(EBPF)),
+    felix("BPFMapSizeIfState", "int", "1000", NotUsed(EBPF)),
+    felix("BPFMapSizeIPSets", "int", "1048576", NotUsed(EBPF)),
+    felix("BPFMapSizeNATAffinity", "int", "65536", NotUsed(EBPF)),
+    felix("BPFMapSizeNATBackend", "int", "262144", NotUsed(EBPF)),
+    felix("BPFMapSizeNATFrontend", "int", "65536", NotUsed(EBPF)),
+    felix("BPFMapSizePerCPUConntrack", "int", "0", NotUsed(EBPF)),
+    felix("BPFMapSizeRoute", "int", "262144", NotUsed(EBPF)),
+    felix("BPFOverlayHostSourceIP", "oneof(TunnelAddress,HostAddress)", "TunnelAddress", NotUsed(EBPF)),
+    felix("BPFPolicyDebugEnabled", "bool", "true", NotUsed(EBPF)),
+    felix("BPFProfiling", "oneof(Disabled,Enabled)", "Disabled", NotUsed(EBPF)),
+    felix("BPFPSNATPorts", "portrange", "20000:29999", NotUsed(EBPF)),
+    felix("BPFRedirectToPeer", "oneof(Disabled,Enabled,L2Only)", "Enabled", NotUsed(EBPF)),
+    felix("CalicoVersion", "string", "", Description),
+    felix("CgroupV2Path", "string", "", NotUsed(EBPF)),
+    felix(
+        "ChainInsertMode",
+        "oneof(insert,append)",
+        "insert",
+        Used("Whether the hooks go first or last in the kernel's chains"),
+    ),
+    felix("ClusterGUID", "string", "baddecaf", Description),
+    felix("ClusterType", "string", "", Description),
+    felix("DataplaneDriver", "file(must-exist,executable)", "calico-iptables-plugin", NotUsed(FLAGS)),
+    felix(
+        "DataplaneWatchdogTimeout",
+        "seconds",
+        "90",
+        Used("Liveness fails when the dataplane has not moved for so long"),
+    ),
+    felix("DatastoreType", "oneof(kubernetes,etcdv3)", "etcdv3", NotUsed(FLAGS)),
+    felix("DebugBPFCgroupV2", "string", "", NotUsed(EBPF)),
+    felix("DebugCPUProfilePath", "file", "/tmp/felix-cpu-<timestamp>.pprof", NotUsed(GO)),
+    felix("DebugDisableLogDropping", "bool", "false", NotUsed(DEBUG)),
+    felix("DebugHost", "host-address", "localhost", NotUsed(GO)),
+    felix("DebugMemoryProfilePath", "file", "", NotUsed(GO)),
+    felix("DebugPanicAfter", "seconds", "0", NotUsed(DEBUG)),
+    felix("DebugPort", "int(0:65535)", "", NotUsed(GO)),
+    felix("DebugSimulateCalcGraphHangAfter", "seconds", "0", NotUsed(DEBUG)),
+    felix("DebugSimulateDataplaneApplyDelay", "seconds", "0", NotUsed(DEBUG)),
+    felix("DebugSimulateDataplaneHangAfter", "seconds", "0", NotUsed(DEBUG)),
+    felix("DebugSimulateDataRace", "bool", "false", NotUsed(GO)),
+    felix(
+        "DefaultEndpointToHostAction",
+        "oneof(DROP,RETURN,ACCEPT)",
+        "DROP",
+        Used("What becomes of traffic from workloads to their host that policy allows"),
+    ),
+    felix("DeviceRouteProtocol", "int", "3", Used("The protocol number of routes to workloads")),
+    felix("DeviceRouteSourceAddress", "ipv4", "", Used("The source address of routes to workloads, IPv4")),
+    felix("DeviceRouteSourceAddressIPv6", "ipv6", "", Used("The source address of routes to workloads, IPv6")),
+    felix("DisableConntrackInvalidCheck", "bool", "false", Used("Whether packets that conntrack calls invalid pass")),
+    felix("EndpointReportingDelaySecs", "seconds", "1", Used("The pause between two such writes")),
+    felix("EndpointReportingEnabled", "bool", "false", Used("Whether the status of endpoints is written to etcd")),
+    felix("EndpointStatusPathPrefix", "file", "/var/run/calico", Used("Where the status files of endpoints are kept")),
+    felix("EtcdAddr", "authority", "127.0.0.1:2379", Connection("The etcd of `etcd:`")),
+    felix("EtcdCaFile", "file(must-exist)", "", Connection("For `etcd:`")),
+    felix("EtcdCertFile", "file(must-exist)", "", Connection("For `etcd:`")),
+    felix("EtcdEndpoints", "endpoint-list", "", Connection("The members of `etcd:`")),
+    felix("EtcdKeyFile", "file(must-exist)", "", Connection("For `etcd:`")),
+    felix("EtcdScheme", "oneof(http,https)", "http", Connection("Whether `etcd:` speaks TLS")),
+    felix("ExternalNodesCIDRList", "cidr-list", "", Used("Other hosts from which tunnelled traffic is taken")),
+    felix(
+        "FailsafeInboundHostPorts",
+        "port-list",
+        "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
+        Used("Ports of the host that stay open"),
+    ),
+    felix(
+        "FailsafeOutboundHostPorts",
+        "port-list",
+        "udp:53,udp:67,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
+        Used("Ports of others that the host may always reach"),
+    ),
+    felix("FeatureDetectOverride", "keyvaluelist", "", Used("What iptables and the kernel are taken to be able to do")),
+    felix("FeatureGates", "keyvaluelist", "", NotUsed(GATES)),
+    felix("FelixHostname", "hostname", "", Used("This node's name, unless `--node` is given")),
+    felix(
+        "FloatingIPs",
+        "oneof(Enabled,Disabled)",
+        "Disabled",
+        Used("Whether workloads' floating addresses are translated"),
+    ),
+    felix("FlowLogsCollectorDebugTrace", "bool", "false", NotUsed(FLOWLOGS)),
+    felix("FlowLogsFlushInterval", "seconds", "300", NotUsed(FLOWLOGS)),
+    felix("FlowLogsGoldmaneServer", "string", "", NotUsed(FLOWLOGS)),
+    felix("FlowLogsLocalReporter", "oneof(Enabled,Disabled)", "Disabled", NotUsed(FLOWLOGS)),
+    felix("FlowLogsPolicyEvaluationMode", "oneof(None,Continuous)", "Continuous", NotUsed(FLOWLOGS)),
+    felix("GenericXDPEnabled", "bool", "false", NotUsed(XDP)),
+    felix("GoGCThreshold", "int(-1)", "40", NotUsed(GO)),
+    felix("GoMaxProcs", "int(-1)", "-1", NotUsed(GO)),
+    felix("GoMemoryLimitMB", "int(-1)", "-1", NotUsed(GO)),
+    felix("HealthEnabled", "bool", "false", Used("Whether `/liveness` and `/readiness` are answered")),
+    felix("HealthHost", "host-address", "localhost", Used("On which address")),
+    felix("HealthPort", "int(0:65535)", "9099", Used("On which port")),
+    felix("HealthTimeoutOverrides", "keydurationlist", "", Used("How long parts of the engine may be silent")),
+    felix("InterfaceExclude", "iface-list-regexp", "kube-ipvs0", Used("Interfaces whose addresses do not count")),
+    felix("InterfacePrefix", "iface-list", "cali", Used("What names of workload interfaces begin with")),
+    felix("InterfaceRefreshInterval", "seconds", "90", Used("How often all interfaces are listed again")),
+    felix("IPForwarding", "oneof(Enabled,Disabled)", "Enabled", Used("Whether forwarding is switched on")),
+    felix("IpInIpEnabled", "*bool", "", Used("Told to drivers, with routes; no tunnels are made here")),
+    felix("IpInIpMtu", "int", "0", NotUsed(IPIP)),
+    felix("IpInIpTunnelAddr", "ipv4", "", NotUsed(IPIP)),
+    felix("IpsetsRefreshInterval", "seconds", "90", Used("How often IP sets are compared with the kernel")),
+    felix("IptablesBackend", "oneof(legacy,nft,auto)", "auto", Used("Which iptables programs the kernel")),
+    felix(
+        "IptablesFilterAllowAction",
+        "oneof(ACCEPT,RETURN)",
+        "ACCEPT",
+        Used("What becomes of traffic that policy allows"),
+    ),
+    felix("IptablesFilterDenyAction", "oneof(DROP,REJECT)", "DROP", Used("What becomes of traffic that policy denies")),
+    felix("IptablesLockProbeIntervalMillis", "millis", "50", Used("How often iptables tries to get its lock")),
+    felix(
+        "IptablesMangleAllowAction",
+        "oneof(ACCEPT,RETURN)",
+        "ACCEPT",
+        Used("What becomes of traffic that policy before address translation allows"),
+    ),
+    felix("IptablesMarkMask", "mark-bitmask", "0xffff0000", Used("The bits of packet marks that may be used")),
+    felix(
+        "IptablesNATOutgoingInterfaceFilter",
+        "iface-param",
+        "",
+        Used("Through which interfaces traffic is masqueraded"),
+    ),
+    felix(
+        "IptablesPostWriteCheckIntervalSecs",
+        "seconds",
+        "5",
+        Used("When a table is read again after it was written"),
+    ),
+    felix("IptablesRefreshInterval", "seconds", "180", Used("How often tables are compared with the kernel")),
+    felix("IPv4ElevatedRoutePriority", "int(1:2147483646)", "512", NotUsed(MIGRATION)),
+    felix("IPv4NormalRoutePriority", "int(1:2147483646)", "1024", Used("The metric of IPv4 routes to workloads")),
+    felix("IPv4VXLANTunnelAddr", "ipv4", "", NotUsed(VXLAN)),
+    felix("IPv6ElevatedRoutePriority", "int(1:2147483646)", "512", NotUsed(MIGRATION)),
+    felix("IPv6NormalRoutePriority", "int(1:2147483646)", "1024", Used("The metric of IPv6 routes to workloads")),
+    felix("Ipv6Support", "bool", "true", Used("Whether IPv6 is programmed")),
+    felix("IPv6VXLANTunnelAddr", "ipv6", "", NotUsed(VXLAN)),
+    felix(
+        "IstioAmbientMode",
+        "oneof(Disabled,Enabled)",
+        "Disabled",
+        Used("Marks what pods of the mesh send each other"),
+    ),
+    felix("IstioDSCPMark", "dscp", "23", Used("The DSCP value of that mark")),
+    felix("KubeNodePortRanges", "portrange-list", "30000:32767", NotUsed(IPVS)),
+    felix("LiveMigrationRouteConvergenceTime", "seconds", "30", NotUsed(MIGRATION)),
+    felix("LocalSubnetL2Reachability", "oneof(Disabled,PodsAndLoadBalancers)", "Disabled", NotUsed(L2)),
+    felix("LocalSubnetL2ReachabilityRefreshInterval", "seconds", "120", NotUsed(L2)),
+    felix("LogActionRateLimit", "log-rate", "", Used("How many lines Log rules may write")),
+    felix("LogActionRateLimitBurst", "int(0,9999)", "5", Used("How many lines Log rules may write at once")),
+    felix("LogDebugFilenameRegex", "regexp(nil-on-empty)", "", NotUsed(LOG)),
+    felix("LogFilePath", "file", "/var/log/calico/felix.log", NotUsed(LOG)),
+    felix("LogPrefix", "string", "calico-packet", Used("What the lines of Log rules begin with")),
+    felix("LogSeverityFile", "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)", "INFO", NotUsed(LOG)),
+    felix("LogSeverityScreen", "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)", "INFO", Used("What is logged")),
+    felix("LogSeveritySys", "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)", "INFO", NotUsed(LOG)),
+    felix("MaxIpsetSize", "int", "1048576", Used("The most members of an IP set")),
+    felix("MetadataAddr", "hostname", "127.0.0.1", NotUsed(OPENSTACK)),
+    felix("MetadataPort", "int(0:65535)", "8775", NotUsed(OPENSTACK)),
+    felix("MTUIfacePattern", "regexp", "^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)", NotUsed(MTU)),
+    felix("NATOutgoingAddress", "ipv4", "", Used("The source address of masqueraded traffic, IPv4")),
+    felix(
+        "NATOutgoingExclusions",
+        "oneof(IPPoolsOnly,IPPoolsAndHostIPs)",
+        "IPPoolsOnly",
+        Used("What is not masqueraded besides the pools"),
+    ),
+    felix("NATPortRange", "portrange", "", Used("The source ports of masqueraded traffic")),
+    felix("NetlinkTimeoutSecs", "seconds", "10", Used("How long the kernel may take to answer")),
+    felix("NftablesFilterAllowAction", "oneof(ACCEPT,RETURN)", "ACCEPT", NotUsed(NFT)),
+    felix("NftablesFilterDenyAction", "oneof(DROP,REJECT)", "DROP", NotUsed(NFT)),
+    felix("NFTablesFlowTableDataIfacePattern", "regexp(nil-on-empty)", "", NotUsed(NFT)),
+    felix("NFTablesFlowTableOffload", "oneof(All,Disabled)", "Disabled", NotUsed(NFT)),
+    felix("NftablesMangleAllowAction", "oneof(ACCEPT,RETURN)", "ACCEPT", NotUsed(NFT)),
+    felix("NftablesMarkMask", "mark-bitmask", "0xffff0000", NotUsed(NFT)),
+    felix(
+        "NFTablesMode",
+        "oneof(Enabled,Disabled,Auto)",
+        "Auto",
+        Used("Whether IP sets may overlap; `Enabled` is named as not done, since iptables is programmed"),
+    ),
+    felix("NftablesRefreshInterval", "seconds", "180", NotUsed(NFT)),
+    felix("OpenstackRegion", "region", "", Used("A part of the paths of status in etcd")),
+    felix("PolicySyncPathPrefix", "file", "", NotUsed(POLICYSYNC)),
+    felix(
+        "ProgramClusterRoutes",
+        "oneof(Enabled,Disabled,EnabledIPIPOnly,EnabledNoEncapOnly)",
+        "EnabledIPIPOnly",
+        Used("Which pools' routes between nodes are not left to BGP"),
+    ),
+    felix("PrometheusGoMetricsEnabled", "bool", "true", NotUsed(GO)),
+    felix("PrometheusMetricsCAFile", "string", "", NotUsed(METRICS_TLS)),
+    felix("PrometheusMetricsCertFile", "string", "", NotUsed(METRICS_TLS)),
+    felix(
+        "PrometheusMetricsClientAuth",
+        "oneof(RequireAndVerifyClientCert,RequireAnyClientCert,VerifyClientCertIfGiven,NoClientCert)",
+        "NoClientCert",
+        NotUsed(METRICS_TLS),
+    ),
+    felix("PrometheusMetricsEnabled", "bool", "false", Used("Whether `/metrics` is answered")),
+    felix("PrometheusMetricsHost", "host-address", "", Used("On which address")),
+    felix("PrometheusMetricsKeyFile", "string", "", NotUsed(METRICS_TLS)),
+    felix("PrometheusMetricsPort", "int(0:65535)", "9091", Used("On which port")),
+    felix("PrometheusProcessMetricsEnabled", "bool", "true", Used("Whether metrics of the process are among them")),
+    felix("PrometheusWireGuardMetricsEnabled", "bool", "true", NotUsed(WIREGUARD)),
+    felix("RemoveExternalRoutes", "bool", "true", Used("Whether others' routes on workloads' interfaces are removed")),
+    felix("ReportingIntervalSecs", "seconds", "30", Used("How often the status of this process is written to etcd")),
+    felix("ReportingTTLSecs", "seconds", "90", Used("How long that status lasts")),
+    felix("RequireMTUFile", "bool", "false", NotUsed(MTU)),
+    felix(
+        "RouteRefreshInterval",
+        "seconds",
+        "90",
+        Used("How often routes, ARP entries and sysctls are compared with the kernel"),
+    ),
+    felix(
+        "RouteSource",
+        "oneof(WorkloadIPs,CalicoIPAM)",
+        "CalicoIPAM",
+        Used("Whether routes come from IPAM's blocks or from workloads"),
+    ),
+    felix("RouteSyncDisabled", "bool", "false", Used("Whether routes are left alone")),
+    felix("RouteTableRange", "route-table-range", "", NotUsed(TABLES)),
+    felix("RouteTableRanges", "route-table-ranges", "", NotUsed(TABLES)),
+    felix(
+        "ServiceLoopPrevention",
+        "oneof(Drop,Reject,Disabled)",
+        "Drop",
+        Used("What becomes of traffic to service addresses that no service has"),
+    ),
+    felix("SidecarAccelerationEnabled", "bool", "false", NotUsed(SOCKMAP)),
+    felix("TyphaAddr", "authority", "", Connection("The server of `typha:`")),
+    felix("TyphaCAFile", "file(must-exist)", "", Connection("For `typha:` and `fanout:`")),
+    felix("TyphaCertFile", "file(must-exist)", "", Connection("For `typha:` and `fanout:`")),
+    felix("TyphaCN", "string", "", Connection("The name in the server's certificate")),
+    felix("TyphaK8sNamespace", "string", "kube-system", NotUsed(TYPHA)),
+    felix("TyphaK8sServiceName", "string", "", NotUsed(TYPHA)),
+    felix("TyphaKeyFile", "file(must-exist)", "", Connection("For `typha:` and `fanout:`")),
+    felix("TyphaReadTimeout", "seconds", "30", NotUsed(TYPHA)),
+    felix("TyphaURISAN", "string", "", Connection("The URI in the server's certificate")),
+    felix("TyphaWriteTimeout", "seconds", "10", NotUsed(TYPHA)),
+    felix("UsageReportingEnabled", "bool", "true", NotUsed(USAGE)),
+    felix("UsageReportingInitialDelaySecs", "seconds", "300", NotUsed(USAGE)),
+    felix("UsageReportingIntervalSecs", "seconds", "86400", NotUsed(USAGE)),
+    felix("UseInternalDataplaneDriver", "bool", "true", NotUsed(FLAGS)),
+    felix("Variant", "string", "Calico", Description),
+    felix("VXLANEnabled", "*bool", "", Used("Told to drivers, with routes and tunnel ends; no tunnels are made here")),
+    felix("VXLANMTU", "int", "0", NotUsed(VXLAN)),
+    felix("VXLANMTUV6", "int", "0", NotUsed(VXLAN)),
+    felix("VXLANPort", "int", "4789", Used("The port of VXLAN packets that workloads must not send")),
+    felix("VXLANTunnelMACAddr", "string", "", NotUsed(VXLAN)),
+    felix("VXLANTunnelMACAddrV6", "string", "", NotUsed(VXLAN)),
+    felix("VXLANVNI", "int", "4096", NotUsed(VXLAN)),
+    felix("WindowsManageFirewallRules", "oneof(Enabled,Disabled)", "Disabled", NotUsed(WINDOWS)),
+    felix(
+        "WireguardEnabled",
+        "bool",
+        "false",
+        Used("Told to drivers, with routes and peers; no tunnels are made here"),
+    ),
+    felix(
+        "WireguardEnabledV6",
+        "bool",
+        "false",
+        Used("Told to drivers, with routes and peers; no tunnels are made here"),
+    ),
+    felix("WireguardHostEncryptionEnabled", "bool", "false", NotUsed(WIREGUARD)),
+    felix("WireguardInterfaceName", "iface-param", "wireguard.cali", NotUsed(WIREGUARD)),
+    felix("WireguardInterfaceNameV6", "iface-param", "wg-v6.cali", NotUsed(WIREGUARD)),
+    felix("WireguardListeningPort", "int", "51820", NotUsed(WIREGUARD)),
+    felix("WireguardListeningPortV6", "int", "51821", NotUsed(WIREGUARD)),
+    felix("WireguardMTU", "int", "0", NotUsed(WIREGUARD)),
+    felix("WireguardMTUV6", "int", "0", NotUsed(WIREGUARD)),
+    felix("WireguardPersistentKeepAlive", "seconds", "0", NotUsed(WIREGUARD)),
+    felix("WireguardRoutingRulePriority", "int", "99", NotUsed(WIREGUARD)),
+    felix("WireguardThreadingEnabled", "bool", "false", NotUsed(WIREGUARD)),
+    felix(
+        "WorkloadSourceSpoofing",
+        "oneof(Disabled,Any)",
+        "Disabled",
+        Used("Whether workloads may ask to send from foreign addresses"),
+    ),
+    felix("XDPEnabled", "bool", "true", NotUsed(XDP)),
+    felix("XDPRefreshInterval", "seconds", "90", NotUsed(XDP)),
+];
+
+#[cfg(test)]
+mod tests;
