@@ -15,6 +15,7 @@ pub mod health;
 pub mod http;
 pub mod kernel;
 pub mod logging;
+pub mod machine;
 pub mod metrics;
 pub mod monitor;
 pub mod netlink;

@@ -8,7 +8,7 @@ use tortie_dataplane::{DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProto
 use tortie_iptables::{Backend, InsertMode, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
-use tortie_rules::{LogConfig, NatConfig, RulesConfig};
+use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, RulesConfig};
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, NatOutgoingExclusions,
@@ -157,6 +157,19 @@ fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
         istio_dscp: (config.istio_ambient_mode == Switch::Enabled).then_some(config.istio_dscp_mark),
         ..defaults
     })
+}
+
+/// What kube-proxy's IPVS mode asks for besides.
+///
+/// # Errors
+/// If parameters do not fit each other.
+pub fn for_ipvs(config: &Config, rules: &mut RulesConfig) -> Result<(), SettingsError> {
+    let marks = Marks::allocate(config.iptables_mark_mask, rules.marks.wireguard.is_some(), true);
+    rules.marks = marks.map_err(unfit("IptablesMarkMask"))?;
+    let ranges = config.kube_node_port_ranges.iter();
+    let node_ports = ranges.filter_map(|(first, last)| PortRange::new(*first, *last)).collect();
+    rules.ipvs = Some(IpvsConfig { node_ports });
+    Ok(())
 }
 
 fn allow(action: AllowAction) -> tortie_rules::AllowAction {

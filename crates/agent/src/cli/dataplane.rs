@@ -10,8 +10,8 @@ use tortie_protocol::{Received, felix};
 use super::Failure;
 use super::capability;
 use super::node::{
-    Fitted, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, families, hostname, parameters, resolve, wake,
-    warn_of_others, watch_links,
+    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, families, hostname, parameters,
+    resolve, wake, warn_of_others, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Raw, Sources, from_environment};
@@ -36,8 +36,8 @@ const RECONFIGURED: u8 = 129;
 /// Parameters come with the messages; FELIX_* variables of this process override them. Health and metrics are the other
 /// program's business. When that is gone, or sends what cannot be understood, this ends and leaves everything in force.
 ///
-/// Exit codes: 0 when the other program is gone, and after SIGTERM; 129 when a parameter has changed with which everything
-/// restarts, so that both should be started again; 1 otherwise.
+/// Exit codes: 0 when the other program is gone, and after SIGTERM; 129 when a parameter or the machine has changed so that
+/// everything restarts, so that both should be started again; 1 otherwise.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -47,6 +47,8 @@ pub(super) struct Args {
     /// The descriptor to write reports to.
     #[arg(long, value_name = "FD", default_value_t = 4)]
     write_fd: u32,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// How log lines look; they go to standard error.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
@@ -68,7 +70,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let stop = signals::follow(Handlers { patience: Some(STOP_PATIENCE), ..handlers })?;
     follow_peer(messages, sender.clone()).map_err(Failure::io("the thread that reads messages"))?;
     let Some(message) = first_configuration(&inputs, &stop)? else { return Ok(()) };
-    let setup = match setup(&message, environment, args.log_format, started, &stop) {
+    let setup = match setup(&message, environment, args, started, &stop) {
         Err(_) if stop.is_set() => return Ok(()),
         setup => setup?,
     };
@@ -83,6 +85,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             tracing::info!("the configuration changed; ending to be started again");
             return Err(Failure::Reported(RECONFIGURED));
         }
+        ServedEnd::Outdated => return Err(Failure::Reported(RECONFIGURED)),
     }
     Ok(())
 }
@@ -90,22 +93,23 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 fn setup(
     message: &felix::ConfigUpdate,
     environment: Raw,
-    format: LogFormat,
+    args: &Args,
     started: Instant,
     stop: &Stop,
 ) -> Result<ServeSetup<LinuxKernel>, Failure> {
     let (_, resolved) = configuration(message, &environment).map_err(failed)?;
-    announce(&resolved, format, |notice| !notice.is_local());
+    announce(&resolved, args.log_format, |notice| !notice.is_local());
     let hostname = hostname(None, &resolved);
     let runner = Runner::new(stop.clone());
-    let Fitted { settings, drawback, .. } = dataplane_settings(&resolved, &hostname, &runner, None)?;
+    let mtu_file = &args.machine.mtu_file;
+    let Fitted { settings, drawback, machine, .. } = dataplane_settings(&resolved, &hostname, &runner, None, mtu_file)?;
     let (version, backend) = (env!("CARGO_PKG_VERSION"), settings.iptables.backend);
     let (families, parameters) = (families(&settings), parameters(&resolved));
     tracing::info!(version, node = %hostname, iptables = %backend, families, parameters, "starting as a driver");
-    warn_of_others(&resolved, &runner);
+    warn_of_others(&runner);
     let kernel = LinuxKernel::new(resolved.config.netlink_timeout).with_runner(runner);
     let in_kernel = InKernel::new(settings, kernel, Health::default(), SharedMetrics::default());
-    let in_kernel = in_kernel.with_drawback(drawback);
+    let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine);
     Ok(ServeSetup { in_kernel, environment, resolved, started, stop: stop.clone() })
 }
 

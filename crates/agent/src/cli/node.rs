@@ -1,5 +1,6 @@
 //! What commands that enforce on this node have in common.
 
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use crate::config::{IptablesBackend, Notice, Resolved, Sources};
 use crate::exec::Runner;
 use crate::kernel::{self, Detected, IptablesSetup};
 use crate::logging::{self, LogFormat};
+use crate::machine::{self, Machine};
 use crate::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
 use crate::settings;
 use crate::stop::Stop;
@@ -24,6 +26,14 @@ const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Failed(error.to_string())
+}
+
+/// What enforces here leaves on the machine.
+#[derive(Debug, clap::Args)]
+pub(super) struct MachineArgs {
+    /// Where to write the MTU of workloads, for CNI plugins; an empty path for nowhere
+    #[arg(long, value_name = "FILE", default_value = "/var/lib/calico/mtu")]
+    pub(super) mtu_file: PathBuf,
 }
 
 /// Parses all sources, and logs what is to be said of them.
@@ -53,8 +63,8 @@ pub(super) fn families(settings: &DataplaneConfig) -> String {
 }
 
 /// Logs what others on this machine do that is not taken into account.
-pub(super) fn warn_of_others(resolved: &Resolved, runner: &Runner) {
-    for warning in kernel::others(resolved.config.netlink_timeout, runner) {
+pub(super) fn warn_of_others(runner: &Runner) {
+    for warning in kernel::others(runner) {
         tracing::warn!("{warning}");
     }
 }
@@ -67,6 +77,8 @@ pub(super) struct Fitted {
     pub(super) iptables: IptablesSetup,
     /// What is not as configured.
     pub(super) drawback: Option<String>,
+    /// What was found out about the machine.
+    pub(super) machine: Machine,
 }
 
 /// The dataplane's settings, fitted to this machine. Where the configured iptables cannot be used, the `previous` one goes
@@ -76,8 +88,10 @@ pub(super) fn dataplane_settings(
     hostname: &Hostname,
     runner: &Runner,
     previous: Option<&IptablesSetup>,
+    mtu_file: &Path,
 ) -> Result<Fitted, Failure> {
     let config = &resolved.config;
+    let machine = Machine::find(config, machine::mtu_file(mtu_file.to_path_buf()));
     let wanted = match config.iptables_backend {
         IptablesBackend::Auto => None,
         IptablesBackend::Legacy => Some(Backend::Legacy),
@@ -85,19 +99,22 @@ pub(super) fn dataplane_settings(
     };
     let mut settings = settings::dataplane(config, hostname.clone(), Backend::Nft).map_err(failed)?;
     let found = kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous);
-    let Detected { setup: machine, instead_of } = found.map_err(failed)?;
-    let drawback = instead_of.map(|error| format!("IptablesBackend: {error}; going on with {}", machine.backend));
+    let Detected { setup: iptables, instead_of } = found.map_err(failed)?;
+    let drawback = instead_of.map(|error| format!("IptablesBackend: {error}; going on with {}", iptables.backend));
     if let Some(drawback) = &drawback {
         tracing::error!("{drawback}");
-    } else if machine.backend != machine.detected {
-        let (configured, others) = (machine.backend, machine.detected);
+    } else if iptables.backend != iptables.detected {
+        let (configured, others) = (iptables.backend, iptables.detected);
         tracing::warn!(%configured, %others, "IptablesBackend is not what others on this machine seem to use");
     }
-    for piece in &machine.unused_overrides {
+    for piece in &iptables.unused_overrides {
         tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
     }
-    machine.apply_to(&mut settings.iptables);
-    Ok(Fitted { settings, iptables: machine, drawback })
+    iptables.apply_to(&mut settings.iptables);
+    if machine.facts().has_ipvs {
+        settings::for_ipvs(config, &mut settings.rules).map_err(failed)?;
+    }
+    Ok(Fitted { settings, iptables, drawback, machine })
 }
 
 /// This node's name: what the operator says, `FelixHostname`, or the machine's.

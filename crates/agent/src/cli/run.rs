@@ -15,8 +15,8 @@ use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
 use super::node::{
-    Fitted, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, families, hostname, insist, parameters,
-    resolve, wake, warn_of_others, watch_links,
+    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, families, hostname, insist,
+    parameters, resolve, wake, warn_of_others, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Resolved, Sources};
@@ -59,6 +59,8 @@ pub(super) struct Args {
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
+    #[command(flatten)]
+    machine: MachineArgs,
     #[command(flatten)]
     directory: DirectoryArgs,
 }
@@ -144,6 +146,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                     is_unsaid && !notice.is_local() && !old.notices.contains(notice)
                 });
             }
+            SessionEnd::Outdated(why) => tracing::info!("{why}; the engine restarts with it"),
             SessionEnd::Reload => {
                 tracing::info!("the configuration of this machine changed; the engine restarts with it");
             }
@@ -184,13 +187,14 @@ impl Run<'_> {
                 let health = self.health.clone();
                 let runner = Runner::new(inputs.stop.clone());
                 let runner = runner.with_progress(move || health.still_alive(Reporter::Dataplane));
-                let Fitted { settings, iptables, drawback } =
-                    dataplane_settings(&self.resolved, &self.hostname, &runner, self.iptables.as_ref())?;
+                let (previous, mtu_file) = (self.iptables.as_ref(), &args.machine.mtu_file);
+                let Fitted { settings, iptables, drawback, machine } =
+                    dataplane_settings(&self.resolved, &self.hostname, &runner, previous, mtu_file)?;
                 self.iptables = Some(iptables);
                 if number == 1 {
                     let enforcing = format!("iptables {}, {}", settings.iptables.backend, families(&settings));
                     self.log_start(&enforcing);
-                    warn_of_others(&self.resolved, &runner);
+                    warn_of_others(&runner);
                 }
                 let wrap = move |event| Input::Links { session: number, event };
                 let watch = || watch_links(&self.resolved, self.sender.clone(), wrap);
@@ -199,7 +203,7 @@ impl Run<'_> {
                 };
                 let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout).with_runner(runner);
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
-                self.enforce(number, inputs, in_kernel.with_drawback(drawback))
+                self.enforce(number, inputs, in_kernel.with_drawback(drawback).with_machine(machine))
             }
             DataplaneUrl::Exec(program) => {
                 if number == 1 {

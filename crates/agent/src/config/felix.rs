@@ -37,12 +37,10 @@ const FLOWLOGS: &str = "there are no flow logs";
 const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
 const IPIP: &str = "no IP-in-IP tunnels are made here";
-const IPVS: &str = "kube-proxy's IPVS mode is not supported";
 const L2: &str = "addresses of workloads are not answered for on the node's own network";
 const LOG: &str = "the log goes to standard error, by severity alone";
 const METRICS_TLS: &str = "metrics are answered without TLS";
 const MIGRATION: &str = "routes of virtual machines that move have the same metric as others";
-const MTU: &str = "the MTU of workloads is left to the CNI plugin";
 const NFT: &str = "native nftables is not programmed";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
 const POLICYSYNC: &str = "there is no application-layer policy";
@@ -256,7 +254,7 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("InterfaceRefreshInterval", "seconds", "90", Used("How often all interfaces are listed again")),
     felix("IPForwarding", "oneof(Enabled,Disabled)", "Enabled", Used("Whether forwarding is switched on")),
     felix("IpInIpEnabled", "*bool", "", Used("Told to drivers, with routes; no tunnels are made here")),
-    felix("IpInIpMtu", "int", "0", NotUsed(IPIP)),
+    felix("IpInIpMtu", "int", "0", Used("The MTU of tunnels, and so of workloads: IP-in-IP")),
     felix("IpInIpTunnelAddr", "ipv4", "", NotUsed(IPIP)),
     felix("IpsetsRefreshInterval", "seconds", "90", Used("How often IP sets are compared with the kernel")),
     felix("IptablesBackend", "oneof(legacy,nft,auto)", "auto", Used("Which iptables programs the kernel")),
@@ -302,7 +300,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         Used("Marks what pods of the mesh send each other"),
     ),
     felix("IstioDSCPMark", "dscp", "23", Used("The DSCP value of that mark")),
-    felix("KubeNodePortRanges", "portrange-list", "30000:32767", NotUsed(IPVS)),
+    felix(
+        "KubeNodePortRanges",
+        "portrange-list",
+        "30000:32767",
+        Used("The ports of node-port services, while kube-proxy is in IPVS mode"),
+    ),
     felix("LiveMigrationRouteConvergenceTime", "seconds", "30", NotUsed(MIGRATION)),
     felix("LocalSubnetL2Reachability", "oneof(Disabled,PodsAndLoadBalancers)", "Disabled", NotUsed(L2)),
     felix("LocalSubnetL2ReachabilityRefreshInterval", "seconds", "120", NotUsed(L2)),
@@ -317,7 +320,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("MaxIpsetSize", "int", "1048576", Used("The most members of an IP set")),
     felix("MetadataAddr", "hostname", "127.0.0.1", NotUsed(OPENSTACK)),
     felix("MetadataPort", "int(0:65535)", "8775", NotUsed(OPENSTACK)),
-    felix("MTUIfacePattern", "regexp", "^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)", NotUsed(MTU)),
+    felix(
+        "MTUIfacePattern",
+        "regexp",
+        "^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)",
+        Used("Whose MTU counts for tunnels and workloads"),
+    ),
     felix("NATOutgoingAddress", "ipv4", "", Used("The source address of masqueraded traffic, IPv4")),
     felix(
         "NATOutgoingExclusions",
@@ -366,7 +374,7 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("RemoveExternalRoutes", "bool", "true", Used("Whether others' routes on workloads' interfaces are removed")),
     felix("ReportingIntervalSecs", "seconds", "30", Used("How often the status of this process is written to etcd")),
     felix("ReportingTTLSecs", "seconds", "90", Used("How long that status lasts")),
-    felix("RequireMTUFile", "bool", "false", NotUsed(MTU)),
+    felix("RequireMTUFile", "bool", "false", Used("Not ready while the MTU of workloads cannot be written")),
     felix(
         "RouteRefreshInterval",
         "seconds",
@@ -405,8 +413,8 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("UseInternalDataplaneDriver", "bool", "true", NotUsed(FLAGS)),
     felix("Variant", "string", "Calico", Description),
     felix("VXLANEnabled", "*bool", "", Used("Told to drivers, with routes and tunnel ends; no tunnels are made here")),
-    felix("VXLANMTU", "int", "0", NotUsed(VXLAN)),
-    felix("VXLANMTUV6", "int", "0", NotUsed(VXLAN)),
+    felix("VXLANMTU", "int", "0", Used("The MTU of tunnels, and so of workloads: VXLAN, IPv4")),
+    felix("VXLANMTUV6", "int", "0", Used("The MTU of tunnels, and so of workloads: VXLAN, IPv6")),
     felix("VXLANPort", "int", "4789", Used("The port of VXLAN packets that workloads must not send")),
     felix("VXLANTunnelMACAddr", "string", "", NotUsed(VXLAN)),
     felix("VXLANTunnelMACAddrV6", "string", "", NotUsed(VXLAN)),
@@ -429,8 +437,8 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("WireguardInterfaceNameV6", "iface-param", "wg-v6.cali", NotUsed(WIREGUARD)),
     felix("WireguardListeningPort", "int", "51820", NotUsed(WIREGUARD)),
     felix("WireguardListeningPortV6", "int", "51821", NotUsed(WIREGUARD)),
-    felix("WireguardMTU", "int", "0", NotUsed(WIREGUARD)),
-    felix("WireguardMTUV6", "int", "0", NotUsed(WIREGUARD)),
+    felix("WireguardMTU", "int", "0", Used("The MTU of tunnels, and so of workloads: WireGuard, IPv4")),
+    felix("WireguardMTUV6", "int", "0", Used("The MTU of tunnels, and so of workloads: WireGuard, IPv6")),
     felix("WireguardPersistentKeepAlive", "seconds", "0", NotUsed(WIREGUARD)),
     felix("WireguardRoutingRulePriority", "int", "99", NotUsed(WIREGUARD)),
     felix("WireguardThreadingEnabled", "bool", "false", NotUsed(WIREGUARD)),

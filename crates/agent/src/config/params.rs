@@ -7,7 +7,7 @@ use std::time::Duration;
 use regex::Regex;
 use tortie_model::Cidr;
 
-use super::parse::{self, FailsafePort, LogRate, Parsed, choices};
+use super::parse::{self, FailsafePort, IfacePattern, LogRate, Parsed, choices};
 use super::shown::Shown;
 
 choices!(
@@ -233,7 +233,11 @@ fn default_failsafe_inbound() -> Vec<FailsafePort> {
 }
 
 fn default_interface_exclude() -> Vec<Regex> {
-    Regex::new("^kube-ipvs0$").into_iter().collect()
+    parse::iface_patterns("kube-ipvs0").unwrap_or_default()
+}
+
+fn default_mtu_pattern() -> Option<IfacePattern> {
+    Regex::new("^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)").ok().map(IfacePattern)
 }
 
 params! {
@@ -321,6 +325,15 @@ params! {
     floating_ips: Switch = "FloatingIPs", parse::one_of, Switch::Disabled, Switch::Disabled, PLAIN;
     external_nodes: Vec<Cidr> = "ExternalNodesCIDRList", parse::cidrs, vec![], vec![], FATAL;
     nftables_mode: NftablesMode = "NFTablesMode", parse::one_of, NftablesMode::Auto, NftablesMode::Disabled, PLAIN;
+    mtu_iface_pattern: Option<IfacePattern> = "MTUIfacePattern", parse::iface_pattern, default_mtu_pattern(), None, PLAIN;
+    require_mtu_file: bool = "RequireMTUFile", parse::boolean, false, false, PLAIN;
+    ipip_mtu: u32 = "IpInIpMtu", parse::mtu, 0, 0, PLAIN;
+    vxlan_mtu: u32 = "VXLANMTU", parse::mtu, 0, 0, PLAIN;
+    vxlan_mtu_v6: u32 = "VXLANMTUV6", parse::mtu, 0, 0, PLAIN;
+    wireguard_mtu: u32 = "WireguardMTU", parse::mtu, 0, 0, PLAIN;
+    wireguard_mtu_v6: u32 = "WireguardMTUV6", parse::mtu, 0, 0, PLAIN;
+    kube_node_port_ranges: Vec<(u16, u16)> =
+        "KubeNodePortRanges", parse::port_ranges, vec![(30000, 32767)], vec![], PLAIN;
     feature_detect_override: String =
         "FeatureDetectOverride", parse::text, String::new(), String::new(), PLAIN;
     dataplane_watchdog_timeout: Duration = "DataplaneWatchdogTimeout", parse::seconds, secs(90), secs(0), PLAIN;

@@ -199,6 +199,27 @@ pub(crate) fn port_range(raw: &str) -> Parsed<Option<(u16, u16)>> {
     if range.0 <= range.1 { Ok(Some(range)) } else { Err(format!("`{raw}` ends before it begins")) }
 }
 
+/// Ranges of ports, comma-separated.
+pub(crate) fn port_ranges(raw: &str) -> Parsed<Vec<(u16, u16)>> {
+    let ranges = raw.split(',').map(str::trim).map(port_range);
+    ranges.filter_map(Result::transpose).collect()
+}
+
+/// How large packets of a tunnel may be; 0 for what fits.
+pub(crate) fn mtu(raw: &str) -> Parsed<u32> {
+    integer_in(raw, 0, i64::from(i32::MAX))
+}
+
+/// A pattern of interface names.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "a name for a regular expression")]
+pub struct IfacePattern(pub Regex);
+
+/// A regular expression for interface names.
+pub(crate) fn iface_pattern(raw: &str) -> Parsed<Option<IfacePattern>> {
+    Regex::new(raw).map(|pattern| Some(IfacePattern(pattern))).map_err(|error| error.to_string())
+}
+
 /// A host port that policy must never cut off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailsafePort {

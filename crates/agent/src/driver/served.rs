@@ -65,6 +65,8 @@ pub enum ServedEnd {
     PeerGone,
     /// A parameter changed with which everything has to restart, and the engine will not say everything again.
     Reconfigured,
+    /// The machine is otherwise than when everything was set up.
+    Outdated,
 }
 
 /// Why a driver cannot go on. What is in the kernel stays in force.
@@ -217,6 +219,10 @@ where
                 Err(RecvTimeoutError::Disconnected) => return Err(ServeError::InputEnded),
             }
             wait = self.enforce().min(self.give_sign());
+            if let Some(why) = self.setup.in_kernel.outdated() {
+                tracing::info!("{why}; ending to be started again");
+                return Ok(ServedEnd::Outdated);
+            }
             if self.setup.stop.is_set() {
                 return Ok(ServedEnd::Stopped);
             }

@@ -53,6 +53,11 @@ pub trait Enforcement {
     /// The time since a fixed moment, by the clock of whoever enforces.
     fn now(&mut self) -> Duration;
 
+    /// Why everything has to be set up again, if the machine is otherwise than when that was done.
+    fn outdated(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether everything has been in force once.
     fn has_enforced(&self) -> bool;
 }

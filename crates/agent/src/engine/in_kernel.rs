@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, ProblemIdentity};
+use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, LinkEvent, ProblemIdentity};
 use tortie_model::desired::DesiredUpdate;
 
 use super::enforcement::{Enforcement, HEARTBEAT, Progress};
@@ -12,6 +12,7 @@ use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
 use crate::driver::{DriverError, DriverEvent};
 use crate::health::{Condition, Health, Reporter};
+use crate::machine::Machine;
 use crate::metrics::{ActiveLocal, SharedMetrics};
 use crate::monitor::MonitorEvent;
 
@@ -30,6 +31,9 @@ pub struct InKernel<K> {
     applied_once: bool,
     /// What is not as configured for as long as this enforces.
     drawback: Option<String>,
+    /// What is still to be put right in the kernel, by which the node does not do its job.
+    degraded: Option<String>,
+    machine: Option<Machine>,
 }
 
 impl<K: Kernel> InKernel<K> {
@@ -47,6 +51,8 @@ impl<K: Kernel> InKernel<K> {
             problems: BTreeMap::new(),
             applied_once: false,
             drawback: None,
+            degraded: None,
+            machine: None,
         }
     }
 
@@ -54,6 +60,12 @@ impl<K: Kernel> InKernel<K> {
     #[must_use]
     pub fn with_drawback(self, drawback: Option<String>) -> Self {
         Self { drawback, ..self }
+    }
+
+    /// Keeps an eye on the machine, and the file with the MTU of workloads.
+    #[must_use]
+    pub fn with_machine(self, machine: Machine) -> Self {
+        Self { machine: Some(machine), ..self }
     }
 
     #[cfg(test)]
@@ -102,14 +114,29 @@ impl<K: Kernel> InKernel<K> {
             tracing::info!(took_ms, endpoints, policies, restores, set_lines, "policy is in force");
         }
         drop(metrics);
-        // As long as something stands in for a part of the policy, the node does not do its job.
-        let degraded = report.problems.iter().find(|problem| problem.is_degraded()).map(ToString::to_string);
-        let ready = self.applied_once && degraded.is_none();
-        let other = self.problems.values().next().or(self.drawback.as_ref());
-        let detail = degraded.or_else(|| other.cloned()).unwrap_or_default();
-        let condition = Condition { live: true, ready, detail };
-        self.health.report(Reporter::Dataplane, condition);
+        self.degraded = report.problems.iter().find(|problem| problem.is_degraded()).map(ToString::to_string);
+        self.health.report(Reporter::Dataplane, self.condition());
         report.enforced()
+    }
+
+    fn condition(&self) -> Condition {
+        let missing = self.machine.as_ref().and_then(Machine::problem);
+        // As long as something stands in for a part of the policy, the node does not do its job.
+        let unready = self.degraded.as_deref().or(missing);
+        let other = self.problems.values().next().or(self.drawback.as_ref());
+        let detail = unready.or_else(|| other.map(String::as_str)).unwrap_or_default().to_owned();
+        Condition { live: true, ready: self.applied_once && unready.is_none(), detail }
+    }
+
+    /// Looks at the machine if it is time; says how long there is nothing to do.
+    fn look_at_machine(&mut self, now: Duration) -> Duration {
+        let Some(machine) = &mut self.machine else { return HEARTBEAT };
+        let missing = machine.problem().map(str::to_owned);
+        let next = machine.look(now);
+        if self.applied_once && machine.problem() != missing.as_deref() {
+            self.health.report(Reporter::Dataplane, self.condition());
+        }
+        next
     }
 }
 
@@ -119,6 +146,9 @@ impl<K: Kernel> Enforcement for InKernel<K> {
     }
 
     fn on_update(&mut self, update: DesiredUpdate) {
+        if let (DesiredUpdate::Encapsulation(encapsulation), Some(machine)) = (&update, &mut self.machine) {
+            machine.on_encapsulation(*encapsulation);
+        }
         self.dataplane.on_update(update);
     }
 
@@ -126,6 +156,13 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         match event {
             MonitorEvent::Link(event) => {
                 self.batches.count(&event);
+                let (LinkEvent::Up { name, .. }
+                | LinkEvent::Down { name, .. }
+                | LinkEvent::Gone { name }
+                | LinkEvent::Addresses { name, .. }) = &event;
+                if let Some(machine) = &mut self.machine {
+                    machine.on_interface(name.as_str());
+                }
                 self.dataplane.on_link(event);
             }
             MonitorEvent::InSync => self.dataplane.on_links_in_sync(),
@@ -143,9 +180,13 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         self.batches.note(&mut self.metrics.lock());
         self.health.still_alive(Reporter::Dataplane);
         let now = self.kernel.now();
+        let next_look = self.look_at_machine(now);
+        if self.outdated().is_some() {
+            return Ok(Progress::idle(Duration::ZERO));
+        }
         if !self.dataplane.wants_apply(now) {
             let next = self.dataplane.next_wakeup(now);
-            return Ok(Progress::idle(next.unwrap_or(HEARTBEAT).min(HEARTBEAT)));
+            return Ok(Progress::idle(next.unwrap_or(HEARTBEAT).min(HEARTBEAT).min(next_look)));
         }
         if let Err(wait) = self.throttle.admit(now) {
             return Ok(Progress::idle(wait));
@@ -168,6 +209,10 @@ impl<K: Kernel> Enforcement for InKernel<K> {
 
     fn now(&mut self) -> Duration {
         self.kernel.now()
+    }
+
+    fn outdated(&self) -> Option<&str> {
+        self.machine.as_ref().and_then(Machine::outdated)
     }
 
     fn has_enforced(&self) -> bool {

@@ -74,6 +74,8 @@ pub enum SessionEnd {
     Stopped,
     /// The datastore's configuration differs from the one that the session began with.
     Reconfigured(ConfigUpdate),
+    /// The machine is otherwise than when the session began; in which way.
+    Outdated(String),
     /// The configuration is to be read again. If it turns out to be the same, the session can go on.
     Reload,
 }
@@ -287,6 +289,9 @@ impl<E: Enforcement> Session<E> {
         self.turn_times.enforced(now, progress.in_kernel);
         if inputs.stop.is_set() {
             return Ok(Turn::Over(SessionEnd::Stopped));
+        }
+        if let Some(why) = self.enforcement.outdated() {
+            return Ok(Turn::Over(SessionEnd::Outdated(why.to_owned())));
         }
         if progress.done {
             let now = Instant::now();

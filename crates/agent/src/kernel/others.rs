@@ -3,26 +3,14 @@
 use std::time::Duration;
 
 use crate::exec::{self, Job, Runner};
-use crate::netlink::Netlink;
-
-/// The interface to which kube-proxy gives the addresses of services in IPVS mode.
-const IPVS: &str = "kube-ipvs0";
 
 /// How long `nft` may take to list tables.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// What there is to be said of others, a sentence each. What cannot be found out is left out.
 #[must_use]
-pub fn others(netlink_timeout: Duration, runner: &Runner) -> Vec<String> {
-    let links = Netlink::open(netlink_timeout).and_then(|mut netlink| netlink.links());
-    let has_ipvs = links.is_ok_and(|links| links.iter().any(|link| link.name.as_str() == IPVS));
-    let ipvs = has_ipvs.then(|| {
-        format!(
-            "interface {IPVS} exists: kube-proxy seems to be in IPVS mode, for which no rules are made; policy may not hold \
-             for traffic to the addresses of services"
-        )
-    });
-    ipvs.into_iter().chain(tables(runner).iter().filter_map(|table| foreign_table(table))).collect()
+pub fn others(runner: &Runner) -> Vec<String> {
+    tables(runner).iter().filter_map(|table| foreign_table(table)).collect()
 }
 
 /// The tables of nftables, as `nft` lists them; none without that program.

@@ -141,7 +141,7 @@ impl Monitor {
     }
 
     fn store(&mut self, link: LinkState) {
-        let LinkState { index, name, is_running } = link;
+        let LinkState { index, name, is_running, .. } = link;
         if self.links.get(&index).is_some_and(|known| known.name != name) {
             self.remove(index);
             self.stale.insert(index);

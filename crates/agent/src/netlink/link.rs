@@ -9,6 +9,7 @@ use super::wire::{self, RTM_NEWLINK, Request};
 
 const HEADER_LEN: usize = 16;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
 const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "link" };
 
 /// A network interface that exists.
@@ -20,6 +21,8 @@ pub struct LinkState {
     pub name: IfaceName,
     /// Whether it can carry traffic (`IFF_RUNNING`).
     pub is_running: bool,
+    /// The largest packet that it takes; 0 if the kernel does not say.
+    pub mtu: u32,
 }
 
 pub(super) fn dump_request() -> Request {
@@ -41,13 +44,16 @@ pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<LinkState>, Netl
         return Ok(None);
     }
     let Some(header) = parse_header(payload)? else { return Ok(None) };
-    let mut name = None;
+    let (mut name, mut mtu) = (None, 0);
     wire::for_each_attribute("link", payload.get(HEADER_LEN..).unwrap_or_default(), |kind, value| {
         if kind == IFLA_IFNAME {
             name = Some(IfaceName::new(wire::text(value)));
         }
+        if kind == IFLA_MTU {
+            mtu = u32::from_ne_bytes(value.try_into().ok()?);
+        }
         Some(())
     })?;
     let name = name.ok_or(MALFORMED)?;
-    Ok(Some(LinkState { index: header.index, name, is_running: header.flags.contains(LinkFlags::Running) }))
+    Ok(Some(LinkState { index: header.index, name, is_running: header.flags.contains(LinkFlags::Running), mtu }))
 }

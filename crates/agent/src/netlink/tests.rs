@@ -53,9 +53,10 @@ fn via(interface: u32, scope: RouteScope) -> RouteTarget {
 
 #[test]
 fn a_link_is_read_past_attributes_that_nobody_knows() {
-    let attributes = [attribute(0x0fff, b"news"), attribute(3, b"cali1\0"), attribute(0x3ffe, &[])].concat();
+    let mtu = attribute(4, &1450_u32.to_ne_bytes());
+    let attributes = [attribute(0x0fff, b"news"), attribute(3, b"cali1\0"), mtu, attribute(0x3ffe, &[])].concat();
     let link = link::parse(wire::RTM_NEWLINK, &link_payload(0, 7, 0x40, &attributes)).unwrap();
-    assert_eq!(link, Some(LinkState { index: 7, name: "cali1".into(), is_running: true }));
+    assert_eq!(link, Some(LinkState { index: 7, name: "cali1".into(), is_running: true, mtu: 1450 }));
 }
 
 #[test]

@@ -118,6 +118,16 @@ fn every_parameter_changes_something() {
     let mesh = ("IstioAmbientMode", "Enabled");
     assert_ne!(engine(&[mesh, ("IstioDSCPMark", "AF11")]), engine(&[mesh]));
 
+    let ipvs = |pairs: &[(&str, &str)]| {
+        let mut rules = settings(pairs).unwrap().rules;
+        for_ipvs(&config(pairs), &mut rules).unwrap();
+        assert!(rules.marks.non_endpoint.is_some());
+        rules.ipvs.unwrap().node_ports
+    };
+    assert_eq!(ipvs(&[]), [PortRange::new(30000, 32767).unwrap()]);
+    assert_eq!(ipvs(&[("KubeNodePortRanges", "80,100:200")]).len(), 2);
+    assert_eq!(ipvs(&[("KubeNodePortRanges", "none")]), []);
+
     // What `run` and `dataplane` with their listeners, log, kernel and interface monitor read.
     let of_the_program = [
         "FelixHostname",
@@ -141,10 +151,18 @@ fn every_parameter_changes_something() {
         "EndpointReportingEnabled",
         "EndpointReportingDelaySecs",
         "EndpointStatusPathPrefix",
+        // What is found out about the machine.
+        "MTUIfacePattern",
+        "RequireMTUFile",
+        "IpInIpMtu",
+        "VXLANMTU",
+        "VXLANMTUV6",
+        "WireguardMTU",
+        "WireguardMTUV6",
         "OpenstackRegion",
     ];
     let mut known: Vec<_> = of_the_engine.iter().map(|(name, _)| *name).chain(of_the_program).collect();
-    known.extend(["LogActionRateLimitBurst", "IstioDSCPMark"]);
+    known.extend(["LogActionRateLimitBurst", "IstioDSCPMark", "KubeNodePortRanges"]);
     known.sort_unstable();
     let mut all: Vec<_> = PARAMS.iter().map(|param| param.name).collect();
     all.sort_unstable();

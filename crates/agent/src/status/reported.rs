@@ -140,6 +140,10 @@ impl<E: Enforcement> Enforcement for Reported<E> {
         self.inner.now()
     }
 
+    fn outdated(&self) -> Option<&str> {
+        self.inner.outdated()
+    }
+
     fn has_enforced(&self) -> bool {
         self.inner.has_enforced()
     }

@@ -113,7 +113,8 @@ impl Node {
 
     /// From the next start on, a driver enforces: a script that says who it is and becomes `tortie dataplane`.
     pub(crate) fn drive(&mut self) {
-        self.drive_with(&format!("exec {} dataplane", env!("CARGO_BIN_EXE_tortie")));
+        let mtu_file = self.folder.path().join("mtu");
+        self.drive_with(&format!("exec {} dataplane --mtu-file {}", env!("CARGO_BIN_EXE_tortie"), mtu_file.display()));
     }
 
     /// From the next start on, this script is the driver.
@@ -167,6 +168,7 @@ impl Node {
         let mut command = self.tortie();
         command.args(["run", "--node", "n1", "--log-format", "json", "--datastore"]).arg(&self.datastore);
         command.arg("--state-dir").arg(self.state()).args(&self.flags);
+        command.arg("--mtu-file").arg(self.folder.path().join("mtu"));
         if let Some(config) = &self.config {
             command.arg("--config").arg(config);
         }

@@ -29,4 +29,53 @@ tortie_testkit::kernel_test! {
         node.stop(Signal::TERM);
         assert!(file.exists(), "what was in force stays in force");
     }
+
+    fn a_change_of_kube_proxys_mode_is_followed() {
+        for backend in ["nft", "legacy"] {
+            for driven in [false, true] {
+                let mut node = Node::new(backend, CLUSTER);
+                if driven {
+                    node.drive();
+                }
+                node.start();
+                let usual = node.kernel_state();
+                assert!(!usual.contains("endpoint-mark"), "{usual}");
+                node.shell("ip link add kube-ipvs0 type veth peer name ipvs-peer");
+                if driven {
+                    // Whoever has a driver ends with it, and is started again.
+                    node.wait();
+                    node.start();
+                }
+                node.until("forwarded traffic is told by marks", |state| {
+                    ["cali-set-endpoint-mark", "cali-from-endpoint-mark", "cali-forward-check", "--dports 30000:32767"]
+                        .iter()
+                        .all(|part| state.contains(part))
+                });
+                node.until_ready("");
+                let with_ipvs = node.kernel_state();
+                node.stop(Signal::TERM);
+                node.start();
+                assert_eq!(node.kernel_state(), with_ipvs, "it is found at the start");
+                node.shell("ip link del kube-ipvs0");
+                if driven {
+                    node.wait();
+                    node.start();
+                }
+                node.until("all is as before", |state| state == usual);
+            }
+        }
+    }
+
+    fn the_mtu_of_workloads_follows_the_machine_and_the_pools() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.shell("ip link add eth0 mtu 1400 type veth peer name outside; ip link set eth0 up; ip link set outside up");
+        node.start();
+        let file = node.folder().join("mtu");
+        let holds = |text: &str| fs::read_to_string(&file).is_ok_and(|held| held == text);
+        assert!(holds("1400"));
+        let pool = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.65.0.0/16, \
+                    vxlanMode: Always}\n";
+        node.write("pool.yaml", pool);
+        node.until("the headers of VXLAN fit", |_| holds("1350"));
+    }
 }

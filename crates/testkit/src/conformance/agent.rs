@@ -119,7 +119,17 @@ impl CommandAgent {
     /// `tortie run`.
     #[must_use]
     pub fn tortie(program: impl Into<PathBuf>) -> Self {
-        let flags = ["run", "--datastore", "{datastore}", "--node", "{node}", "--state-dir", "{state}"];
+        let flags = [
+            "run",
+            "--datastore",
+            "{datastore}",
+            "--node",
+            "{node}",
+            "--state-dir",
+            "{state}",
+            "--mtu-file",
+            "{state}/mtu",
+        ];
         Self::new(program, flags.into_iter().chain(SETTLED))
     }
 
@@ -180,7 +190,8 @@ impl Agent for CommandAgent {
 /// A script that becomes the program's driver half, since drivers are started without arguments.
 fn write_driver(path: &Path, program: &Path) -> Result<(), AgentError> {
     use std::os::unix::fs::PermissionsExt;
-    let script = format!("#!/bin/sh\nexec '{}' dataplane\n", program.display());
+    let mtu_file = path.with_extension("mtu");
+    let script = format!("#!/bin/sh\nexec '{}' dataplane --mtu-file '{}'\n", program.display(), mtu_file.display());
     std::fs::write(path, script)
         .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)))
         .map_err(|source| AgentError::Driver { path: path.to_owned(), source })

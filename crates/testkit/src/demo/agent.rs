@@ -71,6 +71,8 @@ impl<'n> Agent<'n> {
             .arg(format!("file:{}", manifests_in(folder).display()))
             .arg("--state-dir")
             .arg(folder.join("state"))
+            .arg("--mtu-file")
+            .arg(folder.join("mtu"))
             .env("FELIX_IPTABLESBACKEND", &options.backend)
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", folder)
             .env("FELIX_HEALTHENABLED", "true")

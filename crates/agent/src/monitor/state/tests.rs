@@ -25,7 +25,7 @@ impl Rig {
     }
 
     fn link(&mut self, index: u32, name: &str, is_running: bool) -> &mut Self {
-        self.notice(Notice::Link(LinkState { index, name: name.into(), is_running }));
+        self.notice(Notice::Link(LinkState { index, name: name.into(), is_running, mtu: 1500 }));
         self
     }
 
@@ -54,7 +54,12 @@ impl Rig {
     }
 
     fn resync(&mut self, links: &[(u32, &str, bool)]) -> &mut Self {
-        let state = |&(index, name, is_running): &(u32, &str, bool)| LinkState { index, name: name.into(), is_running };
+        let state = |&(index, name, is_running): &(u32, &str, bool)| LinkState {
+            index,
+            name: name.into(),
+            is_running,
+            mtu: 1500,
+        };
         self.monitor.resync(links.iter().map(state).collect(), self.addresses.clone());
         self
     }

@@ -54,6 +54,8 @@ impl Node {
             .arg(format!("file:{}", self.folder.path().join("manifests").display()))
             .arg("--state-dir")
             .arg(self.folder.path().join("state"))
+            .arg("--mtu-file")
+            .arg(self.folder.path().join("mtu"))
             .env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"))
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", self.folder.path())
             .envs([

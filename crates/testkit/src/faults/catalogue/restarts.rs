@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::programs::{admit, both, fault_both, parameter, write_admit};
 use crate::faults::{
     Fault, Sample,
-    stage::{Done, Stage, ensure},
+    stage::{Done, Stage, Trouble, ensure},
     world::BASE,
 };
 
@@ -110,11 +110,7 @@ fn switch_back_end(stage: &mut Stage) -> Done {
         let (old, new) = (stage.backend, stage.backend.other());
         stage.write(|world| world.felix = Some(format!("iptablesBackend: {}", parameter(new))), &[])?;
         stage.until("the rules are with the other back end alone", |stage| {
-            let ours = |backend| {
-                Ok::<_, crate::faults::stage::Trouble>(
-                    stage.tables(backend)?.iter().any(|line| line.contains("cali-pi-")),
-                )
-            };
+            let ours = |backend| Ok::<_, Trouble>(stage.tables(backend)?.iter().any(|line| line.contains("cali-pi-")));
             Ok(ours(new)? && !ours(old)?)
         })?;
         stage.backend = new;
@@ -209,12 +205,18 @@ fn config(stage: &mut Stage) -> Done {
 
 fn kube_ipvs(stage: &mut Stage) -> Done {
     stage.begin()?;
+    let are_there = |stage: &Stage| -> Result<bool, Trouble> {
+        let tables = stage.tables(stage.backend)?;
+        Ok(tables.iter().any(|line| line.contains("cali-set-endpoint-mark")))
+    };
     stage
         .lab
         .node()
         .ip(["link add kube-ipvs0 type veth peer name ipvs-peer", "addr add 10.96.0.1/32 dev kube-ipvs0"])?;
+    stage.until("endpoints have marks", |stage| are_there(stage))?;
     admit(stage, true)?;
     stage.lab.node().ip(["link del kube-ipvs0"])?;
+    stage.until("endpoints have no marks", |stage| Ok(!are_there(stage)?))?;
     admit(stage, false)
 }
 

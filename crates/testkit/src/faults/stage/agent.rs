@@ -39,6 +39,8 @@ impl Stage {
             .arg(format!("file:{}", self.manifests().display()))
             .arg("--state-dir")
             .arg(self.state_dir())
+            .arg("--mtu-file")
+            .arg(self.folder.join("mtu"))
             .args(&self.arguments)
             .env("PATH", REAL_PATH)
             .env(MARK, &self.folder)

@@ -1,0 +1,43 @@
+//! What network interfaces say of a machine.
+
+use regex::Regex;
+
+use crate::netlink::LinkState;
+
+/// The interface to which kube-proxy gives the addresses of services in IPVS mode.
+pub const IPVS_INTERFACE: &str = "kube-ipvs0";
+
+/// What network interfaces say of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MachineFacts {
+    /// Whether kube-proxy is in IPVS mode.
+    pub has_ipvs: bool,
+    /// The least MTU of the interfaces that lead outside and are up; `None` if there are none.
+    pub mtu: Option<u32>,
+}
+
+impl MachineFacts {
+    /// What these interfaces say. Those whose names match the pattern lead outside.
+    #[must_use]
+    pub fn of(links: &[LinkState], pattern: Option<&Regex>) -> Self {
+        let leads_outside =
+            |link: &&LinkState| link.is_running && pattern.is_some_and(|pattern| pattern.is_match(link.name.as_str()));
+        Self {
+            has_ipvs: links.iter().any(|link| link.name.as_str() == IPVS_INTERFACE),
+            mtu: links.iter().filter(leads_outside).map(|link| link.mtu).min(),
+        }
+    }
+
+    /// What changed, in words, if these are the facts now.
+    #[must_use]
+    pub fn change_to(&self, now: &Self) -> Option<String> {
+        if self.has_ipvs != now.has_ipvs {
+            let mode = if now.has_ipvs { "is now" } else { "is no longer" };
+            return Some(format!("kube-proxy {mode} in IPVS mode"));
+        }
+        let mtu = |facts: &Self| facts.mtu.unwrap_or(super::HOST_MTU_IF_UNKNOWN);
+        let (old, new) = (mtu(self), mtu(now));
+        (old != new).then(|| format!("the MTU of this machine changed from {old} to {new}"))
+    }
+}

@@ -1,0 +1,163 @@
+//! What the network interfaces of this machine say of it: whether kube-proxy is in IPVS mode, and how large packets may be.
+//!
+//! [`MachineFacts`] and [`Mtus`] are pure; [`Machine`] reads the interfaces, notices when they say something else, and keeps the file
+//! from which CNI plugins take the MTU of workloads.
+
+mod facts;
+mod mtu;
+mod mtu_file;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use regex::Regex;
+use tortie_model::desired::Encapsulation;
+
+pub use facts::{IPVS_INTERFACE, MachineFacts};
+pub use mtu::{HOST_MTU_IF_UNKNOWN, Mtus, Tunnels};
+pub use mtu_file::MtuFile;
+
+use crate::config::Config;
+use crate::netlink::{Netlink, NetlinkError};
+
+/// How often the interfaces are looked at (`monitorHostMTU` of `felix/dataplane/linux/int_dataplane.go`).
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// This machine, as it was when the dataplane was set up and as it is.
+#[derive(Debug)]
+pub struct Machine {
+    pattern: Option<Regex>,
+    netlink_timeout: Duration,
+    facts: MachineFacts,
+    mtus: Mtus,
+    tunnels: Tunnels,
+    /// Which tunnels there are is known.
+    is_told: bool,
+    file: Option<MtuFile>,
+    is_file_required: bool,
+    /// Why the file cannot be written.
+    problem: Option<String>,
+    next_look: Duration,
+    /// What is otherwise than when the dataplane was set up.
+    outdated: Option<String>,
+}
+
+impl Machine {
+    /// Looks at the interfaces. The MTU of workloads goes into `file`, if there is one.
+    #[must_use]
+    pub fn find(config: &Config, file: Option<MtuFile>) -> Self {
+        let pattern = config.mtu_iface_pattern.as_ref().map(|pattern| pattern.0.clone());
+        let facts = look(config.netlink_timeout, pattern.as_ref()).unwrap_or_else(|error| {
+            // The next look will tell.
+            tracing::error!(%error, "the interfaces of this machine cannot be listed");
+            MachineFacts::default()
+        });
+        if facts.mtu.is_none() {
+            let mtu = HOST_MTU_IF_UNKNOWN;
+            tracing::warn!(mtu, "no interface that is up matches MTUIfacePattern; a usual MTU is assumed");
+        }
+        if facts.has_ipvs {
+            tracing::info!(
+                interface = IPVS_INTERFACE,
+                "kube-proxy is in IPVS mode; forwarded traffic is told by marks"
+            );
+        }
+        let tunnels = Tunnels {
+            wireguard_v4: config.wireguard_enabled,
+            wireguard_v6: config.wireguard_enabled_v6,
+            ..Tunnels::default()
+        };
+        Self {
+            mtus: Mtus::new(config, facts.mtu.unwrap_or(HOST_MTU_IF_UNKNOWN)),
+            pattern,
+            netlink_timeout: config.netlink_timeout,
+            facts,
+            tunnels,
+            is_told: false,
+            file,
+            is_file_required: config.require_mtu_file,
+            problem: None,
+            next_look: Duration::ZERO,
+            outdated: None,
+        }
+    }
+
+    /// What was found.
+    #[must_use]
+    pub fn facts(&self) -> &MachineFacts {
+        &self.facts
+    }
+
+    /// How large packets may be.
+    #[must_use]
+    pub fn mtus(&self) -> &Mtus {
+        &self.mtus
+    }
+
+    /// The pools ask for these tunnels.
+    pub(crate) fn on_encapsulation(&mut self, encapsulation: Encapsulation) {
+        let Encapsulation { ipip, vxlan, vxlan_v6, .. } = encapsulation;
+        self.tunnels = Tunnels { ipip, vxlan_v4: vxlan, vxlan_v6, ..self.tunnels };
+        self.is_told = true;
+        self.write();
+    }
+
+    /// An interface came, went or changed.
+    pub(crate) fn on_interface(&mut self, name: &str) {
+        if name == IPVS_INTERFACE {
+            self.next_look = Duration::ZERO;
+        }
+    }
+
+    /// Looks at the interfaces if it is time; says how long there is nothing to do.
+    pub(crate) fn look(&mut self, now: Duration) -> Duration {
+        if now < self.next_look {
+            return self.next_look - now;
+        }
+        self.next_look = now + LOOK_EVERY;
+        match look(self.netlink_timeout, self.pattern.as_ref()) {
+            Ok(facts) => self.outdated = self.facts.change_to(&facts),
+            Err(error) => tracing::error!(%error, "the interfaces of this machine cannot be listed"),
+        }
+        if self.is_told {
+            self.write();
+        }
+        LOOK_EVERY
+    }
+
+    /// What is otherwise than when the dataplane was set up, so that it has to be set up again.
+    pub(crate) fn outdated(&self) -> Option<&str> {
+        self.outdated.as_deref()
+    }
+
+    /// Why the file cannot be written, if it must be.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref().filter(|_| self.is_file_required)
+    }
+
+    fn write(&mut self) {
+        let Some(file) = &self.file else { return };
+        let mtu = self.mtus.of_workloads(self.tunnels);
+        let problem = file.hold(mtu).err().map(|error| format!("{} cannot be written: {error}", file.path().display()));
+        match (&self.problem, &problem) {
+            (None, Some(problem)) => tracing::error!("{problem}; trying again"),
+            (Some(_), None) => tracing::info!(path = %file.path().display(), mtu, "the MTU of workloads is written"),
+            _ => {}
+        }
+        self.problem = problem;
+    }
+}
+
+fn look(timeout: Duration, pattern: Option<&Regex>) -> Result<MachineFacts, NetlinkError> {
+    let links = Netlink::open(timeout)?.links()?;
+    Ok(MachineFacts::of(&links, pattern))
+}
+
+/// The file that a path names; none for the empty path.
+#[must_use]
+pub fn mtu_file(path: PathBuf) -> Option<MtuFile> {
+    (!path.as_os_str().is_empty()).then(|| MtuFile::new(path))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! How large packets of tunnels and of workloads may be (`ConfigureDefaultMTUs` and `determinePodMTU` of
+//! `felix/dataplane/linux/int_dataplane.go`).
+
+use crate::config::Config;
+
+/// The smallest that clouds have, for a machine of which nothing is known.
+pub const HOST_MTU_IF_UNKNOWN: u32 = 1460;
+
+const IPIP_HEADERS: u32 = 20;
+const VXLAN_HEADERS: u32 = 50;
+const VXLAN_V6_HEADERS: u32 = 70;
+const WIREGUARD_HEADERS: u32 = 60;
+const WIREGUARD_V6_HEADERS: u32 = 80;
+
+/// The MTU of the machine and of the devices of its tunnels, whether there are any or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mtus {
+    /// Of the interfaces that lead outside.
+    pub host: u32,
+    /// `IpInIpMtu`.
+    pub ipip: u32,
+    /// `VXLANMTU`.
+    pub vxlan_v4: u32,
+    /// `VXLANMTUV6`.
+    pub vxlan_v6: u32,
+    /// `WireguardMTU`.
+    pub wireguard_v4: u32,
+    /// `WireguardMTUV6`.
+    pub wireguard_v6: u32,
+}
+
+/// Which tunnels there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is there or not")]
+#[expect(clippy::exhaustive_structs, reason = "these are all there are")]
+pub struct Tunnels {
+    /// IP-in-IP.
+    pub ipip: bool,
+    /// VXLAN, IPv4.
+    pub vxlan_v4: bool,
+    /// VXLAN, IPv6.
+    pub vxlan_v6: bool,
+    /// `WireGuard`, IPv4.
+    pub wireguard_v4: bool,
+    /// `WireGuard`, IPv6.
+    pub wireguard_v6: bool,
+}
+
+impl Mtus {
+    /// Those that the configuration names, and for the others what the headers of the tunnel leave of the host's.
+    #[must_use]
+    pub fn new(config: &Config, host: u32) -> Self {
+        let or_less = |configured: u32, headers: u32| match configured {
+            0 => host.saturating_sub(headers),
+            configured => configured,
+        };
+        Self {
+            host,
+            ipip: or_less(config.ipip_mtu, IPIP_HEADERS),
+            vxlan_v4: or_less(config.vxlan_mtu, VXLAN_HEADERS),
+            vxlan_v6: or_less(config.vxlan_mtu_v6, VXLAN_V6_HEADERS),
+            wireguard_v4: or_less(config.wireguard_mtu, WIREGUARD_HEADERS),
+            wireguard_v6: or_less(config.wireguard_mtu_v6, WIREGUARD_V6_HEADERS),
+        }
+    }
+
+    /// The MTU of workloads: the least of the tunnels that there are, or the host's without any.
+    #[must_use]
+    pub fn of_workloads(&self, tunnels: Tunnels) -> u32 {
+        let each = [
+            (tunnels.ipip, self.ipip),
+            (tunnels.vxlan_v4, self.vxlan_v4),
+            (tunnels.vxlan_v6, self.vxlan_v6),
+            (tunnels.wireguard_v4, self.wireguard_v4),
+            (tunnels.wireguard_v6, self.wireguard_v6),
+        ];
+        let of_tunnels = each.into_iter().filter(|(is_there, mtu)| *is_there && *mtu != 0).map(|(_, mtu)| mtu).min();
+        of_tunnels.unwrap_or(self.host)
+    }
+}
