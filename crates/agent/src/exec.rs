@@ -9,27 +9,24 @@ mod running;
 use std::fmt;
 use std::io;
 use std::process::ExitStatus;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::metrics::Summary;
+use crate::metrics::Quantiles;
 use crate::stop::Stop;
 
 pub(crate) use group::{Group, kill_all};
 use running::Running;
 
-static STARTED: AtomicU64 = AtomicU64::new(0);
-static START_MICROS: AtomicU64 = AtomicU64::new(0);
+static STARTS: Mutex<Quantiles> = Mutex::new(Quantiles::new());
 
-/// How many programs this process has started, and how many microseconds that took.
-pub fn starts() -> Summary {
-    Summary { count: STARTED.load(Ordering::Relaxed), sum: START_MICROS.load(Ordering::Relaxed) }
+/// How many microseconds it took to start each of the programs that this process has started.
+pub fn starts() -> Quantiles {
+    STARTS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 fn count_start(took: Duration) {
-    STARTED.fetch_add(1, Ordering::Relaxed);
-    START_MICROS.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    STARTS.lock().unwrap_or_else(PoisonError::into_inner).observe_micros(took);
 }
 
 /// A program to run.

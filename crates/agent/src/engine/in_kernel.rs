@@ -40,6 +40,8 @@ impl<K: Kernel> InKernel<K> {
     /// Writes nothing yet. How things are is reported to `health` and counted in `metrics`.
     pub fn new(config: DataplaneConfig, mut kernel: K, health: Health, metrics: SharedMetrics) -> Self {
         let throttle = Throttle::new(kernel.now());
+        // All that there are will be told.
+        metrics.lock().interfaces.clear();
         Self {
             dataplane: Dataplane::new(config),
             kernel,
@@ -155,7 +157,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
     fn on_links(&mut self, event: MonitorEvent) {
         match event {
             MonitorEvent::Link(event) => {
-                self.batches.count(&event);
+                self.batches.count(&event, &mut self.metrics.lock());
                 let (LinkEvent::Up { name, .. }
                 | LinkEvent::Down { name, .. }
                 | LinkEvent::Gone { name }
@@ -197,6 +199,11 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         let mut kernel = TimedKernel::new(&mut self.kernel);
         let report = self.dataplane.apply(&mut kernel);
         let in_kernel = kernel.spent();
+        {
+            let mut metrics = self.metrics.lock();
+            kernel.route_lists().iter().for_each(|took| metrics.route_resyncs.observe(*took));
+            kernel.conntrack_waits().iter().for_each(|took| metrics.conntrack_waits.observe(*took));
+        }
         self.health.still_alive(Reporter::CalculationGraph);
         if self.kernel.is_stopping() {
             return Ok(Progress::idle(HEARTBEAT));

@@ -86,9 +86,16 @@ pub(super) struct LinkBatches {
 }
 
 impl LinkBatches {
-    pub(super) fn count(&mut self, event: &LinkEvent) {
+    pub(super) fn count(&mut self, event: &LinkEvent, metrics: &mut Metrics) {
         match event {
-            LinkEvent::Up { .. } | LinkEvent::Down { .. } | LinkEvent::Gone { .. } => self.states += 1,
+            LinkEvent::Up { name, .. } | LinkEvent::Down { name, .. } => {
+                metrics.interfaces.insert(name.clone());
+                self.states += 1;
+            }
+            LinkEvent::Gone { name } => {
+                metrics.interfaces.remove(name);
+                self.states += 1;
+            }
             LinkEvent::Addresses { .. } => self.addresses += 1,
         }
     }
@@ -96,8 +103,8 @@ impl LinkBatches {
     /// Ends the batch.
     pub(super) fn note(&mut self, metrics: &mut Metrics) {
         let Self { states, addresses } = std::mem::take(self);
-        metrics.interface_batches.observe(states);
-        metrics.address_batches.observe(addresses);
+        metrics.interface_batches.observe_size(states);
+        metrics.address_batches.observe_size(addresses);
     }
 }
 

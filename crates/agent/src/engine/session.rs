@@ -527,7 +527,7 @@ impl<E: Enforcement> Session<E> {
         self.graph.flush(&mut pending);
         self.news.calculated();
         self.note_ignored();
-        self.metrics.lock().message_batches.observe(pending.len());
+        self.metrics.lock().message_batches.observe_size(pending.len());
         for update in pending.drain(..) {
             match update {
                 DesiredUpdate::Config(config) => {

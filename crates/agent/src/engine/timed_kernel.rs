@@ -11,16 +11,28 @@ use tortie_model::Family;
 pub(super) struct TimedKernel<'a, K> {
     kernel: &'a mut K,
     spent: Duration,
+    route_lists: Vec<Duration>,
+    conntrack_waits: Vec<Duration>,
 }
 
 impl<'a, K: Kernel> TimedKernel<'a, K> {
     pub(super) fn new(kernel: &'a mut K) -> Self {
-        Self { kernel, spent: Duration::ZERO }
+        Self { kernel, spent: Duration::ZERO, route_lists: Vec::new(), conntrack_waits: Vec::new() }
     }
 
     /// The time of all calls so far.
     pub(super) fn spent(&self) -> Duration {
         self.spent
+    }
+
+    /// How long each list of routes took.
+    pub(super) fn route_lists(&self) -> &[Duration] {
+        &self.route_lists
+    }
+
+    /// How long it took each time to have connections forgotten.
+    pub(super) fn conntrack_waits(&self) -> &[Duration] {
+        &self.conntrack_waits
     }
 
     fn timed<T>(&mut self, call: impl FnOnce(&mut K) -> T) -> T {
@@ -41,7 +53,10 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
     }
 
     fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
-        self.timed(|kernel| kernel.routes(family))
+        let before = self.spent;
+        let routes = self.timed(|kernel| kernel.routes(family));
+        self.route_lists.push(self.spent.saturating_sub(before));
+        routes
     }
 
     fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
@@ -65,7 +80,10 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
     }
 
     fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
-        self.timed(|kernel| kernel.flush_conntrack(address))
+        let before = self.spent;
+        let flushed = self.timed(|kernel| kernel.flush_conntrack(address));
+        self.conntrack_waits.push(self.spent.saturating_sub(before));
+        flushed
     }
 
     fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {

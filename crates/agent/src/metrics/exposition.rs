@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::as_f64;
+use super::quantiles::{QUANTILES, Quantiles};
 
 /// Upper bounds of the buckets of every histogram, in seconds.
 const BOUNDS: [f64; 15] =
@@ -43,22 +44,13 @@ impl Histogram {
 }
 
 /// Sizes, counted and added up.
+#[cfg(feature = "fanout")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// How many there were.
     pub count: u64,
     /// Their sum.
     pub sum: u64,
-}
-
-impl Summary {
-    /// Counts a size; nothing is no size.
-    pub fn observe(&mut self, size: usize) {
-        if size > 0 {
-            self.count += 1;
-            self.sum += u64::try_from(size).unwrap_or(u64::MAX);
-        }
-    }
 }
 
 /// A text under construction.
@@ -83,7 +75,19 @@ impl Exposition {
         self.sample(name, &[], value);
     }
 
+    /// Values with their quantiles.
+    pub fn quantiles(&mut self, name: &str, help: &str, values: &Quantiles) {
+        self.header(name, help, "summary");
+        let now = Instant::now();
+        for (text, part) in QUANTILES {
+            self.sample(name, &[("quantile", text)], values.quantile(part, now));
+        }
+        self.sample(&format!("{name}_sum"), &[], values.sum());
+        self.sample(&format!("{name}_count"), &[], as_f64(values.count()));
+    }
+
     /// Sizes, without quantiles.
+    #[cfg(feature = "fanout")]
     pub fn summary(&mut self, name: &str, help: &str, summary: &Summary) {
         self.header(name, help, "summary");
         self.sample(&format!("{name}_sum"), &[], as_f64(summary.sum));

@@ -6,12 +6,18 @@ mod exposition;
 #[cfg(feature = "fanout")]
 pub mod fanout;
 pub mod process;
+mod quantiles;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use exposition::{Exposition, Histogram, Summary};
+#[cfg(feature = "fanout")]
+pub use exposition::Summary;
+pub use exposition::{Exposition, Histogram};
+pub use quantiles::Quantiles;
+
+use tortie_model::IfaceName;
 
 use crate::http::Response;
 
@@ -29,7 +35,7 @@ pub struct Metrics {
     /// Messages that came out of the calculation.
     pub output_events: u64,
     /// Time per update in the calculation.
-    pub update_time: Histogram,
+    pub update_time: Quantiles,
     /// Endpoints, policies and selectors that concern this node.
     pub active_local: ActiveLocal,
     /// What there is in the cluster.
@@ -39,15 +45,15 @@ pub struct Metrics {
     /// Messages to the dataplane, by kind.
     pub dataplane_messages: BTreeMap<&'static str, u64>,
     /// How many messages to the dataplane were taken at once.
-    pub message_batches: Summary,
+    pub message_batches: Quantiles,
     /// How many states of interfaces were taken at once.
-    pub interface_batches: Summary,
+    pub interface_batches: Quantiles,
     /// How many lists of an interface's addresses were taken at once.
-    pub address_batches: Summary,
+    pub address_batches: Quantiles,
     /// Applies that left something undone.
     pub apply_failures: u64,
     /// Time per apply.
-    pub apply_time: Histogram,
+    pub apply_time: Quantiles,
     /// Time from start to the end of the first apply.
     pub initial_resync: Option<Duration>,
     /// Time from the arrival of an event to the end of the apply that put it into the kernel.
@@ -66,6 +72,12 @@ pub struct Metrics {
     pub ipsets: BTreeMap<&'static str, u64>,
     /// Routes per table.
     pub routes: BTreeMap<String, u64>,
+    /// The interfaces that there are.
+    pub interfaces: BTreeSet<IfaceName>,
+    /// Time per list of all routes of a table.
+    pub route_resyncs: Quantiles,
+    /// Time per address whose connections were to be forgotten before it had a route again.
+    pub conntrack_waits: Quantiles,
     /// Sysctls that somebody else changed, and that were set back.
     pub sysctls_repaired: u64,
     /// Problems in the input that are being worked around: resources that are invalid now.
@@ -75,7 +87,7 @@ pub struct Metrics {
     /// Error messages logged.
     pub log_errors: u64,
     /// Time that it took to start each child process, in microseconds.
-    pub process_starts: Summary,
+    pub process_starts: Quantiles,
 }
 
 /// What concerns this node.
@@ -160,7 +172,7 @@ impl Metrics {
             &self.updates_processed,
         );
         e.count("felix_calc_graph_output_events", "Number of messages emitted by the calculation.", self.output_events);
-        e.histogram(
+        e.quantiles(
             "felix_calc_graph_update_time_seconds",
             "Seconds to update the calculation for each update.",
             &self.update_time,
@@ -208,10 +220,10 @@ impl Metrics {
                 &self.address_batches,
             ),
         ] {
-            e.summary(name, help, batches);
+            e.quantiles(name, help, batches);
         }
         e.count("felix_int_dataplane_failures", "Number of applies that left something undone.", self.apply_failures);
-        e.histogram("felix_int_dataplane_apply_time_seconds", "Seconds that each apply took.", &self.apply_time);
+        e.quantiles("felix_int_dataplane_apply_time_seconds", "Seconds that each apply took.", &self.apply_time);
         if let Some(initial) = self.initial_resync {
             let name = "felix_int_dataplane_initial_resync_time_seconds";
             e.gauge(name, "Seconds from start to the end of the first apply.", &[(&[], initial.as_secs_f64())]);
@@ -236,6 +248,8 @@ impl Metrics {
             "Number of objects that the kernel does not take.",
             self.dataplane_problems,
         );
+        // None is: who logs waits.
+        e.count("felix_logs_dropped", "Number of messages that were not logged.", 0);
         e.count("felix_log_errors", "Number of error messages logged.", self.log_errors);
         e.finish()
     }
@@ -257,7 +271,7 @@ impl Metrics {
             &per_table(|t| t.lines_executed),
         );
         let name = "felix_exec_time_micros";
-        e.summary(name, "Microseconds that it took to start child processes.", &self.process_starts);
+        e.quantiles(name, "Microseconds that it took to start child processes.", &self.process_starts);
         e.count("felix_ipset_calls", "Number of ipset calls.", self.ipset.calls);
         e.count("felix_ipset_errors", "Number of ipset errors.", self.ipset.errors);
         e.count("felix_ipset_lines_executed", "Number of ipset lines executed.", self.ipset.lines_executed);
@@ -268,6 +282,16 @@ impl Metrics {
         let tables: Vec<_> = self.routes.iter().map(|(table, n)| ([("table", table.as_str())], *n)).collect();
         let samples: Vec<(&[(&str, &str)], f64)> = tables.iter().map(|(l, n)| (&l[..], as_f64(*n))).collect();
         e.gauge("felix_route_table_num_routes", "Number of routes programmed.", &samples);
+        let interfaces = as_f64(u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX));
+        let samples: Vec<(&[(&str, &str)], f64)> = tables.iter().map(|(l, _)| (&l[..], interfaces)).collect();
+        e.gauge("felix_route_table_num_ifaces", "Number of interfaces that may have routes.", &samples);
+        let help = "Seconds that each list of all routes of a table took.";
+        e.quantiles("felix_route_table_resync_seconds", help, &self.route_resyncs);
+        // Routes of one interface alone are never listed.
+        let help = "Seconds that each list of the routes of an interface took.";
+        e.quantiles("felix_route_table_partial_resync_seconds", help, &Quantiles::new());
+        let help = "Seconds that routes waited for connections to be forgotten.";
+        e.quantiles("felix_route_table_conntrack_wait_seconds", help, &self.conntrack_waits);
         e.count(
             "tortie_sysctls_repaired",
             "Sysctls that were set back after somebody changed them.",

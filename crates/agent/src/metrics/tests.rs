@@ -2,12 +2,14 @@ use super::*;
 
 #[test]
 fn felix_names_keep_their_form() {
+    let mut message_batches = Quantiles::new();
+    [2, 7].into_iter().for_each(|size| message_batches.observe_size(size));
     let metrics = Metrics {
         host: "a\"b".into(),
         resync_state: 3,
         iptables: IptablesCounts { save_calls: 7, ..IptablesCounts::default() },
         tables: vec![TableCounts { ip_version: 4, table: "filter", chains: 12, rules: 34, lines_executed: 56 }],
-        message_batches: Summary { count: 2, sum: 9 },
+        message_batches,
         ipsets: [("inet", 2), ("inet6", 3)].into(),
         ..Metrics::default()
     };
@@ -23,6 +25,7 @@ fn felix_names_keep_their_form() {
         "# TYPE felix_int_dataplane_msg_batch_size summary",
         "felix_int_dataplane_msg_batch_size_sum 9",
         "felix_int_dataplane_msg_batch_size_count 2",
+        "felix_int_dataplane_iface_msg_batch_size{quantile=\"0.99\"} NaN",
         "felix_int_dataplane_iface_msg_batch_size_count 0",
         "felix_int_dataplane_addr_msg_batch_size_count 0",
         "felix_exec_time_micros_count 0",
@@ -62,4 +65,20 @@ fn the_process_tells_what_it_takes() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     let age = now - value("process_start_time_seconds");
     assert!((-2.0..24.0 * 3600.0).contains(&age), "{age}");
+}
+
+/// Names and types of the original that have no counterpart: selectors are not looked up by various strategies.
+const WITHOUT_COUNTERPART: &[&str] = &["felix_label_index_strategy_evals counter"];
+
+#[test]
+fn names_and_types_are_the_originals() {
+    let text = Metrics { initial_resync: Some(Duration::ZERO), ..Metrics::default() }.expose();
+    let there: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let original: Vec<&str> = include_str!("../../testdata/metrics/felix.txt").lines().collect();
+    assert_eq!(original.len(), 46);
+    let missing: Vec<&&str> = original.iter().filter(|line| !there.contains(line)).collect();
+    assert_eq!(missing, WITHOUT_COUNTERPART.iter().collect::<Vec<_>>());
+    for line in there.iter().filter(|line| line.starts_with("felix_")) {
+        assert!(original.contains(line), "{line} is not the original's");
+    }
 }
