@@ -34,8 +34,8 @@ pub(crate) struct Parent {
 /// A list of parents in use.
 #[derive(Clone, Debug)]
 pub(crate) struct ParentList {
-    /// The names and their hash. A list of one parent, as nearly all are, is found by the parent instead.
-    entered: Option<Box<(Arc<[ProfileName]>, u32)>>,
+    /// The names. A list of one parent is found by the parent instead.
+    names: Option<Arc<[ProfileName]>>,
     /// The parents, each once, with the place of this list among the parent's lists.
     pub(crate) parents: List<(ParentId, u32)>,
     /// Groups of items with these parents.
@@ -90,7 +90,7 @@ impl Parents {
             if let Some(list) = self.parents.get(parent).and_then(|parent| parent.alone) {
                 return list;
             }
-            let id = self.lists.insert(ParentList { entered: None, parents: List::Empty, groups: List::Empty });
+            let id = self.lists.insert(ParentList { names: None, parents: List::Empty, groups: List::Empty });
             if let Some(entry) = self.parents.get_mut(parent) {
                 self.lists[id].parents.push((parent, entry.lists.push(id)));
                 entry.alone = Some(id);
@@ -100,13 +100,13 @@ impl Parents {
         let hash = hash_of(&self.hasher, &**names);
         let equal = |place| {
             let list = &self.lists[ListId::from_place(place)];
-            list.entered.as_ref().is_some_and(|entered| entered.0 == *names)
+            list.names.as_ref() == Some(names)
         };
         if let Some(place) = self.list_table.find(hash, equal) {
             return ListId::from_place(place);
         }
-        let entered = Some(Box::new((Arc::clone(names), hash)));
-        let id = self.lists.insert(ParentList { entered, parents: List::Empty, groups: List::Empty });
+        let id =
+            self.lists.insert(ParentList { names: Some(Arc::clone(names)), parents: List::Empty, groups: List::Empty });
         self.list_table.insert(hash, id.place());
         for name in names.iter() {
             let parent = self.parent(facts, shapes, name, known);
@@ -143,8 +143,8 @@ impl Parents {
             return 0;
         }
         let Some(list) = self.lists.remove(id) else { return 0 };
-        if let Some(entered) = list.entered {
-            self.list_table.remove(entered.1, id.place());
+        if let Some(names) = list.names {
+            self.list_table.remove(hash_of(&self.hasher, &*names), id.place());
         }
         let mut stale = 0;
         for &(parent, at) in &list.parents {

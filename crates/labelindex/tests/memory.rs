@@ -45,9 +45,9 @@ fn bytes_for_an_item_are_bounded() {
     let parents: Vec<Arc<[ProfileName]>> = (0..100).map(|n| [ProfileName::new(format!("parent-{n}"))].into()).collect();
 
     let few_groups = bytes_for_an_item(&alike, &parents, "has(app)");
-    assert!(few_groups < 110, "{few_groups} bytes with few groups");
+    assert!(few_groups < 80, "{few_groups} bytes with few groups");
     let own_group = bytes_for_an_item(&alike, &parents, "pod != 'x'");
-    assert!(own_group < 320, "{own_group} bytes when each item is its own group");
+    assert!(own_group < 270, "{own_group} bytes when each item is its own group");
     let own_shape = bytes_for_an_item(&unlike, &parents, "has(app)");
-    assert!(own_shape < 520, "{own_shape} bytes when each item has its own shape");
+    assert!(own_shape < 425, "{own_shape} bytes when each item has its own shape");
 }

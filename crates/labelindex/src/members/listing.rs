@@ -2,12 +2,12 @@
 
 use std::hash::Hash;
 
+use smallvec::SmallVec;
 use tortie_model::Cidr;
 use tortie_model::desired::IpPortMember;
 
 use super::MemberIndex;
 use super::item_members::ItemMembers;
-use crate::list::List;
 use crate::slab::{GroupId, SelId, SetId, SideTable};
 use crate::types::NamedPort;
 
@@ -33,7 +33,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             }
             return lists;
         }
-        let mut lists_of: SideTable<GroupId, List<u32>> = SideTable::default();
+        let mut lists_of: SideTable<GroupId, SmallVec<[u32; 4]>> = SideTable::default();
         for (place, selector) in (0..).zip(selectors) {
             for &group in selector.map_or(&[][..], |selector| self.matcher.groups_matching(selector)) {
                 lists_of.entry(group).push(place);
