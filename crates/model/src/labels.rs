@@ -45,12 +45,19 @@ impl Shape {
 /// assert_eq!(labels.iter().collect::<Vec<_>>(), [("app", "web"), ("env", "prod")]);
 /// ```
 ///
-/// A cluster has hundreds of thousands, which several tables hold: they take the room of one pointer.
+/// A cluster has hundreds of thousands, which several tables hold: they take the room of two pointers.
 #[derive(Clone, Default)]
 pub struct Labels {
-    /// The shape, for each of its keys the end of the value as a little-endian `u16`, then the values one after another.
     /// `None` without labels.
-    inner: Option<ThinArc<Arc<Shape>, u8>>,
+    inner: Option<Inner>,
+}
+
+/// The shape is not among the values: who asks for it is spared a look at these, which may lie anywhere in memory.
+#[derive(Clone)]
+struct Inner {
+    shape: Arc<Shape>,
+    /// For each key the end of its value as a little-endian `u16`, then the values one after another.
+    blob: ThinArc<(), u8>,
 }
 
 /// Labels that cannot be held.
@@ -86,26 +93,26 @@ impl Labels {
 
     /// Of a shape and the values that [`encode`] made.
     pub(crate) fn of_parts(shape: Arc<Shape>, blob: &[u8]) -> Self {
-        Self { inner: Some(ThinArc::from_header_and_slice(shape, blob)) }
+        Self { inner: Some(Inner { shape, blob: ThinArc::from_header_and_slice((), blob) }) }
     }
 
     pub(crate) fn parts(&self) -> Option<(&Arc<Shape>, &[u8])> {
-        self.inner.as_ref().map(|inner| (&inner.header.header, &inner.slice))
+        self.inner.as_ref().map(|inner| (&inner.shape, &inner.blob.slice))
     }
 
     pub(crate) fn is_made_of(&self, shape: &Arc<Shape>, values: &[u8]) -> bool {
         self.parts().is_some_and(|(own, blob)| Arc::ptr_eq(own, shape) && blob == values)
     }
 
-    /// Whether others hold the same labels, not merely equal ones.
+    /// Whether others hold the same values, not merely equal ones.
     pub(crate) fn is_shared(&self) -> bool {
-        self.inner.as_ref().is_some_and(|inner| ThinArc::strong_count(inner) > 1)
+        self.inner.as_ref().is_some_and(|inner| ThinArc::strong_count(&inner.blob) > 1)
     }
 
     /// The shape; `None` without labels.
     #[must_use]
     pub fn shape(&self) -> Option<&Arc<Shape>> {
-        self.parts().map(|(shape, _)| shape)
+        self.inner.as_ref().map(|inner| &inner.shape)
     }
 
     /// How many labels there are.
@@ -176,9 +183,8 @@ impl PartialEq for Labels {
         match (&self.inner, &other.inner) {
             (None, None) => true,
             (Some(a), Some(b)) => {
-                a.ptr() == b.ptr()
-                    || ((Arc::ptr_eq(&a.header.header, &b.header.header) || a.header.header == b.header.header)
-                        && a.slice == b.slice)
+                (Arc::ptr_eq(&a.shape, &b.shape) || a.shape == b.shape)
+                    && (a.blob.ptr() == b.blob.ptr() || a.blob.slice == b.blob.slice)
             }
             _ => false,
         }
