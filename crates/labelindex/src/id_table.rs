@@ -13,7 +13,8 @@ const VACANT: Entry = (u32::MAX, u32::MAX);
 ///
 /// The hash is stored beside the id, so that growing looks at no key. Entries lie in the order of their hashes, with gaps
 /// between them (linear probing, sorted): growing reads and writes in one direction, and a search that finds nothing ends
-/// at the first larger hash. The table grows by half, so that at least seven of twelve slots are in use.
+/// at the first larger hash. The table doubles while it is small; then it grows by half, so that at least seven of twelve slots
+/// are in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdTable {
     /// As many as `buckets`, and those that had no place left at the end.
@@ -36,6 +37,7 @@ pub(crate) fn fold(hash: u64) -> u32 {
 
 impl IdTable {
     const SMALLEST: usize = 8;
+    const SMALL: usize = 1_024;
 
     /// Where entries with this hash begin, or behind that if others are in the way.
     fn bucket(&self, hash: u32) -> usize {
@@ -72,7 +74,8 @@ impl IdTable {
     /// Adds an id without looking for an equal one.
     pub(crate) fn insert(&mut self, hash: u32, id: u32) {
         if (self.len + 1) * 8 > self.buckets * 7 {
-            self.rebuild((self.buckets + self.buckets / 2).max(Self::SMALLEST));
+            let more = if self.buckets < Self::SMALL { self.buckets } else { self.buckets / 2 };
+            self.rebuild((self.buckets + more).max(Self::SMALLEST));
         }
         self.len += 1;
         // Everything from the place of the entry to the next gap moves on by one.
@@ -102,15 +105,15 @@ impl IdTable {
         let old = std::mem::take(&mut self.slots);
         self.buckets = buckets;
         self.slots = Vec::with_capacity(buckets + 4);
+        self.slots.resize(buckets, VACANT);
+        let mut next = 0;
         for entry in old.into_iter().filter(|&entry| entry != VACANT) {
-            let at = self.bucket(entry.0);
-            if at > self.slots.len() {
-                self.slots.resize(at, VACANT);
+            let at = self.bucket(entry.0).max(next);
+            match self.slots.get_mut(at) {
+                Some(slot) => *slot = entry,
+                None => self.push(entry),
             }
-            self.push(entry);
-        }
-        if buckets > self.slots.len() {
-            self.slots.resize(buckets, VACANT);
+            next = at + 1;
         }
     }
 
