@@ -209,8 +209,8 @@ impl L3Routes {
     }
 
     fn add(&mut self, net: Cidr, node: &Hostname, claim: Claim) {
-        if self.table.entry(net).add(node, claim) {
-            self.changed(net);
+        if self.table.entry(net).add(node, claim) && self.is_wanted {
+            self.mark(net);
         }
     }
 
@@ -222,12 +222,19 @@ impl L3Routes {
 
     /// What is known of a network has changed, and so have the routes of those within it.
     fn changed(&mut self, net: Cidr) {
-        if self.is_wanted && net.is_host() {
-            self.dirty.insert(net);
-        } else if self.is_wanted {
-            self.dirty.extend(self.table.within(net));
+        if self.is_wanted {
+            self.mark(net);
         } else {
             self.drop_unknown(net);
+        }
+    }
+
+    /// Has the network looked at in the next flush, and those within it.
+    fn mark(&mut self, net: Cidr) {
+        if net.is_host() {
+            self.dirty.insert(net);
+        } else {
+            self.dirty.extend(self.table.within(net));
         }
     }
 
