@@ -145,7 +145,9 @@ fn an_agent_behind_it_enforces_what_one_beside_it_does() {
         assert!(behind.stdout.len() > 1000 && behind.stdout == direct.stdout, "{scheme}");
     }
     let metrics = fanout.get("/metrics");
-    for expected in ["typha_connections_accepted 2\n", "typha_cache_size ", "process_resident_memory_bytes "] {
+    for expected in
+        ["typha_connections_accepted 2\n", "typha_cache_size{syncer=\"felix\"} ", "process_resident_memory_bytes "]
+    {
         assert!(metrics.contains(expected), "{expected} is missing in\n{metrics}");
     }
     kill_process(Pid::from_child(&fanout.child), Signal::TERM).unwrap();
@@ -169,7 +171,9 @@ fn certificates_decide_who_is_served() {
     let fanout = Fanout::start(&["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key, "--client-cn", "felix"]);
     let url = format!("fanout://{}", fanout.agents);
     let agent = Agent::start(folder.path(), &url, &identity(&felix, "typha-server"));
-    fanout.until("an agent is served", || fanout.get("/metrics").contains("typha_connections_streaming 1\n"));
+    fanout.until("an agent is served", || {
+        fanout.get("/metrics").contains("typha_connections_streaming{syncer=\"felix\"} 1\n")
+    });
     let direct = render(MANIFESTS);
     for scheme in ["fanout", "typha"] {
         let behind = render_as(&format!("{scheme}://{}", fanout.agents), &identity(&felix, "typha-server"));
@@ -203,7 +207,7 @@ fn certificates_decide_who_is_served() {
     issue(&right, "server", "new-name");
     fanout.until("the new name is shown", || render_as(&url, &identity(&felix, "new-name")).status.success());
     assert!(!render_as(&url, &identity(&felix, "typha-server")).status.success());
-    assert!(fanout.get("/metrics").contains("typha_connections_streaming 1\n"));
+    assert!(fanout.get("/metrics").contains("typha_connections_streaming{syncer=\"felix\"} 1\n"));
     assert_eq!(agent.log().matches("connected to the fan-out").count(), 1, "{}", agent.log());
 
     let log = agent.log() + &fanout.log();

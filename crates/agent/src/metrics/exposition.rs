@@ -57,12 +57,20 @@ pub struct Summary {
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
+    /// What all samples from now on are labelled with.
+    common: Labels<'static>,
 }
 
 /// Label names and values.
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Exposition {
+    /// Labels all samples from now on with these, and no longer with others.
+    #[cfg(feature = "fanout")]
+    pub fn label_all(&mut self, labels: Labels<'static>) {
+        self.common = labels;
+    }
+
     /// A value that only grows.
     pub fn count(&mut self, name: &str, help: &str, value: u64) {
         self.header(name, help, "counter");
@@ -173,6 +181,7 @@ impl Exposition {
 
     fn sample(&mut self, name: &str, labels: Labels<'_>, value: f64) {
         self.text.push_str(name);
+        let labels = [self.common, labels].concat();
         for (i, (label, text)) in labels.iter().enumerate() {
             let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let _ = write!(self.text, "{}{label}=\"{escaped}\"", if i == 0 { '{' } else { ',' });

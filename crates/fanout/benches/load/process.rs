@@ -69,8 +69,9 @@ impl Fanout {
     /// One of its metrics.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics");
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|value| value.parse().ok()).unwrap_or(f64::NAN)
+        let is_it = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+        let value = text.lines().find(is_it).and_then(|line| line.rsplit(' ').next());
+        value.and_then(|value| value.parse().ok()).unwrap_or(f64::NAN)
     }
 
     pub(crate) fn figures(&self) -> Figures {
