@@ -10,6 +10,7 @@ mod restarts;
 mod self_check;
 mod serving;
 mod sets;
+mod status_files;
 mod tables;
 
 use super::Fault;
@@ -28,6 +29,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
         endpoints::FAULTS,
         owners::FAULTS,
         serving::FAULTS,
+        status_files::FAULTS,
     ];
     families.into_iter().flatten()
 }
