@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 use std::sync::Arc;
-use tortie_model::{Labels, ProfileName};
+use tortie_model::{LabelValues, Labels, ProfileName};
 use tortie_selector::{LabelSource, Selector};
 
 use crate::facts::Facts;
@@ -15,7 +15,7 @@ use crate::groups::{Group, Groups};
 use crate::list::List;
 use crate::parents::Parents;
 use crate::selectors::Selectors;
-use crate::shapes::Shapes;
+use crate::shapes::{ShapeUse, Shapes};
 use crate::slab::{GroupId, ItemId, ListId, SelId, ShapeId, SideTable, TermId};
 use crate::types::{ParentLabels, Stats};
 
@@ -27,10 +27,10 @@ pub(crate) struct Change {
     pub(crate) matches: bool,
 }
 
-/// An item's labels and its place.
+/// The values of an item's labels, and its place. The shape of the labels is the group's.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Placed {
-    pub(crate) labels: Labels,
+    pub(crate) values: Option<LabelValues>,
     /// The group and the place among its items.
     pub(crate) place: Option<(GroupId, u32)>,
 }
@@ -38,14 +38,17 @@ pub(crate) struct Placed {
 /// Effective labels: own ones, else those of the first parent in the list that has it
 /// (`felix/labelindex/label_inheritance_index.go`).
 pub(crate) struct Effective<'a> {
-    own: &'a Labels,
+    shape: &'a ShapeUse,
+    values: Option<&'a LabelValues>,
     parents: &'a Parents,
+    shapes: &'a Shapes,
     list: ListId,
 }
 
 impl LabelSource for Effective<'_> {
     fn get(&self, key: &str) -> Option<&str> {
-        self.own.get(key).or_else(|| self.parents.labels(self.list).find_map(|labels| labels.get(key)))
+        let own = self.shape.value(self.values, key);
+        own.or_else(|| self.parents.value(self.shapes, self.list, key))
     }
 }
 
@@ -54,11 +57,11 @@ pub(crate) fn visible_terms(
     facts: &mut Facts,
     shapes: &Shapes,
     shape: ShapeId,
-    labels: &Labels,
+    values: Option<&LabelValues>,
 ) -> SmallVec<[TermId; 8]> {
     let shape = &shapes.uses[shape];
     let term = |(name, value)| facts.term(name, value);
-    shape.visible_values(labels).map(term).collect()
+    shape.visible_values(values).map(term).collect()
 }
 
 /// Items, parents and selectors, and which groups of items match which selectors.
@@ -94,7 +97,7 @@ impl Matcher {
     ) -> GroupId {
         let shape = self.shapes.intern(&mut self.facts, labels.shape());
         let list = self.parents.intern(&mut self.facts, &mut self.shapes, parents, known);
-        let terms = visible_terms(&mut self.facts, &self.shapes, shape, labels);
+        let terms = visible_terms(&mut self.facts, &self.shapes, shape, labels.values());
         let hash = Groups::hash(shape, list, terms.iter().copied());
         if let Some(group) = self.groups.find(hash, shape, list, &terms) {
             return group;
@@ -149,7 +152,7 @@ impl Matcher {
     /// last.
     pub(crate) fn move_item(&mut self, item: ItemId, labels: &Labels, to: GroupId) {
         let placed = self.items.entry(item);
-        placed.labels = labels.clone();
+        placed.values = labels.values().cloned();
         let from = placed.place;
         if from.is_some_and(|(group, _)| group == to) {
             return;
@@ -223,15 +226,14 @@ impl Matcher {
     /// mentions a label that changed.
     pub(crate) fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         let Some(id) = self.parents.find(name) else { return };
-        let Some(parent) = self.parents.get_mut(id) else { return };
-        if parent.labels.as_ref() == labels {
+        let old = self.parents.labels(&self.shapes, id);
+        if old.as_ref() == labels {
             return;
         }
-        let old = std::mem::replace(&mut parent.labels, labels.cloned());
         let none = Labels::default();
         let changed = self.is_mentioned(old.as_ref().unwrap_or(&none), labels.unwrap_or(&none));
         self.stale_names -= self.parents.unindex(&mut self.facts, &mut self.shapes, id);
-        self.parents.index(&mut self.facts, &mut self.shapes, id);
+        self.parents.index(&mut self.facts, &mut self.shapes, id, labels);
         if changed {
             let lists = self.parents.get(id).into_iter().flat_map(|p| &p.lists);
             for &group in lists.flat_map(|&list| &self.parents.lists[list].groups) {
@@ -251,8 +253,9 @@ impl Matcher {
 
     /// The labels that selectors see of the items in a group.
     pub(crate) fn effective(&self, group: &Group) -> Option<Effective<'_>> {
-        let own = &self.items.get(*group.items.first()?)?.labels;
-        Some(Effective { own, parents: &self.parents, list: group.list })
+        let values = self.items.get(*group.items.first()?)?.values.as_ref();
+        let (parents, shapes) = (&self.parents, &self.shapes);
+        Some(Effective { shape: &shapes.uses[group.shape], values, parents, shapes, list: group.list })
     }
 
     /// Adds a user of a selector.

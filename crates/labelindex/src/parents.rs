@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_model::{Labels, ProfileName};
+use tortie_model::{LabelValues, Labels, ProfileName};
 
 use crate::facts::{Facts, same};
 use crate::id_table::{IdTable, hash_of};
@@ -19,10 +19,10 @@ use crate::types::ParentLabels;
 /// What is known of a parent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parent {
-    /// `None` for a parent that does not exist.
-    pub(crate) labels: Option<Labels>,
-    /// The shape of the labels and the place among its parents, while there are labels.
+    /// The shape of the labels and the place among its parents; `None` for a parent that does not exist.
     pub(crate) shape: Option<(ShapeId, u32)>,
+    /// The values of the labels.
+    values: Option<LabelValues>,
     /// The terms of the visible labels, each with the place among the term's parents; as long as there is a shape.
     pub(crate) terms: List<(TermId, u32)>,
     /// The lists with this parent.
@@ -68,13 +68,19 @@ impl Parents {
         self.parents.get(id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: ParentId) -> Option<&mut Parent> {
-        self.parents.get_mut(id)
+    /// The labels of a parent; `None` if it does not exist.
+    pub(crate) fn labels(&self, shapes: &Shapes, id: ParentId) -> Option<Labels> {
+        let parent = self.get(id)?;
+        let (shape, _) = parent.shape?;
+        Some(shapes.uses[shape].labels(parent.values.as_ref()))
     }
 
-    /// The labels of the parents in a list, in order.
-    pub(crate) fn labels(&self, list: ListId) -> impl Iterator<Item = &Labels> {
-        self.lists[list].parents.iter().filter_map(|&(parent, _)| self.get(parent)?.labels.as_ref())
+    /// The value of a label of the first of the parents in a list that has it.
+    pub(crate) fn value<'a>(&'a self, shapes: &Shapes, list: ListId, key: &str) -> Option<&'a str> {
+        self.lists[list].parents.iter().find_map(|&(parent, _)| {
+            let parent = self.get(parent)?;
+            shapes.uses[parent.shape?.0].value(parent.values.as_ref(), key)
+        })
     }
 
     /// The id of a list, which must be put to use at once.
@@ -129,10 +135,9 @@ impl Parents {
         name: &ProfileName,
         known: &impl ParentLabels,
     ) -> ParentId {
-        let labelled = || Parent { labels: known.labels(name).cloned(), ..Parent::default() };
-        let (parent, is_new) = self.parents.find_or_insert(Cow::Borrowed(name), labelled);
+        let (parent, is_new) = self.parents.find_or_insert(Cow::Borrowed(name), Parent::default);
         if is_new {
-            self.index(facts, shapes, parent);
+            self.index(facts, shapes, parent, known.labels(name));
         }
         parent
     }
@@ -165,10 +170,11 @@ impl Parents {
         stale
     }
 
-    /// Makes the labels of a parent known to the facts.
-    pub(crate) fn index(&mut self, facts: &mut Facts, shapes: &mut Shapes, id: ParentId) {
+    /// Gives a parent without labels these, if any, and makes them known to the facts.
+    pub(crate) fn index(&mut self, facts: &mut Facts, shapes: &mut Shapes, id: ParentId, labels: Option<&Labels>) {
+        let Some(labels) = labels else { return };
         let Some(parent) = self.parents.get_mut(id) else { return };
-        let Some(labels) = &parent.labels else { return };
+        parent.values = labels.values().cloned();
         let shape = shapes.intern(facts, labels.shape());
         parent.shape = Some((shape, shapes.uses[shape].parents.push(id)));
         self.index_terms(facts, shapes, id);
@@ -177,18 +183,20 @@ impl Parents {
     /// Makes the visible values known.
     pub(crate) fn index_terms(&mut self, facts: &mut Facts, shapes: &Shapes, id: ParentId) {
         let Some(parent) = self.parents.get_mut(id) else { return };
-        let (Some((shape, _)), Some(labels)) = (parent.shape, &parent.labels) else { return };
-        let terms = shapes.uses[shape].visible_values(labels).map(|(name, value)| {
+        let Some((shape, _)) = parent.shape else { return };
+        let terms = shapes.uses[shape].visible_values(parent.values.as_ref()).map(|(name, value)| {
             let term = facts.term(name, value);
             (term, facts.terms[term].parents.push(id))
         });
         parent.terms = terms.collect();
     }
 
-    /// The opposite of [`Parents::index`].
+    /// The opposite of [`Parents::index`]. Answers how many names went that groups were told apart by needlessly.
     pub(crate) fn unindex(&mut self, facts: &mut Facts, shapes: &mut Shapes, id: ParentId) -> usize {
         self.unindex_terms(facts, id);
-        let Some((shape, at)) = self.parents.get_mut(id).and_then(|parent| parent.shape.take()) else { return 0 };
+        let Some(parent) = self.parents.get_mut(id) else { return 0 };
+        parent.values = None;
+        let Some((shape, at)) = parent.shape.take() else { return 0 };
         if let Some(moved) = shapes.uses[shape].parents.swap_remove(at)
             && let Some(parent) = self.parents.get_mut(moved)
         {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 use rustc_hash::FxHashMap;
-use tortie_model::{Labels, Shape};
+use tortie_model::{LabelValues, Labels, Shape};
 
 use crate::facts::{Facts, same};
 use crate::id_table::{IdTable, hash_of};
@@ -32,9 +32,23 @@ pub(crate) struct ShapeUse {
 
 impl ShapeUse {
     /// The visible names, with what labels of this shape have for them.
-    pub(crate) fn visible_values<'a>(&'a self, labels: &'a Labels) -> impl Iterator<Item = (NameId, &'a [u8])> {
-        let value = |place: usize| Some((self.names.get(place)?.0, labels.value_bytes_at(place)?));
+    pub(crate) fn visible_values<'a>(
+        &'a self,
+        values: Option<&'a LabelValues>,
+    ) -> impl Iterator<Item = (NameId, &'a [u8])> {
+        let value =
+            move |place: usize| Some((self.names.get(place)?.0, self.shape.as_ref()?.value_bytes(values?, place)?));
         self.visible.iter().filter_map(move |&place| value(place as usize))
+    }
+
+    /// The labels with these values.
+    pub(crate) fn labels(&self, values: Option<&LabelValues>) -> Labels {
+        self.shape.as_ref().zip(values).map(|(shape, values)| Labels::of(shape, values)).unwrap_or_default()
+    }
+
+    /// What labels of this shape have for a name.
+    pub(crate) fn value<'a>(&self, values: Option<&'a LabelValues>, key: &str) -> Option<&'a str> {
+        self.shape.as_ref()?.value(values?, key)
     }
 
     /// Whether the shape has this name.

@@ -56,8 +56,8 @@ impl Matcher {
         let matches = matches.clone();
         let mut keeps: Option<(GroupId, u32)> = None;
         for &item in &items {
-            let labels = &self.items.entry(item).labels;
-            let terms = visible_terms(&mut self.facts, &self.shapes, shape, labels);
+            let values = self.items.entry(item).values.as_ref();
+            let terms = visible_terms(&mut self.facts, &self.shapes, shape, values);
             let hash = Groups::hash(shape, list, terms.iter().copied());
             let target = match self.groups.find(hash, shape, list, &terms) {
                 Some(target) => target,

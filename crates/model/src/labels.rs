@@ -29,12 +29,35 @@ impl Shape {
         Self { keys }
     }
 
+    /// The value at `position` of the names, of values of labels with these.
+    #[must_use]
+    pub fn value_bytes<'v>(&self, values: &'v LabelValues, position: usize) -> Option<&'v [u8]> {
+        let (ends, values) = values.0.slice.split_at_checked(2 * self.keys.len())?;
+        let (ends, _) = ends.as_chunks();
+        let end = |i: usize| ends.get(i).map(|end| usize::from(u16::from_le_bytes(*end)));
+        let from = if position == 0 { 0 } else { end(position - 1)? };
+        values.get(from..end(position)?)
+    }
+
+    /// The value of a label, of values of labels with these names.
+    #[must_use]
+    pub fn value<'v>(&self, values: &'v LabelValues, key: &str) -> Option<&'v str> {
+        std::str::from_utf8(self.value_bytes(values, self.position(key)?)?).ok()
+    }
+
     /// The place of a label name among [`Shape::keys`].
     #[must_use]
     pub fn position(&self, key: &str) -> Option<usize> {
         self.keys.binary_search_by(|k| (**k).cmp(key)).ok()
     }
 }
+
+/// The values of labels without their names, for whoever knows the [`Shape`] of the labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelValues(
+    /// For each key the end of its value as a little-endian `u16`, then the values one after another.
+    ThinArc<(), u8>,
+);
 
 /// An item's labels: a shared [`Shape`] and the values as one blob. Cheap to clone, immutable.
 ///
@@ -56,8 +79,7 @@ pub struct Labels {
 #[derive(Clone)]
 struct Inner {
     shape: Arc<Shape>,
-    /// For each key the end of its value as a little-endian `u16`, then the values one after another.
-    blob: ThinArc<(), u8>,
+    values: LabelValues,
 }
 
 /// Labels that cannot be held.
@@ -93,11 +115,11 @@ impl Labels {
 
     /// Of a shape and the values that [`encode`] made.
     pub(crate) fn of_parts(shape: Arc<Shape>, blob: &[u8]) -> Self {
-        Self { inner: Some(Inner { shape, blob: ThinArc::from_header_and_slice((), blob) }) }
+        Self { inner: Some(Inner { shape, values: LabelValues(ThinArc::from_header_and_slice((), blob)) }) }
     }
 
     pub(crate) fn parts(&self) -> Option<(&Arc<Shape>, &[u8])> {
-        self.inner.as_ref().map(|inner| (&inner.shape, &inner.blob.slice))
+        self.inner.as_ref().map(|inner| (&inner.shape, &inner.values.0.slice))
     }
 
     pub(crate) fn is_made_of(&self, shape: &Arc<Shape>, values: &[u8]) -> bool {
@@ -106,7 +128,7 @@ impl Labels {
 
     /// Whether others hold the same values, not merely equal ones.
     pub(crate) fn is_shared(&self) -> bool {
-        self.inner.as_ref().is_some_and(|inner| ThinArc::strong_count(&inner.blob) > 1)
+        self.inner.as_ref().is_some_and(|inner| ThinArc::strong_count(&inner.values.0) > 1)
     }
 
     /// The shape; `None` without labels.
@@ -136,12 +158,20 @@ impl Labels {
     /// As [`Labels::value_at`], as bytes.
     #[must_use]
     pub fn value_bytes_at(&self, position: usize) -> Option<&[u8]> {
-        let (shape, blob) = self.parts()?;
-        let (ends, values) = blob.split_at_checked(2 * shape.keys.len())?;
-        let (ends, _) = ends.as_chunks();
-        let end = |i: usize| ends.get(i).map(|end| usize::from(u16::from_le_bytes(*end)));
-        let from = if position == 0 { 0 } else { end(position - 1)? };
-        values.get(from..end(position)?)
+        let inner = self.inner.as_ref()?;
+        inner.shape.value_bytes(&inner.values, position)
+    }
+
+    /// The values, which mean something together with the shape; `None` without labels.
+    #[must_use]
+    pub fn values(&self) -> Option<&LabelValues> {
+        self.inner.as_ref().map(|inner| &inner.values)
+    }
+
+    /// The labels of a shape and values that belong together.
+    #[must_use]
+    pub fn of(shape: &Arc<Shape>, values: &LabelValues) -> Self {
+        Self { inner: Some(Inner { shape: Arc::clone(shape), values: values.clone() }) }
     }
 
     /// The value of a label.
@@ -184,7 +214,7 @@ impl PartialEq for Labels {
             (None, None) => true,
             (Some(a), Some(b)) => {
                 (Arc::ptr_eq(&a.shape, &b.shape) || a.shape == b.shape)
-                    && (a.blob.ptr() == b.blob.ptr() || a.blob.slice == b.blob.slice)
+                    && (a.values.0.ptr() == b.values.0.ptr() || a.values == b.values)
             }
             _ => false,
         }

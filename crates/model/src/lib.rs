@@ -56,7 +56,7 @@ pub use ids::{
 pub use interner::Interner;
 pub use ipam::{IpamBlock, NodeAllocation};
 pub use key::{HostConfigKey, HostEndpointKey};
-pub use labels::{Labels, LabelsError, PrefixStripper, Shape};
+pub use labels::{LabelValues, Labels, LabelsError, PrefixStripper, Shape};
 pub use list::List;
 pub use live_migration::{LiveMigration, MigrationParty};
 pub use policy::{Direction, Order, Policy, PolicyTypes, ProfileRules, StagedAction, Tier, TierDefaultAction};
