@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use tortie_calc::{Demand, GraphConfig, Overlap, SourceSpoofing};
-use tortie_dataplane::{DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProtocol, RoutesConfig};
+use tortie_dataplane::{DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProtocol, RoutesConfig, TunnelsConfig};
 use tortie_iptables::{Backend, InsertMode, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
@@ -14,6 +14,7 @@ use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, NatOutgoingExclusions,
     NftablesMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention, Switch, WorkloadSourceSpoofing,
 };
+use crate::machine::Mtus;
 
 /// Parameters that parse but do not fit the machine or each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,10 +61,7 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
         istio_ambient_mode: config.istio_ambient_mode == Switch::Enabled,
         ipip_enabled: config.ipip_enabled,
         vxlan_enabled: config.vxlan_enabled,
-        program_ipip_routes: matches!(
-            config.program_cluster_routes,
-            ProgramClusterRoutes::Enabled | ProgramClusterRoutes::IpIpOnly
-        ),
+        program_ipip_routes: programs_ipip(config),
         program_no_encap_routes: matches!(
             config.program_cluster_routes,
             ProgramClusterRoutes::Enabled | ProgramClusterRoutes::NoEncapOnly
@@ -111,13 +109,36 @@ pub fn dataplane(config: &Config, hostname: Hostname, backend: Backend) -> Resul
             source_v4: config.device_route_source_address.map(Into::into),
             source_v6: config.device_route_source_address_v6.map(Into::into),
             remove_external: config.remove_external_routes,
+            program_ipip: programs_ipip(config),
             ..RoutesConfig::default()
         },
+        tunnels: tunnels(config),
         ip_forwarding: config.ip_forwarding == Switch::Enabled,
         floating_ips: config.floating_ips == Switch::Enabled,
         external_nodes: config.external_nodes.clone(),
         ..DataplaneConfig::new(hostname, rules(config)?, backend)
     })
+}
+
+/// Whether routes of pools with IP-in-IP are not left to BGP.
+fn programs_ipip(config: &Config) -> bool {
+    matches!(config.program_cluster_routes, ProgramClusterRoutes::Enabled | ProgramClusterRoutes::IpIpOnly)
+}
+
+fn tunnels(config: &Config) -> TunnelsConfig {
+    TunnelsConfig {
+        vxlan_vni: config.vxlan_vni,
+        ipip_address: config.ipip_tunnel_address.map(Into::into),
+        keep_ipip_addresses: config.ipip_enabled.is_some(),
+        ..TunnelsConfig::default()
+    }
+}
+
+/// How large packets through tunnels may be on a machine.
+pub fn set_mtus(tunnels: &mut TunnelsConfig, mtus: &Mtus) {
+    tunnels.vxlan_mtu_v4 = mtus.vxlan_v4;
+    tunnels.vxlan_mtu_v6 = mtus.vxlan_v6;
+    tunnels.ipip_mtu = mtus.ipip;
 }
 
 fn unless_zero(interval: Duration) -> Option<Duration> {

@@ -244,6 +244,10 @@ impl Dataplane {
         if self.routes.iter().any(|table| table.is_refresh_due(now)) {
             self.neighbours.refresh();
         }
+        for (overlay, gate) in self.overlays.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
+            debug_assert_eq!(overlay.family(), gate.family());
+            overlay.devices().for_each(|device| device.apply(kernel, problems));
+        }
         let mut routes = std::mem::take(&mut self.routes);
         let ownership = self.ownership();
         for (table, gate) in routes.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
@@ -256,6 +260,11 @@ impl Dataplane {
             problems.push(DataplaneProblem::Conntrack { address, waiting, error: error.clone() });
         }
         self.routes = routes;
+        let refresh = self.config.routes.refresh_interval;
+        for (overlay, _) in self.overlays.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
+            let is_wanted = overlay.uses_vxlan();
+            overlay.entries.apply(is_wanted, kernel, &self.links, refresh, problems);
+        }
         let v4 = self.policy_gates.iter().find(|gate| gate.family() == Family::V4);
         if let Some(gate) = v4.filter(|gate| gate.is_open()) {
             self.neighbours.apply(kernel, &self.links, gate.unconfirmed(), problems);
@@ -269,6 +278,11 @@ impl Dataplane {
         let mut wakeups: Vec<Duration> =
             self.routes.iter().filter_map(|table| table.next(now, retry, &ownership)).collect();
         wakeups.extend(self.neighbours.next(now, retry));
+        for overlay in &self.overlays {
+            let devices = std::iter::once(&overlay.vxlan).chain(&overlay.ipip);
+            wakeups.extend(devices.filter_map(|device| device.next(now)));
+            wakeups.extend(overlay.entries.next(now, retry, self.config.routes.refresh_interval));
+        }
         wakeups.extend(self.sysctls.next(now, retry));
         let refresh = self.config.ip_sets.refresh_interval.zip(self.timers.sets_refreshed);
         wakeups.extend(refresh.map(|(interval, last)| (last + interval).saturating_sub(now)));

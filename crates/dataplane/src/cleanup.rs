@@ -4,9 +4,10 @@ use tortie_ipsets::{IpSets, Resync};
 use tortie_iptables::{Backend, CommitCounter, Features, Programs, Purpose, Reconciler, ReconcilerConfig, Table};
 use tortie_model::{Family, IfaceName};
 
+use crate::device::{self, DeviceChange, DeviceKind};
 use crate::drive::{self, SetCounters, TableOutcome};
 use crate::kernel::{Kernel, KernelError};
-use crate::report::DataplaneProblem;
+use crate::report::{DataplaneProblem, DeviceProblem};
 use crate::route::{Route, RouteChange, RouteProtocol};
 
 /// Where to look for what is to be removed.
@@ -32,12 +33,14 @@ pub struct CleanupReport {
     pub ip_sets_left: usize,
     /// Routes that were removed.
     pub routes_removed: usize,
+    /// Tunnel devices that were removed.
+    pub devices_removed: usize,
     /// What could not be removed.
     pub problems: Vec<DataplaneProblem>,
 }
 
 /// Removes everything that Tortie, or Felix, programmed in this network namespace: rules and chains, then IP sets, then
-/// routes to workloads. What other programs made is left alone.
+/// routes and VXLAN devices. What other programs made is left alone.
 pub fn cleanup(kernel: &mut dyn Kernel, config: &CleanupConfig) -> CleanupReport {
     let mut report = CleanupReport::default();
     remove_rules(kernel, config, &mut report);
@@ -49,7 +52,31 @@ pub fn cleanup(kernel: &mut dyn Kernel, config: &CleanupConfig) -> CleanupReport
         remove_routes(kernel, family, config, &mut report);
         remove_marks(kernel, family, &mut report);
     }
+    remove_devices(kernel, &mut report);
     report
+}
+
+/// Removes VXLAN devices, and with them what they know of other nodes.
+fn remove_devices(kernel: &mut dyn Kernel, report: &mut CleanupReport) {
+    for name in [device::VXLAN_V4, device::VXLAN_V6] {
+        let found = match kernel.device(name) {
+            Ok(found) => found.filter(|found| matches!(found.kind, DeviceKind::Vxlan(_))),
+            Err(error) => {
+                let error = DeviceProblem::Kernel { what: "it cannot be read", error };
+                report.problems.push(DataplaneProblem::Device { name: name.into(), error });
+                continue;
+            }
+        };
+        let Some(found) = found else { continue };
+        match kernel.change_device(&DeviceChange::Delete(found.index)) {
+            Ok(()) => report.devices_removed += 1,
+            Err(KernelError::NotFound) => {}
+            Err(error) => {
+                let error = DeviceProblem::Kernel { what: "it cannot be removed", error };
+                report.problems.push(DataplaneProblem::Device { name: name.into(), error });
+            }
+        }
+    }
 }
 
 fn remove_rules(kernel: &mut dyn Kernel, config: &CleanupConfig, report: &mut CleanupReport) {
@@ -110,14 +137,19 @@ fn remove_routes(kernel: &mut dyn Kernel, family: Family, config: &CleanupConfig
             return;
         }
     };
-    for route in routes.into_iter().filter(|route| is_ours(route, config)) {
+    let ours: Vec<RouteChange> =
+        routes.into_iter().filter(|route| is_ours(route, config)).map(RouteChange::Delete).collect();
+    for batch in ours.chunks(crate::routes::BATCH) {
         if kernel.is_stopping() {
             return;
         }
-        match kernel.change_route(&RouteChange::Delete(route.clone())) {
-            Ok(()) => report.routes_removed += 1,
-            Err(KernelError::NotFound) => {}
-            Err(error) => report.problems.push(DataplaneProblem::Route { route, error }),
+        let mut outcomes = kernel.change_routes(batch).into_iter();
+        for change in batch {
+            match outcomes.next().unwrap_or_else(|| Err(KernelError::no_answer())) {
+                Ok(()) => report.routes_removed += 1,
+                Err(KernelError::NotFound) => {}
+                Err(error) => report.problems.push(DataplaneProblem::Route { route: change.route().clone(), error }),
+            }
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct DataplaneConfig {
     pub ip_sets: IpSetsConfig,
     /// Routes.
     pub routes: RoutesConfig,
+    /// Tunnels to other nodes.
+    pub tunnels: TunnelsConfig,
     /// Whether workloads may have floating addresses, `FloatingIPs`; always with `OpenStack`.
     pub floating_ips: bool,
     /// Networks outside the cluster whose tunnel packets are accepted, `ExternalNodesCIDRList`.
@@ -47,6 +49,7 @@ impl DataplaneConfig {
             iptables: IptablesConfig::new(backend),
             ip_sets: IpSetsConfig::default(),
             routes: RoutesConfig::default(),
+            tunnels: TunnelsConfig::default(),
             floating_ips: false,
             external_nodes: Vec::new(),
             ip_forwarding: true,
@@ -121,6 +124,47 @@ impl Default for IpSetsConfig {
     }
 }
 
+/// How tunnels to other nodes are made. Whether there are any, the pools say.
+#[derive(Clone, Debug)]
+pub struct TunnelsConfig {
+    /// The number of the virtual network, `VXLANVNI`.
+    pub vxlan_vni: u32,
+    /// The largest packet through VXLAN over IPv4, `VXLANMTU`.
+    pub vxlan_mtu_v4: u32,
+    /// The largest packet through VXLAN over IPv6, `VXLANMTUV6`.
+    pub vxlan_mtu_v6: u32,
+    /// The largest packet through IP-in-IP, `IpInIpMtu`.
+    pub ipip_mtu: u32,
+    /// This node's address in IP-in-IP tunnels, `IpInIpTunnelAddr`.
+    pub ipip_address: Option<IpAddr>,
+    /// Whether the IP-in-IP device keeps its addresses when it is not in use: `IpInIpEnabled` is set.
+    pub keep_ipip_addresses: bool,
+}
+
+impl Default for TunnelsConfig {
+    fn default() -> Self {
+        Self {
+            vxlan_vni: 4096,
+            vxlan_mtu_v4: 1410,
+            vxlan_mtu_v6: 1390,
+            ipip_mtu: 1440,
+            ipip_address: None,
+            keep_ipip_addresses: false,
+        }
+    }
+}
+
+impl TunnelsConfig {
+    /// The largest packet through VXLAN.
+    #[must_use]
+    pub const fn vxlan_mtu(&self, family: Family) -> u32 {
+        match family {
+            Family::V4 => self.vxlan_mtu_v4,
+            Family::V6 => self.vxlan_mtu_v6,
+        }
+    }
+}
+
 /// Which routes there are.
 #[derive(Clone, Debug)]
 pub struct RoutesConfig {
@@ -142,6 +186,8 @@ pub struct RoutesConfig {
     pub remove_external: bool,
     /// For how long routes on a new workload interface are left alone, because the endpoint may not be known yet.
     pub grace_period: Duration,
+    /// Whether routes to other nodes are made here for pools with IP-in-IP, not by BIRD, `ProgramClusterRoutes`.
+    pub program_ipip: bool,
 }
 
 impl Default for RoutesConfig {
@@ -156,6 +202,7 @@ impl Default for RoutesConfig {
             source_v6: None,
             remove_external: true,
             grace_period: Duration::from_secs(10),
+            program_ipip: true,
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tortie_ipsets::Report;
+use tortie_ipsets::{Member, Report, SetType};
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
-use tortie_model::desired::{DesiredUpdate, WorkloadEndpointState};
-use tortie_model::{AdminState, Cidr, Family, HostEndpointName, IfaceName, Mac, WorkloadEndpointId};
+use tortie_model::desired::{DesiredUpdate, Vtep, WorkloadEndpointState};
+use tortie_model::{AdminState, Cidr, Family, HostEndpointName, Hostname, IfaceName, Mac, WorkloadEndpointId};
 use tortie_rules::Renderer;
+use tortie_rules::names::static_set;
 
 use crate::config::DataplaneConfig;
 use crate::drive::SetCounters;
@@ -21,6 +22,7 @@ use crate::managers::groups::Groups;
 use crate::managers::hosts::Hosts;
 use crate::managers::ip_sets::IpSetManager;
 use crate::managers::nodes::Nodes;
+use crate::managers::overlay::Overlay;
 use crate::managers::policies::Policies;
 use crate::managers::pools::Pools;
 use crate::managers::service_loop::ServiceLoop;
@@ -46,6 +48,10 @@ pub struct Dataplane {
     pub(crate) managers: Managers,
     pub(crate) routes: Vec<RouteTable>,
     pub(crate) neighbours: Neighbours,
+    /// One for each family, in the order of the output.
+    pub(crate) overlays: Vec<Overlay>,
+    /// Rules depend on which tunnels there are, and that has changed.
+    tunnels_changed: bool,
     pub(crate) sysctls: Sysctls,
     pub(crate) gates: Gates,
     pub(crate) timers: Timers,
@@ -123,7 +129,7 @@ impl Dataplane {
             floating: FloatingAddresses::new(config.floating_ips || is_openstack),
             dscp: Dscp::default(),
             pools: Pools::default(),
-            nodes: Nodes::new(config.hostname.clone(), config.external_nodes.clone()),
+            nodes: Nodes::new(config.external_nodes.clone()),
             service_loop: ServiceLoop::default(),
             bgp_peers: [false; 2],
         };
@@ -131,6 +137,9 @@ impl Dataplane {
         Self {
             routes: families.iter().map(|family| RouteTable::new(*family, config.routes.clone())).collect(),
             neighbours: Neighbours::new(config.routes.enabled && families.contains(&Family::V4)),
+            overlays: families.iter().map(|family| Overlay::new(*family, &config)).collect(),
+            // The sets that rules refer to have to be filled.
+            tunnels_changed: true,
             policy_gates: families.iter().copied().map(PolicyGate::new).collect(),
             sysctls: Sysctls::new(families, config.ip_forwarding, config.routes.refresh_interval),
             renderer,
@@ -174,8 +183,27 @@ impl Dataplane {
                 managers.dscp.on_host(name.clone(), None);
                 managers.hosts.on_remove(&name);
             }
-            DesiredUpdate::Host(name, node) => managers.nodes.on_update(name, node),
-            DesiredUpdate::HostRemove(name) => managers.nodes.on_remove(&name),
+            DesiredUpdate::Host(name, node) => {
+                self.overlays.iter_mut().for_each(|overlay| overlay.on_host(&name, Some(&node)));
+                managers.nodes.on_update(name, node);
+            }
+            DesiredUpdate::HostRemove(name) => {
+                self.overlays.iter_mut().for_each(|overlay| overlay.on_host(&name, None));
+                managers.nodes.on_remove(&name);
+            }
+            DesiredUpdate::Route(net, route) => {
+                self.overlays.iter_mut().for_each(|overlay| overlay.on_route(net, Some(&route)));
+            }
+            DesiredUpdate::RouteRemove(net) => {
+                self.overlays.iter_mut().for_each(|overlay| overlay.on_route(net, None));
+            }
+            DesiredUpdate::Vtep(node, vtep) => self.on_vtep(&node, Some(&vtep)),
+            DesiredUpdate::VtepRemove(node) => self.on_vtep(&node, None),
+            DesiredUpdate::Encapsulation(encapsulation) => {
+                for overlay in &mut self.overlays {
+                    self.tunnels_changed |= overlay.on_encapsulation(encapsulation);
+                }
+            }
             DesiredUpdate::IpPool(pool) => managers.pools.on_update(pool),
             DesiredUpdate::IpPoolRemove(cidr) => managers.pools.on_remove(cidr),
             DesiredUpdate::BgpConfiguration(configuration) => {
@@ -192,17 +220,18 @@ impl Dataplane {
             | DesiredUpdate::ServiceAccountRemove(_)
             | DesiredUpdate::Namespace(..)
             | DesiredUpdate::NamespaceRemove(_)
-            | DesiredUpdate::Route(..)
-            | DesiredUpdate::RouteRemove(_)
-            | DesiredUpdate::Vtep(..)
-            | DesiredUpdate::VtepRemove(_)
             | DesiredUpdate::Wireguard(..)
             | DesiredUpdate::WireguardRemove(_)
             | DesiredUpdate::WireguardV6(..)
             | DesiredUpdate::WireguardV6Remove(_)
-            | DesiredUpdate::Encapsulation(_)
             | DesiredUpdate::Service(..)
             | DesiredUpdate::ServiceRemove(_) => {}
+        }
+    }
+
+    fn on_vtep(&mut self, node: &Hostname, vtep: Option<&Vtep>) {
+        for overlay in &mut self.overlays {
+            self.tunnels_changed |= overlay.on_vtep(node, vtep);
         }
     }
 
@@ -216,6 +245,7 @@ impl Dataplane {
                     if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
                         self.managers.nodes.on_addresses();
                         self.managers.hosts.on_links();
+                        self.overlays.iter_mut().for_each(|overlay| overlay.on_link(&name));
                     }
                 }
             }
@@ -223,12 +253,13 @@ impl Dataplane {
     }
 
     fn on_link_state(&mut self, name: &IfaceName) {
-        if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
-            self.managers.hosts.on_links();
-            return;
-        }
         for table in &mut self.routes {
             table.on_link(name);
+        }
+        if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
+            self.managers.hosts.on_links();
+            self.overlays.iter_mut().for_each(|overlay| overlay.on_link(name));
+            return;
         }
         self.neighbours.on_link(name);
         if let Ok(interface) = InterfaceName::try_from(name) {
@@ -319,8 +350,39 @@ impl Dataplane {
         }
     }
 
+    /// Brings what depends on which tunnels there are up to date.
+    fn complete_tunnels(&mut self) {
+        let Self { renderer, output, managers, overlays, .. } = self;
+        let has_changed = std::mem::take(&mut self.tunnels_changed);
+        if has_changed {
+            let mut rules = renderer.config().clone();
+            overlays.iter().for_each(|overlay| overlay.configure_rules(&mut rules));
+            let new = Renderer::new(rules);
+            output.families.iter_mut().for_each(|family| family.redefine_fixed(renderer, &new));
+            *renderer = new;
+            managers.pools.refresh();
+            managers.nodes.refresh();
+        }
+        let changed_sources = overlays.iter_mut().filter_map(|overlay| overlay.take_sources().then_some(())).count();
+        if has_changed || changed_sources > 0 {
+            let rules = renderer.config();
+            if rules.vxlan_v4.enabled || rules.vxlan_v6.enabled {
+                let nodes = overlays.iter().flat_map(Overlay::sources).map(Member::from);
+                let external = self.config.external_nodes.iter().copied().map(Member::from);
+                let sources: Vec<Member> = nodes.chain(external).collect();
+                managers.ip_sets.set_static(static_set::VXLAN_SOURCES, SetType::HashNet, &sources, output);
+            } else {
+                managers.ip_sets.remove_static(static_set::VXLAN_SOURCES, output);
+            }
+        }
+        for (overlay, table) in overlays.iter_mut().zip(&mut self.routes) {
+            overlay.complete(&self.links, &self.config.rules.workload_prefixes, table);
+        }
+    }
+
     /// Lets all managers bring what is wanted up to date.
     pub(crate) fn complete(&mut self) {
+        self.complete_tunnels();
         let Self { renderer, output, managers, .. } = self;
         managers.policies.complete(renderer, output);
         let regrouped = managers.policies.take_regrouped();

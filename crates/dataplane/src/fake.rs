@@ -14,7 +14,10 @@ use tortie_iptables::fake::FakeKernel as FakeTables;
 use tortie_iptables::{Backend, Command, CommandError, Table};
 use tortie_model::{Cidr, Family, Mac};
 
-use crate::kernel::{CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, SysctlPath};
+use crate::device::{Device, DeviceChange, FdbEntry};
+use crate::kernel::{
+    CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange, SysctlPath,
+};
 use crate::route::{Route, RouteChange};
 
 /// How long every call takes.
@@ -31,8 +34,10 @@ pub struct Writes {
     pub set_destroys: usize,
     /// Routes replaced or deleted.
     pub routes: usize,
-    /// Neighbour entries set.
+    /// Neighbour and forwarding entries set or removed.
     pub neighbours: usize,
+    /// Devices made, changed or removed, and addresses given to them or taken away.
+    pub devices: usize,
     /// Sysctls written.
     pub sysctls: usize,
     /// Attempts to flush the connections of an address.
@@ -56,6 +61,14 @@ pub struct FakeKernel {
     pub routes: Vec<Route>,
     /// Permanent neighbour entries.
     pub neighbours: BTreeMap<(u32, IpAddr), Mac>,
+    /// Forwarding entries of devices.
+    pub fdb: BTreeMap<(u32, Mac), IpAddr>,
+    /// Devices besides those that only events tell of, and their addresses.
+    pub devices: BTreeMap<String, (Device, BTreeSet<Cidr>)>,
+    /// Devices that cannot be made or changed, by their name.
+    pub broken_devices: BTreeSet<String>,
+    /// How many of the next lists of neighbours, forwarding entries and routes are interrupted.
+    pub interrupted_lists: usize,
     /// Sysctls by path; only those that are there can be written.
     pub sysctls: BTreeMap<String, String>,
     /// Sysctls that cannot be written, by a part of their path.
@@ -72,6 +85,8 @@ pub struct FakeKernel {
     pub marked_flushes: BTreeSet<IpAddr>,
     backend: Backend,
     writes: Writes,
+    next_index: u32,
+    removed_devices: BTreeSet<u32>,
     now: Duration,
 }
 
@@ -87,6 +102,12 @@ impl FakeKernel {
             sets: FakeIpset::new(),
             routes: Vec::new(),
             neighbours: BTreeMap::new(),
+            fdb: BTreeMap::new(),
+            devices: BTreeMap::new(),
+            broken_devices: BTreeSet::new(),
+            interrupted_lists: 0,
+            next_index: 1000,
+            removed_devices: BTreeSet::new(),
             sysctls: BTreeMap::new(),
             read_only: Vec::new(),
             broken_interfaces: BTreeSet::new(),
@@ -173,8 +194,65 @@ impl FakeKernel {
         lines.extend(routes);
         lines.extend(self.marked_flushes.iter().map(|address| format!("connections of {address} to be flushed")));
         lines.extend(self.neighbours.iter().map(|entry| format!("{entry:?}")));
+        lines.extend(self.fdb.iter().map(|entry| format!("{entry:?}")));
+        lines.extend(self.devices.iter().map(|entry| format!("{entry:?}")));
         lines.extend(self.sysctls.iter().map(|(path, value)| format!("{path} = {value}")));
         lines.join("\n")
+    }
+
+    /// Removes a device as somebody with a terminal does; its routes and entries go with it.
+    pub fn remove_device(&mut self, index: u32) -> Option<()> {
+        let name = self.devices.iter().find(|(_, (device, _))| device.index == index).map(|(name, _)| name.clone())?;
+        self.devices.remove(&name);
+        self.removed_devices.insert(index);
+        self.routes.retain(|route| route.target.interface != Some(index));
+        self.neighbours.retain(|(interface, _), _| *interface != index);
+        self.fdb.retain(|(interface, _), _| *interface != index);
+        Some(())
+    }
+
+    /// Whether an IPv6 gateway that is said to be on the link is reached by another interface.
+    fn has_mismatched_gateway(&self, route: &Route) -> bool {
+        let Some(gateway @ IpAddr::V6(_)) = route.target.gateway.filter(|_| route.target.on_link) else { return false };
+        let found = self.routes.iter().filter(|other| other.key.destination.contains(gateway));
+        let best = found.max_by_key(|other| other.key.destination.prefix_len());
+        best.is_some_and(|best| best.target.interface.is_some() && best.target.interface != route.target.interface)
+    }
+
+    fn list(&mut self) -> Result<(), KernelError> {
+        if self.interrupted_lists == 0 {
+            return Ok(());
+        }
+        self.interrupted_lists -= 1;
+        Err(KernelError::Failed("changed at every attempt to list it".to_owned()))
+    }
+
+    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
+        self.writes.routes += 1;
+        let route = change.route();
+        match change {
+            RouteChange::Replace(route) => {
+                if route.target.interface.is_some_and(|index| self.removed_devices.contains(&index)) {
+                    return Err(KernelError::NotFound);
+                }
+                if route.target.interface.is_some_and(|index| self.broken_interfaces.contains(&index)) {
+                    return Err(KernelError::Failed("Invalid argument".to_owned()));
+                }
+                if self.has_mismatched_gateway(route) {
+                    return Err(KernelError::Failed("Nexthop has invalid gateway or device mismatch".to_owned()));
+                }
+                match self.routes.iter_mut().find(|old| old.key == route.key) {
+                    Some(old) => *old = route.clone(),
+                    None => self.routes.push(route.clone()),
+                }
+                Ok(())
+            }
+            RouteChange::Delete(_) => {
+                let at = self.routes.iter().position(|old| old == route).ok_or(KernelError::NotFound)?;
+                self.routes.remove(at);
+                Ok(())
+            }
+        }
     }
 
     /// Runs one command; what [`Kernel::run`] does with each.
@@ -290,43 +368,112 @@ impl Kernel for FakeKernel {
     }
 
     fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
+        self.list()?;
         let of_family = |route: &&Route| route.key.destination.family() == family;
         Ok(self.routes.iter().filter(of_family).cloned().collect())
     }
 
-    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
-        self.writes.routes += 1;
-        let route = change.route();
-        match change {
-            RouteChange::Replace(route) => {
-                if route.target.interface.is_some_and(|index| self.broken_interfaces.contains(&index)) {
-                    return Err(KernelError::Failed("Invalid argument".to_owned()));
-                }
-                match self.routes.iter_mut().find(|old| old.key == route.key) {
-                    Some(old) => *old = route.clone(),
-                    None => self.routes.push(route.clone()),
-                }
-                Ok(())
-            }
-            RouteChange::Delete(_) => {
-                let at = self.routes.iter().position(|old| old == route).ok_or(KernelError::NotFound)?;
-                self.routes.remove(at);
-                Ok(())
-            }
-        }
+    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        changes.iter().map(|change| self.change_route(change)).collect()
     }
 
-    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
-        let entries = self.neighbours.iter();
+    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
+        self.list()?;
+        let entries = self.neighbours.iter().filter(|((_, address), _)| Family::of(*address) == family);
         Ok(entries
             .map(|((interface, address), mac)| Neighbour { interface: *interface, address: *address, mac: *mac })
             .collect())
     }
 
-    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
-        self.writes.neighbours += 1;
-        self.neighbours.insert((neighbour.interface, neighbour.address), neighbour.mac);
-        Ok(())
+    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
+        self.list()?;
+        let entries = self.fdb.iter().filter(|((index, _), _)| *index == interface);
+        Ok(entries.map(|((_, mac), node)| FdbEntry { interface, mac: *mac, destination: *node }).collect())
+    }
+
+    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
+        let mut change = |change: &NeighbourChange| {
+            self.writes.neighbours += 1;
+            match change {
+                NeighbourChange::Set(entry) if self.removed_devices.contains(&entry.interface) => {
+                    Err(KernelError::NotFound)
+                }
+                NeighbourChange::Set(entry) => {
+                    self.neighbours.insert((entry.interface, entry.address), entry.mac);
+                    Ok(())
+                }
+                NeighbourChange::Delete(entry) => {
+                    let old = self.neighbours.remove(&(entry.interface, entry.address));
+                    old.map(drop).ok_or(KernelError::NotFound)
+                }
+                NeighbourChange::SetFdb(entry) => {
+                    if !self.devices.values().any(|(device, _)| device.index == entry.interface) {
+                        return Err(KernelError::NotFound);
+                    }
+                    self.fdb.insert((entry.interface, entry.mac), entry.destination);
+                    Ok(())
+                }
+                NeighbourChange::DeleteFdb(entry) => {
+                    self.fdb.remove(&(entry.interface, entry.mac)).map(drop).ok_or(KernelError::NotFound)
+                }
+            }
+        };
+        changes.iter().map(&mut change).collect()
+    }
+
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
+        Ok(self.devices.get(name).map(|(device, _)| device.clone()))
+    }
+
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
+        self.list()?;
+        let device = self.devices.values().find(|(device, _)| device.index == interface);
+        let addresses = device.into_iter().flat_map(|(_, addresses)| addresses);
+        Ok(addresses.copied().filter(|address| address.family() == family).collect())
+    }
+
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
+        self.writes.devices += 1;
+        let index = match change {
+            DeviceChange::Create { name, mac, kind } => {
+                if self.devices.contains_key(name.as_str()) {
+                    return Err(KernelError::Exists);
+                }
+                if self.broken_devices.contains(name.as_str()) {
+                    return Err(KernelError::Failed("Operation not supported".to_owned()));
+                }
+                self.next_index += 1;
+                let index = self.next_index;
+                let device = Device { index, mac: *mac, mtu: 1500, is_up: false, kind: kind.clone() };
+                self.devices.insert(name.as_str().to_owned(), (device, BTreeSet::new()));
+                return Ok(());
+            }
+            DeviceChange::Delete(index) => return self.remove_device(*index).ok_or(KernelError::NotFound),
+            DeviceChange::SetMtu(index, _)
+            | DeviceChange::SetUp(index)
+            | DeviceChange::AddAddress(index, _)
+            | DeviceChange::DeleteAddress(index, _) => *index,
+        };
+        let found = self.devices.iter_mut().find(|(_, (device, _))| device.index == index);
+        let Some((name, (device, addresses))) = found else { return Err(KernelError::NotFound) };
+        if self.broken_devices.contains(name) {
+            return Err(KernelError::Failed("Operation not supported".to_owned()));
+        }
+        let is_done = match change {
+            DeviceChange::SetMtu(_, mtu) => {
+                device.mtu = *mtu;
+                true
+            }
+            DeviceChange::SetUp(_) => {
+                device.is_up = true;
+                true
+            }
+            DeviceChange::AddAddress(_, address) if addresses.contains(address) => return Err(KernelError::Exists),
+            DeviceChange::AddAddress(_, address) => addresses.insert(*address),
+            DeviceChange::DeleteAddress(_, address) => addresses.remove(address),
+            DeviceChange::Create { .. } | DeviceChange::Delete(_) => true,
+        };
+        if is_done { Ok(()) } else { Err(KernelError::NotFound) }
     }
 
     fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {

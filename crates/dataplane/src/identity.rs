@@ -76,9 +76,16 @@ impl DataplaneProblem {
             Self::Route { route, .. } => {
                 ("route cannot be changed", format!("{} metric {}", route.key.destination, route.key.metric))
             }
-            Self::Neighbours { .. } => ("neighbours cannot be read", "IPv4".to_owned()),
+            Self::Neighbours { family, .. } => ("neighbours cannot be read", family.to_string()),
             Self::Neighbour { neighbour, .. } => {
                 ("neighbour cannot be set", format!("{} on interface {}", neighbour.address, neighbour.interface))
+            }
+            Self::Device { name, .. } => ("device out of sync", name.to_string()),
+            Self::FdbEntries { interface, .. } => {
+                ("forwarding entries cannot be read", format!("interface {interface}"))
+            }
+            Self::FdbEntry { entry, .. } => {
+                ("forwarding entry cannot be changed", format!("{} on interface {}", entry.mac, entry.interface))
             }
             Self::Conntrack { address, .. } => ("connections cannot be forgotten", address.to_string()),
             Self::Sysctl { path, .. } => ("sysctl cannot be written", path.to_string()),

@@ -4,8 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_model::{Family, Mac};
+use tortie_model::{Cidr, Family, Mac};
 
+use crate::device::{Device, DeviceChange, FdbEntry};
 use crate::route::{Route, RouteChange};
 
 /// The outside: programs, routes, neighbours, sysctls, connection tracking and the clock of one network namespace.
@@ -29,23 +30,45 @@ pub trait Kernel {
     /// If the table cannot be read. A family that the kernel does not have has no routes.
     fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError>;
 
-    /// Changes one route in the main table.
+    /// Changes routes in the main table, in this order, and tells what became of each; an outcome that is missing counts
+    /// as a failure. A change that fails does not stop those behind it. [`KernelError::NotFound`] stands for a route or an
+    /// interface that is not there.
+    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>>;
+
+    /// All permanent neighbour entries of a family: ARP or neighbour discovery.
     ///
     /// # Errors
-    /// If the kernel refuses; [`KernelError::NotFound`] for a route or an interface that is not there.
-    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError>;
+    /// If they cannot be read. A family that the kernel does not have has none.
+    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError>;
 
-    /// All permanent IPv4 neighbour (ARP) entries.
+    /// The permanent forwarding entries of a device, but those that multicast and unknown frames take.
     ///
     /// # Errors
     /// If they cannot be read.
-    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError>;
+    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError>;
 
-    /// Sets a permanent neighbour entry, in place of what was there for this interface and address.
+    /// Changes neighbour and forwarding entries, in this order, and tells what became of each; an outcome that is missing
+    /// counts as a failure. [`KernelError::NotFound`] stands for an entry or an interface that is not there.
+    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>>;
+
+    /// The device of this name; `None` if there is none.
     ///
     /// # Errors
-    /// If the kernel refuses; [`KernelError::NotFound`] for an interface that is not there.
-    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError>;
+    /// If it cannot be read.
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError>;
+
+    /// The addresses of a device in a family, with their prefix lengths.
+    ///
+    /// # Errors
+    /// If they cannot be read. A device that is not there has none.
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError>;
+
+    /// Changes a device or its addresses.
+    ///
+    /// # Errors
+    /// If the kernel refuses; [`KernelError::NotFound`] for what is to be changed or removed and not there,
+    /// [`KernelError::Exists`] for what is there already.
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError>;
 
     /// The value of a sysctl, without the line end.
     ///
@@ -157,12 +180,36 @@ pub enum KernelError {
     /// The object is not there (`ENOENT`, `ESRCH`, `ENODEV`).
     #[error("not found")]
     NotFound,
+    /// There is one of that name already (`EEXIST`).
+    #[error("it exists already")]
+    Exists,
     /// The interface is down (`ENETDOWN`).
     #[error("the interface is down")]
     LinkDown,
     /// Anything else, in the words of the system.
     #[error("{0}")]
     Failed(String),
+}
+
+impl KernelError {
+    /// A change of several of which the kernel's answer is missing.
+    pub(crate) fn no_answer() -> Self {
+        Self::Failed("no outcome was reported".to_owned())
+    }
+}
+
+/// A change of what the kernel knows of neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "whoever implements a kernel must know them all")]
+pub enum NeighbourChange {
+    /// Set a permanent neighbour entry, in place of what was there for this interface and address.
+    Set(Neighbour),
+    /// Remove the neighbour entry of this interface and address.
+    Delete(Neighbour),
+    /// Set a permanent forwarding entry, in place of what was there for this device and Ethernet address.
+    SetFdb(FdbEntry),
+    /// Remove this forwarding entry.
+    DeleteFdb(FdbEntry),
 }
 
 /// A permanent neighbour entry.

@@ -6,6 +6,7 @@ mod apply;
 mod cleanup;
 mod config;
 mod dataplane;
+mod device;
 mod drive;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
@@ -23,17 +24,22 @@ mod routes;
 mod stand_ins;
 mod status;
 mod sysctls;
+mod tunnel_device;
+mod vtep_entries;
 
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
-pub use config::{DataplaneConfig, IpSetsConfig, IptablesConfig, RoutesConfig};
+pub use config::{DataplaneConfig, IpSetsConfig, IptablesConfig, RoutesConfig, TunnelsConfig};
 pub use dataplane::Dataplane;
+pub use device::{Device, DeviceChange, DeviceKind, FdbEntry, Vxlan};
 pub use identity::ProblemIdentity;
 pub use kernel::{
-    CommandOutcome, CommandStatus, InvalidSysctlPath, Kernel, KernelCommand, KernelError, Neighbour, SysctlPath,
+    CommandOutcome, CommandStatus, InvalidSysctlPath, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange,
+    SysctlPath,
 };
 pub use links::LinkEvent;
 pub use render::Rendered;
 pub use report::{
-    ApplyReport, DataplaneProblem, DataplaneStats, EndpointProblem, EndpointStatus, Owner, Reduction, StatusChange,
+    ApplyReport, DataplaneProblem, DataplaneStats, DeviceProblem, EndpointProblem, EndpointStatus, Owner, Reduction,
+    StatusChange,
 };
 pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};

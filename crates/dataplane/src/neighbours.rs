@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tortie_delta::Delta;
 use tortie_iptables::InterfaceName;
-use tortie_model::{IfaceName, Mac};
+use tortie_model::{Family, IfaceName, Mac};
 
 use crate::gate::holds;
-use crate::kernel::{Kernel, KernelError, Neighbour};
+use crate::kernel::{Kernel, KernelError, Neighbour, NeighbourChange};
 use crate::links::Links;
 use crate::report::DataplaneProblem;
 
@@ -87,14 +87,14 @@ impl Neighbours {
             return;
         }
         if self.must_read {
-            match kernel.neighbours() {
+            match kernel.neighbours(Family::V4) {
                 Ok(observed) => {
                     let observed = observed.into_iter().map(|entry| ((entry.interface, entry.address), entry.mac));
                     self.entries.replace_observed(observed);
                     self.must_read = false;
                 }
                 Err(error) => {
-                    problems.push(DataplaneProblem::Neighbours { error });
+                    problems.push(DataplaneProblem::Neighbours { family: Family::V4, error });
                     self.retry_at = Some(kernel.now());
                     return;
                 }
@@ -111,8 +111,10 @@ impl Neighbours {
             })
             .collect();
         let mut failed = false;
+        let changes: Vec<NeighbourChange> = writes.iter().copied().map(NeighbourChange::Set).collect();
+        let mut outcomes = kernel.change_neighbours(&changes).into_iter();
         for neighbour in writes {
-            match kernel.set_neighbour(&neighbour) {
+            match outcomes.next().unwrap_or_else(|| Err(KernelError::no_answer())) {
                 Ok(()) => self.entries.confirm_written(&(neighbour.interface, neighbour.address)),
                 Err(error) => {
                     failed = true;

@@ -190,6 +190,24 @@ impl FamilyOutput {
             }
         }
     }
+
+    /// Defines anew what differs between two configurations of those chains.
+    pub(crate) fn redefine_fixed(&mut self, old: &Renderer, new: &Renderer) {
+        let family = self.family;
+        for table in Table::ALL {
+            let old = old.fixed_chains(table, family);
+            let new = new.fixed_chains(table, family);
+            let gone = old.iter().filter(|old| !new.iter().any(|new| new.name == old.name));
+            let gone: Vec<ChainName> = gone.map(|chain| chain.name).collect();
+            for reconciler in self.tables.iter_mut().filter(|reconciler| reconciler.config().table == table) {
+                gone.iter().for_each(|chain| reconciler.remove_chain(*chain));
+                for chain in new.iter().filter(|chain| !old.contains(chain)) {
+                    reconciler.set_stand_in(chain.name, self.host_stand_ins.of_fixed(table, chain));
+                    reconciler.update_chain(chain.clone());
+                }
+            }
+        }
+    }
 }
 
 /// Goes through to the end even if something failed.

@@ -11,6 +11,7 @@ use tortie_model::{
 };
 use tortie_rules::RuleProblem;
 
+use crate::device::FdbEntry;
 use crate::kernel::{KernelError, Neighbour, SysctlPath};
 use crate::route::Route;
 
@@ -151,8 +152,10 @@ pub enum DataplaneProblem {
         error: KernelError,
     },
     /// Neighbour entries cannot be read.
-    #[error("neighbours cannot be read: {error}")]
+    #[error("{family} neighbours cannot be read: {error}")]
     Neighbours {
+        /// Their family.
+        family: Family,
         /// What the kernel said.
         error: KernelError,
     },
@@ -161,6 +164,30 @@ pub enum DataplaneProblem {
     Neighbour {
         /// The entry.
         neighbour: Neighbour,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// A tunnel device is not as it should be.
+    #[error("device {name}: {error}")]
+    Device {
+        /// Its name.
+        name: IfaceName,
+        /// What is wrong.
+        error: DeviceProblem,
+    },
+    /// Forwarding entries of a tunnel device cannot be read.
+    #[error("forwarding entries of interface {interface} cannot be read: {error}")]
+    FdbEntries {
+        /// The index of the device.
+        interface: u32,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// A forwarding entry of a tunnel device cannot be set or removed.
+    #[error("forwarding entry {} to {}: {error}", .entry.mac, .entry.destination)]
+    FdbEntry {
+        /// The entry.
+        entry: FdbEntry,
         /// What the kernel said.
         error: KernelError,
     },
@@ -245,6 +272,26 @@ pub enum EndpointProblem {
     /// Untracked policy for all interfaces cannot be programmed.
     #[error("untracked policy does not apply to all interfaces at once")]
     UntrackedForAll,
+}
+
+/// Why a tunnel device is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceProblem {
+    /// The kernel does not say how it is, or does not change it.
+    #[error("{what}: {error}")]
+    Kernel {
+        /// What was being done.
+        what: &'static str,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// No interface of this node has the address that tunnel packets are to leave by.
+    #[error("no interface has the node's address {0}")]
+    NoParent(IpAddr),
+    /// This node has no address for tunnels, or none of its own that tunnel packets could leave by.
+    #[error("this node has no tunnel address")]
+    NoAddress,
 }
 
 /// What part of the desired state something is made from.

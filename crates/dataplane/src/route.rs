@@ -37,6 +37,10 @@ pub struct RouteTarget {
     pub protocol: RouteProtocol,
     /// The next hop.
     pub gateway: Option<IpAddr>,
+    /// The next hop is on the link, whatever its address is (`RTNH_F_ONLINK`).
+    pub on_link: bool,
+    /// The largest packet, if it is not the interface's (`RTAX_MTU`).
+    pub mtu: Option<u32>,
     /// The source address for packets of the host itself.
     pub source: Option<IpAddr>,
 }

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
-    CleanupConfig, CommandOutcome, CommandStatus, Dataplane, DataplaneConfig, Kernel, KernelCommand, KernelError,
-    LinkEvent, Neighbour, Route, RouteChange, SysctlPath, cleanup,
+    CleanupConfig, CommandOutcome, CommandStatus, Dataplane, DataplaneConfig, Device, DeviceChange, FdbEntry, Kernel,
+    KernelCommand, KernelError, LinkEvent, Neighbour, NeighbourChange, Route, RouteChange, SysctlPath, cleanup,
 };
 use tortie_iptables::{Backend, Programs};
 use tortie_model::desired::{
     DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Family, IfaceName, IpPool, PolicyId, PolicyKind, Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId,
+    Cidr, Family, IfaceName, IpPool, PolicyId, PolicyKind, Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId,
 };
 use tortie_rules::{Marks, RulesConfig};
 use tortie_testkit::kernel_test;
@@ -78,16 +78,32 @@ impl Kernel for RealKernel<'_> {
         Kernel::routes(&mut self.rest, family)
     }
 
-    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
-        self.rest.change_route(change)
+    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        self.rest.change_routes(changes)
     }
 
-    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
-        Kernel::neighbours(&mut self.rest)
+    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
+        Kernel::neighbours(&mut self.rest, family)
     }
 
-    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
-        self.rest.set_neighbour(neighbour)
+    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
+        Kernel::fdb(&mut self.rest, interface)
+    }
+
+    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
+        self.rest.change_neighbours(changes)
+    }
+
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
+        self.rest.device(name)
+    }
+
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
+        self.rest.addresses(interface, family)
+    }
+
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
+        self.rest.change_device(change)
     }
 
     fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {

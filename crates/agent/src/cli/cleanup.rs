@@ -41,8 +41,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut kernel = LinuxKernel::new(config.netlink_timeout).with_runner(Runner::new(stop.clone()));
     let report = cleanup(&mut kernel, &what);
     println!(
-        "{} tables changed, {} IP sets destroyed, {} routes removed",
-        report.tables_changed, report.ip_sets_destroyed, report.routes_removed
+        "{} tables changed, {} IP sets destroyed, {} routes removed, {} devices removed",
+        report.tables_changed, report.ip_sets_destroyed, report.routes_removed, report.devices_removed
     );
     for problem in &report.problems {
         eprintln!("{problem}");

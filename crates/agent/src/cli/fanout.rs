@@ -32,7 +32,7 @@ const LEAST_SHARE: usize = 400;
 /// comes back within five minutes, or 64 MiB, is sent only what it has missed.
 ///
 /// A Felix can attach by Typha's protocol. For it, blocks of addresses (IPAM), BGP peers and moves of virtual machines are
-/// read besides what agents need. Agents are sent blocks if they hand routes to a driver, and ask.
+/// read besides what agents need. Agents are sent blocks if they ask.
 ///
 /// With TLS, both sides show a certificate; that of a client must come from the authority and have the common name or the
 /// URI that is asked for. The files are read again when they change.

@@ -111,6 +111,7 @@ pub(super) fn dataplane_settings(
         tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
     }
     iptables.apply_to(&mut settings.iptables);
+    settings::set_mtus(&mut settings.tunnels, machine.mtus());
     if machine.facts().has_ipvs {
         settings::for_ipvs(config, &mut settings.rules).map_err(failed)?;
     }

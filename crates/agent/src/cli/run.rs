@@ -93,8 +93,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     let wanted = Wanted {
         options: settings::manifests(&resolved.config),
-        // Only drivers are told of routes.
-        blocks: args.dataplane != DataplaneUrl::Internal && settings::needs_blocks(&resolved.config),
+        blocks: settings::needs_blocks(&resolved.config),
         node: Some(hostname.clone()),
         directory: args.directory.clone(),
     };

@@ -23,11 +23,13 @@ pub(crate) enum Treatment {
     Connection(&'static str),
     /// It is what a cluster says of itself in its `ClusterInformation`. Nobody relies on it for an effect.
     Description,
+    /// The calculation reads it of every node, this one included. As this node's parameter it does nothing more.
+    OfNodes(&'static str),
     /// It does nothing, for this reason.
     NotUsed(&'static str),
 }
 
-use Treatment::{Connection, Description, NotUsed, Used};
+use Treatment::{Connection, Description, NotUsed, OfNodes, Used};
 
 const AWS: &str = "settings of cloud machines are left to their owner";
 const DEBUG: &str = "faults are put in by tests from outside";
@@ -36,7 +38,6 @@ const FLAGS: &str = "`--datastore` and `--dataplane` say it";
 const FLOWLOGS: &str = "there are no flow logs";
 const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
-const IPIP: &str = "no IP-in-IP tunnels are made here";
 const L2: &str = "addresses of workloads are not answered for on the node's own network";
 const LOG: &str = "the log goes to standard error, by severity alone";
 const METRICS_TLS: &str = "metrics are answered without TLS";
@@ -48,7 +49,6 @@ const SOCKMAP: &str = "there is no acceleration of sidecars";
 const TABLES: &str = "only the main table has routes";
 const TYPHA: &str = "`--datastore typha:` names the servers, and has times of its own";
 const USAGE: &str = "nothing is reported to anybody";
-const VXLAN: &str = "no VXLAN tunnels are made here";
 const WINDOWS: &str = "for Windows";
 const WIREGUARD: &str = "no WireGuard tunnels are made here";
 const XDP: &str = "there is no XDP";
@@ -84,7 +84,7 @@ pub(crate) fn markdown() -> String {
     for FelixParameter { name, kind, default, treatment } in PARAMETERS {
         let cell = |text: &str| if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) };
         let does = match treatment {
-            Used(does) | Connection(does) => (*does).to_owned(),
+            Used(does) | Connection(does) | OfNodes(does) => (*does).to_owned(),
             Description => "describes the cluster".to_owned(),
             NotUsed(why) => format!("nothing: {why}"),
         };
@@ -253,9 +253,9 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("InterfacePrefix", "iface-list", "cali", Used("What names of workload interfaces begin with")),
     felix("InterfaceRefreshInterval", "seconds", "90", Used("How often all interfaces are listed again")),
     felix("IPForwarding", "oneof(Enabled,Disabled)", "Enabled", Used("Whether forwarding is switched on")),
-    felix("IpInIpEnabled", "*bool", "", Used("Told to drivers, with routes; no tunnels are made here")),
+    felix("IpInIpEnabled", "*bool", "", Used("Whether there is IP-in-IP, whatever pools ask for")),
     felix("IpInIpMtu", "int", "0", Used("The MTU of tunnels, and so of workloads: IP-in-IP")),
-    felix("IpInIpTunnelAddr", "ipv4", "", NotUsed(IPIP)),
+    felix("IpInIpTunnelAddr", "ipv4", "", Used("The address of the IP-in-IP tunnel")),
     felix("IpsetsRefreshInterval", "seconds", "90", Used("How often IP sets are compared with the kernel")),
     felix("IptablesBackend", "oneof(legacy,nft,auto)", "auto", Used("Which iptables programs the kernel")),
     felix(
@@ -288,11 +288,11 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("IptablesRefreshInterval", "seconds", "180", Used("How often tables are compared with the kernel")),
     felix("IPv4ElevatedRoutePriority", "int(1:2147483646)", "512", NotUsed(MIGRATION)),
     felix("IPv4NormalRoutePriority", "int(1:2147483646)", "1024", Used("The metric of IPv4 routes to workloads")),
-    felix("IPv4VXLANTunnelAddr", "ipv4", "", NotUsed(VXLAN)),
+    felix("IPv4VXLANTunnelAddr", "ipv4", "", OfNodes("The address of the node's VXLAN tunnel, IPv4")),
     felix("IPv6ElevatedRoutePriority", "int(1:2147483646)", "512", NotUsed(MIGRATION)),
     felix("IPv6NormalRoutePriority", "int(1:2147483646)", "1024", Used("The metric of IPv6 routes to workloads")),
     felix("Ipv6Support", "bool", "true", Used("Whether IPv6 is programmed")),
-    felix("IPv6VXLANTunnelAddr", "ipv6", "", NotUsed(VXLAN)),
+    felix("IPv6VXLANTunnelAddr", "ipv6", "", OfNodes("The address of the node's VXLAN tunnel, IPv6")),
     felix(
         "IstioAmbientMode",
         "oneof(Disabled,Enabled)",
@@ -412,13 +412,13 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("UsageReportingIntervalSecs", "seconds", "86400", NotUsed(USAGE)),
     felix("UseInternalDataplaneDriver", "bool", "true", NotUsed(FLAGS)),
     felix("Variant", "string", "Calico", Description),
-    felix("VXLANEnabled", "*bool", "", Used("Told to drivers, with routes and tunnel ends; no tunnels are made here")),
+    felix("VXLANEnabled", "*bool", "", Used("Whether there is VXLAN over IPv4, whatever pools ask for")),
     felix("VXLANMTU", "int", "0", Used("The MTU of tunnels, and so of workloads: VXLAN, IPv4")),
     felix("VXLANMTUV6", "int", "0", Used("The MTU of tunnels, and so of workloads: VXLAN, IPv6")),
-    felix("VXLANPort", "int", "4789", Used("The port of VXLAN packets that workloads must not send")),
-    felix("VXLANTunnelMACAddr", "string", "", NotUsed(VXLAN)),
-    felix("VXLANTunnelMACAddrV6", "string", "", NotUsed(VXLAN)),
-    felix("VXLANVNI", "int", "4096", NotUsed(VXLAN)),
+    felix("VXLANPort", "int", "4789", Used("The port of VXLAN tunnels; workloads must not send to it")),
+    felix("VXLANTunnelMACAddr", "string", "", OfNodes("The Ethernet address of the node's VXLAN tunnel, IPv4")),
+    felix("VXLANTunnelMACAddrV6", "string", "", OfNodes("The Ethernet address of the node's VXLAN tunnel, IPv6")),
+    felix("VXLANVNI", "int", "4096", Used("The virtual network of VXLAN tunnels")),
     felix("WindowsManageFirewallRules", "oneof(Enabled,Disabled)", "Disabled", NotUsed(WINDOWS)),
     felix(
         "WireguardEnabled",

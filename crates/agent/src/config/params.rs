@@ -321,6 +321,8 @@ params! {
         ProgramClusterRoutes::IpIpOnly, ProgramClusterRoutes::Disabled, PLAIN;
     wireguard_enabled: bool = "WireguardEnabled", parse::boolean, false, false, PLAIN;
     wireguard_enabled_v6: bool = "WireguardEnabledV6", parse::boolean, false, false, PLAIN;
+    ipip_tunnel_address: Option<Ipv4Addr> = "IpInIpTunnelAddr", parse::ipv4, None, None, PLAIN;
+    vxlan_vni: u32 = "VXLANVNI", |raw| parse::integer_in(raw, 1, 16_777_215), 4096, 4096, PLAIN;
     vxlan_port: u16 = "VXLANPort", parse::port, 4789, 0, PLAIN;
     floating_ips: Switch = "FloatingIPs", parse::one_of, Switch::Disabled, Switch::Disabled, PLAIN;
     external_nodes: Vec<Cidr> = "ExternalNodesCIDRList", parse::cidrs, vec![], vec![], FATAL;

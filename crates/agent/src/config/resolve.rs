@@ -239,7 +239,7 @@ fn unheeded(parameter: &FelixParameter, value: &str, source: ConfigSource) -> Op
             let is_asked_for = parameter.differs_from_default(value) && asks_for_something(value);
             is_asked_for.then_some(Notice::NotUsed { name, source, why })
         }
-        Treatment::Description | Treatment::Used(_) => None,
+        Treatment::Description | Treatment::OfNodes(_) | Treatment::Used(_) => None,
     }
 }
 
@@ -281,10 +281,8 @@ fn not_done(name: &str, value: &str) -> Option<&'static str> {
         "NFTablesMode" if value.eq_ignore_ascii_case("Enabled") => {
             Some("native nftables is not programmed; iptables is used")
         }
-        "IpInIpEnabled" | "VXLANEnabled" | "WireguardEnabled" | "WireguardEnabledV6"
-            if parse::boolean(value) == Ok(true) =>
-        {
-            Some("a driver is told of it, but no tunnels are programmed here")
+        "WireguardEnabled" | "WireguardEnabledV6" if parse::boolean(value) == Ok(true) => {
+            Some("a driver is told of it, but WireGuard is not programmed here")
         }
         _ => None,
     }

@@ -3,8 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_dataplane::{CommandOutcome, Kernel, KernelCommand, KernelError, Neighbour, Route, RouteChange, SysctlPath};
-use tortie_model::Family;
+use tortie_dataplane::{
+    CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange,
+    Route, RouteChange, SysctlPath,
+};
+use tortie_model::{Cidr, Family};
 
 /// A kernel of which it is measured how long its calls take, by its own clock.
 #[derive(Debug)]
@@ -59,16 +62,32 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
         routes
     }
 
-    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
-        self.timed(|kernel| kernel.change_route(change))
+    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        self.timed(|kernel| kernel.change_routes(changes))
     }
 
-    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
-        self.timed(K::neighbours)
+    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
+        self.timed(|kernel| kernel.neighbours(family))
     }
 
-    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
-        self.timed(|kernel| kernel.set_neighbour(neighbour))
+    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
+        self.timed(|kernel| kernel.fdb(interface))
+    }
+
+    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
+        self.timed(|kernel| kernel.change_neighbours(changes))
+    }
+
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
+        self.timed(|kernel| kernel.device(name))
+    }
+
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
+        self.timed(|kernel| kernel.addresses(interface, family))
+    }
+
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.change_device(change))
     }
 
     fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {

@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
-    CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, Route, RouteChange, SysctlPath,
+    CommandOutcome, CommandStatus, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour,
+    NeighbourChange, Route, RouteChange, SysctlPath,
 };
-use tortie_model::Family;
+use tortie_model::{Cidr, Family};
 
 pub use detect::{DetectError, Detected, IptablesSetup, detect};
 pub use limits::TimeLimits;
@@ -94,10 +95,26 @@ impl LinuxKernel {
     }
 }
 
+impl LinuxKernel {
+    /// The outcomes of so many changes that go to the kernel together.
+    fn change_all(
+        &mut self,
+        count: usize,
+        change: impl FnOnce(&mut Netlink) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError>,
+    ) -> Vec<Result<(), KernelError>> {
+        match self.with_netlink(change) {
+            Ok(outcomes) => outcomes.into_iter().map(|outcome| outcome.map_err(kernel_error)).collect(),
+            Err(error) => vec![Err(error); count],
+        }
+    }
+}
+
 #[allow(clippy::needless_pass_by_value, reason = "an error is used up where it becomes another")]
 fn kernel_error(error: NetlinkError) -> KernelError {
     if error.is_not_found() {
         KernelError::NotFound
+    } else if error.is_there_already() {
+        KernelError::Exists
     } else if error.is_link_down() {
         KernelError::LinkDown
     } else {
@@ -144,16 +161,32 @@ impl Kernel for LinuxKernel {
         self.with_netlink(|netlink| netlink.routes(family))
     }
 
-    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
-        self.with_netlink(|netlink| netlink.change_route(change))
+    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        self.change_all(changes.len(), |netlink| netlink.change_routes(changes))
     }
 
-    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
-        self.with_netlink(Netlink::neighbours)
+    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
+        self.with_netlink(|netlink| netlink.neighbours(family))
     }
 
-    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
-        self.with_netlink(|netlink| netlink.set_neighbour(neighbour))
+    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
+        self.with_netlink(|netlink| netlink.fdb(interface))
+    }
+
+    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
+        self.change_all(changes.len(), |netlink| netlink.change_neighbours(changes))
+    }
+
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
+        self.with_netlink(|netlink| netlink.device(name))
+    }
+
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
+        self.with_netlink(|netlink| netlink.addresses(interface, family))
+    }
+
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
+        self.with_netlink(|netlink| netlink.change_device(change))
     }
 
     fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {

@@ -75,6 +75,12 @@ impl NetlinkError {
         matches!(self.errno(), Some(Errno::NOENT | Errno::SRCH | Errno::NODEV))
     }
 
+    /// Whether what is to be made is there already.
+    #[must_use]
+    pub fn is_there_already(&self) -> bool {
+        self.errno() == Some(Errno::EXIST)
+    }
+
     /// Whether the interface that the request is about is down.
     #[must_use]
     pub fn is_link_down(&self) -> bool {

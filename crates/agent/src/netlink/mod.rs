@@ -1,5 +1,5 @@
 //! What the agent asks of the kernel's routing subsystem and tells it, over `rtnetlink(7)`: links, local addresses,
-//! routes of the main table, and permanent neighbours.
+//! routes of the main table, permanent neighbours, and tunnel devices with their addresses and forwarding entries.
 //!
 //! Everything blocks, and belongs to the network namespace of the thread that opened the socket. Of what the kernel
 //! sends only the attributes that are needed are decoded, so that one that a newer kernel adds cannot hide a link or a
@@ -15,6 +15,7 @@
 //! # Ok::<(), tortie_agent::netlink::NetlinkError>(())
 //! ```
 
+mod device;
 mod error;
 mod generation;
 mod link;
@@ -27,8 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_dataplane::{Neighbour, Route, RouteChange};
-use tortie_model::Family;
+use tortie_dataplane::{Device, DeviceChange, FdbEntry, Neighbour, NeighbourChange, Route, RouteChange};
+use tortie_model::{Cidr, Family};
 
 pub use error::NetlinkError;
 pub use generation::Nftables;
@@ -96,15 +97,17 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// Makes a route in the main table, in place of one with the same key, or removes one.
+    /// Makes routes in the main table, each in place of one with the same key, or removes some, in this order; tells what
+    /// became of each.
     ///
     /// # Errors
-    /// If the kernel refuses.
-    pub fn change_route(&mut self, change: &RouteChange) -> Result<(), NetlinkError> {
-        match change {
-            RouteChange::Replace(route) => self.socket.request(route::replace_request(route), "route replace"),
-            RouteChange::Delete(route) => self.socket.request(route::delete_request(route), "route delete"),
-        }
+    /// If it is not known what became of some.
+    pub fn change_routes(&mut self, changes: &[RouteChange]) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        let request = |change: &RouteChange| match change {
+            RouteChange::Replace(route) => route::replace_request(route),
+            RouteChange::Delete(route) => route::delete_request(route),
+        };
+        self.socket.batch(changes.iter().map(request).collect(), "route change")
     }
 
     /// The addresses of a family that are marked, by whichever process.
@@ -126,22 +129,72 @@ impl Netlink {
         self.socket.request(request, "address mark")
     }
 
-    /// All permanent IPv4 neighbours with an Ethernet address, in order.
+    /// All permanent neighbours of a family with an Ethernet address, in order. None if the kernel does not have the family.
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn neighbours(&mut self) -> Result<Vec<Neighbour>, NetlinkError> {
-        let mut neighbours = self.socket.dump(neighbour::dump_request(), "neighbours", neighbour::parse)?;
+    pub fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, NetlinkError> {
+        let request = neighbour::dump_request(family);
+        let mut neighbours =
+            self.dump_if_supported(request, "neighbours", |kind, payload| neighbour::parse(family, kind, payload))?;
         neighbours.sort();
         Ok(neighbours)
     }
 
-    /// Makes a permanent neighbour entry, in place of what was there.
+    /// The permanent forwarding entries of a tunnel device for single Ethernet addresses, in order.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, NetlinkError> {
+        let request = neighbour::fdb_request(interface);
+        let parse = |kind, payload: &[u8]| neighbour::parse_fdb(interface, kind, payload);
+        let mut entries = self.dump_if_supported(request, "forwarding entries", parse)?;
+        entries.sort();
+        Ok(entries)
+    }
+
+    /// Makes permanent neighbour and forwarding entries, in place of what was there, or removes some, in this order; tells
+    /// what became of each.
+    ///
+    /// # Errors
+    /// If it is not known what became of some.
+    pub fn change_neighbours(
+        &mut self,
+        changes: &[NeighbourChange],
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        self.socket.batch(changes.iter().map(neighbour::change_request).collect(), "neighbour change")
+    }
+
+    /// The device of this name; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn device(&mut self, name: &str) -> Result<Option<Device>, NetlinkError> {
+        match self.socket.get(device::get_request(name), "device", device::parse) {
+            Err(error) if error.is_not_found() => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
+    /// The addresses of a device in a family, in order. None if the kernel does not have the family.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, NetlinkError> {
+        let request = device::addresses_request(interface, family);
+        let parse = |kind, payload: &[u8]| device::parse_address(interface, family, kind, payload);
+        let mut addresses = self.dump_if_supported(request, "addresses", parse)?;
+        addresses.sort();
+        Ok(addresses)
+    }
+
+    /// Makes, changes or removes a device.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), NetlinkError> {
-        self.socket.request(neighbour::replace_request(neighbour), "neighbour replace")
+    pub fn change_device(&mut self, change: &DeviceChange) -> Result<(), NetlinkError> {
+        let (request, what) = device::change_request(change);
+        self.socket.request(request, what)
     }
 
     /// A dump that is empty if the kernel knows neither the family nor the table.

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteType};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteType,
+};
 use tortie_dataplane::{Route, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
 use tortie_model::{Cidr, Family};
 
@@ -24,7 +26,9 @@ const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
+const RTA_METRICS: u16 = 8;
 const RTA_TABLE: u16 = 15;
+const RTAX_MTU: u16 = 2;
 
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
@@ -76,6 +80,8 @@ fn mark(address: IpAddr) -> Route {
             scope: RouteScope::UNIVERSE,
             protocol: RouteProtocol::CALICO,
             gateway: None,
+            on_link: false,
+            mtu: None,
             source: None,
         },
     }
@@ -98,6 +104,7 @@ fn encode(route: &Route, table: u32) -> RouteMessage {
         protocol: target.protocol.0.into(),
         scope: target.scope.0.into(),
         kind: RouteType::from(kind_number(target.kind)),
+        flags: if target.on_link { RouteFlags::Onlink } else { RouteFlags::empty() },
         ..RouteHeader::default()
     };
     set_table(&mut message, table);
@@ -110,6 +117,7 @@ fn encode(route: &Route, table: u32) -> RouteMessage {
     attributes.extend(target.interface.map(RouteAttribute::Oif));
     attributes.extend(target.gateway.map(address).map(RouteAttribute::Gateway));
     attributes.extend(target.source.map(address).map(RouteAttribute::PrefSource));
+    attributes.extend(target.mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])));
     message
 }
 
@@ -124,6 +132,8 @@ struct Raw {
     metric: u32,
     interface: Option<u32>,
     gateway: Option<IpAddr>,
+    on_link: bool,
+    mtu: Option<u32>,
     source: Option<IpAddr>,
 }
 
@@ -142,6 +152,7 @@ fn parse_raw(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Raw>, N
     let mut interface = None;
     let mut gateway = None;
     let mut source = None;
+    let mut mtu = None;
     wire::for_each_attribute("route", payload.get(HEADER_LEN..).unwrap_or_default(), |kind, value| {
         match kind {
             RTA_DST => destination = wire::address(family, value)?,
@@ -149,6 +160,7 @@ fn parse_raw(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Raw>, N
             RTA_GATEWAY => gateway = Some(wire::address(family, value)?),
             RTA_PRIORITY => metric = wire::number(value)?,
             RTA_PREFSRC => source = Some(wire::address(family, value)?),
+            RTA_METRICS => mtu = route_mtu(value)?,
             RTA_TABLE => table = wire::number(value)?,
             _ => {}
         }
@@ -164,8 +176,22 @@ fn parse_raw(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Raw>, N
         metric,
         interface,
         gateway,
+        on_link: header.flags.contains(RouteFlags::Onlink),
+        mtu,
         source,
     }))
+}
+
+/// The largest packet, from what a route says of its path.
+fn route_mtu(metrics: &[u8]) -> Option<Option<u32>> {
+    let mut mtu = None;
+    let parsed = wire::for_each_attribute("route", metrics, |kind, value| {
+        if kind == RTAX_MTU {
+            mtu = Some(wire::number(value)?);
+        }
+        Some(())
+    });
+    parsed.ok().map(|()| mtu)
 }
 
 /// A route of the main table.
@@ -189,6 +215,8 @@ pub(super) fn parse(family: Family, kind: u16, payload: &[u8]) -> Result<Option<
             scope: RouteScope(raw.scope),
             protocol: RouteProtocol(raw.protocol),
             gateway: raw.gateway,
+            on_link: raw.on_link,
+            mtu: raw.mtu,
             source: raw.source,
         },
     }))

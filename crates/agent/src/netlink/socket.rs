@@ -106,6 +106,14 @@ impl Socket {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = wire::encode(kind, NLM_F_REQUEST, self.sequence, payload);
         self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        self.answer(what, parse)
+    }
+
+    fn answer<T>(
+        &mut self,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
         loop {
             receive(&self.raw, &mut self.datagram, what)?;
             for frame in wire::frames(&self.datagram) {
@@ -141,6 +149,56 @@ impl Socket {
                 }
             }
         }
+    }
+
+    /// Sends requests together and waits for what becomes of each, in their order. One that fails does not stop those
+    /// behind it.
+    ///
+    /// # Errors
+    /// If it is not known what became of some.
+    pub(super) fn batch(
+        &mut self,
+        requests: Vec<Request>,
+        what: &'static str,
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        let first = self.sequence.wrapping_add(1);
+        let mut bytes = Vec::new();
+        let mut outcomes: Vec<Option<Result<(), NetlinkError>>> = Vec::new();
+        for request in requests {
+            self.sequence = self.sequence.wrapping_add(1);
+            bytes.extend(request.encode(NLM_F_REQUEST | NLM_F_ACK, self.sequence));
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            outcomes.push(None);
+        }
+        let mut missing = outcomes.len();
+        if missing > 0 {
+            self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        }
+        while missing > 0 {
+            receive(&self.raw, &mut self.datagram, what)?;
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                let at = usize::try_from(frame.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
+                if let Some(outcome @ None) = outcomes.get_mut(at)
+                    && frame.kind == NLMSG_ERROR
+                {
+                    *outcome = Some(wire::parse_ack(what, &frame));
+                    missing -= 1;
+                }
+            }
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    /// Sends a request and returns what `parse` makes of the answer.
+    pub(super) fn get<T>(
+        &mut self,
+        request: Request,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
+        self.send(request, NLM_F_REQUEST)?;
+        self.answer(what, parse)
     }
 
     /// Lists what `parse` makes of the answers; tries again if it changes meanwhile.

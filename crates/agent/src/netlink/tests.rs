@@ -3,13 +3,18 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::io::Errno;
-use tortie_dataplane::{Neighbour, Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
+use tortie_dataplane::{
+    FdbEntry, Neighbour, NeighbourChange, Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope,
+    RouteTarget,
+};
 use tortie_model::{Cidr, Family, Mac};
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 
 use super::wire::{self, Frame, Request};
-use super::{LinkState, Netlink, NetlinkError, Notice, link, neighbour, route};
+use super::{LinkState, Netlink, NetlinkError, Notice, device, link, neighbour, route};
+
+mod devices;
 
 /// The only message of a request, with further attributes behind it.
 fn payload(request: Request, attributes: &[u8]) -> Vec<u8> {
@@ -47,8 +52,21 @@ fn via(interface: u32, scope: RouteScope) -> RouteTarget {
         scope,
         protocol: RouteProtocol::BOOT,
         gateway: None,
+        on_link: false,
+        mtu: None,
         source: None,
     }
+}
+
+/// What becomes of a single change.
+fn change(netlink: &mut Netlink, change: RouteChange) -> Result<(), NetlinkError> {
+    let mut outcomes = netlink.change_routes(&[change]).unwrap();
+    assert_eq!(outcomes.len(), 1);
+    outcomes.remove(0)
+}
+
+fn set_neighbour(netlink: &mut Netlink, neighbour: Neighbour) -> Result<(), NetlinkError> {
+    netlink.change_neighbours(&[NeighbourChange::Set(neighbour)]).unwrap().remove(0)
 }
 
 #[test]
@@ -96,8 +114,15 @@ fn a_refusal_has_the_kernels_words() {
 #[test]
 fn a_neighbour_is_read_as_it_is_written() {
     let written = Neighbour { interface: 7, address: "10.0.0.1".parse().unwrap(), mac: Mac([2, 0, 0, 0, 0, 1]) };
-    let bytes = payload(neighbour::replace_request(&written), &[]);
-    assert_eq!(neighbour::parse(wire::RTM_NEWNEIGH, &bytes).unwrap(), Some(written));
+    let bytes = payload(neighbour::change_request(&NeighbourChange::Set(written)), &[]);
+    assert_eq!(neighbour::parse(Family::V4, wire::RTM_NEWNEIGH, &bytes).unwrap(), Some(written));
+    assert_eq!(neighbour::parse(Family::V6, wire::RTM_NEWNEIGH, &bytes).unwrap(), None);
+    assert_eq!(neighbour::parse_fdb(7, wire::RTM_NEWNEIGH, &bytes).unwrap(), None);
+
+    let written = FdbEntry { interface: 7, mac: written.mac, destination: "fd00::1".parse().unwrap() };
+    let bytes = payload(neighbour::change_request(&NeighbourChange::SetFdb(written)), &[]);
+    assert_eq!(neighbour::parse_fdb(7, wire::RTM_NEWNEIGH, &bytes).unwrap(), Some(written));
+    assert_eq!(neighbour::parse_fdb(8, wire::RTM_NEWNEIGH, &bytes).unwrap(), None);
 }
 
 fn address(family: Family) -> impl Strategy<Value = IpAddr> {
@@ -119,8 +144,9 @@ fn any_route() -> impl Strategy<Value = Route> {
             metric,
         });
         let hop = (proptest::option::of(1..u32::MAX), proptest::option::of(address(family)));
-        (key, hop, any::<u8>(), any::<u8>(), proptest::option::of(address(family))).prop_map(
-            |(key, (interface, gateway), scope, protocol, source)| Route {
+        let path = (any::<bool>(), proptest::option::of(any::<u32>()));
+        (key, hop, path, any::<u8>(), any::<u8>(), proptest::option::of(address(family))).prop_map(
+            |(key, (interface, gateway), (on_link, mtu), scope, protocol, source)| Route {
                 key,
                 target: RouteTarget {
                     kind: if interface.is_some() { RouteKind::Unicast } else { RouteKind::Blackhole },
@@ -128,6 +154,8 @@ fn any_route() -> impl Strategy<Value = Route> {
                     scope: RouteScope(scope),
                     protocol: RouteProtocol(protocol),
                     gateway,
+                    on_link,
+                    mtu,
                     source,
                 },
             },
@@ -150,7 +178,12 @@ proptest! {
         }
         let frame = Frame { kind, flags: 0x200, sequence: 0, payload: &bytes };
         let _ = Notice::parse(&frame);
-        let _ = neighbour::parse(kind, &bytes);
+        for family in Family::ALL {
+            let _ = neighbour::parse(family, kind, &bytes);
+            let _ = device::parse_address(7, family, kind, &bytes);
+        }
+        let _ = neighbour::parse_fdb(7, kind, &bytes);
+        let _ = device::parse(kind, &bytes);
         let _ = wire::parse_ack("request", &frame);
         let _ = wire::parse_done("listing", &frame);
     }
@@ -220,14 +253,14 @@ kernel_test! {
                     routes
                 };
                 let first = route_to(destination, via(w0, scope));
-                netlink.change_route(&RouteChange::Replace(first.clone())).unwrap();
+                change(netlink, RouteChange::Replace(first.clone())).unwrap();
                 assert_eq!(found(netlink), [first]);
                 let moved = route_to(destination, via(w1, scope));
-                netlink.change_route(&RouteChange::Replace(moved.clone())).unwrap();
+                change(netlink, RouteChange::Replace(moved.clone())).unwrap();
                 assert_eq!(found(netlink), std::slice::from_ref(&moved));
-                netlink.change_route(&RouteChange::Delete(moved.clone())).unwrap();
+                change(netlink, RouteChange::Delete(moved.clone())).unwrap();
                 assert_eq!(found(netlink), []);
-                assert!(netlink.change_route(&RouteChange::Delete(moved)).unwrap_err().is_not_found());
+                assert!(change(netlink, RouteChange::Delete(moved)).unwrap_err().is_not_found());
             }
         });
     }
@@ -244,10 +277,10 @@ kernel_test! {
                 ..via(0, RouteScope::UNIVERSE)
             };
             for route in [with_source, route_to("10.66.0.0/26", nowhere.clone()), route_to("fd00:66::/122", nowhere)] {
-                netlink.change_route(&RouteChange::Replace(route.clone())).unwrap();
+                change(netlink, RouteChange::Replace(route.clone())).unwrap();
                 let family = route.key.destination.family();
                 assert!(netlink.routes(family).unwrap().contains(&route), "{:?}", netlink.routes(family));
-                netlink.change_route(&RouteChange::Delete(route.clone())).unwrap();
+                change(netlink, RouteChange::Delete(route.clone())).unwrap();
                 assert!(!netlink.routes(family).unwrap().contains(&route));
             }
         });
@@ -276,25 +309,25 @@ kernel_test! {
         in_namespace(|namespace, netlink, [w0, w1]| {
             namespace.ip(["link set w0 down"]).unwrap();
             let down = route_to("10.65.0.2/32", via(w0, RouteScope::LINK));
-            assert!(netlink.change_route(&RouteChange::Replace(down)).unwrap_err().is_link_down());
+            assert!(change(netlink, RouteChange::Replace(down)).unwrap_err().is_link_down());
             namespace.ip(["link del w1"]).unwrap();
             let gone = route_to("10.65.0.2/32", via(w1, RouteScope::LINK));
-            assert!(netlink.change_route(&RouteChange::Replace(gone)).unwrap_err().is_not_found());
+            assert!(change(netlink, RouteChange::Replace(gone)).unwrap_err().is_not_found());
         });
     }
 
     fn permanent_neighbours_are_made_and_replaced() {
         in_namespace(|namespace, netlink, [w0, _]| {
             namespace.ip(["neigh add 10.0.0.9 dev w0 lladdr 02:00:00:00:00:09 nud reachable"]).unwrap();
-            assert_eq!(netlink.neighbours().unwrap(), []);
+            assert_eq!(netlink.neighbours(Family::V4).unwrap(), []);
             let address = "10.65.0.2".parse().unwrap();
             for last in [1, 2] {
                 let neighbour = Neighbour { interface: w0, address, mac: Mac([2, 0, 0, 0, 0, last]) };
-                netlink.set_neighbour(&neighbour).unwrap();
-                assert_eq!(netlink.neighbours().unwrap(), [neighbour]);
+                set_neighbour(netlink, neighbour).unwrap();
+                assert_eq!(netlink.neighbours(Family::V4).unwrap(), [neighbour]);
             }
             let nowhere = Neighbour { interface: 9999, address, mac: Mac([2, 0, 0, 0, 0, 1]) };
-            assert!(netlink.set_neighbour(&nowhere).unwrap_err().is_not_found());
+            assert!(set_neighbour(netlink, nowhere).unwrap_err().is_not_found());
         });
     }
 }

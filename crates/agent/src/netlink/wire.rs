@@ -16,6 +16,7 @@ pub(super) const NLMSG_OVERRUN: u16 = 4;
 
 pub(super) const RTM_NEWLINK: u16 = 16;
 pub(super) const RTM_DELLINK: u16 = 17;
+pub(super) const RTM_NEWADDR: u16 = 20;
 pub(super) const RTM_NEWROUTE: u16 = 24;
 pub(super) const RTM_DELROUTE: u16 = 25;
 pub(super) const RTM_NEWNEIGH: u16 = 28;

@@ -98,6 +98,8 @@ fn every_parameter_changes_something() {
         ("AllowVXLANPacketsFromWorkloads", "true"),
         ("AllowIPIPPacketsFromWorkloads", "true"),
         ("VXLANPort", "7"),
+        ("VXLANVNI", "7"),
+        ("IpInIpTunnelAddr", "192.0.2.1"),
         ("RouteSource", "WorkloadIPs"),
         ("IpInIpEnabled", "false"),
         ("VXLANEnabled", "true"),

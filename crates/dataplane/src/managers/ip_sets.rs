@@ -53,6 +53,14 @@ impl IpSetManager {
         self.note(id, result);
     }
 
+    /// Drops a set that is part of the program and that no rule refers to any more.
+    pub(crate) fn remove_static(&mut self, id: &str, output: &mut Output) {
+        let id = IpSetId::new(id);
+        if self.always.remove(&id).is_some() {
+            self.on_remove(&id, output);
+        }
+    }
+
     pub(crate) fn on_update(&mut self, update: &IpSetUpdate, output: &mut Output) {
         let result = output.replace_set(&update.id, kernel_type(update.set_type), &members(&update.members));
         self.note(update.id.clone(), result);

@@ -11,6 +11,7 @@ pub(crate) mod groups;
 pub(crate) mod hosts;
 pub(crate) mod ip_sets;
 pub(crate) mod nodes;
+pub(crate) mod overlay;
 pub(crate) mod policies;
 pub(crate) mod pools;
 pub(crate) mod service_loop;

@@ -1,5 +1,4 @@
-//! Addresses of nodes: all of them, those that tunnel packets may come from, and this one's
-//! (`ipset_hosts_mgr.go`, `hostip_mgr.go` and `vxlan_mgr.go` in `felix/dataplane/linux`).
+//! Addresses of nodes: all of them, and this one's (`ipset_hosts_mgr.go` and `hostip_mgr.go` in `felix/dataplane/linux`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,7 +18,6 @@ use crate::report::DataplaneProblem;
 /// All nodes, this one included.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    this_node: Hostname,
     external: Vec<Cidr>,
     nodes: BTreeMap<Hostname, HostMetadata>,
     dirty: bool,
@@ -28,15 +26,8 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    pub(crate) fn new(this_node: Hostname, external: Vec<Cidr>) -> Self {
-        Self {
-            this_node,
-            external,
-            nodes: BTreeMap::new(),
-            dirty: true,
-            this_host: BTreeSet::new(),
-            this_host_dirty: true,
-        }
+    pub(crate) fn new(external: Vec<Cidr>) -> Self {
+        Self { external, nodes: BTreeMap::new(), dirty: true, this_host: BTreeSet::new(), this_host_dirty: true }
     }
 
     pub(crate) fn on_update(&mut self, name: Hostname, node: HostMetadata) {
@@ -46,6 +37,11 @@ impl Nodes {
 
     pub(crate) fn on_remove(&mut self, name: &Hostname) {
         self.dirty |= self.nodes.remove(name).is_some();
+    }
+
+    /// Whether anybody needs all nodes' addresses may have changed.
+    pub(crate) fn refresh(&mut self) {
+        self.dirty = true;
     }
 
     /// Addresses of an interface of this node changed.
@@ -75,13 +71,10 @@ impl Nodes {
         let external = self.external.iter().copied().map(Member::from);
         if config.ipip.enabled || config.nat.exclude_hosts {
             let nodes = self.nodes.values().flat_map(addresses);
-            let all: Vec<Member> = nodes.chain(external.clone()).collect();
+            let all: Vec<Member> = nodes.chain(external).collect();
             sets.set_static(static_set::ALL_HOSTS, SetType::HashNet, &all, output);
-        }
-        if config.vxlan_v4.enabled || config.vxlan_v6.enabled {
-            let others = self.nodes.iter().filter(|(name, _)| **name != self.this_node);
-            let others: Vec<Member> = others.flat_map(|(_, node)| addresses(node)).chain(external).collect();
-            sets.set_static(static_set::VXLAN_SOURCES, SetType::HashNet, &others, output);
+        } else {
+            sets.remove_static(static_set::ALL_HOSTS, output);
         }
     }
 

@@ -39,6 +39,11 @@ impl Pools {
         self.dirty |= self.pools.remove(&cidr).is_some();
     }
 
+    /// What the chain depends on besides the pools has changed.
+    pub(crate) fn refresh(&mut self) {
+        self.dirty = true;
+    }
+
     pub(crate) fn complete(&mut self, renderer: &Renderer, sets: &mut IpSetManager, output: &mut Output) {
         if !std::mem::take(&mut self.dirty) {
             return;

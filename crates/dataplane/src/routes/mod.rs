@@ -1,7 +1,8 @@
-//! Routes to workloads, as desired and as observed (`felix/routetable`).
+//! The routes of the main table, as desired by all their writers and as observed (`felix/routetable`).
 
 mod flushes;
 mod ownership;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,24 +21,31 @@ use crate::route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, Route
 
 use flushes::Flushes;
 pub(crate) use ownership::Ownership;
+use slots::Slots;
+pub(crate) use slots::{RouteClass, Slot};
+
+/// How many changes go to the kernel at once. Its answers must fit into the receive buffer of a socket.
+pub(crate) const BATCH: usize = 128;
 
 /// The routes of one family in the main table.
 #[derive(Debug)]
 pub(crate) struct RouteTable {
     family: Family,
     config: RoutesConfig,
-    /// What each interface's workload should be reached at.
-    slots: BTreeMap<IfaceName, BTreeSet<Cidr>>,
-    /// The interfaces that want a destination.
-    claims: BTreeMap<Cidr, BTreeSet<IfaceName>>,
-    /// Destinations and interfaces for which the route has to be found again.
-    dirty: BTreeSet<Cidr>,
+    slots: Slots,
+    /// Keys and interfaces for which the route has to be found again.
+    dirty: BTreeSet<RouteKey>,
     dirty_interfaces: BTreeSet<IfaceName>,
+    has_seen_links: bool,
     routes: Delta<RouteKey, RouteTarget>,
+    /// How many routes are wanted by each interface.
+    wanted_by: BTreeMap<u32, usize>,
     /// Observed routes whose key is taken by another.
     duplicates: Vec<Route>,
-    /// The interface that each single address was last routed to, to know when it changes hands.
-    holders: BTreeMap<IpAddr, u32>,
+    /// What each single address was last routed to, to know when it changes hands.
+    holders: BTreeMap<IpAddr, Holder>,
+    /// Addresses that somebody has ceased to want.
+    released: BTreeSet<IpAddr>,
     /// Addresses whose old connections are still to be forgotten.
     flushes: Flushes,
     /// When each workload interface was first seen.
@@ -48,18 +56,28 @@ pub(crate) struct RouteTable {
     changes: u64,
 }
 
+/// What a single address is routed to.
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    interface: u32,
+    /// Another node has it, whichever way that is reached.
+    is_remote: bool,
+}
+
 impl RouteTable {
     pub(crate) fn new(family: Family, config: RoutesConfig) -> Self {
         Self {
             family,
             config,
-            slots: BTreeMap::new(),
-            claims: BTreeMap::new(),
+            slots: Slots::default(),
             dirty: BTreeSet::new(),
             dirty_interfaces: BTreeSet::new(),
+            has_seen_links: false,
             routes: Delta::new(),
+            wanted_by: BTreeMap::new(),
             duplicates: Vec::new(),
             holders: BTreeMap::new(),
+            released: BTreeSet::new(),
             flushes: Flushes::default(),
             first_seen: BTreeMap::new(),
             last_read: None,
@@ -73,30 +91,46 @@ impl RouteTable {
         self.family
     }
 
-    /// Wants exactly these destinations to be reached by an interface; those of the other family are left out.
+    /// Wants exactly these destinations to be reached by a workload's interface; those of the other family are left out.
     pub(crate) fn set(&mut self, interface: &IfaceName, destinations: impl IntoIterator<Item = Cidr>) {
+        let slot = Slot { class: RouteClass::LocalWorkload, interface: Some(interface.clone()) };
+        let of_family = destinations.into_iter().filter(|net| net.family() == self.family);
+        let metric = self.config.metric(self.family);
+        let new: BTreeSet<RouteKey> =
+            of_family.map(|net| RouteKey { destination: net.masked(), tos: 0, metric }).collect();
+        let gone: Vec<RouteKey> = self.slots.keys(&slot).filter(|key| !new.contains(key)).collect();
+        for key in gone {
+            self.set_route(&slot, key, None);
+        }
+        let target = RouteTarget {
+            kind: RouteKind::Unicast,
+            interface: None,
+            scope: match self.family {
+                Family::V4 => RouteScope::LINK,
+                Family::V6 => RouteScope::UNIVERSE,
+            },
+            protocol: self.config.protocol,
+            gateway: None,
+            on_link: false,
+            mtu: None,
+            source: self.config.source(self.family),
+        };
+        for key in new {
+            self.set_route(&slot, key, Some(target.clone()));
+        }
+    }
+
+    /// Wants a route in a slot, or none any more. The interface is the slot's.
+    pub(crate) fn set_route(&mut self, slot: &Slot, key: RouteKey, target: Option<RouteTarget>) {
         if !self.config.enabled {
             return;
         }
-        let of_family = destinations.into_iter().filter(|net| net.family() == self.family);
-        let new: BTreeSet<Cidr> = of_family.map(Cidr::masked).collect();
-        let old = if new.is_empty() {
-            self.slots.remove(interface).unwrap_or_default()
-        } else {
-            self.slots.insert(interface.clone(), new.clone()).unwrap_or_default()
-        };
-        for gone in old.difference(&new) {
-            if let Some(claims) = self.claims.get_mut(gone) {
-                claims.remove(interface);
-                if claims.is_empty() {
-                    self.claims.remove(gone);
-                }
+        let is_gone = target.is_none();
+        if self.slots.set(slot, key, target) {
+            self.dirty.insert(key);
+            if is_gone && key.destination.is_host() {
+                self.released.insert(key.destination.address());
             }
-            self.dirty.insert(*gone);
-        }
-        for added in new.difference(&old) {
-            self.claims.entry(*added).or_default().insert(interface.clone());
-            self.dirty.insert(*added);
         }
     }
 
@@ -157,51 +191,47 @@ impl RouteTable {
     }
 
     fn note_links(&mut self, now: Duration, links: &Links, ownership: &Ownership<'_>) {
+        let changed = std::mem::take(&mut self.dirty_interfaces);
+        if self.has_seen_links && changed.is_empty() {
+            return;
+        }
+        self.has_seen_links = true;
         self.first_seen.retain(|index, _| links.name(*index).is_some());
         for (name, link) in links.iter() {
             if ownership.is_workload(name) {
                 self.first_seen.entry(link.index).or_insert(now);
             }
         }
-        for name in std::mem::take(&mut self.dirty_interfaces) {
-            if ownership.is_workload(&name) {
-                self.must_read = true;
-            }
-            if let Some(slot) = self.slots.get(&name) {
-                self.dirty.extend(slot.iter().copied());
-            }
+        for name in changed {
+            self.must_read |= ownership.is_workload(&name) || self.slots.uses(&name);
+            self.dirty.extend(self.slots.keys_of_interface(&name));
         }
     }
 
-    /// Finds the route of each destination that may have a new one.
+    /// Finds the route of each key that may have a new one.
     fn resolve(&mut self, links: &Links) {
-        for destination in std::mem::take(&mut self.dirty) {
-            let key = RouteKey { destination, tos: 0, metric: self.config.metric(self.family) };
-            let candidates = self.claims.get(&destination).into_iter().flatten();
-            let up = candidates.filter_map(|name| links.get(name.as_str())).filter(|link| link.is_up);
-            // Of several the youngest interface wins: it is the one that an address has moved to.
-            match up.map(|link| link.index).max() {
-                Some(index) => {
-                    self.routes.set_desired(key, self.target(index));
-                }
-                None => {
-                    self.routes.remove_desired(&key);
+        for key in std::mem::take(&mut self.dirty) {
+            let new = self.slots.winner(&key, links);
+            let interface = |target: Option<&RouteTarget>| target.and_then(|target| target.interface);
+            let (old, index) = (interface(self.routes.desired(&key)), interface(new.as_ref()));
+            match new {
+                Some(target) => self.routes.set_desired(key, target),
+                None => self.routes.remove_desired(&key),
+            };
+            if old == index {
+                continue;
+            }
+            if let Some(index) = index {
+                *self.wanted_by.entry(index).or_default() += 1;
+            }
+            if let Some(old) = old
+                && let Some(count) = self.wanted_by.get_mut(&old)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.wanted_by.remove(&old);
                 }
             }
-        }
-    }
-
-    fn target(&self, interface: u32) -> RouteTarget {
-        RouteTarget {
-            kind: RouteKind::Unicast,
-            interface: Some(interface),
-            scope: match self.family {
-                Family::V4 => RouteScope::LINK,
-                Family::V6 => RouteScope::UNIVERSE,
-            },
-            protocol: self.config.protocol,
-            gateway: None,
-            source: self.config.source(self.family),
         }
     }
 
@@ -229,8 +259,7 @@ impl RouteTable {
         let mut observed: BTreeMap<RouteKey, RouteTarget> = BTreeMap::new();
         self.duplicates.clear();
         // Tables may be large, and most of it is none of our business.
-        let matters =
-            |route: &Route| self.routes.desired(&route.key).is_some() || ownership.leads_to_workload(&route.target);
+        let matters = |route: &Route| self.routes.desired(&route.key).is_some() || ownership.concerns(route);
         let listed: Vec<Route> = listed.into_iter().filter(matters).collect();
         for Route { key, target } in listed {
             let wanted = self.routes.desired(&key) == Some(&target);
@@ -252,7 +281,8 @@ impl RouteTable {
                 && let Some(index) = target.interface
                 && key.destination.is_host()
             {
-                self.holders.entry(key.destination.address()).or_insert(index);
+                let is_remote = !ownership.leads_to_workload(target);
+                self.holders.entry(key.destination.address()).or_insert(Holder { interface: index, is_remote });
             }
         }
         self.last_read = Some(now);
@@ -260,7 +290,7 @@ impl RouteTable {
         true
     }
 
-    /// Routes on workload interfaces that are not wanted.
+    /// Routes of ours that are not wanted.
     fn unexpected(&self, ownership: &Ownership<'_>) -> impl Iterator<Item = Route> {
         let removals = self.routes.pending_removals();
         let removals = removals.map(|(key, target)| Route { key: *key, target: target.clone() });
@@ -271,8 +301,7 @@ impl RouteTable {
     /// interface may not be known yet; once some route is wanted there, it is.
     fn grace_end(&self, interface: u32, now: Duration) -> Option<Duration> {
         let end = *self.first_seen.get(&interface)? + self.config.grace_period;
-        let is_known = || self.routes.iter_desired().any(|(_, target)| target.interface == Some(interface));
-        (end > now && !is_known()).then_some(end)
+        (end > now && !self.wanted_by.contains_key(&interface)).then_some(end)
     }
 
     fn remove(
@@ -282,42 +311,39 @@ impl RouteTable {
         ownership: &Ownership<'_>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
-        let unexpected: Vec<Route> = self.unexpected(ownership).collect();
-        for route in unexpected {
-            if kernel.is_stopping() {
-                return;
+        let is_in_grace = |route: &Route| route.target.interface.is_some_and(|i| self.grace_end(i, now).is_some());
+        let unexpected: Vec<Route> = self.unexpected(ownership).filter(|route| !is_in_grace(route)).collect();
+        if kernel.is_stopping() {
+            return;
+        }
+        for route in &unexpected {
+            if self.is_free(route.key.destination) {
+                self.flushes.want(route.key.destination.address(), kernel);
             }
-            if route.target.interface.is_some_and(|index| self.grace_end(index, now).is_some()) {
-                continue;
-            }
-            let destination = route.key.destination;
-            let is_free = destination.is_host() && !self.claims.contains_key(&destination);
-            if is_free {
-                self.flushes.want(destination.address(), kernel);
-            }
-            if !self.change(&RouteChange::Delete(route.clone()), kernel, problems) {
-                continue;
-            }
+        }
+        for route in self.delete(unexpected, kernel, problems) {
             self.duplicates.retain(|duplicate| *duplicate != route);
             if self.routes.observed(&route.key) == Some(&route.target) {
                 self.routes.observe_absent(&route.key);
             }
-            if is_free {
-                self.holders.remove(&destination.address());
+            if self.is_free(route.key.destination) {
+                self.holders.remove(&route.key.destination.address());
             }
         }
     }
 
+    /// Whether it is a single address that nobody wants.
+    fn is_free(&self, destination: Cidr) -> bool {
+        destination.is_host() && !self.slots.wants(destination)
+    }
+
     /// Addresses that nobody wants any more, whether or not the kernel had dropped the route already.
     fn release_holders(&mut self, kernel: &mut dyn Kernel) {
-        let (claims, flushes) = (&self.claims, &mut self.flushes);
-        self.holders.retain(|address, _| {
-            let is_held = claims.contains_key(&Cidr::host(*address));
-            if !is_held {
-                flushes.want(*address, kernel);
+        for address in std::mem::take(&mut self.released) {
+            if self.is_free(Cidr::host(address)) && self.holders.remove(&address).is_some() {
+                self.flushes.want(address, kernel);
             }
-            is_held
-        });
+        }
     }
 
     fn write(
@@ -327,126 +353,159 @@ impl RouteTable {
         held: &BTreeSet<InterfaceName>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
-        let writes: Vec<(Route, Option<RouteTarget>)> = self
-            .routes
-            .pending_writes()
-            .map(|(key, write)| (Route { key: *key, target: write.desired.clone() }, write.observed.cloned()))
-            .collect();
-        for (route, observed) in writes {
-            if kernel.is_stopping() {
-                return;
-            }
+        let pending = self.routes.pending_writes().map(|(key, write)| {
+            let old = write.observed.map(|target| Route { key: *key, target: target.clone() });
+            (Route { key: *key, target: write.desired.clone() }, old)
+        });
+        let pending: Vec<(Route, Option<Route>)> = pending.collect();
+        if pending.is_empty() || kernel.is_stopping() {
+            return;
+        }
+        let mut first = Vec::new();
+        let mut writes = Vec::new();
+        for (route, old) in pending {
             let interface = route.target.interface.and_then(|index| ownership.links.name(index));
-            if interface.is_some_and(|name| holds(held, name.as_str())) {
-                self.withdraw(&route, observed, kernel, ownership, problems);
-                continue;
+            let is_held = interface.is_some_and(|name| holds(held, name.as_str()));
+            let is_move = |old: &Route| match is_held {
+                true => self.goes_already(&route, old, ownership),
+                false => self.is_move(&route, old, ownership),
+            };
+            let changes_hands = old.as_ref().is_some_and(is_move);
+            if changes_hands && route.key.destination.is_host() {
+                self.flushes.want(route.key.destination.address(), kernel);
             }
-            if !self.prepare_move(&route, observed, kernel, problems) {
-                continue;
-            }
-            if self.change(&RouteChange::Replace(route.clone()), kernel, problems) {
-                self.routes.confirm_written(&route.key);
-                if let (true, Some(index)) = (route.key.destination.is_host(), route.target.interface) {
-                    self.holders.insert(route.key.destination.address(), index);
-                }
+            first.extend(old.filter(|old| changes_hands || !is_held && is_in_the_way(&route, old)));
+            if !is_held {
+                writes.push(route);
             }
         }
+        for old in self.delete(first, kernel, problems) {
+            self.routes.observe_absent(&old.key);
+            if old.key.destination.is_host() {
+                self.holders.remove(&old.key.destination.address());
+            }
+        }
+        writes.retain(|route| self.is_clean(route, kernel, ownership));
+        self.replace(writes, kernel, ownership, problems);
     }
 
-    /// The new route has to wait. The old one goes already if nobody who still wants the destination has it.
-    fn withdraw(
+    /// Whether the old route goes although the new one has to wait: nobody who still wants the destination has it.
+    fn goes_already(&self, route: &Route, old: &Route, ownership: &Ownership<'_>) -> bool {
+        if old.target.interface == route.target.interface || !ownership.is_ours(old) {
+            return false;
+        }
+        let holder = old.target.interface.and_then(|index| ownership.links.name(index));
+        !holder.is_some_and(|holder| self.slots.interfaces_to(route.key.destination).any(|name| name == holder))
+    }
+
+    /// An address that moves to another workload must not take the old one's connections along: its old route goes, then
+    /// the connections, then the new route comes. Between other nodes it may be the same workload, reached another way.
+    fn is_move(&self, route: &Route, old: &Route, ownership: &Ownership<'_>) -> bool {
+        let is_remote = |target: &RouteTarget| !ownership.leads_to_workload(target);
+        route.key.destination.is_host()
+            && old.target.interface.is_some_and(|old| Some(old) != route.target.interface)
+            && !(is_remote(&old.target) && is_remote(&route.target))
+    }
+
+    /// Whether nothing is left of the connections of whoever had the address before.
+    fn is_clean(&mut self, route: &Route, kernel: &mut dyn Kernel, ownership: &Ownership<'_>) -> bool {
+        if !route.key.destination.is_host() {
+            return true;
+        }
+        let address = route.key.destination.address();
+        let is_remote = !ownership.leads_to_workload(&route.target);
+        let is_other =
+            |holder: &Holder| Some(holder.interface) != route.target.interface && !(holder.is_remote && is_remote);
+        if self.holders.get(&address).is_some_and(is_other) {
+            self.holders.remove(&address);
+            self.flushes.want(address, kernel);
+        }
+        self.flushes.run(address, kernel)
+    }
+
+    fn replace(
         &mut self,
-        route: &Route,
-        observed: Option<RouteTarget>,
+        routes: Vec<Route>,
         kernel: &mut dyn Kernel,
         ownership: &Ownership<'_>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
-        let destination = route.key.destination;
-        let Some(target) = observed.filter(|old| old.interface != route.target.interface) else { return };
-        let holder = target.interface.and_then(|index| ownership.links.name(index));
-        let is_wanted = holder.zip(self.claims.get(&destination)).is_some_and(|(name, claims)| claims.contains(name));
-        let old = Route { key: route.key, target };
-        if is_wanted || !ownership.is_ours(&old) {
-            return;
-        }
-        if destination.is_host() {
-            self.flushes.want(destination.address(), kernel);
-        }
-        if self.change(&RouteChange::Delete(old), kernel, problems) {
-            self.routes.observe_absent(&route.key);
-            if destination.is_host() {
-                self.holders.remove(&destination.address());
+        let changes: Vec<RouteChange> = routes.into_iter().map(RouteChange::Replace).collect();
+        for route in self.change(&changes, kernel, problems) {
+            self.routes.confirm_written(&route.key);
+            if let (true, Some(interface)) = (route.key.destination.is_host(), route.target.interface) {
+                let is_remote = !ownership.leads_to_workload(&route.target);
+                self.holders.insert(route.key.destination.address(), Holder { interface, is_remote });
             }
         }
     }
 
-    /// An address that moves to another workload must not take the old one's connections along: its old route goes, then
-    /// the connections, then the new route comes. Returns whether it may come.
-    fn prepare_move(
+    /// Returns those that are gone.
+    fn delete(
         &mut self,
-        route: &Route,
-        observed: Option<RouteTarget>,
+        routes: Vec<Route>,
         kernel: &mut dyn Kernel,
         problems: &mut Vec<DataplaneProblem>,
-    ) -> bool {
-        let destination = route.key.destination;
-        if !destination.is_host() {
-            return true;
-        }
-        let address = destination.address();
-        let held_elsewhere = |index: &u32| Some(*index) != route.target.interface;
-        let was_held = self.holders.get(&address).is_some_and(held_elsewhere);
-        let old = observed.filter(|old| old.interface.as_ref().is_some_and(held_elsewhere));
-        if was_held || old.is_some() {
-            self.flushes.want(address, kernel);
-        }
-        if let Some(target) = old {
-            let old = Route { key: route.key, target };
-            if self.change(&RouteChange::Delete(old), kernel, problems) {
-                self.routes.observe_absent(&route.key);
-            }
-        }
-        if was_held {
-            self.holders.remove(&address);
-        }
-        self.flushes.run(address, kernel)
+    ) -> Vec<Route> {
+        let changes: Vec<RouteChange> = routes.into_iter().map(RouteChange::Delete).collect();
+        self.change(&changes, kernel, problems)
     }
 
     /// Addresses whose connections could not be forgotten, and the interface that waits for each.
     pub(crate) fn failed_flushes(&self) -> impl Iterator<Item = (IpAddr, Option<&IfaceName>, &KernelError)> {
         self.flushes.failed().map(|(address, error)| {
-            let waiting = self.claims.get(&Cidr::host(address)).and_then(|claims| claims.first());
+            let waiting = self.slots.interfaces_to(Cidr::host(address)).next();
             (address, waiting, error)
         })
     }
 
     /// Whether the interface wants an address that nobody is given until connections are forgotten.
     pub(crate) fn awaits_flush(&self, interface: &str) -> bool {
-        let wants = |address| self.claims.get(&Cidr::host(address)).is_some_and(|claims| claims.contains(interface));
+        let wants = |address| self.slots.interfaces_to(Cidr::host(address)).any(|name| name.as_str() == interface);
         self.flushes.failed().any(|(address, _)| wants(address))
     }
 
-    /// Returns whether the kernel is as the change wants it.
-    fn change(&mut self, change: &RouteChange, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) -> bool {
-        match (kernel.change_route(change), change) {
-            (Ok(()), _) => {
-                self.changes += 1;
-                true
+    /// Returns the routes for which the kernel is as the change wants it.
+    fn change(
+        &mut self,
+        changes: &[RouteChange],
+        kernel: &mut dyn Kernel,
+        problems: &mut Vec<DataplaneProblem>,
+    ) -> Vec<Route> {
+        let mut done = Vec::new();
+        for batch in changes.chunks(BATCH) {
+            if kernel.is_stopping() {
+                break;
             }
-            (Err(KernelError::NotFound), RouteChange::Delete(_)) => true,
-            (Err(KernelError::NotFound | KernelError::LinkDown), _) => {
-                // The interface changed faster than we are told; the news will come.
-                self.must_read = true;
-                false
-            }
-            (Err(error), _) => {
-                self.must_read = true;
-                problems.push(DataplaneProblem::Route { route: change.route().clone(), error });
-                false
+            let mut outcomes = kernel.change_routes(batch).into_iter();
+            for change in batch {
+                let outcome = outcomes.next().unwrap_or_else(|| Err(KernelError::no_answer()));
+                match (outcome, change) {
+                    (Ok(()), _) => {
+                        self.changes += 1;
+                        done.push(change.route().clone());
+                    }
+                    (Err(KernelError::NotFound), RouteChange::Delete(route)) => done.push(route.clone()),
+                    // The interface changed faster than we are told; the news will come.
+                    (Err(KernelError::NotFound | KernelError::LinkDown), _) => self.must_read = true,
+                    (Err(error), _) => {
+                        self.must_read = true;
+                        problems.push(DataplaneProblem::Route { route: change.route().clone(), error });
+                    }
+                }
             }
         }
+        done
     }
+}
+
+/// Whether the kernel refuses the new route as long as the old one is there: with IPv6 a gateway on the link must not be
+/// reached by another interface, and many a tunnel ends within the network that it leads to.
+fn is_in_the_way(route: &Route, old: &Route) -> bool {
+    let destination = route.key.destination;
+    let ends_within = route.target.gateway.is_some_and(|gateway| destination.contains(gateway));
+    let is_elsewhere = old.target.interface.is_some() && old.target.interface != route.target.interface;
+    destination.family() == Family::V6 && route.target.on_link && ends_within && is_elsewhere
 }
 
 /// Protocols by which Felix's routes are known wherever they lead.

@@ -6,13 +6,13 @@ use tortie_iptables::InterfaceName;
 use tortie_model::{Family, IfaceName};
 
 use crate::config::RoutesConfig;
+use crate::device;
 use crate::links::Links;
 use crate::managers::workloads::is_workload;
 use crate::route::{Route, RouteProtocol, RouteTarget};
 use crate::routes::exclusive_protocol;
 
-/// Tells our routes from those of others. Routes that do not lead to a workload interface are never ours: this
-/// dataplane makes none.
+/// Tells our routes from those of others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ownership<'a> {
     pub(crate) links: &'a Links,
@@ -27,27 +27,47 @@ impl Ownership<'_> {
         is_workload(self.workload_prefixes, interface.as_str())
     }
 
+    fn interface(&self, target: &RouteTarget) -> Option<&IfaceName> {
+        target.interface.and_then(|index| self.links.name(index))
+    }
+
     /// Whether packets leave by a workload interface.
     pub(crate) fn leads_to_workload(&self, target: &RouteTarget) -> bool {
-        let interface = target.interface.and_then(|index| self.links.name(index));
-        interface.is_some_and(|name| self.is_workload(name))
+        self.interface(target).is_some_and(|name| self.is_workload(name))
+    }
+
+    /// Whether the route may be or become ours, whatever the desired state is.
+    pub(crate) fn concerns(&self, route: &Route) -> bool {
+        self.leads_to_workload(&route.target) || self.is_ours(route)
     }
 
     /// Whether the route may be removed if it is not wanted.
     pub(crate) fn is_ours(&self, route: &Route) -> bool {
-        if !self.leads_to_workload(&route.target) || is_link_local(route) {
-            return false;
-        }
         let protocol = route.target.protocol;
-        let peers = match route.key.destination.family() {
-            Family::V4 => self.bgp_peers[0],
-            Family::V6 => self.bgp_peers[1],
-        };
-        if protocol == RouteProtocol::BIRD && peers {
+        if is_link_local(route) {
             return false;
         }
-        let known = [self.config.protocol, exclusive_protocol(self.config.protocol)];
-        self.config.remove_external || known.contains(&protocol)
+        if protocol == exclusive_protocol(self.config.protocol) {
+            return true;
+        }
+        let Some(interface) = self.interface(&route.target) else { return false };
+        if self.is_workload(interface) {
+            let peers = match route.key.destination.family() {
+                Family::V4 => self.bgp_peers[0],
+                Family::V6 => self.bgp_peers[1],
+            };
+            if protocol == RouteProtocol::BIRD && peers {
+                return false;
+            }
+            return self.config.remove_external || protocol == self.config.protocol;
+        }
+        match interface.as_str() {
+            // The kernel makes some for the device's own addresses.
+            device::VXLAN_V4 | device::VXLAN_V6 | device::BPF_IN => protocol != RouteProtocol::KERNEL,
+            // BIRD leaves its routes behind when it ends.
+            device::IPIP => protocol == RouteProtocol::BIRD && self.config.program_ipip,
+            _ => false,
+        }
     }
 }
 

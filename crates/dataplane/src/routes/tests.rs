@@ -14,6 +14,8 @@ use crate::links::{LinkChange, LinkEvent, Links};
 use crate::report::DataplaneProblem;
 use crate::route::{Route, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
 
+mod classes;
+
 const PREFIXES: [InterfaceName; 1] = [InterfaceName::from_static("cali")];
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -98,6 +100,8 @@ fn foreign(destination: &str, interface: u32, protocol: RouteProtocol) -> Route 
             scope: RouteScope::UNIVERSE,
             protocol,
             gateway: None,
+            on_link: false,
+            mtu: None,
             source: None,
         },
     }
@@ -138,7 +142,7 @@ fn strange_routes_on_workload_interfaces_go_after_a_grace() {
     node.kernel.routes = vec![
         foreign("10.65.0.9/32", 7, RouteProtocol::BOOT),
         foreign("10.65.0.8/32", 7, RouteProtocol(99)),
-        foreign("10.9.0.0/24", 1, RouteProtocol::CALICO),
+        foreign("10.9.0.0/24", 1, RouteProtocol(99)),
         foreign("0.0.0.0/0", 1, RouteProtocol::BOOT),
     ];
     node.apply();

@@ -6,6 +6,7 @@ mod conntrack;
 mod endpoints;
 mod faults;
 mod opening;
+mod overlay;
 mod random;
 mod sets;
 mod stopping;

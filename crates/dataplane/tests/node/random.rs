@@ -7,12 +7,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tortie_dataplane::fake::{FakeKernel, Writes};
 use tortie_dataplane::{
-    CommandOutcome, Dataplane, DataplaneProblem, Kernel, KernelCommand, KernelError, LinkEvent, Neighbour, Route,
-    RouteChange, SysctlPath,
+    CommandOutcome, Dataplane, DataplaneProblem, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError,
+    LinkEvent, Neighbour, NeighbourChange, Route, RouteChange, SysctlPath,
 };
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{AdminState, EncapMode, Family, IpPool, WorkloadExtras};
+use tortie_model::{AdminState, Cidr, EncapMode, Family, IpPool, WorkloadExtras};
 
 use crate::common::{
     addresses, apply_until_in_sync, cidr, config, host, host_endpoint, kernel, pod, policy, policy_id, profile, set,
@@ -273,24 +273,45 @@ impl Kernel for Recorder {
         Kernel::routes(&mut self.kernel, family)
     }
 
-    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
-        if let RouteChange::Replace(route) = change {
-            let family = route.key.destination.family();
-            for table in [Table::Raw, Table::Mangle, Table::Filter] {
-                assert!(self.is_written(family, table), "{route:?} before {family:?} {table} is written");
+    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        let change = |change: &RouteChange| {
+            if let RouteChange::Replace(route) = change {
+                let family = route.key.destination.family();
+                for table in [Table::Raw, Table::Mangle, Table::Filter] {
+                    assert!(self.is_written(family, table), "{route:?} before {family:?} {table} is written");
+                }
             }
-        }
-        let result = self.kernel.change_route(change);
+            let result = self.kernel.change_routes(std::slice::from_ref(change));
+            self.note();
+            result
+        };
+        changes.iter().flat_map(change).collect()
+    }
+
+    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
+        Kernel::neighbours(&mut self.kernel, family)
+    }
+
+    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
+        Kernel::fdb(&mut self.kernel, interface)
+    }
+
+    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
+        let result = self.kernel.change_neighbours(changes);
         self.note();
         result
     }
 
-    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
-        Kernel::neighbours(&mut self.kernel)
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
+        self.kernel.device(name)
     }
 
-    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
-        let result = self.kernel.set_neighbour(neighbour);
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
+        self.kernel.addresses(interface, family)
+    }
+
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
+        let result = self.kernel.change_device(change);
         self.note();
         result
     }

@@ -4,10 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{CommandOutcome, Kernel, KernelCommand, KernelError, Neighbour, Route, RouteChange, SysctlPath};
+use tortie_dataplane::{
+    CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange,
+    Route, RouteChange, SysctlPath,
+};
 use tortie_iptables::Backend;
-use tortie_model::Family;
 use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Cidr, Family};
 
 use crate::common::{apply_until_in_sync, dataplane, kernel, pod, policy, profile, set, up, workload};
 use crate::walk::assert_unknown_workloads_are_denied;
@@ -45,16 +48,32 @@ impl Kernel for Ending {
         self.kernel.routes(family)
     }
 
-    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
-        self.call().change_route(change)
+    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        self.call().change_routes(changes)
     }
 
-    fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
-        self.kernel.neighbours()
+    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
+        Kernel::neighbours(&mut self.kernel, family)
     }
 
-    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), KernelError> {
-        self.kernel.set_neighbour(neighbour)
+    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
+        Kernel::fdb(&mut self.kernel, interface)
+    }
+
+    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
+        self.kernel.change_neighbours(changes)
+    }
+
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
+        self.kernel.device(name)
+    }
+
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
+        self.kernel.addresses(interface, family)
+    }
+
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
+        self.call().change_device(change)
     }
 
     fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {

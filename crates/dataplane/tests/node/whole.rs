@@ -3,8 +3,8 @@
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{CleanupConfig, Dataplane, cleanup};
 use tortie_iptables::{Backend, Programs, Table};
-use tortie_model::desired::{DesiredUpdate, HostMetadata};
-use tortie_model::{BgpConfiguration, EncapMode, Family, IpPool, NatMapping, QosControls, WorkloadExtras};
+use tortie_model::desired::{DesiredUpdate, HostMetadata, Vtep, VtepAddresses};
+use tortie_model::{BgpConfiguration, EncapMode, Family, IpPool, Mac, NatMapping, QosControls, WorkloadExtras};
 use tortie_rules::{IpvsConfig, Marks, RulesConfig, TunnelConfig};
 
 use crate::common::{
@@ -135,6 +135,8 @@ fn all_options_together_find_their_sets_and_chains() {
             allowed_uses: Box::default(),
         };
         let node = |address: &str| HostMetadata { ipv4_addr: address.into(), ..HostMetadata::default() };
+        let vtep = VtepAddresses { mac: Mac([2; 6]), tunnel: ip("10.65.1.1"), parent: ip("172.16.0.2") };
+        let vtep = Vtep { v4: Some(vtep), v6: None };
         let services = BgpConfiguration { service_cluster_cidrs: ["10.96.0.0/12".into()].into(), ..Default::default() };
 
         let mut kernel = kernel(backend);
@@ -149,6 +151,7 @@ fn all_options_together_find_their_sets_and_chains() {
             DesiredUpdate::IpPool(pool.into()),
             DesiredUpdate::Host("node-1".into(), node("172.16.0.1/24")),
             DesiredUpdate::Host("node-2".into(), node("172.16.0.2/24")),
+            DesiredUpdate::Vtep("node-2".into(), vtep),
             DesiredUpdate::BgpConfiguration(services.into()),
         ] {
             dataplane.on_update(update);

@@ -97,11 +97,8 @@ fn mode(spec: Map<'_, '_>, name: &str, sink: &mut Sink) -> EncapMode {
             EncapMode::Never
         }
     };
-    if mode != EncapMode::Never {
-        field.warn(
-            sink,
-            "has no effect: no tunnels or routes for encapsulation are made; policy is enforced all the same",
-        );
+    if mode != EncapMode::Never && name == "ipipMode" {
+        field.warn(sink, "is done as Felix does it, but was never tested on a kernel that has IP-in-IP");
     }
     mode
 }

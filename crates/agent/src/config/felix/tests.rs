@@ -11,7 +11,7 @@ fn all_parameters_are_there_once_and_each_that_is_read_is_said_to_be_used() {
     read.sort_by_key(|name| name.to_ascii_lowercase());
     assert_eq!(used, read);
     let texts = PARAMETERS.iter().filter_map(|one| match one.treatment {
-        Used(text) | Connection(text) | NotUsed(text) => Some(text),
+        Used(text) | Connection(text) | OfNodes(text) | NotUsed(text) => Some(text),
         Description => None,
     });
     assert!(texts.into_iter().all(|text| !text.is_empty() && !text.ends_with('.') && !text.contains('|')));

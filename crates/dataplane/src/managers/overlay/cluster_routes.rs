@@ -1,0 +1,206 @@
+//! Routes to the addresses of other nodes, and blackholes for those of this one that nobody has, for the pools of one
+//! encapsulation (`felix/dataplane/linux/route_mgr.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tortie_model::desired::{PoolType, Route, RouteTypes};
+use tortie_model::{Cidr, Family, Hostname, IfaceName};
+
+use crate::config::RoutesConfig;
+use crate::route::{RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
+use crate::routes::{RouteClass, RouteTable, Slot, exclusive_protocol};
+
+/// The kernel takes no metric for this one, with IPv6.
+const DEFAULT_METRIC_V6: u32 = 1024;
+
+/// What the pools of an encapsulation have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Medium {
+    pub(crate) pool: PoolType,
+    pub(crate) tunnel: Option<Tunnel>,
+    pub(crate) same_subnet: RouteClass,
+    pub(crate) blackhole: RouteClass,
+}
+
+/// The device of an encapsulation.
+#[derive(Clone, Debug)]
+pub(crate) struct Tunnel {
+    pub(crate) device: IfaceName,
+    pub(crate) class: RouteClass,
+    pub(crate) protocol: RouteProtocol,
+    pub(crate) mtu: u32,
+    /// The far ends of tunnels are on the link, so that they are reached without a gateway.
+    pub(crate) has_far_ends: bool,
+}
+
+/// A network of this encapsulation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Network {
+    /// Another node has it.
+    Remote { node: Option<Hostname>, address: Option<IpAddr>, same_subnet: bool, is_far_end: bool },
+    /// A block of this node. Its workloads have routes of their own.
+    Block,
+}
+
+/// The routes of one family for the pools of one encapsulation.
+#[derive(Debug)]
+pub(crate) struct ClusterRoutes {
+    family: Family,
+    medium: Medium,
+    protocol: RouteProtocol,
+    source: Option<IpAddr>,
+    is_enabled: bool,
+    parent: Option<IfaceName>,
+    networks: BTreeMap<Cidr, Network>,
+    by_node: BTreeMap<Hostname, BTreeSet<Cidr>>,
+    dirty: BTreeSet<Cidr>,
+    /// Where the route of each network was put.
+    placed: BTreeMap<Cidr, Slot>,
+}
+
+impl ClusterRoutes {
+    pub(crate) fn new(family: Family, medium: Medium, config: &RoutesConfig) -> Self {
+        Self {
+            family,
+            medium,
+            protocol: exclusive_protocol(config.protocol),
+            source: config.source(family),
+            is_enabled: false,
+            parent: None,
+            networks: BTreeMap::new(),
+            by_node: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            placed: BTreeMap::new(),
+        }
+    }
+
+    /// This is known of a network, or nothing any more.
+    pub(crate) fn on_route(&mut self, net: Cidr, route: Option<&Route>) {
+        let new = route.filter(|route| route.pool_type == self.medium.pool).and_then(|route| network(net, route));
+        let old = self.networks.get(&net);
+        if old == new.as_ref() {
+            return;
+        }
+        if let Some(Network::Remote { node: Some(node), .. }) = old
+            && let Some(nets) = self.by_node.get_mut(node)
+        {
+            nets.remove(&net);
+            if nets.is_empty() {
+                self.by_node.remove(node);
+            }
+        }
+        if let Some(Network::Remote { node: Some(node), .. }) = &new {
+            self.by_node.entry(node.clone()).or_default().insert(net);
+        }
+        match new {
+            Some(new) => self.networks.insert(net, new),
+            None => self.networks.remove(&net),
+        };
+        self.dirty.insert(net);
+    }
+
+    /// The node is reached by another gateway than before, or not at all.
+    pub(crate) fn on_gateway(&mut self, node: &Hostname) {
+        self.dirty.extend(self.by_node.get(node).into_iter().flatten());
+    }
+
+    /// Whether there are pools of this encapsulation.
+    pub(crate) fn set_enabled(&mut self, is_enabled: bool) {
+        if is_enabled != self.is_enabled {
+            self.is_enabled = is_enabled;
+            self.dirty.extend(self.networks.keys());
+        }
+    }
+
+    /// The interface by which other nodes of this subnet are reached.
+    pub(crate) fn set_parent(&mut self, parent: Option<IfaceName>) {
+        if parent == self.parent {
+            return;
+        }
+        self.parent = parent;
+        let needs_parent = |network: &Network| match network {
+            Network::Remote { same_subnet, .. } => *same_subnet || self.medium.tunnel.is_none(),
+            Network::Block => false,
+        };
+        self.dirty.extend(self.networks.iter().filter(|(_, network)| needs_parent(network)).map(|(net, _)| *net));
+    }
+
+    /// Puts routes where they belong. `gateway` tells where the tunnel to a node ends.
+    pub(crate) fn complete(&mut self, gateway: impl Fn(&Hostname) -> Option<IpAddr>, table: &mut RouteTable) {
+        let metric = match self.family {
+            Family::V4 => 0,
+            Family::V6 => DEFAULT_METRIC_V6,
+        };
+        for net in std::mem::take(&mut self.dirty) {
+            let key = RouteKey { destination: net, tos: 0, metric };
+            let network = self.networks.get(&net).filter(|_| self.is_enabled);
+            let route = network.and_then(|network| self.route(network, &gateway));
+            let slot = route.as_ref().map(|(slot, _)| slot.clone());
+            let old = match &slot {
+                Some(slot) => self.placed.insert(net, slot.clone()),
+                None => self.placed.remove(&net),
+            };
+            if let Some((slot, target)) = route {
+                table.set_route(&slot, key, Some(target));
+            }
+            if let Some(old) = old.filter(|old| Some(old) != slot.as_ref()) {
+                table.set_route(&old, key, None);
+            }
+        }
+    }
+
+    fn route(&self, network: &Network, gateway: impl Fn(&Hostname) -> Option<IpAddr>) -> Option<(Slot, RouteTarget)> {
+        let plain = RouteTarget {
+            kind: RouteKind::Unicast,
+            interface: None,
+            scope: RouteScope::UNIVERSE,
+            protocol: self.protocol,
+            gateway: None,
+            on_link: false,
+            mtu: None,
+            source: self.source,
+        };
+        let Network::Remote { node, address, same_subnet, is_far_end } = network else {
+            let slot = Slot { class: self.medium.blackhole, interface: None };
+            return Some((slot, RouteTarget { kind: RouteKind::Blackhole, source: None, ..plain }));
+        };
+        let is_direct = *same_subnet || self.medium.tunnel.is_none();
+        if let (true, Some(parent), Some(address)) = (is_direct, &self.parent, address) {
+            let slot = Slot { class: self.medium.same_subnet, interface: Some(parent.clone()) };
+            return Some((slot, RouteTarget { gateway: Some(*address), on_link: true, ..plain }));
+        }
+        let tunnel = self.medium.tunnel.as_ref()?;
+        let slot = Slot { class: tunnel.class, interface: Some(tunnel.device.clone()) };
+        let plain = RouteTarget { protocol: tunnel.protocol, mtu: Some(tunnel.mtu), ..plain };
+        if tunnel.has_far_ends && *is_far_end {
+            let scope = match self.family {
+                Family::V4 => RouteScope::LINK,
+                Family::V6 => RouteScope::UNIVERSE,
+            };
+            return Some((slot, RouteTarget { scope, ..plain }));
+        }
+        let gateway = gateway(node.as_ref()?)?;
+        Some((slot, RouteTarget { gateway: Some(gateway), on_link: true, ..plain }))
+    }
+}
+
+/// What is there, if packets for it are this node's business.
+fn network(net: Cidr, route: &Route) -> Option<Network> {
+    let is = |kind| route.types.contains(kind);
+    let is_remote = is(RouteTypes::REMOTE_WORKLOAD);
+    // An address that another node's tunnel has borrowed is in none of that node's blocks.
+    let is_borrowed = is(RouteTypes::REMOTE_TUNNEL) && route.borrowed;
+    if is_remote || is_borrowed {
+        let is_far_end = is_borrowed || is(RouteTypes::REMOTE_TUNNEL);
+        return Some(Network::Remote {
+            node: route.node.clone(),
+            address: route.node_address,
+            same_subnet: route.same_subnet,
+            is_far_end,
+        });
+    }
+    // A single address may be about to be given to a workload, by somebody who finds a route there.
+    let is_block = is(RouteTypes::LOCAL_WORKLOAD) && !route.local_workload && !net.is_host();
+    is_block.then_some(Network::Block)
+}

@@ -1,0 +1,311 @@
+//! How this node reaches the others in one family: tunnel devices, what these know of far ends, and routes
+//! (`vxlan_mgr.go`, `ipip_mgr.go` and `noencap_mgr.go` in `felix/dataplane/linux`).
+
+mod cluster_routes;
+mod vteps;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use tortie_iptables::InterfaceName;
+use tortie_model::desired::{Encapsulation, HostMetadata, PoolType, Route, Vtep, VtepAddresses};
+use tortie_model::{Cidr, Family, Hostname, IfaceName};
+use tortie_rules::{RulesConfig, TunnelConfig};
+
+use crate::config::{DataplaneConfig, TunnelsConfig};
+use crate::device::{self, DeviceKind, Vxlan};
+use crate::links::Links;
+use crate::managers::workloads::is_workload;
+use crate::report::DeviceProblem;
+use crate::routes::{RouteClass, RouteTable, exclusive_protocol};
+use crate::tunnel_device::{DeviceSpec, TunnelDevice, Wanted};
+use crate::vtep_entries::VtepEntries;
+
+use cluster_routes::{ClusterRoutes, Medium, Tunnel};
+use vteps::Vteps;
+
+/// What one family's pools ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Asked {
+    vxlan: bool,
+    ipip: bool,
+    no_encap: bool,
+}
+
+/// The way to other nodes in one family.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    family: Family,
+    this_node: Hostname,
+    config: TunnelsConfig,
+    vxlan_port: u16,
+    programs_ipip: bool,
+    /// `None` before the pools are known.
+    asked: Option<Asked>,
+    /// The addresses of all nodes.
+    nodes: BTreeMap<Hostname, IpAddr>,
+    own_vtep: Option<VtepAddresses>,
+    vteps: Vteps,
+    sources_changed: bool,
+    /// Something that devices and the parent interface depend on changed.
+    dirty: bool,
+    pub(crate) entries: VtepEntries,
+    pub(crate) vxlan: TunnelDevice,
+    pub(crate) ipip: Option<TunnelDevice>,
+    vxlan_routes: ClusterRoutes,
+    ipip_routes: Option<ClusterRoutes>,
+    no_encap_routes: ClusterRoutes,
+}
+
+impl Overlay {
+    pub(crate) fn new(family: Family, config: &DataplaneConfig) -> Self {
+        let vxlan_name = match family {
+            Family::V4 => IfaceName::from(device::VXLAN_V4),
+            Family::V6 => IfaceName::from(device::VXLAN_V6),
+        };
+        let tunnels = &config.tunnels;
+        let vxlan = Medium {
+            pool: PoolType::Vxlan,
+            tunnel: Some(Tunnel {
+                device: vxlan_name.clone(),
+                class: RouteClass::VxlanTunnel,
+                protocol: config.routes.protocol,
+                mtu: tunnels.vxlan_mtu(family),
+                has_far_ends: true,
+            }),
+            same_subnet: RouteClass::VxlanSameSubnet,
+            blackhole: RouteClass::BlackholeVxlan,
+        };
+        let ipip = Medium {
+            pool: PoolType::IpIp,
+            tunnel: Some(Tunnel {
+                device: device::IPIP.into(),
+                class: RouteClass::IpipTunnel,
+                protocol: exclusive_protocol(config.routes.protocol),
+                mtu: tunnels.ipip_mtu,
+                has_far_ends: false,
+            }),
+            same_subnet: RouteClass::IpipSameSubnet,
+            blackhole: RouteClass::BlackholeIpip,
+        };
+        let no_encap = Medium {
+            pool: PoolType::NoEncap,
+            tunnel: None,
+            same_subnet: RouteClass::NoEncap,
+            blackhole: RouteClass::BlackholeNoEncap,
+        };
+        let routes = |medium| ClusterRoutes::new(family, medium, &config.routes);
+        // There is no IP-in-IP between IPv6 nodes.
+        let is_v4 = family == Family::V4;
+        Self {
+            family,
+            this_node: config.hostname.clone(),
+            config: tunnels.clone(),
+            vxlan_port: config.rules.vxlan_port,
+            programs_ipip: config.routes.program_ipip,
+            asked: None,
+            nodes: BTreeMap::new(),
+            own_vtep: None,
+            vteps: Vteps::default(),
+            sources_changed: false,
+            dirty: true,
+            entries: VtepEntries::new(family, vxlan_name.clone()),
+            vxlan: TunnelDevice::new(vxlan_name, family),
+            ipip: is_v4.then(|| TunnelDevice::new(device::IPIP.into(), family)),
+            vxlan_routes: routes(vxlan),
+            ipip_routes: is_v4.then(|| routes(ipip)),
+            no_encap_routes: routes(no_encap),
+        }
+    }
+
+    pub(crate) const fn family(&self) -> Family {
+        self.family
+    }
+
+    fn cluster_routes(&mut self) -> impl Iterator<Item = &mut ClusterRoutes> {
+        [&mut self.vxlan_routes, &mut self.no_encap_routes].into_iter().chain(&mut self.ipip_routes)
+    }
+
+    /// The devices of tunnels.
+    pub(crate) fn devices(&mut self) -> impl Iterator<Item = &mut TunnelDevice> {
+        std::iter::once(&mut self.vxlan).chain(&mut self.ipip)
+    }
+
+    /// This is known of a network of the family, or nothing any more.
+    pub(crate) fn on_route(&mut self, net: Cidr, route: Option<&Route>) {
+        if net.family() == self.family {
+            self.cluster_routes().for_each(|routes| routes.on_route(net, route));
+        }
+    }
+
+    /// A node's end of tunnels is there, or nowhere any more. Returns whether rules depend on that.
+    pub(crate) fn on_vtep(&mut self, node: &Hostname, vtep: Option<&Vtep>) -> bool {
+        let of_family = vtep.and_then(|vtep| match self.family {
+            Family::V4 => vtep.v4,
+            Family::V6 => vtep.v6,
+        });
+        if *node != self.this_node {
+            self.vteps.set(node, of_family);
+            self.sources_changed = true;
+            return false;
+        }
+        let has_gone_or_come = of_family.is_some() != self.own_vtep.is_some();
+        self.dirty |= of_family != self.own_vtep;
+        self.own_vtep = of_family;
+        has_gone_or_come
+    }
+
+    /// A node has these addresses, or is gone.
+    pub(crate) fn on_host(&mut self, node: &Hostname, host: Option<&HostMetadata>) {
+        let address = host.and_then(|host| {
+            let text = match self.family {
+                Family::V4 => &host.ipv4_addr,
+                Family::V6 => &host.ipv6_addr,
+            };
+            text.parse::<Cidr>().ok().map(Cidr::address)
+        });
+        let old = match address {
+            Some(address) => self.nodes.insert(node.clone(), address),
+            None => self.nodes.remove(node),
+        };
+        if old == address {
+            return;
+        }
+        if let Some(routes) = &mut self.ipip_routes {
+            routes.on_gateway(node);
+        }
+        self.dirty |= *node == self.this_node;
+    }
+
+    /// The pools ask for this. Returns whether that is new.
+    pub(crate) fn on_encapsulation(&mut self, encapsulation: Encapsulation) -> bool {
+        let Encapsulation { ipip, vxlan, vxlan_v6, no_encap } = encapsulation;
+        let asked = match self.family {
+            Family::V4 => Asked { vxlan, ipip, no_encap },
+            Family::V6 => Asked { vxlan: vxlan_v6, ipip: false, no_encap },
+        };
+        let is_new = self.asked != Some(asked);
+        self.asked = Some(asked);
+        self.dirty |= is_new;
+        self.sources_changed |= is_new;
+        is_new
+    }
+
+    /// An interface or its addresses changed.
+    pub(crate) fn on_link(&mut self, interface: &IfaceName) {
+        self.dirty = true;
+        if interface == self.vxlan.name() {
+            self.entries.on_link();
+        }
+        self.devices().filter(|device| device.name() == interface).for_each(TunnelDevice::on_link);
+    }
+
+    /// What rules depend on.
+    pub(crate) fn configure_rules(&self, rules: &mut RulesConfig) {
+        let Some(asked) = self.asked else { return };
+        let vxlan = TunnelConfig { enabled: asked.vxlan, has_address: self.own_vtep.is_some() };
+        match self.family {
+            Family::V4 => {
+                rules.vxlan_v4 = vxlan;
+                rules.ipip = TunnelConfig { enabled: asked.ipip, has_address: self.config.ipip_address.is_some() };
+            }
+            Family::V6 => rules.vxlan_v6 = vxlan,
+        }
+    }
+
+    /// Whether the nodes that packets of VXLAN tunnels may come from have changed.
+    pub(crate) fn take_sources(&mut self) -> bool {
+        std::mem::take(&mut self.sources_changed)
+    }
+
+    /// Whether there are VXLAN tunnels.
+    pub(crate) fn uses_vxlan(&self) -> bool {
+        self.asked.is_some_and(|asked| asked.vxlan)
+    }
+
+    /// Where the packets of VXLAN tunnels may come from.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = IpAddr> {
+        self.vteps.parents()
+    }
+
+    /// Puts routes where they belong, and says what devices should be.
+    pub(crate) fn complete(&mut self, links: &Links, prefixes: &[InterfaceName], table: &mut RouteTable) {
+        let Some(asked) = self.asked else { return };
+        for node in self.vteps.complete(&mut self.entries) {
+            self.vxlan_routes.on_gateway(&node);
+        }
+        if std::mem::take(&mut self.dirty) {
+            self.place(asked, links, prefixes);
+        }
+        self.vxlan_routes.complete(|node| self.vteps.gateway(node), table);
+        self.no_encap_routes.complete(|_| None, table);
+        if let Some(routes) = &mut self.ipip_routes {
+            routes.complete(|node| self.nodes.get(node).copied(), table);
+        }
+    }
+
+    fn place(&mut self, asked: Asked, links: &Links, prefixes: &[InterfaceName]) {
+        let parent = |address: IpAddr| parent(links, prefixes, address);
+        let vxlan_parent = self.own_vtep.and_then(|vtep| parent(vtep.parent));
+        let node_parent = self.nodes.get(&self.this_node).copied().and_then(parent).map(|(name, _)| name);
+
+        self.vxlan.set(self.wanted_vxlan(asked, vxlan_parent.as_ref().map(|(_, index)| *index)));
+        self.vxlan_routes.set_enabled(asked.vxlan);
+        self.vxlan_routes.set_parent(vxlan_parent.map(|(name, _)| name));
+        self.no_encap_routes.set_enabled(asked.no_encap);
+        self.no_encap_routes.set_parent(node_parent.clone());
+        let wanted = self.wanted_ipip(asked);
+        if let Some(device) = &mut self.ipip {
+            device.set(wanted);
+        }
+        if let Some(routes) = &mut self.ipip_routes {
+            routes.set_enabled(asked.ipip && self.programs_ipip);
+            routes.set_parent(node_parent);
+        }
+    }
+
+    fn wanted_vxlan(&self, asked: Asked, parent: Option<u32>) -> Wanted {
+        if !asked.vxlan {
+            return Wanted::Absent;
+        }
+        let Some(own) = self.own_vtep else { return Wanted::Unknown(Some(DeviceProblem::NoAddress)) };
+        if parent.is_none() {
+            return Wanted::Unknown(Some(DeviceProblem::NoParent(own.parent)));
+        }
+        let vxlan = Vxlan {
+            vni: self.config.vxlan_vni,
+            port: self.vxlan_port,
+            parent,
+            source: Some(own.parent),
+            ..Vxlan::default()
+        };
+        Wanted::Present(DeviceSpec {
+            kind: DeviceKind::Vxlan(vxlan),
+            mac: Some(own.mac),
+            mtu: self.config.vxlan_mtu(self.family),
+            address: own.tunnel,
+        })
+    }
+
+    fn wanted_ipip(&self, asked: Asked) -> Wanted {
+        match self.config.ipip_address {
+            _ if !asked.ipip && self.config.keep_ipip_addresses => Wanted::Unknown(None),
+            _ if !asked.ipip => Wanted::Bare,
+            None => Wanted::Unknown(Some(DeviceProblem::NoAddress)),
+            Some(address) => {
+                Wanted::Present(DeviceSpec { kind: DeviceKind::Ipip, mac: None, mtu: self.config.ipip_mtu, address })
+            }
+        }
+    }
+}
+
+/// The interface that has an address of this node, and its index.
+fn parent(links: &Links, prefixes: &[InterfaceName], address: IpAddr) -> Option<(IfaceName, u32)> {
+    let has_it = links.addresses().filter(|(_, addresses)| addresses.contains(&address));
+    let names = has_it.map(|(name, _)| name).filter(|name| {
+        let is_tunnel = [device::VXLAN_V4, device::VXLAN_V6, device::IPIP].contains(&name.as_str());
+        !is_tunnel && !is_workload(prefixes, name.as_str())
+    });
+    let known = names.filter_map(|name| links.get(name.as_str()).map(|link| (name.clone(), link.index)));
+    known.min_by_key(|(_, index)| *index)
+}

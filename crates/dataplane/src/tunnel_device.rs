@@ -1,0 +1,206 @@
+//! Tunnel devices, as wanted and as they are (`configureTunnelDevice` in `felix/dataplane/linux/route_mgr.go`).
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_model::{Cidr, Family, IfaceName, Mac};
+
+use crate::device::{Device, DeviceChange, DeviceKind};
+use crate::kernel::{Kernel, KernelError};
+use crate::report::{DataplaneProblem, DeviceProblem};
+
+/// How often a device is looked at although nothing says that it has changed.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+
+/// What a tunnel device should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// It is not known; the device stays as it is.
+    Unknown(Option<DeviceProblem>),
+    /// There should be none.
+    Absent,
+    /// It should have no addresses, if it is there: the kernel does not let go of it.
+    Bare,
+    /// It should be like this.
+    Present(DeviceSpec),
+}
+
+/// How a tunnel device should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceSpec {
+    pub(crate) kind: DeviceKind,
+    pub(crate) mac: Option<Mac>,
+    pub(crate) mtu: u32,
+    /// Its only address, but for those that the kernel makes itself.
+    pub(crate) address: IpAddr,
+}
+
+/// A tunnel device and its addresses of one family.
+#[derive(Debug)]
+pub(crate) struct TunnelDevice {
+    name: IfaceName,
+    family: Family,
+    wanted: Wanted,
+    dirty: bool,
+    checked: Option<Duration>,
+    failure: Option<Failure>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    problem: DeviceProblem,
+    attempts: u32,
+    retry_at: Duration,
+}
+
+impl TunnelDevice {
+    pub(crate) fn new(name: IfaceName, family: Family) -> Self {
+        Self { name, family, wanted: Wanted::Unknown(None), dirty: true, checked: None, failure: None }
+    }
+
+    pub(crate) fn name(&self) -> &IfaceName {
+        &self.name
+    }
+
+    pub(crate) fn set(&mut self, wanted: Wanted) {
+        if self.wanted != wanted {
+            self.wanted = wanted;
+            self.dirty = true;
+        }
+    }
+
+    /// The device or its addresses changed.
+    pub(crate) fn on_link(&mut self) {
+        self.dirty = true;
+    }
+
+    /// When something has to be done although nothing changes.
+    pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
+        let check = self.checked.filter(|_| matches!(self.wanted, Wanted::Present(_))).map(|at| at + CHECK_INTERVAL);
+        let retry = self.failure.as_ref().map(|failure| failure.retry_at);
+        check.into_iter().chain(retry).min().map(|at| at.saturating_sub(now))
+    }
+
+    /// Brings the device to what is wanted, if it may not be that.
+    pub(crate) fn apply(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) {
+        let now = kernel.now();
+        if (self.dirty || self.next(now).is_some_and(|wait| wait.is_zero())) && !kernel.is_stopping() {
+            self.dirty = false;
+            self.checked = Some(now);
+            let attempts = self.failure.take().map_or(0, |failure| failure.attempts);
+            if let Err(problem) = self.configure(kernel) {
+                let pause = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(attempts)).min(CHECK_INTERVAL);
+                self.failure = Some(Failure { problem, attempts: attempts + 1, retry_at: now + pause });
+            }
+        }
+        let failure = self.failure.as_ref().map(|failure| &failure.problem);
+        let reason = match &self.wanted {
+            Wanted::Unknown(problem) => problem.as_ref(),
+            _ => None,
+        };
+        let found = failure.or(reason);
+        problems.extend(found.map(|error| DataplaneProblem::Device { name: self.name.clone(), error: error.clone() }));
+    }
+
+    fn configure(&self, kernel: &mut dyn Kernel) -> Result<(), DeviceProblem> {
+        let spec = match &self.wanted {
+            Wanted::Unknown(_) => return Ok(()),
+            Wanted::Absent => {
+                return match self.find(kernel)? {
+                    Some(device) => self.change(kernel, "it cannot be removed", &DeviceChange::Delete(device.index)),
+                    None => Ok(()),
+                };
+            }
+            Wanted::Bare => {
+                return match self.find(kernel)? {
+                    Some(device) => self.set_address(kernel, &device, None),
+                    None => Ok(()),
+                };
+            }
+            Wanted::Present(spec) => spec,
+        };
+        let device = match self.find(kernel)? {
+            Some(device) if is_compatible(spec, &device) => device,
+            Some(device) => {
+                tracing::warn!(device = %self.name, "it has other parameters than it should; it is made afresh");
+                self.change(kernel, "it cannot be removed", &DeviceChange::Delete(device.index))?;
+                self.create(kernel, spec)?
+            }
+            None => self.create(kernel, spec)?,
+        };
+        // With another MTU it is still of use.
+        let mtu = if device.mtu == spec.mtu {
+            Ok(())
+        } else {
+            self.change(kernel, "its MTU cannot be set", &DeviceChange::SetMtu(device.index, spec.mtu))
+        };
+        self.set_address(kernel, &device, Some(spec.address))?;
+        if !device.is_up {
+            self.change(kernel, "it cannot be switched on", &DeviceChange::SetUp(device.index))?;
+        }
+        mtu
+    }
+
+    fn find(&self, kernel: &mut dyn Kernel) -> Result<Option<Device>, DeviceProblem> {
+        kernel.device(self.name.as_str()).map_err(problem("it cannot be read"))
+    }
+
+    fn change(&self, kernel: &mut dyn Kernel, what: &'static str, change: &DeviceChange) -> Result<(), DeviceProblem> {
+        match (kernel.change_device(change), change) {
+            (Err(KernelError::NotFound), DeviceChange::Delete(_) | DeviceChange::DeleteAddress(..))
+            | (Err(KernelError::Exists), DeviceChange::AddAddress(..)) => Ok(()),
+            (result, _) => {
+                tracing::debug!(device = %self.name, ?change, "changed");
+                result.map_err(problem(what))
+            }
+        }
+    }
+
+    fn create(&self, kernel: &mut dyn Kernel, spec: &DeviceSpec) -> Result<Device, DeviceProblem> {
+        let what = "it cannot be made";
+        let (name, kind) = (self.name.clone(), spec.kind.clone());
+        let result = kernel.change_device(&DeviceChange::Create { name, mac: spec.mac, kind });
+        match (self.find(kernel)?, result) {
+            // The kernel makes one of the kind by itself when it is asked for the first time, and somebody else may have.
+            (Some(device), Ok(()) | Err(KernelError::Exists)) if is_compatible(spec, &device) => Ok(device),
+            (_, Err(error)) => Err(problem(what)(error)),
+            (_, Ok(())) => Err(problem(what)(KernelError::Failed("it is not what was asked for".to_owned()))),
+        }
+    }
+
+    /// Leaves only this address.
+    fn set_address(
+        &self,
+        kernel: &mut dyn Kernel,
+        device: &Device,
+        address: Option<IpAddr>,
+    ) -> Result<(), DeviceProblem> {
+        let wanted = address.map(Cidr::host);
+        let found = kernel.addresses(device.index, self.family).map_err(problem("its addresses cannot be read"))?;
+        let is_kernels = |net: &Cidr| match net.address() {
+            IpAddr::V4(_) => false,
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        };
+        for other in found.iter().filter(|net| Some(**net) != wanted && !is_kernels(net)) {
+            let change = DeviceChange::DeleteAddress(device.index, *other);
+            self.change(kernel, "an address cannot be removed", &change)?;
+        }
+        match wanted.filter(|wanted| !found.contains(wanted)) {
+            Some(wanted) => {
+                let change = DeviceChange::AddAddress(device.index, wanted);
+                self.change(kernel, "its address cannot be set", &change)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the device need not be made afresh.
+fn is_compatible(spec: &DeviceSpec, device: &Device) -> bool {
+    spec.kind == device.kind && (spec.mac.is_none() || spec.mac == device.mac)
+}
+
+fn problem(what: &'static str) -> impl FnOnce(KernelError) -> DeviceProblem {
+    move |error| DeviceProblem::Kernel { what, error }
+}
