@@ -5,8 +5,6 @@ mod overlay {
     pub(super) mod cluster;
 }
 
-use std::time::Duration;
-
 use overlay::cluster::{Cluster, Mode};
 use rustix::process::Signal;
 
@@ -60,6 +58,5 @@ tortie_testkit::kernel_test! {
         cluster.until("nothing is left of the tunnels", |cluster| {
             [1, 2].iter().all(|node| !cluster.node(*node, "ip link; ip route; ip -6 route").contains("vxlan"))
         });
-        assert!(cluster.took() < Duration::from_secs(60), "{:?}", cluster.took());
     }
 }

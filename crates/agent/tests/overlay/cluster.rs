@@ -39,7 +39,6 @@ struct Node {
 }
 
 pub(crate) struct Cluster {
-    begun: Instant,
     switch: Namespace,
     manifests: TempDir,
     nodes: BTreeMap<u8, Node>,
@@ -52,16 +51,12 @@ impl Cluster {
         let switch = Namespace::new().unwrap();
         switch.ip(["link add br0 type bridge", "link set br0 up"]).unwrap();
         let manifests = TempDir::new().unwrap();
-        let mut cluster = Self { begun: Instant::now(), switch, manifests, nodes: BTreeMap::new(), mode };
+        let mut cluster = Self { switch, manifests, nodes: BTreeMap::new(), mode };
         for number in 1..=3 {
             cluster.add(number);
         }
         cluster.write();
         cluster
-    }
-
-    pub(crate) fn took(&self) -> Duration {
-        self.begun.elapsed()
     }
 
     fn add(&mut self, number: u8) {
@@ -189,7 +184,7 @@ impl Cluster {
         self.write();
     }
 
-    /// Whether routes between the first two nodes go through tunnels, in both families; `None` if there are none.
+    /// Whether routes between the first two nodes go through tunnels, in both families.
     pub(crate) fn is_tunnelled(&self) -> bool {
         let routes = self.node(1, "ip route show 10.65.2.0/26; ip -6 route show fd00:65:2::/122");
         routes.contains("vxlan.calico") && routes.contains("vxlan-v6.calico")
