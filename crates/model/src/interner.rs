@@ -112,6 +112,11 @@ impl Interner {
         self.texts.get_or_insert(&self.hasher, hash, |known| **known == *text, || text.into())
     }
 
+    fn shared_text(&mut self, text: &Arc<str>) -> Arc<str> {
+        let hash = self.hasher.hash_one(&**text);
+        self.texts.get_or_insert(&self.hasher, hash, |known| known == text, || Arc::clone(text))
+    }
+
     /// How many things are held: what is in use, and what was in use not long ago.
     #[must_use]
     pub fn len(&self) -> usize {

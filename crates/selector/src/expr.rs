@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::labels::LabelSource;
 use crate::text::{contains, same};
@@ -33,7 +34,7 @@ pub(crate) const fn is_label_byte(byte: u8) -> bool {
 
 /// A label name as selectors can express it: 1 to 512 of `A–Z a–z 0–9 _ . / -`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Label(Box<str>);
+pub struct Label(Arc<str>);
 
 impl Label {
     /// Checks and wraps a label name.
@@ -321,6 +322,18 @@ impl Expr {
             }
             leaf
         })
+    }
+
+    pub(crate) fn share_labels(&mut self, share: &mut impl FnMut(&Arc<str>) -> Arc<str>) {
+        match self {
+            Expr::Not(operand) => operand.share_labels(share),
+            Expr::And(operands) | Expr::Or(operands) => operands.iter_mut().for_each(|o| o.share_labels(share)),
+            leaf => {
+                if let Some(Label(name)) = leaf.label_mut() {
+                    *name = share(name);
+                }
+            }
+        }
     }
 
     fn label_mut(&mut self) -> Option<&mut Label> {

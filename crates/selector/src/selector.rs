@@ -23,6 +23,7 @@ use crate::parse;
 #[derive(Clone)]
 pub struct Selector(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     expr: Expr,
     /// As written; `None` if that is the canonical form, or nobody wrote it.
@@ -31,6 +32,7 @@ struct Inner {
     identity: OnceLock<Box<Identity>>,
 }
 
+#[derive(Clone)]
 struct Identity {
     canonical: Box<str>,
     id: OnceLock<SelectorId>,
@@ -122,6 +124,23 @@ impl Selector {
     #[must_use]
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
+    }
+
+    /// Holds the names of labels where equal ones are held: `share` is to give back what is equal to what it is given.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tortie_selector::Selector;
+    ///
+    /// let known: Arc<str> = "app".into();
+    /// let mut selector = Selector::parse("app == 'web'")?;
+    /// selector.share_labels(|_| Arc::clone(&known));
+    /// assert_eq!(selector, Selector::parse("app == 'web'")?);
+    /// assert_eq!(Arc::strong_count(&known), 2);
+    /// # Ok::<(), tortie_selector::ParseError>(())
+    /// ```
+    pub fn share_labels(&mut self, mut share: impl FnMut(&Arc<str>) -> Arc<str>) {
+        Arc::make_mut(&mut self.0).expr.share_labels(&mut share);
     }
 
     fn identity(&self) -> &Identity {

@@ -99,12 +99,13 @@ impl Interner {
 
     fn selector(&mut self, selector: &mut Selector) {
         let hash = self.hasher.hash_one(selector.text());
-        *selector = self.selectors.get_or_insert(
-            &self.hasher,
-            hash,
-            |known| known.text() == selector.text() && known == selector,
-            || selector.clone(),
-        );
+        let is_it = |known: &Selector| known.text() == selector.text() && known == selector;
+        if let Some(known) = self.selectors.get(hash, is_it) {
+            *selector = known.clone();
+            return;
+        }
+        selector.share_labels(|name| self.shared_text(name));
+        self.selectors.insert(&self.hasher, hash, selector.clone());
     }
 
     fn profile(&mut self, name: &ProfileName) -> ProfileName {
