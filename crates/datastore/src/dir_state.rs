@@ -304,7 +304,7 @@ impl DirState {
                 report(definitions, self.register.fallback(id).unwrap_or(Fallback::Nothing), &mut problems);
             }
         }
-        self.report_contests(&mut problems);
+        self.report_conflicts(&mut problems);
         for problem in &mut problems {
             if let Some(file) = &problem.file {
                 problem.fallback = self.fallback_of(file, problem.fallback);
@@ -386,7 +386,7 @@ impl DirState {
     pub fn take_updates(&mut self) -> Vec<Update> {
         for id in std::mem::take(&mut self.touched) {
             let Some(definitions) = self.objects.get(&id) else { continue };
-            if is_troubled(definitions) {
+            if has_problems(definitions) {
                 self.with_problems.insert(id.clone());
             } else {
                 self.with_problems.remove(&id);
@@ -442,7 +442,7 @@ impl DirState {
     }
 
     /// The problems of objects that claim a key which another one has.
-    fn report_contests(&self, problems: &mut Vec<InputProblem>) {
+    fn report_conflicts(&self, problems: &mut Vec<InputProblem>) {
         let definition = |id| self.objects.get(id).and_then(effective);
         for ((winner, loser), severity) in conflicts(&self.register) {
             let (Some((winners_file, winner)), Some((file, loser))) = (definition(winner), definition(loser)) else {
@@ -450,12 +450,8 @@ impl DirState {
             };
             let what =
                 format!("stands for the same as {}, {}, which counts", winner.subject, winner.place(winners_file));
-            problems.push(InputProblem {
-                file: Some(file.to_path_buf()),
-                subject: loser.subject.clone(),
-                problem: FieldProblem { severity, position: loser.position, field: String::new(), what },
-                fallback: Fallback::NotNeeded,
-            });
+            let problem = FieldProblem::new(severity, loser.position, "", what);
+            problems.push(InputProblem::new(&*loser.subject, problem, Fallback::NotNeeded).in_file(&**file));
         }
     }
 }
@@ -472,7 +468,7 @@ fn effective(definitions: &Definitions) -> Option<(&Arc<Path>, &Definition)> {
     definitions.iter().find(|(_, definition)| !definition.stale).or_else(|| definitions.first_key_value())
 }
 
-fn is_troubled(definitions: &Definitions) -> bool {
+fn has_problems(definitions: &Definitions) -> bool {
     let mut readable = definitions.values().filter(|definition| !definition.stale);
     readable.next().is_some_and(|first| !first.problems.is_empty()) || readable.next().is_some()
 }
@@ -488,17 +484,9 @@ fn report(definitions: &Definitions, fallback: Fallback, problems: &mut Vec<Inpu
         fallback: if problem.severity == Severity::Error { fallback } else { Fallback::NotNeeded },
     }));
     for (path, double) in definitions {
-        problems.push(InputProblem {
-            file: Some(path.to_path_buf()),
-            subject: double.subject.clone(),
-            problem: FieldProblem {
-                severity: Severity::Error,
-                position: double.position,
-                field: String::new(),
-                what: format!("is defined at {} already, which counts", definition.place(first)),
-            },
-            fallback: Fallback::NotNeeded,
-        });
+        let what = format!("is defined at {} already, which counts", definition.place(first));
+        let problem = FieldProblem::new(Severity::Error, double.position, "", what);
+        problems.push(InputProblem::new(&*double.subject, problem, Fallback::NotNeeded).in_file(&**path));
     }
 }
 

@@ -157,17 +157,14 @@ impl Objects {
             problems.extend(of_object.problems.iter().map(|problem| {
                 let fallback =
                     if problem.severity == Severity::Error { of_object.fallback } else { Fallback::NotNeeded };
-                (
-                    id,
-                    InputProblem { file: None, subject: of_object.subject.clone(), problem: problem.clone(), fallback },
-                )
+                (id, InputProblem::new(&*of_object.subject, problem.clone(), fallback))
             }));
         }
         for ((winner, loser), severity) in conflicts(&self.register) {
             let what = format!("stands for the same as {winner}, which counts");
-            let problem = FieldProblem { severity, position: Position::default(), field: String::new(), what };
-            let subject = loser.to_string();
-            problems.push((loser, InputProblem { file: None, subject, problem, fallback: Fallback::NotNeeded }));
+            let problem = FieldProblem::new(severity, Position::default(), "", what);
+            let problem = InputProblem::new(loser.to_string(), problem, Fallback::NotNeeded);
+            problems.push((loser, problem));
         }
         problems.sort_by(|(a, x), (b, y)| (a, x.problem.position).cmp(&(b, y.problem.position)));
         problems.into_iter().map(|(_, problem)| problem).collect()

@@ -39,6 +39,7 @@ impl Fallback {
 
 /// Something wrong with what a source reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct InputProblem {
     /// The file, below the directory's path as given; `None` if the source has no files.
     pub file: Option<PathBuf>,
@@ -51,9 +52,19 @@ pub struct InputProblem {
 }
 
 impl InputProblem {
+    /// A problem of a resource, or of the source as a whole if `subject` is empty.
+    pub fn new(subject: impl Into<String>, problem: FieldProblem, fallback: Fallback) -> Self {
+        Self { file: None, subject: subject.into(), problem, fallback }
+    }
+
+    /// The same in a file.
+    #[must_use]
+    pub fn in_file(self, file: impl Into<PathBuf>) -> Self {
+        Self { file: Some(file.into()), ..self }
+    }
+
     pub(crate) fn of_file(file: PathBuf, position: Position, what: String, fallback: Fallback) -> Self {
-        let problem = FieldProblem { severity: Severity::Error, position, field: String::new(), what };
-        Self { file: Some(file), subject: String::new(), problem, fallback }
+        Self::new("", FieldProblem::new(Severity::Error, position, "", what), fallback).in_file(file)
     }
 }
 

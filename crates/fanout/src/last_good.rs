@@ -61,8 +61,8 @@ impl LastGood {
         };
         let fallback = Fallback::of_unusable(before, denial.exists());
         let DecodeError { path: subject, key, field, reason: what, .. } = error;
-        let problem = FieldProblem { severity: Severity::Error, position: Position::default(), field, what };
-        let problem = InputProblem { file: None, subject, problem, fallback };
+        let problem = FieldProblem::new(Severity::Error, Position::default(), field, what);
+        let problem = InputProblem::new(subject, problem, fallback);
         let instead = match fallback {
             Fallback::NotNeeded | Fallback::LastGood => "its last good version stays in force",
             Fallback::Denied => "what it may select is denied until it can be read",

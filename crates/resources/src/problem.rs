@@ -25,6 +25,7 @@ impl fmt::Display for Severity {
 
 /// Something wrong with one field of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FieldProblem {
     /// How bad it is.
     pub severity: Severity,
@@ -34,6 +35,13 @@ pub struct FieldProblem {
     pub field: String,
     /// What is wrong, worded to follow the path.
     pub what: String,
+}
+
+impl FieldProblem {
+    /// What is wrong with the field of this path, which is empty for an object as a whole.
+    pub fn new(severity: Severity, position: Position, field: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { severity, position, field: field.into(), what: what.into() }
+    }
 }
 
 impl std::error::Error for FieldProblem {}

@@ -92,14 +92,8 @@ fn find(path: &Path, files: &mut Vec<(PathBuf, String)>, named: bool) -> Result<
 fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<Written>, Vec<InputProblem>) {
     let format = if file.extension().is_some_and(|end| end == "json") { Format::Json } else { Format::Yaml };
     let (manifest, objects) = read_written(text, format, &Options::default(), &mut Interner::new());
-    let input = |subject: String, problem: FieldProblem| InputProblem {
-        file: Some(file.to_owned()),
-        subject,
-        problem,
-        fallback: Fallback::Nothing,
-    };
-    let error =
-        |position, what: String| FieldProblem { severity: Severity::Error, position, field: String::new(), what };
+    let input = |subject: String, problem| InputProblem::new(subject, problem, Fallback::Nothing).in_file(file);
+    let error = |position, what: String| FieldProblem::new(Severity::Error, position, "", what);
     let mut problems: Vec<InputProblem> =
         manifest.unreadable.into_iter().map(|e| input(String::new(), error(e.position, e.what))).collect();
     let mut written = Vec::new();

@@ -111,15 +111,6 @@ impl ApiError {
         }
     }
 
-    /// Whether there was no proper answer, so that it is unknown whether a change was made.
-    #[must_use]
-    pub fn is_unavailable(&self) -> bool {
-        match self {
-            Self::Unreachable(_) | Self::Silent(_) | Self::Malformed(_) | Self::TooLarge(_) | Self::Config(_) => true,
-            Self::Status { code, .. } => *code == 429 || *code == 401 || *code >= 500,
-        }
-    }
-
     /// Whether the answer stays the same until somebody changes a configuration, credentials or rights.
     #[must_use]
     pub fn is_refusal(&self) -> bool {

@@ -184,17 +184,11 @@ impl Mirror {
         let refused = self.lists.iter().filter_map(|list| Some((list, list.of_object.as_ref()?)));
         refused
             .filter(|(_, error)| error.is_forbidden())
-            .map(|(list, error)| InputProblem {
-                file: None,
-                subject: list.resource.to_string(),
-                problem: FieldProblem {
-                    severity: Severity::Error,
-                    position: Position::default(),
-                    field: String::new(),
-                    what: format!("the API server does not let this agent list and watch them: {error}"),
-                },
+            .map(|(list, error)| {
+                let what = format!("the API server does not let this agent list and watch them: {error}");
+                let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
                 // Until all has been read once, that is what was in force before.
-                fallback: Fallback::LastGood,
+                InputProblem::new(list.resource.to_string(), problem, Fallback::LastGood)
             })
             .collect()
     }

@@ -197,9 +197,8 @@ impl Cache {
         if let Some(denial) = denial.filter(|_| fallback == Fallback::Denied) {
             self.set(denial);
         }
-        let problem =
-            FieldProblem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
-        let problem = InputProblem { file: None, subject: key.to_string(), problem, fallback };
+        let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
+        let problem = InputProblem::new(key.to_string(), problem, fallback);
         tracing::error!(%problem, "an object cannot be sent to clients");
         self.refused.insert(key, problem);
         self.refused_changed = true;

@@ -87,14 +87,8 @@ impl<'a> View<'a> {
         self.upstream = problems.into_iter().map(InputProblem::from).collect();
         if more > 0 {
             let what = format!("there are {more} more problems, which the fan-out does not list");
-            let problem =
-                FieldProblem { severity: Severity::Error, position: Position::default(), field: String::new(), what };
-            self.upstream.push(InputProblem {
-                file: None,
-                subject: String::new(),
-                problem,
-                fallback: Fallback::Nothing,
-            });
+            let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
+            self.upstream.push(InputProblem::new("", problem, Fallback::Nothing));
         }
         self.tell_problems()
     }

@@ -29,7 +29,7 @@ impl From<&cache::Upstream> for Upstream {
 }
 
 impl From<&InputProblem> for WireProblem {
-    fn from(InputProblem { file, subject, problem, fallback }: &InputProblem) -> Self {
+    fn from(InputProblem { file, subject, problem, fallback, .. }: &InputProblem) -> Self {
         Self {
             subject: short(subject),
             file: file.as_ref().map(|file| short(&file.to_string_lossy())).unwrap_or_default(),
@@ -57,17 +57,11 @@ impl From<WireProblem> for InputProblem {
             Ok(WireFallback::Denied) => Fallback::Denied,
             Ok(WireFallback::Nothing) | Err(_) => Fallback::Nothing,
         };
-        Self {
-            file: (!problem.file.is_empty()).then(|| problem.file.into()),
-            subject: problem.subject,
-            problem: FieldProblem {
-                severity: if problem.warning { Severity::Warning } else { Severity::Error },
-                position: Position { line: problem.line, column: problem.column },
-                field: problem.field,
-                what: problem.what,
-            },
-            fallback,
-        }
+        let severity = if problem.warning { Severity::Warning } else { Severity::Error };
+        let position = Position { line: problem.line, column: problem.column };
+        let of_field = FieldProblem::new(severity, position, problem.field, problem.what);
+        let of_input = Self::new(problem.subject, of_field, fallback);
+        if problem.file.is_empty() { of_input } else { of_input.in_file(problem.file) }
     }
 }
 

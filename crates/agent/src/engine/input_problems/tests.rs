@@ -5,8 +5,8 @@ use crate::logging::capture;
 
 fn problem(line: u32, subject: &str, field: &str, what: &str) -> InputProblem {
     let position = Position { line, column: 3 };
-    let problem = FieldProblem { severity: Severity::Error, position, field: field.into(), what: what.into() };
-    InputProblem { file: Some("a.yaml".into()), subject: subject.into(), problem, fallback: Fallback::LastGood }
+    let problem = FieldProblem::new(Severity::Error, position, field, what);
+    InputProblem::new(subject, problem, Fallback::LastGood).in_file("a.yaml")
 }
 
 #[test]
