@@ -1,19 +1,18 @@
 //! Which objects there are, what each puts in force, and which of several counts.
 
 mod claims;
-mod sharing;
 mod store;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_model::{Hostname, Key, Update};
+use tortie_model::{Hostname, Interner, Key, Update};
 use tortie_resources::manifest::{Contributions, ObjectId, Outcome};
 
 use crate::{Fallback, built_in};
 pub(crate) use claims::Conflict;
 use claims::{Claim, Claims};
-use sharing::Sharing;
 use store::{InForce, Store};
 
 /// The objects of a datastore and what follows from them. Pure.
@@ -28,7 +27,8 @@ pub(crate) struct Register {
     claims: Claims,
     /// What was in force, for the keys that have been touched since the last time.
     before: HashMap<Key, Option<Update>, RandomState>,
-    sharing: Sharing,
+    /// Holds the namespaces of the objects once.
+    interner: Interner,
     /// The node whose view this is: endpoints of others keep only what that one needs.
     node: Option<Hostname>,
 }
@@ -37,14 +37,17 @@ impl Register {
     /// A register of the built-in objects alone.
     pub(crate) fn new(node: Option<Hostname>) -> Self {
         let before = built_in::objects().iter().map(|object| (object.key(), None)).collect();
-        Self { store: Store::default(), claims: Claims::default(), before, sharing: Sharing::default(), node }
+        Self { store: Store::default(), claims: Claims::default(), before, interner: Interner::new(), node }
     }
 
     /// What has become of an object; `listing` marks it for [`Register::sweep`]. Returns what is in force for it.
     pub(crate) fn put(&mut self, id: &ObjectId, outcome: Outcome, listing: u32) -> Fallback {
         let slot = match self.store.find(id) {
             Some(slot) => slot,
-            None => self.store.insert(self.sharing.id(id)),
+            None => {
+                let namespace = self.interner.text(&id.namespace);
+                self.store.insert(ObjectId { namespace, name: Arc::clone(&id.name), kind: id.kind })
+            }
         };
         let object = self.store.object(slot);
         let (fallback, contributions) = match outcome {
@@ -165,10 +168,10 @@ impl Register {
         let mut compact = Contributions::with_capacity(contributions.len());
         for update in contributions {
             let update = match update {
-                Update::WorkloadEndpoint(key, Some(endpoint)) => {
-                    let elsewhere = self.node.as_ref().is_some_and(|node| node.as_str() != key.host());
-                    let endpoint = self.sharing.endpoint(endpoint, elsewhere);
-                    Update::WorkloadEndpoint(key, Some(endpoint))
+                Update::WorkloadEndpoint(key, Some(endpoint))
+                    if self.node.as_ref().is_some_and(|node| node.as_str() != key.host()) =>
+                {
+                    Update::WorkloadEndpoint(key, Some(endpoint.for_other_node()))
                 }
                 other => other,
             };

@@ -1,13 +1,14 @@
 //! What the objects of a cluster have in common, held once.
 
+mod selectors;
 mod share;
 mod table;
 
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_selector::Selector;
 
+pub use self::selectors::SelectorCache;
 use self::table::{Shared, Table};
 use crate::ProfileName;
 use crate::labels::{Labels, LabelsError, Shape, encode};
@@ -33,7 +34,7 @@ pub struct Interner {
     texts: Table<Arc<str>>,
     shapes: Table<Arc<Shape>>,
     labels: Table<Labels>,
-    selectors: Table<Selector>,
+    selectors: SelectorCache,
     profiles: Table<Arc<[ProfileName]>>,
     /// Where the values of labels are put together.
     values: Vec<u8>,
@@ -57,7 +58,7 @@ impl Interner {
             texts: Table::new(usize::MAX),
             shapes: Table::new(usize::MAX),
             labels: Table::new(Self::MOST_LABELS),
-            selectors: Table::new(usize::MAX),
+            selectors: SelectorCache::default(),
             profiles: Table::new(usize::MAX),
             values: Vec::new(),
         }
@@ -107,14 +108,16 @@ impl Interner {
         shape
     }
 
-    fn text(&mut self, text: &str) -> Arc<str> {
-        let hash = self.hasher.hash_one(text);
-        self.texts.get_or_insert(&self.hasher, hash, |known| **known == *text, || text.into())
+    /// The selectors. A decoder parses with them, so that none is parsed twice.
+    pub fn selectors(&mut self) -> &mut SelectorCache {
+        &mut self.selectors
     }
 
-    fn shared_text(&mut self, text: &Arc<str>) -> Arc<str> {
-        let hash = self.hasher.hash_one(&**text);
-        self.texts.get_or_insert(&self.hasher, hash, |known| known == text, || Arc::clone(text))
+    /// The equal text that is in use, or else a new one.
+    #[must_use]
+    pub fn text(&mut self, text: &str) -> Arc<str> {
+        let hash = self.hasher.hash_one(text);
+        self.texts.get_or_insert(&self.hasher, hash, |known| **known == *text, || text.into())
     }
 
     /// How many things are held: what is in use, and what was in use not long ago.
@@ -171,16 +174,6 @@ impl Shared for Labels {
 
     fn hash(&self, hasher: &RandomState) -> u64 {
         self.parts().map_or(0, |(shape, values)| hash_of_labels(hasher, shape, values))
-    }
-}
-
-impl Shared for Selector {
-    fn is_in_use(&self) -> bool {
-        Selector::is_shared(self)
-    }
-
-    fn hash(&self, hasher: &RandomState) -> u64 {
-        hasher.hash_one(self.text())
     }
 }
 

@@ -53,7 +53,7 @@ pub use ids::{
     ConfigName, HostEndpointName, Hostname, NamespacedName, NetworkSetName, PolicyId, PolicyKind, ProfileName,
     TierName, WorkloadEndpointId, WorkloadEndpointKey,
 };
-pub use interner::Interner;
+pub use interner::{Interner, SelectorCache};
 pub use ipam::{IpamBlock, NodeAllocation};
 pub use key::{HostConfigKey, HostEndpointKey};
 pub use labels::{LabelValues, Labels, LabelsError, PrefixStripper, Shape};

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::{HostEndpoint, NetworkSet, Node, Policy, Profile, ProfileName, ProfileRules, Protocol, WorkloadEndpoint};
+use crate::{HostEndpoint, NetworkSet, Node, Policy, Profile, ProfileRules, Protocol, WorkloadEndpoint};
 
 /// A value that passed its checks; cheap to clone.
 ///
@@ -81,23 +81,6 @@ impl Valid<WorkloadEndpoint> {
     #[must_use]
     pub fn for_other_node(self) -> Self {
         Self::trusted(Arc::unwrap_or_clone(self.0).for_other_node())
-    }
-
-    /// The same endpoint, with its profiles and the names of its ports held where equal ones are: both functions are to
-    /// give back what is equal to what they are given.
-    #[must_use]
-    pub fn sharing(
-        self,
-        profiles: impl FnOnce(&Arc<[ProfileName]>) -> Arc<[ProfileName]>,
-        mut port_name: impl FnMut(&Arc<str>) -> Arc<str>,
-    ) -> Self {
-        let mut endpoint = Arc::unwrap_or_clone(self.0);
-        endpoint.profiles = profiles(&endpoint.profiles);
-        for port in &mut endpoint.ports {
-            port.name = port_name(&port.name);
-        }
-        debug_assert_eq!(endpoint.validate(), Ok(()));
-        Self::trusted(endpoint)
     }
 }
 

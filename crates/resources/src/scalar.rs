@@ -182,7 +182,7 @@ pub(crate) fn interned<K: AsRef<str>, V: AsRef<str>>(
 /// A selector that parses.
 pub(crate) fn selector(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Selector> {
     let text = cursor.text(sink)?;
-    match Selector::parse(text) {
+    match sink.selectors.parse(text) {
         Ok(selector) => Some(selector),
         Err(error) => {
             cursor.error(sink, format!("`{text}` is not a selector: {error}"));

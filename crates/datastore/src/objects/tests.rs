@@ -12,18 +12,22 @@ fn id(kind: Kind, name: &str) -> ObjectId {
 }
 
 fn resource(id: &ObjectId, rest: &str) -> Resource {
-    let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
-    let json = format!(r#"{{"metadata": {{"name": "{}", "namespace": "{}"}}{rest}}}"#, id.name, id.namespace);
-    read_object(&json, id.kind, &options, &mut Interner::new()).expect("JSON")
+    resource_with(id, rest, &mut Interner::new())
 }
 
-fn pod(name: &str, node: &str, address: &str) -> (ObjectId, Resource) {
+fn resource_with(id: &ObjectId, rest: &str, interner: &mut Interner) -> Resource {
+    let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
+    let json = format!(r#"{{"metadata": {{"name": "{}", "namespace": "{}"}}{rest}}}"#, id.name, id.namespace);
+    read_object(&json, id.kind, &options, interner).expect("JSON")
+}
+
+fn pod(name: &str, node: &str, address: &str, interner: &mut Interner) -> (ObjectId, Resource) {
     let id = id(Kind::Pod, name);
     let ports = r#""containers": [{"ports": [{"name": "http", "containerPort": 80}]}]"#;
     let rest = format!(
         r#", "spec": {{"nodeName": "{node}", "serviceAccountName": "a", {ports}}}, "status": {{"podIPs": [{{"ip": "{address}"}}]}}"#
     );
-    let resource = resource(&id, &rest);
+    let resource = resource_with(&id, &rest, interner);
     (id, resource)
 }
 
@@ -36,9 +40,9 @@ fn objects_in_force() -> Objects {
 
 #[test]
 fn endpoints_of_other_nodes_are_reduced_and_share_what_they_have_in_common() {
-    let mut objects = Objects::of_node(Hostname::new("n1"));
+    let (mut objects, mut interner) = (Objects::of_node(Hostname::new("n1")), Interner::new());
     for (name, node, address) in [("a", "n1", "10.0.0.1"), ("b", "n2", "10.0.0.2"), ("c", "n2", "10.0.0.3")] {
-        let (id, resource) = pod(name, node, address);
+        let (id, resource) = pod(name, node, address, &mut interner);
         objects.set(&id, resource);
     }
     let endpoints: Vec<_> = objects

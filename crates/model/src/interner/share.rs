@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tortie_selector::Selector;
-
 use super::Interner;
 use crate::{
     EntityMatch, NetworkSet, Policy, PolicyId, ProfileName, ProfileRules, Rule, TierName, Update, Valid,
@@ -55,7 +53,7 @@ impl Interner {
         let mut policy = Arc::unwrap_or_clone(policy.into_arc());
         policy.namespace = policy.namespace.map(|namespace| self.text(&namespace));
         policy.tier = TierName::new(self.text(policy.tier.as_str()));
-        self.selector(&mut policy.selector);
+        self.selectors.share(&mut policy.selector);
         self.rules(&mut policy.inbound);
         self.rules(&mut policy.outbound);
         Valid::trusted(policy)
@@ -93,19 +91,8 @@ impl Interner {
             ]
         });
         for selector in extras.chain([&mut side.selector]).flatten() {
-            self.selector(selector);
+            self.selectors.share(selector);
         }
-    }
-
-    fn selector(&mut self, selector: &mut Selector) {
-        let hash = self.hasher.hash_one(selector.text());
-        let is_it = |known: &Selector| known.text() == selector.text() && known == selector;
-        if let Some(known) = self.selectors.get(hash, is_it) {
-            *selector = known.clone();
-            return;
-        }
-        selector.share_labels(|name| self.shared_text(name));
-        self.selectors.insert(&self.hasher, hash, selector.clone());
     }
 
     fn profile(&mut self, name: &ProfileName) -> ProfileName {

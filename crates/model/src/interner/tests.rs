@@ -1,3 +1,5 @@
+use tortie_selector::Selector;
+
 use super::*;
 use crate::{
     EndpointPort, EntityMatch, NamedProtocol, Policy, PolicyId, PolicyKind, Profile, ProfileName, Protocol, Rule,
@@ -110,4 +112,21 @@ fn labels_that_nobody_shares_are_not_all_remembered() {
     let all: Vec<_> = (0..200_000).map(|n| interner.labels([("n", n.to_string())]).unwrap()).collect();
     assert!(interner.labels.len() <= Interner::MOST_LABELS);
     assert_eq!(all[77].get("n"), Some("77"));
+}
+
+#[test]
+fn selectors_are_found_by_their_text() {
+    let mut interner = Interner::new();
+    let first = interner.selectors().parse("app == 'web'").unwrap();
+    assert!(first.is_shared() && first.text() == "app == 'web'");
+    assert_eq!(interner.selectors().parse("app == 'web'").unwrap(), first);
+    assert_eq!(interner.selectors().parse("app=='web'").unwrap().text(), "app=='web'", "as it was written");
+    assert_eq!(interner.selectors().len(), 3, "two selectors and a name");
+    assert_eq!(interner.selectors().parse("app ==").unwrap_err(), Selector::parse("app ==").unwrap_err());
+    assert_eq!(interner.len(), 3, "what is no selector is not kept");
+    for n in 0..10_000 {
+        interner.selectors().parse(&format!("app == '{n}'")).unwrap();
+    }
+    assert!(interner.len() <= 513, "those without use are forgotten: {}", interner.len());
+    drop(first);
 }

@@ -137,10 +137,12 @@ fn subject(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Selector> {
     };
     let sound = sink.problems.len();
     let (pods, namespaces) = pods(field, &["namespaces", "pods"], sink)??;
-    Some(combination(&global_policy(&pods, &namespaces, ""), |what| {
+    let text = global_policy(&pods, &namespaces, "", &mut sink.selectors);
+    Some(combination(&text, &mut sink.selectors).unwrap_or_else(|what| {
         if sink.problems.len() == sound {
             field.error(sink, what);
         }
+        Selector::none()
     }))
 }
 
@@ -169,7 +171,7 @@ fn pods(cursor: Cursor<'_, '_>, known: &[&str], sink: &mut Sink) -> Option<Optio
 fn rules(object: &Object<'_, '_>, spec: Map<'_, '_>, name: &str, peers: &str, sink: &mut Sink) -> Vec<Rule> {
     let mut rules = Vec::new();
     spec.list(name, sink, |cursor, sink| {
-        let mut own = Sink { unknown_fields: sink.unknown_fields, ..Sink::default() };
+        let mut own = sink.apart();
         let read = rule(object.id.kind, cursor, peers, &mut own);
         let failed = own.has_errors() || read.is_none();
         // In a datastore somebody else has accepted the policy: the rest of it holds.
@@ -259,16 +261,17 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
             let map = cursor.map(sink)?;
             let selector = if map.field("namespaces").is_some() { String::new() } else { selector };
             let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
-            let combined = side_selector("", &words).map(|text| {
-                combination(&text, |what| {
+            let combined = side_selector("", &words, &mut sink.selectors).map(|text| {
+                combination(&text, &mut sink.selectors).unwrap_or_else(|what| {
                     if !sink.has_errors() {
                         cursor.error(sink, what);
                     }
+                    Selector::none()
                 })
             });
             Some(EntityMatch {
                 selector: combined,
-                extras: originally(&selector, &namespace_selector),
+                extras: originally(&selector, &namespace_selector, sink),
                 ..EntityMatch::default()
             })
         }

@@ -37,7 +37,7 @@ pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option
         namespace: Some(Arc::clone(&object.id.namespace)),
         tier: TierName::default_tier(),
         order: Order::new(ORDER),
-        selector: combination(&namespaced_policy(namespace, &selector, ""), |what| spec.error(sink, what)),
+        selector: selected(spec, namespace, &selector, sink),
         types: types(spec, sink),
         inbound: rules(spec, "ingress", "from", namespace, sink).into(),
         outbound: rules(spec, "egress", "to", namespace, sink).into(),
@@ -102,7 +102,7 @@ pub(crate) struct PolicyRule {
 pub(crate) enum Peer {
     /// Pods, by a selector over endpoints, which comes from one over pods and, unless it is empty, one over namespaces; if
     /// that is empty, they are of the policy's own.
-    Pods { selector: Option<Selector>, pods: String, namespaces: String },
+    Pods { selector: Option<Selector>, pods: String, namespaces: String, original: Extras<EntityExtras> },
     /// Addresses.
     Block { net: Cidr, except: Vec<Cidr> },
 }
@@ -152,14 +152,16 @@ impl Peer {
         let pods = label_selector::of_pods(pods, sink);
         let namespaces = namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default();
         let words = Words { selector: &pods, namespace_selector: &namespaces, ..Words::default() };
-        let selector = side_selector(namespace, &words).map(|text| {
-            combination(&text, |what| {
+        let selector = side_selector(namespace, &words, &mut sink.selectors).map(|text| {
+            combination(&text, &mut sink.selectors).unwrap_or_else(|what| {
                 if sink.problems.len() == sound {
                     map.error(sink, what);
                 }
+                Selector::none()
             })
         });
-        Some(Self::Pods { selector, pods, namespaces })
+        let original = originally(&pods, &namespaces, sink);
+        Some(Self::Pods { selector, pods, namespaces, original })
     }
 
     fn entity(&self) -> EntityMatch {
@@ -168,20 +170,27 @@ impl Peer {
                 let extras = EntityExtras { not_nets: except.iter().copied().collect(), ..EntityExtras::default() };
                 EntityMatch { nets: [*net].into(), extras: extras.into(), ..EntityMatch::default() }
             }
-            Self::Pods { selector, pods, namespaces } => EntityMatch {
-                selector: selector.clone(),
-                extras: originally(pods, namespaces),
-                ..EntityMatch::default()
-            },
+            Self::Pods { selector, original, .. } => {
+                EntityMatch { selector: selector.clone(), extras: original.clone(), ..EntityMatch::default() }
+            }
         }
     }
 }
 
+/// What a policy with such a selector over pods selects.
+fn selected(spec: Map<'_, '_>, namespace: &str, pods: &str, sink: &mut Sink) -> Selector {
+    let text = namespaced_policy(namespace, pods, "", &mut sink.selectors);
+    combination(&text, &mut sink.selectors).unwrap_or_else(|what| {
+        spec.error(sink, what);
+        Selector::none()
+    })
+}
+
 /// What the user wrote, which has been checked.
-pub(super) fn originally(pods: &str, namespaces: &str) -> Extras<EntityExtras> {
+pub(super) fn originally(pods: &str, namespaces: &str, sink: &mut Sink) -> Extras<EntityExtras> {
     let original = OriginalMatch {
-        selector: as_written(pods),
-        namespace_selector: as_written(namespaces),
+        selector: as_written(pods, sink),
+        namespace_selector: as_written(namespaces, sink),
         ..OriginalMatch::default()
     };
     EntityExtras { original, ..EntityExtras::default() }.into()
@@ -231,7 +240,7 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
     let policy = Policy {
         namespace: Some(Arc::clone(&object.id.namespace)),
         order: Order::new(ORDER),
-        selector: combination(&namespaced_policy(&object.id.namespace, &selector, ""), |what| spec.error(sink, what)),
+        selector: selected(spec, &object.id.namespace, &selector, sink),
         types: if declared && !quiet.has_errors() { types } else { PolicyTypes::BOTH },
         ..Policy::default()
     };

@@ -328,7 +328,7 @@ fn read_resource(
     options: &Options,
     labels: &mut Interner,
 ) -> Resource {
-    let mut sink = Sink { parameters: options.parameters, ..Sink::default() };
+    let mut sink = Sink { parameters: options.parameters, ..Sink::begin(labels) };
     if options.unknown_fields == UnknownFields::Ignore {
         sink.unknown_fields = UnknownField::Ignored;
     }
@@ -337,6 +337,7 @@ fn read_resource(
         None => (None, "document".to_owned(), Outcome::Invalid { substitute: None }),
         Some(map) => convert(root, map, implied, options, labels, &mut sink),
     };
+    sink.end(labels);
     let mut share = |updates: Contributions| updates.into_iter().map(|update| labels.share(update)).collect();
     let outcome = match outcome {
         Outcome::Valid(contributions) => Outcome::Valid(share(contributions)),

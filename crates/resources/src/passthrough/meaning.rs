@@ -72,7 +72,7 @@ pub(super) fn bgp_peer(map: Map<'_, '_>, text: Arc<str>, sink: &mut Sink) -> Bgp
 fn selector(map: &Map<'_, '_>, name: &str, sink: &mut Sink) -> Option<Selector> {
     let field = map.field(name)?;
     let text = field.text(sink).filter(|text| !text.is_empty())?;
-    match Selector::parse(text) {
+    match sink.selectors.parse(text) {
         Ok(selector) => Some(selector),
         Err(error) => {
             field.warn(sink, format!("`{text}` is not a selector, and selects nothing: {error}"));

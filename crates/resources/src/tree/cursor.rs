@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use tortie_model::{Valid, Validate};
+use tortie_model::{Interner, SelectorCache, Valid, Validate};
 
 use super::{Content, Entry, Node, Position};
 use crate::manifest::ParameterCheck;
@@ -80,9 +80,27 @@ pub(crate) struct Sink {
     pub(crate) problems: Vec<FieldProblem>,
     pub(crate) unknown_fields: UnknownField,
     pub(crate) parameters: ParameterCheck,
+    /// Those of the [`Interner`] with which the tree is read, for as long as that takes.
+    pub(crate) selectors: SelectorCache,
 }
 
 impl Sink {
+    /// Begins to read something with an interner, which gets back at [`Sink::end`] what it lends.
+    pub(crate) fn begin(interner: &mut Interner) -> Self {
+        Self { selectors: std::mem::take(interner.selectors()), ..Self::default() }
+    }
+
+    /// Ends what [`Sink::begin`] began.
+    pub(crate) fn end(&mut self, interner: &mut Interner) {
+        std::mem::swap(interner.selectors(), &mut self.selectors);
+    }
+
+    /// Lets something be read by itself, whose problems are not yet those of the whole; for [`Sink::adopt`].
+    pub(crate) fn apart(&mut self) -> Self {
+        let selectors = std::mem::take(&mut self.selectors);
+        Self { unknown_fields: self.unknown_fields, selectors, ..Self::default() }
+    }
+
     /// Whether anything was reported that makes the object invalid.
     pub(crate) fn has_errors(&self) -> bool {
         self.problems.iter().any(|p| p.severity == Severity::Error)
@@ -90,6 +108,7 @@ impl Sink {
 
     /// Takes what another has reported; what made its object invalid does not make this one invalid if it is tolerated.
     pub(crate) fn adopt(&mut self, other: Self, tolerate: bool) {
+        self.selectors = other.selectors;
         for mut problem in other.problems {
             if tolerate {
                 problem.severity = Severity::Warning;

@@ -134,8 +134,9 @@ fn decode_node(
     node: &Node<'_>,
     labels: &mut Interner,
 ) -> Result<Decoded, DecodeError> {
-    let mut sink = Sink::default();
+    let mut sink = Sink::begin(labels);
     let update = read(&key, tier.clone(), Cursor::root(node), labels, &mut sink);
+    sink.end(labels);
     match (update, sink.problems.into_iter().find(|p| p.severity == Severity::Error)) {
         (Some(update), None) => Ok(Decoded::Update(labels.share(update))),
         (_, problem) => {

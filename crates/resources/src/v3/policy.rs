@@ -110,14 +110,16 @@ fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mu
     let own = selector(spec, "selector", false, sink);
     let accounts = selector(spec, "serviceAccountSelector", false, sink);
     let combined = if global {
-        global_policy(own, selector(spec, "namespaceSelector", false, sink), accounts)
+        let namespaces = selector(spec, "namespaceSelector", false, sink);
+        global_policy(own, namespaces, accounts, &mut sink.selectors)
     } else {
-        namespaced_policy(namespace, own, accounts)
+        namespaced_policy(namespace, own, accounts, &mut sink.selectors)
     };
-    combination(&combined, |what| {
+    combination(&combined, &mut sink.selectors).unwrap_or_else(|what| {
         if sink.problems.len() == sound {
             spec.error(sink, what);
         }
+        Selector::none()
     })
 }
 

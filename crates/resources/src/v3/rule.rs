@@ -147,22 +147,24 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
         account_names,
     };
     let is_sound = sink.problems.len() == sound;
+    let combined = side_selector(place.namespace, &words, &mut sink.selectors);
     let mut parse = |text: &str| {
-        combination(text, |what| {
+        combination(text, &mut sink.selectors).unwrap_or_else(|what| {
             if is_sound {
                 side.error(sink, what);
             }
+            Selector::none()
         })
     };
-    let combined = side_selector(place.namespace, &words).map(|text| parse(&text));
+    let combined = combined.map(|text| parse(&text));
     let not_selector = (!words.not_selector.is_empty()).then(|| parse(words.not_selector));
     let original = OriginalMatch {
-        selector: as_written(words.selector),
-        namespace_selector: as_written(words.namespace_selector),
+        selector: as_written(words.selector, sink),
+        namespace_selector: as_written(words.namespace_selector, sink),
         not_selector: not_selector.clone(),
         service_accounts: ServiceAccountMatch {
             names: words.account_names.iter().map(|name| (*name).into()).collect(),
-            selector: as_written(words.account_selector),
+            selector: as_written(words.account_selector, sink),
         },
     };
     let extras = EntityExtras {
@@ -181,8 +183,8 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
 }
 
 /// A selector that has been checked.
-pub(crate) fn as_written(text: &str) -> Option<Selector> {
-    if text.is_empty() { None } else { Selector::parse(text).ok() }
+pub(crate) fn as_written(text: &str, sink: &mut Sink) -> Option<Selector> {
+    if text.is_empty() { None } else { sink.selectors.parse(text).ok() }
 }
 
 fn account_name<'n>(cursor: Cursor<'n, '_>, sink: &mut Sink) -> Option<&'n str> {
@@ -201,7 +203,7 @@ pub(crate) fn selector<'n>(map: Map<'n, '_>, name: &str, over_namespaces: bool, 
     if text.trim_matches([' ', '\t']).is_empty() {
         return "";
     }
-    match Selector::parse(text) {
+    match sink.selectors.parse(text) {
         Err(error) => field.error(sink, format!("`{text}` is not a selector: {error}")),
         Ok(selector) => {
             let mut global = false;

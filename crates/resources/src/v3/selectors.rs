@@ -4,6 +4,7 @@
 //! service accounts are rewritten, as expressions
 //! (`libcalico-go/lib/backend/syncersv1/updateprocessors/{rules,globalnetworkpolicyprocessor}.go`).
 
+use tortie_model::SelectorCache;
 use tortie_selector::{Expr, Label, Selector};
 
 pub(crate) const NAMESPACE_LABEL: &str = "projectcalico.org/namespace";
@@ -26,27 +27,24 @@ pub(crate) struct Words<'s> {
 /// The selector of one side of a rule of a policy in `namespace` (empty for a global policy); `None` selects anything.
 ///
 /// Every selector in `words` has been checked; one that does not parse makes the result select nothing.
-pub(crate) fn side_selector(namespace: &str, words: &Words<'_>) -> Option<String> {
+pub(crate) fn side_selector(namespace: &str, words: &Words<'_>, selectors: &mut SelectorCache) -> Option<String> {
     let namespaces = if !words.namespace_selector.is_empty() {
-        over_namespaces(words.namespace_selector)
+        over_namespaces(words.namespace_selector, selectors)
     } else if !namespace.is_empty() {
         format!("{NAMESPACE_LABEL} == '{namespace}'")
     } else {
         String::new()
     };
-    let accounts = join(&over_accounts(words), words.selector);
+    let accounts = join(&over_accounts(words, selectors), words.selector);
     let restricted = !accounts.is_empty() || !words.not_selector.is_empty() || !words.namespace_selector.is_empty();
     let selector = if restricted { join(&namespaces, &accounts) } else { accounts };
     (!selector.is_empty()).then_some(selector)
 }
 
-/// Parses a combination, or reports that it is too much for the language, such as a label whose name is too long with its
+/// Parses a combination, or says that it is too much for the language, such as a label whose name is too long with its
 /// prefix.
-pub(crate) fn combination(text: &str, report: impl FnOnce(String)) -> Selector {
-    Selector::parse(text).unwrap_or_else(|error| {
-        report(format!("the selectors do not combine to a selector: {error}"));
-        Selector::none()
-    })
+pub(crate) fn combination(text: &str, selectors: &mut SelectorCache) -> Result<Selector, String> {
+    selectors.parse(text).map_err(|error| format!("the selectors do not combine to a selector: {error}"))
 }
 
 /// `(a) && (b)`, or the one that is not empty.
@@ -57,11 +55,11 @@ fn join(a: &str, b: &str) -> String {
     }
 }
 
-fn over_accounts(words: &Words<'_>) -> String {
+fn over_accounts(words: &Words<'_>, selectors: &mut SelectorCache) -> String {
     let selector = if words.account_selector.is_empty() {
         String::new()
     } else {
-        prefixed(words.account_selector, SERVICE_ACCOUNT_PREFIX)
+        prefixed(words.account_selector, SERVICE_ACCOUNT_PREFIX, selectors)
     };
     let names = match Label::new(SERVICE_ACCOUNT_LABEL) {
         Ok(label) if !words.account_names.is_empty() => {
@@ -73,8 +71,8 @@ fn over_accounts(words: &Words<'_>) -> String {
 }
 
 /// A selector over the labels of namespaces, as a selector over the labels of endpoints.
-fn over_namespaces(text: &str) -> String {
-    let Ok(selector) = Selector::parse(text) else { return Selector::none().to_string() };
+fn over_namespaces(text: &str, selectors: &mut SelectorCache) -> String {
+    let Ok(selector) = selectors.parse(text) else { return Selector::none().to_string() };
     let Ok(label) = Label::new(NAMESPACE_LABEL) else { return Selector::none().to_string() };
     selector
         .with_label_prefix(NAMESPACE_PREFIX)
@@ -87,22 +85,32 @@ fn over_namespaces(text: &str) -> String {
         .to_string()
 }
 
-fn prefixed(text: &str, prefix: &str) -> String {
-    Selector::parse(text).unwrap_or_else(|_| Selector::none()).with_label_prefix(prefix).to_string()
+fn prefixed(text: &str, prefix: &str, selectors: &mut SelectorCache) -> String {
+    selectors.parse(text).unwrap_or_else(|_| Selector::none()).with_label_prefix(prefix).to_string()
 }
 
 /// What a policy of a namespace selects.
-pub(crate) fn namespaced_policy(namespace: &str, selector: &str, account_selector: &str) -> String {
+pub(crate) fn namespaced_policy(
+    namespace: &str,
+    selector: &str,
+    account_selector: &str,
+    selectors: &mut SelectorCache,
+) -> String {
     let here = format!("{NAMESPACE_LABEL} == '{namespace}'");
     let selector = if selector.is_empty() { here } else { format!("({selector}) && {here}") };
     if account_selector.is_empty() {
         return selector;
     }
-    format!("({selector}) && {}", prefixed(account_selector, SERVICE_ACCOUNT_PREFIX))
+    format!("({selector}) && {}", prefixed(account_selector, SERVICE_ACCOUNT_PREFIX, selectors))
 }
 
 /// What a global policy selects.
-pub(crate) fn global_policy(selector: &str, namespace_selector: &str, account_selector: &str) -> String {
+pub(crate) fn global_policy(
+    selector: &str,
+    namespace_selector: &str,
+    account_selector: &str,
+    selectors: &mut SelectorCache,
+) -> String {
     let mut current = selector.to_owned();
     for (over, prefix, label) in [
         (namespace_selector, NAMESPACE_PREFIX, NAMESPACE_LABEL),
@@ -111,16 +119,16 @@ pub(crate) fn global_policy(selector: &str, namespace_selector: &str, account_se
         if over.is_empty() {
             continue;
         }
-        let over = prefixed(over, prefix);
+        let over = prefixed(over, prefix, selectors);
         let joined = if current.is_empty() { over } else { format!("({current}) && {over}") };
-        current = all_means_has(&joined, label);
+        current = all_means_has(&joined, label, selectors);
     }
     current
 }
 
 /// Replaces `all()` by `has(label)`, in the user's own selector too. A text without it is left as it is.
-fn all_means_has(text: &str, label: &str) -> String {
-    let (Ok(selector), Ok(label)) = (Selector::parse(text), Label::new(label)) else {
+fn all_means_has(text: &str, label: &str, selectors: &mut SelectorCache) -> String {
+    let (Ok(selector), Ok(label)) = (selectors.parse(text), Label::new(label)) else {
         return Selector::none().to_string();
     };
     let mut found = false;

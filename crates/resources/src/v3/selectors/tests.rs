@@ -1,3 +1,4 @@
+use tortie_model::SelectorCache;
 use tortie_selector::Selector;
 
 use super::{Words, global_policy, namespaced_policy, side_selector};
@@ -32,37 +33,51 @@ fn sides_of_rules() {
         ("", accounts(), Some("(pcsa.key == \"v\") && (projectcalico.org/serviceaccount in {\"sa1\", \"sa2\"})")),
         ("", Words { selector: "a == 'b' || c", ..ns() }, Some("a == 'b' || c")),
     ] {
-        assert_eq!(side_selector(namespace, &words).as_deref(), expected);
+        assert_eq!(side_selector(namespace, &words, &mut SelectorCache::default()).as_deref(), expected);
     }
 }
 
 #[test]
 fn literals_are_not_rewritten() {
     let words = Words { namespace_selector: "k == 'all()' || all()", ..Words::default() };
-    assert_eq!(side_selector("", &words).as_deref(), Some("(pcns.k == \"all()\" || has(projectcalico.org/namespace))"));
+    assert_eq!(
+        side_selector("", &words, &mut SelectorCache::default()).as_deref(),
+        Some("(pcns.k == \"all()\" || has(projectcalico.org/namespace))")
+    );
 }
 
 #[test]
 fn policies() {
-    assert_eq!(namespaced_policy("n", "", ""), "projectcalico.org/namespace == 'n'");
+    assert_eq!(namespaced_policy("n", "", "", &mut SelectorCache::default()), "projectcalico.org/namespace == 'n'");
     assert_eq!(
-        namespaced_policy("n", "a || b", "x == 'y'"),
+        namespaced_policy("n", "a || b", "x == 'y'", &mut SelectorCache::default()),
         "((a || b) && projectcalico.org/namespace == 'n') && pcsa.x == \"y\""
     );
-    assert_eq!(global_policy("", "", ""), "");
-    assert_eq!(global_policy("has(a)", "x == 'y'", ""), "(has(a)) && pcns.x == \"y\"");
-    assert_eq!(global_policy("", "all()", ""), "has(projectcalico.org/namespace)");
-    assert_eq!(global_policy("has(a)", "", "all()"), "(has(a) && has(projectcalico.org/serviceaccount))");
-    assert_eq!(global_policy("all()", "k == 'v'", ""), "(has(projectcalico.org/namespace) && pcns.k == \"v\")");
+    assert_eq!(global_policy("", "", "", &mut SelectorCache::default()), "");
+    assert_eq!(global_policy("has(a)", "x == 'y'", "", &mut SelectorCache::default()), "(has(a)) && pcns.x == \"y\"");
+    assert_eq!(global_policy("", "all()", "", &mut SelectorCache::default()), "has(projectcalico.org/namespace)");
+    assert_eq!(
+        global_policy("has(a)", "", "all()", &mut SelectorCache::default()),
+        "(has(a) && has(projectcalico.org/serviceaccount))"
+    );
+    assert_eq!(
+        global_policy("all()", "k == 'v'", "", &mut SelectorCache::default()),
+        "(has(projectcalico.org/namespace) && pcns.k == \"v\")"
+    );
 }
 
 /// The values of a walk-through that was published with its rules.
 #[test]
 fn published_example() {
-    let policy = namespaced_policy("policy-demo", "projectcalico.org/orchestrator == 'k8s' && app == 'nginx'", "");
+    let policy = namespaced_policy(
+        "policy-demo",
+        "projectcalico.org/orchestrator == 'k8s' && app == 'nginx'",
+        "",
+        &mut SelectorCache::default(),
+    );
     let policy = Selector::parse(&policy).unwrap();
     assert_eq!(policy.id().as_str(), "s:_a6cuVnIgjWqODIbU16OZjCg0vnck1Ck71LG2w");
     let words = Words { selector: "projectcalico.org/orchestrator == 'k8s' && run == 'access'", ..Words::default() };
-    let side = Selector::parse(&side_selector("policy-demo", &words).unwrap()).unwrap();
+    let side = Selector::parse(&side_selector("policy-demo", &words, &mut SelectorCache::default()).unwrap()).unwrap();
     assert_eq!(side.id().as_str(), "s:AMAB7BNa5u3MmIiwZrblkWt4eY3LuNV_frvthw");
 }
