@@ -82,12 +82,12 @@ fn document() -> Result<(), String> {
         cargo = shell::command("rustup", &["run", RUST, "cargo"]);
         cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
     }
-    // The workspace as a whole has the features with which other commands build it, so that nothing is built anew.
+    // The workspace as a whole has the features with which other commands build it, so that nothing is built twice.
     cargo.args(["doc", "--quiet", "--locked", "--workspace", "--lib", "--no-deps", "--all-features"]);
     shell::run(unstable(&mut cargo).env("RUSTDOCFLAGS", "--cap-lints=allow -Z unstable-options --output-format json"))
 }
 
-/// Lets rustdoc, but nothing else, be asked for unstable things: build scripts that heard of it would have much built anew.
+/// Lets rustdoc, but nothing else, be asked for unstable things: build scripts that heard of it would have much built again.
 fn unstable(cargo: &mut Command) -> &mut Command {
     cargo.env("RUSTDOC", root().join("xtask/src/unstable-rustdoc.sh"))
 }

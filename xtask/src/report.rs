@@ -51,7 +51,7 @@ pub(crate) fn bench_report(args: &[String]) -> Result<(), String> {
         readme = replaced(&readme, marker, table)?;
     }
     fs::write(&path, readme).map_err(in_path)?;
-    if failed.is_empty() { Ok(()) } else { Err(format!("written, but not as it should be: {}", failed.join(", "))) }
+    if failed.is_empty() { Ok(()) } else { Err(format!("written, but these failed: {}", failed.join(", "))) }
 }
 
 /// The text with what stands between a marker and the next end replaced.

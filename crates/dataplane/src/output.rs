@@ -191,7 +191,7 @@ impl FamilyOutput {
         }
     }
 
-    /// Defines anew what differs between two configurations of those chains.
+    /// Defines again what differs between two configurations of those chains.
     pub(crate) fn redefine_fixed(&mut self, old: &Renderer, new: &Renderer) {
         let family = self.family;
         for table in Table::ALL {

@@ -167,7 +167,7 @@ pub enum DataplaneProblem {
         /// What the kernel said.
         error: KernelError,
     },
-    /// A tunnel device is not as it should be.
+    /// A tunnel device is out of sync.
     #[error("device {name}: {error}")]
     Device {
         /// Its name.
@@ -274,7 +274,7 @@ pub enum EndpointProblem {
     UntrackedForAll,
 }
 
-/// Why a tunnel device is not as it should be.
+/// Why a tunnel device is out of sync.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceProblem {
