@@ -11,10 +11,13 @@ tortie_testkit::kernel_test! {
     fn an_apply_of_many_slow_programs_does_not_look_like_one_that_is_stuck() {
         let mut node = Node::new("nft", CLUSTER);
         // Each takes less than the agent may be silent for, but all of them take more.
+        let silence = Duration::from_secs(4);
         for program in ["ipset", "iptables-nft-save", "ip6tables-nft-save", "ip6tables-nft-restore"] {
-            node.wrap(program, "sleep 0.4; exec $REAL \"$@\"");
+            node.wrap(program, "sleep 1; exec $REAL \"$@\"");
         }
-        node.set("FELIX_HEALTHTIMEOUTOVERRIDES", "InternalDataplaneMainLoop=1500ms,CalculationGraph=1500ms");
+        let timeout = format!("{}s", silence.as_secs());
+        let timeouts = format!("InternalDataplaneMainLoop={timeout},CalculationGraph={timeout}");
+        node.set("FELIX_HEALTHTIMEOUTOVERRIDES", &timeouts);
         node.spawn();
         let begin = Instant::now();
         let mut asked = 0;
@@ -25,10 +28,10 @@ tortie_testkit::kernel_test! {
                 break;
             }
             asked += usize::from(!answer.is_empty());
-            assert!(begin.elapsed() < Duration::from_secs(30), "{}", node.log());
+            assert!(begin.elapsed() < Duration::from_secs(120), "{}", node.log());
             thread::sleep(Duration::from_millis(20));
         }
-        assert!(asked > 10 && begin.elapsed() > Duration::from_millis(2500), "{asked} {:?}", begin.elapsed());
+        assert!(asked > 10 && begin.elapsed() > silence, "{asked} {:?}", begin.elapsed());
     }
 
     fn an_apply_that_is_stuck_looks_like_it() {
@@ -36,7 +39,7 @@ tortie_testkit::kernel_test! {
         node.wrap("iptables-nft-restore", "sleep 300");
         node.set("FELIX_HEALTHTIMEOUTOVERRIDES", "InternalDataplaneMainLoop=1s,CalculationGraph=1s");
         node.spawn();
-        let patience = Instant::now() + Duration::from_secs(20);
+        let patience = Instant::now() + Duration::from_secs(60);
         loop {
             let answer = node.get(9099, "/liveness");
             if answer.starts_with("HTTP/1.1 503") {
