@@ -119,7 +119,7 @@ fn tunnel(n: u32) -> Update {
 }
 
 fn block(n: u32) -> Update {
-    let block = IpamBlock { text: "{}".into(), affinity: Some(hostname(n)), elsewhere: [].into() };
+    let block = IpamBlock { text: "{}".into(), affinity: Some(hostname(n)), borrowed: [].into() };
     Update::Block(net(address(n, 0), 26), Some(block.into()))
 }
 

@@ -19,7 +19,7 @@ use tortie_store::{ResourceStore, StoreError};
 use tortie_testkit::apiserver::ApiServer;
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A controller that runs.
 struct Controller {

@@ -254,7 +254,7 @@ fn passwords_and_certificates_are_used_and_not_shown() {
         .stderr(fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(60);
     while !fs::metadata(&out).is_ok_and(|out| out.len() > 0) {
         assert!(Instant::now() < until, "{}", fs::read_to_string(&log).unwrap());
         std::thread::sleep(Duration::from_millis(10));
@@ -272,7 +272,7 @@ fn passwords_and_certificates_are_used_and_not_shown() {
 
 /// Waits until what etcd has under a path is as wanted.
 fn eventually(etcd: &Etcd, path: &str, wanted: impl Fn(&str) -> bool) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     loop {
         let text = etcd.get(path).unwrap();
         if wanted(&text) {

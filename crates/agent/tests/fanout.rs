@@ -56,7 +56,7 @@ impl Fanout {
     }
 
     fn until(&self, what: &str, is: impl Fn() -> bool) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         while !is() {
             assert!(Instant::now() < until, "waiting until {what}\n{}\n{}", self.get("/readiness"), self.log());
             thread::sleep(Duration::from_millis(20));

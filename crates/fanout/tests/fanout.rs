@@ -277,8 +277,8 @@ fn a_server_that_ends_sends_its_clients_elsewhere() {
         client.knows(&upstream.truth);
     }
     let started = Instant::now();
-    first.drain(Duration::from_secs(3));
-    assert!(started.elapsed() < Duration::from_secs(2), "nobody had to be thrown out");
+    first.drain(Duration::from_secs(60));
+    assert!(started.elapsed() < Duration::from_secs(30), "nobody had to be thrown out");
     assert_eq!(first.stats().active, 0);
     drop(first);
     upstream2.tell([config("A", "2")]);
@@ -404,7 +404,7 @@ fn what_is_not_a_client_is_sent_away_in_time() {
         let mut answer = Vec::new();
         let end = stream.read_to_end(&mut answer);
         assert!(!matches!(&end, Err(error) if error.kind() == ErrorKind::WouldBlock), "{what}");
-        assert!(started.elapsed() < Duration::from_secs(3), "{what}: {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(15), "{what}: {:?}", started.elapsed());
         if what == "a version to come" {
             assert!(String::from_utf8_lossy(&answer).contains("version of the protocol"), "{what}");
         }

@@ -121,11 +121,11 @@ impl WorkloadEndpoint {
     /// host; the interface becomes the same short text for all, so that an endpoint without one stays invalid.
     #[must_use]
     pub fn for_other_node(self) -> Self {
-        static ELSEWHERE: LazyLock<IfaceName> = LazyLock::new(|| IfaceName::new("elsewhere"));
+        static REMOTE: LazyLock<IfaceName> = LazyLock::new(|| IfaceName::new("remote"));
         let prefixes = self.extras.map(|extras| extras.allowed_source_prefixes).unwrap_or_default();
         let extras = WorkloadExtras { allowed_source_prefixes: prefixes, ..WorkloadExtras::default() };
         Self {
-            iface: self.iface.filter(|iface| !iface.as_str().is_empty()).map(|_| ELSEWHERE.clone()),
+            iface: self.iface.filter(|iface| !iface.as_str().is_empty()).map(|_| REMOTE.clone()),
             mac: None,
             generate_name: None,
             extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),

@@ -12,8 +12,8 @@ pub struct IpamBlock {
     pub text: Arc<str>,
     /// The node (or the other thing, such as a load balancer) that addresses of the block are for; `None` if for none.
     pub affinity: Option<Hostname>,
-    /// The allocated addresses that another node has than the one that the block is for, in ascending order.
-    pub elsewhere: Box<[NodeAllocation]>,
+    /// The allocated addresses that nodes other than the affine one use, in ascending order.
+    pub borrowed: Box<[NodeAllocation]>,
 }
 
 /// An allocated address.

@@ -29,7 +29,7 @@ pub use certificates::Certificates;
 pub use proxy::Proxy;
 
 /// How long a cluster may take to get ready.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What kind of cluster.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use tortie::model::desired::DesiredUpdate;
 use tortie::model::{Family, Key, SyncStatus, Update};
 use tortie::{Change, ClusterProblem, Node};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(90);
 
 fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo")

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tortie_testkit::etcd::Proxy;
 use tortie_testkit::netns::Namespace;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Node {
     namespace: Namespace,

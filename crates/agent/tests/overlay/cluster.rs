@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tortie_testkit::lab::{Place, interface_name};
 use tortie_testkit::netns::Namespace;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(90);
 const PORT: u16 = 80;
 const GATEWAY_MAC: &str = "ee:ee:ee:ee:ee:ee";
 const GATEWAY_V6: &str = "fe80::ecee:eeff:feee:eeee";

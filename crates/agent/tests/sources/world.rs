@@ -15,7 +15,7 @@ use tortie_testkit::netns::Namespace;
 
 use crate::agent::Node;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// An etcd, and what writes into it.
 pub(crate) struct Cluster {

@@ -318,8 +318,8 @@ fn pool_type(pool: &IpPool) -> PoolType {
 
 /// Who has the block and its addresses, sorted. A block of a single address is the node's that it is for.
 fn claims(net: Cidr, block: &IpamBlock) -> Box<[(Cidr, Hostname)]> {
-    let elsewhere = block.elsewhere.iter().map(|allocation| (Cidr::host(allocation.address), allocation.node.clone()));
-    let mut claims: Vec<_> = elsewhere.filter(|(address, _)| *address != net || block.affinity.is_none()).collect();
+    let borrowed = block.borrowed.iter().map(|allocation| (Cidr::host(allocation.address), allocation.node.clone()));
+    let mut claims: Vec<_> = borrowed.filter(|(address, _)| *address != net || block.affinity.is_none()).collect();
     claims.extend(block.affinity.clone().map(|node| (net, node)));
     claims.sort_unstable();
     claims.dedup();

@@ -51,12 +51,12 @@ impl Feed {
     }
 
     /// A block for a node, with addresses of others.
-    fn block(&mut self, net: &str, affinity: &str, elsewhere: &[(&str, &str)]) {
+    fn block(&mut self, net: &str, affinity: &str, borrowed: &[(&str, &str)]) {
         let allocation =
             |(address, node): &(&str, &str)| NodeAllocation { address: address.parse().unwrap(), node: (*node).into() };
         let affinity = (!affinity.is_empty()).then(|| affinity.into());
-        let elsewhere = elsewhere.iter().map(allocation).collect();
-        self.0.on_block(cidr(net), Some(&IpamBlock { text: "".into(), affinity, elsewhere }));
+        let borrowed = borrowed.iter().map(allocation).collect();
+        self.0.on_block(cidr(net), Some(&IpamBlock { text: "".into(), affinity, borrowed }));
     }
 
     fn workload(&mut self, host: &str, nets: &[&str]) {

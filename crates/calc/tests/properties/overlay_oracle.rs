@@ -125,7 +125,7 @@ impl Facts<'_> {
                 found.extend(block.affinity.clone().map(|node| (of.prefix_len(), node)));
                 continue;
             }
-            let allocation = block.elsewhere.iter().find(|allocation| Cidr::host(allocation.address) == net);
+            let allocation = block.borrowed.iter().find(|allocation| Cidr::host(allocation.address) == net);
             found.extend(allocation.map(|allocation| (of.prefix_len(), allocation.node.clone())));
         }
         found.into_iter().max_by_key(|(length, _)| *length).map(|(_, node)| node)
@@ -172,7 +172,7 @@ impl Facts<'_> {
         let mut nets: BTreeSet<Cidr> = self.pools.iter().map(|pool| pool.cidr).collect();
         for (net, block) in &self.blocks {
             nets.insert(*net);
-            nets.extend(block.elsewhere.iter().map(|allocation| Cidr::host(allocation.address)));
+            nets.extend(block.borrowed.iter().map(|allocation| Cidr::host(allocation.address)));
         }
         for node in self.nodes.values() {
             nets.extend(Family::ALL.into_iter().filter_map(|family| own_net(node, family)).map(Cidr::to_host));

@@ -45,8 +45,8 @@ pub(crate) fn block() -> impl Strategy<Value = Update> {
                 let node = node.filter(|node| affinity.as_ref() != Some(node))?;
                 Some(NodeAllocation { address: address(n), node })
             });
-            let elsewhere = allocations.filter(|allocation| cidr(net).contains(allocation.address)).collect();
-            IpamBlock { text: "{}".into(), affinity, elsewhere }.into()
+            let borrowed = allocations.filter(|allocation| cidr(net).contains(allocation.address)).collect();
+            IpamBlock { text: "{}".into(), affinity, borrowed }.into()
         });
         Update::Block(cidr(net), block)
     })

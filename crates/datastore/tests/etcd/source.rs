@@ -48,7 +48,7 @@ impl Consumer {
     }
 
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + Duration::from_secs(15);
+        let until = Instant::now() + Duration::from_secs(60);
         while !holds(self) {
             if let Some(event) = self.watching.events.recv_timeout(Duration::from_millis(100)) {
                 self.take(event);
@@ -250,7 +250,7 @@ fn follows_the_members_that_have_a_leader() {
     let mut consumer = Consumer::new(config(&etcd.url()));
     consumer.until("listed", |c| c.has(&[("a", 1)]));
     etcd.kill(0);
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while etcd.get("/").is_err() && Instant::now() < until {}
     put(&etcd, "b", 2);
     consumer.until("the second member", |c| c.has(&[("a", 1), ("b", 2)]));

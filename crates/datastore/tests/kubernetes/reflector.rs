@@ -89,7 +89,7 @@ impl Scene {
     }
 
     fn until(&mut self, what: &str, done: impl Fn(&Copy) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !done(&self.copy) {
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "{what} did not come: {:?} {:?}", self.copy.pods, self.copy.refused);
@@ -101,7 +101,7 @@ impl Scene {
 
     /// Waits until the server has answered a watch.
     fn watches(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while self.server.watches() == 0 {
             assert!(Instant::now() < deadline, "nobody watches");
             std::thread::sleep(Duration::from_millis(5));

@@ -33,7 +33,7 @@ pub enum RemoteView {
         /// These bytes of the value are different,
         cut: Range<usize>,
         /// and these are in their place.
-        instead: Box<[u8]>,
+        replacement: Box<[u8]>,
     },
     /// All of it, if they ask for blocks of addresses.
     Block,
@@ -137,10 +137,10 @@ impl Entry {
         };
         match &self.remote_view {
             RemoteView::Same => Some(Cow::Borrowed(&self.value)),
-            RemoteView::Reduced { cut, instead } => {
+            RemoteView::Reduced { cut, replacement } => {
                 let before = self.value.get(..cut.start).unwrap_or_default();
                 let after = self.value.get(cut.end..).unwrap_or_default();
-                Some(Cow::Owned([before, instead, after].concat()))
+                Some(Cow::Owned([before, replacement, after].concat()))
             }
             RemoteView::Block => blocks.then_some(Cow::Borrowed(&self.value)),
             RemoteView::Nothing => None,
@@ -150,7 +150,8 @@ impl Entry {
     /// How many bytes its path and its values take.
     #[must_use]
     pub fn size(&self) -> usize {
-        let reduced = if let RemoteView::Reduced { instead, .. } = &self.remote_view { instead.len() } else { 0 };
+        let reduced =
+            if let RemoteView::Reduced { replacement, .. } = &self.remote_view { replacement.len() } else { 0 };
         self.path.len() + self.value.len() + reduced
     }
 }
@@ -165,8 +166,8 @@ impl RemoteView {
         let rest = |text: &[u8]| text.len() - before;
         let after = zip(value.iter().rev(), reduced.iter().rev()).take_while(|(a, b)| a == b).count();
         let after = after.min(rest(value)).min(rest(reduced));
-        let instead = reduced.get(before..reduced.len() - after).unwrap_or_default();
-        Self::Reduced { cut: before..value.len() - after, instead: instead.into() }
+        let replacement = reduced.get(before..reduced.len() - after).unwrap_or_default();
+        Self::Reduced { cut: before..value.len() - after, replacement: replacement.into() }
     }
 }
 

@@ -80,7 +80,7 @@ async fn a_written_snapshot_is_let_go_while_changes_come_without_pause() {
 #[test]
 fn blocks_are_held_once_and_are_for_nodes_that_ask_for_them() {
     let text: Arc<str> = r#"{"cidr":"10.0.0.0/26"}"#.into();
-    let block = IpamBlock { text: Arc::clone(&text), affinity: None, elsewhere: [].into() };
+    let block = IpamBlock { text: Arc::clone(&text), affinity: None, borrowed: [].into() };
     let entry = Entry::new(&Update::Block("10.0.0.0/26".parse().unwrap(), Some(block.into()))).unwrap();
     assert_eq!(
         (&*entry.path, &entry.value[..]),
@@ -182,8 +182,8 @@ fn other_nodes_need_less_of_a_workload() {
     let entry = Entry::new(&update(&endpoint)).unwrap();
     let own = OwnPrefix::new(&"a/b".into()).unwrap();
     assert!(own.covers(&entry.path) && !OwnPrefix::new(&"a".into()).unwrap().covers(&entry.path));
-    let RemoteView::Reduced { instead, .. } = &entry.remote_view else { panic!("{entry:?}") };
-    assert!(instead.len() < 50, "{instead:?}");
+    let RemoteView::Reduced { replacement, .. } = &entry.remote_view else { panic!("{entry:?}") };
+    assert!(replacement.len() < 50, "{replacement:?}");
     let reduced = entry.value_in(WireFormat::OneNode).unwrap();
     let reduced = String::from_utf8_lossy(&reduced);
     assert!(reduced.contains("10.0.0.1") && reduced.contains("web") && !reduced.contains("cali123"), "{reduced}");

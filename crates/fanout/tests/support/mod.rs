@@ -15,7 +15,7 @@ use tortie_model::{
 };
 
 /// How long anything may take.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn config(name: &str, value: &str) -> Update {
     Update::GlobalConfig(name.into(), Some(value.into()))
@@ -38,7 +38,7 @@ pub(crate) fn workload(host: &str, name: &str, address: &str) -> Update {
 
 pub(crate) fn block(cidr: &str, node: &str) -> Update {
     let text = format!(r#"{{"cidr":"{cidr}","affinity":"host:{node}"}}"#);
-    let block = IpamBlock { text: text.into(), affinity: Some(node.into()), elsewhere: [].into() };
+    let block = IpamBlock { text: text.into(), affinity: Some(node.into()), borrowed: [].into() };
     Update::Block(cidr.parse().unwrap(), Some(block.into()))
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn quick() -> ServerConfig {
     ServerConfig {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         pace: Duration::from_millis(1),
-        handshake_timeout: Duration::from_millis(500),
+        handshake_timeout: Duration::from_secs(2),
         heartbeat: Duration::from_millis(200),
         drop_interval: Duration::from_millis(20),
         threads: 2,

@@ -47,12 +47,12 @@ impl<'n> BlockFacts<'n> {
         let affinity = ["host:", "virtual:"].into_iter().find_map(|kind| self.affinity.strip_prefix(kind));
         let affinity = affinity.unwrap_or_default();
         let node_of = |attributes: u32| self.nodes.get(usize::try_from(attributes).ok()?).copied();
-        let elsewhere = (0u128..).zip(&self.allocations).filter_map(|(ordinal, attributes)| {
+        let borrowed = (0u128..).zip(&self.allocations).filter_map(|(ordinal, attributes)| {
             let node = attributes.and_then(node_of).filter(|node| !node.is_empty() && *node != affinity)?;
             Some(NodeAllocation { address: nth_address(cidr, ordinal)?, node: Hostname::new(node) })
         });
-        let elsewhere = elsewhere.collect();
-        IpamBlock { text, affinity: (!affinity.is_empty()).then(|| affinity.into()), elsewhere }
+        let borrowed = borrowed.collect();
+        IpamBlock { text, affinity: (!affinity.is_empty()).then(|| affinity.into()), borrowed }
     }
 }
 

@@ -76,7 +76,7 @@ fn blocks_of_the_api_server_are_written_as_those_of_etcd() {
     let Some(Update::Block(_, Some(block))) = contributed(Kind::IpamBlock, &crd, BlockSource::IpamBlocks).pop() else {
         panic!()
     };
-    assert_eq!((block.affinity.as_ref().map(Hostname::as_str), &*block.elsewhere), (Some("n1"), &[][..]));
+    assert_eq!((block.affinity.as_ref().map(Hostname::as_str), &*block.borrowed), (Some("n1"), &[][..]));
     // etcd's own form is passed on as it is, and so is what a server of Typha's protocol told.
     let stored = read_block(path, expected);
     let Outcome::Valid(contributions) = &stored.outcome else { panic!("{stored:?}") };
@@ -101,8 +101,8 @@ fn what_routes_depend_on_in_a_block() {
         else {
             panic!()
         };
-        let IpamBlock { affinity, elsewhere, .. } = &*block;
-        let allocations = elsewhere.iter().map(|allocation| format!("{} {}", allocation.address, allocation.node));
+        let IpamBlock { affinity, borrowed, .. } = &*block;
+        let allocations = borrowed.iter().map(|allocation| format!("{} {}", allocation.address, allocation.node));
         (affinity.as_ref().map(ToString::to_string), allocations.collect())
     };
     let all = json!([0, 1, 2, 3, 4, 5, null, 1]);

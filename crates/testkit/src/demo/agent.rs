@@ -18,7 +18,7 @@ use crate::{
 const HEALTH: u16 = 9099;
 const METRICS: u16 = 9091;
 /// How long it may take to get ready, or to put a change into the kernel.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 /// How often it is asked, and how long it has to answer.
 const ASK: Duration = Duration::from_millis(10);
 const ANSWER: Duration = Duration::from_secs(5);

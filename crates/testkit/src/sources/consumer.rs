@@ -8,7 +8,7 @@ use tortie_datastore::{Closed, Event, InputProblem, Source, Watching, channel};
 use tortie_model::{Key, SyncStatus, Update};
 
 /// How long anything may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(super) type State = BTreeMap<Key, Update>;
 

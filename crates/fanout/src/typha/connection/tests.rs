@@ -281,7 +281,7 @@ fn silence_garbage_and_hanging_up() {
 
 fn block(third: u8, value: Option<&str>) -> Update {
     let cidr = format!("10.0.{third}.0/26").parse().unwrap();
-    let block = |text: &str| IpamBlock { text: text.into(), affinity: None, elsewhere: [].into() };
+    let block = |text: &str| IpamBlock { text: text.into(), affinity: None, borrowed: [].into() };
     Update::Block(cidr, value.map(|text| block(text).into()))
 }
 
