@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::netns::{Namespace, NetnsError};
 
 /// How long a program has to end by itself.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why a program could not be started, or does not run any more.
 #[derive(Debug, thiserror::Error)]

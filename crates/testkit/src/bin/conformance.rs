@@ -41,7 +41,7 @@ struct Args {
     #[arg(long)]
     fresh: bool,
     /// Seconds until a step must be enforced.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 20)]
     deadline: u64,
     /// Keep the agents' manifests and logs here.
     #[arg(long)]

@@ -16,7 +16,7 @@ use crate::{
 
 const NODE: &str = "node1";
 /// An agent may take this long to come up.
-const START_UP: Duration = Duration::from_secs(20);
+const START_UP: Duration = Duration::from_secs(60);
 
 /// After this many failures in a row to come up, the rest of the cases fails at once.
 const GIVE_UP: usize = 3;
