@@ -1,7 +1,7 @@
 //! Runs policy cases against an agent on a real kernel.
 //!
-//! Every worker has a laboratory of its own with one agent in the node's namespace. For each step it brings the pods
-//! up to date, tells the agent the new state, waits until a canary shows that the agent has taken it in, and then
+//! Every worker has a laboratory of its own with one agent in each node's namespace. For each step it brings the pods
+//! up to date, tells the agents the new state, waits until canaries show that each agent has taken it in, and then
 //! measures every flow of the expectation.
 //!
 //! ```no_run
@@ -111,6 +111,8 @@ pub struct Options {
     pub addressing: Addressing,
     /// Compare contested rows as well.
     pub contested: bool,
+    /// How many nodes each laboratory has. The pods are spread over them, with VXLAN between them.
+    pub nodes: usize,
     /// A new laboratory and agent for every case, instead of a living agent that goes from case to case.
     pub fresh: bool,
     /// How long a step may take until every row is as expected.
@@ -131,6 +133,7 @@ impl Options {
             workers: 1,
             addressing: Addressing::V4,
             contested: false,
+            nodes: 1,
             fresh: false,
             deadline: Duration::from_secs(5),
             keep: None,

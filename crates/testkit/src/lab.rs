@@ -1,9 +1,10 @@
-//! A node with pods on this machine, and the reachability between them.
+//! Nodes with pods on this machine, and the reachability between them.
 //!
 //! Every pod is a network namespace joined to the node's namespace by a veth pair, wired as Calico wires it: the
 //! node side is named by [`interface_name`] and has the address `ee:ee:ee:ee:ee:ee`, the pod side is `eth0` with the
 //! pod's addresses as /32 and /128 and default routes via `169.254.1.1` (which the node side answers by proxy ARP)
-//! and `fe80::ecee:eeff:feee:eeee`. A host outside the cluster hangs on the node's `eth0`.
+//! and `fe80::ecee:eeff:feee:eeee`. Each node's `eth0` hangs on the bridge of its subnet. The bridges are those of a host
+//! outside the cluster, which is the router between subnets.
 //!
 //! Every pod serves its ports over TCP, UDP and SCTP. [`Lab::probe`] tries any set of flows at the same time.
 
@@ -20,7 +21,7 @@ use std::{
 };
 
 pub use flow::{Family, Flow, FlowOutcome, Place, Port, Protocol, Reachability};
-pub use wiring::{NODE_ADDRESSES, OUTSIDE_ADDRESSES, interface_name};
+pub use wiring::{NODE_ADDRESSES, OUTSIDE_ADDRESSES, interface_name, node_addresses, node_name};
 
 use crate::netns::{Namespace, NetnsError};
 use server::Server;
@@ -34,10 +35,12 @@ pub struct Pod {
     pub addresses: Vec<IpAddr>,
     /// What it serves.
     pub ports: Vec<Port>,
+    /// Which node it is on, from 0.
+    pub node: usize,
 }
 
 impl Pod {
-    /// A pod `namespace/name`.
+    /// A pod `namespace/name` of the first node.
     #[must_use]
     pub fn new(
         namespace: &str,
@@ -49,7 +52,15 @@ impl Pod {
             place: Place::pod(namespace, name),
             addresses: addresses.into_iter().collect(),
             ports: ports.into_iter().collect(),
+            node: 0,
         }
+    }
+
+    /// The same on another node.
+    #[must_use]
+    pub fn on(mut self, node: usize) -> Self {
+        self.node = node;
+        self
     }
 }
 
@@ -64,18 +75,39 @@ pub enum NodeSide {
 }
 
 /// How to build a laboratory.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LabOptions {
     /// Who configures the node's side of the pods' interfaces.
     pub node_side: NodeSide,
+    /// The subnet that each node is in. The first node is in subnet 0.
+    pub subnets: Vec<u8>,
+}
+
+impl Default for LabOptions {
+    fn default() -> Self {
+        Self { node_side: NodeSide::default(), subnets: vec![0] }
+    }
 }
 
 impl LabOptions {
     /// Options that leave routes and interface settings on the node to the agent under test.
     #[must_use]
     pub fn for_agent() -> Self {
-        Self { node_side: NodeSide::ByAgent }
+        Self { node_side: NodeSide::ByAgent, ..Self::default() }
+    }
+
+    /// So many nodes in one subnet.
+    #[must_use]
+    pub fn nodes(self, nodes: usize) -> Self {
+        self.subnets(vec![0; nodes.max(1)])
+    }
+
+    /// A node in each of these subnets.
+    #[must_use]
+    pub fn subnets(mut self, subnets: impl Into<Vec<u8>>) -> Self {
+        self.subnets = subnets.into();
+        self
     }
 }
 
@@ -111,22 +143,24 @@ struct Station {
     _server: Option<Server>,
 }
 
-/// A node with pods. Everything vanishes when it is dropped, or when the process dies.
+/// Nodes with pods. Everything vanishes when it is dropped, or when the process dies.
 #[derive(Debug)]
 pub struct Lab {
     options: LabOptions,
     stations: BTreeMap<Place, Station>,
+    /// The nodes after the first one, which is a place.
+    others: Vec<Namespace>,
 }
 
 impl Lab {
-    /// Builds a node with `pods`.
+    /// Builds the nodes with `pods`.
     ///
     /// # Errors
     /// If a namespace, an interface or a server cannot be made; nothing is left behind then.
     pub fn new(pods: &[Pod], options: &LabOptions) -> Result<Self, NetnsError> {
-        let (node, outside) = wiring::build_node()?;
+        let (node, others, outside) = wiring::build_nodes(&options.subnets)?;
         let served = |place, addresses: [IpAddr; 2], namespace: Namespace| -> Result<Station, NetnsError> {
-            let pod = Pod { place, addresses: addresses.to_vec(), ports: Vec::new() };
+            let pod = Pod { place, addresses: addresses.to_vec(), ports: Vec::new(), node: 0 };
             let server = Server::start(&namespace, &pod)?;
             Ok(Station { pod, namespace, _server: Some(server) })
         };
@@ -134,33 +168,37 @@ impl Lab {
             (Place::Node, served(Place::Node, NODE_ADDRESSES, node)?),
             (Place::Outside, served(Place::Outside, OUTSIDE_ADDRESSES, outside)?),
         ]);
-        let mut lab = Self { options: options.clone(), stations };
+        let mut lab = Self { options: options.clone(), stations, others };
         lab.set_pods(pods)?;
         Ok(lab)
     }
 
-    /// Adds and removes pods so that the node has exactly `pods`. A pod that stays as it is keeps its namespace; one
-    /// whose addresses or ports differ is recreated.
+    /// Adds and removes pods so that the nodes have exactly `pods`. A pod that stays as it is keeps its namespace; one
+    /// whose addresses, ports or node differ is recreated.
     ///
     /// # Errors
-    /// If a namespace, an interface or a server cannot be made.
+    /// If a namespace, an interface or a server cannot be made, or a pod is on a node that is not there.
     pub fn set_pods(&mut self, pods: &[Pod]) -> Result<(), NetnsError> {
-        let gone: Vec<Place> = self
-            .stations
-            .values()
-            .filter(|station| matches!(station.pod.place, Place::Pod { .. }) && !pods.contains(&station.pod))
-            .map(|station| station.pod.place.clone())
-            .collect();
-        // Deleting the link is what frees its name at once; the kernel takes its time with the namespace.
-        self.node().ip(gone.iter().filter_map(interface_name).map(|name| format!("link del {name}")))?;
-        for place in &gone {
-            self.stations.remove(place);
+        for pod in pods {
+            self.node_of_number(pod.node)?;
         }
-        let new: Vec<&Pod> = pods.iter().filter(|pod| !self.stations.contains_key(&pod.place)).collect();
-        let namespaces = wiring::connect_pods(self.node(), &new, self.options.node_side)?;
-        for (pod, namespace) in new.into_iter().zip(namespaces) {
-            let server = Server::start(&namespace, pod)?;
-            self.stations.insert(pod.place.clone(), Station { pod: pod.clone(), namespace, _server: Some(server) });
+        let gone: Vec<Pod> = self.pods().filter(|pod| !pods.contains(pod)).cloned().collect();
+        for number in 0..self.nodes() {
+            let names = gone.iter().filter(|pod| pod.node == number).filter_map(|pod| interface_name(&pod.place));
+            // Deleting the link is what frees its name at once; the kernel takes its time with the namespace.
+            self.node_of_number(number)?.ip(names.map(|name| format!("link del {name}")))?;
+        }
+        for pod in &gone {
+            self.stations.remove(&pod.place);
+        }
+        for number in 0..self.nodes() {
+            let is_new = |pod: &&Pod| pod.node == number && !self.stations.contains_key(&pod.place);
+            let new: Vec<&Pod> = pods.iter().filter(is_new).collect();
+            let namespaces = wiring::connect_pods(self.node_of_number(number)?, &new, self.options.node_side)?;
+            for (pod, namespace) in new.into_iter().zip(namespaces) {
+                let server = Server::start(&namespace, pod)?;
+                self.stations.insert(pod.place.clone(), Station { pod: pod.clone(), namespace, _server: Some(server) });
+            }
         }
         Ok(())
     }
@@ -171,7 +209,7 @@ impl Lab {
     /// If there is none.
     pub fn unplug(&self, place: &Place) -> Result<(), NetnsError> {
         let name = interface_name(place).ok_or_else(|| unknown(place))?;
-        self.node().ip([format!("link del {name}")])
+        self.node_of(place)?.ip([format!("link del {name}")])
     }
 
     /// Recreates a pod's interface, by the same name with another index. Its settings and routes on the node are left to
@@ -181,7 +219,7 @@ impl Lab {
     /// If the pod is unknown, or has an interface.
     pub fn plug(&self, place: &Place) -> Result<(), NetnsError> {
         let station = self.stations.get(place).ok_or_else(|| unknown(place))?;
-        wiring::plug(self.node(), &station.pod, &station.namespace)
+        wiring::plug(self.node_of(place)?, &station.pod, &station.namespace)
     }
 
     /// Serves `ports` on the node or on the outside host as well, replacing what it served before.
@@ -203,6 +241,30 @@ impl Lab {
     #[must_use]
     pub fn node(&self) -> &Namespace {
         &self.stations[&Place::Node].namespace
+    }
+
+    /// The namespace of the node of this number, from 0.
+    #[must_use]
+    pub fn node_at(&self, number: usize) -> Option<&Namespace> {
+        number.checked_sub(1).map_or_else(|| Some(self.node()), |number| self.others.get(number))
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    fn node_of_number(&self, number: usize) -> Result<&Namespace, NetnsError> {
+        self.node_at(number).ok_or_else(|| NetnsError::Socket {
+            what: format!("no {} in the laboratory", node_name(number)),
+            source: std::io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    /// The node that a pod is on.
+    fn node_of(&self, place: &Place) -> Result<&Namespace, NetnsError> {
+        self.node_of_number(self.stations.get(place).ok_or_else(|| unknown(place))?.pod.node)
     }
 
     /// The namespace of a pod, of the node or of the host outside.

@@ -13,6 +13,7 @@
 //! | [`oracle`] | what a node must enforce, by brute force from the datastore |
 //! | [`mock`] | a dataplane on paper that checks every reference and replays the state |
 //! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
+//! | [`overlay`] | nodes with an overlay between them, an agent on each |
 //! | [`program`] | programs in namespaces, and what they answer over HTTP |
 //! | [`etcd`] | real etcd clusters on loopback, and ways to make them fail |
 //! | [`conformance`] | runs the cases against an agent on a real kernel |
@@ -56,6 +57,7 @@ pub mod manifests;
 pub mod mock;
 pub mod netns;
 pub mod oracle;
+pub mod overlay;
 pub mod packet;
 pub mod program;
 pub mod sources;

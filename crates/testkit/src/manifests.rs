@@ -10,7 +10,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::cases::{Cluster, ClusterPod};
+use crate::{
+    cases::{Cluster, ClusterPod},
+    lab::node_name,
+};
 
 /// Why a directory of manifests could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
@@ -108,10 +111,9 @@ fn file_name(object: &Value) -> Result<String, ManifestError> {
     })
 }
 
-/// The namespaces, service accounts and pods of a cluster, as the API server of a cluster with one node `node` would
-/// show them.
+/// The namespaces, service accounts and pods of a cluster, as its API server would show them.
 #[must_use]
-pub fn cluster_objects(cluster: &Cluster, node: &str) -> Vec<Value> {
+pub fn cluster_objects(cluster: &Cluster) -> Vec<Value> {
     let mut objects = Vec::new();
     for namespace in &cluster.namespaces {
         let name = &namespace.name;
@@ -126,11 +128,11 @@ pub fn cluster_objects(cluster: &Cluster, node: &str) -> Vec<Value> {
             "metadata": { "name": "default", "namespace": name },
         }));
     }
-    objects.extend(cluster.pods.iter().map(|pod| pod_object(pod, node)));
+    objects.extend(cluster.pods.iter().map(pod_object));
     objects
 }
 
-fn pod_object(pod: &ClusterPod, node: &str) -> Value {
+fn pod_object(pod: &ClusterPod) -> Value {
     let ports: Vec<Value> = pod
         .ports
         .iter()
@@ -153,7 +155,7 @@ fn pod_object(pod: &ClusterPod, node: &str) -> Value {
         "kind": "Pod",
         "metadata": { "name": pod.name, "namespace": pod.namespace, "labels": pod.labels },
         "spec": {
-            "nodeName": node,
+            "nodeName": node_name(pod.node),
             "serviceAccountName": "default",
             "containers": [{ "name": "server", "image": "server", "ports": ports }],
         },
@@ -193,7 +195,7 @@ mod tests {
         let mut manifests = ManifestDir::create(folder.path()).unwrap();
         for case in bundled().iter().flat_map(|path| read(path).unwrap()).step_by(20) {
             for step in &case.steps {
-                let mut objects = cluster_objects(&step.cluster, "node1");
+                let mut objects = cluster_objects(&step.cluster);
                 objects.extend(step.policies.iter().cloned());
                 manifests.replace(&objects).unwrap();
                 assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), objects.len(), "{}", case.file);

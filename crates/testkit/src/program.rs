@@ -103,15 +103,23 @@ impl Program {
     ///
     /// # Errors
     /// If its process cannot be asked.
-    pub fn stop(mut self) -> Result<ExitStatus, ProgramError> {
-        self.terminate();
+    pub fn stop(self) -> Result<ExitStatus, ProgramError> {
+        self.stop_by(Signal::TERM)
+    }
+
+    /// Sends it a signal that ends it, and waits until it has ended.
+    ///
+    /// # Errors
+    /// If its process cannot be asked.
+    pub fn stop_by(mut self, signal: Signal) -> Result<ExitStatus, ProgramError> {
+        self.send(signal);
         self.child.wait().map_err(|source| ProgramError::Log { path: self.log.clone(), source })
     }
 
-    fn terminate(&self) {
+    fn send(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // It may have ended already.
-            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process(pid, signal);
         }
     }
 }
@@ -122,7 +130,7 @@ impl Drop for Program {
             return;
         }
         let patience = Instant::now() + STOP_PATIENCE;
-        self.terminate();
+        self.send(Signal::TERM);
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -28,6 +28,9 @@ struct Args {
     /// The pods' addresses: 4 as the cases have them, 6 translated, or both.
     #[arg(long, default_value = "4", value_parser = ["4", "6", "dual"])]
     family: String,
+    /// Nodes with VXLAN between them, over which the pods are spread. Not from etcd.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+    nodes: u8,
     /// Only every so manieth case: INDEX/COUNT.
     #[arg(long, default_value = "0/1")]
     shard: Shard,
@@ -52,6 +55,10 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.nodes > 1 && args.source == Source::Etcd {
+        eprintln!("nothing writes nodes and their blocks to etcd: --nodes needs another --source");
+        return ExitCode::FAILURE;
+    }
     let mut passed = true;
     for backend in &args.backend {
         let mut agent =
@@ -63,6 +70,7 @@ fn main() -> ExitCode {
         options.cases = if args.cases.is_empty() { args.source.cases() } else { args.cases.clone() };
         options.filter.clone_from(&args.filter);
         options.shard = args.shard;
+        options.nodes = args.nodes.into();
         options.workers = args.workers;
         options.fresh = args.fresh;
         options.deadline = Duration::from_secs(args.deadline);
@@ -74,7 +82,8 @@ fn main() -> ExitCode {
         };
         match run(&options) {
             Ok(report) => {
-                println!("source {}, backend {backend}, family {}:\n{report}", args.source, args.family);
+                let (source, family, nodes) = (args.source, &args.family, args.nodes);
+                println!("source {source}, backend {backend}, family {family}, nodes {nodes}:\n{report}");
                 passed &= report.passed();
             }
             // Once more with everything, as root of a user namespace.

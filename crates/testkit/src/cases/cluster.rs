@@ -43,6 +43,8 @@ pub struct ClusterPod {
     pub addresses: Vec<IpAddr>,
     /// What it serves, named or not.
     pub ports: Vec<ContainerPort>,
+    /// Which node it is on, from 0.
+    pub node: usize,
 }
 
 impl ClusterPod {
@@ -63,6 +65,18 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Puts each pod on one of so many nodes, as its first address says. Neighbours are on different ones.
+    pub fn spread(&mut self, nodes: usize) {
+        for pod in &mut self.pods {
+            let last = match pod.addresses.first() {
+                Some(IpAddr::V4(address)) => address.octets()[3],
+                Some(IpAddr::V6(address)) => address.octets()[15],
+                None => 0,
+            };
+            pod.node = usize::from(last) % nodes.max(1);
+        }
+    }
+
     /// The pods as a laboratory needs them.
     #[must_use]
     pub fn lab_pods(&self) -> Vec<Pod> {
@@ -73,6 +87,7 @@ impl Cluster {
                 place: pod.place(),
                 addresses: pod.addresses.clone(),
                 ports: pod.ports.iter().map(port).collect(),
+                node: pod.node,
             })
             .collect()
     }

@@ -96,6 +96,7 @@ impl CompactCluster {
             labels: pod.labels,
             addresses: vec![pod.ip],
             ports: pod.ports,
+            node: 0,
         });
         Cluster { namespaces: self.namespaces, pods: pods.collect() }
     }

@@ -11,9 +11,10 @@ use serde_json::Value;
 use super::supply::{SETTLED, Source, Supply, absolute};
 use crate::{
     cases::{Cluster, Verdict},
-    lab::{Flow, NodeSide},
+    lab::{Flow, NodeSide, node_addresses, node_name},
     manifests::{ManifestError, cluster_objects},
     netns::{Namespace, NetnsError},
+    overlay,
     program::{Program, ProgramError},
 };
 
@@ -59,6 +60,8 @@ pub struct NodeUnderTest<'a> {
 pub struct State<'a> {
     /// The pods and namespaces, those of the canary included.
     pub cluster: &'a Cluster,
+    /// How many nodes there are.
+    pub nodes: usize,
     /// All policies in force; the canary's is the last.
     pub policies: &'a [Value],
     /// What must become of each flow. An agent must not look at it; doubles do.
@@ -204,9 +207,23 @@ struct RunningCommand {
     supply: Supply,
 }
 
+/// What carries packets between nodes.
+fn overlay_objects(state: &State<'_>) -> Vec<Value> {
+    // Those of the cases, the same as IPv6, and the canary's.
+    let pools = ["192.168.0.0/16", "2001:db8:64::/96", "172.30.0.0/24", "fd00:ca::/64"];
+    let pools = pools
+        .iter()
+        .zip(0..)
+        .map(|(cidr, number)| overlay::pool(&format!("pool{number}"), cidr, overlay::Encapsulation::Always));
+    let nodes = (0..state.nodes)
+        .map(|number| overlay::node(&node_name(number), node_addresses(0, number), overlay::tunnel_addresses(number)));
+    nodes.chain(pools).chain(overlay::blocks(state.cluster)).collect()
+}
+
 impl RunningAgent for RunningCommand {
     fn apply(&mut self, node: &NodeUnderTest<'_>, state: &State<'_>) -> Result<(), AgentError> {
-        let mut objects = cluster_objects(state.cluster, node.name);
+        let mut objects = if state.nodes > 1 { overlay_objects(state) } else { Vec::new() };
+        objects.extend(cluster_objects(state.cluster));
         objects.extend(state.policies.iter().cloned());
         self.supply.tell(node, &objects)
     }

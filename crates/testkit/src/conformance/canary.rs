@@ -1,4 +1,4 @@
-//! Two pods whose policy alternates, to see when an agent has taken in a new state.
+//! Pods whose policy alternates, one on each node and one that asks them, to see when each agent has taken in a new state.
 //!
 //! Without it a measurement could come too early and find, in every row that the step does not change, the state
 //! before. The canary's policy is the last thing that a step changes; once it is in force, the rest should be.
@@ -56,35 +56,44 @@ impl Guard {
 }
 
 /// Opens one port and closes the other, the other way round at each turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Canary {
     turn: usize,
+    /// How many nodes there are.
+    nodes: usize,
+    addressing: Addressing,
 }
 
 impl Canary {
+    pub(super) fn new(nodes: usize, addressing: Addressing) -> Self {
+        Self { turn: 0, nodes, addressing }
+    }
+
     /// Flies: from now on the other port must be open.
     pub(super) fn toggle(&mut self) {
         self.turn += 1;
     }
 
     /// Adds the canary's pods to a cluster.
-    pub(super) fn join(cluster: &mut Cluster, addressing: Addressing) {
+    pub(super) fn join(&self, cluster: &mut Cluster) {
         let labels = BTreeMap::from([(NAMESPACE.to_owned(), NAMESPACE.to_owned())]);
         cluster.namespaces.push(LabelledNamespace { name: NAMESPACE.to_owned(), labels: labels.clone() });
         let port = |container_port| ContainerPort { name: None, container_port, protocol: Protocol::Tcp };
-        for (name, last) in [("client", 1), ("server", 2)] {
+        let servers = (0..self.nodes).zip(2..).map(|(node, last)| (server(node), node, last, &PORTS[..]));
+        for (name, node, last, ports) in std::iter::once(("client".to_owned(), 0, 1, &[][..])).chain(servers) {
             let v4 = IpAddr::V4(Ipv4Addr::new(172, 30, 0, last));
             let v6 = IpAddr::V6(Ipv6Addr::new(0xfd00, 0xca, 0, 0, 0, 0, 0, last.into()));
             cluster.pods.push(ClusterPod {
                 namespace: NAMESPACE.to_owned(),
-                name: name.to_owned(),
+                name,
                 labels: labels.clone(),
-                addresses: match addressing {
+                addresses: match self.addressing {
                     Addressing::V4 => vec![v4],
                     Addressing::V6 => vec![v6],
                     Addressing::Dual => vec![v4, v6],
                 },
-                ports: if name == "server" { PORTS.map(port).to_vec() } else { Vec::new() },
+                ports: ports.iter().copied().map(port).collect(),
+                node,
             });
         }
     }
@@ -109,20 +118,23 @@ impl Canary {
         })
     }
 
-    /// The flow that this turn opens.
-    pub(super) fn open_flow(&self, addressing: Addressing) -> Flow {
-        flow(self.open_port(), if addressing == Addressing::V4 { Family::V4 } else { Family::V6 })
+    /// The flows that this turn opens, one to each node.
+    pub(super) fn open_flows(&self) -> Vec<Flow> {
+        let family = if self.addressing == Addressing::V4 { Family::V4 } else { Family::V6 };
+        (0..self.nodes).map(|node| flow(node, self.open_port(), family)).collect()
     }
 
     /// What must become of the canary's flows in this turn.
-    pub(super) fn expected(&self, addressing: Addressing) -> Vec<(Flow, Verdict)> {
-        let families: &[Family] = match addressing {
+    pub(super) fn expected(&self) -> Vec<(Flow, Verdict)> {
+        let families: &[Family] = match self.addressing {
             Addressing::V4 => &[Family::V4],
             Addressing::V6 => &[Family::V6],
             Addressing::Dual => &[Family::V4, Family::V6],
         };
         let verdict = |port| Verdict { ingress: port == self.open_port(), egress: true };
-        families.iter().flat_map(|&family| PORTS.map(|port| (flow(port, family), verdict(port)))).collect()
+        let of_family =
+            |family| (0..self.nodes).flat_map(move |node| PORTS.map(|port| (flow(node, port, family), verdict(port))));
+        families.iter().copied().flat_map(of_family).collect()
     }
 
     fn open_port(&self) -> u16 {
@@ -130,6 +142,12 @@ impl Canary {
     }
 }
 
-fn flow(port: u16, family: Family) -> Flow {
-    Flow { family, port: Port::tcp(port), from: Place::pod(NAMESPACE, "client"), to: Place::pod(NAMESPACE, "server") }
+/// The name of the server on the node of this number.
+fn server(node: usize) -> String {
+    if node == 0 { "server".to_owned() } else { format!("server{}", node + 1) }
+}
+
+fn flow(node: usize, port: u16, family: Family) -> Flow {
+    let [from, to] = [Place::pod(NAMESPACE, "client"), Place::pod(NAMESPACE, &server(node))];
+    Flow { family, port: Port::tcp(port), from, to }
 }

@@ -1,4 +1,4 @@
-//! One laboratory with one agent, going from case to case.
+//! One laboratory with an agent on each node, going from case to case.
 
 use std::{
     path::PathBuf,
@@ -9,12 +9,11 @@ use tempfile::TempDir;
 
 use super::{Mismatch, NodeUnderTest, Options, RunningAgent, State, StepReport, agent::AgentError, canary::Canary};
 use crate::{
-    cases::{Addressing, Case, Cluster, Step, Verdict},
-    lab::{Flow, FlowOutcome, Lab, LabOptions, Timing},
+    cases::{Case, Cluster, Step, Verdict},
+    lab::{Flow, FlowOutcome, Lab, LabOptions, Timing, node_name},
     netns::NetnsError,
 };
 
-const NODE: &str = "node1";
 /// An agent may take this long to come up.
 const START_UP: Duration = Duration::from_secs(60);
 
@@ -36,11 +35,12 @@ enum StepError {
     GivenUp,
 }
 
-/// A laboratory whose agent runs. The agent stops first.
+/// A laboratory whose agents run. The agents stop first.
 struct Site {
-    agent: Box<dyn RunningAgent>,
+    agents: Vec<Box<dyn RunningAgent>>,
     lab: Lab,
-    folder: PathBuf,
+    /// One for each node.
+    folders: Vec<PathBuf>,
     canary: Canary,
 }
 
@@ -89,9 +89,8 @@ impl<'a> Worker<'a> {
     }
 
     fn run_step(&mut self, step: &Step, report: &mut StepReport) -> Result<(), StepError> {
-        let addressing = self.options.addressing;
         let mut cluster = step.cluster.clone();
-        Canary::join(&mut cluster, addressing);
+        cluster.spread(self.options.nodes);
         let mut site = match self.site.take() {
             Some(site) => site,
             None if self.failed_starts >= GIVE_UP => return Err(StepError::GivenUp),
@@ -102,6 +101,7 @@ impl<'a> Worker<'a> {
                 site
             }
         };
+        site.canary.join(&mut cluster);
         site.canary.toggle();
         let mut expected: Vec<(Flow, Verdict)> = step
             .expected
@@ -109,7 +109,7 @@ impl<'a> Worker<'a> {
             .filter(|(flow, _)| self.options.contested || !step.contested.contains(flow))
             .cloned()
             .collect();
-        expected.extend(site.canary.expected(addressing));
+        expected.extend(site.canary.expected());
         let mut policies = step.policies.clone();
         policies.extend(site.canary.policies(&step.policies));
         report.rows = expected.len();
@@ -118,11 +118,11 @@ impl<'a> Worker<'a> {
         let told = Instant::now();
         site.apply(&cluster, &policies, &expected)?;
         // Telling a datastore takes its time, too, and is not the agent's.
-        let arrived = site.await_canary(&site.canary.open_flow(addressing), Instant::now() + self.options.deadline);
+        let arrived = site.await_canary(Instant::now() + self.options.deadline);
         report.latency = told.elapsed();
         // Also after a missing canary: the rows that differ say more than the canary does.
         let measured = site.measure(&expected, self.options.deadline, report);
-        site.agent.check()?;
+        site.check()?;
         measured?;
         if !arrived? && report.mismatches.is_empty() {
             return Err(StepError::Canary(self.options.deadline));
@@ -138,15 +138,20 @@ impl<'a> Worker<'a> {
             (None, None) => self.scratch.insert(TempDir::new()?).path().to_owned(),
         };
         self.sites_built += 1;
-        let folder = base.join(format!("worker{}-{}", self.number, self.sites_built));
-        std::fs::create_dir_all(&folder)?;
-        let folder = folder.canonicalize()?;
-        let options = LabOptions { node_side: self.options.agent.node_side() };
-        let lab = Lab::new(&[], &options)?;
-        let node = NodeUnderTest { name: NODE, namespace: lab.node(), folder: &folder };
-        let agent = self.options.agent.start(&node)?;
-        let mut site = Site { agent, lab, folder, canary: Canary::default() };
-        site.warm_up(self.options.addressing)?;
+        let nodes = self.options.nodes.max(1);
+        let options = LabOptions { node_side: self.options.agent.node_side(), ..LabOptions::default() };
+        let lab = Lab::new(&[], &options.nodes(nodes))?;
+        let canary = Canary::new(nodes, self.options.addressing);
+        let mut site = Site { agents: Vec::new(), lab, folders: Vec::new(), canary };
+        for number in 0..nodes {
+            let suffix = if number == 0 { String::new() } else { format!("-{}", node_name(number)) };
+            let folder = base.join(format!("worker{}-{}{suffix}", self.number, self.sites_built));
+            std::fs::create_dir_all(&folder)?;
+            site.folders.push(folder.canonicalize()?);
+            let agent = site.on_node(number, |node| self.options.agent.start(node))?;
+            site.agents.push(agent);
+        }
+        site.warm_up()?;
         Ok(site)
     }
 }
@@ -158,20 +163,35 @@ impl Site {
         policies: &[serde_json::Value],
         expected: &[(Flow, Verdict)],
     ) -> Result<(), AgentError> {
-        let node = NodeUnderTest { name: NODE, namespace: self.lab.node(), folder: &self.folder };
-        self.agent.apply(&node, &State { cluster, policies, expected })
+        let state = State { cluster, nodes: self.lab.nodes(), policies, expected };
+        let mut agents = std::mem::take(&mut self.agents);
+        let mut told = agents.iter_mut().enumerate();
+        let result = told.try_for_each(|(number, agent)| self.on_node(number, |node| agent.apply(node, &state)));
+        self.agents = agents;
+        result
+    }
+
+    /// Does something with the node of this number.
+    fn on_node<T>(&self, number: usize, body: impl FnOnce(&NodeUnderTest<'_>) -> T) -> T {
+        let namespace = self.lab.node_at(number).unwrap_or_else(|| self.lab.node());
+        body(&NodeUnderTest { name: &node_name(number), namespace, folder: &self.folders[number] })
+    }
+
+    /// Are all agents alive?
+    fn check(&mut self) -> Result<(), AgentError> {
+        self.agents.iter_mut().try_for_each(|agent| agent.check())
     }
 
     /// Enforces the canary's policy alone, so that from now on an open port of the canary always means a new state.
-    fn warm_up(&mut self, addressing: Addressing) -> Result<(), StepError> {
+    fn warm_up(&mut self) -> Result<(), StepError> {
         let mut cluster = Cluster::default();
-        Canary::join(&mut cluster, addressing);
-        let expected = self.canary.expected(addressing);
+        self.canary.join(&mut cluster);
+        let expected = self.canary.expected();
         self.lab.set_pods(&cluster.lab_pods())?;
         self.apply(&cluster, &self.canary.policies(&[]), &expected)?;
         let deadline = Instant::now() + START_UP;
         while !self.compare(&expected, &Timing::patient(Duration::from_millis(60)))?.is_empty() {
-            self.agent.check()?;
+            self.check()?;
             if Instant::now() > deadline {
                 return Err(StepError::Canary(START_UP));
             }
@@ -179,15 +199,20 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until the canary's flow comes through. `false` if it does not in time, or if the agent is dead.
-    fn await_canary(&mut self, flow: &Flow, deadline: Instant) -> Result<bool, NetnsError> {
+    /// Waits until the canary's flows come through. `false` if they do not in time, or if an agent is dead.
+    fn await_canary(&mut self, deadline: Instant) -> Result<bool, NetnsError> {
         let timing = Timing::patient(Duration::from_millis(40));
-        while !self.lab.probe(std::slice::from_ref(flow), &timing)?.reached(flow) {
-            if Instant::now() > deadline || self.agent.check().is_err() {
+        let mut flows = self.canary.open_flows();
+        loop {
+            let measured = self.lab.probe(&flows, &timing)?;
+            flows.retain(|flow| !measured.reached(flow));
+            if flows.is_empty() {
+                return Ok(true);
+            }
+            if Instant::now() > deadline || self.check().is_err() {
                 return Ok(false);
             }
         }
-        Ok(true)
     }
 
     /// Measures every row. Rows that differ are measured again until the deadline; if they come right, everything is
@@ -200,7 +225,7 @@ impl Site {
     ) -> Result<(), NetnsError> {
         let start = Instant::now();
         report.mismatches = self.compare(expected, &Timing::default())?;
-        while !report.mismatches.is_empty() && start.elapsed() < patience && self.agent.check().is_ok() {
+        while !report.mismatches.is_empty() && start.elapsed() < patience && self.check().is_ok() {
             report.reprobes += 1;
             std::thread::sleep(Duration::from_millis(50));
             let again: Vec<(Flow, Verdict)> =

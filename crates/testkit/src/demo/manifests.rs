@@ -31,7 +31,7 @@ impl Pod {
     /// The pod as a laboratory needs it.
     pub(super) fn in_lab(&self) -> lab::Pod {
         let ports = self.ports.iter().map(|(_, port)| *port).collect();
-        lab::Pod { place: self.place.clone(), addresses: self.addresses.clone(), ports }
+        lab::Pod { place: self.place.clone(), addresses: self.addresses.clone(), ports, node: 0 }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Namespaces, interfaces, addresses and routes.
 
 use std::{
+    collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::{Duration, Instant},
 };
@@ -10,10 +11,12 @@ use sha1::{Digest, Sha1};
 use super::{NodeSide, Place, Pod};
 use crate::netns::{Namespace, NetnsError};
 
-/// The node's addresses on its `eth0`.
+/// The last byte of the addresses of the host outside.
+const OUTSIDE: u8 = 254;
+/// The first node's addresses on its `eth0`.
 pub const NODE_ADDRESSES: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 65, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x65, 0, 0, 0, 0, 0, 1))];
-/// The addresses of the host outside the cluster, the node's default gateway.
+/// The addresses of the host outside the cluster, the default gateway of the nodes of the first subnet.
 pub const OUTSIDE_ADDRESSES: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 65, 0, 254)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x65, 0, 0, 0, 0, 0, 0xfe))];
 
@@ -43,41 +46,87 @@ fn hex_digit(nibble: u8) -> char {
     char::from_digit(nibble.into(), 16).unwrap_or('0')
 }
 
-/// The node, forwarding, and the host outside that is its default gateway.
-pub(super) fn build_node() -> Result<(Namespace, Namespace), NetnsError> {
-    let (node, outside) = (Namespace::new()?, Namespace::new()?);
+/// The name that the node of this number, from 0, has in its cluster.
+#[must_use]
+pub fn node_name(number: usize) -> String {
+    format!("node{}", number + 1)
+}
+
+/// The addresses on its `eth0` of the node of this number, from 0, when it is in this subnet.
+#[must_use]
+pub fn node_addresses(subnet: u8, number: usize) -> [IpAddr; 2] {
+    in_subnet(subnet, u8::try_from(number).unwrap_or(u8::MAX).saturating_add(1))
+}
+
+fn in_subnet(subnet: u8, last: u8) -> [IpAddr; 2] {
+    let v6 = Ipv6Addr::new(0xfd00, 0x65, 0, subnet.into(), 0, 0, 0, last.into());
+    [IpAddr::from([10, 65, subnet, last]), v6.into()]
+}
+
+/// The nodes, forwarding, and the host outside that is their default gateway and has a bridge for each subnet.
+pub(super) fn build_nodes(subnets: &[u8]) -> Result<(Namespace, Vec<Namespace>, Namespace), NetnsError> {
+    let outside = Namespace::new()?;
     skip_duplicate_address_detection(&outside)?;
-    skip_duplicate_address_detection(&node)?;
     let setting = |name: &str, value| (name.to_owned(), value);
-    node.sysctl(&[
-        setting("ipv4/ip_forward", "1"),
-        setting("ipv6/conf/all/forwarding", "1"),
-        setting("ipv4/conf/all/rp_filter", "0"),
-        setting("ipv4/conf/default/rp_filter", "0"),
-        setting("ipv4/conf/all/send_redirects", "0"),
-        setting("ipv4/conf/default/send_redirects", "0"),
-    ])?;
-    let [node4, node6] = NODE_ADDRESSES;
-    let [out4, out6] = OUTSIDE_ADDRESSES;
-    node.ip([
-        format!("link add eth0 type veth peer name eth0 netns {}", outside.path().display()),
-        format!("addr add {node4}/24 dev eth0"),
-        format!("addr add {node6}/64 dev eth0 nodad"),
-        "link set eth0 up".to_owned(),
-    ])?;
-    outside.ip([
-        format!("addr add {out4}/24 dev eth0"),
-        format!("addr add {out6}/64 dev eth0 nodad"),
-        "link set eth0 up".to_owned(),
-        format!("route add default via {node4}"),
-        format!("route add default via {node6}"),
-    ])?;
-    node.ip([format!("route add default via {out4}"), format!("route add default via {out6}")])?;
-    for (namespace, addresses) in [(&node, &NODE_ADDRESSES), (&outside, &OUTSIDE_ADDRESSES)] {
-        let expected: Vec<_> = ipv6(addresses).map(|address| (address, "eth0".to_owned())).collect();
-        await_ipv6(namespace, &expected)?;
+    outside.sysctl(&[setting("ipv4/ip_forward", "1"), setting("ipv6/conf/all/forwarding", "1")])?;
+    let bridges: BTreeSet<u8> = subnets.iter().copied().collect();
+    for subnet in &bridges {
+        let [v4, v6] = in_subnet(*subnet, OUTSIDE);
+        outside.ip([
+            format!("link add br{subnet} type bridge"),
+            format!("addr add {v4}/24 dev br{subnet}"),
+            format!("addr add {v6}/64 dev br{subnet} nodad"),
+            format!("link set br{subnet} up"),
+        ])?;
     }
-    Ok((node, outside))
+    let mut nodes = Vec::with_capacity(subnets.len());
+    for (number, subnet) in subnets.iter().enumerate() {
+        let node = Namespace::new()?;
+        skip_duplicate_address_detection(&node)?;
+        node.sysctl(&[
+            setting("ipv4/ip_forward", "1"),
+            setting("ipv6/conf/all/forwarding", "1"),
+            setting("ipv4/conf/all/rp_filter", "0"),
+            setting("ipv4/conf/default/rp_filter", "0"),
+            setting("ipv4/conf/all/send_redirects", "0"),
+            setting("ipv4/conf/default/send_redirects", "0"),
+        ])?;
+        outside.ip([
+            format!("link add port{number} type veth peer name eth0 netns {}", node.path().display()),
+            format!("link set port{number} master br{subnet}"),
+            format!("link set port{number} up"),
+        ])?;
+        let ([node4, node6], [out4, out6]) = (node_addresses(*subnet, number), in_subnet(*subnet, OUTSIDE));
+        node.ip([
+            format!("addr add {node4}/24 dev eth0"),
+            format!("addr add {node6}/64 dev eth0 nodad"),
+            "link set eth0 up".to_owned(),
+            format!("route add default via {out4}"),
+            format!("route add default via {out6}"),
+        ])?;
+        let expected: Vec<_> =
+            ipv6(&node_addresses(*subnet, number)).map(|address| (address, "eth0".to_owned())).collect();
+        await_ipv6(&node, &expected)?;
+        nodes.push(node);
+    }
+    let expected: Vec<_> = bridges
+        .iter()
+        .flat_map(|subnet| {
+            ipv6(&in_subnet(*subnet, OUTSIDE)).map(|address| (address, format!("br{subnet}"))).collect::<Vec<_>>()
+        })
+        .collect();
+    await_ipv6(&outside, &expected)?;
+    // A router between subnets knows no pods: what is meant for them must reach it in tunnels.
+    if bridges.len() == 1 {
+        let [node4, node6] = NODE_ADDRESSES;
+        outside.ip([format!("route add default via {node4}"), format!("route add default via {node6}")])?;
+    }
+    let others = nodes.split_off(1.min(nodes.len()));
+    let no_node = || NetnsError::Socket {
+        what: "a laboratory without nodes".to_owned(),
+        source: std::io::ErrorKind::InvalidInput.into(),
+    };
+    Ok((nodes.pop().ok_or_else(no_node)?, others, outside))
 }
 
 /// A namespace for each pod, joined to the node.
