@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tortie_calc::{Demand, GraphConfig, Overlap, SourceSpoofing};
 use tortie_dataplane::{DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProtocol, RoutesConfig, TunnelsConfig};
-use tortie_iptables::{Backend, InsertMode, PortRange, Protocol};
+use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
-use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, RulesConfig};
+use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, RulesConfig, WorkloadsBy};
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, NatOutgoingExclusions,
@@ -178,6 +178,16 @@ fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
         istio_dscp: (config.istio_ambient_mode == Switch::Enabled).then_some(config.istio_dscp_mark),
         ..defaults
     })
+}
+
+/// For a node on which other CNI plugins name the interfaces of workloads, and route to them.
+pub fn by_address(settings: &mut DataplaneConfig) {
+    const OTHERS: [InterfaceName; 2] = [InterfaceName::from_static("veth"), InterfaceName::from_static("cni")];
+    let rules = &mut settings.rules;
+    if rules.workload_prefixes == RulesConfig::with_marks(rules.marks).workload_prefixes {
+        rules.workload_prefixes = OTHERS.into();
+    }
+    rules.workloads = WorkloadsBy::Address;
 }
 
 /// What kube-proxy's IPVS mode asks for besides.

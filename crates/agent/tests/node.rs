@@ -3,6 +3,7 @@
 
 mod node {
     pub(super) mod agent;
+    mod by_address;
     mod ending;
     mod input;
     mod opening;

@@ -37,6 +37,7 @@ impl Dataplane {
         let started = kernel.now();
         self.timers.dirty = false;
         self.complete();
+        self.complete_places(Some(kernel));
         let mut problems = self.static_problems();
         let mut wakeups = Vec::new();
 
@@ -57,6 +58,10 @@ impl Dataplane {
         for gate in &mut self.policy_gates {
             gate.on_applied(!unenforced.contains(&gate.family()));
         }
+
+        let in_force: BTreeSet<Family> =
+            self.policy_gates.iter().filter(|gate| gate.in_force()).map(PolicyGate::family).collect();
+        self.managers.places.flush(kernel, |family| in_force.contains(&family));
 
         if self.drive_deletions(kernel) {
             wakeups.push(NEXT_DELETION);
@@ -94,7 +99,8 @@ impl Dataplane {
         let managers = &self.managers;
         let mut problems: Vec<DataplaneProblem> = managers.policies.problems().collect();
         problems.extend(managers.ip_sets.problems());
-        problems.extend(managers.workloads.problems(&self.config.rules.workload_prefixes));
+        problems.extend(managers.workloads.problems(&self.config.rules.workload_prefixes, self.config.rules.workloads));
+        problems.extend(managers.places.problems(&self.config.rules.workload_prefixes));
         problems.extend(managers.hosts.problems());
         problems.extend(managers.nodes.problems());
         problems.extend(managers.service_loop.problems());
@@ -284,6 +290,7 @@ impl Dataplane {
             wakeups.extend(overlay.entries.next(now, retry, self.config.routes.refresh_interval));
         }
         wakeups.extend(self.sysctls.next(now, retry));
+        wakeups.extend(self.managers.places.next(now, retry));
         let refresh = self.config.ip_sets.refresh_interval.zip(self.timers.sets_refreshed);
         wakeups.extend(refresh.map(|(interval, last)| (last + interval).saturating_sub(now)));
         wakeups

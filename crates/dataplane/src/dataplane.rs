@@ -7,12 +7,13 @@ use tortie_ipsets::{Member, Report, SetType};
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
 use tortie_model::desired::{DesiredUpdate, Vtep, WorkloadEndpointState};
 use tortie_model::{AdminState, Cidr, Family, HostEndpointName, Hostname, IfaceName, Mac, WorkloadEndpointId};
-use tortie_rules::Renderer;
 use tortie_rules::names::static_set;
+use tortie_rules::{Renderer, WorkloadsBy};
 
 use crate::config::DataplaneConfig;
 use crate::drive::SetCounters;
 use crate::gate::PolicyGate;
+use crate::kernel::Kernel;
 use crate::links::{LinkChange, LinkEvent, Links};
 use crate::managers::Completion;
 use crate::managers::dscp::Dscp;
@@ -23,6 +24,7 @@ use crate::managers::hosts::Hosts;
 use crate::managers::ip_sets::IpSetManager;
 use crate::managers::nodes::Nodes;
 use crate::managers::overlay::Overlay;
+use crate::managers::places::Places;
 use crate::managers::policies::Policies;
 use crate::managers::pools::Pools;
 use crate::managers::service_loop::ServiceLoop;
@@ -73,6 +75,7 @@ pub(crate) struct Managers {
     pub(crate) policies: Policies,
     pub(crate) groups: Groups,
     pub(crate) workloads: Workloads,
+    pub(crate) places: Places,
     pub(crate) hosts: Hosts,
     pub(crate) marks: EndpointMarkManager,
     pub(crate) spoofing: Spoofing,
@@ -117,12 +120,14 @@ impl Dataplane {
             family.define_fixed(&renderer);
         }
         let rules = &config.rules;
+        let families: Vec<Family> = output.families.iter().map(|output| output.family).collect();
         let is_openstack = rules.openstack.is_some();
         let managers = Managers {
             ip_sets: IpSetManager::new(rules, &mut output),
             policies: Policies::default(),
             groups: Groups::default(),
             workloads: Workloads::default(),
+            places: Places::new(rules.workloads == WorkloadsBy::Address, &families),
             hosts: Hosts::default(),
             marks: EndpointMarkManager::new(rules.ipvs.is_some(), &rules.marks),
             spoofing: Spoofing::default(),
@@ -133,7 +138,6 @@ impl Dataplane {
             service_loop: ServiceLoop::default(),
             bgp_peers: [false; 2],
         };
-        let families: Vec<Family> = output.families.iter().map(|output| output.family).collect();
         Self {
             routes: families.iter().map(|family| RouteTable::new(*family, config.routes.clone())).collect(),
             neighbours: Neighbours::new(config.routes.enabled && families.contains(&Family::V4)),
@@ -253,6 +257,7 @@ impl Dataplane {
     }
 
     fn on_link_state(&mut self, name: &IfaceName) {
+        self.managers.places.on_link(name);
         for table in &mut self.routes {
             table.on_link(name);
         }
@@ -344,7 +349,11 @@ impl Dataplane {
     pub(crate) fn ownership(&self) -> Ownership<'_> {
         Ownership {
             links: &self.links,
-            workload_prefixes: &self.config.rules.workload_prefixes,
+            // The interfaces of others have others' routes.
+            workload_prefixes: match self.config.rules.workloads {
+                WorkloadsBy::Name => &self.config.rules.workload_prefixes,
+                WorkloadsBy::Address => &[],
+            },
             config: &self.config.routes,
             bgp_peers: self.managers.bgp_peers,
         }
@@ -410,6 +419,18 @@ impl Dataplane {
         self.policy_gates.iter_mut().for_each(|gate| gate.on_changed(&changed, hosts_changed));
     }
 
+    /// Looks for addresses of workloads, if there is a kernel to ask, and writes the way to those that were found.
+    pub(crate) fn complete_places(&mut self, kernel: Option<&mut dyn Kernel>) {
+        let Self { renderer, output, managers, links, .. } = self;
+        if !managers.places.is_used() {
+            return;
+        }
+        if let Some(kernel) = kernel {
+            managers.places.look(kernel, links);
+        }
+        managers.places.complete(renderer, &mut managers.ip_sets, output);
+    }
+
     /// Leaves out or closes what cannot be relied on, now that it is known which IP sets are in the kernel as they should
     /// be: after sets were written, and before tables are.
     pub(crate) fn complete_sets(&mut self, reports: &[Report]) {
@@ -426,9 +447,13 @@ impl Dataplane {
         let managers = &mut self.managers;
         for interface in changed.iter().copied() {
             let owner = managers.workloads.owner(interface).map(|(_, state)| state);
-            managers.spoofing.on_owner(interface, owner);
+            managers.spoofing.on_owner(interface, owner.filter(|_| !managers.places.is_used()));
             managers.floating.on_owner(interface, owner);
             managers.dscp.on_workload(interface, owner);
+            if managers.places.is_used() {
+                managers.places.on_owner(interface, managers.workloads.owner(interface));
+                continue;
+            }
             if !is_workload(&self.config.rules.workload_prefixes, interface.as_str()) {
                 continue;
             }
@@ -467,8 +492,11 @@ impl Dataplane {
                 return Error;
             }
             let is_ready = view.interface.is_some_and(|interface| {
-                self.links.is_up(interface.as_str())
-                    && !self.sysctls.is_pending(interface)
+                let is_there = match managers.places.is_used() {
+                    true => managers.places.has_all(interface),
+                    false => self.links.is_up(interface.as_str()) && !self.sysctls.is_pending(interface),
+                };
+                is_there
                     && !self.policy_gates.iter().any(|gate| gate.unconfirmed().contains(&interface))
                     && !self.routes.iter().any(|table| table.awaits_flush(interface.as_str()))
             });

@@ -18,6 +18,7 @@ use crate::device::{Device, DeviceChange, FdbEntry};
 use crate::kernel::{
     CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange, SysctlPath,
 };
+use crate::managers::places::AddressPlace;
 use crate::route::{Route, RouteChange};
 
 /// How long every call takes.
@@ -75,6 +76,8 @@ pub struct FakeKernel {
     pub read_only: Vec<String>,
     /// Interfaces that routes cannot be made on.
     pub broken_interfaces: BTreeSet<u32>,
+    /// Where addresses are.
+    pub places: BTreeMap<IpAddr, AddressPlace>,
     /// Addresses whose connections cannot be flushed.
     pub unflushable: BTreeSet<IpAddr>,
     /// Programs that cannot be run, by a part of their name.
@@ -111,6 +114,7 @@ impl FakeKernel {
             sysctls: BTreeMap::new(),
             read_only: Vec::new(),
             broken_interfaces: BTreeSet::new(),
+            places: BTreeMap::new(),
             unflushable: BTreeSet::new(),
             not_runnable: Vec::new(),
             flushed: Vec::new(),
@@ -509,6 +513,14 @@ impl Kernel for FakeKernel {
             false => self.marked_flushes.remove(&address),
         };
         Ok(())
+    }
+
+    fn locate(
+        &mut self,
+        addresses: &[(IpAddr, Option<AddressPlace>)],
+    ) -> Result<Vec<Option<AddressPlace>>, KernelError> {
+        self.list()?;
+        Ok(addresses.iter().map(|(address, _)| self.places.get(address).cloned()).collect())
     }
 
     fn sleep(&mut self, duration: Duration) {

@@ -88,6 +88,8 @@ impl DataplaneProblem {
                 ("forwarding entry cannot be changed", format!("{} on interface {}", entry.mac, entry.interface))
             }
             Self::Conntrack { address, .. } => ("connections cannot be forgotten", address.to_string()),
+            Self::BridgesNotFiltered(family) => ("bridges without policy", family.to_string()),
+            Self::Places(_) => ("workloads cannot be looked for", String::new()),
             Self::Sysctl { path, .. } => ("sysctl cannot be written", path.to_string()),
         };
         ProblemIdentity::new(kind, object)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tortie_model::{Cidr, Family, Mac};
 
 use crate::device::{Device, DeviceChange, FdbEntry};
+use crate::managers::places::AddressPlace;
 use crate::route::{Route, RouteChange};
 
 /// The outside: programs, routes, neighbours, sysctls, connection tracking and the clock of one network namespace.
@@ -100,6 +101,21 @@ pub trait Kernel {
     /// # Errors
     /// If the kernel refuses. That an address to unmark has no mark is no error.
     fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError>;
+
+    /// Where these addresses are on this node: the interface that leads to each, and its port behind which the address is if
+    /// that is a bridge. Each comes with where it was found before, which holds for as long as its interface leads to the
+    /// address and its port belongs to the bridge. `None` for an address that is not directly behind an interface of this
+    /// node, or not known to be; then the kernel is made to find out.
+    ///
+    /// # Errors
+    /// If it cannot be found out. Only asked where workloads are told apart by address.
+    fn locate(
+        &mut self,
+        addresses: &[(IpAddr, Option<AddressPlace>)],
+    ) -> Result<Vec<Option<AddressPlace>>, KernelError> {
+        let _ = addresses;
+        Err(KernelError::Failed("not supported".to_owned()))
+    }
 
     /// Lets time pass; less of it if [`Kernel::is_stopping`] becomes true.
     fn sleep(&mut self, duration: Duration);

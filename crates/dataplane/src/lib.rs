@@ -37,6 +37,7 @@ pub use kernel::{
     SysctlPath,
 };
 pub use links::LinkEvent;
+pub use managers::places::AddressPlace;
 pub use render::Rendered;
 pub use report::{
     ApplyReport, DataplaneProblem, DataplaneStats, DeviceProblem, EndpointProblem, EndpointStatus, Owner, Reduction,

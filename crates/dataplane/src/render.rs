@@ -54,6 +54,7 @@ impl Dataplane {
     pub fn render(mut self) -> Rendered {
         self.managers.hosts.assume_interfaces();
         self.complete();
+        self.complete_places(None);
         self.complete_sets(&[]);
         let mut rendered = Rendered::default();
         for output in &mut self.output.families {

@@ -201,6 +201,13 @@ pub enum DataplaneProblem {
         /// What went wrong.
         error: KernelError,
     },
+    /// Workloads share a bridge within which the kernel asks no rules: policy between them is not in force, and they can
+    /// use each other's addresses.
+    #[error("{} policy between workloads that share a bridge is not in force: load br_netfilter and set net.bridge.{} to 1", .0, call_sysctl(*.0))]
+    BridgesNotFiltered(Family),
+    /// It cannot be found out where addresses of workloads are; those that were found stay where they are.
+    #[error("workloads cannot be looked for: {0}")]
+    Places(KernelError),
     /// A sysctl cannot be written.
     #[error("sysctl {path}: {error}")]
     Sysctl {
@@ -218,7 +225,7 @@ impl DataplaneProblem {
     pub fn is_degraded(&self) -> bool {
         use tortie_iptables::ChainProblem::{Refused, Undefined};
         match self {
-            Self::Reduced { .. } | Self::Table(_) | Self::IpSetNames { .. } => true,
+            Self::Reduced { .. } | Self::Table(_) | Self::IpSetNames { .. } | Self::BridgesNotFiltered(_) => true,
             Self::Chain { problem, .. } => matches!(problem, Refused { .. } | Undefined { .. }),
             _ => false,
         }
@@ -269,6 +276,23 @@ pub enum EndpointProblem {
     /// Its interface does not look like a workload's: it gets neither routes nor sysctls, and no rule leads to it.
     #[error("interface {0} has none of the prefixes of workload interfaces")]
     ForeignInterface(IfaceName),
+    /// No interface of this node leads to its address; what comes from or goes to that is denied.
+    #[error("no interface of this node leads to {0}, so that its packets are denied")]
+    NotFound(IpAddr),
+    /// It was found on an interface that does not look like a workload's; policy is in force, but unknown workloads there
+    /// are not denied.
+    #[error(
+        "interface {0} has none of the prefixes of workload interfaces, so that unknown workloads there are let through"
+    )]
+    UnguardedInterface(IfaceName),
+    /// Another endpoint has the same address; this one waits until that one is gone.
+    #[error("address {address} belongs to {other}")]
+    SharedAddress {
+        /// The address.
+        address: IpAddr,
+        /// The endpoint that has it.
+        other: WorkloadEndpointId,
+    },
     /// Untracked policy for all interfaces cannot be programmed.
     #[error("untracked policy does not apply to all interfaces at once")]
     UntrackedForAll,
@@ -334,6 +358,13 @@ pub(crate) const fn word(direction: Direction) -> &'static str {
     match direction {
         Direction::Ingress => "ingress",
         Direction::Egress => "egress",
+    }
+}
+
+const fn call_sysctl(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "bridge-nf-call-iptables",
+        Family::V6 => "bridge-nf-call-ip6tables",
     }
 }
 

@@ -6,7 +6,7 @@
 use std::fmt::{self, Write as _};
 
 use smallvec::SmallVec;
-use tortie_net::{Family, IpSetName, Protocol};
+use tortie_net::{Family, InterfaceName, IpSetName, Protocol};
 
 use crate::mark::{MarkBits, MaskedMark};
 use crate::values::{ConntrackStates, IcmpType, InterfacePattern, Net, PortList, Rate};
@@ -27,6 +27,10 @@ pub enum Match {
     InInterface(InterfacePattern),
     /// The interface that the packet leaves by.
     OutInterface(InterfacePattern),
+    /// The port of a bridge that the packet came in by; the kernel tells where `br_netfilter` hands it packets.
+    InBridgePort(InterfaceName),
+    /// The packet passes from one port of a bridge to another; the kernel tells where `br_netfilter` hands it packets.
+    Bridged,
     /// The reverse path filter (RFC 3704) rejects the source address.
     ReversePathFails,
     /// Whether an address is one of this host's own.
@@ -127,6 +131,8 @@ impl fmt::Display for Match {
             }
             Self::InInterface(pattern) => write!(f, "--in-interface {pattern}"),
             Self::OutInterface(pattern) => write!(f, "--out-interface {pattern}"),
+            Self::InBridgePort(port) => write!(f, "-m physdev --physdev-in {port}"),
+            Self::Bridged => f.write_str("-m physdev --physdev-is-bridged"),
             Self::ReversePathFails => f.write_str("-m rpfilter --invert --validmark"),
             Self::LocalAddress { side, limit_to_out_interface, negated } => {
                 let side = match side {
@@ -273,6 +279,18 @@ impl Matches {
     #[must_use]
     pub fn out_interface(self, pattern: impl Into<InterfacePattern>) -> Self {
         self.and(Match::OutInterface(pattern.into()))
+    }
+
+    /// The packet came in by a port of a bridge.
+    #[must_use]
+    pub fn in_bridge_port(self, port: InterfaceName) -> Self {
+        self.and(Match::InBridgePort(port))
+    }
+
+    /// The packet passes from one port of a bridge to another.
+    #[must_use]
+    pub fn bridged(self) -> Self {
+        self.and(Match::Bridged)
     }
 
     /// The reverse path filter rejects the source address.

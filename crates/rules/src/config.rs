@@ -15,6 +15,8 @@ pub struct RulesConfig {
     pub marks: Marks,
     /// Beginnings of the names of workload interfaces, `InterfacePrefix`.
     pub workload_prefixes: Vec<InterfaceName>,
+    /// How packets of workloads are told apart.
+    pub workloads: WorkloadsBy,
     /// What happens to denied packets, `IptablesFilterDenyAction`.
     pub deny: DenyAction,
     /// What happens to allowed packets in `filter`, `IptablesFilterAllowAction`.
@@ -81,6 +83,7 @@ impl RulesConfig {
         Self {
             marks,
             workload_prefixes: vec![interface("cali")],
+            workloads: WorkloadsBy::Name,
             deny: DenyAction::Drop,
             filter_allow: AllowAction::Accept,
             mangle_allow: AllowAction::Accept,
@@ -124,6 +127,16 @@ impl Default for RulesConfig {
     fn default() -> Self {
         Self::with_marks(Marks::default())
     }
+}
+
+/// How packets of workloads are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum WorkloadsBy {
+    /// By the interface's name, which the endpoint says.
+    #[default]
+    Name,
+    /// By the workload's address, on the interface where that was found.
+    Address,
 }
 
 /// What happens to packets that are denied.

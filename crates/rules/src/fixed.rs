@@ -88,12 +88,12 @@ impl Renderer {
 }
 
 /// Protocol numbers, for protocols whose names a node may not know.
-mod protocol {
+pub(crate) mod protocol {
     use tortie_iptables::Protocol;
 
-    pub(super) const IPIP: Protocol = Protocol::Number(4);
-    pub(super) const UDP: Protocol = Protocol::Number(17);
-    pub(super) const ICMPV6: Protocol = Protocol::Number(58);
+    pub(crate) const IPIP: Protocol = Protocol::Number(4);
+    pub(crate) const UDP: Protocol = Protocol::Number(17);
+    pub(crate) const ICMPV6: Protocol = Protocol::Number(58);
 }
 
 #[cfg(test)]

@@ -79,6 +79,7 @@
 
 mod config;
 mod dispatch;
+mod dispatch_by_address;
 mod endpoint;
 mod endpoint_marks;
 mod fixed;
@@ -92,9 +93,10 @@ mod renderer;
 
 pub use config::{
     AllowAction, DenyAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, NatConfig, OpenStackConfig,
-    RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel,
+    RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel, WorkloadsBy,
 };
 pub use dispatch::HostDispatch;
+pub use dispatch_by_address::{WorkloadAddress, WorkloadPlace};
 pub use endpoint_marks::EndpointMarks;
 pub use fixed::Hook;
 pub use groups::{PolicyGroup, TierGroups};

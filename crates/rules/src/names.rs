@@ -92,6 +92,8 @@ pub mod static_set {
         VXLAN_SOURCES = "all-vxlan-net";
         /// Workloads whose traffic gets a DSCP value.
         DSCP_SOURCES = "dscp-src-net";
+        /// Addresses of this node's workloads, where these are told apart by address.
+        LOCAL_WORKLOADS = "local-workloads";
         /// Workloads of an Istio ambient mesh.
         ISTIO_WORKLOADS = "all-istio-weps";
     }

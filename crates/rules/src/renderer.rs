@@ -1,9 +1,9 @@
 //! The renderer: a configuration and what every chain needs of it.
 
-use tortie_iptables::{Action, InterfacePattern, IpSetName, Matches, Rule};
+use tortie_iptables::{Action, InterfacePattern, IpSetName, Matches, Rule, Side};
 use tortie_model::{Family, IpSetId};
 
-use crate::config::RulesConfig;
+use crate::config::{RulesConfig, WorkloadsBy};
 use crate::marks::Marks;
 use crate::names;
 
@@ -45,6 +45,17 @@ impl Renderer {
     /// The interfaces of workloads, one pattern for each configured prefix.
     pub(crate) fn workload_interfaces(&self) -> impl Iterator<Item = InterfacePattern> + '_ {
         self.config.workload_prefixes.iter().copied().map(InterfacePattern::prefix)
+    }
+
+    /// What packets of workloads have in common: their interface's name, or their address as well.
+    pub(crate) fn workload_packets(&self, family: Family, side: Side) -> Vec<Matches> {
+        let by_name = self.workload_interfaces().map(|cali| match side {
+            Side::Source => Matches::new().in_interface(cali),
+            Side::Destination => Matches::new().out_interface(cali),
+        });
+        let by_address = matches!(self.config.workloads, WorkloadsBy::Address)
+            .then(|| Matches::new().ip_set(side, static_set(family, names::static_set::LOCAL_WORKLOADS)));
+        by_name.chain(by_address).collect()
     }
 
     /// `action` if policy has accepted the packet.

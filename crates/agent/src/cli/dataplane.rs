@@ -101,8 +101,8 @@ fn setup(
     announce(&resolved, args.log_format, |notice| !notice.is_local());
     let hostname = hostname(None, &resolved);
     let runner = Runner::new(stop.clone());
-    let mtu_file = &args.machine.mtu_file;
-    let Fitted { settings, drawback, machine, .. } = dataplane_settings(&resolved, &hostname, &runner, None, mtu_file)?;
+    let Fitted { settings, drawback, machine, .. } =
+        dataplane_settings(&resolved, &hostname, &runner, None, &args.machine)?;
     let (version, backend) = (env!("CARGO_PKG_VERSION"), settings.iptables.backend);
     let (families, parameters) = (families(&settings), parameters(&resolved));
     tracing::info!(version, node = %hostname, iptables = %backend, families, parameters, "starting as a driver");

@@ -1,6 +1,6 @@
 //! What commands that enforce on this node have in common.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -34,6 +34,22 @@ pub(super) struct MachineArgs {
     /// Where to write the MTU of workloads, for CNI plugins; an empty path for nowhere
     #[arg(long, value_name = "FILE", default_value = "/var/lib/calico/mtu")]
     pub(super) mtu_file: PathBuf,
+    /// How workloads are told apart. by-name: by the names of their interfaces, as Calico's CNI plugin makes them.
+    /// by-address: wherever their addresses are, on a veth of their own or behind a bridge, as other CNI plugins (flannel,
+    /// kindnet, ptp, bridge) leave them; InterfacePrefix then is which interfaces are closed to unknown workloads, and by
+    /// default veth,cni
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    pub(super) workloads: Workloads,
+}
+
+/// How workloads are told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Workloads {
+    /// By the names of their interfaces.
+    #[default]
+    ByName,
+    /// By their addresses.
+    ByAddress,
 }
 
 /// Parses all sources, and logs what is to be said of them.
@@ -88,10 +104,10 @@ pub(super) fn dataplane_settings(
     hostname: &Hostname,
     runner: &Runner,
     previous: Option<&IptablesSetup>,
-    mtu_file: &Path,
+    args: &MachineArgs,
 ) -> Result<Fitted, Failure> {
     let config = &resolved.config;
-    let machine = Machine::find(config, machine::mtu_file(mtu_file.to_path_buf()));
+    let machine = Machine::find(config, machine::mtu_file(args.mtu_file.clone()));
     let wanted = match config.iptables_backend {
         IptablesBackend::Auto => None,
         IptablesBackend::Legacy => Some(Backend::Legacy),
@@ -114,6 +130,12 @@ pub(super) fn dataplane_settings(
     settings::set_mtus(&mut settings.tunnels, machine.mtus());
     if machine.facts().has_ipvs {
         settings::for_ipvs(config, &mut settings.rules).map_err(failed)?;
+    }
+    if args.workloads == Workloads::ByAddress {
+        settings::by_address(&mut settings);
+        if machine.facts().has_ipvs {
+            tracing::warn!("workloads that are told apart by address cannot use services of kube-proxy in IPVS mode");
+        }
     }
     Ok(Fitted { settings, iptables, drawback, machine })
 }

@@ -186,9 +186,9 @@ impl Run<'_> {
                 let health = self.health.clone();
                 let runner = Runner::new(inputs.stop.clone());
                 let runner = runner.with_progress(move || health.still_alive(Reporter::Dataplane));
-                let (previous, mtu_file) = (self.iptables.as_ref(), &args.machine.mtu_file);
+                let previous = self.iptables.as_ref();
                 let Fitted { settings, iptables, drawback, machine } =
-                    dataplane_settings(&self.resolved, &self.hostname, &runner, previous, mtu_file)?;
+                    dataplane_settings(&self.resolved, &self.hostname, &runner, previous, &args.machine)?;
                 self.iptables = Some(iptables);
                 if number == 1 {
                     let enforcing = format!("iptables {}, {}", settings.iptables.backend, families(&settings));

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_dataplane::{
-    CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange,
-    Route, RouteChange, SysctlPath,
+    AddressPlace, CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour,
+    NeighbourChange, Route, RouteChange, SysctlPath,
 };
 use tortie_model::{Cidr, Family};
 
@@ -111,6 +111,13 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
 
     fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
         self.timed(|kernel| kernel.mark_flush(address, is_pending))
+    }
+
+    fn locate(
+        &mut self,
+        addresses: &[(IpAddr, Option<AddressPlace>)],
+    ) -> Result<Vec<Option<AddressPlace>>, KernelError> {
+        self.timed(|kernel| kernel.locate(addresses))
     }
 
     fn sleep(&mut self, duration: Duration) {

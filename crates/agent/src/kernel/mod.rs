@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
-    CommandOutcome, CommandStatus, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour,
-    NeighbourChange, Route, RouteChange, SysctlPath,
+    AddressPlace, CommandOutcome, CommandStatus, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError,
+    Neighbour, NeighbourChange, Route, RouteChange, SysctlPath,
 };
 use tortie_model::{Cidr, Family};
 
@@ -210,6 +210,13 @@ impl Kernel for LinuxKernel {
             Err(KernelError::NotFound) if !is_pending => Ok(()),
             result => result,
         }
+    }
+
+    fn locate(
+        &mut self,
+        addresses: &[(IpAddr, Option<AddressPlace>)],
+    ) -> Result<Vec<Option<AddressPlace>>, KernelError> {
+        self.with_netlink(|netlink| netlink.locate(addresses))
     }
 
     fn sleep(&mut self, duration: Duration) {

@@ -19,6 +19,7 @@ mod device;
 mod error;
 mod generation;
 mod link;
+mod locate;
 mod neighbour;
 mod route;
 mod socket;

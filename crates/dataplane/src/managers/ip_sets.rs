@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tortie_ipsets::{Member, SetType, UpdateError};
 use tortie_model::IpSetId;
 use tortie_model::desired::{IpSetDelta, IpSetType, IpSetUpdate};
-use tortie_rules::RulesConfig;
 use tortie_rules::names::static_set;
+use tortie_rules::{RulesConfig, WorkloadsBy};
 
 use crate::output::{Output, members};
 use crate::report::DataplaneProblem;
@@ -31,6 +31,9 @@ impl IpSetManager {
         ];
         if config.istio_dscp.is_some() {
             ids.push((static_set::ISTIO_WORKLOADS, SetType::HashIp));
+        }
+        if config.workloads == WorkloadsBy::Address {
+            ids.push((static_set::LOCAL_WORKLOADS, SetType::HashNet));
         }
         if config.ipip.enabled || config.nat.exclude_hosts {
             ids.push((static_set::ALL_HOSTS, SetType::HashNet));

@@ -12,6 +12,7 @@ pub(crate) mod hosts;
 pub(crate) mod ip_sets;
 pub(crate) mod nodes;
 pub(crate) mod overlay;
+pub(crate) mod places;
 pub(crate) mod policies;
 pub(crate) mod pools;
 pub(crate) mod service_loop;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tortie_iptables::{ChainName, InterfaceName, Table};
 use tortie_model::desired::{TierList, WorkloadEndpointState};
 use tortie_model::{AdminState, IfaceName, PolicyId, WorkloadEndpointId};
-use tortie_rules::Renderer;
 use tortie_rules::names::{EndpointChain, endpoint_chain};
+use tortie_rules::{Renderer, WorkloadsBy};
 
 use crate::managers::Completion;
 use crate::managers::chain_set::ChainSet;
@@ -98,7 +98,8 @@ impl Workloads {
             let is_programmed = self.write(*interface, with);
             dispatch_changed |= was_programmed != is_programmed;
         }
-        if dispatch_changed {
+        // By address they are told apart elsewhere.
+        if dispatch_changed && with.renderer.config().workloads == WorkloadsBy::Name {
             self.has_dispatch = true;
             let chains = with.renderer.workload_dispatch(self.programmed.keys().copied());
             self.dispatch.replace(chains.into_iter().map(|chain| (Table::Filter, chain)), with.output);
@@ -141,7 +142,7 @@ impl Workloads {
         })
     }
 
-    pub(crate) fn problems(&self, prefixes: &[InterfaceName]) -> Vec<DataplaneProblem> {
+    pub(crate) fn problems(&self, prefixes: &[InterfaceName], by: WorkloadsBy) -> Vec<DataplaneProblem> {
         let mut problems = Vec::new();
         for (id, endpoint) in &self.endpoints {
             let error = match &endpoint.interface {
@@ -152,7 +153,7 @@ impl Workloads {
                         Some((other, _)) if other != id => {
                             Some(EndpointProblem::Shadowed { interface: name, other: other.clone() })
                         }
-                        _ if !is_workload(prefixes, interface.as_str()) => {
+                        _ if by == WorkloadsBy::Name && !is_workload(prefixes, interface.as_str()) => {
                             Some(EndpointProblem::ForeignInterface(name))
                         }
                         _ => None,

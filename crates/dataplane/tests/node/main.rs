@@ -1,6 +1,7 @@
 //! The dataplane of a node against a kernel in memory.
 
 mod basics;
+mod by_address;
 mod common;
 mod conntrack;
 mod endpoints;

@@ -6,6 +6,7 @@ use tortie_iptables::{Action, Chain, ConntrackStates, IcmpType, Matches, PortLis
 use tortie_model::Family;
 
 use super::protocol::{ICMPV6, IPIP, UDP};
+use crate::config::WorkloadsBy;
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};
 
@@ -39,12 +40,17 @@ impl Renderer {
             Rule::when(Matches::new().mark_clear(marks.accept), Action::Jump(chain::FROM_HOST_ENDPOINT_FORWARD)),
         ];
         // An allowed packet comes back from each of these, because the next one may police it as well.
-        rules.extend(self.workload_interfaces().flat_map(|cali| {
-            [
-                Rule::when(Matches::new().in_interface(cali), Action::Jump(chain::FROM_WORKLOAD)),
-                Rule::when(Matches::new().out_interface(cali), Action::Jump(chain::TO_WORKLOAD)),
-            ]
-        }));
+        match self.config().workloads {
+            WorkloadsBy::Name => rules.extend(self.workload_interfaces().flat_map(|cali| {
+                [
+                    Rule::when(Matches::new().in_interface(cali), Action::Jump(chain::FROM_WORKLOAD)),
+                    Rule::when(Matches::new().out_interface(cali), Action::Jump(chain::TO_WORKLOAD)),
+                ]
+            })),
+            // Those chains look at addresses and, at their ends, at interfaces.
+            WorkloadsBy::Address => rules
+                .extend([Rule::new(Action::Jump(chain::FROM_WORKLOAD)), Rule::new(Action::Jump(chain::TO_WORKLOAD))]),
+        }
         rules.extend([
             Rule::new(Action::Jump(chain::TO_HOST_ENDPOINT_FORWARD)),
             Rule::new(Action::Jump(chain::CIDR_BLOCK)),
@@ -62,10 +68,8 @@ impl Renderer {
                 Rule::when(Matches::new().mark_not_clear(marks.endpoint), Action::Return),
             ]);
         }
-        rules.extend(
-            self.workload_interfaces()
-                .map(|cali| Rule::when(Matches::new().in_interface(cali), Action::Goto(chain::WORKLOAD_TO_HOST))),
-        );
+        let of_workloads = self.workload_packets(family, Side::Source).into_iter();
+        rules.extend(of_workloads.map(|packets| Rule::when(packets, Action::Goto(chain::WORKLOAD_TO_HOST))));
         rules.push(self.if_accepted(self.allow()));
         rules.extend(self.host_endpoint_policy(Matches::new(), chain::FROM_HOST_ENDPOINT, self.allow()));
         Chain::new(chain::INPUT, rules)
@@ -156,9 +160,8 @@ impl Renderer {
             rules.push(Rule::when(forwarded, Action::Goto(chain::FORWARD_ENDPOINT_MARK)));
         }
         // The host can always reach its workloads: whoever controls the host controls these rules.
-        rules.extend(
-            self.workload_interfaces().map(|cali| Rule::when(Matches::new().out_interface(cali), Action::Return)),
-        );
+        let to_workloads = self.workload_packets(family, Side::Destination).into_iter();
+        rules.extend(to_workloads.map(|packets| Rule::when(packets, Action::Return)));
         rules.extend(self.tunnel_output(family));
         // For translated packets the kernel does not know the outgoing interface yet; `mangle` POSTROUTING has them.
         let untranslated = Matches::new().not_conntrack(ConntrackStates::DNAT);

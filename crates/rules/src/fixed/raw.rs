@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use tortie_iptables::{Action, Chain, InterfaceName, InterfacePattern, Matches, PortList, Protocol, Rule, Table};
+use tortie_iptables::{Action, Chain, InterfaceName, InterfacePattern, Matches, PortList, Protocol, Rule, Side, Table};
 use tortie_model::Family;
 
 use crate::names::chain;
@@ -31,10 +31,8 @@ impl Renderer {
             rules.push(Rule::new(Action::Jump(chain::WIREGUARD_INCOMING_MARK)));
         }
         rules.extend(self.vxlan_notrack(family));
-        rules.extend(
-            self.workload_interfaces()
-                .map(|cali| Rule::when(Matches::new().in_interface(cali), Action::SetMark(from_workload))),
-        );
+        let of_workloads = self.workload_packets(family, Side::Source).into_iter();
+        rules.extend(of_workloads.map(|packets| Rule::when(packets, Action::SetMark(from_workload))));
         rules.push(Rule::when(Matches::new().mark_set(from_workload), Action::Jump(chain::RPF_SKIP)));
         if config.openstack.is_some() && family == Family::V4 {
             // A DHCP client has no address yet, which the kernel's reverse path filter would not forgive.

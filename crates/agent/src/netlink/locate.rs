@@ -1,0 +1,289 @@
+//! Where addresses are on this node: the interface that leads to each, and the port of the bridge behind which it is.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
+
+use netlink_packet_core::NLM_F_CREATE;
+use netlink_packet_route::link::LinkHeader;
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourHeader, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use tortie_dataplane::AddressPlace;
+use tortie_model::{Family, IfaceName, Mac};
+
+use super::error::NetlinkError;
+use super::socket::Socket;
+use super::wire::{self, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWROUTE, Request};
+use super::{Netlink, link};
+
+const ROUTE_HEADER_LEN: usize = 12;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_VIA: u16 = 18;
+const RTN_UNICAST: u8 = 1;
+
+const LINK_HEADER_LEN: usize = 16;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+
+const NEIGHBOUR_HEADER_LEN: usize = 12;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NDA_MASTER: u16 = 9;
+const NUD_INCOMPLETE: u16 = 0x01;
+const NUD_FAILED: u16 = 0x20;
+const NUD_PERMANENT: u16 = 0x80;
+
+/// How often it is looked whether addresses have answered, and how long they are waited for each time.
+const ATTEMPTS: u32 = 6;
+const ANSWER_TIME: Duration = Duration::from_millis(20);
+
+/// An interface, as far as it may lead to addresses.
+#[derive(Debug)]
+struct Interface {
+    name: IfaceName,
+    is_bridge: bool,
+    /// The bridge that it is a port of.
+    master: Option<u32>,
+}
+
+/// Which Ethernet address an address has on an interface, and behind which port of a bridge that is.
+#[derive(Debug, Default)]
+struct Ethernet {
+    neighbours: BTreeMap<(u32, IpAddr), Mac>,
+    ports: BTreeMap<(u32, Mac), u32>,
+}
+
+impl Netlink {
+    /// Where addresses are; see [`Kernel::locate`](tortie_dataplane::Kernel::locate). Waits a moment for those that answer
+    /// for themselves, so that what was found before a restart is found at once after it.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn locate(
+        &mut self,
+        addresses: &[(IpAddr, Option<AddressPlace>)],
+    ) -> Result<Vec<Option<AddressPlace>>, NetlinkError> {
+        let interfaces: BTreeMap<u32, Interface> =
+            self.socket.dump(link::dump_request(), "links", parse_interface)?.into_iter().collect();
+        let mut found = Vec::with_capacity(addresses.len());
+        // By their position; with the bridge behind which they are.
+        let mut unknown = Vec::new();
+        for (address, before) in addresses {
+            let index = interface_to(&mut self.socket, *address)?;
+            found.push(match index.and_then(|index| Some((index, interfaces.get(&index)?))) {
+                None => None,
+                Some((index, interface)) if interface.is_bridge => {
+                    let kept = before.as_ref().filter(|before| is_still_behind(before, index, interface, &interfaces));
+                    if kept.is_none() {
+                        unknown.push((found.len(), *address, index, interface));
+                    }
+                    kept.cloned()
+                }
+                Some((index, interface)) => Some(AddressPlace { interface: interface.name.clone(), port: None, index }),
+            });
+        }
+        for attempt in 0..ATTEMPTS {
+            if unknown.is_empty() {
+                break;
+            }
+            if attempt > 0 {
+                thread::sleep(ANSWER_TIME);
+            }
+            let ethernet = self.ethernet()?;
+            let mut still_unknown = Vec::new();
+            for (position, address, bridge, interface) in unknown {
+                let mac = ethernet.neighbours.get(&(bridge, address)).copied();
+                let port = mac.and_then(|mac| ethernet.ports.get(&(bridge, mac))).copied();
+                if let Some((index, port)) = port.and_then(|index| Some((index, interfaces.get(&index)?))) {
+                    let (interface, port) = (interface.name.clone(), Some(port.name.clone()));
+                    if let Some(place) = found.get_mut(position) {
+                        *place = Some(AddressPlace { interface, port, index });
+                    }
+                    continue;
+                }
+                if attempt == 0 {
+                    self.ask(address, bridge, mac.is_some())?;
+                }
+                still_unknown.push((position, address, bridge, interface));
+            }
+            unknown = still_unknown;
+        }
+        Ok(found)
+    }
+
+    /// Has the kernel ask for an address on a bridge, so that the bridge hears the answer.
+    fn ask(&mut self, address: IpAddr, bridge: u32, is_known: bool) -> Result<(), NetlinkError> {
+        if is_known {
+            // What is believed to be its Ethernet address is none that the bridge has seen of late.
+            ignore_missing(self.socket.request(neighbour_request(address, bridge, false), "neighbour"))?;
+        }
+        ignore_missing(self.socket.request(neighbour_request(address, bridge, true), "neighbour"))
+    }
+
+    fn ethernet(&mut self) -> Result<Ethernet, NetlinkError> {
+        let mut ethernet = Ethernet::default();
+        for family in Family::ALL {
+            let request = super::neighbour::dump_request(family);
+            let found = self.dump_if_supported(request, "neighbours", |kind, payload| {
+                Ok(Entry::parse(kind, payload)?.filter(|entry| entry.state & (NUD_INCOMPLETE | NUD_FAILED) == 0))
+            })?;
+            let named = found.into_iter().filter_map(|entry| Some(((entry.interface, entry.address?), entry.mac)));
+            ethernet.neighbours.extend(named);
+        }
+        let request = super::neighbour::fdb_request(0);
+        let found = self.dump_if_supported(request, "forwarding entries", |kind, payload| {
+            // Permanent ones are the ports' own addresses.
+            Ok(Entry::parse(kind, payload)?.filter(|entry| entry.state & NUD_PERMANENT == 0))
+        })?;
+        ethernet.ports =
+            found.into_iter().filter_map(|entry| Some(((entry.master?, entry.mac), entry.interface))).collect();
+        Ok(ethernet)
+    }
+}
+
+/// Whether an address that was found behind a port is not somewhere else for sure.
+fn is_still_behind(
+    before: &AddressPlace,
+    bridge: u32,
+    interface: &Interface,
+    interfaces: &BTreeMap<u32, Interface>,
+) -> bool {
+    let port = interfaces.get(&before.index);
+    before.interface == interface.name
+        && port.is_some_and(|port| before.port.as_ref() == Some(&port.name) && port.master == Some(bridge))
+}
+
+/// The interface that packets to an address leave by, if it is directly there.
+fn interface_to(socket: &mut Socket, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
+    let family = Family::of(address);
+    let mut message = RouteMessage::default();
+    message.header = RouteHeader {
+        address_family: wire::address_family(family),
+        destination_prefix_length: family.max_prefix_len(),
+        ..RouteHeader::default()
+    };
+    message.attributes.push(RouteAttribute::Destination(RouteAddress::from(address)));
+    let request = Request { message: RouteNetlinkMessage::GetRoute(message), flags: 0 };
+    match socket.get(request, "route to an address", parse_interface_to) {
+        Ok(interface) => Ok(interface),
+        // No route, or one that leads nowhere.
+        Err(NetlinkError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse_interface_to(kind: u16, payload: &[u8]) -> Result<Option<Option<u32>>, NetlinkError> {
+    let header = RouteHeader::parse(payload).map_err(|_| NetlinkError::Malformed { what: "route" })?;
+    if kind != RTM_NEWROUTE {
+        return Ok(None);
+    }
+    let (mut interface, mut is_direct) = (None, u8::from(header.kind) == RTN_UNICAST);
+    wire::for_each_attribute("route", payload.get(ROUTE_HEADER_LEN..).unwrap_or_default(), |kind, value| {
+        match kind {
+            RTA_OIF => interface = Some(wire::number(value)?),
+            RTA_GATEWAY | RTA_VIA => is_direct = false,
+            _ => {}
+        }
+        Some(())
+    })?;
+    Ok(Some(interface.filter(|_| is_direct)))
+}
+
+fn parse_interface(kind: u16, payload: &[u8]) -> Result<Option<(u32, Interface)>, NetlinkError> {
+    const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "link" };
+    let header = LinkHeader::parse(payload).map_err(|_| MALFORMED)?;
+    if kind != RTM_NEWLINK || header.interface_family != AddressFamily::Unspec {
+        return Ok(None);
+    }
+    let (mut name, mut is_bridge, mut master) = (None, false, None);
+    wire::for_each_attribute("link", payload.get(LINK_HEADER_LEN..).unwrap_or_default(), |kind, value| {
+        match kind {
+            IFLA_IFNAME => name = Some(IfaceName::new(wire::text(value))),
+            IFLA_MASTER => master = Some(wire::number(value)?),
+            IFLA_LINKINFO => {
+                let parsed = wire::for_each_attribute("link", value, |kind, value| {
+                    is_bridge |= kind == IFLA_INFO_KIND && wire::text(value) == "bridge";
+                    Some(())
+                });
+                parsed.ok()?;
+            }
+            _ => {}
+        }
+        Some(())
+    })?;
+    Ok(Some((header.index, Interface { name: name.ok_or(MALFORMED)?, is_bridge, master })))
+}
+
+/// An entry of a table of neighbours, or of a bridge.
+struct Entry {
+    interface: u32,
+    state: u16,
+    address: Option<IpAddr>,
+    mac: Mac,
+    master: Option<u32>,
+}
+
+impl Entry {
+    /// `None` for other messages, and for what has no Ethernet address.
+    fn parse(kind: u16, payload: &[u8]) -> Result<Option<Self>, NetlinkError> {
+        let header = NeighbourHeader::parse(payload).map_err(|_| NetlinkError::Malformed { what: "neighbour" })?;
+        if kind != RTM_NEWNEIGH {
+            return Ok(None);
+        }
+        let (mut address, mut mac, mut master) = (None, None, None);
+        wire::for_each_attribute(
+            "neighbour",
+            payload.get(NEIGHBOUR_HEADER_LEN..).unwrap_or_default(),
+            |kind, value| {
+                match kind {
+                    NDA_DST => {
+                        let family = if value.len() == 16 { Family::V6 } else { Family::V4 };
+                        address = Some(wire::address(family, value)?);
+                    }
+                    NDA_LLADDR => mac = value.try_into().ok().map(Mac),
+                    NDA_MASTER => master = Some(wire::number(value)?),
+                    _ => {}
+                }
+                Some(())
+            },
+        )?;
+        let (interface, state) = (header.ifindex, header.state.into());
+        Ok(mac.map(|mac| Self { interface, state, address, mac, master }))
+    }
+}
+
+/// Has the kernel ask for the Ethernet address of a neighbour, or forget it.
+fn neighbour_request(address: IpAddr, interface: u32, is_asked: bool) -> Request {
+    let mut message = NeighbourMessage::default();
+    message.header = NeighbourHeader {
+        family: wire::address_family(Family::of(address)),
+        ifindex: interface,
+        state: NeighbourState::None,
+        flags: if is_asked { NeighbourFlags::Use } else { NeighbourFlags::empty() },
+        ..NeighbourHeader::default()
+    };
+    let destination = match address {
+        IpAddr::V4(address) => NeighbourAddress::Inet(address),
+        IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+    };
+    message.attributes = vec![NeighbourAttribute::Destination(destination)];
+    match is_asked {
+        true => Request { message: RouteNetlinkMessage::NewNeighbour(message), flags: NLM_F_CREATE },
+        false => Request { message: RouteNetlinkMessage::DelNeighbour(message), flags: 0 },
+    }
+}
+
+/// A bridge that is gone or down by now answers for nobody; the news will come.
+fn ignore_missing(result: Result<(), NetlinkError>) -> Result<(), NetlinkError> {
+    match result {
+        Err(NetlinkError::Refused { .. }) => Ok(()),
+        result => result,
+    }
+}

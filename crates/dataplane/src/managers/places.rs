@@ -1,0 +1,363 @@
+//! Where the addresses of workloads are, on nodes where other CNI plugins name the interfaces
+//! ([`WorkloadsBy::Address`](tortie_rules::WorkloadsBy)).
+//!
+//! An address is denied until it was found, and again as soon as its interface changes. When it comes to another workload,
+//! its connections are forgotten while it is denied; then it is looked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_ipsets::{Member, SetType};
+use tortie_iptables::{InterfaceName, Table};
+use tortie_model::desired::WorkloadEndpointState;
+use tortie_model::{Cidr, Family, IfaceName, WorkloadEndpointId};
+use tortie_rules::names::static_set;
+use tortie_rules::{Renderer, WorkloadAddress, WorkloadPlace};
+
+use crate::kernel::{Kernel, KernelError, SysctlPath};
+use crate::links::Links;
+use crate::managers::chain_set::FamilyChainSet;
+use crate::managers::ip_sets::IpSetManager;
+use crate::managers::workloads::is_workload;
+use crate::output::Output;
+use crate::report::{DataplaneProblem, EndpointProblem, Owner};
+
+/// How soon an address that was not found is looked for again at first, and at last.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LAST_PAUSE: Duration = Duration::from_secs(8);
+/// An address that is not found for so long is a problem.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How often it is looked whether addresses are still where they were.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What leads to an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+pub struct AddressPlace {
+    /// The interface that packets to the address leave by.
+    pub interface: IfaceName,
+    /// If that is a bridge, its port behind which the address is.
+    pub port: Option<IfaceName>,
+    /// The index of the port, or else of the interface.
+    pub index: u32,
+}
+
+#[derive(Debug)]
+struct Address {
+    /// Who has it: the smallest of those that claim it.
+    owner: Option<(WorkloadEndpointId, InterfaceName)>,
+    /// Its connections are somebody else's.
+    must_flush: bool,
+    flush_error: Option<KernelError>,
+    place: Option<AddressPlace>,
+    look_at: Duration,
+    pause: Duration,
+}
+
+/// The addresses of all workloads of the node, if they are told apart by these.
+#[derive(Debug)]
+pub(crate) struct Places {
+    is_used: bool,
+    families: Vec<Family>,
+    endpoints: BTreeMap<InterfaceName, (WorkloadEndpointId, BTreeSet<Cidr>)>,
+    claims: BTreeMap<Cidr, BTreeSet<(WorkloadEndpointId, InterfaceName)>>,
+    addresses: BTreeMap<Cidr, Address>,
+    /// Addresses whose owner may have changed.
+    touched: BTreeSet<Cidr>,
+    /// Dispatch is to be written, by which places there are.
+    dirty: bool,
+    /// Interfaces of which it is said that they changed.
+    changed_links: BTreeSet<IfaceName>,
+    chains: Vec<FamilyChainSet>,
+    set: BTreeSet<Cidr>,
+    /// Whether packets within bridges are handed to rules; only known while there are addresses behind bridges.
+    bridges_filtered: BTreeMap<Family, bool>,
+    checked: Option<Duration>,
+    failure: Option<KernelError>,
+}
+
+impl Places {
+    pub(crate) fn new(is_used: bool, families: &[Family]) -> Self {
+        Self {
+            is_used,
+            families: families.to_vec(),
+            endpoints: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            dirty: true,
+            changed_links: BTreeSet::new(),
+            chains: families.iter().map(|_| FamilyChainSet::default()).collect(),
+            set: BTreeSet::new(),
+            bridges_filtered: BTreeMap::new(),
+            checked: None,
+            failure: None,
+        }
+    }
+
+    pub(crate) const fn is_used(&self) -> bool {
+        self.is_used
+    }
+
+    /// Takes note of the endpoint that has these chains now.
+    pub(crate) fn on_owner(
+        &mut self,
+        chains: InterfaceName,
+        owner: Option<(&WorkloadEndpointId, &WorkloadEndpointState)>,
+    ) {
+        if !self.is_used {
+            return;
+        }
+        if let Some((id, nets)) = self.endpoints.remove(&chains) {
+            for net in nets {
+                if let Some(claims) = self.claims.get_mut(&net) {
+                    claims.remove(&(id.clone(), chains));
+                }
+                self.touched.insert(net);
+            }
+        }
+        let Some((id, state)) = owner else { return };
+        let nets: BTreeSet<Cidr> = state.endpoint.nets().filter(|net| self.families.contains(&net.family())).collect();
+        for net in &nets {
+            self.claims.entry(*net).or_default().insert((id.clone(), chains));
+            self.touched.insert(*net);
+        }
+        self.endpoints.insert(chains, (id.clone(), nets));
+    }
+
+    /// An interface came, went, or changed its state: it may be the one that somebody waits for, or not what it was.
+    pub(crate) fn on_link(&mut self, name: &IfaceName) {
+        if self.is_used {
+            self.changed_links.insert(name.clone());
+        }
+    }
+
+    /// Settles who has which address now.
+    fn settle(&mut self) {
+        for net in std::mem::take(&mut self.touched) {
+            let owner = self.claims.get(&net).and_then(|claims| claims.first()).cloned();
+            if owner.is_none() {
+                self.claims.remove(&net);
+            }
+            let fresh = || Address {
+                owner: None,
+                must_flush: false,
+                flush_error: None,
+                place: None,
+                look_at: Duration::ZERO,
+                pause: FIRST_PAUSE,
+            };
+            if owner.is_none() && !self.addresses.contains_key(&net) {
+                continue;
+            }
+            let address = self.addresses.entry(net).or_insert_with(fresh);
+            if address.owner == owner {
+                continue;
+            }
+            let had_owner = address.owner.is_some();
+            let must_flush = address.must_flush || had_owner;
+            *address = Address { owner, must_flush, ..fresh() };
+            self.dirty = true;
+        }
+    }
+
+    /// Finds what is to be found, if it is time.
+    pub(crate) fn look(&mut self, kernel: &mut dyn Kernel, links: &Links) {
+        self.settle();
+        let now = kernel.now();
+        let changed = std::mem::take(&mut self.changed_links);
+        let is_check = self.checked.is_none_or(|last| now >= last + CHECK_INTERVAL);
+        let has_changed = |place: &AddressPlace| {
+            changed.contains(&place.interface) || place.port.as_ref().is_some_and(|port| changed.contains(port))
+        };
+        let is_wanted = |address: &Address| {
+            let is_due = match &address.place {
+                Some(place) => is_check || has_changed(place),
+                None => !changed.is_empty() || address.look_at <= now,
+            };
+            address.owner.is_some() && !address.must_flush && is_due
+        };
+        let wanted: Vec<(Cidr, Option<AddressPlace>)> = self
+            .addresses
+            .iter()
+            .filter(|(_, address)| is_wanted(address))
+            .map(|(net, address)| (*net, address.place.clone()))
+            .collect();
+        if is_check {
+            self.checked = Some(now);
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let query: Vec<(IpAddr, Option<AddressPlace>)> =
+            wanted.iter().map(|(net, place)| (net.address(), place.clone())).collect();
+        let found = match kernel.locate(&query) {
+            Ok(found) => {
+                self.failure = None;
+                found
+            }
+            // What was found stays: nobody says that it has changed.
+            Err(error) => {
+                self.failure = Some(error);
+                return;
+            }
+        };
+        for ((net, old), new) in wanted.into_iter().zip(found.into_iter().chain(std::iter::repeat(None))) {
+            let Some(address) = self.addresses.get_mut(&net) else { continue };
+            let new = new.filter(|place| is_there(place, links));
+            if new.is_none() {
+                address.look_at = now + address.pause;
+                address.pause = (address.pause * 2).min(LAST_PAUSE);
+            } else {
+                address.pause = FIRST_PAUSE;
+            }
+            if new != old {
+                self.dirty = true;
+                // Whoever has it now need not be who had it.
+                address.must_flush |= old.is_some();
+                address.place = if address.must_flush { None } else { new };
+            }
+        }
+        self.check_bridges(kernel);
+    }
+
+    /// Whether rules are asked about packets within bridges, as far as that matters.
+    fn check_bridges(&mut self, kernel: &mut dyn Kernel) {
+        let has_bridged = |family: Family| {
+            self.addresses.iter().any(|(net, address)| {
+                net.family() == family && address.place.as_ref().is_some_and(|p| p.port.is_some())
+            })
+        };
+        let bridged: Vec<Family> = self.families.iter().copied().filter(|family| has_bridged(*family)).collect();
+        let mut filtered = BTreeMap::new();
+        for family in bridged {
+            let path = match family {
+                Family::V4 => "net/bridge/bridge-nf-call-iptables",
+                Family::V6 => "net/bridge/bridge-nf-call-ip6tables",
+            };
+            let value = SysctlPath::new(path).ok().and_then(|path| kernel.read_sysctl(&path).ok());
+            filtered.insert(family, value.is_some_and(|value| value.trim() == "1"));
+        }
+        if filtered != self.bridges_filtered {
+            self.bridges_filtered = filtered;
+            self.dirty = true;
+        }
+    }
+
+    /// Brings the dispatch chains and the set of all addresses up to date.
+    pub(crate) fn complete(&mut self, renderer: &Renderer, sets: &mut IpSetManager, output: &mut Output) {
+        if !self.is_used {
+            return;
+        }
+        self.settle();
+        if !std::mem::take(&mut self.dirty) {
+            return;
+        }
+        let owned =
+            || self.addresses.iter().filter_map(|(net, address)| Some((*net, address, address.owner.as_ref()?)));
+        let all: Vec<WorkloadAddress> = owned()
+            .map(|(net, address, (_, chains))| WorkloadAddress {
+                net,
+                endpoint: *chains,
+                place: address.place.as_ref().and_then(|place| self.place_of(net.family(), place)),
+            })
+            .collect();
+        for (chains, family_output) in self.chains.iter_mut().zip(&mut output.families) {
+            let rendered = renderer.workload_dispatch_by_address(family_output.family, all.iter().copied());
+            chains.replace(Table::Filter, rendered, family_output);
+        }
+        let set: BTreeSet<Cidr> = owned().map(|(net, ..)| net).collect();
+        if set != self.set {
+            let members: Vec<Member> = set.iter().copied().map(Member::from).collect();
+            sets.set_static(static_set::LOCAL_WORKLOADS, SetType::HashNet, &members, output);
+            self.set = set;
+        }
+    }
+
+    fn place_of(&self, family: Family, place: &AddressPlace) -> Option<WorkloadPlace> {
+        let knows_ports = self.bridges_filtered.get(&family).copied().unwrap_or(false);
+        let port = place.port.as_ref().filter(|_| knows_ports);
+        Some(WorkloadPlace {
+            interface: InterfaceName::try_from(&place.interface).ok()?,
+            port: port.map(InterfaceName::try_from).transpose().ok()?,
+        })
+    }
+
+    /// Forgets connections of addresses that are denied by now, because somebody else has or had them.
+    pub(crate) fn flush(&mut self, kernel: &mut dyn Kernel, in_force: impl Fn(Family) -> bool) {
+        for (net, address) in
+            self.addresses.iter_mut().filter(|(net, address)| address.must_flush && in_force(net.family()))
+        {
+            match kernel.flush_conntrack(net.address()) {
+                Ok(()) => {
+                    address.must_flush = false;
+                    address.flush_error = None;
+                    address.look_at = Duration::ZERO;
+                }
+                Err(error) => address.flush_error = Some(error),
+            }
+        }
+        self.addresses.retain(|_, address| address.owner.is_some() || address.must_flush);
+    }
+
+    /// When something has to be done although nothing changes.
+    pub(crate) fn next(&self, now: Duration, retry_interval: Duration) -> Option<Duration> {
+        let due = self.addresses.values().filter_map(|address| match address {
+            Address { must_flush: true, .. } => Some(now + retry_interval),
+            Address { owner: None, .. } => None,
+            Address { place: None, look_at, .. } => Some(*look_at),
+            Address { .. } => self.checked.map(|last| last + CHECK_INTERVAL),
+        });
+        due.min().map(|at| at.saturating_sub(now))
+    }
+
+    /// Whether all addresses of the endpoint with these chains were found.
+    pub(crate) fn has_all(&self, chains: InterfaceName) -> bool {
+        self.endpoints.get(&chains).is_some_and(|(id, nets)| {
+            nets.iter().all(|net| {
+                self.addresses.get(net).is_some_and(|address| {
+                    address.place.is_some()
+                        && address.owner.as_ref().is_some_and(|(owner, of)| owner == id && *of == chains)
+                })
+            })
+        })
+    }
+
+    pub(crate) fn problems(&self, prefixes: &[InterfaceName]) -> Vec<DataplaneProblem> {
+        let mut problems = Vec::new();
+        for (net, address) in &self.addresses {
+            if let Some(error) = &address.flush_error {
+                let waiting = address.owner.as_ref().map(|(id, _)| id.clone());
+                problems.push(DataplaneProblem::Conntrack { address: net.address(), waiting, error: error.clone() });
+            }
+            let Some((id, _)) = &address.owner else { continue };
+            let error = match &address.place {
+                None if address.pause >= PATIENCE => Some(EndpointProblem::NotFound(net.address())),
+                Some(place) if !is_workload(prefixes, place.interface.as_str()) => {
+                    Some(EndpointProblem::UnguardedInterface(place.interface.clone()))
+                }
+                _ => None,
+            };
+            let of = |id: &WorkloadEndpointId, error| DataplaneProblem::Endpoint {
+                owner: Owner::Workload(id.clone()),
+                error,
+            };
+            problems.extend(error.map(|error| of(id, error)));
+            let others = self.claims.get(net).into_iter().flatten().filter(|(other, _)| other != id);
+            problems.extend(others.map(|(other, _)| {
+                of(other, EndpointProblem::SharedAddress { address: net.address(), other: id.clone() })
+            }));
+        }
+        let unfiltered = self.bridges_filtered.iter().filter(|(_, is_filtered)| !**is_filtered);
+        problems.extend(unfiltered.map(|(family, _)| DataplaneProblem::BridgesNotFiltered(*family)));
+        problems.extend(self.failure.clone().map(DataplaneProblem::Places));
+        problems
+    }
+}
+
+/// Whether the monitor knows the interface and the port as well, so that it will tell of their end.
+fn is_there(place: &AddressPlace, links: &Links) -> bool {
+    let nearest = links.get(place.port.as_ref().unwrap_or(&place.interface).as_str());
+    links.get(place.interface.as_str()).is_some() && nearest.is_some_and(|link| link.index == place.index)
+}

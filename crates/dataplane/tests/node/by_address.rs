@@ -1,0 +1,141 @@
+//! Workloads that are told apart by address.
+
+use std::time::Duration;
+
+use tortie_dataplane::fake::FakeKernel;
+use tortie_dataplane::{AddressPlace, Dataplane, EndpointStatus, Kernel, LinkEvent};
+use tortie_iptables::{Backend, Table};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Family, IfaceName};
+use tortie_rules::WorkloadsBy;
+
+use crate::common::*;
+
+fn by_address(links: impl IntoIterator<Item = LinkEvent>) -> Dataplane {
+    let mut config = config(Backend::Nft);
+    config.rules.workloads = WorkloadsBy::Address;
+    config.rules.workload_prefixes = vec!["veth".parse().expect("short"), "cni".parse().expect("short")];
+    let mut dataplane = Dataplane::new(config);
+    [profile("kns.default"), workload("a", pod("cali1", 1), &[]), workload("b", pod("cali2", 2), &[])]
+        .into_iter()
+        .for_each(|update| dataplane.on_update(update));
+    links.into_iter().for_each(|event| dataplane.on_link(event));
+    dataplane.on_update(DesiredUpdate::InSync);
+    dataplane.on_links_in_sync();
+    dataplane
+}
+
+fn place(interface: &str, port: Option<&str>, index: u32) -> AddressPlace {
+    AddressPlace { interface: interface.into(), port: port.map(IfaceName::from), index }
+}
+
+fn kernel_with(places: &[(&str, AddressPlace)]) -> FakeKernel {
+    let mut kernel = kernel(Backend::Nft);
+    kernel.places = places.iter().map(|(address, place)| (ip(address), place.clone())).collect();
+    kernel
+}
+
+/// The rules about an address, of both directions.
+fn rules(kernel: &FakeKernel, address: &str) -> Vec<String> {
+    let saved = kernel.tables(Family::V4).saved(Table::Filter);
+    let about = |line: &&str| line.contains(&format!("{address}/32 ")) || line.ends_with(&format!("{address}/32"));
+    let without_comments = |line: &str| {
+        let parts = line.split(" -m comment --comment ");
+        parts.map(|part| part.rsplit_once('"').map_or(part, |(_, rest)| rest)).collect::<String>()
+    };
+    saved.lines().filter(about).map(without_comments).collect()
+}
+
+fn leads_to(kernel: &FakeKernel, address: &str, target: &str) -> bool {
+    rules(kernel, address).iter().any(|rule| rule.contains(target))
+}
+
+#[test]
+fn an_address_is_denied_until_it_was_found_and_then_only_elsewhere() {
+    let mut dataplane = by_address([up("veth1", 11)]);
+    let mut kernel = kernel_with(&[]);
+    let report = dataplane.apply(&mut kernel);
+    let denied = rules(&kernel, "10.65.0.1");
+    assert_eq!(denied.len(), 2, "{denied:?}");
+    assert!(denied.iter().all(|rule| rule.contains("-j DROP")), "{denied:?}");
+    assert!(report.next.is_some_and(|pause| pause < Duration::from_secs(1)), "{report:?}");
+
+    kernel.places.insert(ip("10.65.0.1"), place("veth1", None, 11));
+    kernel.places.insert(ip("fd00::1"), place("veth1", None, 11));
+    dataplane.on_link(up("veth2", 12));
+    let report = dataplane.apply(&mut kernel);
+    assert!(leads_to(&kernel, "10.65.0.1", "-i veth1 -g cali-fw-cali1"), "{:?}", rules(&kernel, "10.65.0.1"));
+    assert!(leads_to(&kernel, "10.65.0.1", "-o veth1 -g cali-tw-cali1"));
+    assert_eq!(rules(&kernel, "10.65.0.1").len(), 4);
+    assert!(!leads_to(&kernel, "10.65.0.2", "-g"));
+    let statuses: Vec<_> = dataplane.workload_statuses().map(|(_, status)| status).collect();
+    assert_eq!(statuses, [EndpointStatus::Up, EndpointStatus::Down], "{report:?}");
+    assert!(kernel.flushed.is_empty() && kernel.routes.is_empty());
+}
+
+#[test]
+fn a_restart_writes_nothing_and_no_address_is_denied_meanwhile() {
+    let places = [("10.65.0.1", place("veth1", None, 11)), ("10.65.0.2", place("veth2", None, 12))];
+    let mut kernel = kernel_with(&places);
+    let links = || [up("veth1", 11), up("veth2", 12)];
+    by_address(links()).apply(&mut kernel);
+    kernel.reset_writes();
+    let state = kernel.state();
+    by_address(links()).apply(&mut kernel);
+    assert_eq!((kernel.writes().table_restores, kernel.writes().set_restores), (0, 0));
+    assert_eq!(kernel.state(), state);
+}
+
+#[test]
+fn an_interface_that_is_replaced_is_denied_until_its_connections_are_forgotten() {
+    let mut dataplane = by_address([up("veth1", 11), up("veth2", 12)]);
+    let mut kernel = kernel_with(&[("10.65.0.1", place("veth1", None, 11)), ("10.65.0.2", place("veth2", None, 12))]);
+    dataplane.apply(&mut kernel);
+    // The same name, another interface.
+    dataplane.on_link(LinkEvent::Gone { name: "veth1".into() });
+    dataplane.on_link(up("veth1", 21));
+    kernel.places.insert(ip("10.65.0.1"), place("veth1", None, 21));
+    kernel.unflushable.insert(ip("10.65.0.1"));
+    let report = dataplane.apply(&mut kernel);
+    assert!(!leads_to(&kernel, "10.65.0.1", "-g"));
+    assert!(leads_to(&kernel, "10.65.0.2", "-g"), "{report:?}");
+    let report = apply_until_in_sync(&mut dataplane, &mut kernel);
+    assert!(!leads_to(&kernel, "10.65.0.1", "-g"));
+    assert!(report.problems.iter().any(|problem| problem.to_string().contains("10.65.0.1")), "{report:?}");
+    kernel.unflushable.clear();
+    apply_until_in_sync(&mut dataplane, &mut kernel);
+    assert!(leads_to(&kernel, "10.65.0.1", "-i veth1 -g"));
+    assert_eq!(kernel.flushed, [ip("10.65.0.1")]);
+}
+
+#[test]
+fn an_address_that_comes_to_another_workload_loses_its_connections_while_it_is_denied() {
+    let mut dataplane = by_address([up("veth1", 11), up("veth2", 12)]);
+    let mut kernel = kernel_with(&[("10.65.0.1", place("veth1", None, 11)), ("10.65.0.2", place("veth2", None, 12))]);
+    dataplane.apply(&mut kernel);
+    dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("a")));
+    dataplane.on_update(workload("c", pod("cali3", 1), &[]));
+    kernel.places.insert(ip("10.65.0.1"), place("veth2", None, 12));
+    dataplane.apply(&mut kernel);
+    assert!(!leads_to(&kernel, "10.65.0.1", "-g"));
+    assert!(kernel.flushed.contains(&ip("10.65.0.1")));
+    apply_until_in_sync(&mut dataplane, &mut kernel);
+    assert!(leads_to(&kernel, "10.65.0.1", "-i veth2 -g cali-fw-cali3"));
+}
+
+#[test]
+fn behind_a_bridge_the_port_counts_and_a_bridge_without_policy_is_said() {
+    let links = [up("cni0", 10), up("veth1", 11), up("veth2", 12)];
+    let places = [("10.65.0.1", place("cni0", Some("veth1"), 11)), ("10.65.0.2", place("cni0", Some("veth2"), 12))];
+    let mut dataplane = by_address(links);
+    let mut kernel = kernel_with(&places);
+    let report = dataplane.apply(&mut kernel);
+    assert!(report.problems.iter().any(tortie_dataplane::DataplaneProblem::is_degraded), "{report:?}");
+    assert!(leads_to(&kernel, "10.65.0.1", "-i cni0 -g"));
+    kernel.sysctls.insert("net/bridge/bridge-nf-call-iptables".to_owned(), "1".to_owned());
+    kernel.sleep(Duration::from_secs(11));
+    let report = apply_until_in_sync(&mut dataplane, &mut kernel);
+    assert!(!report.problems.iter().any(tortie_dataplane::DataplaneProblem::is_degraded), "{report:?}");
+    let found = "-i cni0 -m physdev --physdev-in veth1 -g cali-fw-cali1";
+    assert!(leads_to(&kernel, "10.65.0.1", found), "{:?}", rules(&kernel, "10.65.0.1"));
+}

@@ -1,0 +1,148 @@
+//! From an address to its endpoint's chain, for nodes on which other CNI plugins name the interfaces.
+//!
+//! An address is its workload's on one interface only, and behind one port of it if that is a bridge. From anywhere else,
+//! to anywhere else, and as long as it was not found, its packets are denied; so are those of unknown addresses on
+//! interfaces that look like workloads'. As with names, a packet passes a rule for each bin and one for each address of its
+//! own bin, not one for each workload.
+
+use tortie_iptables::{Action, Chain, ChainName, ChainPrefix, IcmpType, InterfaceName, Matches, Rule, Side};
+use tortie_model::{Cidr, Family};
+
+use crate::fixed::protocol::ICMPV6;
+use crate::names::{EndpointChain, chain, endpoint_chain};
+use crate::renderer::Renderer;
+
+/// Addresses that differ in so many of their last bits only share a chain.
+const BIN_BITS: u8 = 4;
+/// Neighbour solicitation and advertisement (RFC 4861).
+const NEIGHBOUR_DISCOVERY: [u8; 2] = [135, 136];
+
+/// Where a workload's address was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(clippy::exhaustive_structs, reason = "whoever finds workloads makes them")]
+pub struct WorkloadPlace {
+    /// The interface that leads there.
+    pub interface: InterfaceName,
+    /// The port, if that is a bridge, and if the kernel tells rules by which one a packet came.
+    pub port: Option<InterfaceName>,
+}
+
+/// An address of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(clippy::exhaustive_structs, reason = "whoever finds workloads makes them")]
+pub struct WorkloadAddress {
+    /// The address, or network.
+    pub net: Cidr,
+    /// The name that the endpoint's chains have.
+    pub endpoint: InterfaceName,
+    /// Where it is; `None` if that is not known.
+    pub place: Option<WorkloadPlace>,
+}
+
+impl Renderer {
+    /// The dispatch chains of workloads by these addresses; those of the other family are passed over.
+    #[must_use]
+    pub fn workload_dispatch_by_address(
+        &self,
+        family: Family,
+        addresses: impl IntoIterator<Item = WorkloadAddress>,
+    ) -> Vec<Chain> {
+        let mut addresses: Vec<_> = addresses.into_iter().filter(|address| address.net.family() == family).collect();
+        addresses.sort_unstable();
+        let mut chains = self.address_tree(family, Side::Source, &addresses);
+        chains.extend(self.address_tree(family, Side::Destination, &addresses));
+        chains
+    }
+
+    /// Child chains and, last, the root.
+    fn address_tree(&self, family: Family, side: Side, addresses: &[WorkloadAddress]) -> Vec<Chain> {
+        let root = match side {
+            Side::Source => chain::FROM_WORKLOAD,
+            Side::Destination => chain::TO_WORKLOAD,
+        };
+        let mut rules = self.bridged_discovery(family);
+        let mut chains = Vec::new();
+        let end = self.unknown_address(side);
+        for bin in addresses.chunk_by(|a, b| bin_of(a.net) == bin_of(b.net)) {
+            let Some(net) = bin.first().and_then(|first| bin_of(first.net)) else {
+                rules.extend(bin.iter().flat_map(|address| self.of_address(side, address)));
+                continue;
+            };
+            let child = bin_chain(side, net);
+            let below = bin.iter().flat_map(|address| self.of_address(side, address)).chain(end.iter().cloned());
+            chains.push(Chain::new(child, below.collect()));
+            rules.push(Rule::when(Matches::new().net(side, net), Action::Goto(child)));
+        }
+        rules.extend(end);
+        chains.push(Chain::new(root, rules));
+        chains
+    }
+
+    /// Without it, workloads behind one bridge could not find each other. Who is found is up to policy.
+    fn bridged_discovery(&self, family: Family) -> Vec<Rule> {
+        let allow = || self.config().filter_allow.action();
+        let discovery = |number| {
+            let icmp = IcmpType { number, code: None };
+            Rule::when(Matches::new().protocol(ICMPV6).icmp(Family::V6, icmp).bridged(), allow())
+        };
+        match family {
+            Family::V4 => Vec::new(),
+            Family::V6 => NEIGHBOUR_DISCOVERY.map(discovery).into(),
+        }
+    }
+
+    fn of_address(&self, side: Side, address: &WorkloadAddress) -> Vec<Rule> {
+        let of = || Matches::new().net(side, address.net);
+        let mut rules = Vec::new();
+        if let Some(WorkloadPlace { interface, port }) = address.place {
+            let (found, target) = match side {
+                Side::Source => {
+                    let found = of().in_interface(interface);
+                    (found.and_maybe(port, Matches::in_bridge_port), EndpointChain::FromWorkload)
+                }
+                Side::Destination => (of().out_interface(interface), EndpointChain::ToWorkload),
+            };
+            let target = endpoint_chain(target, address.endpoint.as_str());
+            rules.push(Rule::when(found, Action::Goto(target)));
+        }
+        rules.push(Rule::when(of(), self.deny()).comment("Not where this workload is"));
+        rules
+    }
+
+    fn unknown_address(&self, side: Side) -> Vec<Rule> {
+        let deny = |cali| {
+            let matches = match side {
+                Side::Source => Matches::new().in_interface(cali),
+                Side::Destination => Matches::new().out_interface(cali),
+            };
+            Rule::when(matches, self.deny()).comment("Unknown workload")
+        };
+        self.workload_interfaces().map(deny).collect()
+    }
+}
+
+/// The network of addresses that share a chain with these; `None` for networks that are larger.
+fn bin_of(net: Cidr) -> Option<Cidr> {
+    let bits = match net.family() {
+        Family::V4 => 32,
+        Family::V6 => 128,
+    };
+    let length = bits - BIN_BITS;
+    if net.prefix_len() < length {
+        return None;
+    }
+    Cidr::new(net.address(), length).map(Cidr::masked)
+}
+
+fn bin_chain(side: Side, net: Cidr) -> ChainName {
+    const FROM: ChainPrefix = ChainPrefix::new("cali-fa-");
+    const TO: ChainPrefix = ChainPrefix::new("cali-ta-");
+    let prefix = match side {
+        Side::Source => FROM,
+        Side::Destination => TO,
+    };
+    ChainName::limited(prefix, &net.address().to_string())
+}
+
+#[cfg(test)]
+mod tests;
