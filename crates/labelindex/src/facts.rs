@@ -4,8 +4,8 @@
 //! parents) and which selectors are filed under it because they cannot match without it. A fact that nobody carries
 //! and nothing is filed under is forgotten, so that the memory follows what is in use.
 //!
-//! A name is *visible* once a selector compares its value. Terms exist for visible names only: the values of all other
-//! labels are never looked at.
+//! A name is *visible* once a selector compares its value. Terms exist for visible names, and
+//! for names that the next flush makes visible: the values of all other labels are never looked at.
 
 use std::sync::Arc;
 
@@ -42,6 +42,8 @@ pub(crate) struct Term {
     pub(crate) parents: List<ParentId>,
     /// Selectors that need the label to have this value (or one of several), and are filed here.
     pub(crate) filed: List<SelId>,
+    /// The selector that asks for this value and nothing else. It is filed here, or will be by the next flush.
+    pub(crate) equality: Option<SelId>,
 }
 
 /// All names and terms in use.
@@ -126,6 +128,7 @@ impl Facts {
             groups: List::Empty,
             parents: List::Empty,
             filed: List::Empty,
+            equality: None,
         });
         self.term_table.insert(hash, id.place());
         id
@@ -134,7 +137,7 @@ impl Facts {
     /// Forgets a term that nobody uses.
     pub(crate) fn release_term(&mut self, id: TermId) {
         let term = &self.terms[id];
-        if term.groups.is_empty() && term.parents.is_empty() && term.filed.is_empty() {
+        if term.groups.is_empty() && term.parents.is_empty() && term.filed.is_empty() && term.equality.is_none() {
             let hash = self.term_hash(term.name, &term.value);
             self.terms.remove(id);
             self.term_table.remove(hash, id.place());

@@ -17,7 +17,6 @@ use crate::slab::{GroupId, NameId, SelId, Slab, SlotId, TermId};
 #[derive(Clone, Debug)]
 pub(crate) struct SelectorUse {
     pub(crate) selector: Selector,
-    hash: u32,
     /// How many keys or sets have it.
     users: u32,
     pub(crate) filed: Filed,
@@ -36,8 +35,8 @@ pub(crate) struct NewSelector {
 /// Where a selector is filed.
 #[derive(Clone, Debug)]
 pub(crate) enum Filed {
-    /// Nowhere yet: it came after the last flush.
-    New,
+    /// Nowhere yet: it came after the last flush, which will file it under this term if it asks for nothing else.
+    New(Option<TermId>),
     /// Nowhere, as it can never match.
     Never,
     /// Among those that need no label, at this place.
@@ -94,6 +93,7 @@ fn labels(selector: &Selector) -> SmallVec<[(&str, bool); 4]> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selectors {
     pub(crate) uses: Slab<SelId, SelectorUse>,
+    /// All but those that terms know of.
     table: IdTable,
     /// Selectors that need no label.
     pub(crate) anywhere: List<SelId>,
@@ -106,28 +106,45 @@ pub(crate) struct Selectors {
 impl Selectors {
     /// Adds a user of a selector.
     pub(crate) fn acquire(&mut self, facts: &mut Facts, selector: &Selector) -> SelId {
-        let hash = hash_of(&self.hasher, selector.expr());
+        if let Expr::Eq(label, value) = selector.expr() {
+            return self.acquire_equality(facts, selector, label, value);
+        }
+        let hash = self.hash(selector);
         let equal = |place| self.uses[SelId::from_place(place)].selector.expr() == selector.expr();
         if let Some(id) = self.table.find(hash, equal).map(SelId::from_place) {
             self.uses[id].users += 1;
             return id;
         }
-        let mention = |(label, compares)| {
-            let name = facts.name(label);
-            facts.names[name].mentions += 1;
-            (name, compares)
-        };
-        let names = labels(selector).into_iter().map(mention).collect();
-        let id = self.uses.insert(SelectorUse {
-            selector: selector.clone(),
-            hash,
-            users: 1,
-            filed: Filed::New,
-            groups: List::Empty,
-        });
+        let names = labels(selector).into_iter().map(|(label, compares)| (facts.name(label), compares)).collect();
+        let id = self.insert(facts, selector, names, Filed::New(None));
         self.table.insert(hash, id.place());
+        id
+    }
+
+    /// The commonest selectors ask for one value of a label, and are found by that.
+    fn acquire_equality(&mut self, facts: &mut Facts, selector: &Selector, label: &str, value: &str) -> SelId {
+        let name = facts.name(label);
+        let term = facts.term(name, value.as_bytes());
+        if let Some(id) = facts.terms[term].equality {
+            self.uses[id].users += 1;
+            return id;
+        }
+        let id = self.insert(facts, selector, List::One((name, true)), Filed::New(Some(term)));
+        facts.terms[term].equality = Some(id);
+        id
+    }
+
+    fn insert(&mut self, facts: &mut Facts, selector: &Selector, names: List<(NameId, bool)>, filed: Filed) -> SelId {
+        for &(name, _) in &names {
+            facts.names[name].mentions += 1;
+        }
+        let id = self.uses.insert(SelectorUse { selector: selector.clone(), users: 1, filed, groups: List::Empty });
         self.new.push(NewSelector { id, names });
         id
+    }
+
+    fn hash(&self, selector: &Selector) -> u32 {
+        hash_of(&self.hasher, selector.expr())
     }
 
     /// Removes a user of a selector; without users it stays until the next flush.
@@ -153,13 +170,15 @@ impl Selectors {
     pub(crate) fn forget(&mut self, facts: &mut Facts, id: SelId) -> isize {
         self.unfile(facts, id);
         let Some(selector) = self.uses.remove(id) else { return 0 };
-        self.table.remove(selector.hash, id.place());
+        if !matches!(selector.selector.expr(), Expr::Eq(..)) {
+            self.table.remove(self.hash(&selector.selector), id.place());
+        }
         let mut stale = 0;
         for (label, compares) in labels(&selector.selector) {
             let Some(name) = facts.find_name(label) else { continue };
             let entry = &mut facts.names[name];
             entry.mentions -= 1;
-            if compares && !matches!(selector.filed, Filed::New) {
+            if compares && !matches!(selector.filed, Filed::New(_)) {
                 entry.comparers -= 1;
                 stale += isize::from(entry.comparers == 0);
             }
@@ -171,6 +190,12 @@ impl Selectors {
     /// Files a new selector under the fact that it needs with the fewest selectors.
     pub(crate) fn file(&mut self, facts: &mut Facts, new: &NewSelector) {
         let id = new.id;
+        // Most selectors are not looked at again, as they lie far away in memory.
+        if let Filed::New(Some(term)) = self.uses[id].filed {
+            let at = facts.terms[term].filed.push(id);
+            self.uses[id].filed = Filed::Terms(List::One((term, at)));
+            return;
+        }
         let Some(needs) = needs(&self.uses[id].selector) else {
             self.uses[id].filed = Filed::Never;
             return;
@@ -215,7 +240,13 @@ impl Selectors {
 
     fn unfile(&mut self, facts: &mut Facts, id: SelId) {
         match std::mem::replace(&mut self.uses[id].filed, Filed::Never) {
-            Filed::New => self.uses[id].filed = Filed::New,
+            Filed::New(term) => {
+                self.uses[id].filed = Filed::New(None);
+                if let Some(term) = term {
+                    facts.terms[term].equality = None;
+                    facts.release_term(term);
+                }
+            }
             Filed::Never => {}
             Filed::Anywhere(at) => {
                 if let Some(moved) = self.anywhere.swap_remove(at) {
@@ -235,6 +266,7 @@ impl Selectors {
                     {
                         place.1 = at;
                     }
+                    facts.terms[term].equality.take_if(|equality| *equality == id);
                     facts.release_term(term);
                 }
             }
