@@ -41,6 +41,13 @@ impl Criterion {
             Self::Other(_) => None,
         }
     }
+
+    pub(crate) fn other(&self) -> Option<&OtherCriterion> {
+        match self {
+            Self::Policy(_) => None,
+            Self::Other(criterion) => Some(criterion),
+        }
+    }
 }
 
 impl From<OtherCriterion> for Criterion {

@@ -9,6 +9,8 @@ mod live_migrations;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ahash::AHashMap;
+use tortie_labelindex::MatchSetId;
 use tortie_model::desired::LiveMigrationRole;
 use tortie_model::{BgpPeer, Hostname, LiveMigration, NamespacedName, Node, WorkloadEndpointKey};
 
@@ -117,8 +119,13 @@ impl ComputedData {
             let selected = matches.items_matching(&criterion);
             stale.extend(selected.filter_map(EndpointId::workload).cloned());
         }
+        // The policies of an endpoint may be very many, but its criteria are the same for all that match the same.
+        let mut criteria: AHashMap<MatchSetId, Vec<&OtherCriterion>> = AHashMap::new();
         stale.retain(|key| {
-            let now = self.compute(key, matches);
+            let criteria = matches.match_set(&EndpointId::Workload(key.clone())).map(|set| {
+                &**criteria.entry(set).or_insert_with(|| matches.matches(set).filter_map(Criterion::other).collect())
+            });
+            let now = self.compute(key, criteria.unwrap_or_default());
             let was = if now == Computed::default() {
                 self.computed.remove(key)
             } else {
@@ -129,13 +136,11 @@ impl ComputedData {
         stale.into_iter().collect()
     }
 
-    fn compute(&self, key: &WorkloadEndpointKey, matches: &LocalMatches) -> Computed {
+    fn compute(&self, key: &WorkloadEndpointKey, criteria: &[&OtherCriterion]) -> Computed {
         let mut computed = Computed::default();
         let mut selecting = Vec::new();
-        let set = matches.match_set(&EndpointId::Workload(key.clone()));
-        for criterion in set.into_iter().flat_map(|set| matches.matches(set)) {
-            let Criterion::Other(criterion) = criterion else { continue };
-            match &**criterion {
+        for criterion in criteria {
+            match criterion {
                 OtherCriterion::Mesh => computed.in_mesh = true,
                 OtherCriterion::Migration(name) => selecting.push(name),
                 OtherCriterion::Peer(name) if computed.peer.as_ref().is_some_and(|first| first <= name) => {}
