@@ -399,7 +399,6 @@ impl Graph {
             workload_endpoints: self.stats.workload_endpoints,
             tiers: self.order.tiers_len(),
             policies: self.policies.len(),
-            application_layer_policies: self.policies.application_layer_len(),
             profiles: self.profiles.len(),
             local_endpoints: self.resolver.len(),
             active_policies: self.policies.active_len(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use tortie_labelindex::MatchIndex;
-use tortie_model::{NamespacedName, Policy, PolicyId, Rule, desired};
+use tortie_model::{NamespacedName, Policy, PolicyId, desired};
 
 use crate::local::EndpointId;
 use crate::scanner::RuleScanner;
@@ -104,8 +104,6 @@ pub(crate) struct Policies {
     matched: FxHashSet<PolicySlot>,
     /// Policies to be looked at in the next flush.
     dirty: Vec<PolicySlot>,
-    /// Policies with HTTP or service account matches, which the application layer enforces.
-    application_layer: usize,
     active: usize,
 }
 
@@ -123,8 +121,6 @@ impl Policies {
         if entry.policy.selector != policy.selector {
             matches.set_selector(&Criterion::Policy(slot), &policy.selector);
         }
-        self.application_layer -= usize::from(is_application_layer(&entry.policy));
-        self.application_layer += usize::from(is_application_layer(&policy));
         entry.policy = policy;
         if entry.active.is_some() || entry.policy.needed_on_every_node {
             self.dirty.push(slot);
@@ -132,7 +128,6 @@ impl Policies {
     }
 
     fn insert(&mut self, hash: IdHash, entry: PolicyEntry, matches: &mut LocalMatches) {
-        self.application_layer += usize::from(is_application_layer(&entry.policy));
         let slot = self.table.insert(hash, entry);
         let Some(entry) = self.table.get(slot) else { return };
         matches.set_selector(&Criterion::Policy(slot), &entry.policy.selector);
@@ -146,7 +141,6 @@ impl Policies {
         let Some((slot, entry)) = self.table.take(id) else { return };
         matches.remove_selector(&Criterion::Policy(slot));
         self.retired.push(slot);
-        self.application_layer -= usize::from(is_application_layer(&entry.policy));
         if let Some(active) = entry.active {
             self.active -= 1;
             self.deleted.push((entry.id, active));
@@ -226,10 +220,6 @@ impl Policies {
         self.active
     }
 
-    pub(crate) fn application_layer_len(&self) -> usize {
-        self.application_layer
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.table.is_empty()
             && self.retired.is_empty()
@@ -237,7 +227,6 @@ impl Policies {
             && self.matched.is_empty()
             && self.dirty.is_empty()
             && self.active == 0
-            && self.application_layer == 0
     }
 }
 
@@ -253,13 +242,4 @@ fn compile(entry: &PolicyEntry, scanner: &mut RuleScanner) -> desired::Policy {
 fn release(scanner: &mut RuleScanner, policy: &desired::Policy) {
     scanner.release(&policy.inbound);
     scanner.release(&policy.outbound);
-}
-
-fn is_application_layer(policy: &Policy) -> bool {
-    let by_account = |rule: &Rule| {
-        [&rule.source, &rule.destination]
-            .into_iter()
-            .any(|side| side.extras.original.service_accounts.selector.is_some())
-    };
-    policy.inbound.iter().chain(policy.outbound.iter()).any(|rule| rule.extras.http.is_some() || by_account(rule))
 }

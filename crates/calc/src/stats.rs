@@ -14,8 +14,6 @@ pub struct GraphStats {
     pub tiers: usize,
     /// Valid policies.
     pub policies: usize,
-    /// Policies with HTTP or service account matches, which the application layer enforces.
-    pub application_layer_policies: usize,
     /// Profiles with valid rules.
     pub profiles: usize,
     /// Valid endpoints of this node.
