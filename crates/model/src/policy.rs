@@ -1,5 +1,7 @@
 //! Policies, tiers and profiles, as the datastore has them.
 
+use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::{Arc, LazyLock};
 
 use tortie_selector::Selector;
@@ -16,20 +18,46 @@ pub enum Direction {
 }
 
 /// A position among tiers or policies; never NaN.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Order(f64);
+///
+/// ```
+/// use tortie_model::Order;
+/// assert!(Order::new(f64::NAN).is_none());
+/// assert!(Order::new(-1.5) < Order::new(f64::INFINITY));
+/// assert_eq!(Order::new(-0.0), Order::new(0.0));
+/// assert_eq!(size_of::<Option<Order>>(), size_of::<f64>());
+/// ```
+#[derive(Clone, Copy)]
+pub struct Order(
+    /// The complement of the number's bits. It is zero for a NaN alone, so that an optional order takes no more room.
+    NonZeroU64,
+);
 
 impl Order {
     /// `None` for NaN.
     #[must_use]
     pub const fn new(order: f64) -> Option<Self> {
-        if order.is_nan() { None } else { Some(Self(order)) }
+        match NonZeroU64::new(!order.to_bits()) {
+            Some(complement) if !order.is_nan() => Some(Self(complement)),
+            _ => None,
+        }
     }
 
     /// The number.
     #[must_use]
     pub fn get(self) -> f64 {
-        self.0
+        f64::from_bits(!self.0.get())
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Order").field(&self.get()).finish()
+    }
+}
+
+impl PartialEq for Order {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
     }
 }
 
@@ -44,7 +72,7 @@ impl PartialOrd for Order {
 impl Ord for Order {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         // Zero has two signs that must compare equal, which `total_cmp` would not do.
-        self.0.partial_cmp(&other.0).unwrap_or(std::cmp::Ordering::Equal)
+        self.get().partial_cmp(&other.get()).unwrap_or(std::cmp::Ordering::Equal)
     }
 }
 

@@ -7,7 +7,7 @@ fn rules_and_policies_are_small() {
     assert_eq!(size_of::<EntityMatch>(), 32);
     assert_eq!(size_of::<EntityExtras>(), 72);
     assert_eq!(size_of::<Rule>(), 80);
-    assert_eq!(size_of::<Policy>(), 96);
+    assert_eq!(size_of::<Policy>(), 88);
 }
 
 #[test]
