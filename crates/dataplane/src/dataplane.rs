@@ -272,9 +272,14 @@ impl Dataplane {
         }
     }
 
-    /// All interfaces that exist have been reported; opens the other gate.
+    /// All interfaces that exist have been reported; opens the other gate. If that is open, whoever reports has begun
+    /// afresh: interfaces may have gone down and up unheard, and the kernel may have dropped what depended on them.
     pub fn on_links_in_sync(&mut self) {
         self.timers.dirty = true;
+        if self.gates.links {
+            let names: Vec<IfaceName> = self.links.iter().map(|(name, _)| name.clone()).collect();
+            names.iter().for_each(|name| self.on_link_state(name));
+        }
         self.gates.links = true;
     }
 

@@ -102,11 +102,13 @@ struct Fault {
     run: fn(&mut Stage) -> Done,
     /// Whether it makes a hole that the judge must find.
     is_self_check: bool,
+    /// On how many nodes, with VXLAN between them. The agent that it happens to is that of the first.
+    nodes: usize,
 }
 
 impl Fault {
     const fn new(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Self {
-        Self { name, about, sample: Sample::None, backends: &Backend::ALL, run, is_self_check: false }
+        Self { name, about, sample: Sample::None, backends: &Backend::ALL, run, is_self_check: false, nodes: 1 }
     }
 
     const fn sample(mut self, sample: Sample) -> Self {
@@ -116,6 +118,11 @@ impl Fault {
 
     const fn only(mut self, backends: &'static [Backend]) -> Self {
         self.backends = backends;
+        self
+    }
+
+    const fn nodes(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
         self
     }
 
@@ -201,7 +208,7 @@ fn happen(
     folder: &Path,
     report: &mut FaultReport,
 ) -> Result<(), Trouble> {
-    let mut stage = Stage::new(&options.agent, folder, backend, options.families)?;
+    let mut stage = Stage::new(&options.agent, folder, backend, options.families, fault.nodes)?;
     let happened = (fault.run)(&mut stage);
     if happened.is_err() {
         report.log = tail(&stage.log());

@@ -15,4 +15,5 @@ mod cluster;
 mod objects;
 
 pub use cluster::{OverlayCluster, OverlayError};
+pub(crate) use objects::blocks_of;
 pub use objects::{Encapsulation, block, blocks, node, pool, tunnel_addresses};

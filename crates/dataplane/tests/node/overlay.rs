@@ -170,6 +170,20 @@ const ROUTES: [&str; 4] = [
 ];
 
 #[test]
+fn what_went_while_nobody_listened_comes_back() {
+    let mut node = Node::new();
+    assert_eq!(node.tell(two_nodes()).settle(), []);
+    let state = node.kernel.state();
+    // The interfaces are as they were, so that none of them is reported.
+    node.kernel.routes.clear();
+    node.kernel.fdb.clear();
+    node.kernel.neighbours.clear();
+    node.dataplane.on_links_in_sync();
+    assert_eq!(node.settle(), []);
+    assert_eq!(node.kernel.state(), state);
+}
+
+#[test]
 fn other_nodes_are_reached_through_tunnels_of_both_families() {
     let mut node = Node::new();
     assert_eq!(node.tell(two_nodes()).settle(), []);

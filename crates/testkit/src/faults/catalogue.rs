@@ -3,6 +3,7 @@
 mod endpoints;
 mod hooks;
 mod input;
+mod overlay;
 mod owners;
 mod pipes;
 mod programs;
@@ -28,6 +29,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
         input::FAULTS,
         endpoints::FAULTS,
         owners::FAULTS,
+        overlay::FAULTS,
         serving::FAULTS,
         status_files::FAULTS,
     ];

@@ -3,6 +3,7 @@
 mod agent;
 mod ending;
 mod kernel;
+mod peers;
 
 use std::{
     collections::BTreeMap,
@@ -22,6 +23,7 @@ use super::{
 use crate::{
     lab::{Family, Lab, LabOptions, NODE_ADDRESSES, Place},
     netns::NetnsError,
+    program::{Program, ProgramError},
 };
 
 /// How long anything may take that should happen. Machines are busy; a fault that says less measures that itself.
@@ -32,6 +34,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(40);
 pub(super) enum Trouble {
     #[error(transparent)]
     Node(#[from] NetnsError),
+    #[error(transparent)]
+    Peer(#[from] ProgramError),
     #[error("files of the stage: {0}")]
     Files(#[from] io::Error),
     #[error("not in time: {0}")]
@@ -72,6 +76,8 @@ pub(super) struct Stage {
     folder: PathBuf,
     program: PathBuf,
     agent: Option<Child>,
+    /// The agents of the nodes after the first one.
+    peers: Vec<Program>,
     /// What was written to the datastore's directory.
     written: BTreeMap<String, String>,
 }
@@ -79,14 +85,22 @@ pub(super) struct Stage {
 impl Stage {
     /// A node with the pods at the beginning and without an agent. Packets are sent from now on, and what policy will
     /// deny is denied already: nothing leads to a pod before.
-    pub(super) fn new(program: &Path, folder: &Path, backend: Backend, families: Families) -> Result<Self, Trouble> {
-        let world = World::new(families);
+    pub(super) fn new(
+        program: &Path,
+        folder: &Path,
+        backend: Backend,
+        families: Families,
+        nodes: usize,
+    ) -> Result<Self, Trouble> {
+        let world = World::new(families, nodes);
         fs::create_dir_all(folder.join("manifests"))?;
         let folder = folder.canonicalize()?;
-        let lab = Lab::new(&world.lab_pods(), &LabOptions::for_agent())?;
-        // So that a source port may be used again soon. Asking loads the module that has the setting.
-        let _ = lab.node().shell("conntrack -C");
-        lab.node().sysctl(&[("netfilter/nf_conntrack_udp_timeout".to_owned(), "5")])?;
+        let lab = Lab::new(&world.lab_pods(), &LabOptions::for_agent().nodes(nodes))?;
+        for node in (0..lab.nodes()).filter_map(|number| lab.node_at(number)) {
+            // So that a source port may be used again soon. Asking loads the module that has the setting.
+            let _ = node.shell("conntrack -C");
+            node.sysctl(&[("netfilter/nf_conntrack_udp_timeout".to_owned(), "5")])?;
+        }
         let environment = [
             ("FELIX_IPTABLESBACKEND", backend.name()),
             ("FELIX_IPTABLESPOSTWRITECHECKINTERVALSECS", "0.5"),
@@ -111,6 +125,7 @@ impl Stage {
             folder,
             program: program.to_owned(),
             agent: None,
+            peers: Vec::new(),
             written: BTreeMap::new(),
         };
         for (from, to, _) in BASE {
@@ -153,6 +168,7 @@ impl Stage {
 
     /// Starts the agent and waits until everything is as the pairs at the beginning say.
     pub(super) fn begin(&mut self) -> Done {
+        self.start_peers()?;
         self.start()?;
         self.confirm(&BASE)
     }

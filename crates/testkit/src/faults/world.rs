@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
-use crate::lab::Pod;
+use crate::{
+    lab::{Pod, node_addresses, node_name},
+    overlay::{self, tunnel_addresses},
+};
 
 /// The node's name.
 pub(super) const NODE: &str = "node1";
@@ -74,6 +77,15 @@ pub(super) struct World {
     pub(super) files: BTreeMap<String, String>,
     /// Whether all is in one file, `all.yaml`.
     pub(super) in_one_file: bool,
+    /// The nodes between which VXLAN carries packets; none if there is but one.
+    pub(super) nodes: BTreeMap<String, WorldNode>,
+}
+
+/// One of several nodes.
+#[derive(Debug, Clone)]
+pub(super) struct WorldNode {
+    pub(super) addresses: [IpAddr; 2],
+    pub(super) tunnels: [IpAddr; 2],
 }
 
 /// A pod of the node.
@@ -87,7 +99,7 @@ pub(super) struct WorldPod {
 }
 
 impl World {
-    pub(super) fn new(families: Families) -> Self {
+    pub(super) fn new(families: Families, nodes: usize) -> Self {
         let mut world = Self {
             families,
             pods: BTreeMap::new(),
@@ -99,9 +111,14 @@ impl World {
             felix: None,
             files: BTreeMap::new(),
             in_one_file: false,
+            nodes: BTreeMap::new(),
         };
-        for (number, name) in (1..).zip(PODS) {
-            world.add_pod(name, number);
+        if nodes > 1 {
+            world.add_nodes(nodes);
+        } else {
+            for (number, name) in (1..).zip(PODS) {
+                world.add_pod(name, number);
+            }
         }
         world.befriend("friend", true);
         world
@@ -113,6 +130,21 @@ impl World {
         self.pods.insert(name.to_owned(), WorldPod { addresses, labels: String::new(), node: NODE.to_owned() });
     }
 
+    /// So many nodes, and the pods on them, each in a block of its node. Most pairs are of different nodes.
+    fn add_nodes(&mut self, nodes: usize) {
+        for number in 0..nodes {
+            let node = WorldNode { addresses: node_addresses(0, number), tunnels: tunnel_addresses(number) };
+            self.nodes.insert(node_name(number), node);
+        }
+        for ((number, name), node) in (1..).zip(PODS).zip([0, 2, 1, 2, 1]) {
+            let node = node % nodes;
+            self.add_pod(name, number + 64 * u16::try_from(node).unwrap_or(0));
+            if let Some(pod) = self.pods.get_mut(name) {
+                pod.node = node_name(node);
+            }
+        }
+    }
+
     /// Labels a pod so that `web` admits it, or does not.
     pub(super) fn befriend(&mut self, name: &str, friend: bool) {
         if let Some(pod) = self.pods.get_mut(name) {
@@ -122,7 +154,19 @@ impl World {
 
     /// The pods as a laboratory needs them. What they serve is the prober's.
     pub(super) fn lab_pods(&self) -> Vec<Pod> {
-        self.pods.iter().map(|(name, pod)| Pod::new("shop", name, pod.addresses.clone(), [])).collect()
+        let on = |pod: &WorldPod| self.nodes.keys().position(|node| *node == pod.node).unwrap_or(0);
+        self.pods.iter().map(|(name, pod)| Pod::new("shop", name, pod.addresses.clone(), []).on(on(pod))).collect()
+    }
+
+    /// What carries packets between nodes.
+    fn overlay_text(&self) -> String {
+        let nodes = self.nodes.iter().map(|(name, node)| overlay::node(name, node.addresses, node.tunnels));
+        let pools = ["10.66.0.0/16", "fd00:66::/32"].into_iter().zip(["pool4", "pool6"]);
+        let pools = pools.map(|(cidr, name)| overlay::pool(name, cidr, overlay::Encapsulation::Always));
+        let known = self.pods.values().filter(|pod| self.nodes.contains_key(&pod.node));
+        let addresses = known.flat_map(|pod| pod.addresses.iter().map(|address| (*address, pod.node.clone())));
+        let objects = nodes.chain(pools).chain(overlay::blocks_of(addresses));
+        objects.map(|object| format!("---\n{object}\n")).collect()
     }
 
     /// The files and what is in them.
@@ -142,6 +186,9 @@ impl World {
             );
         }
         add("pods.yaml", pods);
+        if !self.nodes.is_empty() {
+            add("overlay.yaml", self.overlay_text());
+        }
         if self.web_policy {
             add("web.yaml", self.web_policy_text());
         }

@@ -8,7 +8,10 @@ use std::{
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use crate::{cases::Cluster, lab::node_name};
+use crate::{
+    cases::{Cluster, ClusterPod},
+    lab::node_name,
+};
 
 /// How packets between nodes are carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,13 +94,18 @@ pub fn block(cidr: IpNet, affinity: &str, allocated: &[(IpAddr, String)]) -> Val
 /// The blocks of the addresses of all pods. Each is for the node of its first pod; the others borrow.
 #[must_use]
 pub fn blocks(cluster: &Cluster) -> Vec<Value> {
+    let of_pod =
+        |pod: &ClusterPod| pod.addresses.iter().map(|address| (*address, node_name(pod.node))).collect::<Vec<_>>();
+    blocks_of(cluster.pods.iter().flat_map(of_pod))
+}
+
+/// The blocks of these addresses, each of which a node has. A block is for the node of its first address.
+pub(crate) fn blocks_of(addresses: impl IntoIterator<Item = (IpAddr, String)>) -> Vec<Value> {
     let mut blocks: BTreeMap<IpNet, Vec<(IpAddr, String)>> = BTreeMap::new();
-    for pod in &cluster.pods {
-        for address in &pod.addresses {
-            let length = if address.is_ipv4() { 26 } else { 122 };
-            if let Ok(cidr) = IpNet::new(*address, length) {
-                blocks.entry(cidr.trunc()).or_default().push((*address, node_name(pod.node)));
-            }
+    for (address, node) in addresses {
+        let length = if address.is_ipv4() { 26 } else { 122 };
+        if let Ok(cidr) = IpNet::new(address, length) {
+            blocks.entry(cidr.trunc()).or_default().push((address, node));
         }
     }
     blocks.into_iter().map(|(cidr, allocated)| block(cidr, &allocated[0].1, &allocated)).collect()

@@ -14,7 +14,27 @@ impl Stage {
         sets.sort_unstable();
         state.extend(sets);
         state.extend(self.routes()?);
+        state.extend(self.overlay()?);
         Ok(state)
+    }
+
+    /// Tunnel devices and what they know, routes through them, and blackholes.
+    pub(in crate::faults) fn overlay(&self) -> Result<Vec<String>, Trouble> {
+        let lines =
+            "ip -o -d addr show type vxlan | sed 's/^[0-9]*: //; s/valid_lft.*//'; bridge fdb | grep vxlan || true
+             ip -4 neigh show nud permanent | grep vxlan || true; ip -6 neigh show nud permanent | grep vxlan || true
+             ip -4 route; ip -6 route";
+        let found = self.shell(lines)?;
+        let is_of_overlay = |line: &&str| line.contains("vxlan") || line.starts_with("blackhole");
+        // The kernel makes those of the link itself.
+        let mut found: Vec<String> = found
+            .lines()
+            .filter(is_of_overlay)
+            .filter(|line| !line.contains("fe80::") && !line.contains("ff02:"))
+            .map(|line| line.trim().to_owned())
+            .collect();
+        found.sort_unstable();
+        Ok(found)
     }
 
     /// All tables of a back end.
@@ -41,6 +61,7 @@ impl Stage {
     /// What cleaning up should have removed.
     pub(in crate::faults) fn left_over(&self) -> Result<Vec<String>, Trouble> {
         let mut left = self.routes()?;
+        left.extend(self.overlay()?);
         for backend in [Backend::Nft, Backend::Legacy] {
             left.extend(self.tables(backend)?.into_iter().filter(|line| line.contains("cali")));
         }
