@@ -29,10 +29,15 @@ struct Fanout {
 
 impl Fanout {
     fn start(args: &[&str]) -> Self {
+        Self::start_with(args, &[])
+    }
+
+    fn start_with(args: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
             .args(["fanout", "--datastore", MANIFESTS, "--log-format", "json"])
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
             .args(args)
+            .envs(environment.iter().copied())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -213,5 +218,46 @@ fn certificates_decide_who_is_served() {
     let log = agent.log() + &fanout.log();
     for who in ["server", "felix", "mallory", "forged"] {
         secrets::key_is_hidden(&folder.path().join(format!("{who}-key.pem")), &log);
+    }
+}
+
+#[cfg(feature = "kubernetes")]
+mod behind_a_service {
+    use serde_json::json;
+    use tortie_testkit::apiserver::ApiServer;
+
+    use super::*;
+
+    fn endpoint_slice(ports: &[(u16, bool)]) -> Vec<serde_json::Value> {
+        let slice = |(index, &(port, ready)): (usize, &(u16, bool))| {
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"namespace": "calico-system", "name": format!("typha-{index}"),
+                    "labels": {"kubernetes.io/service-name": "calico-typha"}},
+                "addressType": "IPv4", "ports": [{"name": "calico-typha", "port": port}],
+                "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": ready}}]})
+        };
+        ports.iter().enumerate().map(slice).collect()
+    }
+
+    #[test]
+    fn agents_find_a_ready_server_and_servers_count_themselves() {
+        let api = ApiServer::start().unwrap();
+        let kubeconfig = api.kubeconfig().display().to_string();
+        let service = ["--service", "calico-typha", "--service-namespace", "calico-system"];
+        let fanout = Fanout::start_with(&service, &[("KUBECONFIG", &kubeconfig)]);
+        for slice in endpoint_slice(&[(1, false), (fanout.agents.port(), true)]) {
+            api.apply(slice);
+        }
+        let rendered = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            .args(["render", "--node", "demo-node", "--datastore", "typha:", "--timeout", "60"])
+            .env("KUBECONFIG", &kubeconfig)
+            .env("FELIX_TYPHAK8SSERVICENAME", "calico-typha")
+            .env("FELIX_TYPHAK8SNAMESPACE", "calico-system")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&rendered.stderr);
+        assert!(rendered.status.success(), "{told}\n{}", fanout.log());
+        assert!(String::from_utf8_lossy(&rendered.stdout).contains("cali-"), "{told}");
+        assert!(fanout.log().contains("counted the servers of the fan-out"), "{}", fanout.log());
     }
 }

@@ -40,6 +40,7 @@
     reason = "a server and a client read clocks, files and sockets, and start threads"
 )]
 
+mod attempts;
 pub mod cache;
 pub mod client;
 pub mod gob;

@@ -1,7 +1,7 @@
 //! From `--datastore` to a source that runs.
 
 #[cfg(feature = "fanout")]
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 #[cfg(feature = "etcd")]
 use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
@@ -11,7 +11,7 @@ use tortie_datastore::{DirSource, Source};
 #[cfg(feature = "fanout")]
 use tortie_fanout::{
     client::{ClientConfig, FanoutSource},
-    typha::{TyphaOptions, TyphaSource},
+    typha::{ServerDiscovery, TyphaOptions, TyphaSource},
 };
 use tortie_model::Hostname;
 use tortie_resources::manifest::{BlockSource, Options};
@@ -34,7 +34,7 @@ use crate::config::Sources;
 pub(super) struct DatastoreArgs {
     /// Where the cluster is described: file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or
     /// typha://HOST[:PORT],...; `etcd:` alone takes FELIX_ETCDENDPOINTS, FELIX_ETCDADDR or ETCD_ENDPOINTS, `typha:` alone
-    /// FELIX_TYPHAADDR
+    /// FELIX_TYPHAADDR, or the ready endpoints of the Service FELIX_TYPHAK8SSERVICENAME in FELIX_TYPHAK8SNAMESPACE
     #[arg(long, value_name = "URL")]
     datastore: DatastoreUrl,
     /// Make blocks of addresses, for routes, from the networks that nodes have for their pods, in place of Calico's IPAM: for
@@ -148,13 +148,27 @@ impl DatastoreArgs {
             }
             #[cfg(feature = "fanout")]
             DatastoreUrl::Typha(servers) => {
-                let servers = settings.typha_servers(servers.as_ref())?.join(",");
                 let hostname = node.as_ref().map(Hostname::as_str).unwrap_or_default();
-                let Some(typha) = TyphaOptions::from_url(&servers, hostname) else {
-                    return Err(Failure::Usage(format!("typha: `{servers}` names no server")));
+                let tls = settings.fanout_tls(&self.fanout)?;
+                let (servers, discovery) = match settings.typha(servers.as_ref())? {
+                    TyphaServers::Addresses(servers) => (servers, None),
+                    TyphaServers::Service { namespace, name } => {
+                        (Vec::new(), Some(typha_service(&namespace, &name, hostname)?))
+                    }
                 };
-                let typha = TyphaOptions { tls: settings.fanout_tls(&self.fanout)?, blocks, ..typha };
-                Ok(Box::new(TyphaSource::new(typha).map_err(|error| Failure::Failed(error.to_string()))?))
+                let defaults = TyphaOptions::new(servers, hostname);
+                let typha = TyphaOptions {
+                    tls,
+                    blocks,
+                    read_timeout: settings.seconds("TyphaReadTimeout")?.unwrap_or(defaults.read_timeout),
+                    write_timeout: settings.seconds("TyphaWriteTimeout")?.unwrap_or(defaults.write_timeout),
+                    ..defaults
+                };
+                let source = TyphaSource::new(typha).map_err(|error| Failure::Failed(error.to_string()))?;
+                Ok(Box::new(match discovery {
+                    Some(discovery) => source.with_discovery(discovery),
+                    None => source,
+                }))
             }
             #[cfg(feature = "kubernetes")]
             DatastoreUrl::Kubernetes(file) => {
@@ -223,15 +237,32 @@ impl Settings<'_> {
         self.felix("EtcdEndpoints").or_else(from_address).or_else(|| self.calico("ETCD_ENDPOINTS"))
     }
 
+    /// Where Typha is: an address comes before a Service (`felix/daemon`, `typha/pkg/discovery`).
     #[cfg(feature = "fanout")]
-    fn typha_servers(&self, url: Option<&Vec<String>>) -> Result<Vec<String>, Failure> {
+    fn typha(&self, url: Option<&Vec<String>>) -> Result<TyphaServers, Failure> {
         if let Some(servers) = url {
-            return Ok(servers.clone());
+            return Ok(TyphaServers::Addresses(servers.clone()));
         }
-        let Some(list) = self.felix("TyphaAddr") else {
-            return Err(Failure::Usage("`typha:` needs FELIX_TYPHAADDR; or give typha://HOST:PORT".into()));
+        if let Some(list) = self.felix("TyphaAddr") {
+            let servers = typha_servers(&list).map_err(|error| Failure::Usage(format!("FELIX_TYPHAADDR: {error}")))?;
+            return Ok(TyphaServers::Addresses(servers));
+        }
+        let Some(name) = self.felix("TyphaK8sServiceName") else {
+            let missing = "`typha:` needs FELIX_TYPHAADDR or FELIX_TYPHAK8SSERVICENAME; or give typha://HOST:PORT";
+            return Err(Failure::Usage(missing.into()));
         };
-        typha_servers(&list).map_err(|error| Failure::Usage(format!("FELIX_TYPHAADDR: {error}")))
+        let namespace = self.felix("TyphaK8sNamespace").unwrap_or_else(|| "kube-system".to_owned());
+        Ok(TyphaServers::Service { namespace, name })
+    }
+
+    /// A parameter that is a number of seconds.
+    #[cfg(feature = "fanout")]
+    fn seconds(&self, parameter: &str) -> Result<Option<Duration>, Failure> {
+        let Some(text) = self.felix(parameter) else { return Ok(None) };
+        match text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+            Some(time) if !time.is_zero() => Ok(Some(time)),
+            _ => Err(Failure::Usage(format!("{parameter}: `{text}` is not a number of seconds above 0"))),
+        }
     }
 
     #[cfg(feature = "fanout")]
@@ -247,6 +278,27 @@ impl Settings<'_> {
         )
         .map_err(|error| Failure::Usage(error.to_string()))
     }
+}
+
+/// Where the servers of Typha are.
+#[cfg(feature = "fanout")]
+#[derive(Debug, PartialEq, Eq)]
+enum TyphaServers {
+    /// Each as host and port.
+    Addresses(Vec<String>),
+    /// The endpoints of a Service of Kubernetes.
+    Service { namespace: String, name: String },
+}
+
+#[cfg(all(feature = "fanout", feature = "kubernetes"))]
+fn typha_service(namespace: &str, name: &str, node: &str) -> Result<Arc<dyn ServerDiscovery>, Failure> {
+    Ok(Arc::new(super::typha_service::TyphaService::new(namespace, name, node)?))
+}
+
+#[cfg(all(feature = "fanout", not(feature = "kubernetes")))]
+fn typha_service(_namespace: &str, name: &str, _node: &str) -> Result<Arc<dyn ServerDiscovery>, Failure> {
+    let missing = "to find it takes a build with --features kubernetes";
+    Err(Failure::Usage(format!("FELIX_TYPHAK8SSERVICENAME={name}: {missing}")))
 }
 
 #[cfg(feature = "etcd")]

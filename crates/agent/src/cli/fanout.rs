@@ -79,6 +79,15 @@ pub(super) struct Args {
     /// clients elsewhere, one a second.
     #[arg(long, value_name = "N", default_value_t = 1)]
     servers: usize,
+    /// The Service of Kubernetes that these servers are behind: there are as many as it has endpoints, asked for every 30
+    /// seconds, in place of --servers. Its port is called calico-typha.
+    #[cfg(feature = "kubernetes")]
+    #[arg(long, value_name = "NAME", env = "TYPHA_K8SSERVICENAME", conflicts_with = "servers")]
+    service: Option<String>,
+    /// The namespace of that Service.
+    #[cfg(feature = "kubernetes")]
+    #[arg(long, value_name = "NAME", env = "TYPHA_K8SNAMESPACE", default_value = "kube-system")]
+    service_namespace: String,
     /// Changes that come within so many milliseconds after another one go out together.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 20)]
     pace: u64,
@@ -113,6 +122,10 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let server = Arc::new(Server::start(config, upstream).map_err(failed)?);
     for address in server.addresses() {
         tracing::info!(%address, "listening for agents");
+    }
+    #[cfg(feature = "kubernetes")]
+    if let Some(service) = &args.service {
+        super::typha_service::count_servers(&args.service_namespace, service, &server)?;
     }
     let http = args.http.as_ref().map(|address| answer(address, &server)).transpose()?;
     // The thread for signals lives as long as the program.

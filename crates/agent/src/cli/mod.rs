@@ -35,6 +35,8 @@ mod replay;
 mod run;
 mod selector;
 mod signals;
+#[cfg(all(feature = "fanout", feature = "kubernetes"))]
+mod typha_service;
 #[cfg(feature = "etcd")]
 mod written;
 

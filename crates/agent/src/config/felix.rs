@@ -47,7 +47,6 @@ const OPENSTACK: &str = "there is no metadata service to let workloads reach";
 const POLICYSYNC: &str = "there is no application-layer policy";
 const SOCKMAP: &str = "there is no acceleration of sidecars";
 const TABLES: &str = "only the main table has routes";
-const TYPHA: &str = "`--datastore typha:` names the servers, and has times of its own";
 const USAGE: &str = "nothing is reported to anybody";
 const WINDOWS: &str = "for Windows";
 const WIREGUARD: &str = "no WireGuard tunnels are made here";
@@ -401,12 +400,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("TyphaCAFile", "file(must-exist)", "", Connection("For `typha:` and `fanout:`")),
     felix("TyphaCertFile", "file(must-exist)", "", Connection("For `typha:` and `fanout:`")),
     felix("TyphaCN", "string", "", Connection("The name in the server's certificate")),
-    felix("TyphaK8sNamespace", "string", "kube-system", NotUsed(TYPHA)),
-    felix("TyphaK8sServiceName", "string", "", NotUsed(TYPHA)),
+    felix("TyphaK8sNamespace", "string", "kube-system", Connection("The namespace of the Service of `typha:`")),
+    felix("TyphaK8sServiceName", "string", "", Connection("The Service whose endpoints are the servers of `typha:`")),
     felix("TyphaKeyFile", "file(must-exist)", "", Connection("For `typha:` and `fanout:`")),
-    felix("TyphaReadTimeout", "seconds", "30", NotUsed(TYPHA)),
+    felix("TyphaReadTimeout", "seconds", "30", Connection("For how long a server of `typha:` may be silent")),
     felix("TyphaURISAN", "string", "", Connection("The URI in the server's certificate")),
-    felix("TyphaWriteTimeout", "seconds", "10", NotUsed(TYPHA)),
+    felix("TyphaWriteTimeout", "seconds", "10", Connection("For how long a server of `typha:` may take nothing")),
     felix("UsageReportingEnabled", "bool", "true", NotUsed(USAGE)),
     felix("UsageReportingInitialDelaySecs", "seconds", "300", NotUsed(USAGE)),
     felix("UsageReportingIntervalSecs", "seconds", "86400", NotUsed(USAGE)),

@@ -4,6 +4,7 @@
 //! * [`KubeConfig`]: where the API server is and who we are there.
 //! * [`Client`]: objects one by one, as JSON.
 //! * [`Reflector`]: all objects of some kinds, and what changes.
+//! * [`ServiceEndpoints`]: where the pods behind a Service are.
 //! * [`KubernetesSource`]: what an agent needs of them, as updates.
 //!
 //! Nothing in a signature here is a type of the client that is used underneath. All methods are synchronous; I/O happens
@@ -19,6 +20,7 @@ mod json;
 mod kinds;
 mod reflector;
 mod resource;
+mod service;
 mod source;
 
 pub use client::Client;
@@ -26,4 +28,5 @@ pub use config::KubeConfig;
 pub use error::{ApiError, KubeConfigError};
 pub use reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing, Waker};
 pub use resource::ApiResource;
+pub use service::{ServiceEndpoint, ServiceEndpoints};
 pub use source::KubernetesSource;

@@ -1,6 +1,5 @@
 //! The client: a source of updates that a server tells.
 
-mod attempts;
 mod session;
 mod view;
 
@@ -14,9 +13,9 @@ use tokio::time::{sleep, timeout};
 use tortie_datastore::{Backoff, Closed, Feed, Source, chance};
 use tortie_model::Hostname;
 
-use self::attempts::Attempts;
 use self::session::Lost;
 use self::view::View;
+use crate::attempts::Attempts;
 use crate::cache::OwnPrefix;
 use crate::tls::{Connector, TlsError, TlsSettings};
 

@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -123,6 +123,8 @@ pub(crate) struct Context {
     registry: Registry,
     /// Permits to tell a client why it is refused.
     refusals: Arc<Semaphore>,
+    /// How many servers share the nodes.
+    servers: AtomicUsize,
     acceptor: Option<Acceptor>,
     started: Instant,
 }
@@ -167,6 +169,7 @@ impl Server {
             .map_err(StartError::Thread)?;
         let context = Context {
             hub: hub.clone(),
+            servers: AtomicUsize::new(config.servers),
             config,
             counters: Counters::default(),
             registry: Registry::default(),
@@ -197,6 +200,11 @@ impl Server {
         };
         let filler = thread::Builder::new().name("cache".into()).spawn(fill).map_err(StartError::Thread)?;
         Ok(Self { context, addresses, stop, closed, runtime: Some(runtime), filler: Some(filler) })
+    }
+
+    /// The number of servers that share the nodes has become known, or another one ([`ServerConfig::servers`]).
+    pub fn set_servers(&self, servers: usize) {
+        self.context.servers.store(servers, Ordering::Relaxed);
     }
 
     /// Where it listens, in the order of [`ServerConfig::listen`].
@@ -257,17 +265,18 @@ impl fmt::Debug for Server {
 /// Sends clients elsewhere while there are more than this server's share, one at a time.
 async fn rebalance(context: Arc<Context>, mut closing: watch::Receiver<bool>) {
     let config = &context.config;
-    if config.servers < 2 {
-        return;
-    }
     loop {
         let pause = config.drop_interval.mul_f64(1.0 + tortie_datastore::chance() / 10.0);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = closing.changed() => return,
         }
+        let servers = context.servers.load(Ordering::Relaxed);
+        if context.registry.staying() <= config.least_share || servers < 2 {
+            continue;
+        }
         let nodes = context.hub.snapshot().entries.below("/calico/resources/v3/projectcalico.org/nodes/").count();
-        let share = fair_share(nodes, config.servers, config.least_share, config.max_connections);
+        let share = fair_share(nodes, servers, config.least_share, config.max_connections);
         let order = Order { within: GO_WITHIN, reason: "this server has more than its share of clients" };
         if context.registry.staying() > share && context.registry.send_away(order) {
             context.counters.rebalanced.add(1);

@@ -31,7 +31,7 @@ pub use client::{ClientAction, ClientEnd, ClientHello, ClientSession};
 pub use connection::{ServeEnd, ServeSettings};
 pub(crate) use connection::{refuse, serve};
 pub use server::{ServerAction, ServerEnd, ServerSession, ServerSettings};
-pub use source::{TyphaOptions, TyphaSource};
+pub use source::{ServerDiscovery, TyphaOptions, TyphaSource};
 pub use time::GoTime;
 pub use update::{Reading, read_update};
 pub use wire::WireError;

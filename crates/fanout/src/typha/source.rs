@@ -1,5 +1,6 @@
 //! An existing Typha, or our own fan-out, as a source of updates.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,12 +15,14 @@ use tortie_model::SyncStatus;
 use super::client::{ClientAction, ClientEnd, ClientHello, ClientSession};
 use super::update_reader::UpdateReader;
 use super::{DEFAULT_PORT, TORTIE};
+use crate::attempts::Attempts;
 use crate::tls::{BoxStream, Connector, TlsError, TlsSettings};
 
 /// Where a Typha is, and how to talk to it. The defaults are those of Typha's own client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TyphaOptions {
-    /// The servers, each as host and port. They are tried one after the other.
+    /// The servers, each as host and port. They are tried one after the other. None if they are found by
+    /// [`ServerDiscovery`].
     pub servers: Vec<String>,
     /// The name of this node.
     pub hostname: String,
@@ -67,10 +70,14 @@ impl TyphaOptions {
                 if has_port { server.to_owned() } else { format!("{server}:{DEFAULT_PORT}") }
             })
             .collect();
-        if servers.iter().any(|server| server.starts_with(':')) {
-            return None;
-        }
-        Some(Self {
+        let named = servers.iter().all(|server| !server.starts_with(':'));
+        named.then(|| Self::new(servers, hostname))
+    }
+
+    /// Options for these servers, each as host and port.
+    #[must_use]
+    pub fn new(servers: Vec<String>, hostname: &str) -> Self {
+        Self {
             servers,
             hostname: hostname.to_owned(),
             tls: None,
@@ -81,8 +88,17 @@ impl TyphaOptions {
             min_pause: Duration::from_millis(100),
             max_pause: Duration::from_secs(10),
             settle: Duration::from_millis(100),
-        })
+        }
     }
+}
+
+/// Finds the servers of Typha each time one is to be connected to.
+pub trait ServerDiscovery: fmt::Debug + Send + Sync {
+    /// The servers there are now, each as host and port, those to be preferred first. May block for a minute.
+    ///
+    /// # Errors
+    /// Why they cannot be found, as a sentence for the log.
+    fn servers(&self) -> Result<Vec<String>, String>;
 }
 
 /// A Typha as a source of updates.
@@ -92,6 +108,7 @@ impl TyphaOptions {
 #[derive(Debug)]
 pub struct TyphaSource {
     options: TyphaOptions,
+    discovery: Option<Arc<dyn ServerDiscovery>>,
     tls: Option<Arc<Connector>>,
 }
 
@@ -102,7 +119,27 @@ impl TyphaSource {
     /// If the files of TLS cannot be used.
     pub fn new(options: TyphaOptions) -> Result<Self, TlsError> {
         let tls = options.tls.clone().map(Connector::new).transpose()?.map(Arc::new);
-        Ok(Self { options, tls })
+        Ok(Self { options, discovery: None, tls })
+    }
+
+    /// Finds the servers anew before each connection, in place of [`TyphaOptions::servers`].
+    #[must_use]
+    pub fn with_discovery(mut self, discovery: Arc<dyn ServerDiscovery>) -> Self {
+        self.discovery = Some(discovery);
+        self
+    }
+
+    /// The server to connect to next (`typha/pkg/discovery`, `ConnectionAttemptTracker`).
+    async fn next_server(&self, attempts: &mut Attempts<String>) -> Result<String, String> {
+        let servers = match &self.discovery {
+            None => self.options.servers.clone(),
+            Some(discovery) => {
+                let discovery = Arc::clone(discovery);
+                let found = tokio::task::spawn_blocking(move || discovery.servers()).await;
+                found.map_err(|error| error.to_string())??
+            }
+        };
+        attempts.next(&servers).map(|(server, _)| server).ok_or_else(|| "there is no server to connect to".to_owned())
     }
 
     async fn watch(&self, feed: &Feed) -> Closed {
@@ -111,18 +148,20 @@ impl TyphaSource {
         feed.wake_with(move || wake.notify_one());
         let mut objects = UpdateReader::new(self.options.blocks);
         let mut failures = 0u32;
+        let mut attempts = Attempts::default();
         for attempt in 0.. {
-            let Some(server) = self.options.servers.get(attempt % self.options.servers.len().max(1)) else { break };
-            match self.connection(server, attempt as u64, feed, &woken, &mut objects).await {
-                Ok(Lost::Resend) => continue,
-                Ok(Lost::After { synced, why }) => {
-                    failures = if synced { 0 } else { failures.saturating_add(1) };
-                    tracing::warn!(server, why, "no connection to Typha");
-                    if let Err(closed) = feed.unavailable(format!("{server}: {why}")) {
-                        return closed;
-                    }
-                }
-                Err(closed) => return closed,
+            let (synced, why) = match self.next_server(&mut attempts).await {
+                Err(why) => (false, why),
+                Ok(server) => match self.connection(&server, attempt, feed, &woken, &mut objects).await {
+                    Ok(Lost::Resend) => continue,
+                    Ok(Lost::After { synced, why }) => (synced, format!("{server}: {why}")),
+                    Err(closed) => return closed,
+                },
+            };
+            failures = if synced { 0 } else { failures.saturating_add(1) };
+            tracing::warn!(why, "no connection to Typha");
+            if let Err(closed) = feed.unavailable(why) {
+                return closed;
             }
             if let Err(closed) = self.pause(failures, feed, &woken).await {
                 return closed;

@@ -73,12 +73,30 @@ fn felix_is_asked_before_calico_and_calico_before_the_rest() {
 }
 
 #[test]
-fn typha_has_a_usual_port() {
-    let servers = |parameters| with(parameters, &[], |settings| settings.typha_servers(None));
-    assert_eq!(servers(&[("typhaaddr", "typha-1")]), Ok(vec!["typha-1:5473".into()]));
-    assert_eq!(servers(&[("typhaaddr", "10.0.0.1:1,[::1]:2")]), Ok(vec!["10.0.0.1:1".into(), "[::1]:2".into()]));
-    assert!(servers(&[("typhaaddr", "a:0")]).unwrap_err().starts_with("FELIX_TYPHAADDR: `a:0`"));
-    assert!(servers(&[]).unwrap_err().contains("needs FELIX_TYPHAADDR"));
+fn typha_is_found_by_address_or_else_by_service() {
+    fn typha(parameters: &[(&str, &str)]) -> Result<TyphaServers, String> {
+        with(parameters, &[], |settings| settings.typha(None))
+    }
+    let addresses = |list: &[&str]| Ok(TyphaServers::Addresses(list.iter().map(|&server| server.into()).collect()));
+    let service =
+        |namespace: &str, name: &str| Ok(TyphaServers::Service { namespace: namespace.into(), name: name.into() });
+    let by_name = ("typhak8sservicename", "calico-typha");
+    assert_eq!(typha(&[("typhaaddr", "typha-1"), by_name]), addresses(&["typha-1:5473"]));
+    assert_eq!(typha(&[("typhaaddr", "10.0.0.1:1,[::1]:2")]), addresses(&["10.0.0.1:1", "[::1]:2"]));
+    assert_eq!(typha(&[by_name]), service("kube-system", "calico-typha"));
+    assert_eq!(typha(&[by_name, ("typhak8snamespace", "calico-system")]), service("calico-system", "calico-typha"));
+    assert!(typha(&[("typhaaddr", "a:0")]).unwrap_err().starts_with("FELIX_TYPHAADDR: `a:0`"));
+    assert!(typha(&[]).unwrap_err().contains("needs FELIX_TYPHAADDR or FELIX_TYPHAK8SSERVICENAME"));
+}
+
+#[test]
+fn times_of_typha_are_seconds() {
+    let time = |text: &str| with(&[("typhareadtimeout", text)], &[], |settings| settings.seconds("TyphaReadTimeout"));
+    assert_eq!(time("1.5"), Ok(Some(Duration::from_millis(1500))));
+    assert_eq!(time(""), Ok(None));
+    for wrong in ["0", "-1", "NaN", "1e300", "x"] {
+        assert!(time(wrong).unwrap_err().contains("is not a number of seconds"), "{wrong}");
+    }
 }
 
 #[test]

@@ -1,24 +1,31 @@
 //! Which server to try next (`typha/pkg/discovery`).
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 /// Which servers have been tried in vain. Pure.
 ///
 /// The server that served last comes first: it knows how to go on. Then come the others, each once, before any is tried
 /// again.
-#[derive(Debug, Default)]
-pub(crate) struct Attempts {
-    tried: BTreeSet<SocketAddr>,
-    preferred: Option<SocketAddr>,
+#[derive(Debug)]
+pub(crate) struct Attempts<A> {
+    tried: BTreeSet<A>,
+    preferred: Option<A>,
 }
 
-impl Attempts {
+impl<A> Default for Attempts<A> {
+    fn default() -> Self {
+        Self { tried: BTreeSet::new(), preferred: None }
+    }
+}
+
+impl<A: Clone + Ord> Attempts<A> {
     /// The next of these servers; `None` if there are none. The second is whether all had been tried.
-    pub(crate) fn next(&mut self, servers: &[SocketAddr]) -> Option<(SocketAddr, bool)> {
-        let untried = |tried: &BTreeSet<SocketAddr>| {
-            let preferred = self.preferred.filter(|server| servers.contains(server));
-            preferred.iter().chain(servers).find(|server| !tried.contains(server)).copied()
+    pub(crate) fn next(&mut self, servers: &[A]) -> Option<(A, bool)> {
+        // Where servers come and go, those that are gone would pile up.
+        self.tried.retain(|server| servers.contains(server));
+        let untried = |tried: &BTreeSet<A>| {
+            let preferred = self.preferred.iter().filter(|server| servers.contains(server));
+            preferred.chain(servers).find(|server| !tried.contains(server)).cloned()
         };
         let (next, round) = match untried(&self.tried) {
             Some(next) => (next, false),
@@ -27,18 +34,18 @@ impl Attempts {
                 (untried(&self.tried)?, true)
             }
         };
-        self.tried.insert(next);
+        self.tried.insert(next.clone());
         Some((next, round))
     }
 
     /// A server serves.
-    pub(crate) fn serves(&mut self, server: SocketAddr) {
+    pub(crate) fn serves(&mut self, server: A) {
         self.tried.clear();
         self.preferred = Some(server);
     }
 
     /// A server that served wants its clients to go elsewhere.
-    pub(crate) fn leave(&mut self, server: SocketAddr) {
+    pub(crate) fn leave(&mut self, server: A) {
         self.tried.insert(server);
         self.preferred = None;
     }

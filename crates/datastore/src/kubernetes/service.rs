@@ -1,0 +1,150 @@
+//! Where the pods behind a Service are.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Deserialize;
+
+use super::client::Client;
+use super::config::KubeConfig;
+use super::error::ApiError;
+use super::resource::ApiResource;
+
+/// The label by which an `EndpointSlice` names its Service (`k8s.io/api/discovery/v1`).
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// The endpoints of one port of a Service, read from its `EndpointSlice`s each time they are asked for.
+#[derive(Clone, Debug)]
+pub struct ServiceEndpoints {
+    client: Client,
+    namespace: String,
+    service: String,
+    port: String,
+}
+
+/// An address behind a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServiceEndpoint {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The node it is on.
+    pub node: Option<String>,
+    /// Whether it is to be sent traffic.
+    pub ready: bool,
+}
+
+impl ServiceEndpoints {
+    /// The endpoints of the port with this name. Nothing is read or connected to yet.
+    ///
+    /// # Errors
+    /// If the thread for I/O cannot be started.
+    pub fn new(config: KubeConfig, namespace: &str, service: &str, port: &str) -> io::Result<Self> {
+        let client = Client::new(config)?;
+        Ok(Self { client, namespace: namespace.into(), service: service.into(), port: port.into() })
+    }
+
+    /// What there is now, ready or not, each address once, in ascending order.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub fn list(&self) -> Result<Vec<ServiceEndpoint>, ApiError> {
+        let selector = format!("{SERVICE_NAME}={}", self.service);
+        let slices = self.client.list(ApiResource::ENDPOINT_SLICES, &self.namespace, &selector)?;
+        let slices = slices.into_iter().map(serde_json::from_value).collect::<Result<Vec<Slice>, _>>();
+        let slices = slices.map_err(|error| ApiError::Malformed(format!("an EndpointSlice: {error}")))?;
+        Ok(endpoints(&slices, &self.port))
+    }
+}
+
+fn endpoints(slices: &[Slice], port: &str) -> Vec<ServiceEndpoint> {
+    let mut found: BTreeMap<SocketAddr, ServiceEndpoint> = BTreeMap::new();
+    for slice in slices {
+        let ports = slice.ports.iter().flatten();
+        let Some(number) = ports.filter(|named| named.name.as_deref() == Some(port)).find_map(|named| named.port)
+        else {
+            continue;
+        };
+        for endpoint in slice.endpoints.iter().flatten() {
+            // What is not known counts as ready, as the API has it.
+            let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+            // Slices of domain names have none.
+            for address in endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok()) {
+                let address = SocketAddr::new(address, number);
+                let node = endpoint.node_name.clone();
+                let entry = found.entry(address).or_insert(ServiceEndpoint { address, node, ready });
+                // While an endpoint moves between slices it is in both.
+                entry.ready |= ready;
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+/// The part of an `EndpointSlice` (`discovery.k8s.io/v1`) that tells where to connect.
+#[derive(Debug, Deserialize)]
+struct Slice {
+    ports: Option<Vec<Port>>,
+    endpoints: Option<Vec<Endpoint>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Port {
+    name: Option<String>,
+    port: Option<u16>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Endpoint {
+    #[serde(default)]
+    addresses: Vec<String>,
+    conditions: Option<Conditions>,
+    node_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Conditions {
+    ready: Option<bool>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{ServiceEndpoint, Slice, endpoints};
+
+    #[test]
+    fn addresses_of_the_named_port_are_found_in_all_slices() {
+        let slices = [
+            json!({"ports": [{"name": "metrics", "port": 9093}], "endpoints": [{"addresses": ["10.0.0.9"]}]}),
+            json!({
+                "ports": [{"name": "metrics", "port": 9093}, {"name": "calico-typha", "port": 5473}],
+                "endpoints": [
+                    {"addresses": ["10.0.0.2"], "nodeName": "n2", "conditions": {"ready": true}},
+                    {"addresses": ["10.0.0.1"], "conditions": {}},
+                    {"addresses": ["10.0.0.3"], "conditions": {"ready": false}},
+                    {"addresses": ["not-an-address"]},
+                ],
+            }),
+            json!({"ports": [{"name": "calico-typha", "port": 5473}], "endpoints": [{"addresses": ["fd00::1", "10.0.0.2"]}]}),
+            json!({"ports": null, "endpoints": null}),
+            json!({"ports": [{}], "endpoints": [{"addresses": ["10.0.0.8"]}]}),
+        ];
+        let slices: Vec<Slice> = slices.into_iter().map(|slice| serde_json::from_value(slice).unwrap()).collect();
+        let endpoint = |address: &str, node: Option<&str>, ready| ServiceEndpoint {
+            address: address.parse().unwrap(),
+            node: node.map(str::to_owned),
+            ready,
+        };
+        let expected = [
+            endpoint("10.0.0.1:5473", None, true),
+            endpoint("10.0.0.2:5473", Some("n2"), true),
+            endpoint("10.0.0.3:5473", None, false),
+            endpoint("[fd00::1]:5473", None, true),
+        ];
+        assert_eq!(endpoints(&slices, "calico-typha"), expected);
+        assert_eq!(endpoints(&slices, "https"), []);
+    }
+}
