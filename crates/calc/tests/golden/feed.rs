@@ -27,8 +27,6 @@ pub(crate) struct Feed {
     pub(crate) state: State,
     /// Whether the last flush said that the datastore may not be used.
     pub(crate) not_ready: bool,
-    /// How often a policy was invalid that the original ignores.
-    pub(crate) denials: usize,
 }
 
 /// Whether recorded messages say that the datastore may not be used.
@@ -44,12 +42,11 @@ impl Feed {
             dataplane: MockDataplane::default(),
             state: State::default(),
             not_ready: false,
-            denials: 0,
         }
     }
 
-    /// Tells the graph of an entry. The original ignores an invalid policy, which denies here: the graph is told that it
-    /// does not exist, and the difference is counted.
+    /// Tells the graph of an entry. An invalid policy denies here, but the original ignores it: the graph is told that it does
+    /// not exist.
     pub(crate) fn update(&mut self, path: &str, value: &Json) -> Fate {
         let (update, decoded) = match v1::decode(path, Some(value), &mut self.labels) {
             Ok(Decoded::Ignored) => return Fate::Ignored,
@@ -62,7 +59,6 @@ impl Feed {
             return Fate::Accepted;
         }
         if matches!(&key, Key::Policy(id) if !id.kind.is_staged()) {
-            self.denials += 1;
             self.graph.on_update(Update::delete(key));
         }
         Fate::Rejected
