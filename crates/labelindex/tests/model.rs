@@ -274,7 +274,7 @@ fn check_members(ops: &[Op], overlap: Overlap) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn matches_are_those_of_the_oracle(ops in history()) {

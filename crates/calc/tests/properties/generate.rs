@@ -238,7 +238,7 @@ pub(crate) fn update() -> impl Strategy<Value = Update> {
         2 => slice(),
         3 => migration(),
         2 => peer(),
-        6 => any_update(),
+        9 => any_update(),
         2 => overlays::block(),
         2 => overlays::host_config(),
     ]

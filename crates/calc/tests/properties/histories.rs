@@ -12,7 +12,7 @@ use crate::generate::{HOST, overlay_update, update};
 use crate::overlay_oracle::{self, Overlay};
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Update(Update),
     /// The update that came so many steps before, once more, though another may have followed.
     Stale(usize),
@@ -23,7 +23,7 @@ enum Step {
     Flush,
 }
 
-fn steps(update: impl Strategy<Value = Update>) -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn steps(update: impl Strategy<Value = Update>) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         14 => update.prop_map(Step::Update),
         1 => (1usize..10).prop_map(Step::Stale),
@@ -250,8 +250,6 @@ fn route_config() -> impl Strategy<Value = GraphConfig> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
     #[test]
     fn the_state_alone_decides(
         steps in steps(update()),

@@ -103,5 +103,5 @@ fn bgp() -> impl Strategy<Value = Update> {
 }
 
 pub(crate) fn any_update() -> impl Strategy<Value = Update> {
-    prop_oneof![node(), pool(), config(), wireguard(), service(), bgp()]
+    prop_oneof![1 => node(), 1 => pool(), 4 => config(), 1 => wireguard(), 1 => service(), 1 => bgp()]
 }
