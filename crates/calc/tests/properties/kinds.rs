@@ -44,11 +44,8 @@ fn every_kind_of_object_comes_and_goes() {
         for step in steps.new_tree(&mut runner).unwrap().current() {
             let Step::Update(update) = step else { continue };
             let kind = kind(&update.key());
-            if update.exists() {
-                came[kind] += 1
-            } else {
-                went[kind] += 1
-            }
+            let times = if update.exists() { &mut came } else { &mut went };
+            times[kind] += 1;
             match update {
                 Update::Ready(Some(true)) => ready += 1,
                 Update::Ready(Some(false)) => unready += 1,
