@@ -77,7 +77,7 @@ tortie_testkit::kernel_test! {
         node.until("what is gone is gone", |state| policies(state).iter().all(|line| !line.starts_with("-A cali-pi-")));
     }
 
-    fn what_cannot_be_read_at_the_first_start_is_closed_until_it_is_mended() {
+    fn what_cannot_be_read_at_the_first_start_is_closed_until_it_is_repaired() {
         let mut node = Node::new("nft", CLUSTER);
         node.write("broken.yaml", GARBAGE);
         node.spawn();

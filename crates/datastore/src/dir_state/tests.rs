@@ -194,7 +194,7 @@ fn closing() -> Directory {
 }
 
 #[test]
-fn what_is_unknown_at_first_is_closed_until_it_is_mended() {
+fn what_is_unknown_at_first_is_closed_until_it_is_repaired() {
     for (broken, selector) in [
         ("{]", "all()"),
         (&*policy("q", "has("), "all()"),

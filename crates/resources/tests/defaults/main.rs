@@ -31,10 +31,10 @@ enum Reader {
     /// What is in etcd after `tortie apply` or calicoctl has written it.
     Etcd,
     /// What is in etcd as it is: older releases have filled in less.
-    EtcdAsItIs,
+    EtcdStored,
 }
 
-const READERS: [Reader; 4] = [Reader::File, Reader::Kubernetes, Reader::Etcd, Reader::EtcdAsItIs];
+const READERS: [Reader; 4] = [Reader::File, Reader::Kubernetes, Reader::Etcd, Reader::EtcdStored];
 
 impl Reader {
     /// What the object contributes; `None` if the reader never meets its kind.
@@ -44,7 +44,7 @@ impl Reader {
         let mut object = object.clone();
         let calico = ResourceKind::of(kind).is_some();
         match self {
-            Self::Etcd | Self::EtcdAsItIs if !calico => return None,
+            Self::Etcd | Self::EtcdStored if !calico => return None,
             Self::File if !calico && kind.is_passthrough() => return None,
             Self::Kubernetes if calico => object["apiVersion"] = "crd.projectcalico.org/v1".into(),
             Self::Etcd => {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::Reader::{self, Etcd, EtcdAsItIs, File, Kubernetes};
+use super::Reader::{self, Etcd, EtcdStored, File, Kubernetes};
 
 /// A default of the original.
 pub(crate) struct Row {
@@ -36,7 +36,7 @@ fn calico(kind: &str, metadata: Json, spec: Json) -> Json {
 }
 
 fn everywhere(value: &Json) -> Vec<(Reader, Json)> {
-    [File, Kubernetes, Etcd, EtcdAsItIs].map(|reader| (reader, value.clone())).into()
+    [File, Kubernetes, Etcd, EtcdStored].map(|reader| (reader, value.clone())).into()
 }
 
 /// The same default in a number of kinds.
@@ -101,7 +101,7 @@ fn of_policies() -> Vec<Row> {
                     (File, lower.clone()),
                     (Kubernetes, both.clone()),
                     (Etcd, lower.clone()),
-                    (EtcdAsItIs, both.clone()),
+                    (EtcdStored, both.clone()),
                 ],
                 why: "the default is filled in when a policy is written; Felix takes one that got around that for a \
                       policy of both directions (felix/calc/policy_sorter.go)",
@@ -209,7 +209,7 @@ fn of_pools() -> Vec<Row> {
                     (File, Json::Null),
                     (Kubernetes, Json::Null),
                     (Etcd, json!(["Workload", "Tunnel"])),
-                    (EtcdAsItIs, Json::Null),
+                    (EtcdStored, Json::Null),
                 ],
                 why: "filled in when a pool is written; who reads pools asks only for those that are for load balancers \
                       alone (felix/dataplane/linux/masq_mgr.go)",
@@ -241,7 +241,7 @@ fn of_configuration() -> Vec<Row> {
                         ("NFTablesMode", "Auto"),
                     ]);
                     assert!(name.is_empty() || filled.to_string().contains(name));
-                    vec![(File, empty.clone()), (Kubernetes, empty.clone()), (Etcd, filled), (EtcdAsItIs, empty)]
+                    vec![(File, empty.clone()), (Kubernetes, empty.clone()), (Etcd, filled), (EtcdStored, empty)]
                 },
                 why: FELIX,
             },

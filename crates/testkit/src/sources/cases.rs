@@ -37,7 +37,7 @@ cases! {
     everything_is_told_again_when_asked [],
     a_source_that_restarts_finds_the_same [],
     a_bad_object_spares_the_others [BadObjects],
-    problems_are_told_and_mended [BadObjects, Problems],
+    problems_are_told_and_go_away [BadObjects, Problems],
     a_last_good_version_outlives_a_broken_connection [BadObjects, Cut],
     a_broken_connection_loses_nothing [Cut],
     a_connection_that_breaks_again_and_again_loses_nothing [Cut],
@@ -197,7 +197,7 @@ fn a_bad_object_spares_the_others(world: &mut World<'_>) {
     world.converged();
 }
 
-fn problems_are_told_and_mended(world: &mut World<'_>) {
+fn problems_are_told_and_go_away(world: &mut World<'_>) {
     world.edit([bad_set("b"), set("c", 1)]);
     world.start();
     world.in_sync(1);

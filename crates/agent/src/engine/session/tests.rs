@@ -241,7 +241,7 @@ fn unusable_input_stops_the_start_if_that_is_wanted() {
 }
 
 #[test]
-fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_mended() {
+fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_repaired() {
     let broken = POLICY.replace("podSelector: {}", "podSelector: {matchLabels: 7}");
     let mut bench = Bench::new(&[], Unreadable::Deny);
     bench.directory = DirState::new(Options::default()).close_unknown();
