@@ -100,6 +100,17 @@ fn check_names_file_line_column_kind_and_field() {
 }
 
 #[test]
+fn check_takes_a_dumped_cluster_of_calico() {
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/calico-vxlan");
+    let output = tortie(&["check", dump.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    // Affinities are for those who give out addresses.
+    let others: Vec<_> =
+        stderr(&output).lines().filter(|line| !line.contains("BlockAffinity")).map(str::to_owned).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
 fn replay_prints_messages_and_survives_a_closed_pipe() {
     let recording = concat!(
         r#"{"key": "/calico/v1/host/n1/workload/k8s/ns%2fpod/endpoint/eth0", "value": {"state": "active", "name": "cali1", "#,

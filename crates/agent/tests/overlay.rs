@@ -5,7 +5,9 @@ mod overlay {
     pub(super) mod cluster;
 }
 
-use overlay::cluster::{is_tunnelled, new, until, until_connected};
+use std::path::Path;
+
+use overlay::cluster::{Way, dumped, leads_by, new, until, until_connected};
 use rustix::process::Signal;
 use tortie_testkit::overlay::Encapsulation;
 
@@ -14,7 +16,7 @@ tortie_testkit::kernel_test! {
         let cluster = &mut new(&[0, 0, 0], Encapsulation::Always);
         cluster.start_all().unwrap();
         until_connected(cluster, "at the start");
-        assert!(is_tunnelled(cluster, 1), "{}", cluster.describe());
+        assert!(leads_by(cluster, 0, 1) == Way::Tunnel, "{}", cluster.describe());
 
         // What was removed by hand comes back.
         for node in [0, 1] {
@@ -41,11 +43,11 @@ tortie_testkit::kernel_test! {
         // Nodes of one subnet need no tunnel.
         cluster.encapsulation = Encapsulation::CrossSubnet;
         cluster.tell().unwrap();
-        until(cluster, "routes go around the tunnel", |cluster| !is_tunnelled(cluster, 1));
+        until(cluster, "routes go around the tunnel", |cluster| leads_by(cluster, 0, 1) == Way::Parent);
         until_connected(cluster, "without tunnels");
         cluster.encapsulation = Encapsulation::Always;
         cluster.tell().unwrap();
-        until(cluster, "routes go through the tunnel", |cluster| is_tunnelled(cluster, 1));
+        until(cluster, "routes go through the tunnel", |cluster| leads_by(cluster, 0, 1) == Way::Tunnel);
 
         // A node goes.
         cluster.remove(2).unwrap();
@@ -60,5 +62,45 @@ tortie_testkit::kernel_test! {
         until(cluster, "nothing is left of the tunnels", |cluster| {
             [0, 1].iter().all(|node| !cluster.shell(*node, "ip link; ip route; ip -6 route").contains("vxlan"))
         });
+    }
+
+    fn a_dumped_cluster_with_vxlan_pools_connects_its_pods() {
+        let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/calico-vxlan");
+        let cluster = &mut dumped(&dump);
+        cluster.start_all().unwrap();
+        until_connected(cluster, "with what was dumped");
+        let routes = cluster.shell(0, "ip route; ip -6 route");
+        // The pod of another node than its block's is reached there.
+        for route in [
+            "10.66.2.64/26 via 10.66.2.64 dev vxlan.calico",
+            "10.66.2.90 via 10.66.3.64 dev vxlan.calico",
+            "fd00:66:0:2::5a via fd00:66:0:3::40 dev vxlan-v6.calico",
+            "blackhole 10.66.1.64/26",
+        ] {
+            assert!(routes.contains(route), "no {route} in\n{routes}");
+        }
+    }
+
+    fn nodes_of_two_subnets_need_tunnels_between_them_alone() {
+        let cluster = &mut new(&[0, 0, 1], Encapsulation::CrossSubnet);
+        cluster.start_all().unwrap();
+        until_connected(cluster, "with a router between subnets");
+        // The router knows no pods: what it carries between them is in tunnels.
+        for (from, to, is_tunnelled) in [(0, 1, false), (1, 0, false), (0, 2, true), (2, 0, true), (2, 1, true)] {
+            assert_eq!(leads_by(cluster, from, to), if is_tunnelled { Way::Tunnel } else { Way::Parent }, "{from} to {to}");
+        }
+        cluster.encapsulation = Encapsulation::Always;
+        cluster.tell().unwrap();
+        until(cluster, "routes within a subnet go through tunnels", |cluster| {
+            leads_by(cluster, 0, 1) == Way::Tunnel && leads_by(cluster, 1, 0) == Way::Tunnel
+        });
+        until_connected(cluster, "through tunnels alone");
+        cluster.encapsulation = Encapsulation::CrossSubnet;
+        cluster.tell().unwrap();
+        until(cluster, "routes within a subnet go around tunnels", |cluster| {
+            leads_by(cluster, 0, 1) == Way::Parent && leads_by(cluster, 1, 0) == Way::Parent
+        });
+        until_connected(cluster, "around tunnels again");
+        assert_eq!([leads_by(cluster, 0, 2), leads_by(cluster, 2, 1)], [Way::Tunnel; 2]);
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use tortie_datastore::{DirSource, InputProblem};
 use tortie_resources::Severity;
+use tortie_resources::manifest::{BlockSource, Options};
 
 use super::Failure;
 use crate::config::Config;
@@ -41,7 +42,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 fn find(paths: &[PathBuf]) -> Result<Vec<InputProblem>, Failure> {
     let mut problems = Vec::new();
     for path in paths {
-        let mut source = DirSource::new(path, settings::manifests(&Config::default()));
+        // As agents that calculate routes read them.
+        let options = Options { block_source: BlockSource::IpamBlocks, ..settings::manifests(&Config::default()) };
+        let mut source = DirSource::new(path, options);
         source.read().map_err(|error| Failure::Failed(error.to_string()))?;
         problems.extend(source.problems());
     }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tortie_testkit::cases::{ClusterPod, ContainerPort, LabelledNamespace};
-use tortie_testkit::lab::{Flow, Protocol, Timing};
+use tortie_testkit::lab::{Flow, Pod, Port, Protocol, Timing};
 use tortie_testkit::overlay::{Encapsulation, OverlayCluster};
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -44,6 +45,29 @@ pub(crate) fn new(subnets: &[u8], encapsulation: Encapsulation) -> OverlayCluste
     cluster
 }
 
+/// The nodes and pods of `testdata/calico-vxlan`, whose agents will read it.
+pub(crate) fn dumped(directory: &Path) -> OverlayCluster {
+    let mut cluster = OverlayCluster::new(env!("CARGO_BIN_EXE_tortie"), &[0, 0, 0], Encapsulation::Always).unwrap();
+    let mut pods = Vec::new();
+    for number in 1..=3_u8 {
+        let pod = |name: &str, net: u8, last: u8, ports: &[Port]| {
+            let v6 = Ipv6Addr::new(0xfd00, 0x66, 0, net.into(), 0, 0, 0, last.into());
+            let addresses = [IpAddr::from([10, 66, net, last]), v6.into()];
+            Pod::new("shop", name, addresses, ports.iter().copied()).on(usize::from(number) - 1)
+        };
+        pods.push(pod(&format!("web{number}"), number, 66, &[Port::tcp(80)]));
+        pods.push(pod(&format!("friend{number}"), number, 67, &[]));
+        pods.push(pod(&format!("stranger{number}"), number, 68, &[]));
+        if number == 3 {
+            // From a block of the second node.
+            pods.push(pod("friend4", 2, 90, &[]));
+        }
+    }
+    cluster.lab.set_pods(&pods).unwrap();
+    cluster.read_from(directory);
+    cluster
+}
+
 /// Every flow to a server, and whether policy allows it.
 fn flows(cluster: &OverlayCluster) -> (Vec<Flow>, Vec<Flow>) {
     cluster.lab.flows().into_iter().partition(|flow| flow.from.to_string().starts_with("shop/friend"))
@@ -73,10 +97,24 @@ pub(crate) fn until(cluster: &mut OverlayCluster, what: &str, mut done: impl FnM
     }
 }
 
-/// Whether routes from the first node to this one go through tunnels, in both families.
-pub(crate) fn is_tunnelled(cluster: &OverlayCluster, to: usize) -> bool {
+/// How packets leave a node for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Tunnel,
+    Parent,
+    /// Neither, or not the same in both families.
+    Other,
+}
+
+/// Where the routes of one node to the blocks of another lead.
+pub(crate) fn leads_by(cluster: &OverlayCluster, from: usize, to: usize) -> Way {
     let number = to + 1;
-    let routes =
-        cluster.shell(0, &format!("ip route show 10.66.{number}.0/26; ip -6 route show fd00:66:{number}::/122"));
-    routes.contains("vxlan.calico") && routes.contains("vxlan-v6.calico")
+    let lines = format!("ip route show 10.66.{number}.0/26; ip -6 route show fd00:66:{number}::/122");
+    let routes = cluster.shell(from, &lines);
+    let is_of = |v4: &str, v6: &str| routes.contains(&format!("dev {v4} ")) && routes.contains(&format!("dev {v6} "));
+    match (is_of("vxlan.calico", "vxlan-v6.calico"), is_of("eth0", "eth0") && !routes.contains("vxlan")) {
+        (true, false) => Way::Tunnel,
+        (false, true) => Way::Parent,
+        _ => Way::Other,
+    }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
 use crate::{
     lab::{Pod, node_addresses, node_name},
-    overlay::{self, tunnel_addresses},
+    overlay::{self, Encapsulation, tunnel_addresses},
 };
 
 /// The node's name.
@@ -79,6 +79,8 @@ pub(super) struct World {
     pub(super) in_one_file: bool,
     /// The nodes between which VXLAN carries packets; none if there is but one.
     pub(super) nodes: BTreeMap<String, WorldNode>,
+    /// What the pools ask for if there are several nodes.
+    pub(super) encapsulation: Encapsulation,
 }
 
 /// One of several nodes.
@@ -112,6 +114,7 @@ impl World {
             files: BTreeMap::new(),
             in_one_file: false,
             nodes: BTreeMap::new(),
+            encapsulation: Encapsulation::Always,
         };
         if nodes > 1 {
             world.add_nodes(nodes);
@@ -162,7 +165,7 @@ impl World {
     fn overlay_text(&self) -> String {
         let nodes = self.nodes.iter().map(|(name, node)| overlay::node(name, node.addresses, node.tunnels));
         let pools = ["10.66.0.0/16", "fd00:66::/32"].into_iter().zip(["pool4", "pool6"]);
-        let pools = pools.map(|(cidr, name)| overlay::pool(name, cidr, overlay::Encapsulation::Always));
+        let pools = pools.map(|(cidr, name)| overlay::pool(name, cidr, self.encapsulation));
         let known = self.pods.values().filter(|pod| self.nodes.contains_key(&pod.node));
         let addresses = known.flat_map(|pod| pod.addresses.iter().map(|address| (*address, pod.node.clone())));
         let objects = nodes.chain(pools).chain(overlay::blocks_of(addresses));

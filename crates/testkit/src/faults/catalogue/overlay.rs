@@ -11,7 +11,7 @@ use crate::{
         world::BASE,
     },
     lab::{NODE_ADDRESSES, OUTSIDE_ADDRESSES, node_addresses},
-    overlay::tunnel_addresses,
+    overlay::{Encapsulation, tunnel_addresses},
 };
 
 const NFT: &[Backend] = &[Backend::Nft];
@@ -35,6 +35,11 @@ pub(super) const FAULTS: &[Fault] = &[
     fault("V5-readdressed-itself", "the node has other addresses, and its old ones again", readdressed_itself),
     fault("V6-tunnel-address-reused", "two nodes claim one tunnel address; two nodes exchange theirs", address_reused),
     fault("V7-node-goes", "another node goes and comes", node_goes),
+    fault(
+        "V8-cross-subnet",
+        "all pools change from VXLAN to VXLAN between subnets, and back: what is lost",
+        cross_subnet,
+    ),
 ];
 
 const fn fault(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
@@ -233,6 +238,31 @@ fn node_goes(stage: &mut Stage) -> Done {
         stage.may_be_cut(PATIENCE);
         stage.write(|world| world.nodes.extend(node.map(|node| ("node2".to_owned(), node))), &[])?;
         mended(stage)?;
+    }
+    Ok(())
+}
+
+fn cross_subnet(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    for encapsulation in [Encapsulation::CrossSubnet, Encapsulation::Always].repeat(5) {
+        stage.may_be_cut(PATIENCE);
+        stage.write(|world| world.encapsulation = encapsulation, &[])?;
+        let is_direct = encapsulation == Encapsulation::CrossSubnet;
+        stage.until("routes of all nodes lead as the pools say", |stage| {
+            for number in 0..stage.lab.nodes() {
+                let routes = stage.node(number)?.shell("ip route; ip -6 route")?;
+                let is_to_block = |line: &&str| line.starts_with("10.66.") || line.starts_with("fd00:66:");
+                let to_others = routes.lines().filter(is_to_block).filter(|line| line.contains(" via "));
+                let are_direct: Vec<bool> = to_others.map(|line| line.contains("dev eth0")).collect();
+                if are_direct.is_empty() || are_direct.contains(&!is_direct) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })?;
+        mended(stage)?;
+        // So that the next change is one of its own.
+        stage.watch(Duration::from_secs(1))?;
     }
     Ok(())
 }
