@@ -201,7 +201,7 @@ fn identifies(parts: &[&str]) -> bool {
     match parts {
         ["calico", "v1", "config", ..] | ["calico", "v1", "host", _, "config", ..] => true,
         ["calico", "v1", "policy", kind, _namespace, rest @ ..] if !matches!(*kind, "tier" | "profile") => {
-            rest.iter().all(|part| !part.is_empty())
+            !kind.is_empty() && rest.iter().all(|part| !part.is_empty())
         }
         _ => parts.iter().all(|part| !part.is_empty()),
     }

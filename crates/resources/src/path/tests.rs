@@ -85,6 +85,7 @@ fn paths_that_name_nothing() {
         "/calico/v1/host/h/endpoint/",
         "/calico/v1/host//endpoint/e",
         "/calico/v1/policy/GlobalNetworkPolicy//",
+        "/calico/v1/policy//ns/p",
         "/calico/v1/policy/tier//metadata",
         "/calico/resources/v3/projectcalico.org/nodes/",
     ] {
