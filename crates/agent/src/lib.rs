@@ -14,6 +14,7 @@ pub mod exec;
 pub mod health;
 pub mod http;
 pub mod kernel;
+pub mod leftovers;
 pub mod logging;
 pub mod machine;
 pub mod metrics;

@@ -10,6 +10,7 @@ mod node {
     mod programs;
     mod refusals;
     mod surroundings;
+    mod take_over;
 }
 
 use std::fs;

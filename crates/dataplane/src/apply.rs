@@ -69,6 +69,8 @@ impl Dataplane {
         self.apply_routes(kernel, &mut problems);
         let open = self.policy_gates.iter().filter(|gate| gate.is_open()).map(PolicyGate::family).collect();
         self.sysctls.apply(kernel, &self.links, &open, &mut problems);
+        let refresh = self.config.routes.refresh_interval;
+        self.bandwidth.apply(kernel, &self.links, refresh, self.config.retry_interval, &mut problems);
         if kernel.is_stopping() {
             return ApplyReport::default();
         }
@@ -291,6 +293,7 @@ impl Dataplane {
         }
         wakeups.extend(self.sysctls.next(now, retry));
         wakeups.extend(self.managers.places.next(now, retry));
+        wakeups.extend(self.bandwidth.next(now, self.config.routes.refresh_interval));
         let refresh = self.config.ip_sets.refresh_interval.zip(self.timers.sets_refreshed);
         wakeups.extend(refresh.map(|(interval, last)| (last + interval).saturating_sub(now)));
         wakeups

@@ -10,6 +10,7 @@ use tortie_model::{AdminState, Cidr, Family, HostEndpointName, Hostname, IfaceNa
 use tortie_rules::names::static_set;
 use tortie_rules::{Renderer, WorkloadsBy};
 
+use crate::bandwidth::Bandwidth;
 use crate::config::DataplaneConfig;
 use crate::drive::SetCounters;
 use crate::gate::PolicyGate;
@@ -55,6 +56,7 @@ pub struct Dataplane {
     /// Rules depend on which tunnels there are, and that has changed.
     tunnels_changed: bool,
     pub(crate) sysctls: Sysctls,
+    pub(crate) bandwidth: Bandwidth,
     pub(crate) gates: Gates,
     pub(crate) timers: Timers,
     /// One for each family, in the order of the output.
@@ -146,6 +148,7 @@ impl Dataplane {
             tunnels_changed: true,
             policy_gates: families.iter().copied().map(PolicyGate::new).collect(),
             sysctls: Sysctls::new(families, config.ip_forwarding, config.routes.refresh_interval),
+            bandwidth: Bandwidth::default(),
             renderer,
             links: Links::default(),
             output,
@@ -267,6 +270,7 @@ impl Dataplane {
             return;
         }
         self.neighbours.on_link(name);
+        self.bandwidth.on_link(name);
         if let Ok(interface) = InterfaceName::try_from(name) {
             self.sysctls.on_link(interface);
         }
@@ -464,6 +468,7 @@ impl Dataplane {
             }
             let name = IfaceName::from(interface);
             self.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
+            self.bandwidth.on_owner(&name, owner);
             let active = owner.filter(|state| state.endpoint.state == AdminState::Active);
             let reached_at: Vec<Cidr> = active
                 .map(|state| {

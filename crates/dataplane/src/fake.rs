@@ -14,6 +14,7 @@ use tortie_iptables::fake::FakeKernel as FakeTables;
 use tortie_iptables::{Backend, Command, CommandError, Table};
 use tortie_model::{Cidr, Family, Mac};
 
+use crate::bandwidth::{Qdisc, QdiscChange, QdiscKind};
 use crate::device::{Device, DeviceChange, FdbEntry};
 use crate::kernel::{
     CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange, SysctlPath,
@@ -76,6 +77,10 @@ pub struct FakeKernel {
     pub read_only: Vec<String>,
     /// Interfaces that routes cannot be made on.
     pub broken_interfaces: BTreeSet<u32>,
+    /// Queueing disciplines that are not the kernel's own.
+    pub qdiscs: Vec<Qdisc>,
+    /// Where filters of incoming packets send them.
+    pub redirections: BTreeMap<u32, Vec<Option<u32>>>,
     /// Where addresses are.
     pub places: BTreeMap<IpAddr, AddressPlace>,
     /// Addresses whose connections cannot be flushed.
@@ -114,6 +119,8 @@ impl FakeKernel {
             sysctls: BTreeMap::new(),
             read_only: Vec::new(),
             broken_interfaces: BTreeSet::new(),
+            qdiscs: Vec::new(),
+            redirections: BTreeMap::new(),
             places: BTreeMap::new(),
             unflushable: BTreeSet::new(),
             not_runnable: Vec::new(),
@@ -212,6 +219,8 @@ impl FakeKernel {
         self.routes.retain(|route| route.target.interface != Some(index));
         self.neighbours.retain(|(interface, _), _| *interface != index);
         self.fdb.retain(|(interface, _), _| *interface != index);
+        self.qdiscs.retain(|qdisc| qdisc.interface != index);
+        self.redirections.remove(&index);
         Some(())
     }
 
@@ -513,6 +522,40 @@ impl Kernel for FakeKernel {
             false => self.marked_flushes.remove(&address),
         };
         Ok(())
+    }
+
+    fn qdiscs(&mut self) -> Result<Vec<Qdisc>, KernelError> {
+        Ok(self.qdiscs.clone())
+    }
+
+    fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError> {
+        let is_of =
+            |index: u32, is_root: bool| move |qdisc: &Qdisc| qdisc.interface == index && qdisc.is_root == is_root;
+        let (index, is_root, new) = match *change {
+            QdiscChange::SetBucket(index, bucket) => (index, true, Some(QdiscKind::Bucket(bucket))),
+            QdiscChange::DeleteRoot(index) => (index, true, None),
+            QdiscChange::AddIngress(index) => (index, false, Some(QdiscKind::Ingress)),
+            QdiscChange::DeleteIngress(index) => {
+                self.redirections.remove(&index);
+                (index, false, None)
+            }
+            QdiscChange::Redirect { from, to } => {
+                self.redirections.entry(from).or_default().push(Some(to));
+                return Ok(());
+            }
+        };
+        let found = self.qdiscs.iter().any(is_of(index, is_root));
+        self.qdiscs.retain(|qdisc| !is_of(index, is_root)(qdisc));
+        match new {
+            Some(kind) => self.qdiscs.push(Qdisc { interface: index, is_root, kind }),
+            None if !found => return Err(KernelError::NotFound),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
+        Ok(self.redirections.get(&interface).cloned().unwrap_or_default())
     }
 
     fn locate(

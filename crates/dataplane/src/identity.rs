@@ -89,6 +89,7 @@ impl DataplaneProblem {
             }
             Self::Conntrack { address, .. } => ("connections cannot be forgotten", address.to_string()),
             Self::BridgesNotFiltered(family) => ("bridges without policy", family.to_string()),
+            Self::Bandwidth { interface, .. } => ("bandwidth not limited as wanted", interface.to_string()),
             Self::Places(_) => ("workloads cannot be looked for", String::new()),
             Self::Sysctl { path, .. } => ("sysctl cannot be written", path.to_string()),
         };

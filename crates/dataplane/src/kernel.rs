@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tortie_model::{Cidr, Family, Mac};
 
+use crate::bandwidth::{Qdisc, QdiscChange};
 use crate::device::{Device, DeviceChange, FdbEntry};
 use crate::managers::places::AddressPlace;
 use crate::route::{Route, RouteChange};
@@ -101,6 +102,33 @@ pub trait Kernel {
     /// # Errors
     /// If the kernel refuses. That an address to unmark has no mark is no error.
     fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError>;
+
+    /// All queueing disciplines. A kernel of which nobody wants limits of bandwidth need not know any.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn qdiscs(&mut self) -> Result<Vec<Qdisc>, KernelError> {
+        Ok(Vec::new())
+    }
+
+    /// Changes a queueing discipline, or where the packets of an interface go.
+    ///
+    /// # Errors
+    /// If the kernel refuses; [`KernelError::NotFound`] for what is to be removed and not there.
+    fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError> {
+        let _ = change;
+        Err(KernelError::Failed("not supported".to_owned()))
+    }
+
+    /// Where the filters of an interface's ingress qdisc send packets, by indices of interfaces; `None` for a filter that
+    /// does something else.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
+        let _ = interface;
+        Ok(Vec::new())
+    }
 
     /// Where these addresses are on this node: the interface that leads to each, and its port behind which the address is if
     /// that is a bridge. Each comes with where it was found before, which holds for as long as its interface leads to the

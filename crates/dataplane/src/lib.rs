@@ -3,6 +3,7 @@
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod apply;
+mod bandwidth;
 mod cleanup;
 mod config;
 mod dataplane;
@@ -27,6 +28,7 @@ mod sysctls;
 mod tunnel_device;
 mod vtep_entries;
 
+pub use bandwidth::{BandwidthProblem, Qdisc, QdiscChange, QdiscKind, TokenBucket};
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
 pub use config::{DataplaneConfig, IpSetsConfig, IptablesConfig, RoutesConfig, TunnelsConfig};
 pub use dataplane::Dataplane;

@@ -11,6 +11,7 @@ use tortie_model::{
 };
 use tortie_rules::RuleProblem;
 
+use crate::bandwidth::BandwidthProblem;
 use crate::device::FdbEntry;
 use crate::kernel::{KernelError, Neighbour, SysctlPath};
 use crate::route::Route;
@@ -208,6 +209,14 @@ pub enum DataplaneProblem {
     /// It cannot be found out where addresses of workloads are; those that were found stay where they are.
     #[error("workloads cannot be looked for: {0}")]
     Places(KernelError),
+    /// A limit of bandwidth is not in force, or was not removed.
+    #[error("bandwidth of {interface}: {error}")]
+    Bandwidth {
+        /// The workload's interface.
+        interface: IfaceName,
+        /// What is wrong.
+        error: BandwidthProblem,
+    },
     /// A sysctl cannot be written.
     #[error("sysctl {path}: {error}")]
     Sysctl {

@@ -9,12 +9,15 @@ use super::capability;
 use super::signals::{self, Handlers};
 use crate::exec::{Runner, is_installed};
 use crate::kernel::LinuxKernel;
+use crate::leftovers::{Leftovers, Removed};
 use crate::netlink::Netlink;
 
 /// Remove everything that Tortie, or Felix, programmed in this network namespace.
 ///
-/// Rules and chains go first, then IP sets, then routes to workloads; what other programs made is left alone. After this
-/// nothing is enforced any more. Stop `tortie run` (or Felix) before, or it puts everything back.
+/// Rules and chains go first, then IP sets, then routes to workloads and tunnel devices; then what Felix leaves in its
+/// nftables and eBPF modes, WireGuard's device, rules and routes, and limits of bandwidth. What other programs made is left
+/// alone. Pinned eBPF objects are removed in the network namespace of the first process only. After this nothing is enforced
+/// any more. Stop `tortie run` (or Felix) before, or it puts everything back.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -32,6 +35,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let links = Netlink::open(config.netlink_timeout)
         .and_then(|mut netlink| netlink.links())
         .map_err(|error| Failure::Failed(format!("network interfaces cannot be listed: {error}")))?;
+    let leftovers = Leftovers::of(&config);
     let what = CleanupConfig {
         tables: installed_tables(),
         interfaces: links.into_iter().map(|link| (link.name, link.index)).collect(),
@@ -44,13 +48,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         "{} tables changed, {} IP sets destroyed, {} routes removed, {} devices removed",
         report.tables_changed, report.ip_sets_destroyed, report.routes_removed, report.devices_removed
     );
+    let removed = match Netlink::open(config.netlink_timeout) {
+        Ok(mut netlink) if !stop.is_set() => leftovers.remove_all(&mut netlink, &Runner::new(stop.clone())),
+        Ok(_) => Removed::default(),
+        Err(error) => Removed { things: Vec::new(), problems: vec![error.to_string()] },
+    };
+    removed.things.iter().for_each(|thing| println!("{thing} removed"));
+    removed.problems.iter().for_each(|problem| eprintln!("{problem}"));
     for problem in &report.problems {
         eprintln!("{problem}");
     }
     if stop.is_set() {
         return Err(Failure::Failed("ended by a signal before everything was removed".into()));
     }
-    if report.problems.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+    if report.problems.is_empty() && removed.problems.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
 }
 
 /// The implementations of iptables that are installed.

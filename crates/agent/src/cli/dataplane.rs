@@ -11,7 +11,7 @@ use super::Failure;
 use super::capability;
 use super::node::{
     Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, families, hostname, parameters,
-    resolve, wake, warn_of_others, watch_links,
+    resolve, wake, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Raw, Sources, from_environment};
@@ -20,6 +20,7 @@ use crate::engine::InKernel;
 use crate::exec::Runner;
 use crate::health::Health;
 use crate::kernel::LinuxKernel;
+use crate::leftovers::TakeOver;
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 use crate::stop::Stop;
@@ -106,10 +107,10 @@ fn setup(
     let (version, backend) = (env!("CARGO_PKG_VERSION"), settings.iptables.backend);
     let (families, parameters) = (families(&settings), parameters(&resolved));
     tracing::info!(version, node = %hostname, iptables = %backend, families, parameters, "starting as a driver");
-    warn_of_others(&runner);
+    let take_over = TakeOver::new(&resolved.config, runner.clone());
     let kernel = LinuxKernel::new(resolved.config.netlink_timeout).with_runner(runner);
     let in_kernel = InKernel::new(settings, kernel, Health::default(), SharedMetrics::default());
-    let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine);
+    let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine).with_take_over(take_over);
     Ok(ServeSetup { in_kernel, environment, resolved, started, stop: stop.clone() })
 }
 

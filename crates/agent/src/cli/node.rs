@@ -78,13 +78,6 @@ pub(super) fn families(settings: &DataplaneConfig) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Logs what others on this machine do that is not taken into account.
-pub(super) fn warn_of_others(runner: &Runner) {
-    for warning in kernel::others(runner) {
-        tracing::warn!("{warning}");
-    }
-}
-
 /// What a dataplane is set up with.
 pub(super) struct Fitted {
     /// Its settings, fitted to this machine.

@@ -16,7 +16,7 @@ use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
 use super::node::{
     Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, families, hostname, insist,
-    parameters, resolve, wake, warn_of_others, watch_links,
+    parameters, resolve, wake, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Resolved, Sources};
@@ -25,6 +25,7 @@ use crate::engine::{Enforcement, InKernel, Input, Inputs, Session, SessionEnd, S
 use crate::exec::Runner;
 use crate::health::{Health, Reporter};
 use crate::kernel::{IptablesSetup, LinuxKernel};
+use crate::leftovers::TakeOver;
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 use crate::settings;
@@ -193,16 +194,17 @@ impl Run<'_> {
                 if number == 1 {
                     let enforcing = format!("iptables {}, {}", settings.iptables.backend, families(&settings));
                     self.log_start(&enforcing);
-                    warn_of_others(&runner);
                 }
                 let wrap = move |event| Input::Links { session: number, event };
                 let watch = || watch_links(&self.resolved, self.sender.clone(), wrap);
                 let Some(_monitor) = insist(&inputs.stop, "watching the interfaces", watch) else {
                     return Ok(SessionEnd::Stopped);
                 };
+                let take_over = TakeOver::new(&self.resolved.config, runner.clone());
                 let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout).with_runner(runner);
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
-                self.enforce(number, inputs, in_kernel.with_drawback(drawback).with_machine(machine))
+                let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine);
+                self.enforce(number, inputs, in_kernel.with_take_over(take_over))
             }
             DataplaneUrl::Exec(program) => {
                 if number == 1 {

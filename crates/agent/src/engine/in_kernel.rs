@@ -12,6 +12,7 @@ use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
 use crate::driver::{DriverError, DriverEvent};
 use crate::health::{Condition, Health, Reporter};
+use crate::leftovers::TakeOver;
 use crate::machine::Machine;
 use crate::metrics::{ActiveLocal, SharedMetrics};
 use crate::monitor::MonitorEvent;
@@ -34,6 +35,8 @@ pub struct InKernel<K> {
     /// What is still to be put right in the kernel, by which the node does not do its job.
     degraded: Option<String>,
     machine: Option<Machine>,
+    /// To be done once policy is in force.
+    take_over: Option<TakeOver>,
 }
 
 impl<K: Kernel> InKernel<K> {
@@ -55,6 +58,7 @@ impl<K: Kernel> InKernel<K> {
             drawback: None,
             degraded: None,
             machine: None,
+            take_over: None,
         }
     }
 
@@ -68,6 +72,12 @@ impl<K: Kernel> InKernel<K> {
     #[must_use]
     pub fn with_machine(self, machine: Machine) -> Self {
         Self { machine: Some(machine), ..self }
+    }
+
+    /// Removes what Felix enforced by other means, once policy is in force.
+    #[must_use]
+    pub fn with_take_over(self, take_over: TakeOver) -> Self {
+        Self { take_over: Some(take_over), ..self }
     }
 
     #[cfg(test)]
@@ -116,6 +126,11 @@ impl<K: Kernel> InKernel<K> {
             tracing::info!(took_ms, endpoints, policies, restores, set_lines, "policy is in force");
         }
         drop(metrics);
+        if self.applied_once
+            && let Some(take_over) = self.take_over.take()
+        {
+            take_over.run();
+        }
         self.degraded = report.problems.iter().find(|problem| problem.is_degraded()).map(ToString::to_string);
         self.health.report(Reporter::Dataplane, self.condition());
         report.enforced()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tortie_dataplane::{
     AddressPlace, CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour,
-    NeighbourChange, Route, RouteChange, SysctlPath,
+    NeighbourChange, Qdisc, QdiscChange, Route, RouteChange, SysctlPath,
 };
 use tortie_model::{Cidr, Family};
 
@@ -111,6 +111,18 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
 
     fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
         self.timed(|kernel| kernel.mark_flush(address, is_pending))
+    }
+
+    fn qdiscs(&mut self) -> Result<Vec<Qdisc>, KernelError> {
+        self.timed(K::qdiscs)
+    }
+
+    fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.change_qdisc(change))
+    }
+
+    fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
+        self.timed(|kernel| kernel.redirections(interface))
     }
 
     fn locate(

@@ -4,7 +4,6 @@
 mod conntrack;
 mod detect;
 mod limits;
-mod others;
 mod sysctl;
 
 use std::net::IpAddr;
@@ -13,13 +12,12 @@ use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
     AddressPlace, CommandOutcome, CommandStatus, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError,
-    Neighbour, NeighbourChange, Route, RouteChange, SysctlPath,
+    Neighbour, NeighbourChange, Qdisc, QdiscChange, Route, RouteChange, SysctlPath,
 };
 use tortie_model::{Cidr, Family};
 
 pub use detect::{DetectError, Detected, IptablesSetup, detect};
 pub use limits::TimeLimits;
-pub use others::others;
 
 use crate::exec::{ExecError, Finished, Job, Runner};
 use crate::netlink::{Netlink, NetlinkError, Nftables};
@@ -210,6 +208,18 @@ impl Kernel for LinuxKernel {
             Err(KernelError::NotFound) if !is_pending => Ok(()),
             result => result,
         }
+    }
+
+    fn qdiscs(&mut self) -> Result<Vec<Qdisc>, KernelError> {
+        self.with_netlink(Netlink::qdiscs)
+    }
+
+    fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError> {
+        self.with_netlink(|netlink| netlink.change_qdisc(change))
+    }
+
+    fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
+        self.with_netlink(|netlink| netlink.redirections(interface))
     }
 
     fn locate(

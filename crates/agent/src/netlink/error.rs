@@ -87,6 +87,11 @@ impl NetlinkError {
         self.errno() == Some(Errno::NETDOWN)
     }
 
+    /// Whether the request makes no sense to the kernel, as one about a part of an object that has none.
+    pub(super) fn is_invalid(&self) -> bool {
+        self.errno() == Some(Errno::INVAL)
+    }
+
     pub(super) fn is_unsupported_family(&self) -> bool {
         matches!(self.errno(), Some(Errno::AFNOSUPPORT | Errno::OPNOTSUPP))
     }

@@ -18,11 +18,13 @@
 mod device;
 mod error;
 mod generation;
+mod leftovers;
 mod link;
 mod locate;
 mod neighbour;
 mod route;
 mod socket;
+mod tc;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -103,9 +103,7 @@ impl Socket {
         what: &'static str,
         parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<T, NetlinkError> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let bytes = wire::encode(kind, NLM_F_REQUEST, self.sequence, payload);
-        self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        self.send_raw(kind, NLM_F_REQUEST, payload)?;
         self.answer(what, parse)
     }
 
@@ -140,6 +138,29 @@ impl Socket {
     /// Sends a request and waits for what becomes of it.
     pub(super) fn request(&mut self, request: Request, what: &'static str) -> Result<(), NetlinkError> {
         self.send(request, NLM_F_REQUEST | NLM_F_ACK)?;
+        self.acknowledgement(what)
+    }
+
+    /// The same with a message that is bytes already.
+    pub(super) fn request_raw(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        payload: &[u8],
+        what: &'static str,
+    ) -> Result<(), NetlinkError> {
+        self.send_raw(kind, flags | NLM_F_REQUEST | NLM_F_ACK, payload)?;
+        self.acknowledgement(what)
+    }
+
+    fn send_raw(&mut self, kind: u16, flags: u16, payload: &[u8]) -> Result<(), NetlinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = wire::encode(kind, flags, self.sequence, payload);
+        self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        Ok(())
+    }
+
+    fn acknowledgement(&mut self, what: &'static str) -> Result<(), NetlinkError> {
         loop {
             receive(&self.raw, &mut self.datagram, what)?;
             for frame in wire::frames(&self.datagram) {
@@ -226,6 +247,32 @@ impl Socket {
         parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<Vec<T>, NetlinkError> {
         self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
+        self.listing(what, parse)
+    }
+
+    /// Lists what `parse` makes of the answers to a message that is bytes already; tries again if it changes meanwhile.
+    pub(super) fn dump_raw<T>(
+        &mut self,
+        kind: u16,
+        payload: &[u8],
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        let mut attempt = 1;
+        loop {
+            self.send_raw(kind, NLM_F_REQUEST | NLM_F_DUMP, payload)?;
+            match self.listing(what, &parse) {
+                Err(error) if error.is_worth_another_dump() && attempt < DUMP_ATTEMPTS => attempt += 1,
+                result => return result,
+            }
+        }
+    }
+
+    fn listing<T>(
+        &mut self,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
         let mut found = Vec::new();
         let mut is_consistent = true;
         loop {

@@ -1,5 +1,6 @@
 //! The dataplane of a node against a kernel in memory.
 
+mod bandwidth;
 mod basics;
 mod by_address;
 mod common;

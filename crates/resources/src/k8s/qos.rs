@@ -61,22 +61,7 @@ pub(super) fn controls(object: &Object<'_, '_>, sink: &mut Sink) -> Option<QosCo
 fn bandwidth(object: &Object<'_, '_>, own: &str, kubernetes: &str, sink: &mut Sink) -> i64 {
     let own = format!("{PREFIX}{own}");
     let name = if object.meta.annotation(&own).is_some() { &own } else { kubernetes };
-    let rate = bounded(object, name, RATE, sink);
-    if rate != 0 {
-        without_effect(object, name, sink);
-    }
-    rate
-}
-
-/// Says so where the annotation stands.
-fn without_effect(object: &Object<'_, '_>, name: &str, sink: &mut Sink) {
-    let Some(metadata) = object.map.field("metadata") else { return };
-    let Some(metadata) = metadata.map(sink) else { return };
-    let Some(annotations) = metadata.field("annotations") else { return };
-    let Some(annotations) = annotations.map(sink) else { return };
-    if let Some(annotation) = annotations.field(name) {
-        annotation.warn(sink, "has no effect: bandwidth is not limited");
-    }
+    bounded(object, name, RATE, sink)
 }
 
 fn limit(object: &Object<'_, '_>, name: &str, bounds: Bounds, sink: &mut Sink) -> i64 {

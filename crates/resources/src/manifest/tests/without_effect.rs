@@ -23,26 +23,6 @@ fn a_pool_that_wants_ip_in_ip_is_named_and_used() {
 }
 
 #[test]
-fn a_limit_of_bandwidth_is_named_once_for_each_annotation() {
-    let pod = |annotations: &str| {
-        format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: a, namespace: b, annotations: {{{annotations}}}}}\nspec: \
-             {{nodeName: n, containers: [{{name: c, image: i}}]}}\nstatus: {{phase: Running, podIPs: [{{ip: 10.0.0.1}}]}}\n"
-        )
-    };
-    let found = problems(&pod("kubernetes.io/ingress-bandwidth: 1M, kubernetes.io/egress-bandwidth: 2M"));
-    assert_eq!(found.lines().count(), 2, "{found}");
-    for name in ["ingress", "egress"] {
-        let expected =
-            format!("warning: Pod/b/a: metadata.annotations[\"kubernetes.io/{name}-bandwidth\"]: has no effect");
-        assert!(found.contains(&expected), "{found}");
-    }
-    let own = problems(&pod("qos.projectcalico.org/egressBandwidth: 2M"));
-    assert!(own.contains("qos.projectcalico.org/egressBandwidth\"]: has no effect"), "{own}");
-    assert_eq!(problems(&pod("qos.projectcalico.org/egressPacketRate: '20'")), "");
-}
-
-#[test]
 fn what_the_program_says_of_a_parameter_stands_at_its_field() {
     fn judge(name: &str, value: &str) -> Option<String> {
         (name == "NFTablesMode" || name == "MaxIpsetSize").then(|| format!("`{value}` is not for me"))

@@ -1,0 +1,275 @@
+//! What Felix leaves on a node besides what this program makes itself: tables of its nftables mode, programs and maps of its
+//! eBPF mode, `WireGuard`'s devices, rules and routes, and limits of bandwidth.
+
+mod pins;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tortie_dataplane::{Device, DeviceChange, DeviceKind, QdiscChange, QdiscKind};
+use tortie_model::Family;
+
+use crate::config::Config;
+use crate::exec::{self, Job, Runner};
+use crate::netlink::{LinkState, Netlink, NetlinkError};
+
+/// How long `nft` may take.
+const NFT_LIMIT: Duration = Duration::from_secs(15);
+/// The tables of Felix's nftables mode (`felix/dataplane/linux/int_dataplane.go`).
+const TABLES: [&str; 3] = ["ip calico", "ip6 calico", "arp calico-arp"];
+/// Devices of its eBPF mode (`felix/dataplane/linux/dataplanedefs`).
+const BPF_DEVICES: [&str; 4] = ["bpfin.cali", "bpfout.cali", "bpfnatin", "bpfnatout"];
+const WIREGUARD_DEVICES: [&str; 2] = ["wireguard.cali", "wg-v6.cali"];
+const IPIP_DEVICE: &str = "tunl0";
+const IFB_PREFIX: &str = "bwcali";
+/// `WireguardRoutingRulePriority`, unless somebody changed it.
+const RULE_PRIORITY: u32 = 99;
+/// Felix's programs are called this, and something behind it.
+const PROGRAM_PREFIX: &str = "cali";
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub struct Leftovers {
+    /// Where the file system of pinned eBPF objects is mounted; `None` to leave these alone.
+    pub bpf_directory: Option<PathBuf>,
+    /// Beginnings of the names of workload interfaces, `InterfacePrefix`.
+    pub workload_prefixes: Vec<String>,
+    /// The priority of `WireGuard`'s routing rules.
+    pub rule_priority: u32,
+}
+
+impl Leftovers {
+    /// What there is to look for with this configuration. Pinned objects belong to the machine, so that they are left alone
+    /// in network namespaces but that of the first process.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+        let is_first = namespace("self").is_some_and(|own| namespace("1") == Some(own));
+        Self {
+            bpf_directory: is_first.then(|| "/sys/fs/bpf".into()),
+            workload_prefixes: config.interface_prefix.clone(),
+            rule_priority: RULE_PRIORITY,
+        }
+    }
+}
+
+/// What is to be removed when policy is in force for the first time.
+#[derive(Debug)]
+pub struct TakeOver {
+    leftovers: Leftovers,
+    runner: Runner,
+    netlink_timeout: Duration,
+}
+
+impl TakeOver {
+    /// Removes nothing yet.
+    #[must_use]
+    pub fn new(config: &Config, runner: Runner) -> Self {
+        Self { leftovers: Leftovers::of(config), runner, netlink_timeout: config.netlink_timeout }
+    }
+
+    /// Removes what Felix enforced in its nftables or eBPF mode, and logs it.
+    pub fn run(self) {
+        let removed = match Netlink::open(self.netlink_timeout) {
+            Ok(mut netlink) => self.leftovers.remove_other_modes(&mut netlink, &self.runner),
+            Err(error) => Removed { things: Vec::new(), problems: vec![error.to_string()] },
+        };
+        for thing in removed.things {
+            tracing::info!("{thing} removed: Felix left it, and policy is in force without it");
+        }
+        for problem in removed.problems {
+            tracing::warn!("what Felix may have left: {problem}");
+        }
+    }
+}
+
+/// What was removed, and what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// A line for each thing that was removed.
+    pub things: Vec<String>,
+    /// A line for each thing that could not be.
+    pub problems: Vec<String>,
+}
+
+impl Removed {
+    fn note<E: std::fmt::Display>(&mut self, thing: String, result: Result<(), E>) {
+        match result {
+            Ok(()) => self.things.push(thing),
+            Err(error) => self.problems.push(format!("{thing} cannot be removed: {error}")),
+        }
+    }
+
+    fn unread<T: Default, E: std::fmt::Display>(&mut self, what: &str, result: Result<T, E>) -> T {
+        result.unwrap_or_else(|error| {
+            self.problems.push(format!("{what} cannot be read: {error}"));
+            T::default()
+        })
+    }
+}
+
+impl Leftovers {
+    /// Removes what enforces, or hides packets from what does: tables of nftables, eBPF programs and what they need. To be
+    /// done once policy is in force by other means.
+    pub fn remove_other_modes(&self, netlink: &mut Netlink, runner: &Runner) -> Removed {
+        let mut removed = Removed::default();
+        remove_tables(runner, &mut removed);
+        let links = removed.unread("network interfaces", netlink.links());
+        self.remove_programs(netlink, &links, &mut removed);
+        if let Some(directory) = &self.bpf_directory {
+            pins::remove(directory, &mut removed);
+        }
+        for name in BPF_DEVICES {
+            let is_ours = |device: &Device| matches!(&device.kind, DeviceKind::Other(kind) if kind == "veth");
+            remove_device(netlink, name, is_ours, &mut removed);
+        }
+        removed
+    }
+
+    /// Removes all of it.
+    pub fn remove_all(&self, netlink: &mut Netlink, runner: &Runner) -> Removed {
+        let mut removed = self.remove_other_modes(netlink, runner);
+        for name in WIREGUARD_DEVICES {
+            let is_ours = |device: &Device| matches!(&device.kind, DeviceKind::Other(kind) if kind == "wireguard");
+            remove_device(netlink, name, is_ours, &mut removed);
+        }
+        self.remove_rules(netlink, &mut removed);
+        remove_ipip_addresses(netlink, &mut removed);
+        self.remove_limits(netlink, &mut removed);
+        removed
+    }
+
+    /// Programs of `tc` and XDP. Those of others, and what they hang on, are left alone.
+    fn remove_programs(&self, netlink: &mut Netlink, links: &[LinkState], removed: &mut Removed) {
+        let qdiscs = removed.unread("qdiscs", netlink.qdiscs());
+        let names: BTreeMap<u32, &str> = links.iter().map(|link| (link.index, link.name.as_str())).collect();
+        for qdisc in qdiscs.iter().filter(|qdisc| qdisc.kind == QdiscKind::Clsact) {
+            let Some(name) = names.get(&qdisc.interface) else { continue };
+            let filters = removed.unread("filters", netlink.clsact_filters(qdisc.interface));
+            let is_felix = |program: &Option<String>| program.as_deref().is_some_and(|p| p.starts_with(PROGRAM_PREFIX));
+            let (ours, others): (Vec<_>, Vec<_>) = filters.into_iter().partition(|filter| is_felix(&filter.program));
+            if ours.is_empty() {
+                continue;
+            }
+            if others.is_empty() {
+                let result = netlink.change_qdisc(&QdiscChange::DeleteIngress(qdisc.interface));
+                removed.note(format!("eBPF programs of {name}"), unless_missing(result));
+                continue;
+            }
+            for filter in ours {
+                let program = filter.program.clone().unwrap_or_default();
+                let result = netlink.delete_filter(&filter);
+                removed.note(format!("eBPF program {program} of {name}"), unless_missing(result));
+            }
+        }
+        let has_xdp = |link: &&LinkState| {
+            self.bpf_directory.as_ref().is_some_and(|pins| pins::has_xdp_program(pins, link.name.as_str()))
+        };
+        for link in links.iter().filter(has_xdp) {
+            match netlink.detach_xdp(link.index) {
+                Ok(true) => removed.things.push(format!("XDP program of {}", link.name)),
+                Ok(false) => {}
+                Err(error) => removed.problems.push(format!("XDP program of {} cannot be removed: {error}", link.name)),
+            }
+        }
+    }
+
+    /// Rules that lead into tables for `WireGuard`, and routes of ours outside of the main table.
+    fn remove_rules(&self, netlink: &mut Netlink, removed: &mut Removed) {
+        for family in Family::ALL {
+            let result = netlink.remove_wireguard_rules(family, self.rule_priority);
+            for table in removed.unread("routing rules", result) {
+                removed.things.push(format!("{family} routing rule to table {table}"));
+            }
+            let count = removed.unread("routes", netlink.remove_routes_outside_main(family));
+            if count > 0 {
+                removed.things.push(format!("{count} {family} routes outside of the main table"));
+            }
+        }
+    }
+
+    /// Token buckets of workload interfaces, and the devices that limit what comes from them.
+    fn remove_limits(&self, netlink: &mut Netlink, removed: &mut Removed) {
+        let links = removed.unread("network interfaces", netlink.links());
+        let limiters: Vec<&LinkState> =
+            links.iter().filter(|link| link.name.as_str().starts_with(IFB_PREFIX)).collect();
+        let is_limiter = |index: u32| limiters.iter().any(|link| link.index == index);
+        let is_workload = |link: &&LinkState| {
+            self.workload_prefixes.iter().any(|prefix| link.name.as_str().starts_with(prefix.as_str()))
+        };
+        let qdiscs = removed.unread("qdiscs", netlink.qdiscs());
+        for link in links.iter().filter(is_workload) {
+            for qdisc in qdiscs.iter().filter(|qdisc| qdisc.interface == link.index) {
+                match qdisc.kind {
+                    QdiscKind::Bucket(_) => {
+                        let result = netlink.change_qdisc(&QdiscChange::DeleteRoot(link.index));
+                        removed.note(format!("bandwidth limit of {}", link.name), unless_missing(result));
+                    }
+                    QdiscKind::Ingress => {
+                        let redirections = removed.unread("filters", netlink.redirections(link.index));
+                        let is_ours =
+                            !redirections.is_empty() && redirections.iter().all(|to| to.is_some_and(is_limiter));
+                        if is_ours {
+                            let result = netlink.change_qdisc(&QdiscChange::DeleteIngress(link.index));
+                            removed.note(format!("redirection of {}", link.name), unless_missing(result));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for link in limiters {
+            let is_ours = |device: &Device| matches!(&device.kind, DeviceKind::Other(kind) if kind == "ifb");
+            remove_device(netlink, link.name.as_str(), is_ours, removed);
+        }
+    }
+}
+
+fn remove_tables(runner: &Runner, removed: &mut Removed) {
+    if !exec::is_installed("nft") {
+        return;
+    }
+    let run = |args: &str| {
+        let args = args.split(' ').map(str::to_owned).collect();
+        let job = Job { program: "nft".into(), args, input: Vec::new(), limit: NFT_LIMIT };
+        match runner.run(&job) {
+            Ok(done) if done.status.success() => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
+            Ok(done) => Err(String::from_utf8_lossy(&done.stderr).trim().to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let tables = removed.unread("tables of nftables", run("list tables"));
+    for table in TABLES.into_iter().filter(|table| tables.lines().any(|line| line == format!("table {table}"))) {
+        removed.note(format!("nftables table {table}"), run(&format!("delete table {table}")).map(drop));
+    }
+}
+
+fn remove_device(netlink: &mut Netlink, name: &str, is_ours: impl Fn(&Device) -> bool, removed: &mut Removed) {
+    let found = removed.unread(&format!("device {name}"), netlink.device(name));
+    if let Some(device) = found.filter(is_ours) {
+        let result = netlink.change_device(&DeviceChange::Delete(device.index));
+        removed.note(format!("device {name}"), unless_missing(result));
+    }
+}
+
+/// The device itself belongs to the kernel.
+fn remove_ipip_addresses(netlink: &mut Netlink, removed: &mut Removed) {
+    let found = removed.unread(IPIP_DEVICE, netlink.device(IPIP_DEVICE));
+    let Some(device) = found.filter(|device| device.kind == DeviceKind::Ipip) else { return };
+    for address in removed.unread("addresses of tunl0", netlink.addresses(device.index, Family::V4)) {
+        let result = netlink.change_device(&DeviceChange::DeleteAddress(device.index, address));
+        removed.note(format!("address {address} of {IPIP_DEVICE}"), unless_missing(result));
+    }
+}
+
+fn unless_missing(result: Result<(), NetlinkError>) -> Result<(), NetlinkError> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests;

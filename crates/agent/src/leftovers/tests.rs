@@ -1,0 +1,81 @@
+use std::fs;
+
+use tempfile::TempDir;
+use tortie_testkit::kernel_test;
+use tortie_testkit::netns::Namespace;
+
+use super::*;
+use crate::stop::Stop;
+
+fn write(root: &std::path::Path, names: &[&str]) {
+    for name in names {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+}
+
+#[test]
+fn pins_of_felix_go_and_those_of_others_stay() {
+    let folder = TempDir::new().unwrap();
+    let ours = ["calico/xdp/prefilter_v1_eth0", "ctlb/connect4", "tc/globals/cali_v4_ct4", "tcx/cali1_ingress"];
+    let others = ["cilium/globals/map", "tc/globals/map", "tcx/other", "netkit/other"];
+    write(folder.path(), &ours);
+    write(folder.path(), &others);
+    // Not followed.
+    std::os::unix::fs::symlink(folder.path().join("cilium"), folder.path().join("calico/link")).unwrap();
+    assert!(pins::has_xdp_program(folder.path(), "eth0") && !pins::has_xdp_program(folder.path(), "eth1"));
+    let mut removed = Removed::default();
+    pins::remove(folder.path(), &mut removed);
+    assert_eq!(removed.problems, Vec::<String>::new());
+    assert!(ours.iter().all(|name| !folder.path().join(name).exists()));
+    assert!(others.iter().all(|name| folder.path().join(name).exists()), "{removed:?}");
+    let mut again = Removed::default();
+    pins::remove(folder.path(), &mut again);
+    assert_eq!(again, Removed::default());
+}
+
+kernel_test! {
+    fn what_felix_leaves_goes_and_what_others_made_stays() {
+        let namespace = Namespace::new().unwrap();
+        namespace
+            .shell(
+                "nft add table ip calico; nft add table ip6 calico; nft add table arp calico-arp; nft add table ip mine; nft \
+                 add table inet calico
+                 nft 'add chain ip calico filter-FORWARD { type filter hook forward priority 0; policy drop; }'
+                 ip link add cali1 type veth peer name eth1; ip link add eth0 type veth peer name eth2
+                 ip link set cali1 up; ip link set eth0 up
+                 ip link add bpfin.cali type veth peer name bpfout.cali
+                 ip rule add fwmark 0x100000/0x100000 priority 99 table 7; ip rule add fwmark 0x1/0x1 priority 99 table 1000
+                 ip rule add from 192.0.2.1 priority 99 table 7
+                 ip route add throw 10.0.0.0/24 table 7 proto 80; ip route add throw 10.0.1.0/24 table 7 proto 5
+                 tc qdisc add dev cali1 root handle 1: tbf rate 1mbit burst 32k latency 25ms
+                 tc qdisc add dev eth0 root handle 1: tbf rate 1mbit burst 32k latency 25ms
+                 tc qdisc add dev eth0 clsact
+                 ip link add bwcali123456789 type ifb; tc qdisc add dev cali1 ingress
+                 tc filter add dev cali1 parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev \
+                 bwcali123456789",
+            )
+            .unwrap();
+        let leftovers =
+            Leftovers { bpf_directory: None, workload_prefixes: vec!["cali".to_owned()], rule_priority: RULE_PRIORITY };
+        let remove = || {
+            let mut netlink = Netlink::open(Duration::from_secs(20)).unwrap();
+            leftovers.remove_all(&mut netlink, &Runner::new(Stop::default()))
+        };
+        let removed = namespace.run(remove).unwrap();
+        assert_eq!(removed.problems, Vec::<String>::new(), "{removed:#?}");
+        let shown = namespace
+            .shell("nft list tables; ip link; ip rule; ip route show table all; tc qdisc; tc filter show dev cali1 ingress")
+            .unwrap();
+        for gone in ["ip calico", "ip6 calico", "calico-arp", "bpfin", "bwcali", "fwmark 0x100000", "10.0.0.0/24", "mirred"] {
+            assert!(!shown.contains(gone), "{gone}\n{shown}\n{removed:#?}");
+        }
+        for kept in ["ip mine", "inet calico", "from 192.0.2.1", "fwmark 0x1", "10.0.1.0/24", "clsact"] {
+            assert!(shown.contains(kept), "{kept}\n{shown}\n{removed:#?}");
+        }
+        let buckets: Vec<&str> = shown.lines().filter(|line| line.starts_with("qdisc tbf")).collect();
+        assert!(buckets.len() == 1 && buckets[0].contains("eth0"), "{shown}");
+        assert_eq!(namespace.run(remove).unwrap(), Removed::default());
+    }
+}

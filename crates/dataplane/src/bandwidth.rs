@@ -1,0 +1,413 @@
+//! Limits of bandwidth of workloads (`felix/dataplane/linux/qos_controls.go`).
+//!
+//! What goes to a workload leaves by its interface, which has a token bucket. What comes from it is redirected to a device
+//! of its own, an `ifb`, which has one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha512};
+use tortie_model::desired::WorkloadEndpointState;
+use tortie_model::{IfaceName, QosControls};
+
+use crate::device::{Device, DeviceChange, DeviceKind};
+use crate::kernel::{Kernel, KernelError};
+use crate::links::Links;
+use crate::report::DataplaneProblem;
+
+/// What the devices that limit what comes from workloads are called, before a hash of the interface's name.
+pub(crate) const IFB_PREFIX: &str = "bwcali";
+const MAX_NAME: usize = 15;
+const IFB: &str = "ifb";
+/// How long a packet may wait.
+const LATENCY_MS: u64 = 25;
+/// Ticks of the packet scheduler in a microsecond (`/proc/net/psched`), the same on every kernel since 2.6.31.
+const TICKS_PER_MICROSECOND: f64 = 15.625;
+const ETHERNET_HEADER: u32 = 14;
+
+/// A token bucket filter, in the units of the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+pub struct TokenBucket {
+    /// Bytes a second.
+    pub rate: u64,
+    /// The time to send a whole bucket, in ticks of the packet scheduler.
+    pub buffer: u32,
+    /// Bytes that may wait.
+    pub limit: u32,
+    /// Bytes a second while the bucket empties; 0 for any.
+    pub peak_rate: u64,
+    /// Bytes at once at that rate. What is read has another unit.
+    pub min_burst: u32,
+}
+
+impl TokenBucket {
+    /// The bucket for rates in bits a second, a burst in bits, and one in bytes.
+    fn new(rate: i64, burst: i64, peak_rate: i64, min_burst: i64, mtu: u32) -> Option<Self> {
+        let positive = |value: i64| u64::try_from(value).unwrap_or(0);
+        let rate = positive(rate) / 8;
+        if rate == 0 {
+            return None;
+        }
+        let peak_rate = positive(peak_rate) / 8;
+        let min_burst = match peak_rate {
+            0 => 0,
+            _ => u32::try_from(positive(min_burst)).unwrap_or(u32::MAX).max(mtu.saturating_add(ETHERNET_HEADER)),
+        };
+        let buffer = ticks(positive(burst) / 8, rate).max(1);
+        let mut limit = waiting(rate, buffer);
+        if peak_rate != 0 {
+            limit = limit.min(waiting(peak_rate, ticks(u64::from(min_burst), peak_rate)));
+        }
+        Some(Self { rate, buffer, limit: limit.max(1), peak_rate, min_burst })
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        let comparable = |bucket: &Self| Self { min_burst: 0, ..*bucket };
+        comparable(self) == comparable(other)
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "casts saturate"
+)]
+fn ticks(bytes: u64, rate: u64) -> u32 {
+    let microseconds = (bytes as f64 * 1e6 / rate as f64) as u32;
+    (f64::from(microseconds) * TICKS_PER_MICROSECOND) as u32
+}
+
+/// As the original has it: ticks are added to bytes, which lets more wait, never less.
+fn waiting(rate: u64, buffer: u32) -> u32 {
+    u32::try_from((rate.saturating_mul(LATENCY_MS) / 1000).saturating_add(u64::from(buffer))).unwrap_or(u32::MAX)
+}
+
+/// A queueing discipline of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+pub struct Qdisc {
+    /// The index of the interface.
+    pub interface: u32,
+    /// Whether it is the one through which all packets leave.
+    pub is_root: bool,
+    /// What it is.
+    pub kind: QdiscKind,
+}
+
+/// What a queueing discipline is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "what is of no interest has a variant")]
+pub enum QdiscKind {
+    /// A token bucket filter in our place, `1:` at the root.
+    Bucket(TokenBucket),
+    /// What filters of incoming packets hang on.
+    Ingress,
+    /// The same for both directions.
+    Clsact,
+    /// The one that the kernel gives an interface.
+    Default,
+    /// Any other, by the kernel's name for it.
+    Other(String),
+}
+
+/// A change of queueing disciplines. Interfaces are named by their indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "whoever implements a kernel must know them all")]
+pub enum QdiscChange {
+    /// Make a token bucket filter the root, or change the one that is there.
+    SetBucket(u32, TokenBucket),
+    /// Remove the root.
+    DeleteRoot(u32),
+    /// Make what filters of incoming packets hang on.
+    AddIngress(u32),
+    /// Remove it, with its filters.
+    DeleteIngress(u32),
+    /// Send all that comes in by one interface out by another.
+    Redirect {
+        /// Where packets come in.
+        from: u32,
+        /// Where they go.
+        to: u32,
+    },
+}
+
+/// Why a limit is not in force.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BandwidthProblem {
+    /// The kernel does not say how it is, or does not change it.
+    #[error("{what}: {error}")]
+    Kernel {
+        /// What was being done.
+        what: &'static str,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// Somebody else queues or filters there, and is left alone.
+    #[error("somebody else has `{0}` there, which is left alone")]
+    Foreign(String),
+}
+
+fn kernel_problem(what: &'static str) -> impl FnOnce(KernelError) -> BandwidthProblem {
+    move |error| BandwidthProblem::Kernel { what, error }
+}
+
+/// What an endpoint asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Limits(QosControls);
+
+impl Limits {
+    fn ingress(&self, mtu: u32) -> Option<TokenBucket> {
+        let Self(qos) = self;
+        let (rate, burst) = (qos.ingress_bandwidth, qos.ingress_burst);
+        TokenBucket::new(rate, burst, qos.ingress_peakrate, qos.ingress_minburst, mtu)
+    }
+
+    fn egress(&self, mtu: u32) -> Option<TokenBucket> {
+        let Self(qos) = self;
+        TokenBucket::new(qos.egress_bandwidth, qos.egress_burst, qos.egress_peakrate, qos.egress_minburst, mtu)
+    }
+}
+
+/// The limits of all workload interfaces.
+#[derive(Debug, Default)]
+pub(crate) struct Bandwidth {
+    wanted: BTreeMap<IfaceName, Limits>,
+    /// Interfaces that are not known to be as wanted.
+    dirty: BTreeSet<IfaceName>,
+    failures: BTreeMap<IfaceName, BandwidthProblem>,
+    checked: Option<Duration>,
+    retry_at: Option<Duration>,
+    /// Devices without an interface that needs them were removed.
+    swept: bool,
+}
+
+impl Bandwidth {
+    /// Takes note of the endpoint that an interface has now.
+    pub(crate) fn on_owner(&mut self, interface: &IfaceName, owner: Option<&WorkloadEndpointState>) {
+        let qos = owner.and_then(|state| state.endpoint.extras.as_ref()?.qos.as_ref());
+        let limits = qos.filter(|qos| qos.ingress_bandwidth > 0 || qos.egress_bandwidth > 0).cloned().map(Limits);
+        // What an earlier process left is looked for on every interface.
+        if self.wanted.get(interface) != limits.as_ref() || !self.swept {
+            self.dirty.insert(interface.clone());
+        }
+        match limits {
+            Some(limits) => self.wanted.insert(interface.clone(), limits),
+            None => self.wanted.remove(interface),
+        };
+    }
+
+    pub(crate) fn on_link(&mut self, interface: &IfaceName) {
+        if self.wanted.contains_key(interface) {
+            self.dirty.insert(interface.clone());
+        }
+    }
+
+    pub(crate) fn next(&self, now: Duration, refresh: Option<Duration>) -> Option<Duration> {
+        let check = self.checked.zip(refresh).filter(|_| !self.wanted.is_empty()).map(|(last, every)| last + every);
+        check.into_iter().chain(self.retry_at).min().map(|at| at.saturating_sub(now))
+    }
+
+    /// Brings all limits to what is wanted that may not be that.
+    pub(crate) fn apply(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        links: &Links,
+        refresh: Option<Duration>,
+        retry: Duration,
+        problems: &mut Vec<DataplaneProblem>,
+    ) {
+        let now = kernel.now();
+        if self.next(now, refresh).is_some_and(|wait| wait.is_zero()) {
+            self.retry_at = None;
+            self.dirty.extend(self.wanted.keys().cloned().chain(self.failures.keys().cloned()));
+        }
+        if !self.dirty.is_empty() && !kernel.is_stopping() {
+            self.checked = Some(now);
+            match kernel.qdiscs() {
+                Ok(qdiscs) => self.bring_all(kernel, links, &qdiscs),
+                Err(error) => {
+                    let found = kernel_problem("qdiscs cannot be read")(error);
+                    self.failures.extend(self.dirty.iter().map(|interface| (interface.clone(), found.clone())));
+                }
+            }
+            self.retry_at = (!self.failures.is_empty()).then_some(now + retry);
+        }
+        problems.extend(self.failures.iter().map(|(interface, error)| DataplaneProblem::Bandwidth {
+            interface: interface.clone(),
+            error: error.clone(),
+        }));
+    }
+
+    fn bring_all(&mut self, kernel: &mut dyn Kernel, links: &Links, qdiscs: &[Qdisc]) {
+        for interface in std::mem::take(&mut self.dirty) {
+            self.failures.remove(&interface);
+            let limits = self.wanted.get(&interface);
+            let result = match links.get(interface.as_str()) {
+                // It takes its limits with it, but not the device behind it.
+                None if limits.is_none() => remove_ifb(kernel, &ifb_name(interface.as_str())),
+                None => Ok(()),
+                Some(link) => bring(kernel, &interface, link.index, limits, qdiscs),
+            };
+            if let Err(problem) = result {
+                self.failures.insert(interface, problem);
+            }
+        }
+        let mut swept = true;
+        if !self.swept {
+            let needed: BTreeSet<String> = self.wanted.keys().map(|interface| ifb_name(interface.as_str())).collect();
+            let is_left = |name: &&IfaceName| name.as_str().starts_with(IFB_PREFIX) && !needed.contains(name.as_str());
+            for name in links.iter().map(|(name, _)| name).filter(is_left) {
+                swept &= remove_ifb(kernel, name.as_str()).is_ok();
+            }
+        }
+        self.swept = swept;
+    }
+}
+
+fn bring(
+    kernel: &mut dyn Kernel,
+    interface: &IfaceName,
+    index: u32,
+    limits: Option<&Limits>,
+    qdiscs: &[Qdisc],
+) -> Result<(), BandwidthProblem> {
+    let Some(device) = kernel.device(interface.as_str()).map_err(kernel_problem("the interface cannot be read"))?
+    else {
+        return Ok(());
+    };
+    if device.index != index {
+        // The news will come.
+        return Ok(());
+    }
+    let to_workload = set_bucket(kernel, index, limits.and_then(|limits| limits.ingress(device.mtu)), qdiscs);
+    let from_workload = match limits.and_then(|limits| limits.egress(device.mtu)) {
+        Some(bucket) => redirect(kernel, interface, &device, bucket, qdiscs),
+        None => stop_redirecting(kernel, interface, &device, qdiscs),
+    };
+    to_workload.and(from_workload)
+}
+
+/// Makes the root of an interface a bucket, or takes ours away.
+fn set_bucket(
+    kernel: &mut dyn Kernel,
+    index: u32,
+    wanted: Option<TokenBucket>,
+    qdiscs: &[Qdisc],
+) -> Result<(), BandwidthProblem> {
+    let root = qdiscs.iter().find(|qdisc| qdisc.interface == index && qdisc.is_root).map(|qdisc| &qdisc.kind);
+    match (root, wanted) {
+        (Some(QdiscKind::Bucket(found)), Some(wanted)) if found.is_like(&wanted) => Ok(()),
+        (Some(QdiscKind::Bucket(_)), None) => ignore_missing(kernel.change_qdisc(&QdiscChange::DeleteRoot(index)))
+            .map_err(kernel_problem("a limit cannot be removed")),
+        (_, None) => Ok(()),
+        (Some(QdiscKind::Other(name)), Some(_)) => Err(BandwidthProblem::Foreign(name.clone())),
+        (_, Some(wanted)) => {
+            kernel.change_qdisc(&QdiscChange::SetBucket(index, wanted)).map_err(kernel_problem("a limit cannot be set"))
+        }
+    }
+}
+
+fn redirect(
+    kernel: &mut dyn Kernel,
+    interface: &IfaceName,
+    device: &Device,
+    bucket: TokenBucket,
+    qdiscs: &[Qdisc],
+) -> Result<(), BandwidthProblem> {
+    let incoming = qdiscs
+        .iter()
+        .find(|qdisc| qdisc.interface == device.index && matches!(qdisc.kind, QdiscKind::Ingress | QdiscKind::Clsact));
+    if incoming.is_some_and(|qdisc| qdisc.kind == QdiscKind::Clsact) {
+        return Err(BandwidthProblem::Foreign("clsact".to_owned()));
+    }
+    let name = ifb_name(interface.as_str());
+    let ifb = make_ifb(kernel, &name, device.mtu)?;
+    set_bucket(kernel, ifb.index, Some(bucket), qdiscs)?;
+    if incoming.is_none() {
+        kernel
+            .change_qdisc(&QdiscChange::AddIngress(device.index))
+            .map_err(kernel_problem("packets from it cannot be caught"))?;
+    }
+    let read = kernel_problem("filters cannot be read");
+    match kernel.redirections(device.index).map_err(read)?[..] {
+        [] => kernel
+            .change_qdisc(&QdiscChange::Redirect { from: device.index, to: ifb.index })
+            .map_err(kernel_problem("packets from it cannot be redirected")),
+        [Some(to)] if to == ifb.index => Ok(()),
+        _ => Err(BandwidthProblem::Foreign("a filter".to_owned())),
+    }
+}
+
+fn stop_redirecting(
+    kernel: &mut dyn Kernel,
+    interface: &IfaceName,
+    device: &Device,
+    qdiscs: &[Qdisc],
+) -> Result<(), BandwidthProblem> {
+    let name = ifb_name(interface.as_str());
+    let has_ingress = qdiscs.iter().any(|qdisc| qdisc.interface == device.index && qdisc.kind == QdiscKind::Ingress);
+    let found = kernel.device(&name).map_err(kernel_problem("its device cannot be read"))?;
+    if has_ingress && let Some(ifb) = &found {
+        let redirections = kernel.redirections(device.index).map_err(kernel_problem("filters cannot be read"))?;
+        if redirections.iter().all(|to| *to == Some(ifb.index)) {
+            ignore_missing(kernel.change_qdisc(&QdiscChange::DeleteIngress(device.index)))
+                .map_err(kernel_problem("a redirection cannot be removed"))?;
+        }
+    }
+    if found.is_some() { remove_ifb(kernel, &name) } else { Ok(()) }
+}
+
+fn make_ifb(kernel: &mut dyn Kernel, name: &str, mtu: u32) -> Result<Device, BandwidthProblem> {
+    let is_ifb = |device: &Device| device.kind == DeviceKind::Other(IFB.to_owned());
+    let read = || kernel_problem("its device cannot be read");
+    let make = || kernel_problem("its device cannot be made");
+    let device = match kernel.device(name).map_err(read())? {
+        Some(device) => device,
+        None => {
+            let kind = DeviceKind::Other(IFB.to_owned());
+            match kernel.change_device(&DeviceChange::Create { name: name.into(), mac: None, kind }) {
+                Ok(()) | Err(KernelError::Exists) => {}
+                Err(error) => return Err(make()(error)),
+            }
+            kernel.device(name).map_err(read())?.ok_or_else(|| make()(KernelError::NotFound))?
+        }
+    };
+    if !is_ifb(&device) {
+        return Err(BandwidthProblem::Foreign(name.to_owned()));
+    }
+    if device.mtu != mtu {
+        kernel.change_device(&DeviceChange::SetMtu(device.index, mtu)).map_err(make())?;
+    }
+    if !device.is_up {
+        kernel.change_device(&DeviceChange::SetUp(device.index)).map_err(make())?;
+    }
+    Ok(device)
+}
+
+fn remove_ifb(kernel: &mut dyn Kernel, name: &str) -> Result<(), BandwidthProblem> {
+    let Some(device) = kernel.device(name).map_err(kernel_problem("its device cannot be read"))? else { return Ok(()) };
+    if device.kind != DeviceKind::Other(IFB.to_owned()) {
+        return Ok(());
+    }
+    let removed = ignore_missing(kernel.change_device(&DeviceChange::Delete(device.index)));
+    removed.map_err(kernel_problem("its device cannot be removed"))
+}
+
+fn ignore_missing(result: Result<(), KernelError>) -> Result<(), KernelError> {
+    match result {
+        Err(KernelError::NotFound) => Ok(()),
+        result => result,
+    }
+}
+
+/// The device that limits what comes from an interface: a prefix and the beginning of a hash, as Felix has it.
+fn ifb_name(interface: &str) -> String {
+    let hash = Sha512::digest(interface).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("{IFB_PREFIX}{hash}").chars().take(MAX_NAME).collect()
+}
+
+#[cfg(test)]
+mod tests;
