@@ -59,6 +59,8 @@ pub(crate) struct L3Routes {
     sent: AHashMap<Hostname, BTreeSet<Cidr>>,
     /// Networks whose routes may have changed.
     dirty: AHashSet<Cidr>,
+    /// Whether any route may have changed.
+    all_dirty: bool,
 }
 
 impl L3Routes {
@@ -73,15 +75,14 @@ impl L3Routes {
             workloads: SlotTable::default(),
             sent: AHashMap::new(),
             dirty: AHashSet::new(),
+            all_dirty: false,
         }
     }
 
     /// Whether anybody needs routes.
     pub(crate) fn set_wanted(&mut self, is_wanted: bool) {
-        if is_wanted != self.is_wanted {
-            self.is_wanted = is_wanted;
-            self.dirty = self.table.iter().map(|(net, _)| net).collect();
-        }
+        self.all_dirty |= is_wanted != self.is_wanted;
+        self.is_wanted = is_wanted;
     }
 
     /// The pool has this value, or does not exist.
@@ -247,14 +248,15 @@ impl L3Routes {
 
     /// Says which routes have changed.
     pub(crate) fn flush(&mut self, changes: &mut RouteChanges) {
-        let mut dirty: Vec<Cidr> = std::mem::take(&mut self.dirty).into_iter().collect();
-        dirty.sort_unstable();
-        for net in dirty {
-            let Some(entry) = self.table.get(net) else { continue };
+        for net in self.take_dirty() {
             // The original never sends these; they stand for no address.
             let is_placeholder = net.is_host() && net.address().is_unspecified();
-            let is_route = self.is_wanted && entry.is_known() && !is_placeholder;
-            let new = is_route.then(|| resolve::route(net, self.table.path(net), &self.own, &self.nodes));
+            let new = if self.is_wanted && !is_placeholder {
+                resolve::route(net, self.table.path(net), &self.own, &self.nodes)
+            } else {
+                None
+            };
+            let is_route = new.is_some();
             let Some(entry) = self.table.get_mut(net) else { continue };
             if entry.sent != new {
                 let old = std::mem::replace(&mut entry.sent, new.clone());
@@ -268,6 +270,17 @@ impl L3Routes {
                 self.drop_unknown(net);
             }
         }
+    }
+
+    /// The networks to be looked at, in ascending order.
+    fn take_dirty(&mut self) -> Vec<Cidr> {
+        let dirty = std::mem::take(&mut self.dirty);
+        if std::mem::take(&mut self.all_dirty) {
+            return self.table.nets().collect();
+        }
+        let mut dirty: Vec<Cidr> = dirty.into_iter().collect();
+        dirty.sort_unstable();
+        dirty
     }
 
     /// Files a route under its node.
@@ -300,6 +313,7 @@ impl L3Routes {
             && self.workloads.is_empty()
             && self.sent.is_empty()
             && self.dirty.is_empty()
+            && !self.all_dirty
     }
 }
 

@@ -17,17 +17,18 @@ struct Blocks<'a> {
     is_here: bool,
 }
 
-/// The route of `net`, from the entries of the networks that contain it, the smallest last.
+/// The route of `net`, from the entries of the networks that contain it, the smallest last; `None` if nothing is known of it.
 pub(super) fn route<'a>(
     net: Cidr,
     path: impl Iterator<Item = (Cidr, &'a Entry)>,
     own: &Hostname,
     nodes: &AHashMap<Hostname, NodeInfo>,
-) -> Route {
+) -> Option<Route> {
     let mut route = Route::default();
     let mut blocks = Blocks::default();
-    let (mut is_host, mut is_tunnel, mut cross_subnet) = (false, false, false);
+    let (mut is_known, mut is_host, mut is_tunnel, mut cross_subnet) = (false, false, false, false);
     for (outer, entry) in path {
+        is_known = outer == net && entry.is_known();
         if let Some(pool) = entry.pool {
             if pool.pool_type != PoolType::None {
                 route.pool_type = pool.pool_type;
@@ -69,7 +70,7 @@ pub(super) fn route<'a>(
     route.node_address = info.and_then(|info| info.address(family));
     route.same_subnet =
         cross_subnet && info.zip(nodes.get(own)).is_some_and(|(of_node, of_own)| of_own.is_neighbour(of_node, family));
-    route
+    is_known.then_some(route)
 }
 
 fn either(local: bool, if_local: RouteTypes, otherwise: RouteTypes) -> RouteTypes {

@@ -128,10 +128,6 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn get(&self, net: Cidr) -> Option<&Entry> {
-        self.entries.get(&net)
-    }
-
     pub(super) fn get_mut(&mut self, net: Cidr) -> Option<&mut Entry> {
         self.entries.get_mut(&net)
     }
@@ -172,8 +168,9 @@ impl Table {
         self.entries.range(net..=net.last_host()).map(|(&inner, _)| inner)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Cidr, &Entry)> {
-        self.entries.iter().map(|(&net, entry)| (net, entry))
+    /// All networks, in ascending order.
+    pub(super) fn nets(&self) -> impl Iterator<Item = Cidr> {
+        self.entries.keys().copied()
     }
 
     pub(super) fn is_empty(&self) -> bool {
