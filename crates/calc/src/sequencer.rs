@@ -48,6 +48,28 @@ pub(crate) struct Sequencer {
 }
 
 impl Sequencer {
+    /// How many messages wait, at most.
+    pub(crate) fn pending(&self) -> usize {
+        let flags = [self.not_ready, self.config.is_some(), self.encapsulation.is_some(), self.bgp.is_some()];
+        flags.into_iter().filter(|&flag| flag).count()
+            + self.ip_sets.len()
+            + self.policies.pending()
+            + self.profiles.pending()
+            + self.workload_endpoints.pending()
+            + self.host_endpoints.pending()
+            + self.service_accounts.len()
+            + self.namespaces.len()
+            + self.routes.updated.len()
+            + self.routes.removed.len()
+            + self.vteps.updated.len()
+            + self.vteps.removed.len()
+            + self.wireguard.pending()
+            + self.wireguard_v6.pending()
+            + self.hosts.pending()
+            + self.ip_pools.pending()
+            + self.services.pending()
+    }
+
     /// Sends what waits: dependencies before what refers to them, removals the other way round; within each step by
     /// ascending id.
     pub(crate) fn flush(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {

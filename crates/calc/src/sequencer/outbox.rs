@@ -87,6 +87,11 @@ impl<K: Clone + Eq + Hash + Ord, V> Outbox<K, V> {
         }
     }
 
+    /// How many messages there will be, at most.
+    pub(super) fn pending(&self) -> usize {
+        self.updated.len() + self.removed.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.updated.is_empty() && self.removed.is_empty()
     }
