@@ -14,12 +14,12 @@ use tortie_iptables::fake::FakeKernel as FakeTables;
 use tortie_iptables::{Backend, Command, CommandError, Table};
 use tortie_model::{Cidr, Family, Mac};
 
-use crate::bandwidth::{Qdisc, QdiscChange, QdiscKind};
 use crate::device::{Device, DeviceChange, FdbEntry};
 use crate::kernel::{
-    CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange, SysctlPath,
+    AddressPlace, CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange,
+    SysctlPath,
 };
-use crate::managers::places::AddressPlace;
+use crate::qdisc::{Qdisc, QdiscChange, QdiscKind};
 use crate::route::{Route, RouteChange};
 
 /// How long every call takes.

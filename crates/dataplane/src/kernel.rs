@@ -4,11 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_model::{Cidr, Family, Mac};
+use tortie_model::{Cidr, Family, IfaceName, Mac};
 
-use crate::bandwidth::{Qdisc, QdiscChange};
 use crate::device::{Device, DeviceChange, FdbEntry};
-use crate::managers::places::AddressPlace;
+use crate::qdisc::{Qdisc, QdiscChange};
 use crate::route::{Route, RouteChange};
 
 /// The outside: programs, routes, neighbours, sysctls, connection tracking and the clock of one network namespace.
@@ -301,3 +300,15 @@ impl fmt::Display for SysctlPath {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the path of a sysctl")]
 pub struct InvalidSysctlPath(pub String);
+
+/// What leads to an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+pub struct AddressPlace {
+    /// The interface that packets to the address leave by.
+    pub interface: IfaceName,
+    /// If that is a bridge, its port behind which the address is.
+    pub port: Option<IfaceName>,
+    /// The index of the port, or else of the interface.
+    pub index: u32,
+}

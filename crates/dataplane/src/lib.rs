@@ -18,6 +18,7 @@ mod links;
 mod managers;
 mod neighbours;
 mod output;
+mod qdisc;
 mod render;
 mod report;
 mod route;
@@ -28,18 +29,18 @@ mod sysctls;
 mod tunnel_device;
 mod vtep_entries;
 
-pub use bandwidth::{BandwidthProblem, Qdisc, QdiscChange, QdiscKind, TokenBucket};
+pub use bandwidth::BandwidthProblem;
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
 pub use config::{DataplaneConfig, IpSetsConfig, IptablesConfig, RoutesConfig, TunnelsConfig};
 pub use dataplane::Dataplane;
 pub use device::{Device, DeviceChange, DeviceKind, FdbEntry, Vxlan};
 pub use identity::ProblemIdentity;
 pub use kernel::{
-    CommandOutcome, CommandStatus, InvalidSysctlPath, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange,
-    SysctlPath,
+    AddressPlace, CommandOutcome, CommandStatus, InvalidSysctlPath, Kernel, KernelCommand, KernelError, Neighbour,
+    NeighbourChange, SysctlPath,
 };
 pub use links::LinkEvent;
-pub use managers::places::AddressPlace;
+pub use qdisc::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
 pub use render::Rendered;
 pub use report::{
     ApplyReport, DataplaneProblem, DataplaneStats, DeviceProblem, EndpointProblem, EndpointStatus, Owner, Reduction,

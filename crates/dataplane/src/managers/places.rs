@@ -15,7 +15,7 @@ use tortie_model::{Cidr, Family, IfaceName, WorkloadEndpointId};
 use tortie_rules::names::static_set;
 use tortie_rules::{Renderer, WorkloadAddress, WorkloadPlace};
 
-use crate::kernel::{Kernel, KernelError, SysctlPath};
+use crate::kernel::{AddressPlace, Kernel, KernelError, SysctlPath};
 use crate::links::Links;
 use crate::managers::chain_set::FamilyChainSet;
 use crate::managers::ip_sets::IpSetManager;
@@ -30,18 +30,6 @@ const LAST_PAUSE: Duration = Duration::from_secs(8);
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How often it is looked whether addresses are still where they were.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-
-/// What leads to an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
-pub struct AddressPlace {
-    /// The interface that packets to the address leave by.
-    pub interface: IfaceName,
-    /// If that is a bridge, its port behind which the address is.
-    pub port: Option<IfaceName>,
-    /// The index of the port, or else of the interface.
-    pub index: u32,
-}
 
 #[derive(Debug)]
 struct Address {
