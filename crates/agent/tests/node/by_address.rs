@@ -4,6 +4,7 @@ use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tortie_testkit::lab::{Place, interface_name};
 use tortie_testkit::netns::Namespace;
 
 use super::agent::Node;
@@ -157,15 +158,23 @@ fn policy_is_in_force(plugin: Plugin, backend: &'static str) {
     let friend = connect(&node, plugin, "vethfriend2", 3);
     until("the friend is found again", &node, || reaches(&friend, "10.244.0.2"));
     node.write("cluster.yaml", &cluster(&[PODS[0], ("other", "stranger", 3), PODS[2]]));
-    until("the address is a stranger's", &node, || reaches(&friend, "10.244.0.4") && !reaches(&friend, "10.244.0.2"));
+    let chain = format!("-g cali-fw-{}", interface_name(&Place::pod("shop", "other")).unwrap());
+    node.until("the address is another pod's", |state| {
+        ["10.244.0.3/32", "fd00:244::3/128"]
+            .iter()
+            .all(|address| state.lines().any(|line| line.contains(&format!("-s {address} ")) && line.contains(&chain)))
+    });
+    until("the other pod is reached from there", &node, || reaches(&friend, "10.244.0.4"));
+    assert!(!reaches(&friend, "10.244.0.2"), "{plugin:?}: {}", node.kernel_state());
 
     let state = node.kernel_state();
     node.stop(Signal::TERM);
     node.start();
-    let after = node.kernel_state();
-    let differs: Vec<&str> = after.lines().filter(|line| !state.contains(line)).collect();
-    assert!(differs.is_empty(), "{plugin:?}: a restart writes nothing but {differs:#?}\n{state}");
-    assert_eq!(node.metric("felix_iptables_restore_calls"), 0.0, "{plugin:?}: {}", node.log());
+    // A bridge forgets by and by where addresses are, so that some may have to be found again.
+    node.until("all is as before", |now| now == state);
+    if plugin == Plugin::Ptp {
+        assert_eq!(node.metric("felix_iptables_restore_calls"), 0.0, "a restart writes nothing: {}", node.log());
+    }
     node.stop(Signal::TERM);
     node.cleanup();
     assert!(!node.kernel_state().contains("cali"), "{}", node.kernel_state());
