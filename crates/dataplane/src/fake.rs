@@ -71,6 +71,8 @@ pub struct FakeKernel {
     pub broken_devices: BTreeSet<String>,
     /// How many of the next lists of neighbours, forwarding entries and routes are interrupted.
     pub interrupted_lists: usize,
+    /// How many routes were listed so far.
+    pub listed_routes: usize,
     /// Sysctls by path; only those that are there can be written.
     pub sysctls: BTreeMap<String, String>,
     /// Sysctls that cannot be written, by a part of their path.
@@ -114,6 +116,7 @@ impl FakeKernel {
             devices: BTreeMap::new(),
             broken_devices: BTreeSet::new(),
             interrupted_lists: 0,
+            listed_routes: 0,
             next_index: 1000,
             removed_devices: BTreeSet::new(),
             sysctls: BTreeMap::new(),
@@ -383,7 +386,18 @@ impl Kernel for FakeKernel {
     fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
         self.list()?;
         let of_family = |route: &&Route| route.key.destination.family() == family;
-        Ok(self.routes.iter().filter(of_family).cloned().collect())
+        let listed: Vec<Route> = self.routes.iter().filter(of_family).cloned().collect();
+        self.listed_routes += listed.len();
+        Ok(listed)
+    }
+
+    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
+        self.list()?;
+        let is_of =
+            |route: &&Route| route.key.destination.family() == family && route.target.interface == Some(interface);
+        let listed: Vec<Route> = self.routes.iter().filter(is_of).cloned().collect();
+        self.listed_routes += listed.len();
+        Ok(listed)
     }
 
     fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {

@@ -31,6 +31,12 @@ pub trait Kernel {
     /// If the table cannot be read. A family that the kernel does not have has no routes.
     fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError>;
 
+    /// The routes of the main table of a family that leave by one interface. It should cost no more than these.
+    ///
+    /// # Errors
+    /// If they cannot be read. A family that the kernel does not have, and an interface that is not there, have none.
+    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError>;
+
     /// Changes routes in the main table, in this order, and tells what became of each; an outcome that is missing counts
     /// as a failure. A change that fails does not stop those behind it. [`KernelError::NotFound`] stands for a route or an
     /// interface that is not there.

@@ -78,6 +78,10 @@ impl Kernel for RealKernel<'_> {
         Kernel::routes(&mut self.rest, family)
     }
 
+    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
+        Kernel::routes_of(&mut self.rest, family, interface)
+    }
+
     fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
         self.rest.change_routes(changes)
     }

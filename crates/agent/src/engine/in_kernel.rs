@@ -217,6 +217,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         {
             let mut metrics = self.metrics.lock();
             kernel.route_lists().iter().for_each(|took| metrics.route_resyncs.observe(*took));
+            kernel.interface_lists().iter().for_each(|took| metrics.route_partial_resyncs.observe(*took));
             kernel.conntrack_waits().iter().for_each(|took| metrics.conntrack_waits.observe(*took));
         }
         self.health.still_alive(Reporter::CalculationGraph);

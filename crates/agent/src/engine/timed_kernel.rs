@@ -15,12 +15,19 @@ pub(super) struct TimedKernel<'a, K> {
     kernel: &'a mut K,
     spent: Duration,
     route_lists: Vec<Duration>,
+    interface_lists: Vec<Duration>,
     conntrack_waits: Vec<Duration>,
 }
 
 impl<'a, K: Kernel> TimedKernel<'a, K> {
     pub(super) fn new(kernel: &'a mut K) -> Self {
-        Self { kernel, spent: Duration::ZERO, route_lists: Vec::new(), conntrack_waits: Vec::new() }
+        Self {
+            kernel,
+            spent: Duration::ZERO,
+            route_lists: Vec::new(),
+            interface_lists: Vec::new(),
+            conntrack_waits: Vec::new(),
+        }
     }
 
     /// The time of all calls so far.
@@ -31,6 +38,11 @@ impl<'a, K: Kernel> TimedKernel<'a, K> {
     /// How long each list of routes took.
     pub(super) fn route_lists(&self) -> &[Duration] {
         &self.route_lists
+    }
+
+    /// How long each list of the routes of an interface took.
+    pub(super) fn interface_lists(&self) -> &[Duration] {
+        &self.interface_lists
     }
 
     /// How long it took each time to have connections forgotten.
@@ -59,6 +71,13 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
         let before = self.spent;
         let routes = self.timed(|kernel| kernel.routes(family));
         self.route_lists.push(self.spent.saturating_sub(before));
+        routes
+    }
+
+    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
+        let before = self.spent;
+        let routes = self.timed(|kernel| kernel.routes_of(family, interface));
+        self.interface_lists.push(self.spent.saturating_sub(before));
         routes
     }
 

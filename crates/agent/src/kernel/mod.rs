@@ -159,6 +159,10 @@ impl Kernel for LinuxKernel {
         self.with_netlink(|netlink| netlink.routes(family))
     }
 
+    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
+        self.with_netlink(|netlink| netlink.routes_of(family, interface))
+    }
+
     fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
         self.change_all(changes.len(), |netlink| netlink.change_routes(changes))
     }

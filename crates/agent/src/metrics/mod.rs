@@ -76,6 +76,8 @@ pub struct Metrics {
     pub interfaces: BTreeSet<IfaceName>,
     /// Time per list of all routes of a table.
     pub route_resyncs: Quantiles,
+    /// How long each list of the routes of an interface took.
+    pub route_partial_resyncs: Quantiles,
     /// Time per address whose connections were to be forgotten before it had a route again.
     pub conntrack_waits: Quantiles,
     /// Sysctls that somebody else changed, and that were set back.
@@ -287,9 +289,8 @@ impl Metrics {
         e.gauge("felix_route_table_num_ifaces", "Number of interfaces that may have routes.", &samples);
         let help = "Seconds that each list of all routes of a table took.";
         e.quantiles("felix_route_table_resync_seconds", help, &self.route_resyncs);
-        // Routes of one interface alone are never listed.
         let help = "Seconds that each list of the routes of an interface took.";
-        e.quantiles("felix_route_table_partial_resync_seconds", help, &Quantiles::new());
+        e.quantiles("felix_route_table_partial_resync_seconds", help, &self.route_partial_resyncs);
         let help = "Seconds that routes waited for connections to be forgotten.";
         e.quantiles("felix_route_table_conntrack_wait_seconds", help, &self.conntrack_waits);
         e.count(

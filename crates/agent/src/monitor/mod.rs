@@ -21,7 +21,9 @@
 mod damping;
 mod state;
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -168,9 +170,8 @@ impl<E: From<MonitorEvent>> Watcher<E> {
             monitor.advance(now);
             let stale = monitor.take_stale();
             if !stale.is_empty() {
-                let mut addresses = netlink.local_addresses()?;
-                for index in stale {
-                    monitor.on_addresses(index, addresses.remove(&index).unwrap_or_default());
+                for (index, addresses) in addresses_of(stale, &mut netlink)? {
+                    monitor.on_addresses(index, addresses);
                 }
             }
             self.report(monitor)?;
@@ -185,7 +186,7 @@ impl<E: From<MonitorEvent>> Watcher<E> {
 
     fn resync(&self, monitor: &mut Monitor, netlink: &mut Netlink) -> Result<(), WatchEnd> {
         let links = netlink.links()?;
-        monitor.resync(links, netlink.local_addresses()?);
+        monitor.resync(links, netlink.local_addresses(None)?);
         self.report(monitor)
     }
 
@@ -201,6 +202,17 @@ impl<E: From<MonitorEvent>> Watcher<E> {
     fn now(&self) -> Duration {
         self.started.elapsed()
     }
+}
+
+/// The addresses of these links. Each costs a list of its own, up to as many as are worth a list of all.
+fn addresses_of(links: BTreeSet<u32>, netlink: &mut Netlink) -> Result<Vec<(u32, BTreeSet<IpAddr>)>, NetlinkError> {
+    const FEW: usize = 8;
+    let mut all = if links.len() > FEW { Some(netlink.local_addresses(None)?) } else { None };
+    let mut of = |index| match &mut all {
+        Some(all) => Ok(all.remove(&index).unwrap_or_default()),
+        None => Ok(netlink.local_addresses(Some(index))?.remove(&index).unwrap_or_default()),
+    };
+    links.into_iter().map(|index| Ok((index, of(index)?))).collect()
 }
 
 #[cfg(test)]

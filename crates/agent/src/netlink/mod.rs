@@ -20,6 +20,7 @@ mod error;
 mod generation;
 mod leftovers;
 mod link;
+mod listing;
 mod locate;
 mod neighbour;
 mod route;
@@ -69,20 +70,20 @@ impl Netlink {
 
     /// The local addresses of all interfaces that have some, by the index of the interface.
     ///
-    /// They are learnt from the `local` routes of the table of that name, and so are those that packets are taken in
+    /// Only those of `interface`, if one is given. They are learnt from the `local` routes of the table of that name, and so are those that packets are taken in
     /// for (`felix/ifacemonitor/iface_monitor.go`).
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn local_addresses(&mut self) -> Result<BTreeMap<u32, BTreeSet<IpAddr>>, NetlinkError> {
+    pub fn local_addresses(&mut self, interface: Option<u32>) -> Result<BTreeMap<u32, BTreeSet<IpAddr>>, NetlinkError> {
         let mut addresses: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
         for family in Family::ALL {
-            let request = route::dump_request(family, route::TABLE_LOCAL);
+            let request = route::dump_request(family, route::TABLE_LOCAL, interface);
             let found = self.dump_if_supported(request, "local addresses", |kind, payload| {
                 route::parse_local_address(family, kind, payload)
             })?;
-            for (interface, address) in found {
-                addresses.entry(interface).or_default().insert(address);
+            for (of, address) in found.into_iter().filter(|(of, _)| interface.is_none_or(|wanted| wanted == *of)) {
+                addresses.entry(of).or_default().insert(address);
             }
         }
         Ok(addresses)
@@ -93,9 +94,24 @@ impl Netlink {
     /// # Errors
     /// If they cannot be read.
     pub fn routes(&mut self, family: Family) -> Result<Vec<Route>, NetlinkError> {
-        let request = route::dump_request(family, route::TABLE_MAIN);
+        let request = route::dump_request(family, route::TABLE_MAIN, None);
         let mut routes =
             self.dump_if_supported(request, "routes", |kind, payload| route::parse(family, kind, payload))?;
+        routes.sort();
+        Ok(routes)
+    }
+
+    /// The routes of the main table of a family that leave by one interface, in order. None if the kernel has neither the
+    /// family nor the interface.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, NetlinkError> {
+        let request = route::dump_request(family, route::TABLE_MAIN, Some(interface));
+        let mut routes =
+            self.dump_if_supported(request, "routes", |kind, payload| route::parse(family, kind, payload))?;
+        // Kernels without strict checks list all.
+        routes.retain(|route| route.target.interface == Some(interface));
         routes.sort();
         Ok(routes)
     }
@@ -118,7 +134,7 @@ impl Netlink {
     /// # Errors
     /// If they cannot be read.
     pub fn marked_addresses(&mut self, family: Family) -> Result<Vec<IpAddr>, NetlinkError> {
-        let request = route::dump_request(family, route::TABLE_MARKS);
+        let request = route::dump_request(family, route::TABLE_MARKS, None);
         self.dump_if_supported(request, "marked addresses", |kind, payload| route::parse_mark(family, kind, payload))
     }
 

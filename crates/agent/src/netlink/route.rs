@@ -39,11 +39,13 @@ const RTN_THROW: u8 = 9;
 
 const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "route" };
 
-/// Asks for the routes of one table. Only kernels with strict checks (4.20) leave other tables out.
-pub(super) fn dump_request(family: Family, table: u32) -> Request {
+/// Asks for the routes of one table, or for those of them that leave by one interface. Only kernels with strict checks
+/// (4.20) leave others out.
+pub(super) fn dump_request(family: Family, table: u32, interface: Option<u32>) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = wire::address_family(family);
     set_table(&mut message, table);
+    message.attributes.extend(interface.map(RouteAttribute::Oif));
     Request { message: RouteNetlinkMessage::GetRoute(message), flags: 0 }
 }
 

@@ -3,14 +3,15 @@
 use std::io;
 use std::time::Duration;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Timeout};
 
 use super::error::NetlinkError;
-use super::wire::{self, Frame, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN, Notice, Request};
+use super::listing::Listing;
+use super::wire::{self, Frame, NLMSG_ERROR, Notice, Request};
 
 /// More than the kernel puts into a datagram unless one message needs it.
 const DATAGRAM: usize = 256 * 1024;
@@ -273,28 +274,11 @@ impl Socket {
         what: &'static str,
         parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<Vec<T>, NetlinkError> {
-        let mut found = Vec::new();
-        let mut is_consistent = true;
+        let mut listing = Listing::new(self.sequence, what);
         loop {
             receive(&self.raw, &mut self.datagram, what)?;
-            for frame in wire::frames(&self.datagram) {
-                let frame = frame?;
-                if frame.sequence != self.sequence {
-                    continue;
-                }
-                is_consistent &= frame.flags & NLM_F_DUMP_INTR == 0;
-                match frame.kind {
-                    NLMSG_DONE => {
-                        wire::parse_done(what, &frame)?;
-                        return if is_consistent { Ok(found) } else { Err(NetlinkError::Interrupted { what }) };
-                    }
-                    NLMSG_ERROR => {
-                        wire::parse_ack(what, &frame)?;
-                        return Err(NetlinkError::Malformed { what: "end of a listing" });
-                    }
-                    NLMSG_OVERRUN => return Err(NetlinkError::Overflow),
-                    kind => found.extend(parse(kind, frame.payload)?),
-                }
+            if listing.take(&self.datagram, &parse)? {
+                return Ok(listing.into_found());
             }
         }
     }

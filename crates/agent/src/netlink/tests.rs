@@ -15,6 +15,7 @@ use super::wire::{self, Frame, Request};
 use super::{LinkState, Netlink, NetlinkError, Notice, device, link, neighbour, route};
 
 mod devices;
+mod lists;
 
 /// The only message of a request, with further attributes behind it.
 fn payload(request: Request, attributes: &[u8]) -> Vec<u8> {
@@ -233,12 +234,14 @@ kernel_test! {
             namespace.ip(["addr add 10.0.0.1/24 dev w0", "addr add fd00::1/64 dev w0 nodad"]).unwrap();
             let expected: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
             eventually(|| {
-                let addresses = netlink.local_addresses().unwrap();
+                let addresses = netlink.local_addresses(None).unwrap();
                 expected.iter().all(|address| addresses[&w0].contains(address))
             });
-            let addresses = netlink.local_addresses().unwrap();
+            let addresses = netlink.local_addresses(None).unwrap();
             let broadcast: IpAddr = "10.0.0.255".parse().unwrap();
             assert!(!addresses[&w0].contains(&broadcast), "{addresses:?}");
+            assert_eq!(netlink.local_addresses(Some(w0)).unwrap().get(&w0), addresses.get(&w0));
+            assert_eq!(netlink.local_addresses(Some(9999)).unwrap().len(), 0);
         });
     }
 

@@ -2,6 +2,7 @@
 
 mod flushes;
 mod ownership;
+mod reading;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,8 @@ pub(crate) struct RouteTable {
     first_seen: BTreeMap<u32, Duration>,
     last_read: Option<Duration>,
     must_read: bool,
+    /// Interfaces whose routes must be read.
+    stale: BTreeSet<IfaceName>,
     retry_at: Option<Duration>,
     changes: u64,
 }
@@ -82,6 +85,7 @@ impl RouteTable {
             first_seen: BTreeMap::new(),
             last_read: None,
             must_read: true,
+            stale: BTreeSet::new(),
             retry_at: None,
             changes: 0,
         }
@@ -166,7 +170,11 @@ impl RouteTable {
         let before = problems.len();
         self.note_links(now, links, ownership);
         self.resolve(links);
-        if (self.must_read || self.is_refresh_due(now)) && !self.read(now, kernel, ownership, problems) {
+        let is_read = match self.must_read || self.is_refresh_due(now) {
+            true => self.read(now, kernel, ownership, problems),
+            false => self.read_interfaces(kernel, ownership, problems),
+        };
+        if !is_read {
             self.retry_at = Some(now);
             return;
         }
@@ -203,8 +211,10 @@ impl RouteTable {
             }
         }
         for name in changed {
-            self.must_read |= ownership.is_workload(&name) || self.slots.uses(&name);
             self.dirty.extend(self.slots.keys_of_interface(&name));
+            if ownership.is_workload(&name) || self.slots.uses(&name) {
+                self.stale.insert(name);
+            }
         }
     }
 
@@ -239,55 +249,6 @@ impl RouteTable {
     pub(crate) fn is_refresh_due(&self, now: Duration) -> bool {
         let refresh = self.config.refresh_interval.zip(self.last_read);
         refresh.is_some_and(|(interval, last)| now >= last + interval)
-    }
-
-    fn read(
-        &mut self,
-        now: Duration,
-        kernel: &mut dyn Kernel,
-        ownership: &Ownership<'_>,
-        problems: &mut Vec<DataplaneProblem>,
-    ) -> bool {
-        let family = self.family;
-        let listed = match self.flushes.read_marks(family, kernel).and_then(|()| kernel.routes(family)) {
-            Ok(listed) => listed,
-            Err(error) => {
-                problems.push(DataplaneProblem::Routes { family, error });
-                return false;
-            }
-        };
-        let mut observed: BTreeMap<RouteKey, RouteTarget> = BTreeMap::new();
-        self.duplicates.clear();
-        // Tables may be large, and most of it is none of our business.
-        let matters = |route: &Route| self.routes.desired(&route.key).is_some() || ownership.concerns(route);
-        let listed: Vec<Route> = listed.into_iter().filter(matters).collect();
-        for Route { key, target } in listed {
-            let wanted = self.routes.desired(&key) == Some(&target);
-            match observed.get_mut(&key) {
-                Some(first) if wanted => {
-                    let target = std::mem::replace(first, target);
-                    self.duplicates.push(Route { key, target });
-                }
-                Some(_) => self.duplicates.push(Route { key, target }),
-                None => {
-                    observed.insert(key, target);
-                }
-            }
-        }
-        self.routes.replace_observed(observed);
-        for (key, target) in self.routes.iter_observed() {
-            // What is in sync after a restart was so before.
-            if self.routes.desired(key) == Some(target)
-                && let Some(index) = target.interface
-                && key.destination.is_host()
-            {
-                let is_remote = !ownership.leads_to_workload(target);
-                self.holders.entry(key.destination.address()).or_insert(Holder { interface: index, is_remote });
-            }
-        }
-        self.last_read = Some(now);
-        self.must_read = false;
-        true
     }
 
     /// Routes of ours that are not wanted.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tortie_iptables::{Backend, InterfaceName};
 use tortie_model::{Cidr, Family};
 
-use super::{Ownership, RouteTable};
+use super::{Ownership, RouteClass, RouteTable, Slot};
 use crate::config::RoutesConfig;
 use crate::fake::FakeKernel;
 use crate::kernel::Kernel;
@@ -105,6 +105,76 @@ fn foreign(destination: &str, interface: u32, protocol: RouteProtocol) -> Route 
             source: None,
         },
     }
+}
+
+/// With routes through a tunnel to many nodes.
+fn large(count: u32) -> Node {
+    let mut node = Node::v4();
+    node.up("vxlan.calico", 2);
+    let slot = Slot { class: RouteClass::VxlanTunnel, interface: Some("vxlan.calico".into()) };
+    for number in 0..count {
+        let net = Cidr::new(std::net::Ipv4Addr::from(0x0a64_0000 + number * 64).into(), 26).expect("a network");
+        let key = RouteKey { destination: net, tos: 0, metric: 0 };
+        node.table.set_route(&slot, key, Some(foreign("0.0.0.0/0", 0, RouteProtocol::BOOT).target));
+    }
+    assert_eq!(node.apply(), []);
+    assert_eq!(node.kernel.routes.len(), count as usize);
+    node
+}
+
+#[test]
+fn a_change_of_an_interface_costs_its_own_routes() {
+    let mut node = large(1000);
+    node.kernel.listed_routes = 0;
+    for number in 0..20 {
+        node.set("cali1", &["10.65.0.1/32"]);
+        node.up("cali1", 10 + number);
+        assert_eq!(node.apply(), []);
+        assert_eq!(node.routes().len(), 1001);
+        node.link(LinkEvent::Gone { name: "cali1".into() });
+        node.kernel.routes.retain(|route| route.target.interface == Some(2));
+        assert_eq!(node.apply(), []);
+    }
+    assert!(node.kernel.listed_routes < 50, "{} routes were listed", node.kernel.listed_routes);
+    // What the kernel dropped comes back.
+    node.link(LinkEvent::Down { name: "vxlan.calico".into(), index: 2 });
+    node.kernel.routes.clear();
+    assert_eq!(node.apply(), []);
+    node.up("vxlan.calico", 2);
+    assert_eq!(node.apply(), []);
+    assert_eq!(node.kernel.routes.len(), 1000);
+}
+
+#[test]
+fn routes_that_an_interface_brings_along_are_removed() {
+    let mut node = large(3);
+    let stray = foreign("10.65.0.9/32", 7, RouteProtocol::BOOT);
+    node.kernel.routes.push(stray.clone());
+    node.set("cali1", &["10.65.0.1/32"]);
+    node.up("cali1", 7);
+    assert_eq!(node.apply(), []);
+    assert!(!node.kernel.routes.contains(&stray));
+    // The same destination by another interface as well: one too many.
+    let key = RouteKey { metric: 1024, ..foreign("10.65.0.1/32", 0, RouteProtocol::BOOT).key };
+    let twin = Route { key, target: foreign("10.65.0.1/32", 8, RouteProtocol::BOOT).target };
+    node.kernel.routes.push(twin.clone());
+    node.up("cali2", 8);
+    node.set("cali2", &["10.65.0.2/32"]);
+    assert_eq!(node.apply(), []);
+    assert!(!node.kernel.routes.contains(&twin), "{:?}", node.routes());
+    assert_eq!(node.routes().len(), 5);
+}
+
+#[test]
+fn a_list_of_an_interface_that_fails_is_made_up_for() {
+    let mut node = large(3);
+    node.set("cali1", &["10.65.0.1/32"]);
+    node.up("cali1", 7);
+    node.kernel.interrupted_lists = 1;
+    assert_eq!(node.apply().len(), 1);
+    assert_eq!(node.next(), Some(Duration::from_secs(10)));
+    assert_eq!(node.apply(), []);
+    assert_eq!(node.routes().len(), 4);
 }
 
 #[test]

@@ -273,6 +273,10 @@ impl Kernel for Recorder {
         Kernel::routes(&mut self.kernel, family)
     }
 
+    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
+        Kernel::routes_of(&mut self.kernel, family, interface)
+    }
+
     fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
         let change = |change: &RouteChange| {
             if let RouteChange::Replace(route) = change {

@@ -48,6 +48,10 @@ impl Kernel for Ending {
         self.kernel.routes(family)
     }
 
+    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
+        self.kernel.routes_of(family, interface)
+    }
+
     fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
         self.call().change_routes(changes)
     }

@@ -1,0 +1,59 @@
+//! What a dump brings, message by message.
+
+use netlink_packet_core::NLM_F_DUMP_INTR;
+
+use super::error::NetlinkError;
+use super::wire::{self, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
+
+/// What a dump has brought so far.
+#[derive(Debug)]
+pub(super) struct Listing<T> {
+    sequence: u32,
+    what: &'static str,
+    found: Vec<T>,
+    /// Nothing has changed since the dump began, as far as the kernel says.
+    is_consistent: bool,
+}
+
+impl<T> Listing<T> {
+    /// The dump that was asked for with this sequence number.
+    pub(super) const fn new(sequence: u32, what: &'static str) -> Self {
+        Self { sequence, what, found: Vec::new(), is_consistent: true }
+    }
+
+    /// Takes a datagram; messages with other numbers are of dumps that were given up. Returns whether it was the last one.
+    pub(super) fn take(
+        &mut self,
+        datagram: &[u8],
+        parse: &impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<bool, NetlinkError> {
+        for frame in wire::frames(datagram) {
+            let frame = frame?;
+            if frame.sequence != self.sequence {
+                continue;
+            }
+            self.is_consistent &= frame.flags & NLM_F_DUMP_INTR == 0;
+            match frame.kind {
+                NLMSG_DONE => {
+                    wire::parse_done(self.what, &frame)?;
+                    return if self.is_consistent { Ok(true) } else { Err(self.interrupted()) };
+                }
+                NLMSG_ERROR => {
+                    wire::parse_ack(self.what, &frame)?;
+                    return Err(NetlinkError::Malformed { what: "end of a listing" });
+                }
+                NLMSG_OVERRUN => return Err(NetlinkError::Overflow),
+                kind => self.found.extend(parse(kind, frame.payload)?),
+            }
+        }
+        Ok(false)
+    }
+
+    const fn interrupted(&self) -> NetlinkError {
+        NetlinkError::Interrupted { what: self.what }
+    }
+
+    pub(super) fn into_found(self) -> Vec<T> {
+        self.found
+    }
+}
