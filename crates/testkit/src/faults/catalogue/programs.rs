@@ -72,10 +72,9 @@ pub(super) fn fault_both(stage: &Stage, action: &str, text: &str) -> Done {
 /// Shell text that fails so many times, and counts.
 pub(super) fn fail_times(times: usize) -> String {
     format!(
-        // Another one may be writing the count right now.
-        "n=$(cat \"$notes/$name\" 2>/dev/null); n=${{n:-0}}\n\
-         if [ \"$n\" -lt {times} ]; then echo $((n + 1)) >\"$notes/$name\"; cat >/dev/null; \
-         echo 'line 2 failed: told to' >&2; exit 1; fi"
+        // Two may do this at once: each adds a line of its own before it counts them.
+        "echo x >>\"$notes/$name\"; n=$(wc -l <\"$notes/$name\")\n\
+         if [ \"$n\" -le {times} ]; then cat >/dev/null; echo 'line 2 failed: told to' >&2; exit 1; fi"
     )
 }
 

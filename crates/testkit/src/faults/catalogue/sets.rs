@@ -20,7 +20,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("S2-destroy-fails", "ipset destroy fails: tried again, but not all the time", destroy_fails),
     Fault::new("S2-left-over", "temporary sets of a crash are there at the start", left_over),
     Fault::new("S3-restore-fails-before", "ipset restore fails without an effect", |stage| {
-        restore_fails(stage, &fail_times(3).replace("[ \"$n\"", "[ \"$1\" = restore ] && [ \"$n\""))
+        restore_fails(stage, &format!("if [ \"$1\" = restore ]; then {}\nfi", fail_times(3)))
     }),
     Fault::new("S3-restore-fails-middle", "ipset restore fails half-way", |stage| {
         restore_fails(
