@@ -294,6 +294,9 @@ pub enum EndpointProblem {
         "interface {0} has none of the prefixes of workload interfaces, so that unknown workloads there are let through"
     )]
     UnguardedInterface(IfaceName),
+    /// It asks for something that is not done for workloads that are told apart by address.
+    #[error("{0} has no effect on workloads that are told apart by address")]
+    WithoutEffect(&'static str),
     /// Another endpoint has the same address; this one waits until that one is gone.
     #[error("address {address} belongs to {other}")]
     SharedAddress {

@@ -50,6 +50,8 @@ pub(crate) struct Places {
     families: Vec<Family>,
     endpoints: BTreeMap<InterfaceName, (WorkloadEndpointId, BTreeSet<Cidr>)>,
     claims: BTreeMap<Cidr, BTreeSet<(WorkloadEndpointId, InterfaceName)>>,
+    /// Fields of endpoints that have no effect here.
+    without_effect: BTreeMap<InterfaceName, Vec<&'static str>>,
     addresses: BTreeMap<Cidr, Address>,
     /// Addresses whose owner may have changed.
     touched: BTreeSet<Cidr>,
@@ -72,6 +74,7 @@ impl Places {
             families: families.to_vec(),
             endpoints: BTreeMap::new(),
             claims: BTreeMap::new(),
+            without_effect: BTreeMap::new(),
             addresses: BTreeMap::new(),
             touched: BTreeSet::new(),
             dirty: true,
@@ -105,7 +108,12 @@ impl Places {
                 self.touched.insert(net);
             }
         }
+        self.without_effect.remove(&chains);
         let Some((id, state)) = owner else { return };
+        let without_effect = without_effect(state);
+        if !without_effect.is_empty() {
+            self.without_effect.insert(chains, without_effect);
+        }
         let nets: BTreeSet<Cidr> = state.endpoint.nets().filter(|net| self.families.contains(&net.family())).collect();
         for net in &nets {
             self.claims.entry(*net).or_default().insert((id.clone(), chains));
@@ -337,11 +345,27 @@ impl Places {
                 of(other, EndpointProblem::SharedAddress { address: net.address(), other: id.clone() })
             }));
         }
+        for (chains, fields) in &self.without_effect {
+            let Some((id, _)) = self.endpoints.get(chains) else { continue };
+            problems.extend(fields.iter().map(|field| DataplaneProblem::Endpoint {
+                owner: Owner::Workload(id.clone()),
+                error: EndpointProblem::WithoutEffect(field),
+            }));
+        }
         let unfiltered = self.bridges_filtered.iter().filter(|(_, is_filtered)| !**is_filtered);
         problems.extend(unfiltered.map(|(family, _)| DataplaneProblem::BridgesNotFiltered(*family)));
         problems.extend(self.failure.clone().map(DataplaneProblem::Places));
         problems
     }
+}
+
+/// What an endpoint asks for that takes an interface of its own.
+fn without_effect(state: &WorkloadEndpointState) -> Vec<&'static str> {
+    let Some(extras) = &state.endpoint.extras else { return Vec::new() };
+    let is_limited = extras.qos.as_ref().is_some_and(|qos| qos.ingress_bandwidth > 0 || qos.egress_bandwidth > 0);
+    let asked =
+        [(is_limited, "qosControls bandwidth"), (!extras.allowed_source_prefixes.is_empty(), "allowedSourcePrefixes")];
+    asked.into_iter().filter_map(|(is_asked, field)| is_asked.then_some(field)).collect()
 }
 
 /// Whether the monitor knows the interface and the port as well, so that it will tell of their end.

@@ -139,3 +139,29 @@ fn behind_a_bridge_the_port_counts_and_a_bridge_without_policy_is_said() {
     let found = "-i cni0 -m physdev --physdev-in veth1 -g cali-fw-cali1";
     assert!(leads_to(&kernel, "10.65.0.1", found), "{:?}", rules(&kernel, "10.65.0.1"));
 }
+
+#[test]
+fn what_takes_an_interface_of_its_own_is_said_to_have_no_effect() {
+    let mut dataplane = by_address([up("veth1", 11)]);
+    let mut kernel = kernel_with(&[("10.65.0.1", place("veth1", None, 11))]);
+    let extras = |qos: bool, prefixes: bool| {
+        let mut endpoint = pod("cali1", 1);
+        let qos = qos.then(|| tortie_model::QosControls { egress_bandwidth: 1_000_000, ..Default::default() });
+        let allowed_source_prefixes = if prefixes { vec!["192.0.2.0/24".parse().unwrap()].into() } else { [].into() };
+        endpoint.extras =
+            Some(Box::new(tortie_model::WorkloadExtras { qos, allowed_source_prefixes, ..Default::default() }));
+        endpoint
+    };
+    let said = |dataplane: &mut Dataplane, kernel: &mut FakeKernel| {
+        let report = dataplane.apply(kernel);
+        let problems = report.problems.iter().map(ToString::to_string);
+        problems.filter(|problem| problem.contains("has no effect")).collect::<Vec<_>>()
+    };
+    dataplane.on_update(workload("a", extras(true, true), &[]));
+    let problems = said(&mut dataplane, &mut kernel);
+    assert!(problems.len() == 2 && problems[0].contains("bandwidth"), "{problems:?}");
+    dataplane.on_update(workload("a", extras(false, true), &[]));
+    assert_eq!(said(&mut dataplane, &mut kernel).len(), 1);
+    dataplane.on_update(workload("a", extras(false, false), &[]));
+    assert_eq!(said(&mut dataplane, &mut kernel), Vec::<String>::new());
+}
