@@ -73,7 +73,7 @@ fn reconcile(family: Family, text: &[u8], piece: usize, listing: Option<Listing>
     }
     assert!(restores <= 1);
     // The kernel lists a set once.
-    let headers = text.split(|&b| b == b'\n').filter(|line| line.starts_with(b"Name:")).count();
+    let headers = text.split(|&b| b == b'\n').filter(|line| line.trim_ascii().starts_with(b"Name:")).count();
     if headers == 1 && wanted.is_ok() && listing.is_some_and(|listing| listing.is_exactly(&spec, family)) {
         let zero = members.iter().any(|member| matches!(member, Member::Net(net) if net.cidr().prefix_len() == 0));
         // The kernel never lists a network of length 0, and never more than fits.
