@@ -93,7 +93,7 @@ fn routes_and_tunnel_ends_are_those_of_the_datastore_itself() {
     let address = server.addresses()[0];
     let config = |blocks| ClientConfig { blocks, ..support::client_config(&[address], Some("node-1")) };
     let ours = |blocks| watch(FanoutSource::new(config(blocks)).expect("no certificates")).expect("a thread");
-    let typha = TyphaOptions::from_url(&address.to_string(), "node-1").expect("a server");
+    let typha = TyphaOptions::new(vec![address.to_string()], "node-1");
     let typha = TyphaSource::new(TyphaOptions { blocks: true, ..typha }).expect("no certificates");
     let mut agents = [
         Agent::new("direct", source()),

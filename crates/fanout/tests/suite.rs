@@ -53,7 +53,7 @@ impl SourceUnderTest for UnderTest {
                 Box::new(FanoutSource::new(config).expect("no certificates are needed"))
             }
             Protocol::Typha => {
-                let mut options = TyphaOptions::from_url(&server.to_string(), "node-1").expect("a server");
+                let mut options = TyphaOptions::new(vec![server.to_string()], "node-1");
                 options.min_pause = Duration::from_millis(20);
                 options.max_pause = Duration::from_millis(100);
                 Box::new(TyphaSource::new(options).expect("no certificates are needed"))

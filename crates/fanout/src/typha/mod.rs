@@ -38,6 +38,3 @@ pub use wire::WireError;
 
 /// What our client says of itself in its hello, besides its version.
 pub(crate) const TORTIE: &str = "Tortie";
-
-/// The port that Typha listens on.
-pub const DEFAULT_PORT: u16 = 5473;

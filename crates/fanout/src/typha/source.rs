@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use tortie_datastore::{Closed, Feed, Source, chance};
 use tortie_model::SyncStatus;
 
+use super::TORTIE;
 use super::client::{ClientAction, ClientEnd, ClientHello, ClientSession};
 use super::update_reader::UpdateReader;
-use super::{DEFAULT_PORT, TORTIE};
 use crate::attempts::Attempts;
 use crate::tls::{BoxStream, Connector, TlsError, TlsSettings};
 
@@ -47,34 +47,14 @@ pub struct TyphaOptions {
 }
 
 impl TyphaOptions {
-    /// Options for `HOST[:PORT],…`, with or without `typha://` before it; `None` if that names no server.
+    /// Options for these servers, each as host and port.
     ///
     /// ```
     /// use tortie_fanout::typha::TyphaOptions;
     ///
-    /// let options = TyphaOptions::from_url("typha://typha-1,[fd00::1]:5474", "node-1").unwrap();
-    /// assert_eq!(options.servers, ["typha-1:5473", "[fd00::1]:5474"]);
+    /// let options = TyphaOptions::new(vec!["typha-1:5473".to_owned()], "node-1");
+    /// assert_eq!((&*options.hostname, options.tls), ("node-1", None));
     /// ```
-    #[must_use]
-    pub fn from_url(url: &str, hostname: &str) -> Option<Self> {
-        let servers: Vec<String> = url
-            .strip_prefix("typha://")
-            .unwrap_or(url)
-            .trim_end_matches('/')
-            .split(',')
-            .map(|server| {
-                // The colons of an IPv6 address are within brackets.
-                let has_port = server.rsplit_once(':').is_some_and(|(host, port)| {
-                    !host.is_empty() && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
-                });
-                if has_port { server.to_owned() } else { format!("{server}:{DEFAULT_PORT}") }
-            })
-            .collect();
-        let named = servers.iter().all(|server| !server.starts_with(':'));
-        named.then(|| Self::new(servers, hostname))
-    }
-
-    /// Options for these servers, each as host and port.
     #[must_use]
     pub fn new(servers: Vec<String>, hostname: &str) -> Self {
         Self {

@@ -12,15 +12,6 @@ use tortie_testkit::certificates::Authority;
 
 use super::*;
 
-#[test]
-fn urls() {
-    let servers = |url| TyphaOptions::from_url(url, "n").map(|options| options.servers);
-    assert_eq!(servers("typha://a:1,b/"), Some(vec!["a:1".into(), "b:5473".into()]));
-    assert_eq!(servers("[::1]"), Some(vec!["[::1]:5473".into()]));
-    assert_eq!(servers("typha://"), None);
-    assert_eq!(servers("a,,b"), None);
-}
-
 fn ready() -> Update {
     Update::Ready(Some(true))
 }
@@ -37,7 +28,7 @@ fn serve(tls: Option<TlsSettings>) -> (Feed, Server) {
 }
 
 fn options(servers: &[String]) -> TyphaOptions {
-    let mut options = TyphaOptions::from_url(&servers.join(","), "node-1").unwrap();
+    let mut options = TyphaOptions::new(servers.to_vec(), "node-1");
     options.read_timeout = Duration::from_millis(300);
     options.min_pause = Duration::from_millis(10);
     options.max_pause = Duration::from_millis(50);

@@ -47,7 +47,7 @@ const fn fault(name: &'static str, about: &'static str, run: fn(&mut Stage) -> D
 }
 
 /// Packets between nodes may be lost until the agent has seen to it, however slow the machine is.
-fn mended(stage: &mut Stage) -> Done {
+fn restored(stage: &mut Stage) -> Done {
     stage.confirm(&BASE)
 }
 
@@ -56,10 +56,10 @@ fn tunnel_deleted(stage: &mut Stage) -> Done {
     for _ in 0..2 {
         stage.may_be_cut(PATIENCE);
         stage.shell("ip link del vxlan.calico; ip link del vxlan-v6.calico")?;
-        mended(stage)?;
+        restored(stage)?;
         stage.may_be_cut(PATIENCE);
         stage.shell("ip link set vxlan.calico down; ip link set vxlan-v6.calico down")?;
-        mended(stage)?;
+        restored(stage)?;
     }
     stage.may_be_cut(PATIENCE);
     stage.shell(
@@ -69,7 +69,7 @@ fn tunnel_deleted(stage: &mut Stage) -> Done {
         let found = stage.shell("ip -o addr show dev vxlan.calico")?;
         Ok(found.contains("10.67.0.1/32") && !found.contains("10.9.9.9"))
     })?;
-    mended(stage)
+    restored(stage)
 }
 
 /// What a network manager does when an interface comes up.
@@ -93,7 +93,7 @@ fn parent_flaps(stage: &mut Stage) -> Done {
         stage.watch(Duration::from_millis(pause))?;
         stage.shell("ip link set eth0 up")?;
         configure_parent(stage)?;
-        mended(stage)?;
+        restored(stage)?;
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ fn netlink_overflow(stage: &mut Stage) -> Done {
             })?;
         }
         stage.signal(Signal::CONT)?;
-        mended(stage)?;
+        restored(stage)?;
     }
     let noted = stage.log().matches("faster than they were read").count();
     ensure(noted >= 2, || format!("changes were lost {noted} times"))
@@ -144,7 +144,7 @@ fn two_writers(stage: &mut Stage) -> Done {
         )?;
         stage.watch(Duration::from_millis(100))?;
     }
-    mended(stage)
+    restored(stage)
 }
 
 fn two_agents(stage: &mut Stage) -> Done {
@@ -160,7 +160,7 @@ fn two_agents(stage: &mut Stage) -> Done {
     drop(second);
     let after = stage.overlay()?;
     ensure(before == after, || format!("two agents changed what one had made: {before:?} {after:?}"))?;
-    mended(stage)
+    restored(stage)
 }
 
 /// Gives a node other addresses, in the kernel and in the datastore.
@@ -179,7 +179,7 @@ fn readdress(stage: &mut Stage, number: usize, last: usize) -> Done {
         format!("route replace default via {out6}"),
     ])?;
     stage.write(|world| world.nodes.get_mut(&name).into_iter().for_each(|node| node.addresses = new), &[])?;
-    mended(stage)
+    restored(stage)
 }
 
 fn node_readdressed(stage: &mut Stage) -> Done {
@@ -216,14 +216,14 @@ fn address_reused(stage: &mut Stage) -> Done {
     set_tunnels(stage, [1, 1])?;
     stage.watch(Duration::from_secs(1))?;
     set_tunnels(stage, [2, 1])?;
-    mended(stage)?;
+    restored(stage)?;
     set_tunnels(stage, [2, 2])?;
     stage.watch(Duration::from_secs(1))?;
     set_tunnels(stage, [1, 2])?;
-    mended(stage)?;
+    restored(stage)?;
     // At one blow.
     set_tunnels(stage, [2, 1])?;
-    mended(stage)
+    restored(stage)
 }
 
 fn node_goes(stage: &mut Stage) -> Done {
@@ -237,7 +237,7 @@ fn node_goes(stage: &mut Stage) -> Done {
         })?;
         stage.may_be_cut(PATIENCE);
         stage.write(|world| world.nodes.extend(node.map(|node| ("node2".to_owned(), node))), &[])?;
-        mended(stage)?;
+        restored(stage)?;
     }
     Ok(())
 }
@@ -260,7 +260,7 @@ fn cross_subnet(stage: &mut Stage) -> Done {
             }
             Ok(true)
         })?;
-        mended(stage)?;
+        restored(stage)?;
         // So that the next change is one of its own.
         stage.watch(Duration::from_secs(1))?;
     }
