@@ -206,6 +206,11 @@ impl DirState {
         self.files.keys().map(|path| &**path)
     }
 
+    /// Whether a file is known, or missing and anything of it kept.
+    pub(crate) fn is_known(&self, path: &Path) -> bool {
+        self.files.contains_key(path)
+    }
+
     /// Tells what one file holds now; `None` if it is gone. See [`DirState::stage_file`] for several at once.
     pub fn set_file(&mut self, path: &Path, content: Option<FileContent<'_>>) -> Vec<Update> {
         self.stage_file(path, content);

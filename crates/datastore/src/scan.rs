@@ -39,11 +39,16 @@ impl Stamp {
         age < RACY
     }
 
-    /// For how long the file has been as it is, by its own account.
-    pub(crate) fn age(&self, now: SystemTime) -> Duration {
-        let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // A time far in the future tells of a clock that was set back, not of a recent change.
-        since_epoch.abs_diff(self.changed())
+    /// For how long the file had been as it is at `time`, by its own account; not at all if it changed between `time` and
+    /// `now`.
+    pub(crate) fn age(&self, time: SystemTime, now: SystemTime) -> Duration {
+        let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let (time, now, changed) = (since_epoch(time), since_epoch(now), self.changed());
+        if (time..=now).contains(&changed) {
+            return Duration::ZERO;
+        }
+        // A time in the future tells of a clock that was set back, not of a recent change.
+        time.abs_diff(changed)
     }
 
     fn changed(&self) -> Duration {
@@ -184,4 +189,22 @@ fn read_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
     // It may grow meanwhile.
     file.take(MAX_SIZE + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= MAX_SIZE).then_some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_changed_while_a_look_took_its_time_may_change_again_and_look_the_same() {
+        let stamp = Stamp::fake(1, 1, 1000);
+        let at = |seconds: f64| SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds);
+        let is_racy = |time: f64, now: f64| Stamp::is_racy(stamp.age(at(time), at(now)));
+        assert!(is_racy(1000.05, 1000.06));
+        assert!(!is_racy(1000.2, 1000.3));
+        assert!(is_racy(998.0, 1000.0), "changed two seconds after the look began");
+        assert!(is_racy(998.0, 1005.0));
+        // The clock was set back: this is never going to be long ago.
+        assert!(!is_racy(500.0, 501.0));
+    }
 }

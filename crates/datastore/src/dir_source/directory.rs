@@ -220,6 +220,8 @@ impl Directory {
     fn miss(&mut self, files: &BTreeMap<PathBuf, Stamp>, closed: &BTreeMap<PathBuf, String>, now: Duration) -> bool {
         let is_hidden = |path: &Path| path.ancestors().skip(1).any(|folder| closed.contains_key(folder));
         let is_gone = |path: &Path| !files.contains_key(path) && !closed.contains_key(path) && !is_hidden(path);
+        let state = &self.state;
+        self.settling.forget_if(|path| is_gone(path) && !state.is_known(path));
         let gone: Vec<PathBuf> = self.state.files().filter(|path| is_gone(path)).map(Path::to_path_buf).collect();
         let mut touched = false;
         for path in gone {

@@ -313,12 +313,18 @@ impl Settling {
     pub(crate) fn miss(&mut self, path: &Path, all: bool, now: Duration) -> bool {
         let wait = if all { self.settle.empty } else { self.settle.after };
         let file = self.file(path);
-        if !file.is_missing {
+        let was_taken = !file.is_missing;
+        // A file in doubt had come back, and is missing anew.
+        if was_taken || file.doubt.is_some() {
             let until = file.kept_until.unwrap_or_default().max(now + wait);
             *file = File { is_missing: true, kept_until: Some(until), ..File::default() };
-            return true;
         }
-        false
+        was_taken
+    }
+
+    /// Forgets the files of which this holds.
+    pub(crate) fn forget_if(&mut self, is_gone: impl Fn(&Path) -> bool) {
+        self.files.retain(|path, _| !is_gone(path));
     }
 
     /// Nothing is to be known of a file any more.

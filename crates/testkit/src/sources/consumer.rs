@@ -105,10 +105,15 @@ impl Consumer {
 
     /// Takes what comes until this holds.
     pub(super) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        self.until_or(|_| what.to_owned(), done);
+    }
+
+    /// The same; what is waited for is told by what there is.
+    pub(super) fn until_or(&mut self, what: impl Fn(&Self) -> String, done: impl Fn(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !done(self) {
             let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "waited for {PATIENCE:?} in vain: {what}");
+            assert!(!left.is_zero(), "waited for {PATIENCE:?} in vain: {}", what(self));
             self.take(left.min(Duration::from_millis(100)));
         }
     }

@@ -77,9 +77,13 @@ impl<'s> World<'s> {
             ours.map(|(key, value)| (key.clone(), value.clone())).collect()
         };
         let before = ours(&consumer.known);
-        consumer.until(&format!("what should be there is {} objects", wanted.len()), |consumer| {
-            consumer.in_sync > 0 && ours(&consumer.known) == wanted
-        });
+        let difference = |consumer: &Consumer| {
+            let known = ours(&consumer.known);
+            let missing: Vec<_> = wanted.iter().filter(|(key, value)| known.get(key) != Some(value)).collect();
+            let extra: Vec<_> = known.iter().filter(|(key, value)| wanted.get(key) != Some(value)).collect();
+            format!("what should be there: {missing:#?}\nwhat is there instead: {extra:#?}\n{consumer:?}")
+        };
+        consumer.until_or(difference, |consumer| consumer.in_sync > 0 && ours(&consumer.known) == wanted);
         consumer.listen(QUIET);
         assert_eq!(ours(&consumer.known), wanted, "what was there already did not stay");
         let kept = !consumer.known_may_vanish;
