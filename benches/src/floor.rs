@@ -177,7 +177,7 @@ fn labels(update: &Update) -> Option<&Labels> {
 fn for_each_address(update: Option<&Update>, found: impl FnMut(Cidr)) {
     match update {
         Some(Update::WorkloadEndpoint(_, Some(endpoint))) => endpoint.nets().for_each(found),
-        Some(Update::NetworkSet(_, Some(set))) => set.nets.iter().copied().for_each(found),
+        Some(Update::NetworkSet(_, Some(set))) => set.nets.iter().for_each(found),
         _ => {}
     }
 }

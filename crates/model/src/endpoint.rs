@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
-use crate::{Cidr, IfaceName, Labels, Mac, ProfileName, Protocol, ShortList};
+use crate::{Cidr, CidrList, IfaceName, Labels, Mac, ProfileName, Protocol, ShortList};
 
 /// Whether an endpoint is to carry traffic at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -157,7 +157,7 @@ pub struct HostEndpoint {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NetworkSet {
     /// The networks.
-    pub nets: Arc<[Cidr]>,
+    pub nets: CidrList,
     /// Its own labels.
     pub labels: Labels,
     /// The profiles whose labels it inherits.

@@ -42,7 +42,9 @@ mod update;
 mod valid;
 mod value;
 
-pub use tortie_net::{Cidr, CidrParseError, Family, IfaceName, IpSetId, Mac, MacParseError, NamedProtocol, Protocol};
+pub use tortie_net::{
+    Cidr, CidrIter, CidrList, CidrParseError, Family, IfaceName, IpSetId, Mac, MacParseError, NamedProtocol, Protocol,
+};
 
 pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{

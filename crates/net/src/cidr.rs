@@ -24,6 +24,10 @@ pub struct Cidr {
     tag: u8,
 }
 
+mod list;
+
+pub use list::{CidrIter, CidrList};
+
 const V6_OFFSET: u8 = 64;
 
 impl Cidr {

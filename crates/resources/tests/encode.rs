@@ -451,7 +451,7 @@ fn update() -> impl Strategy<Value = Update> {
             Some(Valid::new(Profile { labels }).expect("valid"))
         )),
         (name(), boxed(net()), labels(shared()), profiles()).prop_map(|(name, nets, labels, profiles)| {
-            let nets = nets.into();
+            let nets = nets.into_vec().into();
             Update::NetworkSet((&*name).into(), Some(Valid::new(NetworkSet { nets, labels, profiles }).expect("valid")))
         }),
         ip_pool().prop_map(|pool| Update::IpPool(pool.cidr.masked(), Some(pool.into()))),

@@ -88,7 +88,7 @@ impl World<'_> {
                     let nets = e.expected_ipv4.iter().copied().map(Cidr::host).collect();
                     Some(item(&e.labels, &e.profiles, nets, &e.ports))
                 }
-                Update::NetworkSet(_, Some(s)) => Some(item(&s.labels, &s.profiles, s.nets.to_vec(), &[])),
+                Update::NetworkSet(_, Some(s)) => Some(item(&s.labels, &s.profiles, s.nets.iter().collect(), &[])),
                 _ => None,
             })
             .collect()

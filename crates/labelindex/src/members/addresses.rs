@@ -66,7 +66,7 @@ fn hash(hasher: &RandomState, net: Cidr) -> u32 {
 
 fn hashes(hasher: &RandomState, item_members: &ItemMembers) -> impl Iterator<Item = u32> {
     let mut last = None;
-    item_members.nets().iter().filter_map(move |&net| {
+    item_members.nets().filter_map(move |net| {
         // Networks of the same address and different length stand side by side.
         let is_new = last.replace(net.to_host()) != Some(net.to_host());
         is_new.then(|| hash(hasher, net))

@@ -1,9 +1,7 @@
 //! What an item contributes to the sets that it is in.
 
-use std::sync::Arc;
-
 use tortie_model::desired::PortProtocol;
-use tortie_model::{Cidr, EndpointPort};
+use tortie_model::{Cidr, CidrIter, CidrList, EndpointPort};
 
 use super::member_deltas::Member;
 use crate::types::NamedPort;
@@ -15,7 +13,7 @@ pub(super) enum ItemMembers {
     Nothing,
     Net(Cidr),
     /// Without host bits and default routes, sorted, each once.
-    Nets(Arc<[Cidr]>),
+    Nets(CidrList),
     WithPorts(Box<(ItemMembers, Box<[EndpointPort]>)>),
 }
 
@@ -43,21 +41,30 @@ impl ItemMembers {
     }
 
     /// Networks alone, shared if they are as they are held here.
-    pub(super) fn sharing(nets: &Arc<[Cidr]>) -> Self {
-        let is_plain = |net: &Cidr| net.prefix_len() > 0 && net.masked() == *net;
-        if nets.len() > 1 && nets.is_sorted_by(|a, b| a < b) && nets.iter().all(is_plain) {
-            return Self::Nets(Arc::clone(nets));
+    pub(super) fn sharing(nets: &CidrList) -> Self {
+        let is_plain = |net: Cidr| net.prefix_len() > 0 && net.masked() == net;
+        if nets.len() > 1 && nets.iter().is_sorted_by(|a, b| a < b) && nets.iter().all(is_plain) {
+            return Self::Nets(nets.clone());
         }
-        Self::new(nets.iter().copied(), &[])
+        Self::new(nets, &[])
     }
 
     /// The networks, sorted.
-    pub(super) fn nets(&self) -> &[Cidr] {
+    pub(super) fn nets(&self) -> CidrIter<'_> {
         match self {
-            Self::Nothing => &[],
-            Self::Net(net) => std::slice::from_ref(net),
-            Self::Nets(nets) => nets,
+            Self::Nothing => CidrIter::default(),
+            Self::Net(net) => CidrIter::once(*net),
+            Self::Nets(nets) => nets.iter(),
             Self::WithPorts(both) => both.0.nets(),
+        }
+    }
+
+    fn has_net(&self, net: Cidr) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Net(only) => *only == net,
+            Self::Nets(nets) => nets.sorted_contains(net),
+            Self::WithPorts(both) => both.0.has_net(net),
         }
     }
 
@@ -71,7 +78,7 @@ impl ItemMembers {
     /// Calls `with` for each member, each once, of a set for networks or for a named port.
     pub(super) fn each_member(&self, named: Option<&NamedPort>, mut with: impl FnMut(Member)) {
         let Some(named) = named else {
-            return self.nets().iter().for_each(|&net| with(Member::of_net(net)));
+            return self.nets().for_each(|net| with(Member::of_net(net)));
         };
         let meant = |port: &EndpointPort| Some((named.member_protocol(port)?, port.port));
         for (place, port) in self.ports().iter().enumerate() {
@@ -80,7 +87,7 @@ impl ItemMembers {
                 continue;
             }
             let mut last = None;
-            for address in self.nets().iter().map(|net| net.to_host()) {
+            for address in self.nets().map(Cidr::to_host) {
                 // Networks of the same address and different length stand side by side.
                 if last.replace(address) != Some(address) {
                     with(Member::of_port(address, port));
@@ -91,11 +98,11 @@ impl ItemMembers {
 
     /// Whether `each_member` would tell this member.
     pub(super) fn contributes(&self, named: Option<&NamedPort>, member: Member) -> bool {
-        let Some(named) = named else { return self.nets().binary_search(&member.net()).is_ok() };
+        let Some(named) = named else { return self.has_net(member.net()) };
         let meant = |port: &EndpointPort| {
             named.member_protocol(port).is_some_and(|protocol| member.has_port((protocol, port.port)))
         };
-        self.ports().iter().any(meant) && self.nets().iter().any(|net| net.to_host() == member.net())
+        self.ports().iter().any(meant) && self.nets().any(|net| net.to_host() == member.net())
     }
 }
 

@@ -29,7 +29,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         if lists.iter().map(Vec::capacity).sum::<usize>() < self.items.len() / 4 {
             for (list, selector) in lists.iter_mut().zip(selectors) {
                 let items = selector.into_iter().flat_map(|selector| self.item_members_matching(selector));
-                items.for_each(|item_members| list.extend_from_slice(item_members.nets()));
+                items.for_each(|item_members| list.extend(item_members.nets()));
             }
             return lists;
         }
@@ -43,7 +43,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             let lists_of_item = self.matcher.group_of(item).and_then(|group| lists_of.get(group));
             for &place in lists_of_item.into_iter().flatten() {
                 if let Some(list) = lists.get_mut(place as usize) {
-                    list.extend_from_slice(item_members.nets());
+                    list.extend(item_members.nets());
                 }
             }
         }
@@ -70,7 +70,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     pub(super) fn list_nets(&self, selector: SelId) -> Vec<Cidr> {
         let mut nets = Vec::with_capacity(self.count_items(selector));
         for item_members in self.item_members_matching(selector) {
-            nets.extend_from_slice(item_members.nets());
+            nets.extend(item_members.nets());
         }
         sort(&mut nets);
         nets

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use tortie_model::desired::{IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members};
-use tortie_model::{Cidr, EndpointPort, IpSetId, Labels, ProfileName};
+use tortie_model::{Cidr, CidrList, EndpointPort, IpSetId, Labels, ProfileName};
 
 use crate::list::List;
 use crate::matcher::{Change, Matcher};
@@ -134,7 +134,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         labels: &Labels,
         parents: &Arc<[ProfileName]>,
         known: &impl ParentLabels,
-        nets: &Arc<[Cidr]>,
+        nets: &CidrList,
     ) -> Option<&I> {
         self.set_members(key, labels, parents, known, ItemMembers::sharing(nets))
     }

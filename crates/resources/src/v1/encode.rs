@@ -107,7 +107,9 @@ fn host_endpoint(out: &mut Object<'_>, endpoint: &HostEndpoint) {
 }
 
 fn network_set(out: &mut Object<'_>, set: &NetworkSet) {
-    out.list_if("nets", &set.nets, shown);
+    if !set.nets.is_empty() {
+        out.list("nets", &set.nets, |out, net| shown(out, &net));
+    }
     out.texts("labels", set.labels.iter());
     profiles(out, &set.profiles);
 }
