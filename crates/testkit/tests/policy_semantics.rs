@@ -6,6 +6,8 @@
 
 #[path = "policy_semantics/chains.rs"]
 mod chains;
+#[path = "policy_semantics/evaluate.rs"]
+mod evaluate;
 #[path = "policy_semantics/kernel.rs"]
 mod kernel;
 #[path = "policy_semantics/scenario.rs"]
@@ -25,7 +27,7 @@ use tortie_testkit::{
 };
 
 use crate::{
-    chains::{Chains, Question, config},
+    chains::{Chains, Question, config, problems},
     scenario::{Scenario, scenarios},
 };
 
@@ -59,6 +61,10 @@ fn check(scenario: &Scenario, spoil: impl Fn(Chain) -> Chain) -> Result<(), Test
     let config = config();
     let fail = |reason: String| TestCaseError::fail(reason);
     scenario.state.check_references().map_err(|error| fail(error.to_string()))?;
+    let problems = problems(&config, &scenario.state);
+    if !problems.is_empty() {
+        return Err(fail(format!("{problems:?}")));
+    }
     let chains = Chains::render(&config, &scenario.state, spoil);
     for packet in &scenario.packets {
         for question in QUESTIONS {

@@ -17,6 +17,7 @@ pub use tortie_controller as controller;
 pub use tortie_dataplane as dataplane;
 pub use tortie_datastore as datastore;
 pub use tortie_delta as delta;
+pub use tortie_evaluate as evaluate;
 #[cfg(feature = "fanout")]
 pub use tortie_fanout as fanout;
 pub use tortie_ipsets as ipsets;

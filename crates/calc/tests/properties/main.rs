@@ -9,3 +9,4 @@ mod kinds;
 mod overlay_oracle;
 mod overlays;
 mod passed;
+mod verdicts;

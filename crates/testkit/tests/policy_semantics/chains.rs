@@ -6,8 +6,8 @@ use tortie_model::{
     desired::{Members, TierPolicies},
 };
 use tortie_rules::{
-    Marks, PolicyGroup, Renderer, RulesConfig, TierGroups,
-    names::{EndpointChain, endpoint_chain, ip_set_name},
+    Marks, PolicyGroup, Renderer, RuleProblem, RulesConfig, TierGroups,
+    names::{EndpointChain, chain, endpoint_chain, ip_set_name},
 };
 use tortie_testkit::{
     evaluator::{DesiredState, Layer, Missing, Verdict},
@@ -28,6 +28,8 @@ pub(crate) enum Question {
     Host(Layer, Direction),
     /// The host endpoint's egress policy for packets whose destination was translated.
     TranslatedFromHost,
+    /// What becomes of the workload's packets to the host.
+    WorkloadToHost,
 }
 
 impl Question {
@@ -43,6 +45,7 @@ impl Question {
                 state.workload_verdict(&workload_id(AdminState::Inactive), Direction::Ingress, packet)
             }
             Self::Host(layer, direction) => state.host_verdict(&host_name(), layer, direction, packet),
+            Self::WorkloadToHost => state.workload_verdict(&workload_id(AdminState::Active), Direction::Egress, packet),
             Self::TranslatedFromHost => state.host_verdict(&host_name(), Layer::Normal, Direction::Egress, packet),
         }
     }
@@ -54,6 +57,17 @@ pub(crate) fn config() -> RulesConfig {
     config.failsafe_inbound.clear();
     config.failsafe_outbound.clear();
     config
+}
+
+/// Rules of a state that cannot be rendered as they are, in either family.
+pub(crate) fn problems(config: &RulesConfig, state: &DesiredState) -> Vec<RuleProblem> {
+    let renderer = Renderer::new(config.clone());
+    let of_family = |family| {
+        let policies = state.policies.iter().filter_map(|(id, policy)| renderer.policy(id, policy, family));
+        let profiles = state.profiles.iter().map(|(name, profile)| renderer.profile(name, profile, family));
+        policies.chain(profiles).flat_map(|chains| chains.problems).collect::<Vec<_>>()
+    };
+    Family::ALL.into_iter().flat_map(of_family).collect()
 }
 
 /// The tables of both families.
@@ -100,6 +114,7 @@ impl Chains {
             Question::Host(Layer::Untracked, Ingress) => (&family.raw, host(EndpointChain::FromHost)),
             Question::Host(Layer::Untracked, Egress) => (&family.raw, host(EndpointChain::ToHost)),
             Question::Host(Layer::PreDnat, _) => (&family.mangle, host(EndpointChain::FromHost)),
+            Question::WorkloadToHost => (&family.filter, chain::WORKLOAD_TO_HOST),
             Question::TranslatedFromHost => (&family.mangle, host(EndpointChain::ToHost)),
         }
     }
@@ -126,8 +141,9 @@ impl FamilyTables {
             tables(all.into_iter().map(spoil), state, family)
         };
         let filter = |admin_state| {
-            let chains = workload_chains(admin_state).into_iter().chain(host_filter.iter().cloned()).collect();
-            build(Table::Filter, chains)
+            let dispatch = renderer.workload_dispatch([WORKLOAD_INTERFACE.parse().unwrap()]);
+            let of_endpoints = workload_chains(admin_state).into_iter().chain(host_filter.iter().cloned());
+            build(Table::Filter, of_endpoints.chain(dispatch).collect())
         };
         Self {
             filter: filter(AdminState::Active),
@@ -149,13 +165,11 @@ fn shared_chains(renderer: &Renderer, state: &DesiredState, family: Family) -> V
     let mut all = Vec::new();
     for (id, policy) in &state.policies {
         if let Some(chains) = renderer.policy(id, policy, family) {
-            assert!(chains.problems.is_empty(), "{:?}", chains.problems);
             all.extend([chains.inbound, chains.outbound]);
         }
     }
     for (name, profile) in &state.profiles {
         let chains = renderer.profile(name, profile, family);
-        assert!(chains.problems.is_empty(), "{:?}", chains.problems);
         all.extend([chains.inbound, chains.outbound]);
     }
     let workloads = state.workloads.values().map(|endpoint| &endpoint.tiers);

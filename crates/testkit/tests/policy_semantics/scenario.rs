@@ -347,3 +347,102 @@ fn add_endpoints(state: &mut DesiredState, tiers: &TierList, profiles: &Arc<[Pro
     };
     state.hosts.insert(host_name(), host);
 }
+
+/// Something that a rule cannot be enforced with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Spoil {
+    Nothing,
+    Http,
+    ProtocolZero,
+    ExcludedProtocolZero,
+    NoProtocol,
+    IcmpWithoutProtocol,
+    OtherIcmp,
+    CodeWithoutType,
+    EmptyPortRange,
+    EmptyExcludedPortRange,
+    ExcludesEverything,
+    UnnamedSet,
+    UnnamedPortSet,
+    UnnamedExcludedSet,
+}
+
+/// What to do to the rules of a scenario, in turn.
+pub(crate) fn unenforceable() -> impl Strategy<Value = Vec<Spoil>> {
+    use Spoil::*;
+    let spoils = vec![
+        Http,
+        ProtocolZero,
+        ExcludedProtocolZero,
+        NoProtocol,
+        NoProtocol,
+        IcmpWithoutProtocol,
+        OtherIcmp,
+        CodeWithoutType,
+        EmptyPortRange,
+        EmptyExcludedPortRange,
+        ExcludesEverything,
+        UnnamedSet,
+        UnnamedPortSet,
+        UnnamedExcludedSet,
+    ];
+    vec(prop_oneof![1 => Just(Nothing), 1 => select(spoils)], 1..30)
+}
+
+impl Scenario {
+    /// The same with rules that no source gives out, since they cannot be enforced.
+    pub(crate) fn spoilt(mut self, spoils: &[Spoil]) -> Self {
+        let mut spoils = spoils.iter().copied().cycle();
+        let mut spoil_all = |rules: &Rules| {
+            let changed = rules.iter().map(|view| {
+                let (mut rule, mut sets) = (view.rule.clone(), view.sets.clone());
+                spoil(&mut rule, &mut sets, spoils.next().unwrap_or(Spoil::Nothing));
+                (rule, sets)
+            });
+            self::rules(changed.collect())
+        };
+        for policy in self.state.policies.values_mut() {
+            let (inbound, outbound) = (spoil_all(&policy.inbound), spoil_all(&policy.outbound));
+            *policy = Arc::new(Policy { inbound, outbound, ..(**policy).clone() });
+        }
+        for profile in self.state.profiles.values_mut() {
+            let (inbound, outbound) = (spoil_all(&profile.inbound), spoil_all(&profile.outbound));
+            *profile = Arc::new(Profile { inbound, outbound });
+        }
+        self
+    }
+}
+
+fn spoil(rule: &mut Rule, sets: &mut RuleSets, spoil: Spoil) {
+    let with = |sets: &SetIds| sets.iter().cloned().chain([IpSetId::from("no name")]).collect();
+    let with_empty = |ports: &[PortSpec]| {
+        let empty = PortSpec::Range { first: 9, last: 3 };
+        ports.iter().cloned().chain([empty]).collect::<Vec<_>>().into()
+    };
+    match spoil {
+        Spoil::Nothing => {}
+        Spoil::Http => rule.extras.http = Some(Box::default()),
+        Spoil::ProtocolZero => rule.protocol = Some(Protocol::Number(0)),
+        Spoil::ExcludedProtocolZero => rule.extras.not_protocol = Some(Protocol::Number(0)),
+        Spoil::NoProtocol => rule.protocol = None,
+        Spoil::IcmpWithoutProtocol => rule.extras.icmp_type = Some(1),
+        Spoil::OtherIcmp => {
+            rule.protocol = Some(Protocol::Number(58));
+            rule.extras.not_icmp_type = Some(1);
+        }
+        Spoil::CodeWithoutType => {
+            rule.extras.icmp_type = None;
+            rule.extras.icmp_code = Some(1);
+        }
+        Spoil::EmptyPortRange => rule.source.ports = with_empty(&rule.source.ports),
+        Spoil::EmptyExcludedPortRange => {
+            rule.destination.extras.not_ports = with_empty(&rule.destination.extras.not_ports);
+        }
+        Spoil::ExcludesEverything => {
+            rule.source.extras.not_nets = [Cidr::new(address(Family::V4, 0), 0).unwrap()].into();
+        }
+        Spoil::UnnamedSet => sets.src = with(&sets.src),
+        Spoil::UnnamedPortSet => sets.dst_named_ports = with(&sets.dst_named_ports),
+        Spoil::UnnamedExcludedSet => sets.not_dst = with(&sets.not_dst),
+    }
+}

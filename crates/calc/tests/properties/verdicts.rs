@@ -1,0 +1,132 @@
+//! What the messages mean for packets, incrementally, is what the datastore means for them, by brute force.
+
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use tortie_calc::{Graph, GraphConfig};
+use tortie_evaluate::{Evaluator, Layer, Packet, Settings};
+use tortie_model::desired::Members;
+use tortie_model::{Direction, Hostname, Protocol, SyncStatus, Update};
+use tortie_testkit::evaluator::{DesiredState, Layer as OracleLayer, Verdict};
+use tortie_testkit::mock::MemberSet;
+use tortie_testkit::oracle::{Datastore, expected};
+use tortie_testkit::packet;
+
+use crate::generate::{HOST, update};
+
+/// Source, destination and ports; of one family.
+type Flow = ((IpAddr, IpAddr), Protocol, (u16, u16));
+
+fn flows() -> impl Strategy<Value = Flow> {
+    let v4 = || {
+        select(vec![
+            [10, 0, 0, 1],
+            [10, 0, 0, 2],
+            [10, 0, 0, 3],
+            [10, 0, 0, 9],
+            [10, 1, 0, 1],
+            [10, 1, 0, 2],
+            [9, 9, 9, 9],
+        ])
+        .prop_map(IpAddr::from)
+    };
+    let v6 = || select(vec!["fd00::1", "fd00::2", "2001:db8::1"]).prop_map(|text| text.parse::<IpAddr>().unwrap());
+    let port = || select(vec![53, 80, 443, 8080, 1]);
+    let ends = prop_oneof![4 => (v4(), v4()), 1 => (v6(), v6())];
+    (ends, select(vec![Protocol::TCP, Protocol::UDP, Protocol::SCTP]), (port(), port()))
+}
+
+fn meant(datastore: &Datastore) -> DesiredState {
+    let mock = expected(datastore, false, false);
+    let ip_sets = mock.ip_sets.into_iter().map(|(id, (_, members))| {
+        let members = match members {
+            MemberSet::Nets(nets) => Members::Nets(nets.into_iter().collect()),
+            MemberSet::IpPorts(members) => Members::IpPorts(members.into_iter().collect()),
+        };
+        (id, members)
+    });
+    DesiredState {
+        ip_sets: ip_sets.collect(),
+        policies: mock.policies,
+        profiles: mock.profiles,
+        workloads: mock.workload_endpoints,
+        hosts: mock.host_endpoints,
+    }
+}
+
+fn same(verdict: tortie_evaluate::Verdict) -> Verdict {
+    match verdict {
+        tortie_evaluate::Verdict::Allow => Verdict::Allow,
+        tortie_evaluate::Verdict::Deny => Verdict::Deny,
+        tortie_evaluate::Verdict::Undecided => Verdict::Undecided,
+    }
+}
+
+fn compare(evaluator: &Evaluator, meant: &DesiredState, ((source, destination), protocol, ports): Flow) {
+    const LAYERS: [(Layer, OracleLayer); 4] = [
+        (Layer::Normal, OracleLayer::Normal),
+        (Layer::Forward, OracleLayer::Forward),
+        (Layer::Untracked, OracleLayer::Untracked),
+        (Layer::PreDnat, OracleLayer::PreDnat),
+    ];
+    let ours = Packet::with_ports(protocol, (source, ports.0), (destination, ports.1)).unwrap();
+    let theirs = packet::Packet::with_ports(protocol.number(), (source, ports.0), (destination, ports.1));
+    for direction in [Direction::Ingress, Direction::Egress] {
+        for id in meant.workloads.keys() {
+            let verdict = evaluator.workload(id, direction, &ours).unwrap().verdict;
+            assert_eq!(same(verdict), meant.workload_verdict(id, direction, &theirs).unwrap(), "{id} {ours:?}");
+        }
+        for name in meant.hosts.keys() {
+            for (layer, oracle_layer) in LAYERS {
+                let verdict = evaluator.host(name, layer, direction, &ours).unwrap().verdict;
+                let expected = meant.host_verdict(name, oracle_layer, direction, &theirs).unwrap();
+                assert_eq!(same(verdict), expected, "{name} {layer:?} {ours:?}");
+            }
+        }
+    }
+    for address in [source, destination] {
+        let has = |state: &tortie_model::desired::WorkloadEndpointState| {
+            state.endpoint.nets().any(|net| net.address() == address)
+        };
+        let mut found = evaluator.workloads_with_address(address).to_vec();
+        found.sort();
+        let expected: Vec<_> =
+            meant.workloads.iter().filter(|(_, state)| has(state)).map(|(id, _)| id.clone()).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+proptest! {
+    #[test]
+    fn messages_mean_what_the_datastore_means(
+        batches in prop::collection::vec(prop::collection::vec(update(), 1..40), 1..5),
+        flows in prop::collection::vec(flows(), 12),
+    ) {
+        let mut graph = Graph::new(&GraphConfig::new(Hostname::new(HOST)));
+        graph.on_status(SyncStatus::InSync);
+        let mut evaluator = Evaluator::new(Settings::default());
+        let mut datastore = Datastore::new();
+        for batch in batches {
+            for update in batch {
+                let key = update.key();
+                match update.exists() {
+                    true => datastore.insert(key, update.clone()),
+                    false => datastore.remove(&key),
+                };
+                graph.on_update(update);
+            }
+            let mut messages = Vec::new();
+            graph.flush(&mut messages);
+            messages.iter().for_each(|message| evaluator.apply(message).unwrap());
+            let meant = meant(&datastore);
+            flows.iter().for_each(|flow| compare(&evaluator, &meant, *flow));
+        }
+        let keys: Vec<_> = datastore.into_keys().collect();
+        keys.into_iter().for_each(|key| graph.on_update(Update::delete(key)));
+        let mut messages = Vec::new();
+        graph.flush(&mut messages);
+        messages.iter().for_each(|message| evaluator.apply(message).unwrap());
+        prop_assert!(evaluator.is_empty());
+    }
+}

@@ -1,0 +1,118 @@
+//! What is asked, and what is answered.
+
+use tortie_model::{HostEndpointName, IpSetId, PolicyId, ProfileName, TierName, WorkloadEndpointId};
+
+use crate::settings::FailsafePort;
+
+/// Which policies of a host endpoint are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Layer {
+    /// Those for traffic of the host itself: tiers, then profiles, then deny.
+    Normal,
+    /// Those for traffic that the host forwards (`applyOnForward`); without any, it is allowed.
+    Forward,
+    /// Those before connection tracking (`doNotTrack`), which only decide where a rule does.
+    Untracked,
+    /// Those before destination NAT (`preDNAT`), ingress only, which only decide where a rule does.
+    PreDnat,
+}
+
+/// The answer for one packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It passes.
+    Allow,
+    /// It does not.
+    Deny,
+    /// Nothing of this layer was said about it; it goes on.
+    Undecided,
+}
+
+/// A verdict and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Answer {
+    /// Whether the packet passes.
+    pub verdict: Verdict,
+    /// What decided.
+    pub decided_by: DecidedBy,
+}
+
+/// What decides about a packet.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DecidedBy {
+    /// A rule of a policy.
+    PolicyRule {
+        /// The tier.
+        tier: TierName,
+        /// The policy.
+        policy: PolicyId,
+        /// The rule's place in the list of its direction, counted from 0.
+        index: usize,
+    },
+    /// The default action of a tier whose policies govern the packet without deciding.
+    EndOfTier {
+        /// The tier.
+        tier: TierName,
+    },
+    /// A rule of a profile.
+    ProfileRule {
+        /// The profile.
+        profile: ProfileName,
+        /// The rule's place in the list of its direction, counted from 0.
+        index: usize,
+    },
+    /// That no profile decided.
+    EndOfProfiles,
+    /// A failsafe port.
+    Failsafe(FailsafePort),
+    /// What holds for all workloads before their policies.
+    Guard(Guard),
+    /// The workload's state of administration.
+    EndpointInactive,
+    /// That no policy governs forwarded traffic.
+    NoForwardPolicy,
+    /// `DefaultEndpointToHostAction`.
+    EndpointToHostAction,
+    /// Nothing.
+    Nothing,
+}
+
+/// What holds for all workloads before their policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Guard {
+    /// Workloads must not send VXLAN packets themselves.
+    Vxlan,
+    /// Workloads must not send IP-in-IP packets themselves.
+    IpIp,
+    /// The host must hear of neighbours and multicast listeners.
+    RouterIcmpv6,
+}
+
+/// Something that is asked for or referred to, and does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Missing {
+    /// No such workload.
+    #[error("workload endpoint {0} does not exist on this node")]
+    Workload(WorkloadEndpointId),
+    /// No such host endpoint.
+    #[error("host endpoint {0} does not exist on this node")]
+    Host(HostEndpointName),
+    /// An endpoint names a policy that was not sent.
+    #[error("policy {0} does not exist")]
+    Policy(PolicyId),
+    /// An endpoint names a profile that was not sent.
+    #[error("profile {0} does not exist")]
+    Profile(ProfileName),
+    /// A rule names an IP set that was not sent.
+    #[error("IP set {0} does not exist")]
+    IpSet(IpSetId),
+}
+
+impl Answer {
+    pub(crate) fn new(verdict: Verdict, decided_by: DecidedBy) -> Self {
+        Self { verdict, decided_by }
+    }
+}

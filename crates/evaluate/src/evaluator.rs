@@ -1,0 +1,353 @@
+//! Tiers in order, then what the layer has behind them.
+
+use tortie_model::desired::{Rules, TierPolicies};
+use tortie_model::{
+    AdminState, Direction, HostEndpointName, PolicyId, ProfileName, Protocol, RuleAction, TierDefaultAction, TierName,
+    WorkloadEndpointId,
+};
+
+use crate::answer::{Answer, DecidedBy, Guard, Layer, Missing, Verdict};
+use crate::explanation::{Explanation, RuleOutcome, RuleStep, Ruling, Step};
+use crate::packet::Packet;
+use crate::settings::{EndpointToHost, Settings, is_router_icmpv6};
+use crate::state::State;
+
+/// What a node enforces, and what that means for a packet. See the crate's documentation.
+#[derive(Debug, Clone, Default)]
+pub struct Evaluator {
+    pub(crate) state: State,
+    settings: Settings,
+}
+
+/// What was looked at so far, if anybody wants to know.
+type Steps<'a> = Option<&'a mut Vec<Step>>;
+
+impl Evaluator {
+    /// Of a node that enforces nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { state: State::default(), settings }
+    }
+
+    /// Replaces the settings.
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// What the policies of a workload say about a packet to it (ingress) or from it (egress).
+    ///
+    /// # Errors
+    /// If the workload, or something it refers to, does not exist.
+    pub fn workload(&self, id: &WorkloadEndpointId, direction: Direction, packet: &Packet) -> Result<Answer, Missing> {
+        self.workload_steps(id, direction, packet, None)
+    }
+
+    /// The same as [`Evaluator::workload`], and why.
+    ///
+    /// # Errors
+    /// If the workload, or something it refers to, does not exist.
+    pub fn explain_workload(
+        &self,
+        id: &WorkloadEndpointId,
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Explanation, Missing> {
+        explain(|steps| self.workload_steps(id, direction, packet, steps))
+    }
+
+    /// What becomes of a packet from a workload to the host itself, as far as the workload is concerned: its egress policy,
+    /// then `DefaultEndpointToHostAction`. Policies of host endpoints have no part in it.
+    ///
+    /// # Errors
+    /// If the workload, or something it refers to, does not exist.
+    pub fn workload_to_host(&self, id: &WorkloadEndpointId, packet: &Packet) -> Result<Answer, Missing> {
+        self.workload_to_host_steps(id, packet, None)
+    }
+
+    /// The same as [`Evaluator::workload_to_host`], and why.
+    ///
+    /// # Errors
+    /// If the workload, or something it refers to, does not exist.
+    pub fn explain_workload_to_host(&self, id: &WorkloadEndpointId, packet: &Packet) -> Result<Explanation, Missing> {
+        explain(|steps| self.workload_to_host_steps(id, packet, steps))
+    }
+
+    /// What one layer of a host endpoint says about a packet that comes in by it (ingress) or leaves by it (egress).
+    ///
+    /// # Errors
+    /// If the endpoint, or something it refers to, does not exist.
+    pub fn host(
+        &self,
+        name: &HostEndpointName,
+        layer: Layer,
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Answer, Missing> {
+        self.host_steps(name, layer, direction, packet, None)
+    }
+
+    /// The same as [`Evaluator::host`], and why.
+    ///
+    /// # Errors
+    /// If the endpoint, or something it refers to, does not exist.
+    pub fn explain_host(
+        &self,
+        name: &HostEndpointName,
+        layer: Layer,
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Explanation, Missing> {
+        explain(|steps| self.host_steps(name, layer, direction, packet, steps))
+    }
+
+    fn workload_steps(
+        &self,
+        id: &WorkloadEndpointId,
+        direction: Direction,
+        packet: &Packet,
+        mut steps: Steps<'_>,
+    ) -> Result<Answer, Missing> {
+        let state = self.state.workloads.get(id).ok_or_else(|| Missing::Workload(id.clone()))?;
+        if state.endpoint.state == AdminState::Inactive {
+            return Ok(Answer::new(Verdict::Deny, DecidedBy::EndpointInactive));
+        }
+        if direction == Direction::Egress
+            && let Some(guard) = self.guard(packet, &mut steps)
+        {
+            return Ok(Answer::new(Verdict::Deny, DecidedBy::Guard(guard)));
+        }
+        self.endpoint(&state.tiers, &state.endpoint.profiles, (Layer::Normal, direction), packet, &mut steps)
+    }
+
+    fn workload_to_host_steps(
+        &self,
+        id: &WorkloadEndpointId,
+        packet: &Packet,
+        mut steps: Steps<'_>,
+    ) -> Result<Answer, Missing> {
+        if is_router_icmpv6(packet) {
+            record(&mut steps, || Step::Guard { guard: Guard::RouterIcmpv6, matched: true });
+            return Ok(Answer::new(Verdict::Allow, DecidedBy::Guard(Guard::RouterIcmpv6)));
+        }
+        let answer = self.workload_steps(id, Direction::Egress, packet, steps)?;
+        let verdict = match (answer.verdict, self.settings.endpoint_to_host) {
+            (Verdict::Deny | Verdict::Undecided, _) => return Ok(answer),
+            (Verdict::Allow, EndpointToHost::Allow) => Verdict::Allow,
+            (Verdict::Allow, EndpointToHost::Deny) => Verdict::Deny,
+            (Verdict::Allow, EndpointToHost::Undecided) => Verdict::Undecided,
+        };
+        Ok(Answer::new(verdict, DecidedBy::EndpointToHostAction))
+    }
+
+    fn host_steps(
+        &self,
+        name: &HostEndpointName,
+        layer: Layer,
+        direction: Direction,
+        packet: &Packet,
+        mut steps: Steps<'_>,
+    ) -> Result<Answer, Missing> {
+        let state = self.state.hosts.get(name).ok_or_else(|| Missing::Host(name.clone()))?;
+        if layer != Layer::Forward {
+            let port = self.failsafe(layer, direction, packet);
+            record(&mut steps, || Step::Failsafe { matched: port.is_some() });
+            if let Some(port) = port {
+                return Ok(Answer::new(Verdict::Allow, DecidedBy::Failsafe(port)));
+            }
+        }
+        let tiers = match layer {
+            Layer::Normal => &state.tiers,
+            Layer::Forward => &state.forward_tiers,
+            Layer::Untracked => &state.untracked_tiers,
+            Layer::PreDnat => &state.pre_dnat_tiers,
+        };
+        self.endpoint(tiers, &state.endpoint.profiles, (layer, direction), packet, &mut steps)
+    }
+
+    /// The failsafe port that the packet is for. Before connection tracking also one that it answers.
+    fn failsafe(&self, layer: Layer, direction: Direction, packet: &Packet) -> Option<crate::FailsafePort> {
+        let inbound = direction == Direction::Ingress;
+        let Settings { failsafe_inbound, failsafe_outbound, .. } = &self.settings;
+        let (ours, answered) =
+            if inbound { (failsafe_inbound, failsafe_outbound) } else { (failsafe_outbound, failsafe_inbound) };
+        let ours = ours.iter().find(|port| port.is_for(inbound, packet));
+        let answered = || answered.iter().find(|port| port.is_answered_by(inbound, packet));
+        ours.or_else(|| if layer == Layer::Untracked { answered() } else { None }).copied()
+    }
+
+    /// What denies a packet of a workload before its policies: tunnels could carry anything past policy.
+    fn guard(&self, packet: &Packet, steps: &mut Steps<'_>) -> Option<Guard> {
+        const IPIP: u8 = 4;
+        let settings = &self.settings;
+        let is_vxlan =
+            packet.protocol() == Protocol::UDP.number() && packet.destination_port() == Some(settings.vxlan_port);
+        let guards = [
+            (Guard::Vxlan, settings.vxlan_from_workloads, is_vxlan),
+            (Guard::IpIp, settings.ipip_from_workloads, packet.protocol() == IPIP),
+        ];
+        for (guard, is_off, matched) in guards {
+            if is_off {
+                continue;
+            }
+            record(steps, || Step::Guard { guard, matched });
+            if matched {
+                return Some(guard);
+            }
+        }
+        None
+    }
+
+    fn endpoint(
+        &self,
+        tiers: &[TierPolicies],
+        profiles: &[ProfileName],
+        (layer, direction): (Layer, Direction),
+        packet: &Packet,
+        steps: &mut Steps<'_>,
+    ) -> Result<Answer, Missing> {
+        for tier in tiers {
+            if let Some(answer) = self.tier(tier, (layer, direction), packet, steps)? {
+                return Ok(answer);
+            }
+        }
+        match layer {
+            Layer::Normal => self.profiles(profiles, direction, packet, steps),
+            Layer::Forward if tiers.is_empty() => Ok(Answer::new(Verdict::Allow, DecidedBy::NoForwardPolicy)),
+            Layer::Forward | Layer::Untracked | Layer::PreDnat => {
+                Ok(Answer::new(Verdict::Undecided, DecidedBy::Nothing))
+            }
+        }
+    }
+
+    /// `None` if the next tier decides.
+    fn tier(
+        &self,
+        tier: &TierPolicies,
+        (layer, direction): (Layer, Direction),
+        packet: &Packet,
+        steps: &mut Steps<'_>,
+    ) -> Result<Option<Answer>, Missing> {
+        let ids = match direction {
+            Direction::Ingress => &tier.ingress,
+            Direction::Egress => &tier.egress,
+        };
+        let mut anything_enforced = false;
+        for id in ids.iter() {
+            let staged = id.kind.is_staged();
+            // A tier whose policies are all staged only previews, and so does its end.
+            anything_enforced |= !staged;
+            if staged && steps.is_none() {
+                continue;
+            }
+            let (ruling, index) = self.policy(&tier.name, id, direction, packet, steps)?;
+            let decided_by = || DecidedBy::PolicyRule { tier: tier.name.clone(), policy: id.clone(), index };
+            match ruling {
+                _ if staged => {}
+                Ruling::Allow => return Ok(Some(Answer::new(Verdict::Allow, decided_by()))),
+                Ruling::Deny => return Ok(Some(Answer::new(Verdict::Deny, decided_by()))),
+                Ruling::Pass => return Ok(None),
+                Ruling::Silent => {}
+            }
+        }
+        if !anything_enforced || matches!(layer, Layer::Untracked | Layer::PreDnat) {
+            return Ok(None);
+        }
+        let denies = tier.default_action != Some(TierDefaultAction::Pass);
+        let ruling = if denies { Ruling::Deny } else { Ruling::Pass };
+        record(steps, || Step::EndOfTier { tier: tier.name.clone(), ruling });
+        Ok(denies.then(|| Answer::new(Verdict::Deny, DecidedBy::EndOfTier { tier: tier.name.clone() })))
+    }
+
+    fn policy(
+        &self,
+        tier: &TierName,
+        id: &PolicyId,
+        direction: Direction,
+        packet: &Packet,
+        steps: &mut Steps<'_>,
+    ) -> Result<(Ruling, usize), Missing> {
+        let policy = self.state.policies.get(id).ok_or_else(|| Missing::Policy(id.clone()))?;
+        let mut looked_at = steps.is_some().then(Vec::new);
+        let decision = self.state.ruling(side(direction, &policy.inbound, &policy.outbound), packet, &mut looked_at)?;
+        record(steps, || Step::Policy {
+            tier: tier.clone(),
+            policy: id.clone(),
+            staged: id.kind.is_staged(),
+            rules: looked_at.unwrap_or_default(),
+            ruling: decision.0,
+        });
+        Ok(decision)
+    }
+
+    fn profiles(
+        &self,
+        profiles: &[ProfileName],
+        direction: Direction,
+        packet: &Packet,
+        steps: &mut Steps<'_>,
+    ) -> Result<Answer, Missing> {
+        for name in profiles {
+            let profile = self.state.profiles.get(name).ok_or_else(|| Missing::Profile(name.clone()))?;
+            let mut looked_at = steps.is_some().then(Vec::new);
+            let rules = side(direction, &profile.inbound, &profile.outbound);
+            let (ruling, index) = self.state.ruling(rules, packet, &mut looked_at)?;
+            let rules = looked_at.unwrap_or_default();
+            record(steps, || Step::Profile { profile: name.clone(), rules, ruling });
+            let verdict = match ruling {
+                Ruling::Allow => Verdict::Allow,
+                Ruling::Deny => Verdict::Deny,
+                Ruling::Pass | Ruling::Silent => continue,
+            };
+            return Ok(Answer::new(verdict, DecidedBy::ProfileRule { profile: name.clone(), index }));
+        }
+        record(steps, || Step::EndOfProfiles);
+        Ok(Answer::new(Verdict::Deny, DecidedBy::EndOfProfiles))
+    }
+}
+
+impl State {
+    /// What the first rule that matches and decides says, and its place.
+    fn ruling(
+        &self,
+        rules: &Rules,
+        packet: &Packet,
+        looked_at: &mut Option<Vec<RuleStep>>,
+    ) -> Result<(Ruling, usize), Missing> {
+        for (index, rule) in rules.iter().enumerate() {
+            let applied = self.apply_rule(rule, packet)?;
+            let matched = applied.outcome == RuleOutcome::Matched;
+            if let Some(steps) = looked_at {
+                steps.push(RuleStep { index, action: applied.action, outcome: applied.outcome });
+            }
+            if !matched {
+                continue;
+            }
+            match applied.action {
+                RuleAction::Allow | RuleAction::Unspecified => return Ok((Ruling::Allow, index)),
+                RuleAction::Deny => return Ok((Ruling::Deny, index)),
+                RuleAction::NextTier => return Ok((Ruling::Pass, index)),
+                RuleAction::Log => {}
+            }
+        }
+        Ok((Ruling::Silent, rules.len()))
+    }
+}
+
+fn side<'a>(direction: Direction, inbound: &'a Rules, outbound: &'a Rules) -> &'a Rules {
+    match direction {
+        Direction::Ingress => inbound,
+        Direction::Egress => outbound,
+    }
+}
+
+fn record(steps: &mut Steps<'_>, step: impl FnOnce() -> Step) {
+    if let Some(steps) = steps {
+        steps.push(step());
+    }
+}
+
+fn explain(ask: impl FnOnce(Steps<'_>) -> Result<Answer, Missing>) -> Result<Explanation, Missing> {
+    let mut steps = Vec::new();
+    let answer = ask(Some(&mut steps))?;
+    Ok(Explanation { answer, steps })
+}

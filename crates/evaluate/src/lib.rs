@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+
+mod answer;
+mod evaluator;
+mod explanation;
+mod members;
+mod packet;
+mod rule;
+mod settings;
+mod state;
+
+pub use answer::{Answer, DecidedBy, Guard, Layer, Missing, Verdict};
+pub use evaluator::Evaluator;
+pub use explanation::{End, Explanation, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Unenforceable};
+pub use packet::{MixedFamilies, Packet, Payload};
+pub use settings::{EndpointToHost, FailsafePort, Settings};
+pub use state::UpdateError;

@@ -1,0 +1,113 @@
+//! The members of one IP set, to be found at once.
+
+use std::net::IpAddr;
+
+use ahash::AHashSet;
+use smallvec::SmallVec;
+use tortie_model::Cidr;
+use tortie_model::desired::{IpPortMember, Members};
+
+/// The members of one IP set.
+#[derive(Debug, Clone)]
+pub(crate) enum MemberSet {
+    Nets(NetSet),
+    IpPorts(AHashSet<IpPortMember>),
+}
+
+impl MemberSet {
+    pub(crate) fn new(members: &Members) -> Self {
+        match members {
+            Members::Nets(nets) => {
+                let mut set = NetSet::default();
+                nets.iter().for_each(|net| set.insert(*net));
+                Self::Nets(set)
+            }
+            Members::IpPorts(members) => Self::IpPorts(members.iter().copied().collect()),
+        }
+    }
+
+    /// Whether both hold members of the same type as the set does.
+    pub(crate) fn accepts(&self, added: &Members, removed: &Members) -> bool {
+        match self {
+            Self::Nets(_) => matches!((added, removed), (Members::Nets(_), Members::Nets(_))),
+            Self::IpPorts(_) => matches!((added, removed), (Members::IpPorts(_), Members::IpPorts(_))),
+        }
+    }
+
+    pub(crate) fn add(&mut self, members: &Members) {
+        match (self, members) {
+            (Self::Nets(set), Members::Nets(nets)) => nets.iter().for_each(|net| set.insert(*net)),
+            (Self::IpPorts(set), Members::IpPorts(members)) => set.extend(members),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn remove(&mut self, members: &Members) {
+        match (self, members) {
+            (Self::Nets(set), Members::Nets(nets)) => nets.iter().for_each(|net| set.remove(*net)),
+            (Self::IpPorts(set), Members::IpPorts(members)) => {
+                for member in members {
+                    set.remove(member);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Networks, hashed by prefix length: to find one takes a look for each length in use.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NetSet {
+    nets: AHashSet<Cidr>,
+    /// Each length in use, told apart by family, and how many networks have it.
+    lengths: SmallVec<[Length; 2]>,
+}
+
+/// The networks of one family and length.
+#[derive(Debug, Clone, Copy)]
+struct Length {
+    is_ipv4: bool,
+    bits: u8,
+    count: u32,
+}
+
+impl NetSet {
+    fn insert(&mut self, net: Cidr) {
+        let net = net.masked();
+        if !self.nets.insert(net) {
+            return;
+        }
+        match self.length_of(net) {
+            Some(length) => length.count = length.count.saturating_add(1),
+            None => {
+                let is_ipv4 = net.address().is_ipv4();
+                self.lengths.push(Length { is_ipv4, bits: net.prefix_len(), count: 1 });
+            }
+        }
+    }
+
+    fn remove(&mut self, net: Cidr) {
+        let net = net.masked();
+        if !self.nets.remove(&net) {
+            return;
+        }
+        if let Some(length) = self.length_of(net) {
+            length.count -= 1;
+        }
+        self.lengths.retain(|length| length.count > 0);
+    }
+
+    fn length_of(&mut self, net: Cidr) -> Option<&mut Length> {
+        let (is_ipv4, bits) = (net.address().is_ipv4(), net.prefix_len());
+        self.lengths.iter_mut().find(|length| length.is_ipv4 == is_ipv4 && length.bits == bits)
+    }
+
+    /// Whether the address is in one of the networks.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        let of_family = self.lengths.iter().filter(|length| length.is_ipv4 == address.is_ipv4());
+        of_family.filter_map(|length| Cidr::new(address, length.bits)).any(|net| self.nets.contains(&net.masked()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

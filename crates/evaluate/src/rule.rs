@@ -1,0 +1,319 @@
+//! Does a rule match a packet?
+
+use std::net::IpAddr;
+
+use tortie_model::desired::{IpPortMember, PortProtocol, RuleView};
+use tortie_model::{Cidr, EntityMatch, Family, IpSetId, Protocol, Rule, RuleAction};
+
+use crate::answer::Missing;
+use crate::explanation::{End, Mismatch, RuleOutcome, Unenforceable};
+use crate::members::MemberSet;
+use crate::packet::{Packet, Payload};
+use crate::state::State;
+
+/// Whether a rule applies to a packet, and what it then does.
+pub(crate) struct Applied {
+    pub(crate) action: RuleAction,
+    pub(crate) outcome: RuleOutcome,
+}
+
+/// One end of a packet.
+#[derive(Clone, Copy)]
+struct PacketEnd {
+    end: End,
+    address: IpAddr,
+    protocol: u8,
+    port: Option<u16>,
+}
+
+/// One side of a rule: what it says itself, and the sets of its selectors and named ports.
+struct RuleEnd<'a> {
+    rule: &'a EntityMatch,
+    sets: &'a [IpSetId],
+    not_sets: &'a [IpSetId],
+    named_ports: &'a [IpSetId],
+    not_named_ports: &'a [IpSetId],
+    /// Of a service; all must hold address and port.
+    service_sets: &'a [IpSetId],
+}
+
+/// Compares one rule with one packet. Conditions that cannot be enforced are noted and left out.
+struct Matcher<'a> {
+    state: &'a State,
+    packet: &'a Packet,
+    unenforceable: Option<Unenforceable>,
+}
+
+/// The first condition that does not hold.
+type Outcome = Result<Option<Mismatch>, Missing>;
+
+impl State {
+    pub(crate) fn apply_rule(&self, view: RuleView<'_>, packet: &Packet) -> Result<Applied, Missing> {
+        let mut matcher = Matcher { state: self, packet, unenforceable: None };
+        let mismatch = matcher.mismatch(view)?;
+        let (action, outcome) = match (mismatch, matcher.unenforceable) {
+            (Some(mismatch), _) => (view.action(), RuleOutcome::Mismatch(mismatch)),
+            (None, None) => (view.action(), RuleOutcome::Matched),
+            (None, Some(condition)) => match view.action() {
+                action @ (RuleAction::Unspecified | RuleAction::Allow | RuleAction::Log) => {
+                    (action, RuleOutcome::LeftOut(condition))
+                }
+                // A pass that covers more than it says could let packets past the denials of its tier.
+                RuleAction::Deny | RuleAction::NextTier => (RuleAction::Deny, RuleOutcome::Matched),
+            },
+        };
+        Ok(Applied { action, outcome })
+    }
+
+    /// `None` for a set that cannot exist, since its id is no name.
+    fn set(&self, id: &IpSetId) -> Result<Option<&MemberSet>, Missing> {
+        match self.sets.get(id) {
+            Some(set) => Ok(Some(set)),
+            None if is_name(id) => Err(Missing::IpSet(id.clone())),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Whether a rule can name the set.
+pub(crate) fn is_name(id: &IpSetId) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'#' | b'\\');
+    !id.as_str().is_empty() && id.as_str().bytes().all(is_plain)
+}
+
+impl Matcher<'_> {
+    fn mismatch(&mut self, view: RuleView<'_>) -> Outcome {
+        let RuleView { rule, sets } = view;
+        let packet = self.packet;
+        if view.ip_version().is_some_and(|only| only != packet.family()) {
+            return Ok(Some(Mismatch::Family));
+        }
+        if rule.extras.http.is_some() {
+            self.note(Unenforceable::Http);
+        }
+        let protocol = match self.protocol(rule) {
+            Ok(protocol) => protocol,
+            Err(mismatch) => return Ok(Some(mismatch)),
+        };
+        if let Some(mismatch) = self.icmp(rule, protocol) {
+            return Ok(Some(mismatch));
+        }
+        let source = RuleEnd {
+            rule: &rule.source,
+            sets: &sets.src,
+            not_sets: &sets.not_src,
+            named_ports: &sets.src_named_ports,
+            not_named_ports: &sets.not_src_named_ports,
+            service_sets: &[],
+        };
+        let destination = RuleEnd {
+            rule: &rule.destination,
+            sets: &sets.dst,
+            not_sets: &sets.not_dst,
+            named_ports: &sets.dst_named_ports,
+            not_named_ports: &sets.not_dst_named_ports,
+            service_sets: &sets.dst_ip_ports,
+        };
+        let from = PacketEnd {
+            end: End::Source,
+            address: packet.source(),
+            protocol: packet.protocol(),
+            port: packet.source_port(),
+        };
+        let to = PacketEnd {
+            end: End::Destination,
+            address: packet.destination(),
+            protocol: packet.protocol(),
+            port: packet.destination_port(),
+        };
+        for (rule, at) in [(source, from), (destination, to)] {
+            if let Some(mismatch) = self.end(&rule, protocol, at)? {
+                return Ok(Some(mismatch));
+            }
+        }
+        Ok(None)
+    }
+
+    fn note(&mut self, condition: Unenforceable) {
+        self.unenforceable.get_or_insert(condition);
+    }
+
+    /// The protocol that the rule asks for. One that it excludes says nothing new beside it.
+    fn protocol(&mut self, rule: &Rule) -> Result<Option<Protocol>, Mismatch> {
+        let mut nonzero = |given: Option<Protocol>| {
+            if given.is_some_and(|given| given.number() == 0) {
+                self.note(Unenforceable::ProtocolZero);
+                return None;
+            }
+            given
+        };
+        let (wanted, excluded) = (nonzero(rule.protocol), nonzero(rule.extras.not_protocol));
+        let is_packets = |protocol: Protocol| protocol.number() == self.packet.protocol();
+        match (wanted, excluded) {
+            (Some(wanted), Some(excluded)) if wanted.number() == excluded.number() => Err(Mismatch::Contradiction),
+            (Some(wanted), _) if !is_packets(wanted) => Err(Mismatch::Protocol),
+            (None, Some(excluded)) if is_packets(excluded) => Err(Mismatch::ExcludedProtocol),
+            _ => Ok(wanted),
+        }
+    }
+
+    fn icmp(&mut self, rule: &Rule, protocol: Option<Protocol>) -> Option<Mismatch> {
+        let extras = &*rule.extras;
+        let asked = [(extras.icmp_type, extras.icmp_code), (extras.not_icmp_type, extras.not_icmp_code)];
+        if asked.iter().any(|(icmp_type, code)| icmp_type.is_none() && code.is_some()) {
+            self.note(Unenforceable::IcmpCodeWithoutType);
+        }
+        if asked.iter().all(|(icmp_type, _)| icmp_type.is_none()) {
+            return None;
+        }
+        let (own, other) = match self.packet.family() {
+            Family::V4 => (Protocol::ICMP, Protocol::ICMPV6),
+            Family::V6 => (Protocol::ICMPV6, Protocol::ICMP),
+        };
+        match protocol.map(Protocol::number) {
+            Some(number) if number == own.number() => {}
+            Some(number) if number == other.number() => return Some(Mismatch::Family),
+            _ => {
+                self.note(Unenforceable::IcmpTypeWithoutProtocol);
+                return None;
+            }
+        }
+        let Payload::Icmp { icmp_type, code } = self.packet.payload() else { return Some(Mismatch::Icmp) };
+        let is = |(wanted_type, wanted_code): (Option<u8>, Option<u8>)| {
+            wanted_type.map(|wanted| wanted == icmp_type && wanted_code.is_none_or(|wanted| wanted == code))
+        };
+        let [wanted, excluded] = asked;
+        if is(wanted) == Some(false) {
+            Some(Mismatch::Icmp)
+        } else if is(excluded) == Some(true) {
+            Some(Mismatch::ExcludedIcmp)
+        } else {
+            None
+        }
+    }
+
+    fn end(&mut self, rule: &RuleEnd<'_>, protocol: Option<Protocol>, at: PacketEnd) -> Outcome {
+        if let Some(mismatch) = nets(rule.rule, at) {
+            return Ok(Some(mismatch));
+        }
+        for id in rule.sets {
+            if self.holds_address(id, at.address)? == Some(false) {
+                return Ok(Some(Mismatch::Set(at.end, id.clone())));
+            }
+        }
+        for id in rule.service_sets {
+            if self.holds_port(id, at)? == Some(false) {
+                return Ok(Some(Mismatch::Service(id.clone())));
+            }
+        }
+        if let Some(mismatch) = self.ports(rule, protocol, at)? {
+            return Ok(Some(mismatch));
+        }
+        for id in rule.not_sets {
+            if self.holds_address(id, at.address)? == Some(true) {
+                return Ok(Some(Mismatch::ExcludedSet(at.end, id.clone())));
+            }
+        }
+        for id in rule.not_named_ports {
+            if self.holds_port(id, at)? == Some(true) {
+                return Ok(Some(Mismatch::ExcludedNamedPort(at.end, id.clone())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn ports(&mut self, rule: &RuleEnd<'_>, protocol: Option<Protocol>, at: PacketEnd) -> Outcome {
+        let listed = |(first, last): (u16, u16)| at.port.is_some_and(|port| first <= port && port <= last);
+        let mut are_enforced = self.are_enforced(rule.rule.numeric_ports(), protocol);
+        let mut by_name = false;
+        for id in rule.named_ports {
+            match self.holds_port(id, at)? {
+                Some(held) => by_name |= held,
+                // Alternatives: without one of them, none may be asked for.
+                None => are_enforced = false,
+            }
+        }
+        let asks = !rule.named_ports.is_empty() || rule.rule.numeric_ports().next().is_some();
+        if asks && are_enforced && !by_name && !rule.rule.numeric_ports().any(listed) {
+            return Ok(Some(Mismatch::Port(at.end)));
+        }
+        let mut excluded = rule.rule.not_numeric_ports();
+        if self.are_enforced(excluded.clone(), protocol) && excluded.clone().next().is_some() {
+            // A packet without ports passes neither a match on ports nor its negation.
+            if at.port.is_none() || excluded.any(listed) {
+                return Ok(Some(Mismatch::ExcludedPort(at.end)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether these ports can be asked for.
+    fn are_enforced(
+        &mut self,
+        mut ports: impl Iterator<Item = (u16, u16)> + Clone,
+        protocol: Option<Protocol>,
+    ) -> bool {
+        /// TCP, UDP, DCCP, SCTP and UDP-Lite.
+        const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+
+        if ports.clone().any(|(first, last)| first > last) {
+            self.note(Unenforceable::EmptyPortRange);
+            return false;
+        }
+        let has_ports = protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol.number()));
+        if !has_ports && ports.next().is_some() {
+            self.note(Unenforceable::PortsWithoutProtocol);
+            return false;
+        }
+        true
+    }
+
+    /// Whether the address is in the set; `None` if there can be no such set.
+    fn holds_address(&mut self, id: &IpSetId, address: IpAddr) -> Result<Option<bool>, Missing> {
+        let Some(set) = self.state.set(id)? else {
+            self.note(Unenforceable::IpSetId);
+            return Ok(None);
+        };
+        Ok(Some(match set {
+            MemberSet::Nets(nets) => nets.contains(address),
+            MemberSet::IpPorts(_) => false,
+        }))
+    }
+
+    /// Whether address, protocol and port are in the set; `None` if there can be no such set.
+    fn holds_port(&mut self, id: &IpSetId, at: PacketEnd) -> Result<Option<bool>, Missing> {
+        let Some(set) = self.state.set(id)? else {
+            self.note(Unenforceable::IpSetId);
+            return Ok(None);
+        };
+        let protocol = PortProtocol::of(Protocol::Number(at.protocol));
+        Ok(Some(match (set, protocol, at.port) {
+            (MemberSet::IpPorts(members), Some(protocol), Some(port)) => {
+                members.contains(&IpPortMember::new(at.address, protocol, port))
+            }
+            _ => false,
+        }))
+    }
+}
+
+/// A list that holds only networks of the other family makes the rule one for that family, negated or not.
+fn nets(rule: &EntityMatch, at: PacketEnd) -> Option<Mismatch> {
+    let of_family = |net: &&Cidr| net.address().is_ipv4() == at.address.is_ipv4();
+    let not_nets = &rule.extras.not_nets;
+    for nets in [&rule.nets, not_nets] {
+        if !nets.is_empty() && nets.iter().find(of_family).is_none() {
+            return Some(Mismatch::Family);
+        }
+    }
+    if not_nets.iter().filter(of_family).any(|net| net.prefix_len() == 0) {
+        return Some(Mismatch::Contradiction);
+    }
+    let holds = |net: &Cidr| net.contains(at.address);
+    if !rule.nets.is_empty() && !rule.nets.iter().any(holds) {
+        Some(Mismatch::Net(at.end))
+    } else if not_nets.iter().any(holds) {
+        Some(Mismatch::ExcludedNet(at.end))
+    } else {
+        None
+    }
+}

@@ -1,0 +1,87 @@
+//! What verdicts depend on besides policies and endpoints.
+
+use tortie_model::{Cidr, Family, Protocol};
+
+use crate::packet::Packet;
+
+/// What verdicts depend on besides policies and endpoints. Names in quotes are Felix's parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Connections to the host that no policy can cut, `FailsafeInboundHostPorts`.
+    pub failsafe_inbound: Vec<FailsafePort>,
+    /// Connections from the host that no policy can cut, `FailsafeOutboundHostPorts`.
+    pub failsafe_outbound: Vec<FailsafePort>,
+    /// What becomes of packets from a workload to the host that its egress policy allows, `DefaultEndpointToHostAction`.
+    pub endpoint_to_host: EndpointToHost,
+    /// The UDP port of VXLAN, `VXLANPort`.
+    pub vxlan_port: u16,
+    /// Whether workloads may send VXLAN packets themselves, `AllowVXLANPacketsFromWorkloads`.
+    pub vxlan_from_workloads: bool,
+    /// Whether workloads may send IP-in-IP packets themselves, `AllowIPIPPacketsFromWorkloads`.
+    pub ipip_from_workloads: bool,
+}
+
+impl Default for Settings {
+    /// Felix's defaults, but for failsafe ports, of which there are none.
+    fn default() -> Self {
+        Self {
+            failsafe_inbound: Vec::new(),
+            failsafe_outbound: Vec::new(),
+            endpoint_to_host: EndpointToHost::Deny,
+            vxlan_port: 4789,
+            vxlan_from_workloads: false,
+            ipip_from_workloads: false,
+        }
+    }
+}
+
+/// What becomes of packets from a workload to the host that its egress policy allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EndpointToHost {
+    /// They reach the host.
+    Allow,
+    /// They do not.
+    Deny,
+    /// Other programs' rules decide.
+    Undecided,
+}
+
+/// A port that stays open whatever policy says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FailsafePort {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port.
+    pub port: u16,
+    /// Only to or from this network; any if `None`.
+    pub net: Option<Cidr>,
+}
+
+impl FailsafePort {
+    /// Whether a packet to the host (`inbound`) or from it is for this port.
+    pub(crate) fn is_for(&self, inbound: bool, packet: &Packet) -> bool {
+        let peer = if inbound { packet.source() } else { packet.destination() };
+        self.accepts(packet.destination_port(), peer, packet)
+    }
+
+    /// Whether a packet answers one for this port: from the host if `inbound` is not set.
+    pub(crate) fn is_answered_by(&self, inbound: bool, packet: &Packet) -> bool {
+        let peer = if inbound { packet.source() } else { packet.destination() };
+        self.accepts(packet.source_port(), peer, packet)
+    }
+
+    fn accepts(&self, port: Option<u16>, peer: std::net::IpAddr, packet: &Packet) -> bool {
+        self.protocol.number() == packet.protocol()
+            && port == Some(self.port)
+            && self.net.is_none_or(|net| net.contains(peer))
+    }
+}
+
+/// Messages of `ICMPv6` that the host must receive to act as a router, whatever policy says: multicast listener query, report
+/// and done, router solicitation, neighbour solicitation and advertisement (RFC 2710, RFC 4861).
+pub(crate) fn is_router_icmpv6(packet: &Packet) -> bool {
+    let crate::Payload::Icmp { icmp_type, .. } = packet.payload() else { return false };
+    packet.family() == Family::V6
+        && packet.protocol() == Protocol::ICMPV6.number()
+        && matches!(icmp_type, 130 | 131 | 132 | 133 | 135 | 136)
+}
