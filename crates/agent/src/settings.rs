@@ -1,10 +1,14 @@
 //! From configuration parameters to the settings of the engine's parts.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tortie_calc::{Demand, GraphConfig, Overlap, SourceSpoofing};
-use tortie_dataplane::{DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProtocol, RoutesConfig, TunnelsConfig};
+use tortie_dataplane::{
+    DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProtocol, RouteTableIndex, RoutesConfig, TunnelsConfig,
+    WireguardConfig,
+};
 use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
@@ -12,7 +16,7 @@ use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, RulesConfig, Workloa
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, NatOutgoingExclusions,
-    NftablesMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention, Switch, WorkloadSourceSpoofing,
+    NftablesMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention, Switch, TableRange, WorkloadSourceSpoofing,
 };
 use crate::machine::Mtus;
 
@@ -113,11 +117,25 @@ pub fn dataplane(config: &Config, hostname: Hostname, backend: Backend) -> Resul
             ..RoutesConfig::default()
         },
         tunnels: tunnels(config),
+        wireguard: WireguardConfig { table: first_table(config) },
         ip_forwarding: config.ip_forwarding == Switch::Enabled,
         floating_ips: config.floating_ips == Switch::Enabled,
         external_nodes: config.external_nodes.clone(),
         ..DataplaneConfig::new(hostname, rules(config)?, backend)
     })
+}
+
+/// The first table of routes that may be taken.
+pub(crate) fn first_table(config: &Config) -> Option<RouteTableIndex> {
+    const DEFAULT: TableRange = TableRange { first: 1, last: 250 };
+    /// `default`, `main` and `local`.
+    const RESERVED: RangeInclusive<u32> = 253..=255;
+    let ranges = match (&config.route_table_ranges[..], config.route_table_range) {
+        ([], range) => vec![range.unwrap_or(DEFAULT)],
+        (ranges, _) => ranges.to_vec(),
+    };
+    let first = |range: &TableRange| (range.first..=range.last).find(|table| !RESERVED.contains(table));
+    ranges.iter().filter_map(first).min().map(RouteTableIndex)
 }
 
 /// Whether routes of pools with IP-in-IP are not left to BGP.

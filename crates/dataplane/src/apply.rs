@@ -273,6 +273,9 @@ impl Dataplane {
             let is_wanted = overlay.uses_vxlan();
             overlay.entries.apply(is_wanted, kernel, &self.links, refresh, problems);
         }
+        for (wireguard, _) in self.wireguards.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
+            wireguard.apply(kernel, &self.links, problems);
+        }
         let v4 = self.policy_gates.iter().find(|gate| gate.family() == Family::V4);
         if let Some(gate) = v4.filter(|gate| gate.is_open()) {
             self.neighbours.apply(kernel, &self.links, gate.unconfirmed(), problems);
@@ -291,6 +294,7 @@ impl Dataplane {
             wakeups.extend(devices.filter_map(|device| device.next(now)));
             wakeups.extend(overlay.entries.next(now, retry, self.config.routes.refresh_interval));
         }
+        wakeups.extend(self.wireguards.iter().filter_map(|wireguard| wireguard.next(now, retry, &self.links)));
         wakeups.extend(self.sysctls.next(now, retry));
         wakeups.extend(self.managers.places.next(now, retry));
         wakeups.extend(self.bandwidth.next(now, self.config.routes.refresh_interval));

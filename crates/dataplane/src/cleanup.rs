@@ -8,7 +8,7 @@ use crate::device::{self, DeviceChange, DeviceKind};
 use crate::drive::{self, SetCounters, TableOutcome};
 use crate::kernel::{Kernel, KernelError};
 use crate::report::{DataplaneProblem, DeviceProblem};
-use crate::route::{Route, RouteChange, RouteProtocol};
+use crate::route::{Route, RouteChange, RouteProtocol, RouteTableIndex};
 
 /// Where to look for what is to be removed.
 #[derive(Clone, Debug, Default)]
@@ -130,7 +130,7 @@ fn remove_sets(kernel: &mut dyn Kernel, family: Family, report: &mut CleanupRepo
 }
 
 fn remove_routes(kernel: &mut dyn Kernel, family: Family, config: &CleanupConfig, report: &mut CleanupReport) {
-    let routes = match kernel.routes(family) {
+    let routes = match kernel.routes(family, RouteTableIndex::MAIN) {
         Ok(routes) => routes,
         Err(error) => {
             report.problems.push(DataplaneProblem::Routes { family, error });
@@ -143,7 +143,7 @@ fn remove_routes(kernel: &mut dyn Kernel, family: Family, config: &CleanupConfig
         if kernel.is_stopping() {
             return;
         }
-        let mut outcomes = kernel.change_routes(batch).into_iter();
+        let mut outcomes = kernel.change_routes(RouteTableIndex::MAIN, batch).into_iter();
         for change in batch {
             match outcomes.next().unwrap_or_else(|| Err(KernelError::no_answer())) {
                 Ok(()) => report.routes_removed += 1,

@@ -8,7 +8,7 @@ use tortie_iptables::{Backend, Features, InsertMode, Programs};
 use tortie_model::{Cidr, Family, Hostname};
 use tortie_rules::RulesConfig;
 
-use crate::route::RouteProtocol;
+use crate::route::{RouteProtocol, RouteTableIndex};
 
 /// Everything that a dataplane depends on besides the desired state. Names in quotes are Felix's parameters
 /// (`felix/config/config_params.go`).
@@ -28,6 +28,8 @@ pub struct DataplaneConfig {
     pub routes: RoutesConfig,
     /// Tunnels to other nodes.
     pub tunnels: TunnelsConfig,
+    /// Encrypted tunnels.
+    pub wireguard: WireguardConfig,
     /// Whether workloads may have floating addresses, `FloatingIPs`; always with `OpenStack`.
     pub floating_ips: bool,
     /// Networks outside the cluster whose tunnel packets are accepted, `ExternalNodesCIDRList`.
@@ -50,6 +52,7 @@ impl DataplaneConfig {
             ip_sets: IpSetsConfig::default(),
             routes: RoutesConfig::default(),
             tunnels: TunnelsConfig::default(),
+            wireguard: WireguardConfig::default(),
             floating_ips: false,
             external_nodes: Vec::new(),
             ip_forwarding: true,
@@ -162,6 +165,19 @@ impl TunnelsConfig {
             Family::V4 => self.vxlan_mtu_v4,
             Family::V6 => self.vxlan_mtu_v6,
         }
+    }
+}
+
+/// How packets are encrypted between nodes.
+#[derive(Clone, Debug)]
+pub struct WireguardConfig {
+    /// The table of the routes through tunnels, in both families: the first of `RouteTableRanges`.
+    pub table: Option<RouteTableIndex>,
+}
+
+impl Default for WireguardConfig {
+    fn default() -> Self {
+        Self { table: Some(RouteTableIndex(1)) }
     }
 }
 

@@ -37,6 +37,7 @@ use crate::report::{DataplaneProblem, DataplaneStats, EndpointStatus};
 use crate::routes::{Ownership, RouteTable};
 use crate::status::Statuses;
 use crate::sysctls::Sysctls;
+use crate::wireguard::Wireguard;
 
 /// Keeps one node's tables, IP sets, routes and sysctls as desired.
 ///
@@ -53,6 +54,8 @@ pub struct Dataplane {
     pub(crate) neighbours: Neighbours,
     /// One for each family, in the order of the output.
     pub(crate) overlays: Vec<Overlay>,
+    /// One for each family, in the order of the output; none if there is no table for their routes.
+    pub(crate) wireguards: Vec<Wireguard>,
     /// Rules depend on which tunnels there are, and that has changed.
     tunnels_changed: bool,
     pub(crate) sysctls: Sysctls,
@@ -144,6 +147,7 @@ impl Dataplane {
             routes: families.iter().map(|family| RouteTable::new(*family, config.routes.clone())).collect(),
             neighbours: Neighbours::new(config.routes.enabled && families.contains(&Family::V4)),
             overlays: families.iter().map(|family| Overlay::new(*family, &config)).collect(),
+            wireguards: families.iter().filter_map(|family| Wireguard::new(*family, &config)).collect(),
             // The sets that rules refer to have to be filled.
             tunnels_changed: true,
             policy_gates: families.iter().copied().map(PolicyGate::new).collect(),
@@ -264,6 +268,7 @@ impl Dataplane {
         for table in &mut self.routes {
             table.on_link(name);
         }
+        self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_link(name));
         if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
             self.managers.hosts.on_links();
             self.overlays.iter_mut().for_each(|overlay| overlay.on_link(name));
@@ -365,6 +370,7 @@ impl Dataplane {
             },
             config: &self.config.routes,
             bgp_peers: self.managers.bgp_peers,
+            device: None,
         }
     }
 

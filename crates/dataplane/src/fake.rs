@@ -4,6 +4,8 @@
 //! It is put together from the fakes of the drivers, so that rules that refer to missing sets are refused, and sets that
 //! rules refer to cannot be destroyed.
 
+mod routing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,7 +22,8 @@ use crate::kernel::{
     SysctlPath,
 };
 use crate::qdisc::{Qdisc, QdiscChange, QdiscKind};
-use crate::route::{Route, RouteChange};
+use crate::route::{Route, RouteChange, RouteTableIndex};
+use crate::routing_rule::{RoutingRule, RoutingRuleChange};
 
 /// How long every call takes.
 const RUN_TIME: Duration = Duration::from_millis(1);
@@ -36,6 +39,8 @@ pub struct Writes {
     pub set_destroys: usize,
     /// Routes replaced or deleted.
     pub routes: usize,
+    /// Routing rules made or removed.
+    pub routing_rules: usize,
     /// Neighbour and forwarding entries set or removed.
     pub neighbours: usize,
     /// Devices made, changed or removed, and addresses given to them or taken away.
@@ -61,6 +66,12 @@ pub struct FakeKernel {
     pub sets: FakeIpset,
     /// The routes of the main table.
     pub routes: Vec<Route>,
+    /// The routes of other tables.
+    pub other_routes: BTreeMap<RouteTableIndex, Vec<Route>>,
+    /// Routing rules, in the order in which they are asked.
+    pub routing_rules: Vec<RoutingRule>,
+    /// Routing rules can be neither made nor removed.
+    pub routing_rules_fail: bool,
     /// Permanent neighbour entries.
     pub neighbours: BTreeMap<(u32, IpAddr), Mac>,
     /// Forwarding entries of devices.
@@ -111,6 +122,9 @@ impl FakeKernel {
             other_v6: FakeTables::new(other(backend)),
             sets: FakeIpset::new(),
             routes: Vec::new(),
+            other_routes: BTreeMap::new(),
+            routing_rules: Vec::new(),
+            routing_rules_fail: false,
             neighbours: BTreeMap::new(),
             fdb: BTreeMap::new(),
             devices: BTreeMap::new(),
@@ -206,6 +220,12 @@ impl FakeKernel {
         let mut routes: Vec<String> = self.routes.iter().map(|route| format!("{route:?}")).collect();
         routes.sort();
         lines.extend(routes);
+        for (RouteTableIndex(table), routes) in &self.other_routes {
+            let mut routes: Vec<String> = routes.iter().map(|route| format!("table {table} {route:?}")).collect();
+            routes.sort();
+            lines.extend(routes);
+        }
+        lines.extend(self.routing_rules.iter().map(|rule| format!("{rule:?}")));
         lines.extend(self.marked_flushes.iter().map(|address| format!("connections of {address} to be flushed")));
         lines.extend(self.neighbours.iter().map(|entry| format!("{entry:?}")));
         lines.extend(self.fdb.iter().map(|entry| format!("{entry:?}")));
@@ -219,20 +239,13 @@ impl FakeKernel {
         let name = self.devices.iter().find(|(_, (device, _))| device.index == index).map(|(name, _)| name.clone())?;
         self.devices.remove(&name);
         self.removed_devices.insert(index);
-        self.routes.retain(|route| route.target.interface != Some(index));
+        let tables = std::iter::once(&mut self.routes).chain(self.other_routes.values_mut());
+        tables.for_each(|routes| routes.retain(|route| route.target.interface != Some(index)));
         self.neighbours.retain(|(interface, _), _| *interface != index);
         self.fdb.retain(|(interface, _), _| *interface != index);
         self.qdiscs.retain(|qdisc| qdisc.interface != index);
         self.redirections.remove(&index);
         Some(())
-    }
-
-    /// Whether an IPv6 gateway that is said to be on the link is reached by another interface.
-    fn has_mismatched_gateway(&self, route: &Route) -> bool {
-        let Some(gateway @ IpAddr::V6(_)) = route.target.gateway.filter(|_| route.target.on_link) else { return false };
-        let found = self.routes.iter().filter(|other| other.key.destination.contains(gateway));
-        let best = found.max_by_key(|other| other.key.destination.prefix_len());
-        best.is_some_and(|best| best.target.interface.is_some() && best.target.interface != route.target.interface)
     }
 
     fn list(&mut self) -> Result<(), KernelError> {
@@ -241,34 +254,6 @@ impl FakeKernel {
         }
         self.interrupted_lists -= 1;
         Err(KernelError::Failed("changed at every attempt to list it".to_owned()))
-    }
-
-    fn change_route(&mut self, change: &RouteChange) -> Result<(), KernelError> {
-        self.writes.routes += 1;
-        let route = change.route();
-        match change {
-            RouteChange::Replace(route) => {
-                if route.target.interface.is_some_and(|index| self.removed_devices.contains(&index)) {
-                    return Err(KernelError::NotFound);
-                }
-                if route.target.interface.is_some_and(|index| self.broken_interfaces.contains(&index)) {
-                    return Err(KernelError::Failed("Invalid argument".to_owned()));
-                }
-                if self.has_mismatched_gateway(route) {
-                    return Err(KernelError::Failed("Nexthop has invalid gateway or device mismatch".to_owned()));
-                }
-                match self.routes.iter_mut().find(|old| old.key == route.key) {
-                    Some(old) => *old = route.clone(),
-                    None => self.routes.push(route.clone()),
-                }
-                Ok(())
-            }
-            RouteChange::Delete(_) => {
-                let at = self.routes.iter().position(|old| old == route).ok_or(KernelError::NotFound)?;
-                self.routes.remove(at);
-                Ok(())
-            }
-        }
     }
 
     /// Runs one command; what [`Kernel::run`] does with each.
@@ -383,25 +368,35 @@ impl Kernel for FakeKernel {
         of_nftables.try_fold(0, |sum: u32, tables| Some(sum.wrapping_add(tables.generation()?)))
     }
 
-    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
+    fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
         self.list()?;
         let of_family = |route: &&Route| route.key.destination.family() == family;
-        let listed: Vec<Route> = self.routes.iter().filter(of_family).cloned().collect();
+        let listed: Vec<Route> = self.table(table).iter().filter(of_family).cloned().collect();
         self.listed_routes += listed.len();
         Ok(listed)
     }
 
-    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
+    fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
         self.list()?;
         let is_of =
             |route: &&Route| route.key.destination.family() == family && route.target.interface == Some(interface);
-        let listed: Vec<Route> = self.routes.iter().filter(is_of).cloned().collect();
+        let listed: Vec<Route> = self.table(table).iter().filter(is_of).cloned().collect();
         self.listed_routes += listed.len();
         Ok(listed)
     }
 
-    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
-        changes.iter().map(|change| self.change_route(change)).collect()
+    fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        changes.iter().map(|change| self.change_route(table, change)).collect()
+    }
+
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        self.list()?;
+        let leads_there = |rule: &&RoutingRule| (rule.family, rule.table) == (family, table);
+        Ok(self.routing_rules.iter().filter(leads_there).copied().collect())
+    }
+
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        self.change_rule(change)
     }
 
     fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {

@@ -76,6 +76,11 @@ impl DataplaneProblem {
             Self::Route { route, .. } => {
                 ("route cannot be changed", format!("{} metric {}", route.key.destination, route.key.metric))
             }
+            Self::RoutingRules { family, .. } => ("routing rules cannot be read", family.to_string()),
+            Self::RoutingRule { rule, .. } => (
+                "routing rule cannot be changed",
+                format!("{} {} to table {}", rule.family, rule.priority, rule.table.0),
+            ),
             Self::Neighbours { family, .. } => ("neighbours cannot be read", family.to_string()),
             Self::Neighbour { neighbour, .. } => {
                 ("neighbour cannot be set", format!("{} on interface {}", neighbour.address, neighbour.interface))

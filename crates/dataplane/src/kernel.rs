@@ -8,7 +8,8 @@ use tortie_model::{Cidr, Family, IfaceName, Mac};
 
 use crate::device::{Device, DeviceChange, FdbEntry};
 use crate::qdisc::{Qdisc, QdiscChange};
-use crate::route::{Route, RouteChange};
+use crate::route::{Route, RouteChange, RouteTableIndex};
+use crate::routing_rule::{RoutingRule, RoutingRuleChange};
 
 /// The outside: programs, routes, neighbours, sysctls, connection tracking and the clock of one network namespace.
 ///
@@ -25,22 +26,35 @@ pub trait Kernel {
         None
     }
 
-    /// All routes of the main table of a family, of every type and protocol.
+    /// All routes of a table of a family, of every type and protocol.
     ///
     /// # Errors
-    /// If the table cannot be read. A family that the kernel does not have has no routes.
-    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError>;
+    /// If the table cannot be read. A family or table that the kernel does not have has no routes.
+    fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError>;
 
-    /// The routes of the main table of a family that leave by one interface. It should cost no more than these.
+    /// The routes of a table of a family that leave by one interface. It should cost no more than these.
     ///
     /// # Errors
     /// If they cannot be read. A family that the kernel does not have, and an interface that is not there, have none.
-    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError>;
+    fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError>;
 
-    /// Changes routes in the main table, in this order, and tells what became of each; an outcome that is missing counts
+    /// Changes routes in a table, in this order, and tells what became of each; an outcome that is missing counts
     /// as a failure. A change that fails does not stop those behind it. [`KernelError::NotFound`] stands for a route or an
     /// interface that is not there.
-    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>>;
+    fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>>;
+
+    /// The routing rules of a family that lead to a table.
+    ///
+    /// # Errors
+    /// If they cannot be read. A family that the kernel does not have has none.
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError>;
+
+    /// Makes or removes a routing rule.
+    ///
+    /// # Errors
+    /// If the kernel refuses; [`KernelError::NotFound`] for one that is to be removed and not there,
+    /// [`KernelError::Exists`] for one that is there already.
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError>;
 
     /// All permanent neighbour entries of a family: ARP or neighbour discovery.
     ///

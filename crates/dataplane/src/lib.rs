@@ -23,15 +23,18 @@ mod render;
 mod report;
 mod route;
 mod routes;
+mod routing_rule;
+mod routing_rules;
 mod stand_ins;
 mod status;
 mod sysctls;
 mod tunnel_device;
 mod vtep_entries;
+mod wireguard;
 
 pub use bandwidth::BandwidthProblem;
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
-pub use config::{DataplaneConfig, IpSetsConfig, IptablesConfig, RoutesConfig, TunnelsConfig};
+pub use config::{DataplaneConfig, IpSetsConfig, IptablesConfig, RoutesConfig, TunnelsConfig, WireguardConfig};
 pub use dataplane::Dataplane;
 pub use device::{Device, DeviceChange, DeviceKind, FdbEntry, Vxlan};
 pub use identity::ProblemIdentity;
@@ -46,4 +49,5 @@ pub use report::{
     ApplyReport, DataplaneProblem, DataplaneStats, DeviceProblem, EndpointProblem, EndpointStatus, Owner, Reduction,
     StatusChange,
 };
-pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
+pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};
+pub use routing_rule::{RoutingRule, RoutingRuleChange};

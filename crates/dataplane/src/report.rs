@@ -15,6 +15,7 @@ use crate::bandwidth::BandwidthProblem;
 use crate::device::FdbEntry;
 use crate::kernel::{KernelError, Neighbour, SysctlPath};
 use crate::route::Route;
+use crate::routing_rule::RoutingRule;
 
 /// What became of an apply.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -149,6 +150,22 @@ pub enum DataplaneProblem {
     Route {
         /// The route.
         route: Route,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// Routing rules cannot be read.
+    #[error("{family} routing rules cannot be read: {error}")]
+    RoutingRules {
+        /// Their family.
+        family: Family,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// A routing rule cannot be made or removed.
+    #[error("{} routing rule {} to table {}: {error}", .rule.family, .rule.priority, .rule.table.0)]
+    RoutingRule {
+        /// The rule.
+        rule: RoutingRule,
         /// What the kernel said.
         error: KernelError,
     },

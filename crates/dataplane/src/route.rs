@@ -4,7 +4,16 @@ use std::net::IpAddr;
 
 use tortie_model::Cidr;
 
-/// One route of the main table.
+/// A table of routes, by its number (`rtnetlink(7)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteTableIndex(pub u32);
+
+impl RouteTableIndex {
+    /// The table that holds for all packets which no rule leads elsewhere.
+    pub const MAIN: Self = Self(254);
+}
+
+/// One route of a table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
     /// What the kernel tells routes apart by.
@@ -52,6 +61,8 @@ pub enum RouteKind {
     Unicast,
     /// Packets vanish (`RTN_BLACKHOLE`).
     Blackhole,
+    /// Packets go on as if there were no such table (`RTN_THROW`).
+    Throw,
     /// Any other type, by its number in `rtnetlink(7)`.
     Other(u8),
 }

@@ -41,6 +41,8 @@ pub(crate) struct DeviceSpec {
 pub(crate) struct TunnelDevice {
     name: IfaceName,
     family: Family,
+    /// The only kind of device of this name that is removed; `None` for any.
+    kind: Option<DeviceKind>,
     wanted: Wanted,
     dirty: bool,
     checked: Option<Duration>,
@@ -56,7 +58,12 @@ struct Failure {
 
 impl TunnelDevice {
     pub(crate) fn new(name: IfaceName, family: Family) -> Self {
-        Self { name, family, wanted: Wanted::Unknown(None), dirty: true, checked: None, failure: None }
+        Self { name, family, kind: None, wanted: Wanted::Unknown(None), dirty: true, checked: None, failure: None }
+    }
+
+    /// Leaves devices of its name alone that are of another kind.
+    pub(crate) fn of_kind(self, kind: DeviceKind) -> Self {
+        Self { kind: Some(kind), ..self }
     }
 
     pub(crate) fn name(&self) -> &IfaceName {
@@ -107,7 +114,7 @@ impl TunnelDevice {
         let spec = match &self.wanted {
             Wanted::Unknown(_) => return Ok(()),
             Wanted::Absent => {
-                return match self.find(kernel)? {
+                return match self.find(kernel)?.filter(|device| !self.is_foreign(device)) {
                     Some(device) => self.change(kernel, "it cannot be removed", &DeviceChange::Delete(device.index)),
                     None => Ok(()),
                 };
@@ -140,6 +147,10 @@ impl TunnelDevice {
             self.change(kernel, "it cannot be switched on", &DeviceChange::SetUp(device.index))?;
         }
         mtu
+    }
+
+    fn is_foreign(&self, device: &Device) -> bool {
+        self.kind.as_ref().is_some_and(|kind| *kind != device.kind)
     }
 
     fn find(&self, kernel: &mut dyn Kernel) -> Result<Option<Device>, DeviceProblem> {

@@ -12,7 +12,8 @@ use std::time::Duration;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
     CleanupConfig, CommandOutcome, CommandStatus, Dataplane, DataplaneConfig, Device, DeviceChange, FdbEntry, Kernel,
-    KernelCommand, KernelError, LinkEvent, Neighbour, NeighbourChange, Route, RouteChange, SysctlPath, cleanup,
+    KernelCommand, KernelError, LinkEvent, Neighbour, NeighbourChange, Route, RouteChange, RouteTableIndex,
+    RoutingRule, RoutingRuleChange, SysctlPath, cleanup,
 };
 use tortie_iptables::{Backend, Programs};
 use tortie_model::desired::{
@@ -74,16 +75,24 @@ impl Kernel for RealKernel<'_> {
         })
     }
 
-    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
-        Kernel::routes(&mut self.rest, family)
+    fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
+        Kernel::routes(&mut self.rest, family, table)
     }
 
-    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
-        Kernel::routes_of(&mut self.rest, family, interface)
+    fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
+        Kernel::routes_of(&mut self.rest, family, table, interface)
     }
 
-    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
-        self.rest.change_routes(changes)
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        Kernel::routing_rules(&mut self.rest, family, table)
+    }
+
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        self.rest.change_routing_rule(change)
+    }
+
+    fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        self.rest.change_routes(table, changes)
     }
 
     fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {

@@ -46,7 +46,6 @@ const NFT: &str = "native nftables is not programmed";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
 const POLICYSYNC: &str = "there is no application-layer policy";
 const SOCKMAP: &str = "there is no acceleration of sidecars";
-const TABLES: &str = "only the main table has routes";
 const USAGE: &str = "nothing is reported to anybody";
 const WINDOWS: &str = "for Windows";
 const WIREGUARD: &str = "no WireGuard tunnels are made here";
@@ -387,8 +386,13 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         Used("Whether routes come from IPAM's blocks or from workloads"),
     ),
     felix("RouteSyncDisabled", "bool", "false", Used("Whether routes are left alone")),
-    felix("RouteTableRange", "route-table-range", "", NotUsed(TABLES)),
-    felix("RouteTableRanges", "route-table-ranges", "", NotUsed(TABLES)),
+    felix("RouteTableRange", "route-table-range", "", Used("The same as RouteTableRanges, unless that is set")),
+    felix(
+        "RouteTableRanges",
+        "route-table-ranges",
+        "",
+        Used("The tables of routes that may be taken, 1-250 if not set: WireGuard has the first"),
+    ),
     felix(
         "ServiceLoopPrevention",
         "oneof(Drop,Reject,Disabled)",

@@ -20,7 +20,7 @@ pub use params::{
 };
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 pub(crate) use parse::go_duration;
-pub use parse::{FailsafePort, IfacePattern, LogRate};
+pub use parse::{FailsafePort, IfacePattern, LogRate, TableRange};
 pub use resolve::{ConfigError, Notice, Resolved};
 pub(crate) use resolve::{canonical_name, judge, source_name};
 pub use sources::{IdleLine, Raw, Sources, from_environment, from_file_text};

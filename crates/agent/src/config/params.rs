@@ -7,7 +7,7 @@ use std::time::Duration;
 use regex::Regex;
 use tortie_model::Cidr;
 
-use super::parse::{self, FailsafePort, IfacePattern, LogRate, Parsed, choices};
+use super::parse::{self, FailsafePort, IfacePattern, LogRate, Parsed, TableRange, choices};
 use super::shown::Shown;
 
 choices!(
@@ -276,6 +276,8 @@ params! {
         "MaxIpsetSize", |raw| parse::integer_in(raw, 1, i64::from(u32::MAX)), 1_048_576, 0, NON_ZERO;
     route_refresh_interval: Duration = "RouteRefreshInterval", parse::seconds, secs(90), secs(0), PLAIN;
     route_sync_disabled: bool = "RouteSyncDisabled", parse::boolean, false, false, PLAIN;
+    route_table_range: Option<TableRange> = "RouteTableRange", parse::table_range, None, None, FATAL;
+    route_table_ranges: Vec<TableRange> = "RouteTableRanges", parse::table_ranges, vec![], vec![], FATAL;
     remove_external_routes: bool = "RemoveExternalRoutes", parse::boolean, true, false, PLAIN;
     device_route_protocol: u8 = "DeviceRouteProtocol", |raw| parse::integer_in(raw, 0, 255), 3, 0, PLAIN;
     device_route_source_address: Option<Ipv4Addr> = "DeviceRouteSourceAddress", parse::ipv4, None, None, PLAIN;

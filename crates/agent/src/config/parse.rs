@@ -205,6 +205,59 @@ pub(crate) fn port_ranges(raw: &str) -> Parsed<Vec<(u16, u16)>> {
     ranges.filter_map(Result::transpose).collect()
 }
 
+/// A range of tables of routes, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a range has two ends")]
+pub struct TableRange {
+    /// The first.
+    pub first: u32,
+    /// The last.
+    pub last: u32,
+}
+
+/// The largest number of tables that may be asked for.
+const MAX_TABLES: u64 = 0xffff;
+
+/// `first-last` within 1-250.
+pub(crate) fn table_range(raw: &str) -> Parsed<Option<TableRange>> {
+    let refuse = || "must be a range of routing tables within 1-250, such as `1-250`".to_owned();
+    let (first, last) = raw.split_once('-').ok_or_else(refuse)?;
+    let number = |text: &str| text.parse::<u32>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
+    let (first, last) = number(first).zip(number(last)).ok_or_else(refuse)?;
+    let is_valid = 1 <= first && first <= last && last <= 250;
+    if is_valid { Ok(Some(TableRange { first, last })) } else { Err(refuse()) }
+}
+
+/// Any number of `first-last`, with anything between them, as Felix takes them.
+pub(crate) fn table_ranges(raw: &str) -> Parsed<Vec<TableRange>> {
+    let mut ranges = Vec::new();
+    let mut tables = 0;
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let mut rest = raw;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        rest = rest.get(start..).unwrap_or_default();
+        let (first, behind) = rest.split_at(digits(rest));
+        rest = behind;
+        let Some(behind) = behind.strip_prefix('-') else { continue };
+        let (last, behind) = behind.split_at(digits(behind));
+        if last.is_empty() {
+            continue;
+        }
+        rest = behind;
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is not the number of a table"));
+        let (first, last) = (number(first)?, number(last)?);
+        if first == 0 || first > last {
+            return Err(format!("`{first}-{last}` is not a range of tables"));
+        }
+        tables += u64::from(last - first) + 1;
+        if tables > MAX_TABLES {
+            return Err(format!("must be {MAX_TABLES} tables at most"));
+        }
+        ranges.push(TableRange { first, last });
+    }
+    if ranges.is_empty() { Err("must be ranges of routing tables, such as `1-250`".into()) } else { Ok(ranges) }
+}
+
 /// How large packets of a tunnel may be; 0 for what fits.
 pub(crate) fn mtu(raw: &str) -> Parsed<u32> {
     integer_in(raw, 0, i64::from(i32::MAX))

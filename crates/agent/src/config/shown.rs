@@ -7,7 +7,7 @@ use std::time::Duration;
 use regex::Regex;
 use tortie_model::Cidr;
 
-use super::parse::{FailsafePort, IfacePattern, LogRate};
+use super::parse::{FailsafePort, IfacePattern, LogRate, TableRange};
 
 /// A value as text that its parser takes back, or `none`.
 pub(crate) trait Shown {
@@ -41,6 +41,7 @@ shown! {
     Cidr: value => value.to_string();
     Regex: value => format!("/{value}/");
     IfacePattern: value => value.0.to_string();
+    TableRange: value => format!("{}-{}", value.first, value.last);
     LogRate: value => value.as_str().to_owned();
     (u16, u16): value => format!("{}:{}", value.0, value.1);
     FailsafePort: value => {

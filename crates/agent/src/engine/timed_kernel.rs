@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tortie_dataplane::{
     AddressPlace, CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour,
-    NeighbourChange, Qdisc, QdiscChange, Route, RouteChange, SysctlPath,
+    NeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, RoutingRule, RoutingRuleChange,
+    SysctlPath,
 };
 use tortie_model::{Cidr, Family};
 
@@ -67,22 +68,30 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
         self.timed(K::ruleset_generation)
     }
 
-    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
+    fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
         let before = self.spent;
-        let routes = self.timed(|kernel| kernel.routes(family));
+        let routes = self.timed(|kernel| kernel.routes(family, table));
         self.route_lists.push(self.spent.saturating_sub(before));
         routes
     }
 
-    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
+    fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
         let before = self.spent;
-        let routes = self.timed(|kernel| kernel.routes_of(family, interface));
+        let routes = self.timed(|kernel| kernel.routes_of(family, table, interface));
         self.interface_lists.push(self.spent.saturating_sub(before));
         routes
     }
 
-    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
-        self.timed(|kernel| kernel.change_routes(changes))
+    fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        self.timed(|kernel| kernel.change_routes(table, changes))
+    }
+
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        self.timed(|kernel| kernel.routing_rules(family, table))
+    }
+
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.change_routing_rule(change))
     }
 
     fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {

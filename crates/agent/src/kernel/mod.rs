@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
     AddressPlace, CommandOutcome, CommandStatus, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError,
-    Neighbour, NeighbourChange, Qdisc, QdiscChange, Route, RouteChange, SysctlPath,
+    Neighbour, NeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, RoutingRule,
+    RoutingRuleChange, SysctlPath,
 };
 use tortie_model::{Cidr, Family};
 
@@ -27,11 +28,11 @@ use sysctl::SysctlTree;
 ///
 /// ```no_run
 /// use tortie_agent::kernel::LinuxKernel;
-/// use tortie_dataplane::Kernel;
+/// use tortie_dataplane::{Kernel, RouteTableIndex};
 /// use tortie_model::Family;
 ///
 /// let mut kernel = LinuxKernel::new(std::time::Duration::from_secs(10));
-/// for route in kernel.routes(Family::V4)? {
+/// for route in kernel.routes(Family::V4, RouteTableIndex::MAIN)? {
 ///     println!("{} by interface {:?}", route.key.destination, route.target.interface);
 /// }
 /// # Ok::<(), tortie_dataplane::KernelError>(())
@@ -155,16 +156,24 @@ impl Kernel for LinuxKernel {
         }
     }
 
-    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
-        self.with_netlink(|netlink| netlink.routes(family))
+    fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
+        self.with_netlink(|netlink| netlink.routes(family, table))
     }
 
-    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
-        self.with_netlink(|netlink| netlink.routes_of(family, interface))
+    fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
+        self.with_netlink(|netlink| netlink.routes_of(family, table, interface))
     }
 
-    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
-        self.change_all(changes.len(), |netlink| netlink.change_routes(changes))
+    fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        self.change_all(changes.len(), |netlink| netlink.change_routes(table, changes))
+    }
+
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        self.with_netlink(|netlink| netlink.routing_rules(family, table))
+    }
+
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        self.with_netlink(|netlink| netlink.change_routing_rule(change))
     }
 
     fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {

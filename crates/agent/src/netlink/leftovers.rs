@@ -5,18 +5,12 @@ use tortie_model::Family;
 
 use super::Netlink;
 use super::error::NetlinkError;
-use super::wire::{self, RTM_NEWLINK, RTM_NEWROUTE};
+use super::wire::{self, RTM_DELRULE, RTM_GETRULE, RTM_NEWLINK, RTM_NEWROUTE, RTM_NEWRULE};
 
 const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
 const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
-const RTM_NEWRULE: u16 = 32;
-const RTM_DELRULE: u16 = 33;
-const RTM_GETRULE: u16 = 34;
-
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
 
 const ROUTE_HEADER_LEN: usize = 12;
 const RTA_TABLE: u16 = 15;
@@ -40,18 +34,11 @@ const XDP_MODES: [(u8, u32); 3] = [(1, 1 << 2), (2, 1 << 1), (3, 1 << 3)];
 /// In several at once.
 const XDP_ATTACHED_MULTI: u8 = 4;
 
-const fn address_family(family: Family) -> u8 {
-    match family {
-        Family::V4 => AF_INET,
-        Family::V6 => AF_INET6,
-    }
-}
-
 /// A header of twelve bytes that only says the family.
 fn family_header(family: Family) -> Vec<u8> {
     let mut header = vec![0; ROUTE_HEADER_LEN];
     if let Some(first) = header.first_mut() {
-        *first = address_family(family);
+        *first = wire::family_number(family);
     }
     header
 }
@@ -81,7 +68,7 @@ fn is_outside_main(family: Family, payload: &[u8]) -> Result<bool, NetlinkError>
         }
         Some(())
     })?;
-    let is_of_family = payload.first() == Some(&address_family(family));
+    let is_of_family = payload.first() == Some(&wire::family_number(family));
     Ok(is_of_family
         && payload.get(5) == Some(&PROTOCOL_CALICO)
         && table.is_some_and(|table| FELIX_TABLES.contains(&table)))
@@ -94,7 +81,7 @@ impl Netlink {
     /// If the kernel does not say which there are, or refuses.
     pub(crate) fn remove_wireguard_rules(&mut self, family: Family, priority: u32) -> Result<Vec<u32>, NetlinkError> {
         let found = self.socket.dump_raw(RTM_GETRULE, &family_header(family), "rules", |kind, payload| {
-            let is_of_family = payload.first() == Some(&address_family(family));
+            let is_of_family = payload.first() == Some(&wire::family_number(family));
             let table = if kind == RTM_NEWRULE && is_of_family { wireguard_table(priority, payload)? } else { None };
             Ok(table.map(|table| (table, payload.to_vec())))
         })?;

@@ -1,5 +1,6 @@
-//! What the agent asks of the kernel's routing subsystem and tells it, over `rtnetlink(7)`: links, local addresses,
-//! routes of the main table, permanent neighbours, and tunnel devices with their addresses and forwarding entries.
+//! What the agent asks of the kernel's routing subsystem and tells it, over `rtnetlink(7)`: links, local addresses, routes,
+//! the rules that lead to tables of them, permanent neighbours, and tunnel devices with their addresses and forwarding
+//! entries.
 //!
 //! Everything blocks, and belongs to the network namespace of the thread that opened the socket. Of what the kernel
 //! sends only the attributes that are needed are decoded, so that one that a newer kernel adds cannot hide a link or a
@@ -24,6 +25,7 @@ mod listing;
 mod locate;
 mod neighbour;
 mod route;
+mod routing_rule;
 mod socket;
 mod tc;
 mod wire;
@@ -32,7 +34,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_dataplane::{Device, DeviceChange, FdbEntry, Neighbour, NeighbourChange, Route, RouteChange};
+use tortie_dataplane::{
+    Device, DeviceChange, FdbEntry, Neighbour, NeighbourChange, Route, RouteChange, RouteTableIndex,
+};
 use tortie_model::{Cidr, Family};
 
 pub use error::NetlinkError;
@@ -89,42 +93,51 @@ impl Netlink {
         Ok(addresses)
     }
 
-    /// All routes of the main table of a family, in order. None if the kernel does not have the family.
+    /// All routes of a table of a family, in order. None if the kernel has neither the family nor the table.
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn routes(&mut self, family: Family) -> Result<Vec<Route>, NetlinkError> {
-        let request = route::dump_request(family, route::TABLE_MAIN, None);
+    pub fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, NetlinkError> {
+        let request = route::dump_request(family, table, None);
         let mut routes =
-            self.dump_if_supported(request, "routes", |kind, payload| route::parse(family, kind, payload))?;
+            self.dump_if_supported(request, "routes", |kind, payload| route::parse(family, table, kind, payload))?;
         routes.sort();
         Ok(routes)
     }
 
-    /// The routes of the main table of a family that leave by one interface, in order. None if the kernel has neither the
+    /// The routes of a table of a family that leave by one interface, in order. None if the kernel has neither the
     /// family nor the interface.
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, NetlinkError> {
-        let request = route::dump_request(family, route::TABLE_MAIN, Some(interface));
+    pub fn routes_of(
+        &mut self,
+        family: Family,
+        table: RouteTableIndex,
+        interface: u32,
+    ) -> Result<Vec<Route>, NetlinkError> {
+        let request = route::dump_request(family, table, Some(interface));
         let mut routes =
-            self.dump_if_supported(request, "routes", |kind, payload| route::parse(family, kind, payload))?;
+            self.dump_if_supported(request, "routes", |kind, payload| route::parse(family, table, kind, payload))?;
         // Kernels without strict checks list all.
         routes.retain(|route| route.target.interface == Some(interface));
         routes.sort();
         Ok(routes)
     }
 
-    /// Makes routes in the main table, each in place of one with the same key, or removes some, in this order; tells what
+    /// Makes routes in a table, each in place of one with the same key, or removes some, in this order; tells what
     /// became of each.
     ///
     /// # Errors
     /// If it is not known what became of some.
-    pub fn change_routes(&mut self, changes: &[RouteChange]) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+    pub fn change_routes(
+        &mut self,
+        table: RouteTableIndex,
+        changes: &[RouteChange],
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
         let request = |change: &RouteChange| match change {
-            RouteChange::Replace(route) => route::replace_request(route),
-            RouteChange::Delete(route) => route::delete_request(route),
+            RouteChange::Replace(route) => route::replace_request(table, route),
+            RouteChange::Delete(route) => route::delete_request(table, route),
         };
         self.socket.batch(changes.iter().map(request).collect(), "route change")
     }

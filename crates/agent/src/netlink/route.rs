@@ -1,4 +1,4 @@
-//! Routes of the main table, and the local addresses that the local table tells of.
+//! Routes, and the local addresses that the local table tells of.
 
 use std::net::IpAddr;
 
@@ -7,16 +7,15 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteType,
 };
-use tortie_dataplane::{Route, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
+use tortie_dataplane::{Route, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};
 use tortie_model::{Cidr, Family};
 
 use super::error::NetlinkError;
 use super::wire::{self, RTM_NEWROUTE, Request};
 
-pub(super) const TABLE_MAIN: u32 = 254;
-pub(super) const TABLE_LOCAL: u32 = 255;
+pub(super) const TABLE_LOCAL: RouteTableIndex = RouteTableIndex(255);
 /// No rule refers to it, so that packets never do. Far from the tables that Calico takes (`RouteTableRanges`).
-pub(super) const TABLE_MARKS: u32 = 0x7061_6e00;
+pub(super) const TABLE_MARKS: RouteTableIndex = RouteTableIndex(0x7061_6e00);
 /// Stands in the header, where there is one byte, for tables with larger numbers (`RT_TABLE_COMPAT`).
 const TABLE_COMPAT: u8 = 252;
 
@@ -41,7 +40,7 @@ const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "route" };
 
 /// Asks for the routes of one table, or for those of them that leave by one interface. Only kernels with strict checks
 /// (4.20) leave others out.
-pub(super) fn dump_request(family: Family, table: u32, interface: Option<u32>) -> Request {
+pub(super) fn dump_request(family: Family, table: RouteTableIndex, interface: Option<u32>) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = wire::address_family(family);
     set_table(&mut message, table);
@@ -49,12 +48,12 @@ pub(super) fn dump_request(family: Family, table: u32, interface: Option<u32>) -
     Request { message: RouteNetlinkMessage::GetRoute(message), flags: 0 }
 }
 
-pub(super) fn replace_request(route: &Route) -> Request {
-    replace(encode(route, TABLE_MAIN))
+pub(super) fn replace_request(table: RouteTableIndex, route: &Route) -> Request {
+    replace(encode(route, table))
 }
 
-pub(super) fn delete_request(route: &Route) -> Request {
-    delete(encode(route, TABLE_MAIN))
+pub(super) fn delete_request(table: RouteTableIndex, route: &Route) -> Request {
+    delete(encode(route, table))
 }
 
 pub(super) fn mark_request(address: IpAddr) -> Request {
@@ -89,14 +88,14 @@ fn mark(address: IpAddr) -> Route {
     }
 }
 
-fn set_table(message: &mut RouteMessage, table: u32) {
+fn set_table(message: &mut RouteMessage, RouteTableIndex(table): RouteTableIndex) {
     message.header.table = u8::try_from(table).unwrap_or(TABLE_COMPAT);
     if message.header.table == TABLE_COMPAT {
         message.attributes.push(RouteAttribute::Table(table));
     }
 }
 
-fn encode(route: &Route, table: u32) -> RouteMessage {
+fn encode(route: &Route, table: RouteTableIndex) -> RouteMessage {
     let Route { key, target } = route;
     let mut message = RouteMessage::default();
     message.header = RouteHeader {
@@ -125,7 +124,7 @@ fn encode(route: &Route, table: u32) -> RouteMessage {
 
 /// What is needed of a route, whatever table it is in.
 struct Raw {
-    table: u32,
+    table: RouteTableIndex,
     kind: u8,
     destination: Cidr,
     tos: u8,
@@ -149,7 +148,7 @@ fn parse_raw(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Raw>, N
         return Ok(None);
     }
     let mut destination = wire::unspecified(family);
-    let mut table = u32::from(header.table);
+    let mut table = RouteTableIndex(u32::from(header.table));
     let mut metric = 0;
     let mut interface = None;
     let mut gateway = None;
@@ -163,7 +162,7 @@ fn parse_raw(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Raw>, N
             RTA_PRIORITY => metric = wire::number(value)?,
             RTA_PREFSRC => source = Some(wire::address(family, value)?),
             RTA_METRICS => mtu = route_mtu(value)?,
-            RTA_TABLE => table = wire::number(value)?,
+            RTA_TABLE => table = RouteTableIndex(wire::number(value)?),
             _ => {}
         }
         Some(())
@@ -196,15 +195,21 @@ fn route_mtu(metrics: &[u8]) -> Option<Option<u32>> {
     parsed.ok().map(|()| mtu)
 }
 
-/// A route of the main table.
-pub(super) fn parse(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Route>, NetlinkError> {
+/// A route of a table.
+pub(super) fn parse(
+    family: Family,
+    table: RouteTableIndex,
+    kind: u16,
+    payload: &[u8],
+) -> Result<Option<Route>, NetlinkError> {
     let Some(raw) = parse_raw(family, kind, payload)? else { return Ok(None) };
-    if raw.table != TABLE_MAIN {
+    if raw.table != table {
         return Ok(None);
     }
     let kind = match raw.kind {
         RTN_UNICAST => RouteKind::Unicast,
         RTN_BLACKHOLE => RouteKind::Blackhole,
+        RTN_THROW => RouteKind::Throw,
         other => RouteKind::Other(other),
     };
     // The kernel shows the loopback interface with IPv6 routes that lead nowhere.
@@ -246,6 +251,7 @@ const fn kind_number(kind: RouteKind) -> u8 {
     match kind {
         RouteKind::Unicast => RTN_UNICAST,
         RouteKind::Blackhole => RTN_BLACKHOLE,
+        RouteKind::Throw => RTN_THROW,
         RouteKind::Other(number) => number,
     }
 }

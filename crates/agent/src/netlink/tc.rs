@@ -4,7 +4,7 @@ use tortie_dataplane::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
 
 use super::Netlink;
 use super::error::NetlinkError;
-use super::wire;
+use super::wire::{self, attribute};
 
 const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;
@@ -68,14 +68,6 @@ pub(crate) struct Filter {
 fn header(interface: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
     let words = [0, interface, handle, parent, info];
     words.into_iter().flat_map(u32::to_ne_bytes).collect()
-}
-
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
-    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
 }
 
 fn text(kind: u16, value: &str) -> Vec<u8> {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rustix::io::Errno;
 use tortie_dataplane::{
     FdbEntry, Neighbour, NeighbourChange, Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope,
-    RouteTarget,
+    RouteTableIndex, RouteTarget,
 };
 use tortie_model::{Cidr, Family, Mac};
 use tortie_testkit::kernel_test;
@@ -16,6 +16,7 @@ use super::{LinkState, Netlink, NetlinkError, Notice, device, link, neighbour, r
 
 mod devices;
 mod lists;
+mod rules;
 
 /// The only message of a request, with further attributes behind it.
 fn payload(request: Request, attributes: &[u8]) -> Vec<u8> {
@@ -61,7 +62,7 @@ fn via(interface: u32, scope: RouteScope) -> RouteTarget {
 
 /// What becomes of a single change.
 fn change(netlink: &mut Netlink, change: RouteChange) -> Result<(), NetlinkError> {
-    let mut outcomes = netlink.change_routes(&[change]).unwrap();
+    let mut outcomes = netlink.change_routes(RouteTableIndex::MAIN, &[change]).unwrap();
     assert_eq!(outcomes.len(), 1);
     outcomes.remove(0)
 }
@@ -168,8 +169,8 @@ proptest! {
     #[test]
     fn a_route_is_read_as_it_is_written(written in any_route()) {
         let family = written.key.destination.family();
-        let bytes = payload(route::replace_request(&written), &[]);
-        prop_assert_eq!(route::parse(family, wire::RTM_NEWROUTE, &bytes).unwrap(), Some(written));
+        let bytes = payload(route::replace_request(RouteTableIndex::MAIN, &written), &[]);
+        prop_assert_eq!(route::parse(family, RouteTableIndex::MAIN, wire::RTM_NEWROUTE, &bytes).unwrap(), Some(written));
     }
 
     #[test]
@@ -251,7 +252,7 @@ kernel_test! {
                 [(Family::V4, "10.65.0.2/32", RouteScope::LINK), (Family::V6, "fd00:65::2/128", RouteScope::UNIVERSE)]
             {
                 let found = |netlink: &mut Netlink| -> Vec<Route> {
-                    let mut routes = netlink.routes(family).unwrap();
+                    let mut routes = netlink.routes(family, RouteTableIndex::MAIN).unwrap();
                     routes.retain(|route| route.key.destination == destination.parse().unwrap());
                     routes
                 };
@@ -282,9 +283,9 @@ kernel_test! {
             for route in [with_source, route_to("10.66.0.0/26", nowhere.clone()), route_to("fd00:66::/122", nowhere)] {
                 change(netlink, RouteChange::Replace(route.clone())).unwrap();
                 let family = route.key.destination.family();
-                assert!(netlink.routes(family).unwrap().contains(&route), "{:?}", netlink.routes(family));
+                assert!(netlink.routes(family, RouteTableIndex::MAIN).unwrap().contains(&route), "{:?}", netlink.routes(family, RouteTableIndex::MAIN));
                 change(netlink, RouteChange::Delete(route.clone())).unwrap();
-                assert!(!netlink.routes(family).unwrap().contains(&route));
+                assert!(!netlink.routes(family, RouteTableIndex::MAIN).unwrap().contains(&route));
             }
         });
     }
@@ -294,14 +295,14 @@ kernel_test! {
             for address in ["10.65.0.9", "fd00:65::9"] {
                 let address: IpAddr = address.parse().unwrap();
                 let family = Cidr::host(address).family();
-                let main = netlink.routes(family).unwrap();
+                let main = netlink.routes(family, RouteTableIndex::MAIN).unwrap();
                 assert_eq!(netlink.marked_addresses(family).unwrap(), [] as [IpAddr; 0]);
                 assert!(netlink.mark_address(address, false).unwrap_err().is_not_found());
                 netlink.mark_address(address, true).unwrap();
                 netlink.mark_address(address, true).unwrap();
                 let mut other = Netlink::open(Duration::from_secs(10)).unwrap();
                 assert_eq!(other.marked_addresses(family).unwrap(), [address]);
-                assert_eq!(netlink.routes(family).unwrap(), main);
+                assert_eq!(netlink.routes(family, RouteTableIndex::MAIN).unwrap(), main);
                 netlink.mark_address(address, false).unwrap();
                 assert_eq!(netlink.marked_addresses(family).unwrap(), [] as [IpAddr; 0]);
             }

@@ -20,6 +20,9 @@ pub(super) const RTM_NEWADDR: u16 = 20;
 pub(super) const RTM_NEWROUTE: u16 = 24;
 pub(super) const RTM_DELROUTE: u16 = 25;
 pub(super) const RTM_NEWNEIGH: u16 = 28;
+pub(super) const RTM_NEWRULE: u16 = 32;
+pub(super) const RTM_DELRULE: u16 = 33;
+pub(super) const RTM_GETRULE: u16 = 34;
 
 /// `NLM_F_CAPPED`: an acknowledgement repeats only the header of the request.
 const NLM_F_CAPPED: u16 = 0x100;
@@ -187,6 +190,23 @@ pub(super) const fn address_family(family: Family) -> AddressFamily {
         Family::V4 => AddressFamily::Inet,
         Family::V6 => AddressFamily::Inet6,
     }
+}
+
+/// The number of a family, `AF_INET` or `AF_INET6`.
+pub(super) const fn family_number(family: Family) -> u8 {
+    match family {
+        Family::V4 => 2,
+        Family::V6 => 10,
+    }
+}
+
+/// An attribute, with what it takes for another to follow.
+pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
 }
 
 /// A change that the kernel tells its subscribers of.

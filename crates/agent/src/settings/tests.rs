@@ -46,6 +46,16 @@ fn parameters_reach_their_place() {
 }
 
 #[test]
+fn the_first_table_is_taken_that_may_be() {
+    let first = |pairs: &[(&str, &str)]| first_table(&config(pairs)).map(|RouteTableIndex(table)| table);
+    assert_eq!(first(&[]), Some(1));
+    assert_eq!(first(&[("RouteTableRange", "7-7")]), Some(7));
+    assert_eq!(first(&[("RouteTableRanges", "100-110,30-31 40-99"), ("RouteTableRange", "7-7")]), Some(30));
+    assert_eq!(first(&[("RouteTableRanges", "253-255,1000-1000")]), Some(1000));
+    assert_eq!(first(&[("RouteTableRanges", "253-255")]), None);
+}
+
+#[test]
 fn a_mask_with_too_few_bits_is_named() {
     let error = settings(&[("IptablesMarkMask", "0x30000")]).unwrap_err();
     assert!(error.to_string().starts_with("IptablesMarkMask: "), "{error}");
@@ -109,6 +119,8 @@ fn every_parameter_changes_something() {
         ("FloatingIPs", "Enabled"),
         ("ExternalNodesCIDRList", "192.0.2.0/24"),
         ("NFTablesMode", "Disabled"),
+        ("RouteTableRange", "7-9"),
+        ("RouteTableRanges", "7-9"),
     ];
     let defaults = engine(&[]);
     for (name, value) in of_the_engine {

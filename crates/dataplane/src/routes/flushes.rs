@@ -15,6 +15,8 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 /// that comes after this one.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
+    /// Nothing is ever to be forgotten.
+    is_none: bool,
     /// `None` for those that were not tried yet.
     wanted: BTreeMap<IpAddr, Option<Failure>>,
     has_read_marks: bool,
@@ -28,9 +30,14 @@ struct Failure {
 }
 
 impl Flushes {
+    /// For routes that nobody's connections depend on.
+    pub(super) fn none() -> Self {
+        Self { is_none: true, ..Self::default() }
+    }
+
     /// Learns, once, what earlier processes left to be done.
     pub(super) fn read_marks(&mut self, family: Family, kernel: &mut dyn Kernel) -> Result<(), KernelError> {
-        if !self.has_read_marks {
+        if !self.has_read_marks && !self.is_none {
             for address in kernel.marked_flushes(family)? {
                 self.wanted.entry(address).or_default();
             }
@@ -41,7 +48,7 @@ impl Flushes {
 
     /// To be called before the route to the address is taken away: who finds neither route nor mark gives the address out.
     pub(super) fn want(&mut self, address: IpAddr, kernel: &mut dyn Kernel) {
-        if self.wanted.contains_key(&address) {
+        if self.is_none || self.wanted.contains_key(&address) {
             return;
         }
         // Only a successor would miss the mark; that the connections go does not depend on it.

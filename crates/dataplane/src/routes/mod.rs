@@ -1,4 +1,4 @@
-//! The routes of the main table, as desired by all their writers and as observed (`felix/routetable`).
+//! The routes of a table, as desired by all their writers and as observed (`felix/routetable`).
 
 mod flushes;
 mod ownership;
@@ -18,7 +18,7 @@ use crate::gate::holds;
 use crate::kernel::{Kernel, KernelError};
 use crate::links::Links;
 use crate::report::DataplaneProblem;
-use crate::route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
+use crate::route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};
 
 use flushes::Flushes;
 pub(crate) use ownership::Ownership;
@@ -28,10 +28,11 @@ pub(crate) use slots::{RouteClass, Slot};
 /// How many changes go to the kernel at once. Its answers must fit into the receive buffer of a socket.
 pub(crate) const BATCH: usize = 128;
 
-/// The routes of one family in the main table.
+/// The routes of one family in one table.
 #[derive(Debug)]
 pub(crate) struct RouteTable {
     family: Family,
+    table: RouteTableIndex,
     config: RoutesConfig,
     slots: Slots,
     /// Keys and interfaces for which the route has to be found again.
@@ -68,9 +69,20 @@ struct Holder {
 }
 
 impl RouteTable {
+    /// The main table.
     pub(crate) fn new(family: Family, config: RoutesConfig) -> Self {
+        Self::of(RouteTableIndex::MAIN, family, config, Flushes::default())
+    }
+
+    /// A table of our own, that only rules lead to. Whoever has an address, connections are none of its business.
+    pub(crate) fn own(table: RouteTableIndex, family: Family, config: RoutesConfig) -> Self {
+        Self::of(table, family, config, Flushes::none())
+    }
+
+    fn of(table: RouteTableIndex, family: Family, config: RoutesConfig, flushes: Flushes) -> Self {
         Self {
             family,
+            table,
             config,
             slots: Slots::default(),
             dirty: BTreeSet::new(),
@@ -81,7 +93,7 @@ impl RouteTable {
             duplicates: Vec::new(),
             holders: BTreeMap::new(),
             released: BTreeSet::new(),
-            flushes: Flushes::default(),
+            flushes,
             first_seen: BTreeMap::new(),
             last_read: None,
             must_read: true,
@@ -438,7 +450,7 @@ impl RouteTable {
             if kernel.is_stopping() {
                 break;
             }
-            let mut outcomes = kernel.change_routes(batch).into_iter();
+            let mut outcomes = kernel.change_routes(self.table, batch).into_iter();
             for change in batch {
                 let outcome = outcomes.next().unwrap_or_else(|| Err(KernelError::no_answer()));
                 match (outcome, change) {

@@ -9,7 +9,7 @@ use crate::config::RoutesConfig;
 use crate::device;
 use crate::links::Links;
 use crate::managers::workloads::is_workload;
-use crate::route::{Route, RouteProtocol, RouteTarget};
+use crate::route::{Route, RouteKind, RouteProtocol, RouteTarget};
 use crate::routes::exclusive_protocol;
 
 /// Tells our routes from those of others.
@@ -20,6 +20,8 @@ pub(crate) struct Ownership<'a> {
     pub(crate) config: &'a RoutesConfig,
     /// Families in which workloads may speak BGP with BIRD on this node, so that its routes lead to them.
     pub(crate) bgp_peers: [bool; 2],
+    /// In a table of our own, the device whose routes are ours, whoever made them, besides those that lead nowhere.
+    pub(crate) device: Option<&'a IfaceName>,
 }
 
 impl Ownership<'_> {
@@ -46,6 +48,12 @@ impl Ownership<'_> {
         let protocol = route.target.protocol;
         if is_link_local(route) {
             return false;
+        }
+        if let Some(device) = self.device {
+            return match route.target.interface {
+                Some(_) => self.interface(&route.target) == Some(device),
+                None => route.target.kind != RouteKind::Unicast,
+            };
         }
         if protocol == exclusive_protocol(self.config.protocol) {
             return true;

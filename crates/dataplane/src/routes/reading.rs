@@ -20,7 +20,7 @@ impl RouteTable {
         problems: &mut Vec<DataplaneProblem>,
     ) -> bool {
         let family = self.family;
-        let listed = match self.flushes.read_marks(family, kernel).and_then(|()| kernel.routes(family)) {
+        let listed = match self.flushes.read_marks(family, kernel).and_then(|()| kernel.routes(family, self.table)) {
             Ok(listed) => listed,
             Err(error) => {
                 problems.push(DataplaneProblem::Routes { family, error });
@@ -68,7 +68,7 @@ impl RouteTable {
         let family = self.family;
         for name in std::mem::take(&mut self.stale) {
             let index = ownership.links.get(name.as_str()).map(|link| link.index);
-            match index.map_or(Ok(Vec::new()), |index| kernel.routes_of(family, index)) {
+            match index.map_or(Ok(Vec::new()), |index| kernel.routes_of(family, self.table, index)) {
                 Ok(listed) => self.observe_interface(&name, index, listed, ownership),
                 Err(error) => {
                     problems.push(DataplaneProblem::Routes { family, error });

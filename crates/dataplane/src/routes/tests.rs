@@ -63,6 +63,7 @@ impl Node {
             workload_prefixes: &PREFIXES,
             config: &self.config,
             bgp_peers: self.bgp_peers,
+            device: None,
         };
         self.table.apply(&mut self.kernel, &self.links, &ownership, &BTreeSet::new(), &mut problems);
         problems
@@ -74,6 +75,7 @@ impl Node {
             workload_prefixes: &PREFIXES,
             config: &self.config,
             bgp_peers: self.bgp_peers,
+            device: None,
         };
         self.table.next(self.kernel.now(), Duration::from_secs(10), &ownership)
     }

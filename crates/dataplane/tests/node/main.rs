@@ -16,3 +16,4 @@ mod sweeping;
 mod sysctls;
 mod walk;
 mod whole;
+mod wireguard;

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use tortie_dataplane::fake::{FakeKernel, Writes};
 use tortie_dataplane::{
     CommandOutcome, Dataplane, DataplaneProblem, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError,
-    LinkEvent, Neighbour, NeighbourChange, Route, RouteChange, SysctlPath,
+    LinkEvent, Neighbour, NeighbourChange, Route, RouteChange, RouteTableIndex, RoutingRule, RoutingRuleChange,
+    SysctlPath,
 };
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
@@ -269,15 +270,23 @@ impl Kernel for Recorder {
         commands.into_iter().map(run).collect()
     }
 
-    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
-        Kernel::routes(&mut self.kernel, family)
+    fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
+        Kernel::routes(&mut self.kernel, family, table)
     }
 
-    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
-        Kernel::routes_of(&mut self.kernel, family, interface)
+    fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
+        Kernel::routes_of(&mut self.kernel, family, table, interface)
     }
 
-    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        Kernel::routing_rules(&mut self.kernel, family, table)
+    }
+
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        self.kernel.change_routing_rule(change)
+    }
+
+    fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
         let change = |change: &RouteChange| {
             if let RouteChange::Replace(route) = change {
                 let family = route.key.destination.family();
@@ -285,7 +294,7 @@ impl Kernel for Recorder {
                     assert!(self.is_written(family, table), "{route:?} before {family:?} {table} is written");
                 }
             }
-            let result = self.kernel.change_routes(std::slice::from_ref(change));
+            let result = self.kernel.change_routes(table, std::slice::from_ref(change));
             self.note();
             result
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
     CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange,
-    Route, RouteChange, SysctlPath,
+    Route, RouteChange, RouteTableIndex, RoutingRule, RoutingRuleChange, SysctlPath,
 };
 use tortie_iptables::Backend;
 use tortie_model::desired::DesiredUpdate;
@@ -43,17 +43,25 @@ impl Kernel for Ending {
         self.kernel.ruleset_generation()
     }
 
-    fn routes(&mut self, family: Family) -> Result<Vec<Route>, KernelError> {
+    fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
         // What takes no time need not be stopped.
-        self.kernel.routes(family)
+        self.kernel.routes(family, table)
     }
 
-    fn routes_of(&mut self, family: Family, interface: u32) -> Result<Vec<Route>, KernelError> {
-        self.kernel.routes_of(family, interface)
+    fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
+        self.kernel.routes_of(family, table, interface)
     }
 
-    fn change_routes(&mut self, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
-        self.call().change_routes(changes)
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        Kernel::routing_rules(&mut self.kernel, family, table)
+    }
+
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        self.kernel.change_routing_rule(change)
+    }
+
+    fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        self.call().change_routes(table, changes)
     }
 
     fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {

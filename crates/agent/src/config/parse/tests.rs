@@ -70,3 +70,17 @@ fn log_rates() {
         assert!(log_rate(raw).is_err(), "{raw}");
     }
 }
+
+#[test]
+fn ranges_of_tables() {
+    let range = |first, last| TableRange { first, last };
+    assert_eq!(table_range("1-250"), Ok(Some(range(1, 250))));
+    for raw in ["", "1", "0-5", "5-4", "1-251", "1-2,3-4", "+1-2", "1-2 "] {
+        assert!(table_range(raw).is_err(), "{raw}");
+    }
+    assert_eq!(table_ranges("10-20, 1-5;x7-7-8-9"), Ok(vec![range(10, 20), range(1, 5), range(7, 7), range(8, 9)]));
+    assert_eq!(table_ranges("1-65535").map(|ranges| ranges.len()), Ok(1));
+    for raw in ["", "7", "7-", "-7", "0-5", "5-4", "1-65536", "1-40000,50000-80000", "1-4294967296", "4294967296-1"] {
+        assert!(table_ranges(raw).is_err(), "{raw}");
+    }
+}

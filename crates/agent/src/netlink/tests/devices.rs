@@ -150,7 +150,7 @@ kernel_test! {
                 let begin = Instant::now();
                 let changes: Vec<RouteChange> = wanted.iter().cloned().map(change).collect();
                 for batch in changes.chunks(128) {
-                    for outcome in netlink.change_routes(batch).unwrap() {
+                    for outcome in netlink.change_routes(RouteTableIndex::MAIN, batch).unwrap() {
                         outcome.unwrap();
                     }
                 }
@@ -158,7 +158,7 @@ kernel_test! {
             };
             let made = apply(netlink, RouteChange::Replace);
             let begin = Instant::now();
-            let mut found = netlink.routes(Family::V4).unwrap();
+            let mut found = netlink.routes(Family::V4, RouteTableIndex::MAIN).unwrap();
             let read = begin.elapsed();
             found.retain(|route| route.target.interface == Some(interface));
             assert_eq!(found, wanted);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART};
 use rustix::io::Errno;
-use tortie_dataplane::{Route, RouteScope};
+use tortie_dataplane::{Route, RouteScope, RouteTableIndex};
 use tortie_model::Family;
 use tortie_testkit::kernel_test;
 
@@ -101,19 +101,19 @@ kernel_test! {
             {
                 let wanted = route_to(destination, via(w0, scope));
                 super::change(netlink, tortie_dataplane::RouteChange::Replace(wanted.clone())).unwrap();
-                let found = netlink.routes_of(family, w0).unwrap();
+                let found = netlink.routes_of(family, RouteTableIndex::MAIN, w0).unwrap();
                 assert!(found.contains(&wanted) && found.len() < 10, "{found:?}");
-                let mut of_all = netlink.routes(family).unwrap();
+                let mut of_all = netlink.routes(family, RouteTableIndex::MAIN).unwrap();
                 of_all.retain(|route| route.target.interface == Some(w0));
                 assert_eq!(found, of_all);
                 // The kernel leaves the others out.
-                let request = route::dump_request(family, route::TABLE_MAIN, Some(w0));
-                let parse = |kind, payload: &[u8]| route::parse(family, kind, payload);
+                let request = route::dump_request(family, RouteTableIndex::MAIN, Some(w0));
+                let parse = |kind, payload: &[u8]| route::parse(family, RouteTableIndex::MAIN, kind, payload);
                 let sent: Vec<Route> = netlink.socket.dump(request, "routes", parse).unwrap();
                 assert_eq!(sent.len(), found.len());
-                assert_eq!(netlink.routes_of(family, 9999).unwrap(), []);
+                assert_eq!(netlink.routes_of(family, RouteTableIndex::MAIN, 9999).unwrap(), []);
             }
-            assert!(netlink.routes_of(Family::V4, w1).unwrap().len() >= 2000);
+            assert!(netlink.routes_of(Family::V4, RouteTableIndex::MAIN, w1).unwrap().len() >= 2000);
         });
     }
 
@@ -130,7 +130,7 @@ kernel_test! {
                 });
                 let mut lists = 0;
                 while !other.is_finished() || lists == 0 {
-                    match netlink.routes(Family::V4) {
+                    match netlink.routes(Family::V4, RouteTableIndex::MAIN) {
                         Ok(routes) => {
                             let stable = routes.iter().filter(|route| route.target.interface == Some(w1)).count();
                             assert!(stable >= 3000, "{stable} of 3000 routes were listed");

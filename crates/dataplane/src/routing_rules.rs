@@ -1,0 +1,109 @@
+//! The routing rules that lead to one table, as wanted and as they are (`felix/routerule`).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tortie_model::Family;
+
+use crate::kernel::{Kernel, KernelError};
+use crate::report::DataplaneProblem;
+use crate::route::RouteTableIndex;
+use crate::routing_rule::{RoutingRule, RoutingRuleChange};
+
+/// How often rules are read in one go. What is removed may be another rule than was meant, as the kernel does not compare
+/// all of it.
+const PASSES: usize = 4;
+
+/// All rules of a family that lead to a table of ours; whoever made the others, they are removed.
+#[derive(Debug)]
+pub(crate) struct RoutingRules {
+    family: Family,
+    table: RouteTableIndex,
+    wanted: BTreeSet<RoutingRule>,
+    must_read: bool,
+    last_read: Option<Duration>,
+    failure: Option<Failure>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    at: Duration,
+    /// What could not be made or removed; `None` if rules could not be read.
+    rule: Option<RoutingRule>,
+    error: KernelError,
+}
+
+impl RoutingRules {
+    pub(crate) fn new(family: Family, table: RouteTableIndex) -> Self {
+        Self { family, table, wanted: BTreeSet::new(), must_read: true, last_read: None, failure: None }
+    }
+
+    /// Wants exactly this rule, or none.
+    pub(crate) fn set(&mut self, rule: Option<RoutingRule>) {
+        let wanted: BTreeSet<RoutingRule> = rule.into_iter().collect();
+        if self.wanted != wanted {
+            self.wanted = wanted;
+            self.must_read = true;
+        }
+    }
+
+    /// When something has to be done although nothing changes.
+    pub(crate) fn next(&self, now: Duration, retry: Duration, refresh: Option<Duration>) -> Option<Duration> {
+        let refresh = refresh.zip(self.last_read).map(|(interval, last)| last + interval);
+        let retry = self.failure.as_ref().map(|failure| failure.at + retry);
+        refresh.into_iter().chain(retry).min().map(|at| at.saturating_sub(now))
+    }
+
+    /// Brings the kernel's rules to what is wanted, if they may not be that.
+    pub(crate) fn apply(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        refresh: Option<Duration>,
+        problems: &mut Vec<DataplaneProblem>,
+    ) {
+        let now = kernel.now();
+        let is_due = refresh.zip(self.last_read).is_some_and(|(interval, last)| now >= last + interval);
+        if self.must_read || is_due || self.failure.is_some() {
+            let result = self.bring(kernel);
+            self.must_read = kernel.is_stopping();
+            self.last_read = Some(now);
+            self.failure = result.err().map(|(rule, error)| Failure { at: now, rule, error });
+        }
+        let Some(Failure { rule, error, .. }) = &self.failure else { return };
+        let error = error.clone();
+        problems.push(match *rule {
+            Some(rule) => DataplaneProblem::RoutingRule { rule, error },
+            None => DataplaneProblem::RoutingRules { family: self.family, error },
+        });
+    }
+
+    fn bring(&self, kernel: &mut dyn Kernel) -> Result<(), (Option<RoutingRule>, KernelError)> {
+        for _ in 0..PASSES {
+            let found: BTreeSet<RoutingRule> =
+                kernel.routing_rules(self.family, self.table).map_err(|error| (None, error))?.into_iter().collect();
+            let removals = found.difference(&self.wanted).copied().map(RoutingRuleChange::Delete);
+            let additions = self.wanted.difference(&found).copied().map(RoutingRuleChange::Add);
+            let changes: Vec<RoutingRuleChange> = removals.chain(additions).collect();
+            if changes.is_empty() {
+                return Ok(());
+            }
+            for change in changes {
+                if kernel.is_stopping() {
+                    return Ok(());
+                }
+                match (kernel.change_routing_rule(&change), change) {
+                    (Ok(()), _)
+                    | (Err(KernelError::NotFound), RoutingRuleChange::Delete(_))
+                    | (Err(KernelError::Exists), RoutingRuleChange::Add(_)) => {}
+                    (Err(error), RoutingRuleChange::Add(rule) | RoutingRuleChange::Delete(rule)) => {
+                        return Err((Some(rule), error));
+                    }
+                }
+            }
+        }
+        Err((None, KernelError::Failed("they change as fast as they are set".to_owned())))
+    }
+}
+
+#[cfg(test)]
+mod tests;
