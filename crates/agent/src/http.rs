@@ -5,12 +5,16 @@
 //! connection to the end of the answer, and how many are connected at the same time. Of too many the oldest is cut off,
 //! since it has had its chance; a probe that is answered at once gets through any number of idle ones.
 
+mod channel;
 mod connection;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -20,6 +24,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{Shutdown, shutdown};
 
 use crate::stop::poll_for;
+use channel::Channel;
 use connection::{Connection, Progress};
 
 /// How long the thread sleeps if nothing happens.
@@ -62,6 +67,41 @@ impl Default for Limits {
     }
 }
 
+/// How a listener answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What clients may cost.
+    pub limits: Limits,
+    /// With what it shows who it is, if it answers over TLS alone.
+    pub tls: Option<Tls>,
+}
+
+/// Files in PEM form for TLS. They are read again when they have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// The certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The certificates of the authorities that those of clients must come from.
+    pub authority: Option<PathBuf>,
+    /// What clients must show.
+    pub clients: ClientCertificates,
+}
+
+/// What a client must show of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Nothing.
+    NotAsked,
+    /// One, whoever it comes from.
+    Any,
+    /// One of the authority, or nothing.
+    VerifiedIfGiven,
+    /// One of the authority.
+    Verified,
+}
+
 /// A listener at work. It ends, and its address is free again, when this is dropped.
 #[derive(Debug)]
 pub struct Server {
@@ -95,30 +135,64 @@ pub fn serve(
     name: &str,
     answer: impl Fn(&str) -> Response + Send + 'static,
 ) -> io::Result<Server> {
-    serve_within(Limits::default(), address, name, answer)
+    serve_with(Options::default(), address, name, answer)
 }
 
-/// The same with other limits.
+/// The same in another way.
 ///
 /// # Errors
-/// As [`serve`].
-pub fn serve_within(
-    limits: Limits,
+/// As [`serve`]; or if the files for TLS cannot be used, or the program has been built without it.
+pub fn serve_with(
+    options: Options,
     address: impl ToSocketAddrs,
     name: &str,
     answer: impl Fn(&str) -> Response + Send + 'static,
 ) -> io::Result<Server> {
+    let Options { limits, tls } = options;
+    let security = tls.map_or(Ok(Security::None), Security::new)?;
     let listener = Arc::new(TcpListener::bind(address)?);
     listener.set_nonblocking(true)?;
     let stop = Arc::new(AtomicBool::new(false));
     let server = Server { address: listener.local_addr()?, listener: Arc::clone(&listener), stop: Arc::clone(&stop) };
-    let service = Service { limits, listener, stop, answer, connections: VecDeque::new(), accept_at: None };
+    let service = Service { limits, security, listener, stop, answer, connections: VecDeque::new(), accept_at: None };
     thread::Builder::new().name(name.into()).spawn(move || service.run())?;
     Ok(server)
 }
 
+/// How a connection begins.
+enum Security {
+    None,
+    #[cfg(feature = "tls")]
+    Tls(tls::Reloading),
+}
+
+impl Security {
+    #[cfg(feature = "tls")]
+    fn new(tls: Tls) -> io::Result<Self> {
+        tls::Reloading::new(tls).map(Self::Tls)
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn new(_: Tls) -> io::Result<Self> {
+        Err(io::Error::other("this program has been built without TLS (feature `tls`)"))
+    }
+
+    fn channel(&mut self, stream: TcpStream) -> io::Result<Channel> {
+        stream.set_nonblocking(true)?;
+        match self {
+            Self::None => Ok(Channel::Plain(stream)),
+            #[cfg(feature = "tls")]
+            Self::Tls(files) => {
+                let connection = rustls::ServerConnection::new(files.current()).map_err(io::Error::other)?;
+                Ok(Channel::Tls(Box::new(rustls::StreamOwned::new(connection, stream))))
+            }
+        }
+    }
+}
+
 struct Service<F> {
     limits: Limits,
+    security: Security,
     listener: Arc<TcpListener>,
     stop: Arc<AtomicBool>,
     answer: F,
@@ -196,10 +270,12 @@ impl<F: Fn(&str) -> Response> Service<F> {
         }
     }
 
-    fn take(&mut self, stream: std::net::TcpStream) {
+    fn take(&mut self, stream: TcpStream) {
         let now = Instant::now();
-        let started = Connection::start(stream, now + self.limits.time)
-            .and_then(|mut connection| connection.go_on(now, &self.answer).map(|progress| (connection, progress)));
+        let started = self.security.channel(stream).and_then(|channel| {
+            let mut connection = Connection::start(channel, now + self.limits.time);
+            connection.go_on(now, &self.answer).map(|progress| (connection, progress))
+        });
         match started {
             Ok((connection, Progress::Waits)) => {
                 while self.connections.len() >= self.limits.connections {

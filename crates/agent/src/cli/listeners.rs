@@ -1,11 +1,12 @@
 //! Health and metrics over HTTP, where the configuration wants them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Failure;
-use crate::config::Config;
+use crate::config::{Config, MetricsClientAuth};
 use crate::health::{Condition, Health, Reporter};
-use crate::http::{self, Response, Server};
+use crate::http::{self, ClientCertificates, Response, Server, Tls};
 use crate::metrics::{SharedMetrics, process};
 use crate::{exec, logging};
 
@@ -18,10 +19,19 @@ pub(super) struct Listeners {
 }
 
 struct Listener {
-    /// Host and port as configured, and whatever else the answers depend on.
-    wanted: (String, u16, bool),
+    wanted: Wanted,
     #[cfg_attr(not(test), expect(dead_code, reason = "held for its end"))]
     server: Server,
+}
+
+/// What one depends on.
+#[derive(PartialEq, Eq)]
+struct Wanted {
+    host: String,
+    port: u16,
+    tls: Option<Tls>,
+    /// Whether metrics of the process are among the answers.
+    process: bool,
 }
 
 impl Listeners {
@@ -43,7 +53,12 @@ impl Listeners {
             self.health.expect(reporter, timeout(reporter, default));
         }
 
-        let wanted = config.health_enabled.then(|| (config.health_host.clone(), config.health_port, false));
+        let wanted = config.health_enabled.then(|| Wanted {
+            host: config.health_host.clone(),
+            port: config.health_port,
+            tls: None,
+            process: false,
+        });
         let health = self.health.clone();
         let for_health = place(&mut self.health_at, "health", wanted, move |path| health.answer(path));
 
@@ -52,8 +67,12 @@ impl Listeners {
             host => host,
         };
         let process = config.prometheus_process_metrics_enabled;
-        let wanted =
-            config.prometheus_metrics_enabled.then(|| (host.to_owned(), config.prometheus_metrics_port, process));
+        let wanted = config.prometheus_metrics_enabled.then(|| Wanted {
+            host: host.to_owned(),
+            port: config.prometheus_metrics_port,
+            tls: metrics_tls(config),
+            process,
+        });
         let metrics = self.metrics.clone();
         let for_metrics = place(&mut self.metrics_at, "metrics", wanted, move |path| {
             {
@@ -71,10 +90,27 @@ impl Listeners {
     }
 }
 
+/// Felix answers over TLS if either file is named.
+fn metrics_tls(config: &Config) -> Option<Tls> {
+    let path = |name: &String| (!name.is_empty()).then(|| PathBuf::from(name));
+    let (certificate, key) = (path(&config.prometheus_metrics_cert_file), path(&config.prometheus_metrics_key_file));
+    (certificate.is_some() || key.is_some()).then(|| Tls {
+        certificate: certificate.unwrap_or_default(),
+        key: key.unwrap_or_default(),
+        authority: path(&config.prometheus_metrics_ca_file),
+        clients: match config.prometheus_metrics_client_auth {
+            MetricsClientAuth::Verified => ClientCertificates::Verified,
+            MetricsClientAuth::Any => ClientCertificates::Any,
+            MetricsClientAuth::VerifiedIfGiven => ClientCertificates::VerifiedIfGiven,
+            MetricsClientAuth::NoClientCert => ClientCertificates::NotAsked,
+        },
+    })
+}
+
 fn place(
     listener: &mut Option<Listener>,
     name: &str,
-    wanted: Option<(String, u16, bool)>,
+    wanted: Option<Wanted>,
     answer: impl Fn(&str) -> Response + Send + 'static,
 ) -> Result<(), Failure> {
     if listener.as_ref().map(|listener| &listener.wanted) == wanted.as_ref() {
@@ -83,8 +119,9 @@ fn place(
     // The old place may be the new one's.
     *listener = None;
     if let Some(wanted) = wanted {
-        let address = (wanted.0.as_str(), wanted.1);
-        let server = http::serve(address, name, answer)
+        let address = (wanted.host.as_str(), wanted.port);
+        let options = http::Options { tls: wanted.tls.clone(), ..http::Options::default() };
+        let server = http::serve_with(options, address, name, answer)
             .map_err(Failure::io(format!("{name} on {}:{}", address.0, address.1)))?;
         *listener = Some(Listener { wanted, server });
     }

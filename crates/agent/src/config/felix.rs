@@ -40,7 +40,6 @@ const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
 const L2: &str = "addresses of workloads are not answered for on the node's own network";
 const LOG: &str = "the log goes to standard error, by severity alone";
-const METRICS_TLS: &str = "metrics are answered without TLS";
 const MIGRATION: &str = "routes of virtual machines that move have the same metric as others";
 const NFT: &str = "native nftables is not programmed";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
@@ -355,17 +354,17 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         Used("Which pools' routes between nodes are not left to BGP"),
     ),
     felix("PrometheusGoMetricsEnabled", "bool", "true", NotUsed(GO)),
-    felix("PrometheusMetricsCAFile", "string", "", NotUsed(METRICS_TLS)),
-    felix("PrometheusMetricsCertFile", "string", "", NotUsed(METRICS_TLS)),
+    felix("PrometheusMetricsCAFile", "string", "", Used("From whom certificates of clients must come")),
+    felix("PrometheusMetricsCertFile", "string", "", Used("With this certificate metrics are answered over TLS alone")),
     felix(
         "PrometheusMetricsClientAuth",
         "oneof(RequireAndVerifyClientCert,RequireAnyClientCert,VerifyClientCertIfGiven,NoClientCert)",
         "NoClientCert",
-        NotUsed(METRICS_TLS),
+        Used("What clients must show"),
     ),
     felix("PrometheusMetricsEnabled", "bool", "false", Used("Whether `/metrics` is answered")),
     felix("PrometheusMetricsHost", "host-address", "", Used("On which address")),
-    felix("PrometheusMetricsKeyFile", "string", "", NotUsed(METRICS_TLS)),
+    felix("PrometheusMetricsKeyFile", "string", "", Used("The key of the certificate")),
     felix("PrometheusMetricsPort", "int(0:65535)", "9091", Used("On which port")),
     felix("PrometheusProcessMetricsEnabled", "bool", "true", Used("Whether metrics of the process are among them")),
     felix("PrometheusWireGuardMetricsEnabled", "bool", "true", NotUsed(WIREGUARD)),

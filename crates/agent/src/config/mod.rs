@@ -15,8 +15,8 @@ mod sources;
 pub(crate) use params::PARAMS;
 pub use params::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, IptablesBackend, LogSeverity,
-    NatOutgoingExclusions, NftablesMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention, Switch,
-    WorkloadSourceSpoofing,
+    MetricsClientAuth, NatOutgoingExclusions, NftablesMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention,
+    Switch, WorkloadSourceSpoofing,
 };
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 pub(crate) use parse::go_duration;

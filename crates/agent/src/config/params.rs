@@ -22,6 +22,19 @@ choices!(
     }
 );
 choices!(
+    /// What clients that ask for metrics over TLS must show of a certificate.
+    MetricsClientAuth {
+        /// One of the authority.
+        Verified = "RequireAndVerifyClientCert",
+        /// One, whoever it comes from.
+        Any = "RequireAnyClientCert",
+        /// One of the authority, or nothing.
+        VerifiedIfGiven = "VerifyClientCertIfGiven",
+        /// Nothing.
+        NoClientCert = "NoClientCert",
+    }
+);
+choices!(
     /// Where the hooks go in the kernel's chains.
     ChainInsertMode {
         /// First.
@@ -353,6 +366,14 @@ params! {
     prometheus_metrics_port: u16 = "PrometheusMetricsPort", parse::port, 9091, 0, PLAIN;
     prometheus_process_metrics_enabled: bool =
         "PrometheusProcessMetricsEnabled", parse::boolean, true, false, PLAIN;
+    prometheus_metrics_ca_file: String =
+        "PrometheusMetricsCAFile", parse::text, String::new(), String::new(), PLAIN;
+    prometheus_metrics_cert_file: String =
+        "PrometheusMetricsCertFile", parse::text, String::new(), String::new(), PLAIN;
+    prometheus_metrics_client_auth: MetricsClientAuth =
+        "PrometheusMetricsClientAuth", parse::one_of, MetricsClientAuth::NoClientCert, MetricsClientAuth::NoClientCert, PLAIN;
+    prometheus_metrics_key_file: String =
+        "PrometheusMetricsKeyFile", parse::text, String::new(), String::new(), PLAIN;
     log_severity_screen: LogSeverity =
         "LogSeverityScreen", parse::one_of, LogSeverity::Info, LogSeverity::Fatal, PLAIN;
 }

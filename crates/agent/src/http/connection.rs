@@ -1,12 +1,12 @@
 //! One client from its connection to its end.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
 use super::Response;
+use super::channel::Channel;
 
 /// The longest request head that is read, in bytes.
 const MAX_REQUEST: usize = 8 * 1024;
@@ -16,7 +16,7 @@ const ROUNDS: usize = 32;
 /// A client.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    channel: Channel,
     deadline: Instant,
     stage: Stage,
 }
@@ -41,18 +41,19 @@ pub(super) enum Progress {
 }
 
 impl Connection {
-    pub(super) fn start(stream: TcpStream, deadline: Instant) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, deadline, stage: Stage::Asks(Vec::new()) })
+    /// A client on a channel that does not block.
+    pub(super) fn start(channel: Channel, deadline: Instant) -> Self {
+        Self { channel, deadline, stage: Stage::Asks(Vec::new()) }
     }
 
     /// What to wait for.
     pub(super) fn awaited(&self) -> PollFd<'_> {
         let flags = match self.stage {
+            Stage::Asks(_) if self.channel.wants_write() => PollFlags::OUT,
             Stage::Asks(_) | Stage::Leaves => PollFlags::IN,
             Stage::IsAnswered(..) => PollFlags::OUT,
         };
-        PollFd::new(&self.stream, flags)
+        PollFd::new(&self.channel, flags)
     }
 
     /// When the time is over.
@@ -81,7 +82,7 @@ impl Connection {
         match &mut self.stage {
             Stage::Asks(request) => {
                 let mut some = [0; 1024];
-                let read = self.stream.read(&mut some)?;
+                let read = self.channel.read(&mut some)?;
                 request.extend_from_slice(some.get(..read).unwrap_or_default());
                 if read == 0 && request.is_empty() {
                     return Ok(false);
@@ -92,13 +93,13 @@ impl Connection {
                 }
             }
             Stage::IsAnswered(bytes, written) if *written < bytes.len() => {
-                *written += self.stream.write(bytes.get(*written..).unwrap_or_default())?;
+                *written += self.channel.write(bytes.get(*written..).unwrap_or_default())?;
             }
             Stage::IsAnswered(..) => {
-                self.stream.shutdown(Shutdown::Write)?;
+                self.channel.finish()?;
                 self.stage = Stage::Leaves;
             }
-            Stage::Leaves => return Ok(self.stream.read(&mut [0; 1024])? > 0),
+            Stage::Leaves => return Ok(self.channel.discard()? > 0),
         }
         Ok(true)
     }

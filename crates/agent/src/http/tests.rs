@@ -60,7 +60,7 @@ fn timed(address: SocketAddr) -> (String, Duration) {
 }
 
 fn well(limits: Limits) -> Server {
-    serve_within(limits, "127.0.0.1:0", "test", |_| Response::text(200, "well\n")).unwrap()
+    serve_with(Options { limits, tls: None }, "127.0.0.1:0", "test", |_| Response::text(200, "well\n")).unwrap()
 }
 
 fn assert_quick(address: SocketAddr) {
@@ -112,9 +112,12 @@ fn of_too_many_clients_the_oldest_are_cut_off() {
 
 #[test]
 fn a_client_that_does_not_read_its_answer_makes_nobody_wait() {
-    let server = serve_within(Limits { time: QUICK * 2, ..Limits::default() }, "127.0.0.1:0", "test", |path| {
-        Response::text(200, if path == "/big" { "x".repeat(32 << 20) } else { "well\n".into() })
-    })
+    let server = serve_with(
+        Options { limits: Limits { time: QUICK * 2, ..Limits::default() }, tls: None },
+        "127.0.0.1:0",
+        "test",
+        |path| Response::text(200, if path == "/big" { "x".repeat(32 << 20) } else { "well\n".into() }),
+    )
     .unwrap();
     let address = server.address();
     let mut lazy = TcpStream::connect(address).unwrap();

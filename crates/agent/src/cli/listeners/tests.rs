@@ -65,3 +65,30 @@ fn one_that_cannot_listen_is_named_and_does_not_stop_the_other() {
     listeners.follow(&config).unwrap();
     assert!(matches!(listeners.addresses(), [Some(_), Some(_)]));
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn metrics_are_answered_over_tls_alone_if_a_certificate_is_named() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let issued = tortie_testkit::certificates::Authority::new().unwrap().issue(folder.path(), "m", "m", None).unwrap();
+    let plain = Config { prometheus_metrics_enabled: true, ..config() };
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let tls = Config {
+        prometheus_metrics_cert_file: text(&issued.certificate),
+        prometheus_metrics_key_file: text(&issued.key),
+        ..plain.clone()
+    };
+    let mut listeners = Listeners::new(Health::default(), SharedMetrics::default());
+    listeners.follow(&plain).unwrap();
+    listeners.follow(&tls).unwrap();
+    let [None, Some(metrics)] = listeners.addresses() else { panic!("metrics must listen") };
+    let mut stream = TcpStream::connect(metrics).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP"), "answered without TLS");
+    // Clients are to be verified, and nobody says how.
+    let strict = Config { prometheus_metrics_client_auth: MetricsClientAuth::Verified, ..tls };
+    assert!(listeners.follow(&strict).is_err());
+    assert_eq!(listeners.addresses(), [None, None]);
+}
