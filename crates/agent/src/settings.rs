@@ -12,7 +12,7 @@ use tortie_dataplane::{
 use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
-use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, RulesConfig, WorkloadsBy};
+use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, RulesConfig, WireguardTunnel, WorkloadsBy};
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, NatOutgoingExclusions,
@@ -117,12 +117,22 @@ pub fn dataplane(config: &Config, hostname: Hostname, backend: Backend) -> Resul
             ..RoutesConfig::default()
         },
         tunnels: tunnels(config),
-        wireguard: WireguardConfig { table: first_table(config) },
+        wireguard: wireguard(config),
         ip_forwarding: config.ip_forwarding == Switch::Enabled,
         floating_ips: config.floating_ips == Switch::Enabled,
         external_nodes: config.external_nodes.clone(),
         ..DataplaneConfig::new(hostname, rules(config)?, backend)
     })
+}
+
+fn wireguard(config: &Config) -> WireguardConfig {
+    WireguardConfig {
+        table: first_table(config),
+        rule_priority: config.wireguard_routing_rule_priority,
+        keep_alive: u16::try_from(config.wireguard_persistent_keep_alive.as_secs()).unwrap_or(u16::MAX),
+        has_threads: config.wireguard_threading_enabled,
+        ..WireguardConfig::default()
+    }
 }
 
 /// The first table of routes that may be taken.
@@ -153,10 +163,13 @@ fn tunnels(config: &Config) -> TunnelsConfig {
 }
 
 /// How large packets through tunnels may be on a machine.
-pub fn set_mtus(tunnels: &mut TunnelsConfig, mtus: &Mtus) {
+pub fn set_mtus(settings: &mut DataplaneConfig, mtus: &Mtus) {
+    let DataplaneConfig { tunnels, wireguard, .. } = settings;
     tunnels.vxlan_mtu_v4 = mtus.vxlan_v4;
     tunnels.vxlan_mtu_v6 = mtus.vxlan_v6;
     tunnels.ipip_mtu = mtus.ipip;
+    wireguard.mtu_v4 = mtus.wireguard_v4;
+    wireguard.mtu_v6 = mtus.wireguard_v6;
 }
 
 fn unless_zero(interval: Duration) -> Option<Duration> {
@@ -164,7 +177,11 @@ fn unless_zero(interval: Duration) -> Option<Duration> {
 }
 
 fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
-    let defaults = RulesConfig::with_mark_mask(config.iptables_mark_mask).map_err(unfit("IptablesMarkMask"))?;
+    // Without a table for its routes there is no WireGuard.
+    let has_table = first_table(config).is_some();
+    let (v4, v6) = (config.wireguard_enabled && has_table, config.wireguard_enabled_v6 && has_table);
+    let marks = Marks::allocate(config.iptables_mark_mask, v4 || v6, false).map_err(unfit("IptablesMarkMask"))?;
+    let defaults = RulesConfig::with_marks(marks);
     let prefixes = config.interface_prefix.iter().map(|prefix| prefix.parse().map_err(unfit("InterfacePrefix")));
     let failsafes = |ports: &[FailsafePort]| ports.iter().map(failsafe).collect::<Vec<_>>();
     Ok(RulesConfig {
@@ -193,6 +210,19 @@ fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
         ipip_from_workloads: config.allow_ipip_packets_from_workloads,
         log: log(config)?,
         nat: nat(config)?,
+        wireguard: tortie_rules::WireguardConfig {
+            v4: WireguardTunnel {
+                enabled: v4,
+                interface: config.wireguard_interface_name,
+                port: config.wireguard_listening_port,
+            },
+            v6: WireguardTunnel {
+                enabled: v6,
+                interface: config.wireguard_interface_name_v6,
+                port: config.wireguard_listening_port_v6,
+            },
+            encrypt_host_traffic: config.wireguard_host_encryption_enabled,
+        },
         istio_dscp: (config.istio_ambient_mode == Switch::Enabled).then_some(config.istio_dscp_mark),
         ..defaults
     })

@@ -93,7 +93,9 @@ impl Dataplane {
         self.failed_applies += u64::from(!problems.is_empty());
         self.problems.clone_from(&problems);
         let unenforced = self.policy_gates.iter().filter(|gate| !gate.in_force()).map(PolicyGate::family).collect();
-        ApplyReport { applied: true, problems, statuses, unenforced, next }
+        let wireguard_keys = self.wireguards.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open());
+        let wireguard_keys = wireguard_keys.filter_map(|(wireguard, _)| wireguard.take_key()).collect();
+        ApplyReport { applied: true, problems, statuses, unenforced, wireguard_keys, next }
     }
 
     /// What is wrong with the desired state itself.

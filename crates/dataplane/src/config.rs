@@ -168,16 +168,45 @@ impl TunnelsConfig {
     }
 }
 
-/// How packets are encrypted between nodes.
+/// How packets are encrypted between nodes. Whether they are, by which device and which port, [`RulesConfig`] says.
 #[derive(Clone, Debug)]
 pub struct WireguardConfig {
     /// The table of the routes through tunnels, in both families: the first of `RouteTableRanges`.
     pub table: Option<RouteTableIndex>,
+    /// The priority of the rule that leads there, `WireguardRoutingRulePriority`.
+    pub rule_priority: u32,
+    /// How often peers are sent something although there is nothing to say, in seconds, `WireguardPersistentKeepAlive`; 0
+    /// for never.
+    pub keep_alive: u16,
+    /// Whether what the devices receive is handled by threads of their own, `WireguardThreadingEnabled`.
+    pub has_threads: bool,
+    /// The largest packet, `WireguardMTU`.
+    pub mtu_v4: u32,
+    /// The largest packet, `WireguardMTUV6`.
+    pub mtu_v6: u32,
 }
 
 impl Default for WireguardConfig {
     fn default() -> Self {
-        Self { table: Some(RouteTableIndex(1)) }
+        Self {
+            table: Some(RouteTableIndex(1)),
+            rule_priority: 99,
+            keep_alive: 0,
+            has_threads: false,
+            mtu_v4: 1400,
+            mtu_v6: 1380,
+        }
+    }
+}
+
+impl WireguardConfig {
+    /// The largest packet through encrypted tunnels.
+    #[must_use]
+    pub const fn mtu(&self, family: Family) -> u32 {
+        match family {
+            Family::V4 => self.mtu_v4,
+            Family::V6 => self.mtu_v6,
+        }
     }
 }
 

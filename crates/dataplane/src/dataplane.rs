@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tortie_ipsets::{Member, Report, SetType};
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
-use tortie_model::desired::{DesiredUpdate, Vtep, WorkloadEndpointState};
+use tortie_model::desired::{DesiredUpdate, Vtep, WireguardPeer, WorkloadEndpointState};
 use tortie_model::{AdminState, Cidr, Family, HostEndpointName, Hostname, IfaceName, Mac, WorkloadEndpointId};
 use tortie_rules::names::static_set;
 use tortie_rules::{Renderer, WorkloadsBy};
@@ -196,17 +196,21 @@ impl Dataplane {
             }
             DesiredUpdate::Host(name, node) => {
                 self.overlays.iter_mut().for_each(|overlay| overlay.on_host(&name, Some(&node)));
+                self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_host(&name, Some(&node)));
                 managers.nodes.on_update(name, node);
             }
             DesiredUpdate::HostRemove(name) => {
                 self.overlays.iter_mut().for_each(|overlay| overlay.on_host(&name, None));
+                self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_host(&name, None));
                 managers.nodes.on_remove(&name);
             }
             DesiredUpdate::Route(net, route) => {
                 self.overlays.iter_mut().for_each(|overlay| overlay.on_route(net, Some(&route)));
+                self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_route(net, Some(&route)));
             }
             DesiredUpdate::RouteRemove(net) => {
                 self.overlays.iter_mut().for_each(|overlay| overlay.on_route(net, None));
+                self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_route(net, None));
             }
             DesiredUpdate::Vtep(node, vtep) => self.on_vtep(&node, Some(&vtep)),
             DesiredUpdate::VtepRemove(node) => self.on_vtep(&node, None),
@@ -215,6 +219,10 @@ impl Dataplane {
                     self.tunnels_changed |= overlay.on_encapsulation(encapsulation);
                 }
             }
+            DesiredUpdate::Wireguard(node, peer) => self.on_peer(Family::V4, &node, Some(&peer)),
+            DesiredUpdate::WireguardRemove(node) => self.on_peer(Family::V4, &node, None),
+            DesiredUpdate::WireguardV6(node, peer) => self.on_peer(Family::V6, &node, Some(&peer)),
+            DesiredUpdate::WireguardV6Remove(node) => self.on_peer(Family::V6, &node, None),
             DesiredUpdate::IpPool(pool) => managers.pools.on_update(pool),
             DesiredUpdate::IpPoolRemove(cidr) => managers.pools.on_remove(cidr),
             DesiredUpdate::BgpConfiguration(configuration) => {
@@ -231,13 +239,13 @@ impl Dataplane {
             | DesiredUpdate::ServiceAccountRemove(_)
             | DesiredUpdate::Namespace(..)
             | DesiredUpdate::NamespaceRemove(_)
-            | DesiredUpdate::Wireguard(..)
-            | DesiredUpdate::WireguardRemove(_)
-            | DesiredUpdate::WireguardV6(..)
-            | DesiredUpdate::WireguardV6Remove(_)
             | DesiredUpdate::Service(..)
             | DesiredUpdate::ServiceRemove(_) => {}
         }
+    }
+
+    fn on_peer(&mut self, family: Family, node: &Hostname, peer: Option<&WireguardPeer>) {
+        self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_peer(family, node, peer));
     }
 
     fn on_vtep(&mut self, node: &Hostname, vtep: Option<&Vtep>) {
@@ -253,6 +261,7 @@ impl Dataplane {
             match change {
                 LinkChange::State(name) => self.on_link_state(&name),
                 LinkChange::Addresses(name) => {
+                    self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_addresses(&name));
                     if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
                         self.managers.nodes.on_addresses();
                         self.managers.hosts.on_links();
@@ -402,6 +411,7 @@ impl Dataplane {
         for (overlay, table) in overlays.iter_mut().zip(&mut self.routes) {
             overlay.complete(&self.links, &self.config.rules.workload_prefixes, table);
         }
+        self.wireguards.iter_mut().for_each(Wireguard::complete);
     }
 
     /// Lets all managers bring what is wanted up to date.

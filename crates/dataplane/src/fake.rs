@@ -5,6 +5,7 @@
 //! rules refer to cannot be destroyed.
 
 mod routing;
+mod wireguard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,9 +15,9 @@ use tortie_ipsets::fake::FakeIpset;
 use tortie_ipsets::{IpSetName, Plan};
 use tortie_iptables::fake::FakeKernel as FakeTables;
 use tortie_iptables::{Backend, Command, CommandError, Table};
-use tortie_model::{Cidr, Family, Mac};
+use tortie_model::{Cidr, Family, IfaceName, Mac};
 
-use crate::device::{Device, DeviceChange, FdbEntry};
+use crate::device::{Device, DeviceChange, DeviceKind, FdbEntry};
 use crate::kernel::{
     AddressPlace, CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange,
     SysctlPath,
@@ -24,6 +25,7 @@ use crate::kernel::{
 use crate::qdisc::{Qdisc, QdiscChange, QdiscKind};
 use crate::route::{Route, RouteChange, RouteTableIndex};
 use crate::routing_rule::{RoutingRule, RoutingRuleChange};
+use crate::wireguard_device::{WireguardChange, WireguardDevice};
 
 /// How long every call takes.
 const RUN_TIME: Duration = Duration::from_millis(1);
@@ -45,6 +47,8 @@ pub struct Writes {
     pub neighbours: usize,
     /// Devices made, changed or removed, and addresses given to them or taken away.
     pub devices: usize,
+    /// Peers of devices changed.
+    pub peers: usize,
     /// Sysctls written.
     pub sysctls: usize,
     /// Attempts to flush the connections of an address.
@@ -78,6 +82,14 @@ pub struct FakeKernel {
     pub fdb: BTreeMap<(u32, Mac), IpAddr>,
     /// Devices besides those that only events tell of, and their addresses.
     pub devices: BTreeMap<String, (Device, BTreeSet<Cidr>)>,
+    /// `WireGuard` devices, by their index.
+    pub wireguards: BTreeMap<u32, WireguardDevice>,
+    /// `WireGuard` devices cannot be changed.
+    pub wireguards_fail: bool,
+    /// There is no `WireGuard`.
+    pub lacks_wireguard: bool,
+    /// Which devices have threads, by their name.
+    pub threaded: BTreeMap<String, bool>,
     /// Devices that cannot be made or changed, by their name.
     pub broken_devices: BTreeSet<String>,
     /// How many of the next lists of neighbours, forwarding entries and routes are interrupted.
@@ -128,6 +140,10 @@ impl FakeKernel {
             neighbours: BTreeMap::new(),
             fdb: BTreeMap::new(),
             devices: BTreeMap::new(),
+            wireguards: BTreeMap::new(),
+            wireguards_fail: false,
+            lacks_wireguard: false,
+            threaded: BTreeMap::new(),
             broken_devices: BTreeSet::new(),
             interrupted_lists: 0,
             listed_routes: 0,
@@ -152,6 +168,7 @@ impl FakeKernel {
             ("net/ipv6/conf/all/forwarding", "0"),
             ("net/netfilter/nf_conntrack_acct", "0"),
             ("net/ipv4/conf/default/rp_filter", "2"),
+            ("net/ipv4/conf/all/src_valid_mark", "0"),
         ] {
             kernel.sysctls.insert(path.to_owned(), value.to_owned());
         }
@@ -230,6 +247,8 @@ impl FakeKernel {
         lines.extend(self.neighbours.iter().map(|entry| format!("{entry:?}")));
         lines.extend(self.fdb.iter().map(|entry| format!("{entry:?}")));
         lines.extend(self.devices.iter().map(|entry| format!("{entry:?}")));
+        lines.extend(self.wireguards.iter().map(|entry| format!("{entry:?}")));
+        lines.extend(self.threaded.iter().map(|entry| format!("threads of {entry:?}")));
         lines.extend(self.sysctls.iter().map(|(path, value)| format!("{path} = {value}")));
         lines.join("\n")
     }
@@ -245,6 +264,8 @@ impl FakeKernel {
         self.fdb.retain(|(interface, _), _| *interface != index);
         self.qdiscs.retain(|qdisc| qdisc.interface != index);
         self.redirections.remove(&index);
+        self.wireguards.remove(&index);
+        self.threaded.remove(&name);
         Some(())
     }
 
@@ -464,8 +485,15 @@ impl Kernel for FakeKernel {
                 if self.broken_devices.contains(name.as_str()) {
                     return Err(KernelError::Failed("Operation not supported".to_owned()));
                 }
+                let is_wireguard = *kind == DeviceKind::Other("wireguard".to_owned());
+                if is_wireguard && self.lacks_wireguard {
+                    return Err(KernelError::Unsupported);
+                }
                 self.next_index += 1;
                 let index = self.next_index;
+                if is_wireguard {
+                    self.wireguards.insert(index, WireguardDevice::default());
+                }
                 let device = Device { index, mac: *mac, mtu: 1500, is_up: false, kind: kind.clone() };
                 self.devices.insert(name.as_str().to_owned(), (device, BTreeSet::new()));
                 return Ok(());
@@ -565,6 +593,23 @@ impl Kernel for FakeKernel {
 
     fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
         Ok(self.redirections.get(&interface).cloned().unwrap_or_default())
+    }
+
+    fn wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError> {
+        self.read_wireguard(interface)
+    }
+
+    fn change_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError> {
+        self.write_wireguard(interface, change)
+    }
+
+    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+        if !self.devices.contains_key(device.as_str()) {
+            return Err(KernelError::NotFound);
+        }
+        self.writes.devices += usize::from(self.threaded.get(device.as_str()) != Some(&is_threaded));
+        self.threaded.insert(device.as_str().to_owned(), is_threaded);
+        Ok(())
     }
 
     fn locate(

@@ -10,6 +10,7 @@ use crate::device::{Device, DeviceChange, FdbEntry};
 use crate::qdisc::{Qdisc, QdiscChange};
 use crate::route::{Route, RouteChange, RouteTableIndex};
 use crate::routing_rule::{RoutingRule, RoutingRuleChange};
+use crate::wireguard_device::{WireguardChange, WireguardDevice};
 
 /// The outside: programs, routes, neighbours, sysctls, connection tracking and the clock of one network namespace.
 ///
@@ -149,6 +150,33 @@ pub trait Kernel {
         Ok(Vec::new())
     }
 
+    /// The `WireGuard` device with this index.
+    ///
+    /// # Errors
+    /// If it cannot be read; [`KernelError::NotFound`] if there is none.
+    fn wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError> {
+        let _ = interface;
+        Err(KernelError::Unsupported)
+    }
+
+    /// Changes a `WireGuard` device. If that fails, some of it may have been done.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    fn change_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError> {
+        let _ = (interface, change);
+        Err(KernelError::Unsupported)
+    }
+
+    /// Has the packets that a device receives handled by threads of their own (`/sys/class/net/*/threaded`), or not.
+    ///
+    /// # Errors
+    /// If the kernel refuses; [`KernelError::NotFound`] if it knows of no such threads, or of no such device.
+    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+        let _ = (device, is_threaded);
+        Err(KernelError::Unsupported)
+    }
+
     /// Where these addresses are on this node: the interface that leads to each, and its port behind which the address is if
     /// that is a bridge. Each comes with where it was found before, which holds for as long as its interface leads to the
     /// address and its port belongs to the bridge. `None` for an address that is not directly behind an interface of this
@@ -246,6 +274,9 @@ pub enum KernelError {
     /// There is one of that name already (`EEXIST`).
     #[error("it exists already")]
     Exists,
+    /// The kernel does not know of such things (`EOPNOTSUPP`).
+    #[error("the kernel does not support it")]
+    Unsupported,
     /// The interface is down (`ENETDOWN`).
     #[error("the interface is down")]
     LinkDown,

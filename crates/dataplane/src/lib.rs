@@ -31,6 +31,7 @@ mod sysctls;
 mod tunnel_device;
 mod vtep_entries;
 mod wireguard;
+mod wireguard_device;
 
 pub use bandwidth::BandwidthProblem;
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
@@ -51,3 +52,6 @@ pub use report::{
 };
 pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};
 pub use routing_rule::{RoutingRule, RoutingRuleChange};
+pub use wireguard_device::{
+    DevicePeer, InvalidWireguardKey, PeerChange, WireguardChange, WireguardDevice, WireguardKey,
+};

@@ -16,6 +16,7 @@ use crate::device::FdbEntry;
 use crate::kernel::{KernelError, Neighbour, SysctlPath};
 use crate::route::Route;
 use crate::routing_rule::RoutingRule;
+use crate::wireguard_device::WireguardKey;
 
 /// What became of an apply.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,6 +30,8 @@ pub struct ApplyReport {
     pub statuses: Vec<StatusChange>,
     /// Families whose policy is not in force, or not known to be: what is in the kernel may be older, or nothing.
     pub unenforced: Vec<Family>,
+    /// This node's keys of `WireGuard` that others should be told; `None` for a family in which it has none any more.
+    pub wireguard_keys: Vec<(Family, Option<WireguardKey>)>,
     /// How long from now the next apply is wanted, updates or none; never if `None`.
     pub next: Option<Duration>,
 }
@@ -342,6 +345,9 @@ pub enum DeviceProblem {
     /// No interface of this node has the address that tunnel packets are to leave by.
     #[error("no interface has the node's address {0}")]
     NoParent(IpAddr),
+    /// There is a device of another kind by its name, which is left alone.
+    #[error("there is a device of another kind by this name")]
+    Foreign,
     /// This node has no address for tunnels, or none of its own that tunnel packets could leave by.
     #[error("this node has no tunnel address")]
     NoAddress,

@@ -33,7 +33,7 @@ pub(crate) struct DeviceSpec {
     pub(crate) mac: Option<Mac>,
     pub(crate) mtu: u32,
     /// Its only address, but for those that the kernel makes itself.
-    pub(crate) address: IpAddr,
+    pub(crate) address: Option<IpAddr>,
 }
 
 /// A tunnel device and its addresses of one family.
@@ -82,6 +82,12 @@ impl TunnelDevice {
         self.dirty = true;
     }
 
+    /// Whether the kernel does not know of such devices.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        let problem = self.failure.as_ref().map(|failure| &failure.problem);
+        matches!(problem, Some(DeviceProblem::Kernel { error: KernelError::Unsupported, .. }))
+    }
+
     /// When something has to be done although nothing changes.
     pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
         let check = self.checked.filter(|_| matches!(self.wanted, Wanted::Present(_))).map(|at| at + CHECK_INTERVAL);
@@ -128,6 +134,9 @@ impl TunnelDevice {
             Wanted::Present(spec) => spec,
         };
         let device = match self.find(kernel)? {
+            Some(device) if self.is_foreign(&device) => {
+                return Err(DeviceProblem::Foreign);
+            }
             Some(device) if is_compatible(spec, &device) => device,
             Some(device) => {
                 tracing::warn!(device = %self.name, "it has other parameters than it should; it is made afresh");
@@ -142,7 +151,7 @@ impl TunnelDevice {
         } else {
             self.change(kernel, "its MTU cannot be set", &DeviceChange::SetMtu(device.index, spec.mtu))
         };
-        self.set_address(kernel, &device, Some(spec.address))?;
+        self.set_address(kernel, &device, spec.address)?;
         if !device.is_up {
             self.change(kernel, "it cannot be switched on", &DeviceChange::SetUp(device.index))?;
         }

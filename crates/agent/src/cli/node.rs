@@ -120,7 +120,10 @@ pub(super) fn dataplane_settings(
         tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
     }
     iptables.apply_to(&mut settings.iptables);
-    settings::set_mtus(&mut settings.tunnels, machine.mtus());
+    settings::set_mtus(&mut settings, machine.mtus());
+    if settings.wireguard.table.is_none() && (config.wireguard_enabled || config.wireguard_enabled_v6) {
+        tracing::error!("RouteTableRanges has no table that WireGuard could take; nothing is encrypted");
+    }
     if machine.facts().has_ipvs {
         settings::for_ipvs(config, &mut settings.rules).map_err(failed)?;
     }

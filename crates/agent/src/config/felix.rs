@@ -47,7 +47,7 @@ const POLICYSYNC: &str = "there is no application-layer policy";
 const SOCKMAP: &str = "there is no acceleration of sidecars";
 const USAGE: &str = "nothing is reported to anybody";
 const WINDOWS: &str = "for Windows";
-const WIREGUARD: &str = "no WireGuard tunnels are made here";
+const WIREGUARD: &str = "there are no metrics of WireGuard";
 const XDP: &str = "there is no XDP";
 
 /// The parameter of this name, in any case.
@@ -422,28 +422,38 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("VXLANTunnelMACAddrV6", "string", "", OfNodes("The Ethernet address of the node's VXLAN tunnel, IPv6")),
     felix("VXLANVNI", "int", "4096", Used("The virtual network of VXLAN tunnels")),
     felix("WindowsManageFirewallRules", "oneof(Enabled,Disabled)", "Disabled", NotUsed(WINDOWS)),
+    felix("WireguardEnabled", "bool", "false", Used("Whether packets to other nodes are encrypted, IPv4")),
+    felix("WireguardEnabledV6", "bool", "false", Used("Whether packets to other nodes are encrypted, IPv6")),
     felix(
-        "WireguardEnabled",
+        "WireguardHostEncryptionEnabled",
         "bool",
         "false",
-        Used("Told to drivers, with routes and peers; no tunnels are made here"),
+        Used("Whether WireGuard encrypts what hosts themselves send"),
     ),
-    felix(
-        "WireguardEnabledV6",
-        "bool",
-        "false",
-        Used("Told to drivers, with routes and peers; no tunnels are made here"),
-    ),
-    felix("WireguardHostEncryptionEnabled", "bool", "false", NotUsed(WIREGUARD)),
-    felix("WireguardInterfaceName", "iface-param", "wireguard.cali", NotUsed(WIREGUARD)),
-    felix("WireguardInterfaceNameV6", "iface-param", "wg-v6.cali", NotUsed(WIREGUARD)),
-    felix("WireguardListeningPort", "int", "51820", NotUsed(WIREGUARD)),
-    felix("WireguardListeningPortV6", "int", "51821", NotUsed(WIREGUARD)),
+    felix("WireguardInterfaceName", "iface-param", "wireguard.cali", Used("The device of WireGuard, IPv4")),
+    felix("WireguardInterfaceNameV6", "iface-param", "wg-v6.cali", Used("The device of WireGuard, IPv6")),
+    felix("WireguardListeningPort", "int", "51820", Used("The port of WireGuard on all nodes, IPv4")),
+    felix("WireguardListeningPortV6", "int", "51821", Used("The port of WireGuard on all nodes, IPv6")),
     felix("WireguardMTU", "int", "0", Used("The MTU of tunnels, and so of workloads: WireGuard, IPv4")),
     felix("WireguardMTUV6", "int", "0", Used("The MTU of tunnels, and so of workloads: WireGuard, IPv6")),
-    felix("WireguardPersistentKeepAlive", "seconds", "0", NotUsed(WIREGUARD)),
-    felix("WireguardRoutingRulePriority", "int", "99", NotUsed(WIREGUARD)),
-    felix("WireguardThreadingEnabled", "bool", "false", NotUsed(WIREGUARD)),
+    felix(
+        "WireguardPersistentKeepAlive",
+        "seconds",
+        "0",
+        Used("How often peers of WireGuard are sent something although there is nothing to say"),
+    ),
+    felix(
+        "WireguardRoutingRulePriority",
+        "int",
+        "99",
+        Used("The priority of the routing rule that leads to WireGuard's routes"),
+    ),
+    felix(
+        "WireguardThreadingEnabled",
+        "bool",
+        "false",
+        Used("Whether what WireGuard receives is handled by threads of its own"),
+    ),
     felix(
         "WorkloadSourceSpoofing",
         "oneof(Disabled,Any)",

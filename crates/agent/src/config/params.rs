@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use regex::Regex;
+use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
 
 use super::parse::{self, FailsafePort, IfacePattern, LogRate, Parsed, TableRange, choices};
@@ -229,6 +230,9 @@ macro_rules! params {
     };
 }
 
+const WIREGUARD: InterfaceName = InterfaceName::from_static("wireguard.cali");
+const WIREGUARD_V6: InterfaceName = InterfaceName::from_static("wg-v6.cali");
+
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
@@ -336,6 +340,18 @@ params! {
         ProgramClusterRoutes::IpIpOnly, ProgramClusterRoutes::Disabled, PLAIN;
     wireguard_enabled: bool = "WireguardEnabled", parse::boolean, false, false, PLAIN;
     wireguard_enabled_v6: bool = "WireguardEnabledV6", parse::boolean, false, false, PLAIN;
+    wireguard_interface_name: InterfaceName =
+        "WireguardInterfaceName", parse::iface, WIREGUARD, WIREGUARD, NON_ZERO;
+    wireguard_interface_name_v6: InterfaceName =
+        "WireguardInterfaceNameV6", parse::iface, WIREGUARD_V6, WIREGUARD_V6, NON_ZERO;
+    wireguard_listening_port: u16 = "WireguardListeningPort", parse::port, 51820, 0, PLAIN;
+    wireguard_listening_port_v6: u16 = "WireguardListeningPortV6", parse::port, 51821, 0, PLAIN;
+    wireguard_routing_rule_priority: u32 =
+        "WireguardRoutingRulePriority", |raw| parse::integer_in(raw, 0, i64::from(u32::MAX)), 99, 0, PLAIN;
+    wireguard_host_encryption_enabled: bool = "WireguardHostEncryptionEnabled", parse::boolean, false, false, PLAIN;
+    wireguard_persistent_keep_alive: Duration =
+        "WireguardPersistentKeepAlive", parse::seconds, secs(0), secs(0), PLAIN;
+    wireguard_threading_enabled: bool = "WireguardThreadingEnabled", parse::boolean, false, false, PLAIN;
     ipip_tunnel_address: Option<Ipv4Addr> = "IpInIpTunnelAddr", parse::ipv4, None, None, PLAIN;
     vxlan_vni: u32 = "VXLANVNI", |raw| parse::integer_in(raw, 1, 16_777_215), 4096, 4096, PLAIN;
     vxlan_port: u16 = "VXLANPort", parse::port, 4789, 0, PLAIN;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use regex::Regex;
+use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
 
 /// Why a value is not accepted.
@@ -130,6 +131,12 @@ fn iface_char(c: char) -> bool {
 
 fn iface_name(name: &str) -> bool {
     (1..=15).contains(&name.len()) && name.chars().all(iface_char)
+}
+
+/// The name of an interface.
+pub(crate) fn iface(raw: &str) -> Parsed<InterfaceName> {
+    let refuse = || format!("`{raw}` is not an interface name of 1 to 15 characters");
+    raw.parse().ok().filter(|_| iface_name(raw)).ok_or_else(refuse)
 }
 
 /// A comma-separated list of interface names or prefixes.

@@ -8,7 +8,6 @@ use tortie_resources::spelling;
 
 use super::felix::{self, FelixParameter, PARAMETERS, Treatment};
 use super::params::{Config, PARAMS, Param};
-use super::parse;
 use super::sources::{IdleLine, Sources};
 
 /// Something that the operator should know about a configuration value.
@@ -280,9 +279,6 @@ fn not_done(name: &str, value: &str) -> Option<&'static str> {
     match name {
         "NFTablesMode" if value.eq_ignore_ascii_case("Enabled") => {
             Some("native nftables is not programmed; iptables is used")
-        }
-        "WireguardEnabled" | "WireguardEnabledV6" if parse::boolean(value) == Ok(true) => {
-            Some("a driver is told of it, but WireGuard is not programmed here")
         }
         _ => None,
     }

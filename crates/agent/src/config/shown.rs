@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use regex::Regex;
+use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
 
 use super::parse::{FailsafePort, IfacePattern, LogRate, TableRange};
@@ -41,6 +42,7 @@ shown! {
     Cidr: value => value.to_string();
     Regex: value => format!("/{value}/");
     IfacePattern: value => value.0.to_string();
+    InterfaceName: value => value.to_string();
     TableRange: value => format!("{}-{}", value.first, value.last);
     LogRate: value => value.as_str().to_owned();
     (u16, u16): value => format!("{}:{}", value.0, value.1);

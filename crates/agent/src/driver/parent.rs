@@ -6,8 +6,8 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{EndpointStatus, StatusChange};
-use tortie_model::Hostname;
 use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Family, Hostname};
 use tortie_protocol::Report;
 
 use super::config::to_message;
@@ -55,6 +55,7 @@ pub struct Driver {
     ready: bool,
     /// What it has said since the last attempt to enforce.
     statuses: Vec<StatusChange>,
+    wireguard_keys: Vec<(Family, String)>,
     process_status: Option<ProcessStatus>,
 }
 
@@ -72,6 +73,7 @@ impl Driver {
             in_sync: false,
             ready: false,
             statuses: Vec::new(),
+            wireguard_keys: Vec::new(),
             process_status: None,
         }
     }
@@ -121,11 +123,12 @@ impl Driver {
                 self.note(StatusChange::Host(name, status));
             }
             Report::Wireguard { public_key, family } => {
-                tracing::info!(
-                    public_key,
-                    ip_version = family.map(tortie_model::Family::number),
-                    "the dataplane driver set up WireGuard"
-                );
+                let ip_version = family.map(Family::number);
+                tracing::info!(public_key, ip_version, "the dataplane driver set up WireGuard");
+                match family {
+                    Some(family) => self.wireguard_keys.push((family, public_key)),
+                    None => tracing::warn!("the dataplane driver does not say of which family its WireGuard key is"),
+                }
             }
             Report::InSync => self.in_sync = true,
             _ => tracing::debug!("a report without effect"),
@@ -215,6 +218,7 @@ impl Enforcement for Driver {
             in_kernel: Duration::ZERO,
             statuses,
             process_status: self.process_status.take(),
+            wireguard_keys: std::mem::take(&mut self.wireguard_keys),
         })
     }
 

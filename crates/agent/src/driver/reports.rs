@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{SyncSender, TrySendError};
 
-use tortie_model::{HostEndpointName, WorkloadEndpointId};
+use tortie_model::{Family, HostEndpointName, WorkloadEndpointId};
 use tortie_protocol::Report;
 
-/// Reports that the engine has not taken yet: of each endpoint the last one only, so that an engine that never reads
+/// Reports that the engine has not taken yet: of each endpoint and each key the last one only, so that an engine that never reads
 /// costs no memory.
 #[derive(Debug)]
 pub(super) struct Reports {
@@ -19,6 +19,7 @@ pub(super) struct Reports {
 enum Subject {
     Host(HostEndpointName),
     Workload(WorkloadEndpointId),
+    Wireguard(Option<Family>),
 }
 
 /// Of reports that are not about endpoints, no more than this many wait.
@@ -33,6 +34,7 @@ impl Reports {
         match &report {
             Report::Host(name, _) => drop(self.statuses.insert(Subject::Host(name.clone()), report)),
             Report::Workload { id, .. } => drop(self.statuses.insert(Subject::Workload(id.clone()), report)),
+            Report::Wireguard { family, .. } => drop(self.statuses.insert(Subject::Wireguard(*family), report)),
             _ if self.others.len() < MAX_OTHERS => self.others.push_back(report),
             // Signs of life that nobody reads.
             _ => {}
@@ -62,7 +64,7 @@ impl Reports {
 mod tests {
     use std::sync::mpsc::sync_channel;
 
-    use tortie_model::HostEndpointName;
+    use tortie_model::{Family, HostEndpointName};
     use tortie_protocol::Report;
 
     use super::Reports;
@@ -75,11 +77,16 @@ mod tests {
         reports.push(Report::InSync);
         reports.push(status("down"));
         reports.push(status("up"));
+        let key = |key: &str| Report::Wireguard { public_key: key.into(), family: Some(Family::V4) };
+        reports.push(key(""));
+        reports.push(key("k"));
         for _ in 0..1000 {
             reports.push(Report::Process { timestamp: String::new(), uptime: 1.0 });
         }
         assert!(reports.send());
         assert_eq!(received.recv(), Ok(status("up")));
+        assert!(reports.send());
+        assert_eq!(received.recv(), Ok(key("k")));
         assert!(reports.send());
         assert_eq!(received.recv(), Ok(Report::InSync));
         let mut left = 0;

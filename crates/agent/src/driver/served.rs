@@ -293,6 +293,9 @@ where
         for change in progress.statuses {
             self.report(change);
         }
+        for (family, public_key) in progress.wireguard_keys {
+            self.reports.push(Report::Wireguard { public_key, family: Some(family) });
+        }
         if has_enforced && !self.in_sync_reported {
             self.in_sync_reported = true;
             self.reports.push(Report::InSync);

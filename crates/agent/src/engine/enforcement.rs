@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tortie_dataplane::StatusChange;
+use tortie_model::Family;
 use tortie_model::desired::DesiredUpdate;
 
 use crate::config::{Resolved, Sources};
@@ -76,6 +77,8 @@ pub struct Progress {
     pub statuses: Vec<StatusChange>,
     /// The last that a driver said of itself.
     pub process_status: Option<ProcessStatus>,
+    /// This node's public keys of `WireGuard` that others should be told; empty for a family without one.
+    pub wireguard_keys: Vec<(Family, String)>,
 }
 
 /// What a driver says of itself from time to time.
@@ -90,6 +93,13 @@ pub struct ProcessStatus {
 impl Progress {
     /// Nothing was done.
     pub(crate) fn idle(next: Duration) -> Self {
-        Self { done: false, next, in_kernel: Duration::ZERO, statuses: Vec::new(), process_status: None }
+        Self {
+            done: false,
+            next,
+            in_kernel: Duration::ZERO,
+            statuses: Vec::new(),
+            process_status: None,
+            wireguard_keys: Vec::new(),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, LinkEvent, ProblemIdentity};
+use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, LinkEvent, ProblemIdentity, WireguardKey};
 use tortie_model::desired::DesiredUpdate;
 
 use super::enforcement::{Enforcement, HEARTBEAT, Progress};
@@ -227,7 +227,9 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         let done = self.note(&report, begin.elapsed());
         self.health.still_alive(Reporter::Dataplane);
         let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT);
-        Ok(Progress { done, next, in_kernel, statuses: report.statuses, process_status: None })
+        let text = |key: Option<WireguardKey>| key.map(|key| key.to_string()).unwrap_or_default();
+        let wireguard_keys = report.wireguard_keys.into_iter().map(|(family, key)| (family, text(key))).collect();
+        Ok(Progress { done, next, in_kernel, statuses: report.statuses, process_status: None, wireguard_keys })
     }
 
     fn now(&mut self) -> Duration {

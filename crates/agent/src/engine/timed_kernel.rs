@@ -6,9 +6,9 @@ use std::time::Duration;
 use tortie_dataplane::{
     AddressPlace, CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour,
     NeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, RoutingRule, RoutingRuleChange,
-    SysctlPath,
+    SysctlPath, WireguardChange, WireguardDevice,
 };
-use tortie_model::{Cidr, Family};
+use tortie_model::{Cidr, Family, IfaceName};
 
 /// A kernel of which it is measured how long its calls take, by its own clock.
 #[derive(Debug)]
@@ -151,6 +151,18 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
 
     fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
         self.timed(|kernel| kernel.redirections(interface))
+    }
+
+    fn wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError> {
+        self.timed(|kernel| kernel.wireguard(interface))
+    }
+
+    fn change_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.change_wireguard(interface, change))
+    }
+
+    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.set_threaded(device, is_threaded))
     }
 
     fn locate(

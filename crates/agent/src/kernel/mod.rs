@@ -5,23 +5,24 @@ mod conntrack;
 mod detect;
 mod limits;
 mod sysctl;
+mod threads;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
     AddressPlace, CommandOutcome, CommandStatus, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError,
     Neighbour, NeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, RoutingRule,
-    RoutingRuleChange, SysctlPath,
+    RoutingRuleChange, SysctlPath, WireguardChange, WireguardDevice,
 };
-use tortie_model::{Cidr, Family};
+use tortie_model::{Cidr, Family, IfaceName};
 
 pub use detect::{DetectError, Detected, IptablesSetup, detect};
 pub use limits::TimeLimits;
 
 use crate::exec::{ExecError, Finished, Job, Runner};
-use crate::netlink::{Netlink, NetlinkError, Nftables};
+use crate::netlink::{Netlink, NetlinkError, Nftables, WireguardNetlink};
 use sysctl::SysctlTree;
 
 /// The kernel behind the network namespace of the thread that uses it.
@@ -45,6 +46,8 @@ pub struct LinuxKernel {
     netlink_timeout: Duration,
     /// Opened when needed, and again after anything but a refusal.
     netlink: Option<Netlink>,
+    /// The same for `WireGuard`.
+    wireguard: Option<WireguardNetlink>,
     /// The same for nftables, and why it could not be asked the last time.
     nftables: Option<Nftables>,
     nftables_failure: Option<String>,
@@ -61,6 +64,7 @@ impl LinuxKernel {
             limits: TimeLimits::default(),
             netlink_timeout,
             netlink: None,
+            wireguard: None,
             nftables: None,
             nftables_failure: None,
             sysctls: SysctlTree::new(PathBuf::from("/proc/sys")),
@@ -95,6 +99,25 @@ impl LinuxKernel {
 }
 
 impl LinuxKernel {
+    fn with_wireguard<T>(
+        &mut self,
+        ask: impl FnOnce(&mut WireguardNetlink) -> Result<T, NetlinkError>,
+    ) -> Result<T, KernelError> {
+        let mut wireguard = match self.wireguard.take() {
+            Some(wireguard) => wireguard,
+            None => match WireguardNetlink::open(self.netlink_timeout) {
+                Err(error) if error.is_not_found() => return Err(KernelError::Unsupported),
+                wireguard => wireguard.map_err(kernel_error)?,
+            },
+        };
+        let result = ask(&mut wireguard);
+        if matches!(result, Ok(_) | Err(NetlinkError::Refused { .. })) {
+            self.wireguard = Some(wireguard);
+        }
+        self.runner.note_progress();
+        result.map_err(kernel_error)
+    }
+
     /// The outcomes of so many changes that go to the kernel together.
     fn change_all(
         &mut self,
@@ -114,6 +137,8 @@ fn kernel_error(error: NetlinkError) -> KernelError {
         KernelError::NotFound
     } else if error.is_there_already() {
         KernelError::Exists
+    } else if error.is_unsupported() {
+        KernelError::Unsupported
     } else if error.is_link_down() {
         KernelError::LinkDown
     } else {
@@ -233,6 +258,18 @@ impl Kernel for LinuxKernel {
 
     fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
         self.with_netlink(|netlink| netlink.redirections(interface))
+    }
+
+    fn wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError> {
+        self.with_wireguard(|wireguard| wireguard.device(interface))
+    }
+
+    fn change_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError> {
+        self.with_wireguard(|wireguard| wireguard.change(interface, change))
+    }
+
+    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+        threads::set(Path::new("/sys/class/net"), device, is_threaded)
     }
 
     fn locate(

@@ -8,8 +8,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tortie_dataplane::{Device, DeviceChange, DeviceKind, QdiscChange, QdiscKind};
-use tortie_model::Family;
+use tortie_dataplane::{
+    Device, DeviceChange, DeviceKind, QdiscChange, QdiscKind, Route, RouteChange, RouteKind, RouteProtocol,
+    RouteTableIndex,
+};
+use tortie_model::{Family, IfaceName};
 
 use crate::config::Config;
 use crate::exec::{self, Job, Runner};
@@ -21,11 +24,10 @@ const NFT_LIMIT: Duration = Duration::from_secs(15);
 const TABLES: [&str; 3] = ["ip calico", "ip6 calico", "arp calico-arp"];
 /// Devices of its eBPF mode (`felix/dataplane/linux/dataplanedefs`).
 const BPF_DEVICES: [&str; 4] = ["bpfin.cali", "bpfout.cali", "bpfnatin", "bpfnatout"];
-const WIREGUARD_DEVICES: [&str; 2] = ["wireguard.cali", "wg-v6.cali"];
 const IPIP_DEVICE: &str = "tunl0";
 const IFB_PREFIX: &str = "bwcali";
-/// `WireguardRoutingRulePriority`, unless somebody changed it.
-const RULE_PRIORITY: u32 = 99;
+/// How many routes are removed at once.
+const ROUTES_AT_ONCE: usize = 128;
 /// Felix's programs are called this, and something behind it.
 const PROGRAM_PREFIX: &str = "cali";
 
@@ -36,8 +38,12 @@ pub struct Leftovers {
     pub bpf_directory: Option<PathBuf>,
     /// Beginnings of the names of workload interfaces, `InterfacePrefix`.
     pub workload_prefixes: Vec<String>,
-    /// The priority of `WireGuard`'s routing rules.
+    /// The priority of `WireGuard`'s routing rules, `WireguardRoutingRulePriority`.
     pub rule_priority: u32,
+    /// The names of `WireGuard`'s devices, `WireguardInterfaceName` and `WireguardInterfaceNameV6`.
+    pub wireguard_devices: [IfaceName; 2],
+    /// Who made routes in its tables, `DeviceRouteProtocol`.
+    pub route_protocol: RouteProtocol,
 }
 
 impl Leftovers {
@@ -50,7 +56,10 @@ impl Leftovers {
         Self {
             bpf_directory: is_first.then(|| "/sys/fs/bpf".into()),
             workload_prefixes: config.interface_prefix.clone(),
-            rule_priority: RULE_PRIORITY,
+            rule_priority: config.wireguard_routing_rule_priority,
+            wireguard_devices: [config.wireguard_interface_name, config.wireguard_interface_name_v6]
+                .map(IfaceName::from),
+            route_protocol: RouteProtocol(config.device_route_protocol),
         }
     }
 }
@@ -131,7 +140,7 @@ impl Leftovers {
     /// Removes all of it.
     pub fn remove_all(&self, netlink: &mut Netlink, runner: &Runner) -> Removed {
         let mut removed = self.remove_other_modes(netlink, runner);
-        for name in WIREGUARD_DEVICES {
+        for name in self.wireguard_devices.iter().map(IfaceName::as_str) {
             let is_ours = |device: &Device| matches!(&device.kind, DeviceKind::Other(kind) if kind == "wireguard");
             remove_device(netlink, name, is_ours, &mut removed);
         }
@@ -182,10 +191,33 @@ impl Leftovers {
             let result = netlink.remove_wireguard_rules(family, self.rule_priority);
             for table in removed.unread("routing rules", result) {
                 removed.things.push(format!("{family} routing rule to table {table}"));
+                self.remove_throw_routes(netlink, family, RouteTableIndex(table), removed);
             }
             let count = removed.unread("routes", netlink.remove_routes_outside_main(family));
             if count > 0 {
                 removed.things.push(format!("{count} {family} routes outside of the main table"));
+            }
+        }
+    }
+
+    /// Routes by which packets leave a table of `WireGuard` again. Those by its device have gone with that.
+    fn remove_throw_routes(
+        &self,
+        netlink: &mut Netlink,
+        family: Family,
+        table: RouteTableIndex,
+        removed: &mut Removed,
+    ) {
+        let routes = removed.unread("routes", netlink.routes(family, table));
+        let throws = routes
+            .into_iter()
+            .filter(|Route { target, .. }| target.kind == RouteKind::Throw && target.protocol == self.route_protocol);
+        let changes: Vec<RouteChange> = throws.map(RouteChange::Delete).collect();
+        for batch in changes.chunks(ROUTES_AT_ONCE) {
+            for outcome in removed.unread("routes", netlink.change_routes(table, batch)) {
+                if let Err(error) = unless_missing(outcome) {
+                    removed.problems.push(format!("a route of table {} cannot be removed: {error}", table.0));
+                }
             }
         }
     }

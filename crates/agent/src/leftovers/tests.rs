@@ -49,6 +49,7 @@ kernel_test! {
                  ip rule add fwmark 0x100000/0x100000 priority 99 table 7; ip rule add fwmark 0x1/0x1 priority 99 table 1000
                  ip rule add from 192.0.2.1 priority 99 table 7
                  ip route add throw 10.0.0.0/24 table 7 proto 80; ip route add throw 10.0.1.0/24 table 7 proto 5
+                 ip route add throw 10.0.2.0/24 table 7 proto 3; ip route add throw 10.0.3.0/24 table 8 proto 3
                  tc qdisc add dev cali1 root handle 1: tbf rate 1mbit burst 32k latency 25ms
                  tc qdisc add dev eth0 root handle 1: tbf rate 1mbit burst 32k latency 25ms
                  tc qdisc add dev eth0 clsact
@@ -57,8 +58,7 @@ kernel_test! {
                  bwcali123456789",
             )
             .unwrap();
-        let leftovers =
-            Leftovers { bpf_directory: None, workload_prefixes: vec!["cali".to_owned()], rule_priority: RULE_PRIORITY };
+        let leftovers = Leftovers { bpf_directory: None, ..Leftovers::of(&Config::default()) };
         let remove = || {
             let mut netlink = Netlink::open(Duration::from_secs(20)).unwrap();
             leftovers.remove_all(&mut netlink, &Runner::new(Stop::default()))
@@ -68,10 +68,10 @@ kernel_test! {
         let shown = namespace
             .shell("nft list tables; ip link; ip rule; ip route show table all; tc qdisc; tc filter show dev cali1 ingress")
             .unwrap();
-        for gone in ["ip calico", "ip6 calico", "calico-arp", "bpfin", "bwcali", "fwmark 0x100000", "10.0.0.0/24", "mirred"] {
+        for gone in ["ip calico", "ip6 calico", "calico-arp", "bpfin", "bwcali", "fwmark 0x100000", "10.0.0.0/24", "10.0.2.0/24", "mirred"] {
             assert!(!shown.contains(gone), "{gone}\n{shown}\n{removed:#?}");
         }
-        for kept in ["ip mine", "inet calico", "from 192.0.2.1", "fwmark 0x1", "10.0.1.0/24", "clsact"] {
+        for kept in ["ip mine", "inet calico", "from 192.0.2.1", "fwmark 0x1", "10.0.1.0/24", "10.0.3.0/24", "clsact"] {
             assert!(shown.contains(kept), "{kept}\n{shown}\n{removed:#?}");
         }
         let buckets: Vec<&str> = shown.lines().filter(|line| line.starts_with("qdisc tbf")).collect();

@@ -92,6 +92,12 @@ impl NetlinkError {
         self.errno() == Some(Errno::INVAL)
     }
 
+    /// Whether the kernel does not know of such things.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        self.errno() == Some(Errno::OPNOTSUPP)
+    }
+
     pub(super) fn is_unsupported_family(&self) -> bool {
         matches!(self.errno(), Some(Errno::AFNOSUPPORT | Errno::OPNOTSUPP))
     }

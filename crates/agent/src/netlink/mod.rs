@@ -29,6 +29,7 @@ mod routing_rule;
 mod socket;
 mod tc;
 mod wire;
+mod wireguard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -44,6 +45,7 @@ pub use generation::Nftables;
 pub use link::LinkState;
 pub use socket::Subscription;
 pub(crate) use wire::Notice;
+pub use wireguard::WireguardNetlink;
 
 use socket::Socket;
 

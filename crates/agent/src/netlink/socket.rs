@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
-use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Timeout};
@@ -93,6 +93,14 @@ impl Socket {
     pub(super) fn open_netfilter(timeout: Duration) -> Result<Self, NetlinkError> {
         let raw = open(NETLINK_NETFILTER)?;
         set_timeout(&raw, timeout)?;
+        Ok(Self { raw, sequence: 0, datagram: Vec::new() })
+    }
+
+    /// A socket for the families of generic netlink.
+    pub(super) fn open_generic(timeout: Duration) -> Result<Self, NetlinkError> {
+        let raw = open(NETLINK_GENERIC)?;
+        set_timeout(&raw, timeout)?;
+        let _ = raw.set_ext_ack(true);
         Ok(Self { raw, sequence: 0, datagram: Vec::new() })
     }
 

@@ -17,6 +17,7 @@ use super::{LinkState, Netlink, NetlinkError, Notice, device, link, neighbour, r
 mod devices;
 mod lists;
 mod rules;
+mod wireguard;
 
 /// The only message of a request, with further attributes behind it.
 fn payload(request: Request, attributes: &[u8]) -> Vec<u8> {

@@ -120,6 +120,14 @@ fn every_parameter_changes_something() {
         ("ExternalNodesCIDRList", "192.0.2.0/24"),
         ("NFTablesMode", "Disabled"),
         ("RouteTableRange", "7-9"),
+        ("WireguardInterfaceName", "wg0"),
+        ("WireguardInterfaceNameV6", "wg6"),
+        ("WireguardListeningPort", "7"),
+        ("WireguardListeningPortV6", "7"),
+        ("WireguardRoutingRulePriority", "7"),
+        ("WireguardHostEncryptionEnabled", "true"),
+        ("WireguardPersistentKeepAlive", "7"),
+        ("WireguardThreadingEnabled", "true"),
         ("RouteTableRanges", "7-9"),
     ];
     let defaults = engine(&[]);

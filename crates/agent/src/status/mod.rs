@@ -16,6 +16,8 @@ mod reported;
 #[cfg(feature = "etcd")]
 mod reporter;
 #[cfg(feature = "etcd")]
+mod wireguard_key;
+#[cfg(feature = "etcd")]
 mod writer;
 
 pub use file_writer::{FileNews, FileWriter};

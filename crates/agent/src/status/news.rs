@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tortie_dataplane::StatusChange;
-use tortie_model::{HostEndpointName, WorkloadEndpointId};
+use tortie_model::{Family, HostEndpointName, WorkloadEndpointId};
 
 use super::{StatusNews, StatusSettings};
 use crate::engine::ProcessStatus;
@@ -17,6 +17,8 @@ pub(super) struct News {
     pub(super) changes: BTreeMap<Endpoint, StatusChange>,
     pub(super) process_status: Option<ProcessStatus>,
     pub(super) in_force: bool,
+    /// The latest of each family.
+    pub(super) wireguard_keys: BTreeMap<Family, String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +48,9 @@ impl News {
             }
             StatusNews::ProcessStatus(sign) => self.process_status = Some(sign),
             StatusNews::InForce => self.in_force = true,
+            StatusNews::WireguardKey(family, key) => {
+                self.wireguard_keys.insert(family, key);
+            }
         }
     }
 }

@@ -5,8 +5,8 @@ use std::mem;
 use std::time::Duration;
 
 use tortie_dataplane::{EndpointStatus, StatusChange};
-use tortie_model::WorkloadEndpointId;
 use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Family, WorkloadEndpointId};
 
 use super::{FileNews, FileWriter, file_text};
 #[cfg(feature = "etcd")]
@@ -94,8 +94,26 @@ impl<E: Enforcement> Reported<E> {
         if let Some(sign) = &progress.process_status {
             writer.tell(StatusNews::ProcessStatus(sign.clone()));
         }
+        for (family, key) in &progress.wireguard_keys {
+            writer.tell(StatusNews::WireguardKey(*family, key.clone()));
+        }
         if is_in_force {
             writer.tell(StatusNews::InForce);
+        }
+    }
+
+    /// Says the keys that nobody is told.
+    fn show_keys(&self, progress: &Progress) {
+        #[cfg(feature = "etcd")]
+        if self.writers.datastore.is_some() {
+            return;
+        }
+        for (family, key) in progress.wireguard_keys.iter().filter(|(_, key)| !key.is_empty()) {
+            let (field, family) = match family {
+                Family::V4 => ("wireguardPublicKey", family),
+                Family::V6 => ("wireguardPublicKeyV6", family),
+            };
+            tracing::warn!(%family, key, field, "other nodes do not encrypt before the status of this node has its key: this datastore is not written to");
         }
     }
 }
@@ -133,6 +151,7 @@ impl<E: Enforcement> Enforcement for Reported<E> {
         self.tell_files(&progress, is_in_force);
         #[cfg(feature = "etcd")]
         self.tell_datastore(&progress, is_in_force);
+        self.show_keys(&progress);
         Ok(progress)
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tortie_dataplane::{EndpointStatus, StatusChange};
-use tortie_model::Hostname;
+use tortie_model::{Family, Hostname};
 use tortie_resources::path;
 use tortie_store::timestamp;
 
@@ -16,6 +16,9 @@ use crate::engine::ProcessStatus;
 const FIRST: Duration = Duration::from_secs(10);
 /// What is in the datastore is compared with what should be there every so many delays.
 const DELAYS_BETWEEN_COMPARISONS: u32 = 180;
+
+/// The least time between two attempts to write a public key.
+const KEY_RETRY: Duration = Duration::from_secs(2);
 
 /// What is reported, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +71,15 @@ pub enum Job {
         /// The status; `None` for an endpoint that is gone.
         status: Option<EndpointStatus>,
     },
+    /// Let the node's resource say its public key of `WireGuard`.
+    WireguardKey {
+        /// The node.
+        host: Hostname,
+        /// Of which family.
+        family: Family,
+        /// The key; empty for none.
+        key: String,
+    },
     /// Read what is there about endpoints.
     Compare {
         /// What the paths begin with.
@@ -97,6 +109,9 @@ pub struct Reporter {
     /// Whether a report of the process has been written.
     reported: bool,
     /// How each endpoint is, by path.
+    /// What the node's resource is to say, as far as it may not.
+    wireguard_keys: BTreeMap<Family, String>,
+    next_key: Instant,
     wanted: BTreeMap<String, EndpointStatus>,
     /// The paths that are to be written, each once.
     queue: VecDeque<String>,
@@ -120,6 +135,8 @@ impl Reporter {
             started: now,
             process_status: None,
             reported: false,
+            wireguard_keys: BTreeMap::new(),
+            next_key: now,
             wanted: BTreeMap::new(),
             queue: VecDeque::new(),
             next_write: now,
@@ -135,6 +152,7 @@ impl Reporter {
             (None, _) => None,
         };
         self.settings = settings;
+        self.wireguard_keys.clear();
         self.wanted.clear();
         self.queue.clear();
         self.next_comparison = None;
@@ -144,6 +162,11 @@ impl Reporter {
     /// written but once (`handleProcessStatusUpdate` of `felix/daemon/daemon.go`).
     pub fn on_process_status(&mut self, sign: ProcessStatus) {
         self.process_status = Some(sign);
+    }
+
+    /// This node's public key of `WireGuard` is this one; empty for none.
+    pub fn on_wireguard_key(&mut self, family: Family, key: String) {
+        self.wireguard_keys.insert(family, key);
     }
 
     /// An endpoint is otherwise than before.
@@ -181,7 +204,8 @@ impl Reporter {
     pub fn wake_at(&self) -> Option<Instant> {
         let write = (!self.queue.is_empty()).then_some(self.next_write);
         let comparison = self.next_comparison.filter(|_| self.settings.endpoint_delay.is_some());
-        [self.next_process, write, comparison].into_iter().flatten().min()
+        let key = (!self.wireguard_keys.is_empty()).then_some(self.next_key);
+        [self.next_process, write, comparison, key].into_iter().flatten().min()
     }
 
     /// What there is to do now. `chance` is between 0 and 1.
@@ -196,6 +220,11 @@ impl Reporter {
         }
         if let Some(sign) = self.process_status.take() {
             return Some(self.process(&sign));
+        }
+        if let Some((family, key)) = self.wireguard_keys.first_key_value().filter(|_| self.next_key <= now) {
+            let job = Job::WireguardKey { host: self.settings.host.clone(), family: *family, key: key.clone() };
+            self.next_key = after(now, KEY_RETRY, chance);
+            return Some(job);
         }
         let delay = self.settings.endpoint_delay?;
         if self.next_comparison.is_some_and(|next| next <= now) {
@@ -231,6 +260,11 @@ impl Reporter {
                 if self.queue.front() == Some(path) && self.wanted.get(path) == status.as_ref() =>
             {
                 self.queue.pop_front();
+            }
+            (Job::WireguardKey { family, key, .. }, JobResult::Written)
+                if self.wireguard_keys.get(family) == Some(key) =>
+            {
+                self.wireguard_keys.remove(family);
             }
             (Job::Compare { .. }, JobResult::Read(there)) => self.compare(&there),
             _ => {}

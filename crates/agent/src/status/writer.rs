@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::json;
 use tortie_dataplane::StatusChange;
 use tortie_datastore::chance;
+use tortie_model::Family;
 use tortie_store::StoreError;
 use tortie_store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
 
@@ -14,7 +15,7 @@ use crate::engine::ProcessStatus;
 
 use super::mailbox::{Mailbox, Opened, mailbox};
 use super::news::News;
-use super::{Job, JobResult, Reporter, StatusSettings};
+use super::{Job, JobResult, Reporter, StatusSettings, wireguard_key};
 
 /// How long one write may take (`felix/statusrep/status_reporter.go`).
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,6 +33,8 @@ pub enum StatusNews {
     ProcessStatus(ProcessStatus),
     /// Everything that was told is in force.
     InForce,
+    /// This node's public key of `WireGuard` is this one; empty for none.
+    WireguardKey(Family, String),
 }
 
 /// Tells a thread what to write. The thread ends when the last of these is gone.
@@ -96,6 +99,9 @@ fn write(store: &EtcdStore, told: &Opened<News>) {
 /// Tells everything but the beginning of a session.
 fn tell(reporter: &mut Reporter, news: News) {
     news.changes.values().for_each(|change| reporter.change(change));
+    for (family, key) in news.wireguard_keys {
+        reporter.on_wireguard_key(family, key);
+    }
     if let Some(sign) = news.process_status {
         reporter.on_process_status(sign);
     }
@@ -114,6 +120,7 @@ fn carry_out(store: &EtcdStore, job: &Job) -> Result<JobResult, StoreError> {
         Job::Endpoint { path, status: Some(status) } => {
             store.put_text(path, &json!({"status": status.as_str()}).to_string(), None)?;
         }
+        Job::WireguardKey { host, family, key } => wireguard_key::write(store, host, *family, key)?,
         Job::Endpoint { path, status: None } => {
             store.delete_text(path)?;
         }

@@ -27,6 +27,8 @@ pub(crate) use slots::{RouteClass, Slot};
 
 /// How many changes go to the kernel at once. Its answers must fit into the receive buffer of a socket.
 pub(crate) const BATCH: usize = 128;
+/// The kernel takes no metric for this one, with IPv6.
+pub(crate) const DEFAULT_METRIC_V6: u32 = 1024;
 
 /// The routes of one family in one table.
 #[derive(Debug)]

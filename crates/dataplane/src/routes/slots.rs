@@ -13,6 +13,8 @@ use crate::route::{RouteKey, RouteTarget};
 pub(crate) enum RouteClass {
     /// To a workload of this node.
     LocalWorkload,
+    /// Through an encrypted tunnel, or around it.
+    Wireguard,
     /// To another node of this subnet, for a pool with VXLAN.
     VxlanSameSubnet,
     /// Through a VXLAN tunnel.

@@ -1,71 +1,367 @@
-//! Encrypted tunnels to other nodes in one family (`felix/wireguard`).
+//! Encrypted tunnels to other nodes in one family (`felix/wireguard`): the device, its peers, a table of routes of its own,
+//! and the rule that leads there.
 //!
-//! Tunnels are not made yet: what they leave when they are switched off is removed.
+//! Packets that the device sends to other nodes have a mark, and take no routes of that table. All others take what it has:
+//! networks of peers lead to the device, and for all else it sends them back to the main table.
 
+mod peers;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tortie_model::{Family, IfaceName};
+use tortie_delta::Delta;
+use tortie_model::desired::{HostMetadata, Route, WireguardPeer};
+use tortie_model::{Cidr, Family, Hostname, IfaceName};
 
-use crate::config::DataplaneConfig;
-use crate::config::RoutesConfig;
+use crate::config::{DataplaneConfig, RoutesConfig};
 use crate::device::DeviceKind;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, KernelError, SysctlPath};
 use crate::links::Links;
-use crate::report::DataplaneProblem;
+use crate::report::{DataplaneProblem, DeviceProblem};
+use crate::route::RouteTableIndex;
 use crate::routes::{Ownership, RouteTable};
+use crate::routing_rule::RoutingRule;
 use crate::routing_rules::RoutingRules;
-use crate::tunnel_device::{TunnelDevice, Wanted};
+use crate::tunnel_device::{DeviceSpec, TunnelDevice, Wanted};
+use crate::wireguard_device::{DevicePeer, PeerChange, WireguardChange, WireguardKey};
 
-/// The device of one family, its table of routes, and the rules that lead there.
+use peers::{PeerSettings, Peers};
+
+/// What the kernel calls such devices.
+const KIND: &str = "wireguard";
+/// Whether the reverse path of a packet is looked for by its mark.
+const VALID_MARK: &str = "net/ipv4/conf/all/src_valid_mark";
+
+/// The parts of one family.
 #[derive(Debug)]
 pub(crate) struct Wireguard {
+    family: Family,
+    is_enabled: bool,
+    settings: Settings,
+    nodes: Peers,
     device: TunnelDevice,
+    peers: Delta<WireguardKey, DevicePeer>,
+    /// What was read of the device, and not read again since it may have changed.
+    observed: Option<Observed>,
+    last_read: Option<Duration>,
+    failure: Option<Failure>,
     rules: RoutingRules,
+    /// Everything that the rule leads to has been there once.
+    is_ready: bool,
     routes: RouteTable,
-    config: RoutesConfig,
+    told: Option<Told>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    routes: RoutesConfig,
+    table: RouteTableIndex,
+    priority: u32,
+    mark: u32,
+    port: u16,
+    mtu: u32,
+    encrypts_hosts: bool,
+    has_threads: bool,
+}
+
+/// The device as it is, besides its peers.
+#[derive(Debug)]
+struct Observed {
+    interface: u32,
+    key: Option<WireguardKey>,
+    port: u16,
+    mark: u32,
+    /// Whether packets are received by threads is as wanted.
+    has_set_threads: bool,
+}
+
+#[derive(Debug)]
+struct Failure {
+    at: Duration,
+    problem: DataplaneProblem,
+}
+
+/// What was said of this node's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    key: Option<WireguardKey>,
+    /// What others knew by then.
+    known: Option<WireguardKey>,
 }
 
 impl Wireguard {
     /// `None` if there is no table for its routes.
     pub(crate) fn new(family: Family, config: &DataplaneConfig) -> Option<Self> {
         let table = config.wireguard.table?;
-        let name = IfaceName::from(config.rules.wireguard.tunnel(family).interface);
-        let mut device = TunnelDevice::new(name, family).of_kind(DeviceKind::Other("wireguard".to_owned()));
-        device.set(Wanted::Absent);
-        let mut rules = RoutingRules::new(family, table);
-        rules.set(None);
+        let of_rules = &config.rules.wireguard;
+        let tunnel = of_rules.tunnel(family);
+        let mark = config.rules.marks.wireguard.map_or(0, tortie_iptables::MarkBits::get);
+        let name = IfaceName::from(tunnel.interface);
+        let peers = PeerSettings {
+            device: name.clone(),
+            port: tunnel.port,
+            keep_alive: config.wireguard.keep_alive,
+            encrypts_hosts: of_rules.encrypt_host_traffic,
+        };
         Some(Self {
-            device,
-            rules,
+            family,
+            is_enabled: tunnel.enabled && mark != 0,
+            settings: Settings {
+                routes: config.routes.clone(),
+                table,
+                priority: config.wireguard.rule_priority,
+                mark,
+                port: tunnel.port,
+                mtu: config.wireguard.mtu(family),
+                encrypts_hosts: of_rules.encrypt_host_traffic,
+                has_threads: config.wireguard.has_threads,
+            },
+            nodes: Peers::new(family, config.hostname.clone(), peers, config.routes.clone()),
+            device: TunnelDevice::new(name, family).of_kind(DeviceKind::Other(KIND.to_owned())),
+            peers: Delta::new(),
+            observed: None,
+            last_read: None,
+            failure: None,
+            rules: RoutingRules::new(family, table),
+            is_ready: false,
             routes: RouteTable::own(table, family, config.routes.clone()),
-            config: config.routes.clone(),
+            told: None,
         })
+    }
+
+    /// A node has these addresses, or is gone.
+    pub(crate) fn on_host(&mut self, node: &Hostname, host: Option<&HostMetadata>) {
+        self.nodes.on_host(node, host);
+    }
+
+    /// A node has this identity in the family, or none any more.
+    pub(crate) fn on_peer(&mut self, family: Family, node: &Hostname, peer: Option<&WireguardPeer>) {
+        if family == self.family {
+            self.nodes.on_peer(node, peer);
+        }
+    }
+
+    /// This is known of a network, or nothing any more.
+    pub(crate) fn on_route(&mut self, net: Cidr, route: Option<&Route>) {
+        if self.is_enabled && net.family() == self.family {
+            self.nodes.on_route(net, route);
+        }
     }
 
     /// An interface came, went, or changed its state.
     pub(crate) fn on_link(&mut self, interface: &IfaceName) {
         if interface == self.device.name() {
             self.device.on_link();
+            self.observed = None;
             self.routes.on_link(interface);
         }
     }
 
-    /// Brings the kernel to what is wanted.
+    /// The addresses of an interface changed.
+    pub(crate) fn on_addresses(&mut self, interface: &IfaceName) {
+        if interface == self.device.name() {
+            self.device.on_link();
+        }
+    }
+
+    /// Brings what is wanted up to date.
+    pub(crate) fn complete(&mut self) {
+        if !self.is_enabled {
+            self.device.set(Wanted::Absent);
+            return;
+        }
+        self.device.set(Wanted::Present(DeviceSpec {
+            kind: DeviceKind::Other(KIND.to_owned()),
+            mac: None,
+            mtu: self.settings.mtu,
+            address: self.nodes.own_address(),
+        }));
+        self.nodes.complete(&mut self.peers, &mut self.routes);
+    }
+
+    /// Brings the kernel to what is wanted. The rule comes last and goes first.
     pub(crate) fn apply(&mut self, kernel: &mut dyn Kernel, links: &Links, problems: &mut Vec<DataplaneProblem>) {
-        let refresh = self.config.refresh_interval;
-        self.rules.apply(kernel, refresh, problems);
+        let refresh = self.settings.routes.refresh_interval;
+        if !self.is_enabled {
+            self.rules.apply(kernel, refresh, problems);
+        }
+        let before = problems.len();
         self.device.apply(kernel, problems);
-        let ownership = ownership(&self.config, self.device.name(), links);
-        self.routes.apply(kernel, links, &ownership, &std::collections::BTreeSet::new(), problems);
+        let is_up = self.is_enabled && self.configure(kernel, links, problems);
+        let ownership = ownership(&self.settings.routes, self.device.name(), links);
+        self.routes.apply(kernel, links, &ownership, &BTreeSet::new(), problems);
+        if is_up && problems.len() == before && !kernel.is_stopping() {
+            self.is_ready = true;
+            self.rules.set(Some(self.rule()));
+        }
+        if self.is_ready {
+            self.rules.apply(kernel, refresh, problems);
+        }
     }
 
     /// When something has to be done although nothing changes.
     pub(crate) fn next(&self, now: Duration, retry: Duration, links: &Links) -> Option<Duration> {
-        let ownership = ownership(&self.config, self.device.name(), links);
+        let refresh = self.settings.routes.refresh_interval;
+        let read = refresh.zip(self.last_read).filter(|_| self.observed.is_some()).map(|(every, last)| last + every);
+        let retried = self.failure.as_ref().map(|failure| failure.at + retry);
+        let own = read.into_iter().chain(retried).min().map(|at| at.saturating_sub(now));
+        let ownership = ownership(&self.settings.routes, self.device.name(), links);
         let routes = self.routes.next(now, retry, &ownership);
-        let rules = self.rules.next(now, retry, self.config.refresh_interval);
-        [routes, rules, self.device.next(now)].into_iter().flatten().min()
+        let rules = self.rules.next(now, retry, refresh);
+        [own, routes, rules, self.device.next(now)].into_iter().flatten().min()
     }
+
+    /// This node's key, if others should be told: none if it takes part no more, or never did.
+    pub(crate) fn take_key(&mut self) -> Option<(Family, Option<WireguardKey>)> {
+        let key = match &self.observed {
+            _ if !self.is_enabled || self.device.is_unsupported() => None,
+            observed => Some(observed.as_ref()?.key?),
+        };
+        let now = Told { key, known: self.nodes.own_key() };
+        let is_news = match self.told {
+            None => true,
+            Some(told) => told.key != key || (now.known != key && now.known != told.known),
+        };
+        self.told = Some(now);
+        is_news.then_some((self.family, key))
+    }
+
+    fn rule(&self) -> RoutingRule {
+        RoutingRule {
+            family: self.family,
+            priority: self.settings.priority,
+            mark: self.settings.mark,
+            mask: self.settings.mark,
+            is_inverted: true,
+            table: self.settings.table,
+            has_more: false,
+        }
+    }
+
+    /// Brings key, port, mark and peers of the device to what is wanted, once it is up. Returns whether they are.
+    fn configure(&mut self, kernel: &mut dyn Kernel, links: &Links, problems: &mut Vec<DataplaneProblem>) -> bool {
+        self.failure = None;
+        let Some(link) = links.get(self.device.name().as_str()).filter(|link| link.is_up) else {
+            self.observed = None;
+            return false;
+        };
+        if kernel.is_stopping() {
+            return false;
+        }
+        let now = kernel.now();
+        let refresh = self.settings.routes.refresh_interval;
+        let is_due = refresh.zip(self.last_read).is_some_and(|(every, last)| now >= last + every);
+        let must_read = is_due || self.observed.as_ref().is_none_or(|observed| observed.interface != link.index);
+        let result = self.bring(kernel, link.index, must_read, now);
+        if let Err(problem) = result {
+            self.observed = None;
+            self.failure = Some(Failure { at: now, problem: *problem });
+        }
+        problems.extend(self.failure.iter().map(|failure| failure.problem.clone()));
+        self.failure.is_none()
+    }
+
+    fn bring(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        interface: u32,
+        must_read: bool,
+        now: Duration,
+    ) -> Result<(), Box<DataplaneProblem>> {
+        if must_read {
+            if self.settings.encrypts_hosts && self.family == Family::V4 {
+                set_valid_mark(kernel)?;
+            }
+            self.read(kernel, interface)?;
+            self.last_read = Some(now);
+        }
+        self.write(kernel, interface)?;
+        self.set_threads(kernel)
+    }
+
+    fn read(&mut self, kernel: &mut dyn Kernel, interface: u32) -> Result<(), Box<DataplaneProblem>> {
+        let device = kernel.wireguard(interface).map_err(|error| self.problem("its peers cannot be read", error))?;
+        let (key, port, mark) = (device.public_key, device.port, device.mark);
+        self.observed = Some(Observed { interface, key, port, mark, has_set_threads: false });
+        self.peers.replace_observed(device.peers);
+        Ok(())
+    }
+
+    fn write(&mut self, kernel: &mut dyn Kernel, interface: u32) -> Result<(), Box<DataplaneProblem>> {
+        let Some(observed) = &self.observed else { return Ok(()) };
+        let change = WireguardChange {
+            new_key: observed.key.is_none(),
+            port: Some(self.settings.port).filter(|port| *port != observed.port),
+            mark: Some(self.settings.mark).filter(|mark| *mark != observed.mark),
+            peers: self.peer_changes(),
+        };
+        if change.is_empty() {
+            return Ok(());
+        }
+        let result = kernel.change_wireguard(interface, &change);
+        result.map_err(|error| self.problem("its peers cannot be set", error))?;
+        for peer in &change.peers {
+            match peer {
+                PeerChange::Remove(key) => self.peers.confirm_removed(key),
+                PeerChange::Replace(key, _) | PeerChange::Update { key, .. } => self.peers.confirm_written(key),
+            }
+        }
+        if let Some(observed) = &mut self.observed {
+            (observed.port, observed.mark) = (self.settings.port, self.settings.mark);
+        }
+        if change.new_key {
+            // Only the kernel knows the private key, and so makes the public one.
+            self.read(kernel, interface)?;
+            if self.observed.as_ref().is_some_and(|observed| observed.key.is_none()) {
+                return Err(self.problem("it has no key", KernelError::NotFound));
+            }
+        }
+        Ok(())
+    }
+
+    fn peer_changes(&self) -> Vec<PeerChange> {
+        let removals = self.peers.pending_removals().map(|(key, _)| PeerChange::Remove(*key));
+        let writes = self.peers.pending_writes().map(|(key, write)| match write.observed {
+            Some(old) if old.allowed.is_subset(&write.desired.allowed) => PeerChange::Update {
+                key: *key,
+                endpoint: write.desired.endpoint.filter(|endpoint| old.endpoint != Some(*endpoint)),
+                keep_alive: write.desired.keep_alive,
+                added: write.desired.allowed.difference(&old.allowed).copied().collect(),
+            },
+            _ => PeerChange::Replace(*key, write.desired.clone()),
+        });
+        removals.chain(writes).collect()
+    }
+
+    /// The kernel takes this only while there are peers.
+    fn set_threads(&mut self, kernel: &mut dyn Kernel) -> Result<(), Box<DataplaneProblem>> {
+        let is_set = self.observed.as_ref().is_some_and(|observed| observed.has_set_threads);
+        if is_set || self.peers.desired_len() == 0 {
+            return Ok(());
+        }
+        let has_threads = self.settings.has_threads;
+        match kernel.set_threaded(self.device.name(), has_threads) {
+            // A kernel that does not know of threads has none.
+            Err(KernelError::NotFound) if !has_threads => {}
+            result => result.map_err(|error| self.problem("its threads cannot be set", error))?,
+        }
+        if let Some(observed) = &mut self.observed {
+            observed.has_set_threads = true;
+        }
+        Ok(())
+    }
+
+    fn problem(&self, what: &'static str, error: KernelError) -> Box<DataplaneProblem> {
+        let name = self.device.name().clone();
+        Box::new(DataplaneProblem::Device { name, error: DeviceProblem::Kernel { what, error } })
+    }
+}
+
+fn set_valid_mark(kernel: &mut dyn Kernel) -> Result<(), Box<DataplaneProblem>> {
+    let Ok(path) = SysctlPath::new(VALID_MARK) else { return Ok(()) };
+    let is_set = kernel.read_sysctl(&path).is_ok_and(|value| value == "1");
+    let result = if is_set { Ok(()) } else { kernel.write_sysctl(&path, "1") };
+    result.map_err(|error| Box::new(DataplaneProblem::Sysctl { path, error }))
 }
 
 fn ownership<'a>(config: &'a RoutesConfig, device: &'a IfaceName, links: &'a Links) -> Ownership<'a> {

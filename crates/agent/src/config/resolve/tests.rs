@@ -147,7 +147,7 @@ fn what_a_resource_says_is_judged_by_itself() {
         ("Ipv6Support", "perhaps", Some("`perhaps` must be true or false; the default is used: true")),
         ("BPFEnabled", "true", Some("is a parameter of Felix that has no effect here: there is no eBPF dataplane")),
         ("EtcdAddr", "a:1", Some("can only be set on the node itself; ignored")),
-        ("WireguardEnabled", "yes", Some("`yes`: a driver is told of it, but WireGuard is not programmed here")),
+        ("WireguardEnabled", "yes", None),
         ("VXLANEnabled", "yes", None),
         ("IPv4VXLANTunnelAddr", "10.65.0.1", None),
         ("WireguardEnabled", "false", None),

@@ -6,7 +6,7 @@ use tortie_dataplane::LinkEvent;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::Backend;
 use tortie_model::desired::{ConfigSource, WorkloadEndpointState};
-use tortie_model::{Hostname, WorkloadEndpoint};
+use tortie_model::{Family, Hostname, WorkloadEndpoint};
 use tortie_protocol::{encode, encode_config};
 
 use super::*;
@@ -92,6 +92,10 @@ fn what_the_engine_says_is_enforced_and_reported() {
     let Report::Workload { id: reported, status, endpoint } = bench.report() else { panic!("no status") };
     assert_eq!((reported, status.as_deref()), (id(), Some("up")));
     assert_eq!(endpoint.unwrap().ipv4_nets, ["10.65.0.2/32"]);
+    for family in Family::ALL {
+        let none = Report::Wireguard { public_key: String::new(), family: Some(family) };
+        assert_eq!(bench.report(), none, "as Felix's dataplane says it without WireGuard");
+    }
     assert_eq!(bench.report(), Report::InSync);
     drop(bench.engine.take());
     let (end, kernel) = bench.end();

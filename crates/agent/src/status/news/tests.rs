@@ -27,9 +27,13 @@ fn of_each_endpoint_the_latest_waits_and_a_session_begins_with_nothing() {
         mailbox.put(|news| news.add(StatusNews::Changes(vec![host("eth0", Some(status)), host("eth1", Some(status))])));
         mailbox.put(|news| news.add(StatusNews::ProcessStatus(ProcessStatus { time: round.to_string(), uptime: 1.0 })));
     }
+    for key in ["", "a", "b"] {
+        mailbox.put(|news| news.add(StatusNews::WireguardKey(Family::V4, key.into())));
+    }
     mailbox.put(|news| news.add(StatusNews::Changes(vec![host("eth1", None)])));
     let news = opened.take(Duration::ZERO).unwrap();
     assert!(news.begin.is_some() && !news.in_force);
+    assert_eq!(news.wireguard_keys, [(Family::V4, "b".to_owned())].into());
     let changes: Vec<_> = news.changes.into_values().collect();
     assert_eq!(changes, [host("eth0", Some(EndpointStatus::Up)), host("eth1", None)]);
     assert_eq!(news.process_status.unwrap().time, "9999");

@@ -21,6 +21,37 @@ fn workload(name: &str, status: Option<EndpointStatus>) -> StatusChange {
     StatusChange::Workload(id, status)
 }
 
+#[test]
+fn a_key_is_written_until_it_is_there() {
+    let start = Instant::now();
+    let quiet = StatusSettings { process_every: None, endpoint_delay: None, ..settings() };
+    let mut reporter = Reporter::new(quiet.clone(), start);
+    assert_eq!(reporter.wake_at(), None);
+    let written = |jobs: Vec<(u64, Job)>| -> Vec<String> {
+        jobs.into_iter().map(|(second, job)| format!("{second} {job:?}")).collect()
+    };
+    let job = |second: u64, family: Family, key: &str| {
+        let job = Job::WireguardKey { host: Hostname::new("node-1"), family, key: key.into() };
+        format!("{second} {job:?}")
+    };
+    reporter.on_wireguard_key(Family::V4, "old".into());
+    reporter.on_wireguard_key(Family::V4, "a".into());
+    reporter.on_wireguard_key(Family::V6, String::new());
+    assert!(reporter.wake_at().is_some());
+    let mut failures = 1;
+    let jobs = run(&mut reporter, start, 9, |_| {
+        failures -= 1;
+        if failures >= 0 { JobResult::Failed } else { JobResult::Written }
+    });
+    assert_eq!(written(jobs), [job(0, Family::V4, "a"), job(2, Family::V4, "a"), job(4, Family::V6, "")]);
+    assert_eq!(reporter.wake_at(), None);
+
+    // A session that begins tells again.
+    reporter.on_wireguard_key(Family::V4, "b".into());
+    reporter.begin(quiet, start);
+    assert_eq!(run(&mut reporter, start + 10 * SECOND, 9, |_| JobResult::Written), []);
+}
+
 fn path_of(name: &str) -> String {
     format!("/calico/felix/v2/no-region/host/node-1/workload/k8s/{name}/endpoint/eth0")
 }

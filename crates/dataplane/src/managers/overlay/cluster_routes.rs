@@ -9,10 +9,7 @@ use tortie_model::{Cidr, Family, Hostname, IfaceName};
 
 use crate::config::RoutesConfig;
 use crate::route::{RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
-use crate::routes::{RouteClass, RouteTable, Slot, exclusive_protocol};
-
-/// The kernel takes no metric for this one, with IPv6.
-const DEFAULT_METRIC_V6: u32 = 1024;
+use crate::routes::{DEFAULT_METRIC_V6, RouteClass, RouteTable, Slot, exclusive_protocol};
 
 /// What the pools of an encapsulation have in common.
 #[derive(Clone, Debug)]

@@ -38,6 +38,8 @@ pub(crate) struct Overlay {
     family: Family,
     this_node: Hostname,
     config: TunnelsConfig,
+    /// Encrypted tunnels, which may have the node's address.
+    wireguard: [IfaceName; 2],
     vxlan_port: u16,
     programs_ipip: bool,
     /// `None` before the pools are known.
@@ -101,6 +103,7 @@ impl Overlay {
             family,
             this_node: config.hostname.clone(),
             config: tunnels.clone(),
+            wireguard: Family::ALL.map(|family| config.rules.wireguard.tunnel(family).interface.into()),
             vxlan_port: config.rules.vxlan_port,
             programs_ipip: config.routes.program_ipip,
             asked: None,
@@ -245,7 +248,7 @@ impl Overlay {
     }
 
     fn place(&mut self, asked: Asked, links: &Links, prefixes: &[InterfaceName]) {
-        let parent = |address: IpAddr| parent(links, prefixes, address);
+        let parent = |address: IpAddr| parent(links, prefixes, &self.wireguard, address);
         let vxlan_parent = self.own_vtep.and_then(|vtep| parent(vtep.parent));
         let node_parent = self.nodes.get(&self.this_node).copied().and_then(parent).map(|(name, _)| name);
 
@@ -283,7 +286,7 @@ impl Overlay {
             kind: DeviceKind::Vxlan(vxlan),
             mac: Some(own.mac),
             mtu: self.config.vxlan_mtu(self.family),
-            address: own.tunnel,
+            address: Some(own.tunnel),
         })
     }
 
@@ -292,7 +295,7 @@ impl Overlay {
             _ if !asked.ipip && self.config.keep_ipip_addresses => Wanted::Unknown(None),
             _ if !asked.ipip => Wanted::Bare,
             None => Wanted::Unknown(Some(DeviceProblem::NoAddress)),
-            Some(address) => {
+            address => {
                 Wanted::Present(DeviceSpec { kind: DeviceKind::Ipip, mac: None, mtu: self.config.ipip_mtu, address })
             }
         }
@@ -300,11 +303,16 @@ impl Overlay {
 }
 
 /// The interface that has an address of this node, and its index.
-fn parent(links: &Links, prefixes: &[InterfaceName], address: IpAddr) -> Option<(IfaceName, u32)> {
+fn parent(
+    links: &Links,
+    prefixes: &[InterfaceName],
+    wireguard: &[IfaceName],
+    address: IpAddr,
+) -> Option<(IfaceName, u32)> {
     let has_it = links.addresses().filter(|(_, addresses)| addresses.contains(&address));
     let names = has_it.map(|(name, _)| name).filter(|name| {
         let is_tunnel = [device::VXLAN_V4, device::VXLAN_V6, device::IPIP].contains(&name.as_str());
-        !is_tunnel && !is_workload(prefixes, name.as_str())
+        !is_tunnel && !wireguard.contains(name) && !is_workload(prefixes, name.as_str())
     });
     let known = names.filter_map(|name| links.get(name.as_str()).map(|link| (name.clone(), link.index)));
     known.min_by_key(|(_, index)| *index)

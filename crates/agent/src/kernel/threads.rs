@@ -1,0 +1,46 @@
+//! Threads that handle what a device receives.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use tortie_dataplane::KernelError;
+use tortie_model::IfaceName;
+
+/// Switches the threads of a device on or off; `devices` is where the kernel shows all of them.
+pub(super) fn set(devices: &Path, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+    let name = device.as_str();
+    if name.is_empty() || matches!(name, "." | "..") || name.contains('/') {
+        return Err(KernelError::NotFound);
+    }
+    let path = devices.join(name).join("threaded");
+    // Not created where there is none.
+    let file = fs::OpenOptions::new().write(true).open(path);
+    let value = if is_threaded { "1" } else { "0" };
+    match file.and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes())) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(KernelError::NotFound),
+        Err(error) => Err(KernelError::Failed(error.to_string())),
+        Ok(()) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_switched_where_there_are_any() {
+        let devices = tempfile::tempdir().unwrap();
+        let device = IfaceName::from("wireguard.cali");
+        assert_eq!(set(devices.path(), &device, true), Err(KernelError::NotFound));
+        let file = devices.path().join("wireguard.cali/threaded");
+        fs::create_dir(file.parent().unwrap()).unwrap();
+        assert_eq!(set(devices.path(), &device, true), Err(KernelError::NotFound));
+        fs::write(&file, "0").unwrap();
+        for (is_threaded, value) in [(true, "1"), (false, "0")] {
+            set(devices.path(), &device, is_threaded).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), value);
+        }
+        assert_eq!(set(&file, &IfaceName::from(".."), true), Err(KernelError::NotFound));
+    }
+}
