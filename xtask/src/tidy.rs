@@ -24,7 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("datastore", &["model", "resources", "store"]),
     ("protocol", &["model", "selector"]),
     ("fanout", &["model", "resources", "datastore"]),
-    ("controller", &["resources", "store"]),
+    ("controller", &["net", "resources", "selector", "store"]),
     ("agent", ALL),
     ("tortie", ALL),
 ];

@@ -267,6 +267,68 @@ fn one_of_several_acts_and_another_takes_over() {
     assert_eq!(holder(), "");
 }
 
+fn node(label: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "k1", "labels": {"rack": label}}})
+}
+
+#[test]
+fn nodes_follow_kubernetes() {
+    let (api, etcd, store) = world();
+    api.apply(node("a"));
+    let calico = |address: &str| {
+        json!({"metadata": {"labels": {"user": "kept"}}, "spec": {"orchRefs": [{"orchestrator": "k8s", "nodeName": "k1"}],
+            "bgp": {"ipv4Address": address}}})
+    };
+    let node_key = key(ResourceKind::Node, "", "n1");
+    store.create(&node_key, calico("192.0.2.1/24")).unwrap();
+    // One that is no node of Kubernetes, and what was left behind by a node that is gone.
+    let other = key(ResourceKind::Node, "", "other");
+    store.create(&other, json!({"spec": {"bgp": {"ipv4Address": "192.0.2.9/24"}}})).unwrap();
+    let stale = key(ResourceKind::HostEndpoint, "", "gone-auto-hep");
+    let ours = json!({"projectcalico.org/created-by": "calico-kube-controllers"});
+    store
+        .create(&stale, json!({"metadata": {"labels": ours}, "spec": {"node": "gone", "interfaceName": "*"}}))
+        .unwrap();
+    let configuration = key(ResourceKind::KubeControllersConfiguration, "", "default");
+    let section = |auto: &str| json!({"spec": {"controllers": {"node": {"hostEndpoint": {"autoCreate": auto}}}}});
+
+    let controller = Controller::start(&api, &etcd, &[]);
+    let labels = |store: &EtcdStore| store.get(&node_key).unwrap().object["metadata"]["labels"].clone();
+    eventually("labels", || labels(&store) == json!({"user": "kept", "rack": "a"}));
+    eventually("the configuration is made", || spec(&store, &configuration).is_some());
+    eventually("what is left of a node is deleted", || spec(&store, &stale).is_none());
+    let made = store.get(&configuration).unwrap();
+    assert_eq!(made.object["spec"]["controllers"]["node"]["leakGracePeriod"], "15m0s");
+    assert_eq!(made.object["status"]["runningConfig"]["controllers"]["node"]["syncLabels"], "Enabled");
+
+    // Switched on while it runs, and what others do to ours is undone.
+    store.put(&configuration, section("Enabled")).unwrap();
+    let endpoint = key(ResourceKind::HostEndpoint, "", "n1-auto-hep");
+    let addresses = |store: &EtcdStore| spec(store, &endpoint).map(|spec| spec["expectedIPs"].clone());
+    eventually("an endpoint", || addresses(&store) == Some(json!(["192.0.2.1"])));
+    eventually("one for the other", || names(&store, ResourceKind::HostEndpoint).len() == 2);
+    let revision = store.get(&node_key).unwrap().revision;
+    let mut readdressed = calico("192.0.2.2/24");
+    readdressed["metadata"] = store.get(&node_key).unwrap().object["metadata"].clone();
+    store.update(&node_key, readdressed, revision).unwrap();
+    eventually("readdressed", || addresses(&store) == Some(json!(["192.0.2.2"])));
+    store.delete(&endpoint, None).unwrap();
+    eventually("made again", || addresses(&store) == Some(json!(["192.0.2.2"])));
+    etcd.compact().unwrap();
+
+    // Killed, and the node deleted meanwhile.
+    drop(controller);
+    api.delete("v1", "Node", "", "k1");
+    let controller = Controller::start(&api, &etcd, &[]);
+    eventually("the node is deleted", || spec(&store, &node_key).is_none());
+    eventually("its endpoint is deleted", || spec(&store, &endpoint).is_none());
+    eventually("at rest", || controller.is_ready() && controller.metric("tortie_controller_waiting") == 0.0);
+    assert!(spec(&store, &other).is_some());
+    store.put(&configuration, section("Disabled")).unwrap();
+    eventually("no endpoint is left", || names(&store, ResourceKind::HostEndpoint).is_empty());
+    controller.stop();
+}
+
 /// The roles of `deploy/controller.yaml` allow what is done, and nothing else.
 #[test]
 fn roles_allow_exactly_what_is_done() {
@@ -292,6 +354,7 @@ fn roles_allow_exactly_what_is_done() {
     let mut followed: Vec<String> = FOLLOWED
         .iter()
         .flat_map(|(_, of)| ["list", "watch"].map(|verb| format!("{verb} {}/{} null", of.group, of.plural)))
+        .chain(["get /nodes null".to_owned()])
         .collect();
     followed.sort();
     assert_eq!(rules("ClusterRole"), followed);

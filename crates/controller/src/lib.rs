@@ -7,6 +7,7 @@
 //!
 //! * [`Controller`] hears what Kubernetes says ([`Observed`]), and gives out [`Job`]s for any number of workers.
 //! * [`Job::run`] is the only part that waits: it makes one object of the datastore as wanted, or compares all.
+//! * [`nodes::NodeController`] does the same for nodes and what belongs to them.
 //! * [`elector::LeaderElector`] says whether this one of several controllers may act.
 //!
 //! ```
@@ -39,6 +40,7 @@ mod controller;
 pub mod elector;
 mod json;
 mod lease;
+pub mod nodes;
 pub mod queue;
 mod same;
 mod work;

@@ -1,5 +1,13 @@
 //! Durations as Go writes them.
 
+use std::time::Duration;
+
+/// The one form in which Go writes a duration: `15m0s`, `0s`, `1.5ms`.
+#[must_use]
+pub fn go_duration_text(duration: Duration) -> String {
+    text(duration.as_secs_f64() * 1e9)
+}
+
 /// The nanoseconds of a duration such as `1m30s` or `250ms`.
 pub(crate) fn parse(text: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 8] =

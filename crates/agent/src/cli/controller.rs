@@ -5,15 +5,16 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use tortie_controller::elector::ElectorConfig;
+use tortie_controller::nodes::{NodeController, Overrides};
 use tortie_datastore::kubernetes::{Client, KubeConfig};
 use tortie_store::ResourceStore;
-use tortie_store::etcd::EtcdStore;
+use tortie_store::etcd::{EtcdFeed, EtcdStore};
 
 use super::Failure;
 use super::etcd::StoreArgs;
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, go_duration};
-use crate::controller::{self, Split};
+use crate::controller::{self, Datastore, Split};
 use crate::http;
 use crate::logging::{self, LogFormat};
 
@@ -21,6 +22,10 @@ use crate::logging::{self, LogFormat};
 ///
 /// For clusters where Calico has an etcd of its own: Kubernetes' network policies, and the labels of its namespaces,
 /// service accounts and pods, are written there. What users have written is not touched.
+///
+/// Calico's nodes follow those of Kubernetes: their labels are copied, they are deleted when Kubernetes has them no
+/// more, and host endpoints are made for them, as the KubeControllersConfiguration called `default` says. It is made if
+/// there is none.
 ///
 /// Several controllers may run with --leader-elect: one of them acts, and another takes over within 15 seconds if it goes
 /// away.
@@ -40,6 +45,12 @@ pub(super) struct Args {
     /// How many objects are written at the same time.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: u8,
+    /// Whether Kubernetes' labels of nodes are copied to Calico's, whatever KubeControllersConfiguration says.
+    #[arg(long, env = "SYNC_NODE_LABELS", value_name = "true|false", value_parser = go_bool)]
+    sync_node_labels: Option<bool>,
+    /// Whether each node gets a host endpoint of its own, whatever KubeControllersConfiguration says.
+    #[arg(long, env = "AUTO_HOST_ENDPOINTS", value_name = "enabled|disabled", value_parser = switch)]
+    auto_host_endpoints: Option<bool>,
     /// Let one of several controllers act.
     #[arg(long)]
     leader_elect: bool,
@@ -55,6 +66,23 @@ pub(super) struct Args {
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
+}
+
+/// As `strconv.ParseBool` of Go reads it.
+fn go_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        _ => Err("must be true or false".into()),
+    }
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "enabled" => Ok(true),
+        "disabled" => Ok(false),
+        _ => Err("must be enabled or disabled".into()),
+    }
 }
 
 fn lease(text: &str) -> Result<(String, String), String> {
@@ -79,8 +107,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     // What is wrong with it now is a mistake; a server that does not answer is tried again.
     kubeconfig.check().map_err(|error| Failure::Failed(format!("Kubernetes cannot be followed: {error}")))?;
     let client = Client::new(kubeconfig).map_err(Failure::io("the API server's thread"))?;
-    let config = controller::Config { reconcile_period: args.reconcile_period, workers: args.workers.into(), election };
-    let running = controller::start(&config, &client, store).map_err(Failure::io("threads"))?;
+    let prefixes = NodeController::PREFIXES.map(str::to_owned).to_vec();
+    let feed = EtcdFeed::new(args.store.config()?, prefixes).map_err(Failure::io("the datastore's thread"))?;
+    let config = controller::Config {
+        reconcile_period: args.reconcile_period,
+        workers: args.workers.into(),
+        election,
+        nodes: Overrides {
+            sync_labels: args.sync_node_labels,
+            host_endpoints: args.auto_host_endpoints,
+            reconcile_period: args.reconcile_period,
+        },
+    };
+    let datastore = Datastore { resources: store, feed };
+    let running = controller::start(&config, &client, datastore).map_err(Failure::io("threads"))?;
     let server = match &args.http {
         Some(address) => {
             let server = http::serve(address.as_str(), "health", running.answerer());

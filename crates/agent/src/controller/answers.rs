@@ -1,24 +1,37 @@
 //! Health and metrics.
 
 use tortie_controller::Status;
+use tortie_controller::nodes::Done;
 
 use crate::http::Response;
 use crate::metrics::Exposition;
 use crate::metrics::process;
+
+/// What has been done about nodes, and what is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Whether everything is known, and has been looked at if the controller leads.
+    pub in_sync: bool,
+    /// How much waits to be done.
+    pub waiting: usize,
+    /// How many resources have been written.
+    pub totals: Done,
+}
 
 /// Answers a request for `/liveness`, `/readiness` or `/metrics`.
 ///
 /// Ready is who knows all of Kubernetes and, if it leads, has compared it with the datastore; what is wrong is listed,
 /// but does not make it unready.
 #[must_use]
-pub fn answer(path: &str, status: &Status, problems: &[String]) -> Response {
+pub fn answer(path: &str, status: &Status, nodes: &NodeStatus, problems: &[String]) -> Response {
     match path {
         // That it is answered at all means that nobody has kept the state for himself.
         "/liveness" => Response::text(200, "live\n"),
         "/readiness" => {
             let role = if status.leads { "leads" } else { "waits for the lead" };
-            let (code, ready) = if status.in_sync { (200, "in sync") } else { (503, "not in sync yet") };
-            let mut body = format!("{ready}; {role}; {} to write\n", status.waiting);
+            let (code, ready) =
+                if status.in_sync && nodes.in_sync { (200, "in sync") } else { (503, "not in sync yet") };
+            let mut body = format!("{ready}; {role}; {} to write\n", status.waiting + nodes.waiting);
             for problem in problems {
                 body.push_str(problem);
                 body.push('\n');
@@ -28,18 +41,18 @@ pub fn answer(path: &str, status: &Status, problems: &[String]) -> Response {
         "/metrics" => Response {
             status: 200,
             content_type: "text/plain; version=0.0.4; charset=utf-8",
-            body: metrics(status, problems.len()),
+            body: metrics(status, nodes, problems.len()),
         },
         _ => Response::text(404, "not found; /liveness, /readiness and /metrics are\n"),
     }
 }
 
-fn metrics(status: &Status, problems: usize) -> String {
+fn metrics(status: &Status, nodes: &NodeStatus, problems: usize) -> String {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let mut text = Exposition::default();
     text.level("tortie_controller_leads", "Whether this controller may write.", status.leads.into());
-    text.level("tortie_controller_in_sync", "Whether it is ready.", status.in_sync.into());
-    text.level("tortie_controller_waiting", "Objects that wait to be written.", number(status.waiting));
+    text.level("tortie_controller_in_sync", "Whether it is ready.", (status.in_sync && nodes.in_sync).into());
+    text.level("tortie_controller_waiting", "Objects that wait to be written.", number(status.waiting + nodes.waiting));
     text.level("tortie_controller_problems", "What is wrong now.", number(problems));
     for (name, help, count) in [
         ("created", "Resources created.", status.created),
@@ -49,6 +62,9 @@ fn metrics(status: &Status, problems: usize) -> String {
         ("given_up", "Writes left to the next comparison.", status.given_up),
         ("comparisons", "Comparisons of all that comes from a kind.", status.comparisons),
         ("failed_comparisons", "Comparisons that failed.", status.failed_comparisons),
+        ("node_created", "Resources created for the sake of nodes.", nodes.totals.created),
+        ("node_updated", "Resources changed for the sake of nodes.", nodes.totals.updated),
+        ("node_deleted", "Resources deleted for the sake of nodes.", nodes.totals.deleted),
     ] {
         text.count(&format!("tortie_controller_{name}"), help, number(count));
     }
@@ -63,15 +79,18 @@ mod tests {
     fn answers() {
         let mut status = Status::default();
         (status.leads, status.waiting, status.created) = (true, 3, 7);
+        let mut nodes = NodeStatus { waiting: 2, ..NodeStatus::default() };
         let problems = ["NetworkPolicy/a/knp.default.b: spec: is wrong".to_owned()];
-        let unready = answer("/readiness", &status, &problems);
+        let unready = answer("/readiness", &status, &nodes, &problems);
         assert_eq!(unready.status, 503);
-        assert_eq!(unready.body, format!("not in sync yet; leads; 3 to write\n{}\n", problems[0]));
+        assert_eq!(unready.body, format!("not in sync yet; leads; 5 to write\n{}\n", problems[0]));
         status.in_sync = true;
-        assert_eq!(answer("/readiness", &status, &problems).status, 200);
-        assert_eq!(answer("/liveness", &status, &problems).status, 200);
-        assert_eq!(answer("/", &status, &problems).status, 404);
-        let metrics = answer("/metrics", &status, &problems).body;
+        assert_eq!(answer("/readiness", &status, &nodes, &problems).status, 503);
+        nodes.in_sync = true;
+        assert_eq!(answer("/readiness", &status, &nodes, &problems).status, 200);
+        assert_eq!(answer("/liveness", &status, &nodes, &problems).status, 200);
+        assert_eq!(answer("/", &status, &nodes, &problems).status, 404);
+        let metrics = answer("/metrics", &status, &nodes, &problems).body;
         for line in ["tortie_controller_leads 1", "tortie_controller_created 7", "tortie_controller_problems 1"] {
             assert!(metrics.lines().any(|found| found == line), "{metrics}");
         }

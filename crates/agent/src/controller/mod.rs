@@ -3,6 +3,7 @@
 //! | thread | does |
 //! |---|---|
 //! | `observer` | hears what Kubernetes says |
+//! | `feed` | hears what the datastore holds of nodes |
 //! | `worker-N` | writes to the datastore |
 //! | `election` | holds the lease, if there is one |
 
@@ -17,12 +18,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tortie_controller::elector::ElectorConfig;
-use tortie_controller::{Controller, Next, Observed, Status, Watched};
+use tortie_controller::nodes::{self, Access, Kept, LiveObjects, NodeController, Overrides, Seen};
+use tortie_controller::{Controller, Job, Next, Observed, Watched};
 use tortie_datastore::kubernetes::{ApiResource, Client, Event, ListWatch, Received, Reflector, Waker};
 use tortie_store::ResourceStore;
+use tortie_store::etcd::{EtcdFeed, Heard};
 
-pub use answers::answer;
+pub use answers::{NodeStatus, answer};
 pub(crate) use election::random;
 pub use fence::{Fence, Fenced, Split};
 
@@ -40,15 +44,32 @@ pub struct Config {
     pub workers: usize,
     /// The lease by which one of several is elected; `None` if there is only this one.
     pub election: Option<ElectorConfig>,
+    /// What is said of nodes beside the resource that configures it.
+    pub nodes: Overrides,
 }
 
+/// A datastore, as it is read and written, and as it tells what changes.
+pub struct Datastore {
+    /// Resources one by one.
+    pub resources: Box<dyn ResourceStore>,
+    /// What is below [`NodeController::PREFIXES`].
+    pub feed: EtcdFeed,
+}
+
+/// Who wants to hear of a kind of object.
+type Listener = (Option<Watched>, Option<Seen>);
+
 /// Which objects of Kubernetes are followed.
-pub const FOLLOWED: [(Watched, ApiResource); 4] = [
-    (Watched::NetworkPolicies, ApiResource::NETWORK_POLICIES),
-    (Watched::Namespaces, ApiResource::NAMESPACES),
-    (Watched::ServiceAccounts, ApiResource::SERVICE_ACCOUNTS),
-    (Watched::Pods, ApiResource::PODS),
+pub const FOLLOWED: [(Listener, ApiResource); 5] = [
+    ((Some(Watched::NetworkPolicies), None), ApiResource::NETWORK_POLICIES),
+    ((Some(Watched::Namespaces), None), ApiResource::NAMESPACES),
+    ((Some(Watched::ServiceAccounts), None), ApiResource::SERVICE_ACCOUNTS),
+    ((Some(Watched::Pods), None), ApiResource::PODS),
+    ((None, Some(Seen::Nodes)), ApiResource::NODES),
 ];
+
+/// How long the feed waits for something before it looks whether the controller ends.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A controller at work.
 #[derive(Debug)]
@@ -56,6 +77,7 @@ pub struct Running {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     observer: (Waker, JoinHandle<()>),
+    feed: JoinHandle<()>,
     /// Says so when the lease has been given up.
     released: Option<Receiver<()>>,
 }
@@ -70,6 +92,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     controller: Controller,
+    nodes: NodeController,
     /// The term of the lease that the controller last led in.
     term: u64,
     /// No work is begun any more.
@@ -77,7 +100,9 @@ struct State {
     /// All work is done.
     stopped: bool,
     /// What cannot be heard of Kubernetes, and why.
-    unheard: [Option<String>; 4],
+    unheard: [Option<String>; 5],
+    /// Why the datastore does not tell what changes.
+    unfed: Option<String>,
     /// What is wrong with the election.
     election: Option<String>,
     /// What has been logged.
@@ -106,14 +131,17 @@ impl Shared {
 ///
 /// # Errors
 /// If a thread cannot be started.
-pub fn start(config: &Config, client: &Client, store: Box<dyn ResourceStore>) -> io::Result<Running> {
+pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Result<Running> {
+    let Datastore { resources: store, feed } = datastore;
     let fence = if config.election.is_some() { Fence::closed() } else { Fence::open() };
     let state = State {
         controller: Controller::new(config.reconcile_period),
+        nodes: NodeController::new(config.nodes.clone()),
         term: 0,
         stopping: false,
         stopped: false,
         unheard: Default::default(),
+        unfed: None,
         election: None,
         reported: BTreeSet::new(),
     };
@@ -129,10 +157,13 @@ pub fn start(config: &Config, client: &Client, store: Box<dyn ResourceStore>) ->
     let for_observer = Arc::clone(&shared);
     let observer = spawn("observer".into(), Box::new(move || observe(&for_observer, &reflector)))?;
 
+    let for_feed = Arc::clone(&shared);
+    let feed = spawn("feed".into(), Box::new(move || follow_datastore(&for_feed, feed)))?;
+
     let mut workers = Vec::new();
     for number in 1..=config.workers.max(1) {
-        let (shared, store) = (Arc::clone(&shared), Arc::clone(&store));
-        workers.push(spawn(format!("worker-{number}"), Box::new(move || work(&shared, &*store)))?);
+        let (shared, store, live) = (Arc::clone(&shared), Arc::clone(&store), Live(client.clone()));
+        workers.push(spawn(format!("worker-{number}"), Box::new(move || work(&shared, &*store, &live)))?);
     }
     let mut released = None;
     if let Some(election) = config.election.clone() {
@@ -148,16 +179,10 @@ pub fn start(config: &Config, client: &Client, store: Box<dyn ResourceStore>) ->
         )?;
         released = Some(end);
     }
-    Ok(Running { shared, workers, observer: (waker, observer), released })
+    Ok(Running { shared, workers, observer: (waker, observer), feed, released })
 }
 
 impl Running {
-    /// What it has done, and what is left.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        self.shared.lock().controller.status()
-    }
-
     /// Logs what is wrong now and was not before, and what is no longer, until `stop` says that it is time to end.
     pub fn report_until(&self, stop: &Receiver<()>) {
         while stop.recv_timeout(REPORT).is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Timeout) {
@@ -177,11 +202,16 @@ impl Running {
     pub fn answerer(&self) -> impl Fn(&str) -> crate::http::Response + Send + use<> {
         let shared = Arc::clone(&self.shared);
         move |path| {
-            let (status, problems) = {
+            let (status, nodes, problems) = {
                 let state = shared.lock();
-                (state.controller.status(), state.problems())
+                let nodes = NodeStatus {
+                    in_sync: state.nodes.in_sync(),
+                    waiting: state.nodes.waiting(),
+                    totals: state.nodes.totals().clone(),
+                };
+                (state.controller.status(), nodes, state.problems())
             };
-            answer(path, &status, &problems)
+            answer(path, &status, &nodes, &problems)
         }
     }
 
@@ -203,6 +233,7 @@ impl Running {
         let (waker, observer) = self.observer;
         waker.wake();
         let _ = observer.join();
+        let _ = self.feed.join();
     }
 }
 
@@ -213,7 +244,8 @@ impl State {
             Some(format!("Kubernetes does not tell of {resource}: {why}"))
         });
         let election = self.election.iter().map(|why| format!("election: {why}"));
-        unheard.chain(election).chain(self.controller.problems()).collect()
+        let unfed = self.unfed.iter().map(|why| format!("the datastore does not tell of nodes: {why}"));
+        unheard.chain(unfed).chain(election).chain(self.controller.problems()).chain(self.nodes.problems()).collect()
     }
 }
 
@@ -226,8 +258,7 @@ fn observe(shared: &Shared, reflector: &Reflector) {
             }
             continue;
         };
-        let Some((kind, _)) = FOLLOWED.get(list) else { continue };
-        let now = Instant::now();
+        let Some((listener, _)) = FOLLOWED.get(list) else { continue };
         let mut state = shared.lock();
         if let Some(unheard) = state.unheard.get_mut(list) {
             match &event {
@@ -237,15 +268,14 @@ fn observe(shared: &Shared, reflector: &Reflector) {
                 _ => {}
             }
         }
-        let controller = &mut state.controller;
         match &event {
-            Event::Begin => controller.observe(*kind, Observed::ListBegins, now),
-            Event::Item(json) => controller.observe(*kind, Observed::Listed(json), now),
-            Event::End => controller.observe(*kind, Observed::ListEnds, now),
-            Event::Changed(json) => controller.observe(*kind, Observed::Changed(json), now),
+            Event::Begin => state.observe(*listener, Observed::ListBegins),
+            Event::Item(json) => state.observe(*listener, Observed::Listed(json)),
+            Event::End => state.observe(*listener, Observed::ListEnds),
+            Event::Changed(json) => state.observe(*listener, Observed::Changed(json)),
             Event::Deleted(meta) => {
                 let (namespace, name) = (&*meta.namespace, &*meta.name);
-                controller.observe(*kind, Observed::Deleted { namespace, name }, now);
+                state.observe(*listener, Observed::Deleted { namespace, name });
             }
             Event::NotInstalled | Event::Unavailable(_) | Event::Available => {}
         }
@@ -254,41 +284,136 @@ fn observe(shared: &Shared, reflector: &Reflector) {
     }
 }
 
+impl State {
+    fn observe(&mut self, (watched, seen): Listener, observed: Observed<'_>) {
+        if let Some(kind) = watched {
+            self.controller.observe(kind, observed, Instant::now());
+        }
+        if let Some(kind) = seen {
+            self.nodes.observe(kind, observed);
+        }
+    }
+}
+
+/// Hears what the datastore holds of nodes until the controller stops.
+fn follow_datastore(shared: &Shared, mut feed: EtcdFeed) {
+    loop {
+        let heard = feed.next(PATIENCE);
+        let mut state = shared.lock();
+        if state.stopped {
+            return;
+        }
+        let Some(heard) = heard else { continue };
+        state.unfed = None;
+        match &heard {
+            Heard::ListBegins => state.nodes.observe_kept(Kept::ListBegins),
+            Heard::Listed(text) | Heard::Changed(text) => {
+                let (path, revision) = (&*text.path, text.revision);
+                state.nodes.observe_kept(Kept::Text { path, text: &text.text, revision });
+            }
+            Heard::ListEnds(_) => state.nodes.observe_kept(Kept::ListEnds),
+            Heard::Deleted { path, .. } => state.nodes.observe_kept(Kept::Deleted { path }),
+            Heard::Unavailable(why) => state.unfed = Some(why.clone()),
+        }
+        drop(state);
+        shared.changed.notify_all();
+    }
+}
+
+/// The API server, as workers ask it.
+struct Live(Client);
+
+impl LiveObjects for Live {
+    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, String> {
+        let resource = match kind {
+            Seen::Nodes => ApiResource::NODES,
+        };
+        match self.0.get(resource, namespace, name) {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// A job, and whose it is.
+enum Work {
+    Policy(Job),
+    Nodes(nodes::Job),
+}
+
 /// Does what there is to do until the controller stops.
-fn work(shared: &Shared, store: &dyn ResourceStore) {
+fn work(shared: &Shared, store: &dyn ResourceStore, live: &Live) {
     let mut state = shared.lock();
     while !state.stopping {
         let now = Instant::now();
         match shared.fence.term(now) {
-            None => state.controller.follow(),
+            None => {
+                state.controller.follow();
+                state.nodes.follow();
+            }
             Some(term) => {
                 if state.term != term {
                     // Another may have led in between.
                     state.controller.follow();
+                    state.nodes.follow();
                     state.term = term;
                 }
                 state.controller.lead(now);
+                state.nodes.lead();
             }
         }
-        let job = match state.controller.next(now) {
-            Next::Job(job) => job,
-            Next::Wait(until) => {
+        let work = match state.next(now) {
+            Ok(work) => work,
+            Err(until) => {
                 state = shared.wait(state, until);
                 continue;
             }
         };
         drop(state);
-        let result = job.run(store);
-        match &result {
-            Ok(done) if done.created + done.updated + done.deleted > 0 => {
-                tracing::info!(object = %job, created = done.created, updated = done.updated, deleted = done.deleted, "written");
+        state = match work {
+            Work::Policy(job) => {
+                let result = job.run(store);
+                match &result {
+                    Ok(done) => report(&job, done.created, done.updated, done.deleted),
+                    Err(error) => tracing::debug!(object = %job, %error, "not written"),
+                }
+                let mut state = shared.lock();
+                state.controller.done(job, result, Instant::now());
+                state
             }
-            Ok(_) => {}
-            Err(error) => tracing::debug!(object = %job, %error, "not written"),
-        }
-        state = shared.lock();
-        state.controller.done(job, result, Instant::now());
+            Work::Nodes(job) => {
+                let result = job.run(Access { resources: store, live });
+                match &result {
+                    Ok(done) => report(&job, done.created, done.updated, done.deleted),
+                    Err(error) => tracing::debug!(object = %job, %error, "not written"),
+                }
+                let mut state = shared.lock();
+                state.nodes.done(job, result, Instant::now());
+                state
+            }
+        };
         // There may be more to do than one can do.
         shared.changed.notify_all();
+    }
+}
+
+fn report(object: &dyn std::fmt::Display, created: usize, updated: usize, deleted: usize) {
+    if created + updated + deleted > 0 {
+        tracing::info!(%object, created, updated, deleted, "written");
+    }
+}
+
+impl State {
+    /// What to do now, or until when to wait.
+    fn next(&mut self, now: Instant) -> Result<Work, Option<Instant>> {
+        let policy = match self.controller.next(now) {
+            Next::Job(job) => return Ok(Work::Policy(job)),
+            Next::Wait(until) => until,
+        };
+        match self.nodes.next(now) {
+            nodes::Next::Job(job) => Ok(Work::Nodes(job)),
+            nodes::Next::Wait(until) => Err(policy.into_iter().chain(until).min()),
+        }
     }
 }

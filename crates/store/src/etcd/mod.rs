@@ -1,12 +1,15 @@
 //! etcd v3: the resources of `projectcalico.org/v3` under Calico's paths.
 //!
-//! [`EtcdStore`] reads and writes single ones, at one endpoint at a time; when it fails, the next one is used.
+//! [`EtcdStore`] reads and writes single ones, at one endpoint at a time; when it fails, the next one is used. [`EtcdFeed`]
+//! tells what is under some paths, as it changes.
 
 pub mod client;
 mod config;
 mod connection;
+mod feed;
 mod range;
 mod store;
 
 pub use config::{EtcdConfig, EtcdConfigError, EtcdPace, Password};
+pub use feed::{EtcdFeed, Heard, StoredText};
 pub use store::EtcdStore;

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test that waits for what other processes do")]
 
 mod cluster;
+mod feed;
 mod store;
 
 use serde_json::{Value, json};

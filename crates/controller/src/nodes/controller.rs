@@ -1,0 +1,427 @@
+//! What has to be done about nodes, and when.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+
+use super::config::{self, NodeConfig, Overrides};
+use super::followed::{Followed, NodeFacts, Seen};
+use super::kept::{self, KeptEndpoints};
+use super::task::{Done, Item, Job, JobError, Task, is_as_wanted};
+use super::{host_endpoints, labels};
+use crate::Observed;
+use crate::json::field;
+use crate::queue::{RateLimiter, WorkQueue};
+use crate::same::same;
+
+/// How often everything is looked at again (`timer` of `kube-controllers/pkg/controllers/node/controller.go`).
+const PERIOD: Duration = Duration::from_secs(300);
+/// The longest pause before something that fails is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What was heard of the datastore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept<'k> {
+    /// Everything will be told, or told again.
+    ListBegins,
+    /// This is under a path.
+    Text {
+        /// The path.
+        path: &'k str,
+        /// What is there.
+        text: &'k str,
+        /// Since this version.
+        revision: Revision,
+    },
+    /// Nothing is under a path any more.
+    Deleted {
+        /// The path.
+        path: &'k str,
+    },
+    /// That was everything: what was not told is not there.
+    ListEnds,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// This, and then [`NodeController::done`].
+    Job(Job),
+    /// Nothing before this time, unless something is heard; for `None`, nothing at all.
+    Wait(Option<Instant>),
+}
+
+/// Keeps the nodes of Calico's datastore, and what belongs to them, as the nodes of Kubernetes want them
+/// (`kube-controllers/pkg/controllers/node`).
+///
+/// It hears what Kubernetes says of nodes, and what the datastore holds below [`NodeController::PREFIXES`]. Nothing
+/// is written before both are known and before [`NodeController::lead`]. What differs then is made equal, when it is heard
+/// of and every five minutes. What fails is tried again with growing pauses of at most 30 s, for as long as it differs.
+#[derive(Debug)]
+pub struct NodeController {
+    overrides: Overrides,
+    config: NodeConfig,
+    config_problems: Vec<String>,
+    /// What the configuration was read from.
+    configured: Configured,
+    nodes: Followed<NodeFacts>,
+    /// The nodes of Calico; null if they cannot be read.
+    kept_nodes: BTreeMap<String, Value>,
+    /// The nodes of Calico that a node of Kubernetes is.
+    named: BTreeMap<String, BTreeSet<String>>,
+    endpoints: KeptEndpoints,
+    kept_synced: bool,
+    /// While the datastore is listed: which paths were there and are not told yet.
+    unmentioned: Option<BTreeSet<ResourceKey>>,
+    leads: bool,
+    /// Everything has been looked at since it leads and everything is known.
+    began: bool,
+    again_at: Option<Instant>,
+    queue: WorkQueue<Item>,
+    limiter: RateLimiter<Item>,
+    failing: BTreeMap<Item, String>,
+    totals: Done,
+}
+
+/// What is known of the resource that configures.
+#[derive(Debug, PartialEq)]
+enum Configured {
+    Unknown,
+    Absent,
+    Unreadable,
+    Resource(Value),
+}
+
+impl NodeController {
+    /// The paths below which the datastore's contents must be told.
+    pub const PREFIXES: [&'static str; 3] = [
+        "/calico/resources/v3/projectcalico.org/hostendpoints/",
+        "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/",
+        "/calico/resources/v3/projectcalico.org/nodes/",
+    ];
+
+    /// A controller that knows nothing yet.
+    #[must_use]
+    pub fn new(overrides: Overrides) -> Self {
+        let (config, config_problems) = NodeConfig::read(&config::default_resource(), &overrides);
+        Self {
+            overrides,
+            config,
+            config_problems,
+            configured: Configured::Unknown,
+            nodes: Followed::default(),
+            kept_nodes: BTreeMap::new(),
+            named: BTreeMap::new(),
+            endpoints: KeptEndpoints::default(),
+            kept_synced: false,
+            unmentioned: None,
+            leads: false,
+            began: false,
+            again_at: None,
+            queue: WorkQueue::default(),
+            limiter: RateLimiter::default(),
+            failing: BTreeMap::new(),
+            totals: Done::default(),
+        }
+    }
+
+    /// Takes note of what Kubernetes says.
+    pub fn observe(&mut self, kind: Seen, observed: Observed<'_>) {
+        match kind {
+            Seen::Nodes => {
+                for ((_, name), _) in self.nodes.observe(observed, NodeFacts::read) {
+                    for node in self.named.get(&*name).into_iter().flatten() {
+                        add(&mut self.queue, &mut self.limiter, Item::Node(node.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes note of what the datastore holds.
+    pub fn observe_kept(&mut self, kept: Kept<'_>) {
+        match kept {
+            Kept::ListBegins => {
+                let key = |kind| move |name: &String| ResourceKey::new(kind, "", name.as_str()).ok();
+                let nodes = self.kept_nodes.keys().filter_map(key(ResourceKind::Node));
+                let endpoints = self.endpoints.names().filter_map(key(ResourceKind::HostEndpoint));
+                let mut known: BTreeSet<ResourceKey> = nodes.chain(endpoints).collect();
+                known.extend(configuration_key());
+                self.unmentioned = Some(known);
+            }
+            Kept::Text { path, text, revision } => {
+                let Some(key) = ResourceKey::from_path(path) else { return };
+                if let Some(unmentioned) = &mut self.unmentioned {
+                    unmentioned.remove(&key);
+                }
+                let object = kept::object(&key, text, revision);
+                self.set(&key, Some((object.unwrap_or_default(), revision)));
+            }
+            Kept::Deleted { path } => {
+                if let Some(key) = ResourceKey::from_path(path) {
+                    self.set(&key, None);
+                }
+            }
+            Kept::ListEnds => {
+                for key in self.unmentioned.take().unwrap_or_default() {
+                    self.set(&key, None);
+                }
+                self.kept_synced = true;
+            }
+        }
+    }
+
+    fn set(&mut self, key: &ResourceKey, kept: Option<(Value, Revision)>) {
+        match key.kind() {
+            ResourceKind::Node => self.set_node(key.name(), kept.map(|(object, _)| object)),
+            ResourceKind::HostEndpoint => {
+                for node in self.endpoints.set(key.name(), kept) {
+                    self.add(Item::HostEndpoints(node));
+                }
+            }
+            ResourceKind::KubeControllersConfiguration if key.name() == "default" => {
+                self.configure(kept.map(|(object, _)| object));
+            }
+            _ => {}
+        }
+    }
+
+    fn set_node(&mut self, name: &str, object: Option<Value>) {
+        if self.kept_nodes.get(name) == object.as_ref() {
+            return;
+        }
+        if let Some(before) = self.kept_nodes.remove(name)
+            && let Some(kubernetes) = kept::kubernetes_name(&before)
+            && let Some(names) = self.named.get_mut(kubernetes)
+        {
+            names.remove(name);
+            if names.is_empty() {
+                self.named.remove(kubernetes);
+            }
+        }
+        if let Some(object) = object {
+            if let Some(kubernetes) = kept::kubernetes_name(&object) {
+                self.named.entry(kubernetes.to_owned()).or_default().insert(name.to_owned());
+            }
+            self.kept_nodes.insert(name.to_owned(), object);
+        }
+        self.add(Item::Node(name.to_owned()));
+        self.add(Item::HostEndpoints(name.to_owned()));
+    }
+
+    fn configure(&mut self, resource: Option<Value>) {
+        let configured = match resource {
+            None => Configured::Absent,
+            Some(Value::Null) => Configured::Unreadable,
+            Some(resource) => Configured::Resource(resource),
+        };
+        if configured == self.configured {
+            return;
+        }
+        self.add(Item::Configuration);
+        let before = std::mem::replace(&mut self.configured, configured);
+        let default = config::default_resource();
+        let read = match (&self.configured, &before) {
+            (Configured::Resource(now), Configured::Resource(before))
+                if field(now, &["spec"]) == field(before, &["spec"]) =>
+            {
+                return;
+            }
+            (Configured::Unknown | Configured::Unreadable, _) => {
+                // All stays as it is, and nothing may be taken for unwanted.
+                self.config.host_endpoints.is_incomplete = true;
+                self.config_problems = vec!["KubeControllersConfiguration/default: cannot be read".into()];
+                return;
+            }
+            (Configured::Absent, _) => &default,
+            (Configured::Resource(resource), _) => resource,
+        };
+        (self.config, self.config_problems) = NodeConfig::read(read, &self.overrides);
+        // Everything may be different now.
+        self.began = false;
+    }
+
+    fn add(&mut self, item: Item) {
+        add(&mut self.queue, &mut self.limiter, item);
+    }
+
+    /// From now on this controller may write. Begins with looking at everything, unless it may already.
+    pub fn lead(&mut self) {
+        self.leads = true;
+    }
+
+    /// From now on it may not. Jobs that are with workers should be let be.
+    pub fn follow(&mut self) {
+        if self.leads {
+            self.leads = false;
+            self.began = false;
+            self.queue.clear();
+            self.limiter.clear();
+            self.failing.clear();
+        }
+    }
+
+    fn knows_all(&self) -> bool {
+        self.kept_synced && self.nodes.synced()
+    }
+
+    fn look_at_everything(&mut self, now: Instant) {
+        self.began = true;
+        self.again_at = Some(now + PERIOD);
+        let nodes = self.kept_nodes.keys().cloned();
+        let items: Vec<Item> = std::iter::once(Item::Configuration)
+            .chain(nodes.clone().map(Item::Node))
+            .chain(nodes.map(Item::HostEndpoints))
+            .chain(self.endpoints.nodes().map(|node| Item::HostEndpoints(node.to_owned())))
+            .collect();
+        for item in items {
+            self.queue.add(item);
+        }
+    }
+
+    /// What a worker should do now.
+    pub fn next(&mut self, now: Instant) -> Next {
+        if !self.leads || !self.knows_all() {
+            return Next::Wait(None);
+        }
+        if !self.began || self.again_at.is_some_and(|at| at <= now) {
+            self.look_at_everything(now);
+        }
+        while let Some(item) = self.queue.take(now) {
+            match self.task(&item) {
+                Ok(Some(task)) => return Next::Job(Job { item, task }),
+                Ok(None) => self.settle(&item),
+                Err(problem) => {
+                    self.queue.done(&item);
+                    self.failing.insert(item, problem);
+                }
+            }
+        }
+        Next::Wait(self.again_at.into_iter().chain(self.queue.next_due()).min())
+    }
+
+    fn settle(&mut self, item: &Item) {
+        self.queue.done(item);
+        self.limiter.forget(item);
+        self.failing.remove(item);
+    }
+
+    /// What to do about an item; `None` if it is as it should be.
+    fn task(&self, item: &Item) -> Result<Option<Task>, String> {
+        match item {
+            Item::Configuration => {
+                let status = self.config.status(&self.overrides);
+                let is_told = match &self.configured {
+                    Configured::Resource(resource) => same(field(resource, &["status"]), &status),
+                    Configured::Unknown | Configured::Absent => false,
+                    Configured::Unreadable => true,
+                };
+                Ok((!is_told).then_some(Task::Configuration { status }))
+            }
+            _ if !self.config.enabled => Ok(None),
+            Item::Node(name) => self.node_task(name),
+            Item::HostEndpoints(node) => Ok(self.endpoints_task(node)),
+        }
+    }
+
+    fn node_task(&self, name: &str) -> Result<Option<Task>, String> {
+        let Some(kept) = self.kept_nodes.get(name) else { return Ok(None) };
+        let Some(kubernetes) = kept::kubernetes_name(kept) else { return Ok(None) };
+        let (node, kubernetes_node) = (name.to_owned(), kubernetes.to_owned());
+        let Some(facts) = self.nodes.get("", kubernetes) else {
+            let gone = self.nodes.is_complete();
+            return Ok(gone.then_some(Task::DeleteNode { node, kubernetes: kubernetes_node }));
+        };
+        if !self.config.sync_labels {
+            return Ok(None);
+        }
+        let labels = facts.labels.as_ref().ok_or("the labels that Kubernetes has cannot be understood")?;
+        let is_different = labels::synced(kept, labels)?.is_some();
+        Ok(is_different.then(|| Task::Labels { node, kubernetes: kubernetes_node, labels: labels.clone() }))
+    }
+
+    fn endpoints_task(&self, node: &str) -> Option<Task> {
+        let config = &self.config.host_endpoints;
+        let kept = self.kept_nodes.get(node);
+        if kept.is_some_and(Value::is_null) {
+            return None;
+        }
+        let wanted = kept.map(|kept| host_endpoints::wanted(node, kept, config)).unwrap_or_default();
+        // What a template that is not understood has made stays.
+        let may_delete = kept.is_none() || !config.is_incomplete;
+        let unwanted: Vec<(String, Revision)> = self
+            .endpoints
+            .of_node(node)
+            .filter(|name| may_delete && !wanted.contains_key(*name))
+            .filter_map(|name| Some((name.to_owned(), self.endpoints.get(name)?.revision)))
+            .collect();
+        let differs = |(name, endpoint): &(String, Value)| {
+            let key = ResourceKey::new(ResourceKind::HostEndpoint, "", name.as_str());
+            let kept = self.endpoints.get(name);
+            !key.is_ok_and(|key| kept.is_some_and(|kept| is_as_wanted(&key, &kept.object, endpoint)))
+        };
+        let wanted: Vec<(String, Value)> = wanted.into_iter().filter(differs).collect();
+        (!wanted.is_empty() || !unwanted.is_empty()).then_some(Task::HostEndpoints { wanted, unwanted })
+    }
+
+    /// Takes note of what came of a job.
+    pub fn done(&mut self, job: Job, result: Result<Done, JobError>, now: Instant) {
+        let Job { item, .. } = job;
+        match result {
+            Ok(done) => {
+                self.totals.created += done.created;
+                self.totals.updated += done.updated;
+                self.totals.deleted += done.deleted;
+                self.settle(&item);
+            }
+            Err(error) => {
+                self.queue.done(&item);
+                if self.leads {
+                    let pause = self.limiter.failed(item.clone(), now).min(LONGEST_PAUSE);
+                    self.queue.add_at(item.clone(), now + pause);
+                    self.failing.insert(item, error.to_string());
+                }
+            }
+        }
+    }
+
+    /// How many resources have been created, changed and deleted.
+    #[must_use]
+    pub fn totals(&self) -> &Done {
+        &self.totals
+    }
+
+    /// How much waits to be done.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len() + self.queue.working()
+    }
+
+    /// Whether everything is known, and has been looked at if it leads.
+    #[must_use]
+    pub fn in_sync(&self) -> bool {
+        self.knows_all() && (!self.leads || self.began)
+    }
+
+    /// What is wrong now.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let failing = self.failing.iter().map(|(item, error)| format!("{item}: {error}"));
+        self.config_problems.iter().cloned().chain(failing).collect()
+    }
+}
+
+fn configuration_key() -> Option<ResourceKey> {
+    ResourceKey::new(ResourceKind::KubeControllersConfiguration, "", "default").ok()
+}
+
+/// What is heard of again is not what failed before.
+fn add(queue: &mut WorkQueue<Item>, limiter: &mut RateLimiter<Item>, item: Item) {
+    limiter.forget(&item);
+    queue.add(item);
+}
+
+#[cfg(test)]
+mod tests;

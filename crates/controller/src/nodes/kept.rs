@@ -1,0 +1,84 @@
+//! What the datastore says of nodes and host endpoints.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use tortie_resources::stored::{self, ResourceKey, Revision};
+
+use super::host_endpoints;
+use crate::json::field;
+
+/// What a node of Kubernetes a node of Calico is (`getK8sNodeName` of
+/// `kube-controllers/pkg/controllers/node/controller.go`).
+pub(super) fn kubernetes_name(node: &Value) -> Option<&str> {
+    let references = field(node, &["spec", "orchRefs"]).as_array()?;
+    let reference = references.iter().find(|reference| field(reference, &["orchestrator"]) == "k8s")?;
+    field(reference, &["nodeName"]).as_str().filter(|name| !name.is_empty())
+}
+
+/// A host endpoint that a controller has made.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct KeptEndpoint {
+    pub(super) node: String,
+    pub(super) object: Value,
+    pub(super) revision: Revision,
+}
+
+/// The host endpoints that controllers have made.
+#[derive(Debug, Default)]
+pub(super) struct KeptEndpoints {
+    all: BTreeMap<String, KeptEndpoint>,
+    by_node: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl KeptEndpoints {
+    /// Takes note of what is under a name now, and says which nodes that is about.
+    pub(super) fn set(&mut self, name: &str, kept: Option<(Value, Revision)>) -> Vec<String> {
+        let mut nodes = Vec::new();
+        let is_known =
+            |(_, revision): &(Value, Revision)| self.all.get(name).is_some_and(|before| before.revision == *revision);
+        if kept.as_ref().is_some_and(is_known) {
+            return nodes;
+        }
+        if let Some(before) = self.all.remove(name) {
+            if let Some(names) = self.by_node.get_mut(&before.node) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.by_node.remove(&before.node);
+                }
+            }
+            nodes.push(before.node);
+        }
+        if let Some((object, revision)) = kept.filter(|(object, _)| host_endpoints::is_ours(object)) {
+            let node = field(&object, &["spec", "node"]).as_str().unwrap_or_default().to_owned();
+            self.by_node.entry(node.clone()).or_default().insert(name.to_owned());
+            nodes.push(node.clone());
+            self.all.insert(name.to_owned(), KeptEndpoint { node, object, revision });
+        }
+        nodes
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&KeptEndpoint> {
+        self.all.get(name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.all.keys()
+    }
+
+    /// The names of those of a node.
+    pub(super) fn of_node(&self, node: &str) -> impl Iterator<Item = &str> {
+        self.by_node.get(node).into_iter().flatten().map(String::as_str)
+    }
+
+    /// Every node that has any, whether it exists or not.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.by_node.keys().map(String::as_str)
+    }
+}
+
+/// The object under a key; `None` if it cannot be read.
+pub(super) fn object(key: &ResourceKey, text: &str, revision: Revision) -> Option<Value> {
+    let object = serde_json::from_str(text).ok()?;
+    stored::from_stored(key, object, revision).ok()
+}
