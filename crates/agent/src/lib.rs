@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod connections;
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 pub mod controller;
 pub mod driver;

@@ -4,6 +4,7 @@
 mod node {
     pub(super) mod agent;
     mod by_address;
+    mod connections;
     mod ending;
     mod input;
     mod opening;

@@ -10,8 +10,8 @@ use tortie_protocol::{Received, felix};
 use super::Failure;
 use super::capability;
 use super::node::{
-    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, families, hostname, parameters,
-    resolve, wake, watch_links,
+    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, connection_cutter, dataplane_settings, failed, families,
+    hostname, parameters, resolve, wake, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Raw, Sources, from_environment};
@@ -109,8 +109,11 @@ fn setup(
     tracing::info!(version, node = %hostname, iptables = %backend, families, parameters, "starting as a driver");
     let take_over = TakeOver::new(&resolved.config, runner.clone());
     let kernel = LinuxKernel::new(resolved.config.netlink_timeout).with_runner(runner);
-    let in_kernel = InKernel::new(settings, kernel, Health::default(), SharedMetrics::default());
+    let metrics = SharedMetrics::default();
+    let cutter = connection_cutter(&resolved.config, &settings.rules, &metrics)?;
+    let in_kernel = InKernel::new(settings, kernel, Health::default(), metrics);
     let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine).with_take_over(take_over);
+    let in_kernel = in_kernel.with_cutter(cutter);
     Ok(ServeSetup { in_kernel, environment, resolved, started, stop: stop.clone() })
 }
 

@@ -8,13 +8,16 @@ use std::time::Duration;
 use tortie_dataplane::DataplaneConfig;
 use tortie_iptables::Backend;
 use tortie_model::Hostname;
+use tortie_rules::RulesConfig;
 
 use super::Failure;
-use crate::config::{IptablesBackend, Notice, Resolved, Sources};
+use crate::config::{Config, IptablesBackend, Notice, Resolved, Sources};
+use crate::connections::ConnectionCutter;
 use crate::exec::Runner;
 use crate::kernel::{self, Detected, IptablesSetup};
 use crate::logging::{self, LogFormat};
 use crate::machine::{self, Machine};
+use crate::metrics::SharedMetrics;
 use crate::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
 use crate::settings;
 use crate::stop::Stop;
@@ -169,6 +172,18 @@ pub(super) fn insist<T>(stop: &Stop, what: &str, mut start: impl FnMut() -> Resu
             return None;
         }
     }
+}
+
+/// What cuts connections that policy denies, if that is asked for.
+pub(super) fn connection_cutter(
+    config: &Config,
+    rules: &RulesConfig,
+    metrics: &SharedMetrics,
+) -> Result<Option<ConnectionCutter>, Failure> {
+    if !config.cut_denied_connections {
+        return Ok(None);
+    }
+    ConnectionCutter::start(rules, config.netlink_timeout, metrics.clone()).map(Some).map_err(failed)
 }
 
 /// Watches the network interfaces for as long as the result lives.

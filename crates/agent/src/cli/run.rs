@@ -15,8 +15,8 @@ use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
 use super::node::{
-    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, dataplane_settings, failed, families, hostname, insist,
-    parameters, resolve, wake, watch_links,
+    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, connection_cutter, dataplane_settings, failed, families,
+    hostname, insist, parameters, resolve, wake, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Resolved, Sources};
@@ -202,8 +202,12 @@ impl Run<'_> {
                 };
                 let take_over = TakeOver::new(&self.resolved.config, runner.clone());
                 let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout).with_runner(runner);
+                let start_cutter = || connection_cutter(&self.resolved.config, &settings.rules, &self.metrics);
+                let Some(cutter) = insist(&inputs.stop, "starting to cut connections", start_cutter) else {
+                    return Ok(SessionEnd::Stopped);
+                };
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
-                let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine);
+                let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine).with_cutter(cutter);
                 self.enforce(number, inputs, in_kernel.with_take_over(take_over))
             }
             DataplaneUrl::Exec(program) => {

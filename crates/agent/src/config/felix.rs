@@ -18,6 +18,8 @@ pub(crate) struct FelixParameter {
 pub(crate) enum Treatment {
     /// It does this.
     Used(&'static str),
+    /// It does this, and Felix does not have it.
+    Own(&'static str),
     /// It says how to reach a datastore. It is looked for on the node itself, by [`super::Sources::local`], before there is a
     /// datastore to have any configuration.
     Connection(&'static str),
@@ -29,7 +31,7 @@ pub(crate) enum Treatment {
     NotUsed(&'static str),
 }
 
-use Treatment::{Connection, Description, NotUsed, OfNodes, Used};
+use Treatment::{Connection, Description, NotUsed, OfNodes, Own, Used};
 
 const AWS: &str = "settings of cloud machines are left to their owner";
 const DEBUG: &str = "faults are put in by tests from outside";
@@ -82,6 +84,7 @@ pub(crate) fn markdown() -> String {
         let cell = |text: &str| if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) };
         let does = match treatment {
             Used(does) | Connection(does) | OfNodes(does) => (*does).to_owned(),
+            Own(does) => format!("Tortie's own: {does}"),
             Description => "describes the cluster".to_owned(),
             NotUsed(why) => format!("nothing: {why}"),
         };
@@ -94,7 +97,8 @@ const HEADING: &str = "\
 # Parameters
 
 Felix's parameters, and what each does here. The first column is the name in a configuration file; `FELIX_` before it makes the
-name of an environment variable. Type and default are written as in the original's source. A parameter that does nothing is
+name of an environment variable. Type and default are written as in the original's source, which does not have those that are
+said to be Tortie's own. A parameter that does nothing is
 named in a warning with the reason, when it is set to something other than its default that asks for something.
 
 This table is written by `cargo xtask parameters` from `crates/agent/src/config/felix.rs`, and is what `tortie parameters` prints.
@@ -173,6 +177,14 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     ),
     felix("ClusterGUID", "string", "baddecaf", Description),
     felix("ClusterType", "string", "", Description),
+    felix(
+        "CutDeniedConnections",
+        "bool",
+        "false",
+        Own("whether established connections are cut that a change of policy denies. The node should have \
+             `net.netfilter.nf_conntrack_tcp_loose=0`: otherwise a TCP connection that is cut goes on if its server speaks \
+             next and policy lets it open connections to its client"),
+    ),
     felix("DataplaneDriver", "file(must-exist,executable)", "calico-iptables-plugin", NotUsed(FLAGS)),
     felix(
         "DataplaneWatchdogTimeout",

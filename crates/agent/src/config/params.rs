@@ -318,6 +318,7 @@ params! {
         default_failsafes(&[53, 67], &[179, 2379, 2380, 5473, 6443, 6666, 6667]), vec![], FATAL;
     disable_conntrack_invalid_check: bool =
         "DisableConntrackInvalidCheck", parse::boolean, false, false, PLAIN;
+    cut_denied_connections: bool = "CutDeniedConnections", parse::boolean, false, false, PLAIN;
     log_prefix: String = "LogPrefix", parse::text, "calico-packet".into(), String::new(), PLAIN;
     log_action_rate_limit: Option<LogRate> = "LogActionRateLimit", parse::log_rate, None, None, PLAIN;
     log_action_rate_limit_burst: u16 =

@@ -238,7 +238,7 @@ fn unheeded(parameter: &FelixParameter, value: &str, source: ConfigSource) -> Op
             let is_asked_for = parameter.differs_from_default(value) && asks_for_something(value);
             is_asked_for.then_some(Notice::NotUsed { name, source, why })
         }
-        Treatment::Description | Treatment::OfNodes(_) | Treatment::Used(_) => None,
+        Treatment::Description | Treatment::OfNodes(_) | Treatment::Used(_) | Treatment::Own(_) => None,
     }
 }
 
@@ -291,8 +291,9 @@ fn asks_for_something(value: &str) -> bool {
 
 /// The parameter that a name most likely stands for.
 fn meant(written: &str) -> Option<&'static str> {
-    let has_effect =
-        |parameter: &&FelixParameter| matches!(parameter.treatment, Treatment::Used(_) | Treatment::Connection(_));
+    let has_effect = |parameter: &&FelixParameter| {
+        matches!(parameter.treatment, Treatment::Used(_) | Treatment::Own(_) | Treatment::Connection(_))
+    };
     let known: Vec<&'static str> = PARAMETERS.iter().filter(has_effect).map(|parameter| parameter.name).collect();
     spelling::closest(written, &known)
 }

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, LinkEvent, ProblemIdentity, WireguardKey};
+use tortie_dataplane::{
+    ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, LinkEvent, ProblemIdentity, WireguardKey,
+};
 use tortie_model::desired::DesiredUpdate;
 
 use super::enforcement::{Enforcement, HEARTBEAT, Progress};
 use super::observe;
 use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
+use crate::connections::ConnectionCutter;
 use crate::driver::{DriverError, DriverEvent};
 use crate::health::{Condition, Health, Reporter};
 use crate::leftovers::TakeOver;
@@ -37,6 +40,7 @@ pub struct InKernel<K> {
     machine: Option<Machine>,
     /// To be done once policy is in force.
     take_over: Option<TakeOver>,
+    cutter: Option<ConnectionCutter>,
 }
 
 impl<K: Kernel> InKernel<K> {
@@ -59,6 +63,7 @@ impl<K: Kernel> InKernel<K> {
             degraded: None,
             machine: None,
             take_over: None,
+            cutter: None,
         }
     }
 
@@ -78,6 +83,12 @@ impl<K: Kernel> InKernel<K> {
     #[must_use]
     pub fn with_take_over(self, take_over: TakeOver) -> Self {
         Self { take_over: Some(take_over), ..self }
+    }
+
+    /// Has established connections cut that a change of policy denies.
+    #[must_use]
+    pub fn with_cutter(self, cutter: Option<ConnectionCutter>) -> Self {
+        Self { cutter, ..self }
     }
 
     #[cfg(test)]
@@ -131,6 +142,9 @@ impl<K: Kernel> InKernel<K> {
         {
             take_over.run();
         }
+        if let Some(cutter) = &mut self.cutter {
+            cutter.in_force(report.enforced() && !report.problems.iter().any(DataplaneProblem::is_degraded));
+        }
         self.degraded = report.problems.iter().find(|problem| problem.is_degraded()).map(ToString::to_string);
         self.health.report(Reporter::Dataplane, self.condition());
         report.enforced()
@@ -165,6 +179,9 @@ impl<K: Kernel> Enforcement for InKernel<K> {
     fn on_update(&mut self, update: DesiredUpdate) {
         if let (DesiredUpdate::Encapsulation(encapsulation), Some(machine)) = (&update, &mut self.machine) {
             machine.on_encapsulation(*encapsulation);
+        }
+        if let Some(cutter) = &mut self.cutter {
+            cutter.on_update(&update);
         }
         self.dataplane.on_update(update);
     }

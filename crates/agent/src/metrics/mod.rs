@@ -86,6 +86,10 @@ pub struct Metrics {
     pub input_problems: u64,
     /// Objects that the kernel does not take.
     pub dataplane_problems: u64,
+    /// Established connections that were cut because policy denies them now.
+    pub connections_cut: u64,
+    /// When connections were last compared with policy, since 1970.
+    pub last_connection_check: Option<Duration>,
     /// Error messages logged.
     pub log_errors: u64,
     /// Time that it took to start each child process, in microseconds.
@@ -250,6 +254,18 @@ impl Metrics {
             "Number of objects that the kernel does not take.",
             self.dataplane_problems,
         );
+        e.count(
+            "tortie_connections_cut",
+            "Number of established connections cut because a change of policy denies them.",
+            self.connections_cut,
+        );
+        if let Some(at) = self.last_connection_check {
+            e.level(
+                "tortie_connections_check_timestamp_seconds",
+                "When established connections were last compared with policy.",
+                at.as_secs(),
+            );
+        }
         // None is: who logs waits.
         e.count("felix_logs_dropped", "Number of messages that were not logged.", 0);
         e.count("felix_log_errors", "Number of error messages logged.", self.log_errors);

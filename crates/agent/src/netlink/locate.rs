@@ -162,6 +162,11 @@ fn is_still_behind(
 
 /// The interface that packets to an address leave by, if it is directly there.
 fn interface_to(socket: &mut Socket, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
+    Ok(route_to(socket, address)?.filter(|(_, is_direct)| *is_direct).map(|(interface, _)| interface))
+}
+
+/// The interface that packets to an address leave by, and whether it is directly there; `None` if nothing leaves.
+pub(super) fn route_to(socket: &mut Socket, address: IpAddr) -> Result<Option<(u32, bool)>, NetlinkError> {
     let family = Family::of(address);
     let mut message = RouteMessage::default();
     message.header = RouteHeader {
@@ -171,29 +176,30 @@ fn interface_to(socket: &mut Socket, address: IpAddr) -> Result<Option<u32>, Net
     };
     message.attributes.push(RouteAttribute::Destination(RouteAddress::from(address)));
     let request = Request { message: RouteNetlinkMessage::GetRoute(message), flags: 0 };
-    match socket.get(request, "route to an address", parse_interface_to) {
-        Ok(interface) => Ok(interface),
+    match socket.get(request, "route to an address", parse_route_to) {
+        Ok(route) => Ok(route),
         // No route, or one that leads nowhere.
         Err(NetlinkError::Refused { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn parse_interface_to(kind: u16, payload: &[u8]) -> Result<Option<Option<u32>>, NetlinkError> {
+fn parse_route_to(kind: u16, payload: &[u8]) -> Result<Option<Option<(u32, bool)>>, NetlinkError> {
     let header = RouteHeader::parse(payload).map_err(|_| NetlinkError::Malformed { what: "route" })?;
     if kind != RTM_NEWROUTE {
         return Ok(None);
     }
-    let (mut interface, mut is_direct) = (None, u8::from(header.kind) == RTN_UNICAST);
+    let (mut interface, mut has_gateway) = (None, false);
     wire::for_each_attribute("route", payload.get(ROUTE_HEADER_LEN..).unwrap_or_default(), |kind, value| {
         match kind {
             RTA_OIF => interface = Some(wire::number(value)?),
-            RTA_GATEWAY | RTA_VIA => is_direct = false,
+            RTA_GATEWAY | RTA_VIA => has_gateway = true,
             _ => {}
         }
         Some(())
     })?;
-    Ok(Some(interface.filter(|_| is_direct)))
+    let is_unicast = u8::from(header.kind) == RTN_UNICAST;
+    Ok(Some(interface.filter(|_| is_unicast).map(|interface| (interface, !has_gateway))))
 }
 
 fn parse_interface(kind: u16, payload: &[u8]) -> Result<Option<(u32, Interface)>, NetlinkError> {

@@ -16,6 +16,7 @@
 //! # Ok::<(), tortie_agent::netlink::NetlinkError>(())
 //! ```
 
+pub(crate) mod conntrack;
 mod device;
 mod error;
 mod generation;
@@ -40,6 +41,7 @@ use tortie_dataplane::{
 };
 use tortie_model::{Cidr, Family};
 
+pub use conntrack::{Connection, Conntrack, Flow, Tuple};
 pub use error::NetlinkError;
 pub use generation::Nftables;
 pub use link::LinkState;
@@ -197,6 +199,14 @@ impl Netlink {
         changes: &[NeighbourChange],
     ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
         self.socket.batch(changes.iter().map(neighbour::change_request).collect(), "neighbour change")
+    }
+
+    /// The interface by which packets to an address leave; `None` if none do.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn interface_to(&mut self, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
+        Ok(locate::route_to(&mut self.socket, address)?.map(|(interface, _)| interface))
     }
 
     /// The device of this name; `None` if there is none.

@@ -191,12 +191,34 @@ impl Socket {
         requests: Vec<Request>,
         what: &'static str,
     ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        let encode = |request: Request, sequence| request.encode(NLM_F_REQUEST | NLM_F_ACK, sequence);
+        self.batch_of(requests, encode, what)
+    }
+
+    /// The same with messages that are bytes already.
+    pub(super) fn batch_raw(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        payloads: &[Vec<u8>],
+        what: &'static str,
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        let encode = |payload, sequence| wire::encode(kind, flags | NLM_F_REQUEST | NLM_F_ACK, sequence, payload);
+        self.batch_of(payloads.iter().map(Vec::as_slice), encode, what)
+    }
+
+    fn batch_of<R>(
+        &mut self,
+        requests: impl IntoIterator<Item = R>,
+        encode: impl Fn(R, u32) -> Vec<u8>,
+        what: &'static str,
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
         let first = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
         let mut outcomes: Vec<Option<Result<(), NetlinkError>>> = Vec::new();
         for request in requests {
             self.sequence = self.sequence.wrapping_add(1);
-            bytes.extend(request.encode(NLM_F_REQUEST | NLM_F_ACK, self.sequence));
+            bytes.extend(encode(request, self.sequence));
             bytes.resize(bytes.len().next_multiple_of(4), 0);
             outcomes.push(None);
         }

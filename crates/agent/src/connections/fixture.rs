@@ -1,0 +1,127 @@
+//! A node with two workloads for tests: `10.0.0.1`, which may do anything, and `10.0.0.2`, which is reached by TCP 8080.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tortie_evaluate::{Evaluator, FailsafePort, Settings};
+use tortie_model::desired::{
+    DesiredUpdate, HostEndpointState, Policy, Profile, RuleSets, Rules, TierList, TierPolicies, WorkloadEndpointState,
+};
+use tortie_model::{
+    Cidr, EntityMatch, HostEndpoint, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction, TierName,
+    WorkloadEndpoint, WorkloadEndpointId,
+};
+
+use super::judge::Surroundings;
+use crate::netlink::{Connection, Flow, Tuple};
+
+pub(super) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn rules(rules: Vec<Rule>) -> Rules {
+    let sets = vec![RuleSets::default(); rules.len()];
+    Rules::new(rules.into(), sets.into()).unwrap()
+}
+
+fn allow_tcp(port: u16) -> Rule {
+    Rule {
+        action: RuleAction::Allow,
+        protocol: Some(Protocol::TCP),
+        destination: EntityMatch { ports: [PortSpec::single(port)].into(), ..EntityMatch::default() },
+        ..Rule::default()
+    }
+}
+
+/// A policy that allows connections to TCP ports, in and out.
+pub(super) fn policy(name: &str, ports: &[u16]) -> DesiredUpdate {
+    let all = || rules(ports.iter().copied().map(allow_tcp).collect());
+    let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: all(), outbound: all() };
+    DesiredUpdate::Policy(policy_id(name), policy.into())
+}
+
+fn policy_id(name: &str) -> PolicyId {
+    PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)
+}
+
+fn tier(ingress: &[&str], egress: &[&str]) -> TierList {
+    let ids = |names: &[&str]| names.iter().map(|name| policy_id(name)).collect();
+    let tier = TierPolicies {
+        name: TierName::default_tier(),
+        default_action: None,
+        ingress: ids(ingress),
+        egress: ids(egress),
+    };
+    [tier].into()
+}
+
+pub(super) fn workload(name: &str, address: &str, tiers: TierList) -> DesiredUpdate {
+    let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() };
+    let endpoint = WorkloadEndpoint {
+        ipv4_nets: [Cidr::host(ip(address))].into_iter().collect(),
+        profiles: [ProfileName::new("open")].into(),
+        ..WorkloadEndpoint::default()
+    };
+    let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers, computed: None };
+    DesiredUpdate::WorkloadEndpoint(id, state)
+}
+
+/// A host endpoint whose policy `host` governs the host's traffic, `forward` what it forwards, and `pre-dnat` what comes in.
+pub(super) fn host_endpoint(interface: &str) -> DesiredUpdate {
+    let state = HostEndpointState {
+        endpoint: HostEndpoint { iface: Some(interface.into()), ..HostEndpoint::default() }.into(),
+        tiers: tier(&["host"], &["host"]),
+        forward_tiers: tier(&["forward"], &["forward"]),
+        ..HostEndpointState::default()
+    };
+    DesiredUpdate::HostEndpoint(format!("hep-{interface}").as_str().into(), state)
+}
+
+/// What makes the node: `10.0.0.1`, open, and `10.0.0.2`, with the ingress policy `server`.
+pub(super) fn updates() -> Vec<DesiredUpdate> {
+    let open = || rules(vec![Rule::of(RuleAction::Allow)]);
+    let profile = Profile { inbound: open(), outbound: open() };
+    vec![
+        DesiredUpdate::Profile(ProfileName::new("open"), profile.into()),
+        policy("server", &[8080]),
+        workload("shop/client", "10.0.0.1", [].into()),
+        workload("shop/server", "10.0.0.2", tier(&["server"], &[])),
+    ]
+}
+
+pub(super) fn evaluator(updates: &[DesiredUpdate]) -> Evaluator {
+    let ssh = FailsafePort { protocol: Protocol::TCP, port: 22, net: None };
+    let mut evaluator = Evaluator::new(Settings { failsafe_inbound: vec![ssh], ..Settings::default() });
+    updates.iter().for_each(|update| evaluator.apply(update).unwrap());
+    evaluator
+}
+
+/// The node has `192.0.2.1` on `eth0` and `198.51.100.1` on `eth1`.
+pub(super) fn surroundings() -> Surroundings {
+    let at = |name: &str, address| (name.into(), BTreeSet::from([ip(address)]));
+    let addresses = [at("lo", "127.0.0.1"), at("eth0", "192.0.2.1"), at("eth1", "198.51.100.1")];
+    Surroundings { addresses: BTreeMap::from(addresses) }
+}
+
+/// A TCP connection that nobody translates.
+pub(super) fn tcp(source: &str, destination: (&str, u16)) -> Connection {
+    translated(source, destination, destination)
+}
+
+/// A TCP connection to an address, answered by another.
+pub(super) fn translated(source: &str, to: (&str, u16), answers: (&str, u16)) -> Connection {
+    let tuple = |source: (IpAddr, u16), destination: (IpAddr, u16)| Tuple {
+        source: source.0,
+        destination: destination.0,
+        protocol: 6,
+        flow: Flow::Ports { source: source.1, destination: destination.1 },
+    };
+    let client = (ip(source), 40_000);
+    Connection {
+        original: tuple(client, (ip(to.0), to.1)),
+        reply: tuple((ip(answers.0), answers.1), client),
+        id: 7,
+        zone: 0,
+    }
+}

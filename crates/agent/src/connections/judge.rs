@@ -1,0 +1,281 @@
+//! Does what is in force deny a connection that is tracked?
+//!
+//! A packet meets policy after destination NAT and before source NAT: its source is the original one, its destination the
+//! one that answers. Of the way that it takes the kernel keeps nothing, so it is told from the addresses: those of the
+//! node itself, those of its workloads, and for all others the interface of the route there. Where that is not plain, the
+//! connection is left alone.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use tortie_evaluate::{Answer, DecidedBy, Evaluator, Layer, Missing, Packet, Payload, Verdict};
+use tortie_model::{Direction, HostEndpointName, IfaceName, WorkloadEndpointId};
+
+use crate::netlink::{Connection, Flow, Tuple};
+
+/// What the node looks like while connections are judged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Surroundings {
+    /// The node's own addresses, by interface.
+    pub(crate) addresses: BTreeMap<IfaceName, BTreeSet<IpAddr>>,
+}
+
+/// What host endpoints never decide about, and what is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Exceptions {
+    /// The UDP ports of tunnels between nodes.
+    pub(crate) tunnel_ports: Vec<u16>,
+    /// More than policy decides about packets of workloads to the host (`OpenStack`).
+    pub(crate) workloads_to_host: bool,
+}
+
+/// Where an end of a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place<'a> {
+    /// On the node itself.
+    Node,
+    Workload(&'a WorkloadEndpointId),
+    Elsewhere,
+}
+
+/// What is known of the host endpoint that an interface has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtInterface<'a> {
+    None,
+    One(&'a HostEndpointName),
+    /// Several, or nothing is known of the interface.
+    Unknown,
+}
+
+/// Judges connections by one state.
+#[derive(Debug)]
+pub(crate) struct Judge<'a> {
+    evaluator: &'a Evaluator,
+    exceptions: &'a Exceptions,
+    node_addresses: BTreeSet<IpAddr>,
+    by_interface: HashMap<&'a IfaceName, AtInterface<'a>>,
+    /// The endpoint of all interfaces that have none of their own.
+    any: AtInterface<'a>,
+}
+
+/// How the host endpoint of an end is found.
+trait Endpoints<'a> {
+    /// Those that may be the one; `None` if it is not known.
+    fn at(&mut self, judge: &Judge<'a>, place: Place<'a>, address: IpAddr) -> Option<Vec<&'a HostEndpointName>>;
+}
+
+/// Any of them.
+struct Every;
+
+/// The one at the interface of the route.
+struct Routed<F>(F);
+
+impl<'a> Endpoints<'a> for Every {
+    fn at(&mut self, judge: &Judge<'a>, _: Place<'a>, _: IpAddr) -> Option<Vec<&'a HostEndpointName>> {
+        Some(judge.evaluator.host_endpoints().map(|(name, _)| name).collect())
+    }
+}
+
+impl<'a, F: FnMut(IpAddr) -> Option<IfaceName>> Endpoints<'a> for Routed<F> {
+    fn at(&mut self, judge: &Judge<'a>, place: Place<'a>, address: IpAddr) -> Option<Vec<&'a HostEndpointName>> {
+        let endpoint = match place {
+            Place::Node => AtInterface::None,
+            Place::Workload(_) => judge.any,
+            Place::Elsewhere => {
+                let interface = (self.0)(address)?;
+                judge.by_interface.get(&interface).copied().unwrap_or(judge.any)
+            }
+        };
+        match endpoint {
+            AtInterface::None => Some(Vec::new()),
+            AtInterface::One(name) => Some(vec![name]),
+            AtInterface::Unknown => None,
+        }
+    }
+}
+
+impl<'a> Judge<'a> {
+    pub(crate) fn new(evaluator: &'a Evaluator, surroundings: &'a Surroundings, exceptions: &'a Exceptions) -> Self {
+        let mut by_interface = HashMap::new();
+        let mut any = AtInterface::None;
+        let add = |at: &mut AtInterface<'a>, name| {
+            *at = if *at == AtInterface::None { AtInterface::One(name) } else { AtInterface::Unknown };
+        };
+        for (name, state) in evaluator.host_endpoints() {
+            let endpoint = &*state.endpoint;
+            match &endpoint.iface {
+                Some(interface) if interface.as_str() == "*" => add(&mut any, name),
+                Some(interface) => add(by_interface.entry(interface).or_insert(AtInterface::None), name),
+                None => {
+                    let expected: BTreeSet<&IpAddr> =
+                        endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).collect();
+                    for (interface, addresses) in &surroundings.addresses {
+                        if addresses.iter().any(|address| expected.contains(address)) {
+                            add(by_interface.entry(interface).or_insert(AtInterface::None), name);
+                        }
+                    }
+                }
+            }
+        }
+        let node_addresses = surroundings.addresses.values().flatten().copied().collect();
+        Self { evaluator, exceptions, node_addresses, by_interface, any }
+    }
+
+    /// Whether the connection is denied, if its host endpoints are the strictest that there are. False for most.
+    pub(crate) fn may_deny(&self, connection: &Connection) -> bool {
+        self.decide(connection, &mut Every)
+    }
+
+    /// Whether the connection is denied. `route` tells by which interface packets to an address leave.
+    pub(crate) fn denies(&self, connection: &Connection, route: impl FnMut(IpAddr) -> Option<IfaceName>) -> bool {
+        self.decide(connection, &mut Routed(route))
+    }
+
+    fn decide(&self, connection: &Connection, endpoints: &mut impl Endpoints<'a>) -> bool {
+        // Others use zones for what does not come through the node's own rules.
+        if connection.zone != 0 {
+            return false;
+        }
+        let Connection { original, reply, .. } = connection;
+        let (Some(from), Some(to)) = (self.place(original.source), self.place(reply.source)) else { return false };
+        let packet = packet(original, reply.source, reply_port(reply));
+        let Some(packet) = packet else { return false };
+        // A state that lacks something is not one that is in force.
+        let denied = self.workloads_deny(from, to, &packet).and_then(|denied| {
+            Ok(denied || self.hosts_deny((from, to), connection, &packet, endpoints)?.unwrap_or(false))
+        });
+        denied.unwrap_or(false)
+    }
+
+    /// `None` for addresses that no packet between endpoints has, and if it is not plain whose the address is.
+    fn place(&self, address: IpAddr) -> Option<Place<'a>> {
+        if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
+            return None;
+        }
+        let is_node = self.node_addresses.contains(&address);
+        match self.evaluator.workloads_with_address(address) {
+            [] if is_node => Some(Place::Node),
+            [] => Some(Place::Elsewhere),
+            [one] if !is_node => Some(Place::Workload(one)),
+            _ => None,
+        }
+    }
+
+    fn workloads_deny(&self, from: Place<'_>, to: Place<'_>, packet: &Packet) -> Result<bool, Missing> {
+        if let Place::Workload(id) = from {
+            let answer = match to {
+                Place::Node if self.exceptions.workloads_to_host => return Ok(false),
+                Place::Node => self.evaluator.workload_to_host(id, packet)?,
+                Place::Workload(_) | Place::Elsewhere => self.evaluator.workload(id, Direction::Egress, packet)?,
+            };
+            if answer.verdict == Verdict::Deny {
+                return Ok(true);
+            }
+        }
+        match (from, to) {
+            // The host can always reach its workloads.
+            (Place::Node, _) => Ok(false),
+            (_, Place::Workload(id)) => {
+                Ok(self.evaluator.workload(id, Direction::Ingress, packet)?.verdict == Verdict::Deny)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// `None` if it is not known which host endpoint decides.
+    fn hosts_deny(
+        &self,
+        (from, to): (Place<'a>, Place<'a>),
+        connection: &Connection,
+        packet: &Packet,
+        endpoints: &mut impl Endpoints<'a>,
+    ) -> Result<Option<bool>, Missing> {
+        let has_none = self.any == AtInterface::None && self.by_interface.is_empty();
+        if has_none || self.is_of_tunnel(packet) || (from, to) == (Place::Node, Place::Node) {
+            return Ok(Some(false));
+        }
+        if from != Place::Node {
+            let Some(names) = endpoints.at(self, from, connection.original.source) else { return Ok(None) };
+            for name in names {
+                if self.denies_on_the_way_in(name, (from, to), connection, packet)? {
+                    return Ok(Some(true));
+                }
+            }
+        }
+        let layer = match (from, to) {
+            (_, Place::Node) | (Place::Node, Place::Workload(_)) => return Ok(Some(false)),
+            (Place::Node, Place::Elsewhere) => Layer::Normal,
+            _ => Layer::Forward,
+        };
+        let Some(names) = endpoints.at(self, to, connection.reply.source) else { return Ok(None) };
+        for name in names {
+            if self.evaluator.host(name, layer, Direction::Egress, packet)?.verdict == Verdict::Deny {
+                return Ok(Some(true));
+            }
+        }
+        Ok(Some(false))
+    }
+
+    fn denies_on_the_way_in(
+        &self,
+        name: &HostEndpointName,
+        (from, to): (Place<'_>, Place<'_>),
+        connection: &Connection,
+        translated: &Packet,
+    ) -> Result<bool, Missing> {
+        let original = &connection.original;
+        let Some(untranslated) = packet(original, original.destination, destination_port(original)) else {
+            return Ok(false);
+        };
+        let ask = |layer, packet| self.evaluator.host(name, layer, Direction::Ingress, packet);
+        match ask(Layer::PreDnat, &untranslated)? {
+            Answer { verdict: Verdict::Deny, .. } => return Ok(true),
+            // What a rule allows there has passed all of the endpoint; a failsafe port opens that table alone.
+            Answer { verdict: Verdict::Allow, decided_by } if !matches!(decided_by, DecidedBy::Failsafe(_)) => {
+                return Ok(false);
+            }
+            _ => {}
+        }
+        let layer = match (from, to) {
+            (Place::Workload(_), Place::Node) => return Ok(false),
+            (_, Place::Node) => Layer::Normal,
+            _ => Layer::Forward,
+        };
+        Ok(ask(layer, translated)?.verdict == Verdict::Deny)
+    }
+
+    fn is_of_tunnel(&self, packet: &Packet) -> bool {
+        const IPIP: u8 = 4;
+        const UDP: u8 = 17;
+        let to_tunnel = packet.destination_port().is_some_and(|port| self.exceptions.tunnel_ports.contains(&port));
+        packet.protocol() == IPIP || packet.protocol() == UDP && to_tunnel
+    }
+}
+
+fn packet(original: &Tuple, destination: IpAddr, port: Option<u16>) -> Option<Packet> {
+    let payload = match (original.flow, port) {
+        (Flow::Ports { source, .. }, Some(destination)) => Payload::Ports { source, destination },
+        (Flow::Icmp { icmp_type, code, .. }, _) => Payload::Icmp { icmp_type, code },
+        (Flow::Other, _) => Payload::Other,
+        (Flow::Ports { .. }, None) => return None,
+    };
+    Packet::new(original.source, destination, original.protocol, payload).ok()
+}
+
+/// The port that answers.
+fn reply_port(reply: &Tuple) -> Option<u16> {
+    match reply.flow {
+        Flow::Ports { source, .. } => Some(source),
+        Flow::Icmp { .. } | Flow::Other => None,
+    }
+}
+
+fn destination_port(original: &Tuple) -> Option<u16> {
+    match original.flow {
+        Flow::Ports { destination, .. } => Some(destination),
+        Flow::Icmp { .. } | Flow::Other => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

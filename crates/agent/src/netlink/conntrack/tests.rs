@@ -1,0 +1,163 @@
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use proptest::prelude::*;
+use tortie_testkit::kernel_test;
+use tortie_testkit::netns::Namespace;
+
+use super::*;
+
+fn addresses() -> impl Strategy<Value = (IpAddr, IpAddr)> {
+    let v4 = || any::<[u8; 4]>().prop_map(IpAddr::from);
+    let v6 = || any::<[u8; 16]>().prop_map(IpAddr::from);
+    prop_oneof![(v4(), v4()), (v6(), v6())]
+}
+
+fn flows() -> impl Strategy<Value = Flow> {
+    prop_oneof![
+        any::<(u16, u16)>().prop_map(|(source, destination)| Flow::Ports { source, destination }),
+        any::<(u16, u8, u8)>().prop_map(|(id, icmp_type, code)| Flow::Icmp { id, icmp_type, code }),
+        Just(Flow::Other),
+    ]
+}
+
+fn connections() -> impl Strategy<Value = Connection> {
+    (addresses(), any::<u8>(), flows(), flows(), any::<u32>(), prop_oneof![Just(0), any::<u16>()]).prop_map(
+        |((source, destination), protocol, there, back, id, zone)| Connection {
+            original: Tuple { source, destination, protocol, flow: there },
+            reply: Tuple { source: destination, destination: source, protocol, flow: back },
+            id,
+            zone,
+        },
+    )
+}
+
+/// As the kernel lists it, with an attribute that nobody asked for.
+fn listed(connection: &Connection) -> Vec<u8> {
+    let mut payload = delete_payload(connection);
+    put_tuple(&mut payload, CTA_TUPLE_REPLY, &connection.reply);
+    put(&mut payload, 99, &[1, 2, 3]);
+    payload
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(connection in connections()) {
+        prop_assert_eq!(parse(IPCTNL_MSG_CT_NEW, &listed(&connection)).unwrap(), Some(connection));
+        prop_assert_eq!(parse(IPCTNL_MSG_CT_DELETE, &listed(&connection)).unwrap(), None);
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_harm(
+        connection in connections(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        cut in any::<prop::sample::Index>(),
+        noise in prop::collection::vec(any::<u8>(), 0..80),
+    ) {
+        let mut payload = listed(&connection);
+        let at = at.index(payload.len());
+        payload[at] = byte;
+        payload.truncate(cut.index(payload.len()) + 1);
+        let _ = parse(IPCTNL_MSG_CT_NEW, &payload);
+        let _ = parse(IPCTNL_MSG_CT_NEW, &noise);
+    }
+}
+
+/// TCP from 10.65.0.3:40000 to the service 10.96.0.1:80, translated to 10.65.0.2:8080.
+#[test]
+fn a_translated_connection_is_read() {
+    let tuple = |source: [u8; 4], from: u16, destination: [u8; 4], to: u16| Tuple {
+        source: source.into(),
+        destination: destination.into(),
+        protocol: 6,
+        flow: Flow::Ports { source: from, destination: to },
+    };
+    let bytes: &[u8] = &[
+        2, 0, 0, 0, // IPv4
+        52, 0, 1, 0x80, 20, 0, 1, 0x80, 8, 0, 1, 0, 10, 65, 0, 3, 8, 0, 2, 0, 10, 96, 0, 1, 28, 0, 2, 0x80, 5, 0, 1, 0,
+        6, 0, 0, 0, 6, 0, 2, 0, 0x9c, 0x40, 0, 0, 6, 0, 3, 0, 0, 80, 0, 0, // original
+        52, 0, 2, 0x80, 20, 0, 1, 0x80, 8, 0, 1, 0, 10, 65, 0, 2, 8, 0, 2, 0, 10, 65, 0, 3, 28, 0, 2, 0x80, 5, 0, 1, 0,
+        6, 0, 0, 0, 6, 0, 2, 0, 0x1f, 0x90, 0, 0, 6, 0, 3, 0, 0x9c, 0x40, 0, 0, // reply
+        8, 0, 12, 0, 0xde, 0xad, 0xbe, 0xef, // id
+        8, 0, 3, 0, 0, 0, 1, 0x8e, // status
+    ];
+    let expected = Connection {
+        original: tuple([10, 65, 0, 3], 40_000, [10, 96, 0, 1], 80),
+        reply: tuple([10, 65, 0, 2], 8080, [10, 65, 0, 3], 40_000),
+        id: 0xdead_beef,
+        zone: 0,
+    };
+    if cfg!(target_endian = "little") {
+        assert_eq!(parse(IPCTNL_MSG_CT_NEW, bytes).unwrap(), Some(expected));
+    }
+}
+
+impl Conntrack {
+    /// Has the kernel track connections that nobody has opened, each for an hour.
+    pub(crate) fn insert(&mut self, connections: &[Connection]) -> Result<(), NetlinkError> {
+        const CTA_TIMEOUT: u16 = 7;
+        for some in connections.chunks(256) {
+            let payload = |connection: &Connection| {
+                let mut payload = header(family_number(Family::of(connection.original.source))).to_vec();
+                put_tuple(&mut payload, CTA_TUPLE_ORIG, &connection.original);
+                put_tuple(&mut payload, CTA_TUPLE_REPLY, &connection.reply);
+                put(&mut payload, CTA_TIMEOUT, &3600_u32.to_be_bytes());
+                if connection.zone != 0 {
+                    put(&mut payload, CTA_ZONE, &connection.zone.to_be_bytes());
+                }
+                payload
+            };
+            let payloads: Vec<Vec<u8>> = some.iter().map(payload).collect();
+            let flags = NLM_F_CREATE | NLM_F_EXCL;
+            self.socket
+                .batch_raw(IPCTNL_MSG_CT_NEW, flags, &payloads, "tracked connection")?
+                .into_iter()
+                .collect::<Result<Vec<()>, _>>()?;
+        }
+        Ok(())
+    }
+}
+
+fn both_ways(source: &str, destination: &str, protocol: u8, there: Flow, back: Flow, zone: u16) -> Connection {
+    let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+    Connection {
+        original: Tuple { source, destination, protocol, flow: there },
+        reply: Tuple { source: destination, destination: source, protocol, flow: back },
+        id: 0,
+        zone,
+    }
+}
+
+kernel_test! {
+    fn the_kernel_lists_what_it_was_given_and_forgets_exactly_what_is_meant() {
+        let ports = |source, destination| Flow::Ports { source, destination };
+        let echo = |icmp_type| Flow::Icmp { id: 9, icmp_type, code: 0 };
+        let given = [
+            both_ways("10.0.0.1", "10.0.0.2", 6, ports(40_000, 80), ports(80, 40_000), 0),
+            both_ways("10.0.0.1", "10.0.0.2", 6, ports(40_000, 80), ports(80, 40_000), 5),
+            both_ways("fd00::1", "fd00::2", 17, ports(5353, 53), ports(53, 5353), 0),
+            both_ways("10.0.0.1", "10.0.0.2", 1, echo(8), echo(0), 0),
+            both_ways("fd00::1", "fd00::2", 58, echo(128), echo(129), 0),
+            both_ways("10.0.0.1", "10.0.0.2", 132, ports(1, 2), ports(2, 1), 0),
+        ];
+        Namespace::new().unwrap().run(|| {
+            let mut conntrack = Conntrack::open(Duration::from_secs(30)).unwrap();
+            conntrack.insert(&given).unwrap();
+            let list = |conntrack: &mut Conntrack| {
+                let mut listed = conntrack.connections(|_| true).unwrap();
+                listed.sort_by_key(|one| given.iter().position(|given| Connection { id: 0, ..*one } == *given));
+                listed
+            };
+            let listed = list(&mut conntrack);
+            let without_ids: Vec<Connection> = listed.iter().map(|one| Connection { id: 0, ..*one }).collect();
+            assert_eq!(without_ids, given);
+
+            let later = Connection { id: listed[0].id ^ 1, ..listed[0] };
+            let deleted = conntrack.delete(&[later, listed[1], listed[3], listed[4], listed[3]]).unwrap();
+            let deleted: Vec<bool> = deleted.into_iter().map(Result::unwrap).collect();
+            assert_eq!(deleted, [false, true, true, true, false], "one that was opened later must stay");
+            assert_eq!(list(&mut conntrack), [listed[0], listed[2], listed[5]]);
+            let only_udp = conntrack.connections(|one| one.original.protocol == 17).unwrap();
+            assert_eq!(only_udp, [listed[2]]);
+        }).unwrap();
+    }
+}
