@@ -186,6 +186,7 @@ fn every_parameter_changes_something() {
         "WireguardMTU",
         "WireguardMTUV6",
         "OpenstackRegion",
+        "CutDeniedConnections",
     ];
     let mut known: Vec<_> = of_the_engine.iter().map(|(name, _)| *name).chain(of_the_program).collect();
     known.extend(["LogActionRateLimitBurst", "IstioDSCPMark", "KubeNodePortRanges"]);
