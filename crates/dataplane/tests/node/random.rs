@@ -367,7 +367,7 @@ fn backend() -> impl Strategy<Value = Backend> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     /// A long life, a new start, and any order of messages end at the same kernel, and then nothing is left to write.
     #[test]

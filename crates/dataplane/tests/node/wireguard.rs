@@ -499,7 +499,7 @@ impl Node {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Whatever is told in whichever order, fails, and is done by others meanwhile: when all is quiet the kernel is as one
     /// that was told the end alone.
