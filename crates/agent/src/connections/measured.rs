@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Run with `cargo test --release -p tortie-agent --lib -- --ignored --nocapture a_hundred_thousand`.
 #[test]
-#[ignore = "measures"]
+#[ignore = "prints a time that only a release build on a quiet machine has; tests of the same code assert what is cut"]
 fn a_hundred_thousand_connections() {
     let tracked: Vec<_> = (0..CONNECTIONS)
         .map(|n| {

@@ -308,7 +308,7 @@ impl NodeController {
         self.failing.remove(item);
     }
 
-    /// What to do about an item; `None` if it is as it should be.
+    /// What to do about an item; `None` if it is in sync.
     fn task(&self, item: &Item) -> Result<Option<Task>, String> {
         match item {
             Item::Configuration => {

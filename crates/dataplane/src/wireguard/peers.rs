@@ -201,6 +201,9 @@ impl Peers {
 
     fn place(&mut self, table: &mut RouteTable) {
         let mut dirty = std::mem::take(&mut self.dirty_nets);
+        if dirty.is_empty() {
+            return;
+        }
         let own = |net: &Cidr| {
             let is_of = |slots: &BTreeMap<Cidr, Hostname>| slots.get(net) == Some(&self.this_node);
             is_of(&self.owners) || self.placed.get(net).is_some_and(|slot| slot.interface.is_none())
