@@ -286,7 +286,7 @@ impl Graph {
         self.profile_decoder.flush(&mut self.sequencer);
         // One more for the word that all is in sync.
         out.reserve(self.sequencer.pending() + 1);
-        self.sequencer.flush(&mut |update| out.push(update));
+        self.sequencer.flush(&self.routes, &mut |update| out.push(update));
         if self.has_been_in_sync && !std::mem::replace(&mut self.in_sync_sent, true) {
             out.push(DesiredUpdate::InSync);
         }

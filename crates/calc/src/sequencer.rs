@@ -15,7 +15,7 @@ use tortie_model::{
     WorkloadEndpointId,
 };
 
-use crate::l3_routes::RouteChanges;
+use crate::l3_routes::{L3Routes, RouteChanges};
 use crate::vxlan::VtepChanges;
 use outbox::Outbox;
 
@@ -72,7 +72,7 @@ impl Sequencer {
 
     /// Sends what waits: dependencies before what refers to them, removals the other way round; within each step by
     /// ascending id.
-    pub(crate) fn flush(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
+    pub(crate) fn flush(&mut self, all_routes: &L3Routes, emit: &mut impl FnMut(DesiredUpdate)) {
         if std::mem::take(&mut self.not_ready) {
             emit(DesiredUpdate::DatastoreNotReady);
         }
@@ -92,7 +92,7 @@ impl Sequencer {
             emit(DesiredUpdate::IpSetRemove(removed));
         }
         self.flush_labels(emit);
-        self.flush_routes(emit);
+        self.flush_routes(all_routes, emit);
         self.flush_passed_through(emit);
     }
 
@@ -129,12 +129,13 @@ impl Sequencer {
     }
 
     /// A route is there only while the tunnel end is there that it leads to.
-    fn flush_routes(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
+    fn flush_routes(&mut self, all_routes: &L3Routes, emit: &mut impl FnMut(DesiredUpdate)) {
         let (routes, vteps) = (std::mem::take(&mut self.routes), std::mem::take(&mut self.vteps));
         routes.removed.into_iter().for_each(|dst| emit(DesiredUpdate::RouteRemove(dst)));
         vteps.removed.into_iter().for_each(|node| emit(DesiredUpdate::VtepRemove(node)));
         vteps.updated.into_iter().for_each(|(node, vtep)| emit(DesiredUpdate::Vtep(node, vtep)));
-        routes.updated.into_iter().for_each(|(dst, route)| emit(DesiredUpdate::Route(dst, route)));
+        let updated = routes.updated.into_iter().filter_map(|slot| all_routes.route(slot));
+        updated.for_each(|(dst, route)| emit(DesiredUpdate::Route(dst, route)));
     }
 
     /// What refers to nothing else, removals first.

@@ -1,23 +1,17 @@
 //! Objects by id and by slot.
 
+mod slots;
+
 use std::hash::Hash;
 
 use ahash::RandomState;
 use hashbrown::HashTable;
 
-/// A place in a [`SlotTable`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Slot(u32);
-
-impl Slot {
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+pub(crate) use slots::{Slot, Slots};
 
 /// An object that holds its id.
 pub(crate) trait Identified {
-    type Id: Eq + Hash;
+    type Id: Eq + Hash + ?Sized;
     fn id(&self) -> &Self::Id;
 }
 
@@ -25,27 +19,24 @@ pub(crate) trait Identified {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdHash(u32);
 
+impl IdHash {
+    /// Spreads the kept bits over the low ones, which pick the bucket, and the high ones, which tag it.
+    fn spread(self) -> u64 {
+        u64::from(self.0) | u64::from(self.0) << 32
+    }
+}
+
 /// Objects in slots. Ids stand there alone; they are found by slots with the hash of the id, so that growing looks at no id.
 #[derive(Debug)]
 pub(crate) struct SlotTable<T> {
-    slots: HashTable<(IdHash, Slot)>,
-    /// In blocks, so that growing copies nothing and little is spare.
-    blocks: Vec<Vec<Option<T>>>,
-    free: Vec<Slot>,
+    by_id: HashTable<(IdHash, Slot)>,
+    slots: Slots<T>,
     hasher: RandomState,
-}
-
-/// So many objects are in each block but the last.
-const BLOCK: usize = 1_024;
-
-/// Spreads the kept bits over the low ones, which pick the bucket, and the high ones, which tag it.
-fn spread(&(IdHash(hash), _): &(IdHash, Slot)) -> u64 {
-    u64::from(hash) | u64::from(hash) << 32
 }
 
 impl<T> Default for SlotTable<T> {
     fn default() -> Self {
-        Self { slots: HashTable::new(), blocks: Vec::new(), free: Vec::new(), hasher: RandomState::new() }
+        Self { by_id: HashTable::new(), slots: Slots::default(), hasher: RandomState::new() }
     }
 }
 
@@ -61,47 +52,27 @@ impl<T: Identified> SlotTable<T> {
         let hash = self.hash(id);
         let is =
             |&(other, slot): &(IdHash, Slot)| other == hash && self.get(slot).is_some_and(|known| known.id() == id);
-        self.slots.find(spread(&(hash, Slot(0))), is).map(|&(_, slot)| slot).ok_or(hash)
+        self.by_id.find(hash.spread(), is).map(|&(_, slot)| slot).ok_or(hash)
     }
 
     /// Adds an object that [`SlotTable::find`] did not find.
     pub(crate) fn insert(&mut self, hash: IdHash, object: T) -> Slot {
-        let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
-        if let Some(place) = self.place(slot) {
-            *place = Some(object);
-        }
-        self.slots.insert_unique(spread(&(hash, slot)), (hash, slot), spread);
+        let slot = self.slots.insert(object);
+        self.by_id.insert_unique(hash.spread(), (hash, slot), |(hash, _)| hash.spread());
         slot
-    }
-
-    fn add_slot(&mut self) -> Slot {
-        // Fewer than 2^32 objects fit into memory.
-        let slot = Slot(u32::try_from(self.slot_count()).unwrap_or(u32::MAX));
-        match self.blocks.last_mut() {
-            Some(last) if last.len() < BLOCK => last.push(None),
-            Some(_) => {
-                let mut next = Vec::with_capacity(BLOCK);
-                next.push(None);
-                self.blocks.push(next);
-            }
-            // The first one may well stay small.
-            None => self.blocks.push(vec![None]),
-        }
-        slot
-    }
-
-    fn place(&mut self, slot: Slot) -> Option<&mut Option<T>> {
-        self.blocks.get_mut(slot.index() / BLOCK)?.get_mut(slot.index() % BLOCK)
     }
 
     /// Takes an object out. Its slot stays taken until it is given back.
     pub(crate) fn take(&mut self, id: &T::Id) -> Option<(Slot, T)> {
         let slot = self.find(id).ok()?;
         let link = (self.hash(id), slot);
-        if let Ok(found) = self.slots.find_entry(spread(&link), |other| *other == link) {
+        if let Ok(found) = self.by_id.find_entry(link.0.spread(), |other| *other == link) {
             found.remove();
         }
-        Some((slot, self.place(slot)?.take()?))
+        if self.by_id.is_empty() {
+            self.by_id = HashTable::new();
+        }
+        Some((slot, self.slots.take(slot)?))
     }
 
     /// Takes an object out, and gives its slot back.
@@ -113,10 +84,7 @@ impl<T: Identified> SlotTable<T> {
 
     /// Slots of objects that were taken out may be used again.
     pub(crate) fn give_back(&mut self, slots: impl IntoIterator<Item = Slot>) {
-        self.free.extend(slots);
-        if self.slots.is_empty() {
-            *self = Self { hasher: self.hasher.clone(), ..Self::default() };
-        }
+        slots.into_iter().for_each(|slot| self.slots.give_back(slot));
     }
 
     pub(crate) fn get_by_id(&self, id: &T::Id) -> Option<&T> {
@@ -124,24 +92,29 @@ impl<T: Identified> SlotTable<T> {
     }
 
     pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
-        self.blocks.get(slot.index() / BLOCK)?.get(slot.index() % BLOCK)?.as_ref()
+        self.slots.get(slot)
     }
 
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
-        self.place(slot)?.as_mut()
+        self.slots.get_mut(slot)
+    }
+
+    /// All objects, by ascending slot.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter()
     }
 
     /// One more than the highest slot in use.
     pub(crate) fn slot_count(&self) -> usize {
-        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
+        self.slots.slot_count()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.by_id.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.blocks.is_empty()
+        self.by_id.is_empty() && self.slots.is_empty()
     }
 }
 

@@ -5,26 +5,29 @@
 //! flushed, together with the networks inside the one that has changed; the original does so with pools alone, and keeps
 //! what it once said of addresses whose block has moved.
 
+mod node_info;
 mod nodes;
 mod resolve;
 mod table;
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashMap;
 use tortie_model::desired::{PoolType, Route};
 use tortie_model::{Cidr, EncapMode, Family, Hostname, IpPool, IpamBlock, Node, ShortList, WorkloadEndpointKey};
 
 use crate::RouteSource;
-use crate::slot_table::{Identified, SlotTable};
-use nodes::NodeInfo;
-use table::{Claim, Pool, RefKind, Table};
+use crate::slot_table::{Identified, Slot, SlotTable};
+use node_info::NodeInfo;
+use nodes::Nodes;
+use resolve::Resolved;
+use table::{Claim, Containing, Pool, RefKind, Sent, Table};
 
 /// Changes of routes since the last flush, in ascending order, one at the most for each network.
 #[derive(Debug, Default)]
 pub(crate) struct RouteChanges {
-    pub(crate) updated: Vec<(Cidr, Route)>,
+    /// To be asked for by [`L3Routes::route`] before anything else happens.
+    pub(crate) updated: Vec<Slot>,
     pub(crate) removed: Vec<Cidr>,
 }
 
@@ -51,14 +54,12 @@ pub(crate) struct L3Routes {
     source: RouteSource,
     is_wanted: bool,
     table: Table,
-    nodes: AHashMap<Hostname, NodeInfo>,
+    nodes: Nodes,
     /// What each block claims, and for whom.
     blocks: AHashMap<Cidr, Box<[(Cidr, Hostname)]>>,
     workloads: SlotTable<Workload>,
-    /// The networks of the routes that were sent, by node.
-    sent: AHashMap<Hostname, BTreeSet<Cidr>>,
     /// Networks whose routes may have changed.
-    dirty: AHashSet<Cidr>,
+    dirty: Vec<Slot>,
     /// Whether any route may have changed.
     all_dirty: bool,
 }
@@ -66,15 +67,14 @@ pub(crate) struct L3Routes {
 impl L3Routes {
     pub(crate) fn new(own: Hostname, source: RouteSource) -> Self {
         Self {
+            nodes: Nodes::new(own.clone()),
             own,
             source,
             is_wanted: false,
             table: Table::default(),
-            nodes: AHashMap::new(),
             blocks: AHashMap::new(),
             workloads: SlotTable::default(),
-            sent: AHashMap::new(),
-            dirty: AHashSet::new(),
+            dirty: Vec::new(),
             all_dirty: false,
         }
     }
@@ -93,13 +93,13 @@ impl L3Routes {
             nat_outgoing: pool.masquerade,
             cross_subnet: [pool.ipip_mode, pool.vxlan_mode].contains(&EncapMode::CrossSubnet),
         });
-        if pool.is_none() && self.table.get_mut(net).is_none() {
+        if pool.is_none() && self.table.find(net).is_none() {
             return;
         }
-        let entry = self.table.entry(net);
-        if entry.pool != pool {
+        let slot = self.table.entry(net);
+        if let Some(entry) = self.table.get_mut(slot).filter(|entry| entry.pool != pool) {
             entry.pool = pool;
-            self.changed(net);
+            self.changed(slot);
         }
     }
 
@@ -114,10 +114,13 @@ impl L3Routes {
         let claim = Claim::Block(Reverse(net.prefix_len()));
         let (added, removed) = difference(&old, &new);
         for (dst, node) in added {
+            let node = self.nodes.entry(node.clone());
             self.add(*dst, node, claim);
         }
         for (dst, node) in removed {
-            self.remove(*dst, node, claim);
+            if let Some(node) = self.nodes.find(node.as_str()) {
+                self.remove(*dst, node, claim);
+            }
         }
         if !new.is_empty() {
             self.blocks.insert(net, new);
@@ -127,35 +130,47 @@ impl L3Routes {
     /// The node has this value, or does not exist.
     pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>) {
         let new = node.and_then(NodeInfo::of);
-        let old = self.nodes.remove(name);
-        if new != old {
-            let claims = |info: &Option<NodeInfo>| info.as_ref().map(|info| info.claims.clone()).unwrap_or_default();
-            let (of_old, of_new) = (claims(&old), claims(&new));
-            let (added, removed) = difference(&of_old, &of_new);
-            for (dst, claim) in added {
-                self.add(*dst, name, *claim);
-            }
-            for (dst, claim) in removed {
-                self.remove(*dst, name, *claim);
-            }
-            self.dirty.extend(self.sent.get(name).into_iter().flatten());
-            if *name == self.own {
-                self.subnets_changed(old.as_ref(), new.as_ref());
-            }
+        let node = match self.nodes.find(name.as_str()) {
+            Some(node) => node,
+            None if new.is_none() => return,
+            None => self.nodes.entry(name.clone()),
+        };
+        if self.nodes.info(node) == new.as_ref() {
+            return;
         }
-        if let Some(new) = new {
-            self.nodes.insert(name.clone(), new);
+        let claims = |info: Option<&NodeInfo>| info.map(|info| info.claims.clone()).unwrap_or_default();
+        let claims_of_new = claims(new.as_ref());
+        let old = self.nodes.set_info(node, new);
+        let claims_of_old = claims(old.as_ref());
+        let (added, removed) = difference(&claims_of_old, &claims_of_new);
+        for (dst, claim) in added {
+            self.add(*dst, node, *claim);
         }
+        for (dst, claim) in removed {
+            self.remove(*dst, node, *claim);
+        }
+        for &slot in self.nodes.routes(node) {
+            mark(&mut self.table, &mut self.dirty, slot);
+        }
+        if node == self.nodes.own() {
+            self.subnets_changed(old.as_ref());
+        }
+        self.nodes.release(node);
     }
 
     /// This node has other addresses, so other nodes may be in its subnets.
-    fn subnets_changed(&mut self, old: Option<&NodeInfo>, new: Option<&NodeInfo>) {
-        for (name, nets) in &self.sent {
-            let Some(node) = self.nodes.get(name) else { continue };
+    fn subnets_changed(&mut self, old: Option<&NodeInfo>) {
+        let new = self.nodes.info(self.nodes.own());
+        for (node, routes) in self.nodes.with_routes() {
             for family in Family::ALL {
                 let is_neighbour = |own: Option<&NodeInfo>| own.is_some_and(|own| own.is_neighbour(node, family));
-                if is_neighbour(old) != is_neighbour(new) {
-                    self.dirty.extend(nets.iter().filter(|net| net.family() == family));
+                if is_neighbour(old) == is_neighbour(new) {
+                    continue;
+                }
+                for &slot in routes {
+                    if self.table.get(slot).is_some_and(|entry| entry.net.family() == family) {
+                        mark(&mut self.table, &mut self.dirty, slot);
+                    }
                 }
             }
         }
@@ -173,13 +188,13 @@ impl L3Routes {
         if new == old {
             return;
         }
-        let node = self.shared_name(node);
+        let node = self.nodes.entry(node);
         let claim = Claim::Ref(RefKind::Workload);
         for net in &new {
-            self.add(*net, &node, claim);
+            self.add(*net, node, claim);
         }
         for net in &old {
-            self.remove(*net, &node, claim);
+            self.remove(*net, node, claim);
         }
     }
 
@@ -200,110 +215,120 @@ impl L3Routes {
         }
     }
 
-    /// A node's name, shared with its other uses if it is known.
-    fn shared_name(&self, name: &str) -> Hostname {
-        match self.nodes.get_key_value(name) {
-            Some((known, _)) => known.clone(),
-            None if name == self.own.as_str() => self.own.clone(),
-            None => Hostname::new(name),
+    fn add(&mut self, net: Cidr, node: Slot, claim: Claim) {
+        let slot = self.table.entry(net);
+        if self.table.get_mut(slot).is_some_and(|entry| entry.add(&self.nodes, node, claim)) {
+            self.nodes.claimed(node);
+            if self.is_wanted {
+                self.mark(slot);
+            }
         }
     }
 
-    fn add(&mut self, net: Cidr, node: &Hostname, claim: Claim) {
-        if self.table.entry(net).add(node, claim) && self.is_wanted {
-            self.mark(net);
-        }
-    }
-
-    fn remove(&mut self, net: Cidr, node: &Hostname, claim: Claim) {
-        if self.table.get_mut(net).is_some_and(|entry| entry.remove(node, claim)) {
-            self.changed(net);
+    fn remove(&mut self, net: Cidr, node: Slot, claim: Claim) {
+        let Some(slot) = self.table.find(net) else { return };
+        if self.table.get_mut(slot).is_some_and(|entry| entry.remove(&self.nodes, node, claim)) {
+            self.nodes.unclaimed(node);
+            self.changed(slot);
         }
     }
 
     /// What is known of a network has changed, and so have the routes of those within it.
-    fn changed(&mut self, net: Cidr) {
+    fn changed(&mut self, slot: Slot) {
         if self.is_wanted {
-            self.mark(net);
+            self.mark(slot);
         } else {
-            self.drop_unknown(net);
+            self.drop_unknown(slot);
         }
     }
 
     /// Has the network looked at in the next flush, and those within it.
-    fn mark(&mut self, net: Cidr) {
+    fn mark(&mut self, slot: Slot) {
+        let Some(net) = self.table.get(slot).map(|entry| entry.net) else { return };
         if net.is_host() {
-            self.dirty.insert(net);
+            mark(&mut self.table, &mut self.dirty, slot);
         } else {
-            self.dirty.extend(self.table.within(net));
+            let within: Vec<Slot> = self.table.within(net).collect();
+            within.into_iter().for_each(|slot| mark(&mut self.table, &mut self.dirty, slot));
         }
     }
 
     /// Nothing is kept of a network of which nothing is known, unless its route is still to be removed.
-    fn drop_unknown(&mut self, net: Cidr) {
-        if self.table.get_mut(net).is_some_and(|entry| !entry.is_known() && entry.sent.is_none()) {
-            self.table.remove(net);
+    fn drop_unknown(&mut self, slot: Slot) {
+        if self.table.get(slot).is_some_and(|entry| !entry.is_known() && entry.sent.is_none()) {
+            self.table.remove(slot);
         }
     }
 
     /// Says which routes have changed.
     pub(crate) fn flush(&mut self, changes: &mut RouteChanges) {
-        for net in self.take_dirty() {
+        let mut containing = Containing::default();
+        let mut without_route = Vec::new();
+        for slot in self.take_dirty() {
+            let Some(entry) = self.table.get(slot) else { continue };
+            let net = entry.net;
             // The original never sends these; they stand for no address.
             let is_placeholder = net.is_host() && net.address().is_unspecified();
             let new = if self.is_wanted && !is_placeholder {
-                resolve::route(net, self.table.path(net), &self.own, &self.nodes)
+                resolve::resolve(entry, containing.of(&self.table, net), &self.nodes)
             } else {
                 None
             };
-            let is_route = new.is_some();
-            let Some(entry) = self.table.get_mut(net) else { continue };
-            if entry.sent != new {
-                let old = std::mem::replace(&mut entry.sent, new.clone());
-                self.file(net, old.as_ref(), new.as_ref());
+            let old = entry.sent.map(|sent| sent.route);
+            let is_readdressed = |node| self.nodes.is_readdressed(node, net.family());
+            if old != new || new.and_then(|route| route.node).is_some_and(is_readdressed) {
+                self.file(slot, new);
                 match new {
-                    Some(route) => changes.updated.push((net, route)),
+                    Some(_) => changes.updated.push(slot),
                     None => changes.removed.push(net),
                 }
             }
-            if !is_route {
-                self.drop_unknown(net);
+            if let Some(entry) = self.table.get_mut(slot) {
+                entry.is_dirty = false;
+            }
+            if new.is_none() {
+                without_route.push(slot);
             }
         }
+        without_route.into_iter().for_each(|slot| self.drop_unknown(slot));
+        self.nodes.flushed();
     }
 
-    /// The networks to be looked at, in ascending order.
-    fn take_dirty(&mut self) -> Vec<Cidr> {
-        let dirty = std::mem::take(&mut self.dirty);
+    /// The networks to be looked at, in ascending order, each once.
+    fn take_dirty(&mut self) -> Vec<Slot> {
+        let mut dirty = std::mem::take(&mut self.dirty);
         if std::mem::take(&mut self.all_dirty) {
-            return self.table.nets().collect();
+            return self.table.slots().collect();
         }
-        let mut dirty: Vec<Cidr> = dirty.into_iter().collect();
-        dirty.sort_unstable();
+        dirty.sort_unstable_by_key(|&slot| self.table.get(slot).map(|entry| entry.net));
+        dirty.dedup();
         dirty
     }
 
-    /// Files a route under its node.
-    fn file<'r>(&mut self, net: Cidr, old: Option<&'r Route>, new: Option<&'r Route>) {
-        let node = |route: Option<&'r Route>| route.and_then(|route| route.node.as_ref());
-        let (old, new) = (node(old), node(new));
-        if old == new {
-            return;
-        }
-        if let Some(node) = old
-            && let Some(nets) = self.sent.get_mut(node)
-        {
-            nets.remove(&net);
-            if nets.is_empty() {
-                self.sent.remove(node);
+    /// Notes what is sent of a network, and files it under its node.
+    fn file(&mut self, slot: Slot, new: Option<Resolved>) {
+        let Some(entry) = self.table.get_mut(slot) else { return };
+        let old = entry.sent.take();
+        let (from, to) = (old.and_then(|sent| sent.route.node), new.and_then(|route| route.node));
+        let mut place = old.map(|sent| sent.place).unwrap_or_default();
+        if from != to {
+            if let Some(node) = from
+                && let Some(moved) = self.nodes.take_out(node, place)
+                && let Some(sent) = self.table.get_mut(moved).and_then(|entry| entry.sent.as_mut())
+            {
+                sent.place = place;
             }
+            place = to.map(|node| self.nodes.file(node, slot)).unwrap_or_default();
         }
-        if let Some(node) = new {
-            match self.sent.get_mut(node) {
-                Some(nets) => nets.insert(net),
-                None => self.sent.entry(node.clone()).or_default().insert(net),
-            };
+        if let Some(entry) = self.table.get_mut(slot) {
+            entry.sent = new.map(|route| Sent { route, place });
         }
+    }
+
+    /// A network, and the route that was sent for it.
+    pub(crate) fn route(&self, slot: Slot) -> Option<(Cidr, Route)> {
+        let entry = self.table.get(slot)?;
+        Some((entry.net, entry.sent?.route.route(entry.net.family(), &self.nodes)))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -311,9 +336,16 @@ impl L3Routes {
             && self.nodes.is_empty()
             && self.blocks.is_empty()
             && self.workloads.is_empty()
-            && self.sent.is_empty()
             && self.dirty.is_empty()
             && !self.all_dirty
+    }
+}
+
+/// Has a network looked at in the next flush.
+fn mark(table: &mut Table, dirty: &mut Vec<Slot>, slot: Slot) {
+    if let Some(entry) = table.get_mut(slot).filter(|entry| !entry.is_dirty) {
+        entry.is_dirty = true;
+        dirty.push(slot);
     }
 }
 

@@ -1,81 +1,181 @@
-//! The addresses of the cluster's nodes, as far as routes depend on them.
+//! The nodes that routes depend on: those with an address, and those that claim a network or have a route.
 
+use std::borrow::Borrow;
 use std::net::IpAddr;
 
-use tortie_model::{Cidr, Family, Node, NodeAddressKind};
+use tortie_model::{Family, Hostname};
 
-use super::table::{Claim, RefKind};
+use super::node_info::NodeInfo;
+use crate::slot_table::{Identified, Slot, SlotTable};
 
-/// A node with an address.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct NodeInfo {
-    /// Its IPv4 address, with the length of its subnet.
-    v4: Option<Cidr>,
-    /// Its IPv6 address, with the length of its subnet.
-    v6: Option<Cidr>,
-    /// The addresses that it claims, sorted, each once for each reason.
-    pub(super) claims: Box<[(Cidr, Claim)]>,
+/// One address of each family.
+type Addresses = [Option<IpAddr>; 2];
+
+/// A node.
+#[derive(Debug)]
+struct Known {
+    name: Hostname,
+    info: Option<NodeInfo>,
+    /// The addresses that its routes were sent with, if it may have others since.
+    addresses_before: Option<Box<Addresses>>,
+    /// How many claims there are of it.
+    claims: u32,
+    /// The networks of its routes that were sent, in no order.
+    routes: Vec<Slot>,
 }
 
-impl NodeInfo {
-    /// `None` for a node without an address: it is as good as absent, with its tunnels.
-    pub(super) fn of(node: &Node) -> Option<Self> {
-        let [v4, v6] = Family::ALL.map(|family| address(node, family));
-        if v4.is_none() && v6.is_none() {
-            return None;
-        }
-        let listed = node.addresses.iter().filter_map(|address| address.address.parse::<Cidr>().ok());
-        let hosts = v4.into_iter().chain(v6).chain(listed).map(Cidr::to_host);
-        let hosts = hosts.filter(|host| !host.address().is_unspecified()).map(|host| (host, Claim::Host));
-        let tunnels = node.tunnels.as_deref().into_iter().flat_map(|tunnels| {
-            [
-                (tunnels.ipip, RefKind::IpIp),
-                (tunnels.vxlan, RefKind::Vxlan),
-                (tunnels.vxlan_v6, RefKind::Vxlan),
-                (tunnels.wireguard, RefKind::Wireguard),
-                (tunnels.wireguard_v6, RefKind::Wireguard),
-            ]
-        });
-        let tunnels = tunnels.filter_map(|(address, kind)| Some((Cidr::host(address?), Claim::Ref(kind))));
-        let mut claims: Vec<_> = hosts.chain(tunnels).collect();
-        claims.sort_unstable();
-        claims.dedup();
-        Some(Self { v4, v6, claims: claims.into() })
-    }
-
-    fn net(&self, family: Family) -> Option<Cidr> {
-        match family {
-            Family::V4 => self.v4,
-            Family::V6 => self.v6,
-        }
-    }
-
-    /// Its address of a family.
-    pub(super) fn address(&self, family: Family) -> Option<IpAddr> {
-        self.net(family).map(Cidr::address)
-    }
-
-    /// Whether another node's address of a family is in the subnet of this one.
-    pub(super) fn is_neighbour(&self, other: &Self, family: Family) -> bool {
-        self.net(family).zip(other.address(family)).is_some_and(|(net, address)| net.contains(address))
+impl Known {
+    fn is_unused(&self) -> bool {
+        self.info.is_none() && self.claims == 0 && self.routes.is_empty()
     }
 }
 
-/// The BGP address of the family; only if there is none of either family, the first internal or else external address.
-fn address(node: &Node, family: Family) -> Option<Cidr> {
-    let bgp = node.bgp.as_ref().filter(|bgp| !bgp.ipv4_address.is_empty() || !bgp.ipv6_address.is_empty());
-    let found = match bgp {
-        Some(bgp) => {
-            let text = match family {
-                Family::V4 => &bgp.ipv4_address,
-                Family::V6 => &bgp.ipv6_address,
-            };
-            text.parse::<Cidr>().ok().filter(|net| net.family() == family)
+impl Identified for Known {
+    type Id = str;
+
+    fn id(&self) -> &str {
+        self.name.as_str()
+    }
+}
+
+/// The nodes, by name and by slot.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    known: SlotTable<Known>,
+    /// This node, which is always there.
+    own: Slot,
+    /// Those that may have other addresses than their routes were sent with.
+    readdressed: Vec<Slot>,
+}
+
+impl Nodes {
+    pub(super) fn new(own: Hostname) -> Self {
+        let mut known = SlotTable::default();
+        let own = entry(&mut known, own);
+        Self { known, own, readdressed: Vec::new() }
+    }
+
+    pub(super) fn own(&self) -> Slot {
+        self.own
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<Slot> {
+        self.known.find(name).ok()
+    }
+
+    /// The node with this name. It is to be released if there is no use for it.
+    pub(super) fn entry(&mut self, name: impl Borrow<str> + Into<Hostname>) -> Slot {
+        entry(&mut self.known, name)
+    }
+
+    /// Forgets a node that is of no use.
+    pub(super) fn release(&mut self, node: Slot) {
+        if node != self.own
+            && let Some(name) = self.known.get(node).filter(|known| known.is_unused()).map(|known| known.name.clone())
+        {
+            self.known.remove(name.as_str());
         }
-        None => [NodeAddressKind::InternalIp, NodeAddressKind::ExternalIp].into_iter().find_map(|kind| {
-            let of_kind = node.addresses.iter().filter(|address| address.kind == kind);
-            of_kind.filter_map(|address| address.address.parse::<Cidr>().ok()).find(|net| net.family() == family)
-        }),
-    };
-    found.filter(|net| !net.address().is_unspecified())
+    }
+
+    pub(super) fn name(&self, node: Slot) -> Option<&Hostname> {
+        self.known.get(node).map(|known| &known.name)
+    }
+
+    pub(super) fn info(&self, node: Slot) -> Option<&NodeInfo> {
+        self.known.get(node)?.info.as_ref()
+    }
+
+    /// The node is this now. Gives back what it was.
+    pub(super) fn set_info(&mut self, node: Slot, info: Option<NodeInfo>) -> Option<NodeInfo> {
+        let known = self.known.get_mut(node)?;
+        let old = std::mem::replace(&mut known.info, info);
+        if known.addresses_before.is_none() && !known.routes.is_empty() {
+            known.addresses_before = Some(Box::new(addresses(old.as_ref())));
+            self.readdressed.push(node);
+        }
+        old
+    }
+
+    /// Whether the node's routes were sent with another address of this family.
+    pub(super) fn is_readdressed(&self, node: Slot, family: Family) -> bool {
+        self.known.get(node).is_some_and(|known| {
+            let place = usize::from(family == Family::V6);
+            let now = addresses(known.info.as_ref());
+            known.addresses_before.as_deref().is_some_and(|before| before.get(place) != now.get(place))
+        })
+    }
+
+    /// All routes were sent with the addresses of now.
+    pub(super) fn flushed(&mut self) {
+        for node in std::mem::take(&mut self.readdressed) {
+            if let Some(known) = self.known.get_mut(node) {
+                known.addresses_before = None;
+            }
+        }
+    }
+
+    /// Something new claims a network for the node.
+    pub(super) fn claimed(&mut self, node: Slot) {
+        if let Some(known) = self.known.get_mut(node) {
+            known.claims += 1;
+        }
+    }
+
+    /// The opposite of [`Nodes::claimed`].
+    pub(super) fn unclaimed(&mut self, node: Slot) {
+        if let Some(known) = self.known.get_mut(node) {
+            known.claims -= 1;
+        }
+        self.release(node);
+    }
+
+    /// The networks of the node's routes that were sent.
+    pub(super) fn routes(&self, node: Slot) -> &[Slot] {
+        self.known.get(node).map(|known| &*known.routes).unwrap_or_default()
+    }
+
+    /// Files a route. Gives back its place.
+    pub(super) fn file(&mut self, node: Slot, net: Slot) -> u32 {
+        let Some(known) = self.known.get_mut(node) else { return 0 };
+        // There are as many slots at the most.
+        let place = u32::try_from(known.routes.len()).unwrap_or(u32::MAX);
+        known.routes.push(net);
+        place
+    }
+
+    /// Takes the route at this place out. Gives back which one is there now.
+    pub(super) fn take_out(&mut self, node: Slot, place: u32) -> Option<Slot> {
+        let known = self.known.get_mut(node)?;
+        let place = place as usize;
+        if place < known.routes.len() {
+            known.routes.swap_remove(place);
+        }
+        let moved = known.routes.get(place).copied();
+        if known.routes.is_empty() {
+            known.routes = Vec::new();
+            self.release(node);
+        }
+        moved
+    }
+
+    /// What is known of each node that has routes, and these.
+    pub(super) fn with_routes(&self) -> impl Iterator<Item = (&NodeInfo, &[Slot])> {
+        self.known.iter().filter_map(|known| Some((known.info.as_ref()?, &*known.routes)))
+    }
+
+    /// Whether nothing is known but this node's name.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.len() == 1 && self.known.iter().all(Known::is_unused)
+    }
+}
+
+fn entry(known: &mut SlotTable<Known>, name: impl Borrow<str> + Into<Hostname>) -> Slot {
+    known.find(name.borrow()).unwrap_or_else(|hash| {
+        let name = name.into();
+        known.insert(hash, Known { name, info: None, addresses_before: None, claims: 0, routes: Vec::new() })
+    })
+}
+
+fn addresses(info: Option<&NodeInfo>) -> Addresses {
+    Family::ALL.map(|family| info.and_then(|info| info.address(family)))
 }

@@ -1,34 +1,68 @@
 //! From what is known of a network and of those that contain it to its route.
 
-use ahash::AHashMap;
+use tortie_model::Family;
 use tortie_model::desired::{PoolType, Route, RouteTypes, TunnelTypes};
-use tortie_model::{Cidr, Hostname};
 
-use super::nodes::NodeInfo;
+use super::nodes::Nodes;
 use super::table::{Entry, RefKind};
+use crate::slot_table::Slot;
+
+/// A [`Route`] that names its node by the slot and leaves out that node's address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Resolved {
+    pool_type: PoolType,
+    types: RouteTypes,
+    pub(super) node: Option<Slot>,
+    same_subnet: bool,
+    nat_outgoing: bool,
+    local_workload: bool,
+    borrowed: bool,
+    tunnels: TunnelTypes,
+}
+
+impl Resolved {
+    /// What the dataplane is told.
+    pub(super) fn route(self, family: Family, nodes: &Nodes) -> Route {
+        let Self { pool_type, types, node, same_subnet, nat_outgoing, local_workload, borrowed, tunnels } = self;
+        Route {
+            pool_type,
+            types,
+            node: node.and_then(|node| nodes.name(node)).cloned(),
+            node_address: node.and_then(|node| nodes.info(node)?.address(family)),
+            same_subnet,
+            nat_outgoing,
+            local_workload,
+            borrowed,
+            tunnels,
+        }
+    }
+}
 
 /// What blocks say of the network.
 #[derive(Default)]
-struct Blocks<'a> {
+struct Blocks {
     /// The node of the first block on the way.
-    node: Option<&'a Hostname>,
+    node: Option<Slot>,
     types: RouteTypes,
     /// Whether one of them is the network itself.
     is_here: bool,
 }
 
-/// The route of `net`, from the entries of the networks that contain it, the smallest last; `None` if nothing is known of it.
-pub(super) fn route<'a>(
-    net: Cidr,
-    path: impl Iterator<Item = (Cidr, &'a Entry)>,
-    own: &Hostname,
-    nodes: &AHashMap<Hostname, NodeInfo>,
-) -> Option<Route> {
-    let mut route = Route::default();
+/// The route of a network, from its entry and those of the networks that contain it, the smallest last; `None` if nothing
+/// is known of it.
+pub(super) fn resolve<'t>(
+    entry: &'t Entry,
+    containing: impl Iterator<Item = &'t Entry>,
+    nodes: &Nodes,
+) -> Option<Resolved> {
+    if !entry.is_known() {
+        return None;
+    }
+    let (own, net) = (nodes.own(), entry.net);
+    let mut route = Resolved::default();
     let mut blocks = Blocks::default();
-    let (mut is_known, mut is_host, mut is_tunnel, mut cross_subnet) = (false, false, false, false);
-    for (outer, entry) in path {
-        is_known = outer == net && entry.is_known();
+    let (mut is_host, mut is_tunnel, mut cross_subnet) = (false, false, false);
+    for entry in containing.chain([entry]) {
         if let Some(pool) = entry.pool {
             if pool.pool_type != PoolType::None {
                 route.pool_type = pool.pool_type;
@@ -38,18 +72,18 @@ pub(super) fn route<'a>(
         }
         if let Some(node) = entry.block() {
             route.borrowed |= *blocks.node.get_or_insert(node) != node;
-            blocks.is_here |= outer == net;
+            blocks.is_here |= entry.net == net;
             blocks.types |= either(node == own, RouteTypes::LOCAL_WORKLOAD, RouteTypes::REMOTE_WORKLOAD);
-            route.node = Some(node.clone());
+            route.node = Some(node);
         }
         if let Some(node) = entry.host() {
             is_host = true;
             route.types |= either(node == own, RouteTypes::LOCAL_HOST, RouteTypes::REMOTE_HOST);
-            route.node = Some(node.clone());
+            route.node = Some(node);
         }
         if let Some((node, kind)) = entry.refs().next() {
             route.borrowed |= blocks.node.is_some_and(|of_block| of_block != node);
-            route.node = Some(node.clone());
+            route.node = Some(node);
             if kind == RefKind::Workload {
                 route.local_workload |= node == own;
                 route.types |= either(node == own, RouteTypes::LOCAL_WORKLOAD, RouteTypes::REMOTE_WORKLOAD);
@@ -65,12 +99,12 @@ pub(super) fn route<'a>(
     if !is_host && (blocks.is_here || !is_tunnel) {
         route.types |= blocks.types;
     }
-    let family = net.family();
-    let info = route.node.as_ref().and_then(|node| nodes.get(node));
-    route.node_address = info.and_then(|info| info.address(family));
-    route.same_subnet =
-        cross_subnet && info.zip(nodes.get(own)).is_some_and(|(of_node, of_own)| of_own.is_neighbour(of_node, family));
-    is_known.then_some(route)
+    if cross_subnet {
+        let info = route.node.and_then(|node| nodes.info(node));
+        let own_and_node = nodes.info(own).zip(info);
+        route.same_subnet = own_and_node.is_some_and(|(own, node)| own.is_neighbour(node, net.family()));
+    }
+    Some(route)
 }
 
 fn either(local: bool, if_local: RouteTypes, otherwise: RouteTypes) -> RouteTypes {
@@ -78,7 +112,7 @@ fn either(local: bool, if_local: RouteTypes, otherwise: RouteTypes) -> RouteType
 }
 
 /// The tunnels of a node that have the address.
-fn tunnels(entry: &Entry, node: &Hostname) -> TunnelTypes {
+fn tunnels(entry: &Entry, node: Slot) -> TunnelTypes {
     let mut tunnels = TunnelTypes::default();
     for (_, kind) in entry.refs().filter(|(of, _)| *of == node) {
         match kind {

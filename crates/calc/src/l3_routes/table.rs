@@ -4,8 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
-use tortie_model::desired::{PoolType, Route};
+use tortie_model::desired::PoolType;
 use tortie_model::{Cidr, Family, Hostname};
+
+use super::nodes::Nodes;
+use super::resolve::Resolved;
+use crate::slot_table::{Slot, Slots};
 
 /// What a pool says of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,44 +40,56 @@ pub(super) enum RefKind {
 }
 
 /// A node that claims a network, and how often.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Claimant {
-    node: Hostname,
+    node: Slot,
     claim: Claim,
     count: u32,
 }
 
-impl Claimant {
-    /// References are in the order of their nodes first.
-    fn place(node: &Hostname, claim: Claim) -> (Claim, &Hostname, Claim) {
-        let group = if matches!(claim, Claim::Ref(_)) { Claim::Ref(RefKind::Workload) } else { claim };
-        (group, node, claim)
-    }
+/// What decides of several claimants. References are in the order of their nodes first.
+fn place(nodes: &Nodes, node: Slot, claim: Claim) -> (Claim, Option<&Hostname>, Claim) {
+    let group = if matches!(claim, Claim::Ref(_)) { Claim::Ref(RefKind::Workload) } else { claim };
+    (group, nodes.name(node), claim)
 }
 
 /// What is known of one network.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Entry {
+    pub(super) net: Cidr,
     pub(super) pool: Option<Pool>,
     claimants: SmallVec<[Claimant; 1]>,
-    /// As the dataplane has it.
-    pub(super) sent: Option<Route>,
+    pub(super) sent: Option<Sent>,
+    /// Whether it waits to be looked at.
+    pub(super) is_dirty: bool,
+}
+
+/// A route as the dataplane has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) route: Resolved,
+    /// Where it is among the routes of its node.
+    pub(super) place: u32,
 }
 
 impl Entry {
+    fn new(net: Cidr) -> Self {
+        Self { net, pool: None, claimants: SmallVec::new(), sent: None, is_dirty: false }
+    }
+
     /// Whether anything is known.
     pub(super) fn is_known(&self) -> bool {
         self.pool.is_some() || !self.claimants.is_empty()
     }
 
-    fn search(&self, node: &Hostname, claim: Claim) -> Result<usize, usize> {
-        let place = Claimant::place(node, claim);
-        self.claimants.binary_search_by(|c| Claimant::place(&c.node, c.claim).cmp(&place))
+    fn search(&self, nodes: &Nodes, node: Slot, claim: Claim) -> Result<usize, usize> {
+        let sought = place(nodes, node, claim);
+        self.claimants.binary_search_by(|c| place(nodes, c.node, c.claim).cmp(&sought))
     }
 
     /// Whether this is news.
-    pub(super) fn add(&mut self, node: &Hostname, claim: Claim) -> bool {
-        let found = self.search(node, claim);
+    pub(super) fn add(&mut self, nodes: &Nodes, node: Slot, claim: Claim) -> bool {
+        let found = self.search(nodes, node, claim);
         if let Ok(at) = found
             && let Some(claimant) = self.claimants.get_mut(at)
         {
@@ -81,15 +97,15 @@ impl Entry {
             return false;
         }
         let (Ok(at) | Err(at)) = found;
-        self.claimants.insert(at, Claimant { node: node.clone(), claim, count: 1 });
+        self.claimants.insert(at, Claimant { node, claim, count: 1 });
         true
     }
 
     /// Whether that was the last of these claims.
-    pub(super) fn remove(&mut self, node: &Hostname, claim: Claim) -> bool {
-        let found = self.search(node, claim).ok();
+    pub(super) fn remove(&mut self, nodes: &Nodes, node: Slot, claim: Claim) -> bool {
+        let found = self.search(nodes, node, claim).ok();
         let Some((at, claimant)) = found.and_then(|at| Some((at, self.claimants.get_mut(at)?))) else {
-            debug_assert!(false, "{node} has no such claim: {claim:?}");
+            debug_assert!(false, "{:?} has no such claim: {claim:?}", nodes.name(node));
             return false;
         };
         claimant.count -= 1;
@@ -101,51 +117,59 @@ impl Entry {
     }
 
     /// The node whose block it is, or that has the address of another node's block.
-    pub(super) fn block(&self) -> Option<&Hostname> {
-        self.claimants.iter().find(|c| matches!(c.claim, Claim::Block(_))).map(|c| &c.node)
+    pub(super) fn block(&self) -> Option<Slot> {
+        self.claimants.iter().find(|c| matches!(c.claim, Claim::Block(_))).map(|c| c.node)
     }
 
     /// The node whose address it is.
-    pub(super) fn host(&self) -> Option<&Hostname> {
-        self.claimants.iter().find(|c| c.claim == Claim::Host).map(|c| &c.node)
+    pub(super) fn host(&self) -> Option<Slot> {
+        self.claimants.iter().find(|c| c.claim == Claim::Host).map(|c| c.node)
     }
 
     /// What has the address, in order.
-    pub(super) fn refs(&self) -> impl Iterator<Item = (&Hostname, RefKind)> {
+    pub(super) fn refs(&self) -> impl Iterator<Item = (Slot, RefKind)> {
         self.claimants.iter().filter_map(|c| match c.claim {
-            Claim::Ref(kind) => Some((&c.node, kind)),
+            Claim::Ref(kind) => Some((c.node, kind)),
             Claim::Block(_) | Claim::Host => None,
         })
     }
 }
 
-/// Entries by masked network.
+/// Entries of masked networks.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    entries: BTreeMap<Cidr, Entry>,
+    entries: Slots<Entry>,
+    by_net: BTreeMap<Cidr, Slot>,
     /// How many there are of each length: only these can contain others.
     lengths: BTreeMap<(Family, u8), usize>,
 }
 
 impl Table {
-    pub(super) fn get_mut(&mut self, net: Cidr) -> Option<&mut Entry> {
-        self.entries.get_mut(&net)
+    pub(super) fn find(&self, net: Cidr) -> Option<Slot> {
+        self.by_net.get(&net).copied()
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<&Entry> {
+        self.entries.get(slot)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Entry> {
+        self.entries.get_mut(slot)
     }
 
     /// The entry of a network, made if there is none.
-    pub(super) fn entry(&mut self, net: Cidr) -> &mut Entry {
-        let lengths = &mut self.lengths;
-        self.entries.entry(net).or_insert_with(|| {
-            *lengths.entry((net.family(), net.prefix_len())).or_default() += 1;
-            Entry::default()
+    pub(super) fn entry(&mut self, net: Cidr) -> Slot {
+        *self.by_net.entry(net).or_insert_with(|| {
+            *self.lengths.entry((net.family(), net.prefix_len())).or_default() += 1;
+            self.entries.insert(Entry::new(net))
         })
     }
 
-    pub(super) fn remove(&mut self, net: Cidr) {
+    pub(super) fn remove(&mut self, slot: Slot) {
+        let Some(Entry { net, .. }) = self.entries.take(slot) else { return };
+        self.entries.give_back(slot);
+        self.by_net.remove(&net);
         let key = (net.family(), net.prefix_len());
-        if self.entries.remove(&net).is_none() {
-            return;
-        }
         if let Some(count) = self.lengths.get_mut(&key) {
             *count -= 1;
             if *count == 0 {
@@ -154,26 +178,42 @@ impl Table {
         }
     }
 
-    /// The entries of all networks that contain this one, and its own last.
-    pub(super) fn path(&self, net: Cidr) -> impl Iterator<Item = (Cidr, &Entry)> {
-        let lengths = self.lengths.range((net.family(), 0)..=(net.family(), net.prefix_len()));
-        lengths.filter_map(move |(&(_, length), _)| {
-            let outer = Cidr::new(net.address(), length)?.masked();
-            self.entries.get(&outer).map(|entry| (outer, entry))
-        })
-    }
-
     /// The networks within this one, itself included.
-    pub(super) fn within(&self, net: Cidr) -> impl Iterator<Item = Cidr> {
-        self.entries.range(net..=net.last_host()).map(|(&inner, _)| inner)
+    pub(super) fn within(&self, net: Cidr) -> impl Iterator<Item = Slot> {
+        self.by_net.range(net..=net.last_host()).map(|(_, &inner)| inner)
     }
 
     /// All networks, in ascending order.
-    pub(super) fn nets(&self) -> impl Iterator<Item = Cidr> {
-        self.entries.keys().copied()
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.by_net.values().copied()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.lengths.is_empty()
+        self.entries.is_empty() && self.by_net.is_empty() && self.lengths.is_empty()
+    }
+}
+
+/// Finds the entries of networks that contain others. What was found is kept for the next network, which has most of it in
+/// common if it is a neighbour; so it is good for as long as no entry comes or goes.
+#[derive(Debug, Default)]
+pub(super) struct Containing {
+    /// By ascending length.
+    found: Vec<(Cidr, Option<Slot>)>,
+}
+
+impl Containing {
+    /// The entries of all networks that contain this one, the smallest last.
+    pub(super) fn of<'t>(&mut self, table: &'t Table, net: Cidr) -> impl Iterator<Item = &'t Entry> {
+        let shorter = table.lengths.range((net.family(), 0)..(net.family(), net.prefix_len()));
+        let mut depth = 0;
+        for outer in shorter.filter_map(|(&(_, length), _)| Cidr::new(net.address(), length)).map(Cidr::masked) {
+            match self.found.get_mut(depth) {
+                Some((known, _)) if *known == outer => {}
+                Some(other) => *other = (outer, table.find(outer)),
+                None => self.found.push((outer, table.find(outer))),
+            }
+            depth += 1;
+        }
+        self.found.iter().take(depth).filter_map(|&(_, slot)| table.get(slot?))
     }
 }

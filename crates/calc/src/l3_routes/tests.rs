@@ -69,7 +69,8 @@ impl Feed {
         let mut changes = RouteChanges::default();
         self.0.flush(&mut changes);
         let mut lines: Vec<String> = changes.removed.iter().map(|net| format!("-{net}")).collect();
-        lines.extend(changes.updated.iter().map(|(net, route)| shown(*net, route)));
+        let updated = changes.updated.iter().filter_map(|slot| self.0.route(*slot));
+        lines.extend(updated.map(|(net, route)| shown(net, &route)));
         lines
     }
 }
@@ -296,6 +297,41 @@ fn remote_workloads_count_if_routes_come_from_workloads() {
     by_workloads.workload("there", &[]);
     assert_eq!(by_workloads.flush(), ["-10.0.1.1/32"]);
     assert!(by_workloads.0.is_empty());
+}
+
+#[test]
+fn a_node_with_another_address_has_all_its_routes_sent_again() {
+    let mut feed = Feed::with(RouteSource::WorkloadIps);
+    feed.node("there", Some(&node("192.168.0.2/24")));
+    let workload = |n: u32| WorkloadEndpointKey::new("there", "k8s", &format!("ns/pod-{n}"), "eth0");
+    let address = |n: u32| Cidr::host([10, 0, 1, u8::try_from(n).unwrap()].into());
+    for n in 0..5 {
+        feed.0.on_workload(&workload(n), [address(n)].into_iter());
+    }
+    assert_eq!(feed.flush().len(), 6);
+    for n in [3, 0] {
+        feed.0.on_workload(&workload(n), [].into_iter());
+    }
+    assert_eq!(feed.flush(), ["-10.0.1.0/32", "-10.0.1.3/32"]);
+    feed.node("there", Some(&node("192.168.0.3/24")));
+    assert_eq!(
+        feed.flush(),
+        [
+            "-192.168.0.2/32",
+            "10.0.1.1/32 {REMOTE_WORKLOAD} on there at 192.168.0.3",
+            "10.0.1.2/32 {REMOTE_WORKLOAD} on there at 192.168.0.3",
+            "10.0.1.4/32 {REMOTE_WORKLOAD} on there at 192.168.0.3",
+            "192.168.0.3/32 {REMOTE_HOST} on there at 192.168.0.3",
+        ]
+    );
+    feed.node("there", None);
+    feed.node("there", Some(&node("192.168.0.3/24")));
+    assert_eq!(feed.flush(), [""; 0]);
+    feed.node("there", None);
+    assert_eq!(feed.flush().len(), 4);
+    (0..5).for_each(|n| feed.0.on_workload(&workload(n), [].into_iter()));
+    assert_eq!(feed.flush().len(), 3);
+    assert!(feed.0.is_empty());
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! Objects by slot.
+
+use std::num::NonZeroU32;
+
+/// A place in [`Slots`].
+// One more than the index, so that an optional one takes no more room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Slot(NonZeroU32);
+
+impl Slot {
+    fn at(index: usize) -> Self {
+        // Fewer than 2^32 objects fit into memory.
+        Self(NonZeroU32::MIN.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)))
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+/// Objects in slots, which are used again.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    /// In blocks, so that growing copies nothing and little is spare.
+    blocks: Vec<Vec<Option<T>>>,
+    free: Vec<Slot>,
+}
+
+/// So many objects are in each block but the last.
+const BLOCK: usize = 1_024;
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self { blocks: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slots<T> {
+    pub(crate) fn insert(&mut self, object: T) -> Slot {
+        if let Some(slot) = self.free.pop() {
+            if let Some(place) = self.place(slot) {
+                *place = Some(object);
+            }
+            return slot;
+        }
+        let slot = Slot::at(self.slot_count());
+        match self.blocks.last_mut() {
+            Some(last) if last.len() < BLOCK => last.push(Some(object)),
+            Some(_) => {
+                let mut next = Vec::with_capacity(BLOCK);
+                next.push(Some(object));
+                self.blocks.push(next);
+            }
+            // The first one may well stay small.
+            None => self.blocks.push(vec![Some(object)]),
+        }
+        slot
+    }
+
+    fn place(&mut self, slot: Slot) -> Option<&mut Option<T>> {
+        self.blocks.get_mut(slot.index() / BLOCK)?.get_mut(slot.index() % BLOCK)
+    }
+
+    /// Takes an object out. Its slot stays taken until it is given back.
+    pub(crate) fn take(&mut self, slot: Slot) -> Option<T> {
+        self.place(slot)?.take()
+    }
+
+    /// The slot of an object that was taken out may be used again.
+    pub(crate) fn give_back(&mut self, slot: Slot) {
+        self.free.push(slot);
+        if self.free.len() == self.slot_count() {
+            *self = Self::default();
+        }
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
+        self.blocks.get(slot.index() / BLOCK)?.get(slot.index() % BLOCK)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        self.place(slot)?.as_mut()
+    }
+
+    /// All objects, by ascending slot.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.blocks.iter().flatten().flatten()
+    }
+
+    /// One more than the highest slot in use.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+}
