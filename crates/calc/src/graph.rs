@@ -186,7 +186,6 @@ impl Graph {
     }
 
     fn on_workload_endpoint(&mut self, key: WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
-        self.routes.on_workload(&key, value.iter().flat_map(|endpoint| endpoint.nets()));
         if key.host() == self.hostname.as_str() {
             if value.is_none() {
                 self.sequencer.workload_endpoints.remove(key.id());
@@ -198,15 +197,19 @@ impl Graph {
         match value {
             Some(v) => {
                 let nets = v.nets().map(Cidr::to_host);
-                let new = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
-                if let Some(ItemId::Workload(key)) = new {
-                    self.stats.workload_came(key.host());
+                let change = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
+                if let ItemId::Workload(key) = change.key {
+                    self.routes.on_workload(key, change.nets_before.iter(), v.nets());
+                    if change.is_new {
+                        self.stats.workload_came(key.host());
+                    }
                 }
             }
             None => {
-                if self.members.remove_item(&item)
+                if let Some(nets_before) = self.members.remove_item(&item)
                     && let ItemId::Workload(key) = item
                 {
+                    self.routes.on_workload(&key, nets_before.iter(), std::iter::empty());
                     self.stats.workload_went(key.host());
                 }
             }
@@ -218,13 +221,13 @@ impl Graph {
         match &value {
             Some(v) => {
                 let nets = v.expected_ipv4.iter().chain(&v.expected_ipv6).copied().map(Cidr::host);
-                let new = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
-                if new.is_some() {
+                let change = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
+                if change.is_new {
                     self.stats.host_endpoint_came(key.host.as_str());
                 }
             }
             None => {
-                if self.members.remove_item(&item) {
+                if self.members.remove_item(&item).is_some() {
                     self.stats.host_endpoint_went(key.host.as_str());
                 }
             }

@@ -73,5 +73,5 @@ mod types;
 mod visibility;
 
 pub use match_index::MatchIndex;
-pub use members::MemberIndex;
+pub use members::{ItemChange, ItemNets, MemberIndex};
 pub use types::{MatchChanges, MatchSetId, NamedPort, Overlap, ParentLabels, SetChange, SetDefinition, Stats};

@@ -236,12 +236,14 @@ fn check_members(ops: &[Op], overlap: Overlap) {
         match op {
             Op::SetItem { item, labels, parents, nets, ports } => {
                 let (labels, parents) = (labels_of(labels), parents_of(parents));
-                index.set_item(*item, &labels, &parents, &known, nets.iter().copied(), ports);
-                oracle.set_item(item, &labels, &parents, nets.iter().copied(), ports);
+                let change = index.set_item(*item, &labels, &parents, &known, nets.iter().copied(), ports);
+                let before = oracle.set_item(item, &labels, &parents, nets.iter().copied(), ports);
+                assert_eq!((change.key, change.is_new), (item, before.is_none()));
+                assert!(change.nets_before.iter().eq(before.unwrap_or_default()));
             }
             Op::RemoveItem(item) => {
-                index.remove_item(item);
-                oracle.remove_item(item);
+                let (told, expected) = (index.remove_item(item), oracle.remove_item(item));
+                assert_eq!(told.map(|nets| nets.iter().collect()), expected);
             }
             Op::SetParent(number, labels) => {
                 known.insert(parent(*number), labels_of(labels));

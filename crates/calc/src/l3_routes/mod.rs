@@ -13,11 +13,12 @@ mod table;
 use std::cmp::Reverse;
 
 use ahash::AHashMap;
+use smallvec::SmallVec;
 use tortie_model::desired::{PoolType, Route};
-use tortie_model::{Cidr, EncapMode, Family, Hostname, IpPool, IpamBlock, Node, ShortList, WorkloadEndpointKey};
+use tortie_model::{Cidr, EncapMode, Family, Hostname, IpPool, IpamBlock, Node, WorkloadEndpointKey};
 
 use crate::RouteSource;
-use crate::slot_table::{Identified, Slot, SlotTable};
+use crate::slot_table::Slot;
 use node_info::NodeInfo;
 use nodes::Nodes;
 use resolve::Resolved;
@@ -31,21 +32,8 @@ pub(crate) struct RouteChanges {
     pub(crate) removed: Vec<Cidr>,
 }
 
-/// A workload endpoint with addresses.
-#[derive(Debug)]
-struct Workload {
-    key: WorkloadEndpointKey,
-    /// Sorted, and not empty.
-    nets: ShortList<Cidr>,
-}
-
-impl Identified for Workload {
-    type Id = WorkloadEndpointKey;
-
-    fn id(&self) -> &WorkloadEndpointKey {
-        &self.key
-    }
-}
+/// The masked networks of a workload endpoint, sorted, each once.
+type Nets = SmallVec<[Cidr; 1]>;
 
 /// Calculates routes while they are wanted. It files what they depend on at all times.
 #[derive(Debug)]
@@ -57,7 +45,8 @@ pub(crate) struct L3Routes {
     nodes: Nodes,
     /// What each block claims, and for whom.
     blocks: AHashMap<Cidr, Box<[(Cidr, Hostname)]>>,
-    workloads: SlotTable<Workload>,
+    /// The networks of each workload endpoint of which one is more than an address.
+    with_networks: AHashMap<WorkloadEndpointKey, Nets>,
     /// Networks whose routes may have changed.
     dirty: Vec<Slot>,
     /// Whether any route may have changed.
@@ -73,7 +62,7 @@ impl L3Routes {
             is_wanted: false,
             table: Table::default(),
             blocks: AHashMap::new(),
-            workloads: SlotTable::default(),
+            with_networks: AHashMap::new(),
             dirty: Vec::new(),
             all_dirty: false,
         }
@@ -176,15 +165,25 @@ impl L3Routes {
         }
     }
 
-    /// A workload endpoint of any node has these addresses; none if it does not exist.
-    pub(crate) fn on_workload(&mut self, key: &WorkloadEndpointKey, nets: impl Iterator<Item = Cidr>) {
+    /// A workload endpoint of any node has these networks now; none if it does not exist. Before, it had these addresses,
+    /// sorted, each once, or networks that begin with them.
+    pub(crate) fn on_workload(
+        &mut self,
+        key: &WorkloadEndpointKey,
+        before: impl Iterator<Item = Cidr>,
+        now: impl Iterator<Item = Cidr>,
+    ) {
         let node = key.host();
         if self.source == RouteSource::CalicoIpam && node != self.own.as_str() {
             return;
         }
-        let mut new: ShortList<Cidr> = nets.map(Cidr::masked).collect();
+        let mut new: Nets = now.map(Cidr::masked).collect();
         new.sort_unstable();
-        let old = self.note_workload(key, &new);
+        new.dedup();
+        let old = self.with_networks.remove(key).unwrap_or_else(|| before.collect());
+        if !new.iter().all(|net| net.is_host()) {
+            self.with_networks.insert(key.clone(), new.clone());
+        }
         if new == old {
             return;
         }
@@ -195,23 +194,6 @@ impl L3Routes {
         }
         for net in &old {
             self.remove(*net, node, claim);
-        }
-    }
-
-    /// Notes which addresses an endpoint has. Gives back the previous ones.
-    fn note_workload(&mut self, key: &WorkloadEndpointKey, nets: &ShortList<Cidr>) -> ShortList<Cidr> {
-        if nets.is_empty() {
-            return self.workloads.remove(key).map(|workload| workload.nets).unwrap_or_default();
-        }
-        match self.workloads.find(key) {
-            Ok(slot) => {
-                let workload = self.workloads.get_mut(slot);
-                workload.map(|workload| std::mem::replace(&mut workload.nets, nets.clone())).unwrap_or_default()
-            }
-            Err(hash) => {
-                self.workloads.insert(hash, Workload { key: key.clone(), nets: nets.clone() });
-                ShortList::new()
-            }
         }
     }
 
@@ -335,7 +317,7 @@ impl L3Routes {
         self.table.is_empty()
             && self.nodes.is_empty()
             && self.blocks.is_empty()
-            && self.workloads.is_empty()
+            && self.with_networks.is_empty()
             && self.dirty.is_empty()
             && !self.all_dirty
     }

@@ -1,3 +1,5 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use tortie_model::{Labels, NodeAddress, NodeAddressKind, NodeAllocation, NodeBgp, NodeTunnels};
 
 use super::*;
@@ -29,7 +31,8 @@ fn pool(vxlan_mode: EncapMode) -> IpPool {
     }
 }
 
-struct Feed(L3Routes);
+/// Routes, and the addresses of each workload endpoint, which the index of members knows.
+struct Feed(L3Routes, BTreeMap<WorkloadEndpointKey, BTreeSet<Cidr>>);
 
 impl Feed {
     fn new() -> Self {
@@ -39,7 +42,7 @@ impl Feed {
     fn with(source: RouteSource) -> Self {
         let mut routes = L3Routes::new(OWN.into(), source);
         routes.set_wanted(true);
-        Self(routes)
+        Self(routes, BTreeMap::new())
     }
 
     fn node(&mut self, name: &str, node: Option<&Node>) {
@@ -60,8 +63,14 @@ impl Feed {
     }
 
     fn workload(&mut self, host: &str, nets: &[&str]) {
-        let key = WorkloadEndpointKey::new(host, "k8s", "ns/pod", "eth0");
-        self.0.on_workload(&key, nets.iter().map(|net| cidr(net)));
+        self.named_workload(host, "ns/pod", nets);
+    }
+
+    fn named_workload(&mut self, host: &str, name: &str, nets: &[&str]) {
+        let key = WorkloadEndpointKey::new(host, "k8s", name, "eth0");
+        let now = nets.iter().map(|net| cidr(net));
+        let before = self.1.insert(key.clone(), now.clone().map(Cidr::to_host).collect()).unwrap_or_default();
+        self.0.on_workload(&key, before.into_iter(), now);
     }
 
     /// What is sent: `-` for a removal; of an update what is not empty.
@@ -282,6 +291,24 @@ fn addresses_that_stand_for_none_are_never_sent() {
 }
 
 #[test]
+fn a_workload_may_have_networks() {
+    let mut feed = Feed::new();
+    let route = |net: &str| format!("{net} {{LOCAL_WORKLOAD}} on here local-workload");
+    feed.workload(OWN, &["10.0.1.5/24", "10.0.2.1/32", "10.0.1.9/24"]);
+    assert_eq!(feed.flush(), [route("10.0.1.0/24"), route("10.0.2.1/32")]);
+    // The address is the same, the network is not.
+    feed.workload(OWN, &["10.0.1.5/25", "10.0.2.1/32"]);
+    assert_eq!(feed.flush(), ["-10.0.1.0/24", &*route("10.0.1.0/25")]);
+    feed.workload(OWN, &["10.0.1.5/32"]);
+    assert_eq!(feed.flush(), ["-10.0.1.0/25", "-10.0.2.1/32", &*route("10.0.1.5/32")]);
+    feed.workload(OWN, &["10.0.1.5/31"]);
+    assert_eq!(feed.flush(), ["-10.0.1.5/32", &*route("10.0.1.4/31")]);
+    feed.workload(OWN, &[]);
+    assert_eq!(feed.flush(), ["-10.0.1.4/31"]);
+    assert!(feed.0.is_empty());
+}
+
+#[test]
 fn remote_workloads_count_if_routes_come_from_workloads() {
     let mut by_blocks = Feed::new();
     let mut by_workloads = Feed::with(RouteSource::WorkloadIps);
@@ -290,7 +317,7 @@ fn remote_workloads_count_if_routes_come_from_workloads() {
         feed.block("10.0.2.0/29", "there", &[]);
     }
     assert_eq!(by_blocks.flush(), ["10.0.2.0/29 {REMOTE_WORKLOAD} on there"]);
-    assert!(by_blocks.0.workloads.is_empty());
+    assert!(by_blocks.0.table.find(cidr("10.0.1.1/32")).is_none());
     assert_eq!(by_workloads.flush(), ["10.0.1.1/32 {REMOTE_WORKLOAD} on there"]);
     by_workloads.workload("there", &["10.0.1.1/32"]);
     assert_eq!(by_workloads.flush(), [""; 0]);
@@ -303,14 +330,12 @@ fn remote_workloads_count_if_routes_come_from_workloads() {
 fn a_node_with_another_address_has_all_its_routes_sent_again() {
     let mut feed = Feed::with(RouteSource::WorkloadIps);
     feed.node("there", Some(&node("192.168.0.2/24")));
-    let workload = |n: u32| WorkloadEndpointKey::new("there", "k8s", &format!("ns/pod-{n}"), "eth0");
-    let address = |n: u32| Cidr::host([10, 0, 1, u8::try_from(n).unwrap()].into());
     for n in 0..5 {
-        feed.0.on_workload(&workload(n), [address(n)].into_iter());
+        feed.named_workload("there", &format!("ns/pod-{n}"), &[&format!("10.0.1.{n}")]);
     }
     assert_eq!(feed.flush().len(), 6);
     for n in [3, 0] {
-        feed.0.on_workload(&workload(n), [].into_iter());
+        feed.named_workload("there", &format!("ns/pod-{n}"), &[]);
     }
     assert_eq!(feed.flush(), ["-10.0.1.0/32", "-10.0.1.3/32"]);
     feed.node("there", Some(&node("192.168.0.3/24")));
@@ -329,7 +354,9 @@ fn a_node_with_another_address_has_all_its_routes_sent_again() {
     assert_eq!(feed.flush(), [""; 0]);
     feed.node("there", None);
     assert_eq!(feed.flush().len(), 4);
-    (0..5).for_each(|n| feed.0.on_workload(&workload(n), [].into_iter()));
+    for n in 0..5 {
+        feed.named_workload("there", &format!("ns/pod-{n}"), &[]);
+    }
     assert_eq!(feed.flush().len(), 3);
     assert!(feed.0.is_empty());
 }

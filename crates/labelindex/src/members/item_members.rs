@@ -17,6 +17,33 @@ pub(super) enum ItemMembers {
     WithPorts(Box<(ItemMembers, Box<[EndpointPort]>)>),
 }
 
+/// The networks of an item, sorted, each once.
+#[derive(Clone, Debug, Default)]
+pub struct ItemNets(ItemMembers);
+
+impl ItemNets {
+    /// The networks in order.
+    #[must_use]
+    pub fn iter(&self) -> CidrIter<'_> {
+        self.0.nets()
+    }
+}
+
+impl From<ItemMembers> for ItemNets {
+    fn from(item_members: ItemMembers) -> Self {
+        Self(item_members)
+    }
+}
+
+impl<'i> IntoIterator for &'i ItemNets {
+    type Item = Cidr;
+    type IntoIter = CidrIter<'i>;
+
+    fn into_iter(self) -> CidrIter<'i> {
+        self.iter()
+    }
+}
+
 impl ItemMembers {
     pub(super) fn new(nets: impl IntoIterator<Item = Cidr>, ports: &[EndpointPort]) -> Self {
         let mut nets = nets.into_iter();

@@ -27,6 +27,8 @@ use crate::types::{NamedPort, Overlap, ParentLabels, SetChange, SetDefinition, S
 
 use addresses::Addresses;
 use cover::Cover;
+pub use item_members::ItemNets;
+
 use item_members::ItemMembers;
 use listing::sort;
 use member_deltas::{Member, MemberDeltas};
@@ -75,6 +77,18 @@ pub struct MemberIndex<I> {
     live: usize,
 }
 
+/// What became of an item that was set.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ItemChange<'i, I> {
+    /// Its key, as it is held.
+    pub key: &'i I,
+    /// Whether it was unknown.
+    pub is_new: bool,
+    /// The networks that it had until now.
+    pub nets_before: ItemNets,
+}
+
 #[derive(Clone, Debug)]
 struct Set {
     selector: SelId,
@@ -114,7 +128,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     /// Adds or replaces an item: its own labels, its parents from the most to the least specific, whose labels are among
     /// the `known` ones unless they have none, the networks and the named ports that it contributes. Host bits are cleared
     /// and a zero-length prefix becomes its two halves; an endpoint, whose prefix lengths do not count, must be given with
-    /// single addresses ([`Cidr::to_host`]). Returns the key of a new item.
+    /// single addresses ([`Cidr::to_host`]).
     pub fn set_item(
         &mut self,
         key: I,
@@ -123,7 +137,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         known: &impl ParentLabels,
         nets: impl IntoIterator<Item = Cidr>,
         ports: &[EndpointPort],
-    ) -> Option<&I> {
+    ) -> ItemChange<'_, I> {
         self.set_members(key, labels, parents, known, ItemMembers::new(nets, ports))
     }
 
@@ -135,7 +149,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         parents: &Arc<[ProfileName]>,
         known: &impl ParentLabels,
         nets: &CidrList,
-    ) -> Option<&I> {
+    ) -> ItemChange<'_, I> {
         self.set_members(key, labels, parents, known, ItemMembers::sharing(nets))
     }
 
@@ -145,8 +159,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         labels: &Labels,
         parents: &Arc<[ProfileName]>,
         known: &impl ParentLabels,
-        item_members: ItemMembers,
-    ) -> Option<&I> {
+        mut item_members: ItemMembers,
+    ) -> ItemChange<'_, I> {
         let target = self.matcher.target(labels, parents, known);
         let (item, is_new) = self.items.find_or_insert(Cow::Owned(key), ItemMembers::default);
         let stays = self.matcher.group_of(item) == Some(target);
@@ -155,25 +169,24 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             if let Some(known) = self.items.get_mut(item) {
                 self.addresses.remove(item, known);
                 self.addresses.add(item, &item_members);
-                *known = item_members;
+                std::mem::swap(known, &mut item_members);
             }
             self.matcher.move_item(item, labels, target);
             self.book_item(item, 1);
         } else {
             self.matcher.move_item(item, labels, target);
         }
-        is_new.then(|| self.items.key(item))
+        ItemChange { key: self.items.key(item), is_new, nets_before: item_members.into() }
     }
 
-    /// Removes an item; returns whether there was one.
-    pub fn remove_item(&mut self, key: &I) -> bool {
-        let Some(item) = self.items.find(key) else { return false };
+    /// Removes an item. Returns the networks that it had; `None` if there is no such item.
+    pub fn remove_item(&mut self, key: &I) -> Option<ItemNets> {
+        let item = self.items.find(key)?;
         self.book_item(item, -1);
         self.matcher.remove_item(item);
-        if let Some(item_members) = self.items.remove(item) {
-            self.addresses.remove(item, &item_members);
-        }
-        true
+        let item_members = self.items.remove(item)?;
+        self.addresses.remove(item, &item_members);
+        Some(item_members.into())
     }
 
     /// Says which labels a parent hands down now; `None` if the parent is gone. Has no effect on a parent that no item

@@ -142,7 +142,8 @@ impl<I: Clone + Ord> MemberIndex<I> {
 
     /// Adds or replaces an item: its own labels, its parents from the most to the least specific, the networks and the
     /// named ports that it contributes. Host bits are cleared and a zero-length prefix becomes its two halves; an
-    /// endpoint, whose prefix lengths do not count, must be given with single addresses ([`Cidr::to_host`]).
+    /// endpoint, whose prefix lengths do not count, must be given with single addresses ([`Cidr::to_host`]). Returns the
+    /// networks that it had.
     pub(crate) fn set_item(
         &mut self,
         key: &I,
@@ -150,15 +151,15 @@ impl<I: Clone + Ord> MemberIndex<I> {
         parents: &Arc<[ProfileName]>,
         nets: impl IntoIterator<Item = Cidr>,
         ports: &[EndpointPort],
-    ) {
+    ) -> Option<BTreeSet<Cidr>> {
         let nets = nets.into_iter().flat_map(|n| n.masked().split_default_route()).collect();
         let item = Item { labelled: (labels.clone(), Arc::clone(parents)), nets, ports: ports.to_vec() };
-        self.items.insert(key.clone(), item);
+        self.items.insert(key.clone(), item).map(|item| item.nets)
     }
 
-    /// Removes an item; does nothing if it is unknown.
-    pub(crate) fn remove_item(&mut self, key: &I) {
-        self.items.remove(key);
+    /// Removes an item. Returns the networks that it had.
+    pub(crate) fn remove_item(&mut self, key: &I) -> Option<BTreeSet<Cidr>> {
+        self.items.remove(key).map(|item| item.nets)
     }
 
     /// Says which labels a parent hands down; `None` if the parent is gone.
