@@ -154,12 +154,12 @@ impl<I: Clone + Ord> MemberIndex<I> {
     ) -> Option<BTreeSet<Cidr>> {
         let nets = nets.into_iter().flat_map(|n| n.masked().split_default_route()).collect();
         let item = Item { labelled: (labels.clone(), Arc::clone(parents)), nets, ports: ports.to_vec() };
-        self.items.insert(key.clone(), item).map(|item| item.nets)
+        self.items.insert(key.clone(), item).map(|item| item.nets.into_iter().collect())
     }
 
     /// Removes an item. Returns the networks that it had.
     pub(crate) fn remove_item(&mut self, key: &I) -> Option<BTreeSet<Cidr>> {
-        self.items.remove(key).map(|item| item.nets)
+        self.items.remove(key).map(|item| item.nets.into_iter().collect())
     }
 
     /// Says which labels a parent hands down; `None` if the parent is gone.
