@@ -167,8 +167,23 @@ fn allowed(file: &str) -> BTreeSet<(String, String, String)> {
 /// Agents and fan-outs may read what is read, and do nothing else.
 #[test]
 fn readers_may_read_exactly_what_is_read() {
-    let needed: BTreeSet<_> = KubernetesSource::reads(BlockSource::IpamBlocks)
+    let mut needed: BTreeSet<_> = KubernetesSource::reads(BlockSource::IpamBlocks)
         .flat_map(|read| ["list", "watch"].map(|verb| (read.group.to_owned(), read.plural.to_owned(), verb.to_owned())))
         .collect();
+    // Of its own node an agent asks whether it says a key of WireGuard.
+    needed.insert(right("nodes", "get"));
     assert_eq!(allowed("agent/rbac.yaml"), needed);
+}
+
+#[test]
+fn who_writes_keys_may_write_nothing_else() {
+    assert_eq!(
+        allowed("agent/wireguard.yaml"),
+        BTreeSet::from([right("nodes", "get"), right("nodes/status", "patch")])
+    );
+}
+
+/// A right to do something with objects of the core of Kubernetes.
+fn right(resource: &str, verb: &str) -> (String, String, String) {
+    (String::new(), resource.to_owned(), verb.to_owned())
 }

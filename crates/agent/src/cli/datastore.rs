@@ -1,5 +1,7 @@
 //! From `--datastore` to a source that runs.
 
+#[cfg(feature = "kubernetes")]
+use std::path::Path;
 #[cfg(feature = "fanout")]
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -104,9 +106,33 @@ impl DatastoreArgs {
     /// If the settings do not go together.
     #[cfg(feature = "etcd")]
     pub(super) fn status(&self, local: &Sources) -> Result<Option<EtcdConfig>, Failure> {
-        let DatastoreUrl::Etcd(url) = &self.datastore else { return Ok(None) };
+        let url = match &self.datastore {
+            DatastoreUrl::Etcd(url) => url.as_deref(),
+            _ if self.is_behind(local, "etcdv3") => None,
+            _ => return Ok(None),
+        };
         let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
-        settings.etcd(url.as_deref(), &self.etcd).map(Some)
+        settings.etcd(url, &self.etcd).map(Some)
+    }
+
+    /// How to reach the Kubernetes whose nodes are the datastore's; `None` if they are not.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    #[cfg(feature = "kubernetes")]
+    pub(super) fn nodes(&self, local: &Sources) -> Result<Option<KubeConfig>, Failure> {
+        match &self.datastore {
+            DatastoreUrl::Kubernetes(file) => kubeconfig(file.as_deref()).map(Some),
+            _ if self.is_behind(local, "kubernetes") => Ok(Some(KubeConfig::usual())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a fan-out is followed, and the node says that this kind of datastore is behind it.
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+    fn is_behind(&self, local: &Sources, datastore: &str) -> bool {
+        matches!(self.datastore, DatastoreUrl::Fanout(_) | DatastoreUrl::Typha(_))
+            && local.local("DatastoreType").is_some_and(|kind| kind.eq_ignore_ascii_case(datastore))
     }
 
     /// A source that has not read anything yet. `local` is Felix's parameters as the node itself sets them.
@@ -172,10 +198,7 @@ impl DatastoreArgs {
             }
             #[cfg(feature = "kubernetes")]
             DatastoreUrl::Kubernetes(file) => {
-                let place = file.as_deref().unwrap_or("".as_ref()).to_string_lossy();
-                let config: KubeConfig =
-                    place.parse().map_err(|error| Failure::Usage(format!("kubernetes: {error}")))?;
-                let source = KubernetesSource::new(config, options);
+                let source = KubernetesSource::new(kubeconfig(file.as_deref())?, options);
                 Ok(match node {
                     Some(node) => Box::new(source.for_node(node)),
                     None => Box::new(source),
@@ -186,6 +209,12 @@ impl DatastoreArgs {
             other => Err(Failure::Usage(format!("{other} is not part of this build"))),
         }
     }
+}
+
+#[cfg(feature = "kubernetes")]
+fn kubeconfig(file: Option<&Path>) -> Result<KubeConfig, Failure> {
+    let place = file.unwrap_or("".as_ref()).to_string_lossy();
+    place.parse().map_err(|error| Failure::Usage(format!("kubernetes: {error}")))
 }
 
 /// What says how to reach a datastore, besides flags.

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tortie_iptables::InterfaceName;
+
 use super::Failure;
 use crate::config::{Config, MetricsClientAuth};
 use crate::health::{Condition, Health, Reporter};
 use crate::http::{self, ClientCertificates, Response, Server, Tls};
-use crate::metrics::{SharedMetrics, process};
+use crate::metrics::{SharedMetrics, process, wireguard};
 use crate::{exec, logging};
 
 /// Whom the listeners speak for, and where they listen now.
@@ -32,6 +34,8 @@ struct Wanted {
     tls: Option<Tls>,
     /// Whether metrics of the process are among the answers.
     process: bool,
+    /// The devices of `WireGuard` whose metrics are.
+    wireguard: Vec<InterfaceName>,
 }
 
 impl Listeners {
@@ -58,6 +62,7 @@ impl Listeners {
             port: config.health_port,
             tls: None,
             process: false,
+            wireguard: Vec::new(),
         });
         let health = self.health.clone();
         let for_health = place(&mut self.health_at, "health", wanted, move |path| health.answer(path));
@@ -67,13 +72,16 @@ impl Listeners {
             host => host,
         };
         let process = config.prometheus_process_metrics_enabled;
+        let wireguard = wireguard_devices(config);
         let wanted = config.prometheus_metrics_enabled.then(|| Wanted {
             host: host.to_owned(),
             port: config.prometheus_metrics_port,
             tls: metrics_tls(config),
             process,
+            wireguard: wireguard.clone(),
         });
         let metrics = self.metrics.clone();
+        let timeout = config.netlink_timeout;
         let for_metrics = place(&mut self.metrics_at, "metrics", wanted, move |path| {
             {
                 let mut metrics = metrics.lock();
@@ -84,10 +92,27 @@ impl Listeners {
             if process && answer.status == 200 {
                 answer.body += &process::expose();
             }
+            if !wireguard.is_empty() && answer.status == 200 {
+                let host = metrics.lock().host.clone();
+                match wireguard::expose(&host, &wireguard, timeout) {
+                    Ok(text) => answer.body += &text,
+                    Err(error) => tracing::warn!(%error, "there are no metrics of WireGuard"),
+                }
+            }
             answer
         });
         for_health.and(for_metrics)
     }
+}
+
+/// The devices of `WireGuard` whose metrics are wanted.
+fn wireguard_devices(config: &Config) -> Vec<InterfaceName> {
+    let devices = [
+        (config.wireguard_enabled, &config.wireguard_interface_name),
+        (config.wireguard_enabled_v6, &config.wireguard_interface_name_v6),
+    ];
+    let wanted = devices.into_iter().filter(|(enabled, _)| *enabled && config.prometheus_wireguard_metrics_enabled);
+    wanted.map(|(_, name)| *name).collect()
 }
 
 /// Felix answers over TLS if either file is named.

@@ -29,6 +29,8 @@ use crate::leftovers::TakeOver;
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 use crate::settings;
+#[cfg(feature = "kubernetes")]
+use crate::status::NodeKeyWriter;
 use crate::status::{FileNews, FileWriter, Reported, StatusWriters};
 #[cfg(feature = "etcd")]
 use crate::status::{StatusNews, StatusSettings, StatusWriter};
@@ -103,11 +105,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     events.wake_with(wake(&sender, || Input::Datastore));
     let inputs = Inputs { others, datastore: events, stop, reload };
     let files = FileWriter::start().map_err(Failure::io("the thread of endpoint status files"))?;
-    #[cfg_attr(not(feature = "etcd"), expect(unused_mut, reason = "there is nobody else to be told"))]
+    #[cfg_attr(
+        not(any(feature = "etcd", feature = "kubernetes")),
+        expect(unused_mut, reason = "there is nobody else to be told")
+    )]
     let mut status = StatusWriters::new(Some(files));
     #[cfg(feature = "etcd")]
     if let Some(config) = args.datastore.status(&sources)? {
         status.datastore = Some(StatusWriter::start(&config).map_err(Failure::io("the status thread"))?);
+    }
+    #[cfg(feature = "kubernetes")]
+    if let Some(config) = args.datastore.nodes(&sources)? {
+        let writer = NodeKeyWriter::start(config, hostname.clone()).map_err(Failure::io("the thread of node keys"))?;
+        status.node = Some(writer);
     }
     let mut run = Run {
         args,

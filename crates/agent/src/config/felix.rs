@@ -49,7 +49,6 @@ const POLICYSYNC: &str = "there is no application-layer policy";
 const SOCKMAP: &str = "there is no acceleration of sidecars";
 const USAGE: &str = "nothing is reported to anybody";
 const WINDOWS: &str = "for Windows";
-const WIREGUARD: &str = "there are no metrics of WireGuard";
 const XDP: &str = "there is no XDP";
 
 /// The parameter of this name, in any case.
@@ -192,7 +191,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "90",
         Used("Liveness fails when the dataplane has not moved for so long"),
     ),
-    felix("DatastoreType", "oneof(kubernetes,etcdv3)", "etcdv3", NotUsed(FLAGS)),
+    felix(
+        "DatastoreType",
+        "oneof(kubernetes,etcdv3)",
+        "etcdv3",
+        Connection("What a node with `fanout:` or `typha:` writes its status and keys to, if it is set"),
+    ),
     felix("DebugBPFCgroupV2", "string", "", NotUsed(EBPF)),
     felix("DebugCPUProfilePath", "file", "/tmp/felix-cpu-<timestamp>.pprof", NotUsed(GO)),
     felix("DebugDisableLogDropping", "bool", "false", NotUsed(DEBUG)),
@@ -379,7 +383,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("PrometheusMetricsKeyFile", "string", "", Used("The key of the certificate")),
     felix("PrometheusMetricsPort", "int(0:65535)", "9091", Used("On which port")),
     felix("PrometheusProcessMetricsEnabled", "bool", "true", Used("Whether metrics of the process are among them")),
-    felix("PrometheusWireGuardMetricsEnabled", "bool", "true", NotUsed(WIREGUARD)),
+    felix(
+        "PrometheusWireGuardMetricsEnabled",
+        "bool",
+        "true",
+        Used("Whether metrics of WireGuard's devices are among them, where WireGuard is enabled"),
+    ),
     felix("RemoveExternalRoutes", "bool", "true", Used("Whether others' routes on workloads' interfaces are removed")),
     felix("ReportingIntervalSecs", "seconds", "30", Used("How often the status of this process is written to etcd")),
     felix("ReportingTTLSecs", "seconds", "90", Used("How long that status lasts")),

@@ -383,6 +383,8 @@ params! {
     prometheus_metrics_port: u16 = "PrometheusMetricsPort", parse::port, 9091, 0, PLAIN;
     prometheus_process_metrics_enabled: bool =
         "PrometheusProcessMetricsEnabled", parse::boolean, true, false, PLAIN;
+    prometheus_wireguard_metrics_enabled: bool =
+        "PrometheusWireGuardMetricsEnabled", parse::boolean, true, false, PLAIN;
     prometheus_metrics_ca_file: String =
         "PrometheusMetricsCAFile", parse::text, String::new(), String::new(), PLAIN;
     prometheus_metrics_cert_file: String =

@@ -131,6 +131,14 @@ impl Exposition {
         }
     }
 
+    /// Values that only grow, with their labels.
+    pub fn counters(&mut self, name: &str, help: &str, samples: &[(Labels<'_>, f64)]) {
+        self.header(name, help, "counter");
+        for (labels, value) in samples {
+            self.sample(name, labels, *value);
+        }
+    }
+
     /// Values by IP version and table.
     pub fn per_table(&mut self, name: &str, help: &str, kind: &str, samples: &[(String, &str, u64)]) {
         self.header(name, help, kind);

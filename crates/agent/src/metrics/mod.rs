@@ -7,6 +7,7 @@ mod exposition;
 pub mod fanout;
 pub mod process;
 mod quantiles;
+pub mod wireguard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -31,6 +31,7 @@ mod socket;
 mod tc;
 mod wire;
 mod wireguard;
+mod wireguard_traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -48,6 +49,7 @@ pub use link::LinkState;
 pub use socket::Subscription;
 pub(crate) use wire::Notice;
 pub use wireguard::WireguardNetlink;
+pub use wireguard_traffic::{DeviceTraffic, PeerTraffic};
 
 use socket::Socket;
 

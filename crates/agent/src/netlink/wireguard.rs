@@ -16,7 +16,7 @@ const GENL_ID_CTRL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
-const GENL_HEADER_LEN: usize = 4;
+pub(super) const GENL_HEADER_LEN: usize = 4;
 const VERSION: u8 = 1;
 const NESTED: u16 = 0x8000;
 
@@ -25,14 +25,14 @@ const WG_CMD_SET_DEVICE: u8 = 1;
 
 const WGDEVICE_A_IFINDEX: u16 = 1;
 const WGDEVICE_A_PRIVATE_KEY: u16 = 3;
-const WGDEVICE_A_PUBLIC_KEY: u16 = 4;
-const WGDEVICE_A_LISTEN_PORT: u16 = 6;
+pub(super) const WGDEVICE_A_PUBLIC_KEY: u16 = 4;
+pub(super) const WGDEVICE_A_LISTEN_PORT: u16 = 6;
 const WGDEVICE_A_FWMARK: u16 = 7;
-const WGDEVICE_A_PEERS: u16 = 8;
+pub(super) const WGDEVICE_A_PEERS: u16 = 8;
 
-const WGPEER_A_PUBLIC_KEY: u16 = 1;
+pub(super) const WGPEER_A_PUBLIC_KEY: u16 = 1;
 const WGPEER_A_FLAGS: u16 = 3;
-const WGPEER_A_ENDPOINT: u16 = 4;
+pub(super) const WGPEER_A_ENDPOINT: u16 = 4;
 const WGPEER_A_PERSISTENT_KEEPALIVE_INTERVAL: u16 = 5;
 const WGPEER_A_ALLOWEDIPS: u16 = 9;
 const WGPEER_F_REMOVE_ME: u32 = 1;
@@ -48,7 +48,7 @@ const NETWORKS_IN_PART: usize = 256;
 /// How many bytes of peers go into a message. The length of an attribute has two bytes.
 const PEERS_IN_MESSAGE: usize = 32 * 1024;
 
-const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "WireGuard device" };
+pub(super) const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "WireGuard device" };
 
 /// A private key, which is told nobody but the kernel.
 pub(super) struct PrivateKey(pub(super) [u8; 32]);
@@ -104,10 +104,19 @@ impl WireguardNetlink {
     /// # Errors
     /// If it cannot be read.
     pub fn device(&mut self, interface: u32) -> Result<WireguardDevice, NetlinkError> {
-        let parts = self.socket.dump_raw(self.id, &get_request(interface), "WireGuard device", |kind, payload| {
-            if kind == self.id { parse(payload).map(Some) } else { Ok(None) }
-        })?;
-        Ok(merge(parts))
+        self.dump(interface, parse).map(merge)
+    }
+
+    /// All messages about a device.
+    pub(super) fn dump<T>(
+        &mut self,
+        interface: u32,
+        parse: impl Fn(&[u8]) -> Result<T, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        let Self { socket, id } = self;
+        socket.dump_raw(*id, &get_request(interface), "WireGuard device", |kind, payload| {
+            if kind == *id { parse(payload).map(Some) } else { Ok(None) }
+        })
     }
 
     /// Changes a device, in several steps if there is much to change.
@@ -229,7 +238,7 @@ fn socket_address(address: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-fn parse_socket_address(bytes: &[u8]) -> Option<SocketAddr> {
+pub(super) fn parse_socket_address(bytes: &[u8]) -> Option<SocketAddr> {
     let ([low, high, port @ ..], rest) = bytes.split_first_chunk::<4>()?;
     let family = u16::from_ne_bytes([*low, *high]);
     let port = u16::from_be_bytes(*port);

@@ -3,7 +3,9 @@
 //!
 //! [`Reporter`] and [`EndpointFiles`] know what is to be written when and are pure; [`StatusWriter`] and [`FileWriter`] do it,
 //! each on a thread of its own, so that a datastore or a file system that is away does not hold up anything; [`Reported`]
-//! tells them what happens to endpoints.
+//! tells them what happens to endpoints. Of Kubernetes as the datastore, nodes are told their keys of `WireGuard`, and
+//! nothing else: as in the original, whose client for Kubernetes has nowhere to put the status of processes and endpoints
+//! (`libcalico-go/lib/backend/k8s/client.go`).
 
 mod directory;
 mod file_text;
@@ -12,6 +14,8 @@ mod files;
 mod mailbox;
 #[cfg(feature = "etcd")]
 mod news;
+#[cfg(feature = "kubernetes")]
+mod node_keys;
 mod reported;
 #[cfg(feature = "etcd")]
 mod reporter;
@@ -22,6 +26,8 @@ mod writer;
 
 pub use file_writer::{FileNews, FileWriter};
 pub use files::{EndpointFiles, FileJob, FileResult};
+#[cfg(feature = "kubernetes")]
+pub use node_keys::NodeKeyWriter;
 pub use reported::{Reported, StatusWriters};
 #[cfg(feature = "etcd")]
 pub use reporter::{Job, JobResult, Reporter, StatusSettings};

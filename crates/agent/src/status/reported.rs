@@ -8,6 +8,8 @@ use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, WorkloadEndpointId};
 
+#[cfg(feature = "kubernetes")]
+use super::NodeKeyWriter;
 use super::{FileNews, FileWriter, file_text};
 #[cfg(feature = "etcd")]
 use super::{StatusNews, StatusWriter};
@@ -25,6 +27,9 @@ pub struct StatusWriters {
     /// Who writes into the datastore, if that is one for it.
     #[cfg(feature = "etcd")]
     pub datastore: Option<StatusWriter>,
+    /// Who writes this node's keys into its `Node` of Kubernetes, if that is the datastore.
+    #[cfg(feature = "kubernetes")]
+    pub node: Option<NodeKeyWriter>,
 }
 
 impl StatusWriters {
@@ -35,6 +40,8 @@ impl StatusWriters {
             files,
             #[cfg(feature = "etcd")]
             datastore: None,
+            #[cfg(feature = "kubernetes")]
+            node: None,
         }
     }
 }
@@ -94,24 +101,31 @@ impl<E: Enforcement> Reported<E> {
         if let Some(sign) = &progress.process_status {
             writer.tell(StatusNews::ProcessStatus(sign.clone()));
         }
-        for (family, key) in &progress.wireguard_keys {
-            writer.tell(StatusNews::WireguardKey(*family, key.clone()));
-        }
         if is_in_force {
             writer.tell(StatusNews::InForce);
         }
     }
 
-    /// Says the keys that nobody is told.
-    fn show_keys(&self, progress: &Progress) {
+    /// Tells whoever writes the node's keys, or says those that nobody is told.
+    fn tell_keys(&self, progress: &Progress) {
         #[cfg(feature = "etcd")]
-        if self.writers.datastore.is_some() {
+        if let Some(writer) = &self.writers.datastore {
+            for (family, key) in &progress.wireguard_keys {
+                writer.tell(StatusNews::WireguardKey(*family, key.clone()));
+            }
+            return;
+        }
+        #[cfg(feature = "kubernetes")]
+        if let Some(writer) = &self.writers.node {
+            for (family, key) in &progress.wireguard_keys {
+                writer.tell(*family, key.clone());
+            }
             return;
         }
         for (family, key) in progress.wireguard_keys.iter().filter(|(_, key)| !key.is_empty()) {
-            let (field, family) = match family {
-                Family::V4 => ("wireguardPublicKey", family),
-                Family::V6 => ("wireguardPublicKeyV6", family),
+            let field = match family {
+                Family::V4 => "wireguardPublicKey",
+                Family::V6 => "wireguardPublicKeyV6",
             };
             tracing::warn!(%family, key, field, "other nodes do not encrypt before the status of this node has its key: this datastore is not written to");
         }
@@ -151,7 +165,7 @@ impl<E: Enforcement> Enforcement for Reported<E> {
         self.tell_files(&progress, is_in_force);
         #[cfg(feature = "etcd")]
         self.tell_datastore(&progress, is_in_force);
-        self.show_keys(&progress);
+        self.tell_keys(&progress);
         Ok(progress)
     }
 

@@ -112,6 +112,21 @@ impl Client {
         self.ask(Self::change(Method::PATCH, resource.path(namespace, name), "application/merge-patch+json", patch))
     }
 
+    /// As [`Client::patch`], with the right to change `status` alone: of a node, its status, labels and annotations.
+    ///
+    /// # Errors
+    /// As [`Client::replace`].
+    pub fn patch_status(
+        &self,
+        resource: ApiResource,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, ApiError> {
+        let target = format!("{}/status", resource.path(namespace, name));
+        self.ask(Self::change(Method::PATCH, target, "application/merge-patch+json", patch))
+    }
+
     /// Deletes an object; only this version of it, if one is given.
     ///
     /// # Errors

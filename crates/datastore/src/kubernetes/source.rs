@@ -30,9 +30,7 @@ const BATCH: usize = 1024;
 ///   kinds have is found out once; where they are not installed they are looked for again and again.
 /// * What was told stays true while the server is away, and when a kind vanishes.
 /// * What this node may not read is a problem ([`crate::Event::Problems`]), and the server is asked again.
-/// * Nothing is written back: with this datastore the original keeps the status of processes and endpoints to itself
-///   (`libcalico-go/lib/backend/k8s/client.go` has no client for their keys); what it writes to nodes are keys of
-///   `WireGuard`, which is not part of this agent.
+/// * Nothing is written back.
 /// * BGP peers, blocks of addresses and moves of virtual machines, on which nothing here depends, are read if
 ///   [`Options::block_source`] says so.
 ///

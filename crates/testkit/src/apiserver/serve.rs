@@ -24,6 +24,8 @@ struct Route {
     kind: ServedKind,
     namespace: String,
     name: String,
+    /// The object's status is meant, not the object.
+    status: bool,
 }
 
 /// How much of a list is sent at a time.
@@ -103,18 +105,23 @@ fn route(shared: &Shared, path: &[String]) -> Option<Route> {
         ["apis", group, version, rest @ ..] => (*group, *version, rest),
         _ => return None,
     };
+    let mut status = false;
     let (namespace, plural, name) = match rest {
         ["namespaces", namespace, plural] => (*namespace, *plural, ""),
         ["namespaces", namespace, plural, name] => (*namespace, *plural, *name),
         [plural] => ("", *plural, ""),
         [plural, name] => ("", *plural, *name),
+        [plural @ "nodes", name, "status"] => {
+            status = true;
+            ("", *plural, *name)
+        }
         _ => return None,
     };
     let kind = shared.lock().store.kind(group, version, plural)?.clone();
     if !kind.namespaced && !namespace.is_empty() {
         return None;
     }
-    Some(Route { kind, namespace: namespace.into(), name: name.into() })
+    Some(Route { kind, namespace: namespace.into(), name: name.into(), status })
 }
 
 fn object(
@@ -124,7 +131,7 @@ fn object(
     fault: Option<Fault>,
     stream: &mut Box<dyn Stream>,
 ) -> io::Result<bool> {
-    let Route { kind, namespace, name } = route;
+    let Route { kind, namespace, name, status } = route;
     let body = || {
         let bytes: &[u8] = if request.body.is_empty() { b"{}" } else { &request.body };
         serde_json::from_slice::<Value>(bytes).map_err(|_| refuse(400, "BadRequest", "the body is not JSON"))
@@ -132,7 +139,13 @@ fn object(
     let outcome = {
         let mut state = shared.lock();
         let store = &mut state.store;
-        body().and_then(|body| match request.method.as_str() {
+        body().and_then(|mut body| match request.method.as_str() {
+            "PATCH" if *status => {
+                // What a status is written with changes nothing else (`nodeStatusStrategy` of Kubernetes).
+                body.as_object_mut().map(|body| body.shift_remove("spec"));
+                store.patch(kind, namespace, name, &body)
+            }
+            _ if *status => Err(refuse(405, "MethodNotAllowed", "of a status, only patches are served")),
             "GET" => store.get(kind, namespace, name).cloned(),
             "POST" => store.create(kind, namespace, body),
             "PUT" => store.replace(kind, namespace, name, body),

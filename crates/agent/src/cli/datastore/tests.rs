@@ -110,3 +110,35 @@ fn a_fan_out_server_is_known_as_felix_knows_typha() {
     let error = with(&all[..3], &[], |settings| settings.fanout_tls(&none)).unwrap_err();
     assert!(error.contains("the other side's name is missing"), "{error}");
 }
+
+#[test]
+fn behind_a_fan_out_is_what_the_node_says() {
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        datastore: DatastoreArgs,
+    }
+    let written_to = |url: &str, kind: Option<&str>| {
+        let args = <Program as clap::Parser>::parse_from(["tortie", "--datastore", url]).datastore;
+        let endpoints = ("EtcdEndpoints".to_owned(), "http://a:1".to_owned());
+        let kind = kind.map(|kind| ("DatastoreType".to_owned(), kind.to_owned()));
+        let mut local = Sources::default();
+        local.set(ConfigSource::Environment, kind.into_iter().chain([endpoints]).collect());
+        let etcd = args.status(&local).unwrap().is_some();
+        #[cfg(feature = "kubernetes")]
+        let nodes = args.nodes(&local).unwrap().is_some();
+        #[cfg(not(feature = "kubernetes"))]
+        let nodes = false;
+        (etcd, nodes)
+    };
+    let kubernetes = cfg!(feature = "kubernetes");
+    for url in ["typha://a:1", "fanout://a:1"] {
+        assert_eq!(written_to(url, None), (false, false));
+        assert_eq!(written_to(url, Some("etcdv3")), (true, false));
+        assert_eq!(written_to(url, Some("Kubernetes")), (false, kubernetes));
+    }
+    assert_eq!(written_to("etcd://a:1", Some("kubernetes")), (true, false));
+    assert_eq!(written_to("file:/tmp", Some("kubernetes")), (false, false));
+    #[cfg(feature = "kubernetes")]
+    assert_eq!(written_to("kubernetes:", None), (false, true));
+}
