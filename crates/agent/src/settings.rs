@@ -176,7 +176,38 @@ fn unless_zero(interval: Duration) -> Option<Duration> {
     (!interval.is_zero()).then_some(interval)
 }
 
-fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
+/// What verdicts depend on besides policies and endpoints.
+#[must_use]
+pub fn evaluation(rules: &RulesConfig) -> tortie_evaluate::Settings {
+    let ports = |ports: &[tortie_rules::FailsafePort]| {
+        let port = |port: &tortie_rules::FailsafePort| tortie_evaluate::FailsafePort {
+            protocol: Protocol::Number(port.protocol.number()),
+            port: port.port,
+            net: port.net,
+        };
+        ports.iter().map(port).collect()
+    };
+    tortie_evaluate::Settings {
+        failsafe_inbound: ports(&rules.failsafe_inbound),
+        failsafe_outbound: ports(&rules.failsafe_outbound),
+        endpoint_to_host: match rules.endpoint_to_host {
+            tortie_rules::EndpointToHostAction::Drop | tortie_rules::EndpointToHostAction::Reject => {
+                tortie_evaluate::EndpointToHost::Deny
+            }
+            tortie_rules::EndpointToHostAction::Accept => tortie_evaluate::EndpointToHost::Allow,
+            tortie_rules::EndpointToHostAction::Return => tortie_evaluate::EndpointToHost::Undecided,
+        },
+        vxlan_port: rules.vxlan_port,
+        vxlan_from_workloads: rules.vxlan_from_workloads,
+        ipip_from_workloads: rules.ipip_from_workloads,
+    }
+}
+
+/// The settings of rules.
+///
+/// # Errors
+/// If parameters do not fit each other.
+pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
     // Without a table for its routes there is no WireGuard.
     let has_table = first_table(config).is_some();
     let (v4, v6) = (config.wireguard_enabled && has_table, config.wireguard_enabled_v6 && has_table);

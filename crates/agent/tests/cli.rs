@@ -44,10 +44,10 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
 #[test]
 fn help_teaches_every_command_and_the_exit_codes() {
     let help = stdout(&tortie(&["--help"]));
-    for word in ["run", "render", "check", "selector", "replay", "cleanup", "parameters", "Exit codes:"] {
+    for word in ["run", "render", "check", "selector", "trace", "replay", "cleanup", "parameters", "Exit codes:"] {
         assert!(help.contains(word), "{word} is missing in\n{help}");
     }
-    for command in ["run", "render", "check", "selector", "replay", "cleanup"] {
+    for command in ["run", "render", "check", "selector", "trace", "replay", "cleanup"] {
         let output = tortie(&[command, "--help"]);
         assert!(output.status.success() && stdout(&output).len() > 200, "{command}: {}", stdout(&output));
     }
@@ -239,7 +239,7 @@ fn the_front_page_shows_what_the_commands_print() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 7);
+    assert_eq!(commands, 10);
 }
 
 #[test]

@@ -50,4 +50,5 @@ pub use dir_state::{DirState, FileContent};
 pub use objects::Objects;
 pub use problem::{Fallback, InputProblem};
 pub use read::{Everything, ReadError, read};
+pub use scan::manifest_texts;
 pub use source::{Closed, Event, Events, Feed, Resend, Source, Watching, channel, watch};

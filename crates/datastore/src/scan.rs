@@ -168,6 +168,20 @@ fn naming(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
+/// The manifests below a directory, or the one file, as [`crate::DirSource`] finds them, in the order of their paths. Those
+/// that cannot be read are left out: the source says why.
+///
+/// # Errors
+/// If the directory cannot be listed.
+pub fn manifest_texts(root: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+    let files = scan(root)?.files.into_keys();
+    let text = |path: PathBuf| {
+        let text = read(&path).ok().flatten()?;
+        Some((path, text))
+    };
+    Ok(files.filter_map(text).collect())
+}
+
 /// The text of a file; `Ok(None)` if it is gone by now.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, String> {
     match read_bytes(path) {

@@ -30,6 +30,7 @@ pub use tortie_resources as resources;
 pub use tortie_rules as rules;
 pub use tortie_selector as selector;
 pub use tortie_store as store;
+pub use tortie_trace as trace;
 
 /// Keeps the example of the front page true.
 #[cfg(doctest)]

@@ -1,6 +1,5 @@
 //! From `--datastore` to a source that runs.
 
-#[cfg(feature = "kubernetes")]
 use std::path::Path;
 #[cfg(feature = "fanout")]
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -97,7 +96,15 @@ impl DatastoreArgs {
 
     /// Whether these are files of whoever starts the program, who can mend what is wrong with them.
     pub(super) fn is_directory(&self) -> bool {
-        matches!(self.datastore, DatastoreUrl::Directory(_))
+        self.directory().is_some()
+    }
+
+    /// The directory or file of manifests, if it is one.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        match &self.datastore {
+            DatastoreUrl::Directory(directory) => Some(directory),
+            _ => None,
+        }
     }
 
     /// How to write status into the datastore; `None` if it is none that Felix writes status into.

@@ -1,7 +1,6 @@
 //! `tortie get`.
 
 mod table;
-mod yaml;
 
 use std::io::{self, Write};
 
@@ -11,6 +10,7 @@ use tortie_store::{ResourceStore, StoreError};
 
 use super::Failure;
 use super::etcd::StoreArgs;
+use super::yaml;
 
 /// Show resources in etcd, as calicoctl does.
 ///

@@ -35,10 +35,12 @@ mod replay;
 mod run;
 mod selector;
 mod signals;
+mod trace;
 #[cfg(all(feature = "fanout", feature = "kubernetes"))]
 mod typha_service;
 #[cfg(feature = "etcd")]
 mod written;
+mod yaml;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -55,6 +57,7 @@ Exit codes:
   0    success; for `check`: nothing is wrong
   1    failure; for `check`: problems were found; for `run`: the input is unusable (see --unreadable)
   2    wrong usage, or a selector that does not parse
+  3    for `trace`: the connection is denied
   129  for `dataplane`: a parameter changed; both sides should be started again";
 
 /// A network-policy engine for Linux: what the cluster says becomes what this node's kernel enforces.
@@ -72,6 +75,7 @@ enum Command {
     Render(render::Args),
     Check(check::Args),
     Selector(selector::Args),
+    Trace(trace::Args),
     Replay(replay::Args),
     Cleanup(cleanup::Args),
     Parameters(parameters::Args),
@@ -113,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Render(args) => render::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Selector(args) => selector::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::Parameters(args) => parameters::run(&args),

@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If it refuses, or cannot be read for so long.
-fn read(source: Box<dyn Source>, patience: Duration) -> Result<Everything, Failure> {
+pub(super) fn read(source: Box<dyn Source>, patience: Duration) -> Result<Everything, Failure> {
     let on_wait = |why: &str| eprintln!("{why}; trying again for {} s", patience.as_secs());
     tortie_datastore::read(source, patience, on_wait).map_err(|error| match error {
         ReadError::Thread(error) => Failure::io("the datastore's thread")(error),

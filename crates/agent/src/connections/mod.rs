@@ -16,12 +16,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-use tortie_evaluate::{EndpointToHost, Evaluator, FailsafePort, Settings};
-use tortie_model::Protocol;
+use tortie_evaluate::Evaluator;
 use tortie_model::desired::DesiredUpdate;
-use tortie_rules::{EndpointToHostAction, RulesConfig};
+use tortie_rules::RulesConfig;
 
 use crate::metrics::SharedMetrics;
+use crate::settings;
 use judge::Exceptions;
 use tracking::KernelTracking;
 use worker::{State, Told, Worker};
@@ -43,7 +43,7 @@ impl ConnectionCutter {
         let worker_thread = Worker {
             told,
             tracking: KernelTracking::new(timeout),
-            evaluator: Evaluator::new(settings(rules)),
+            evaluator: Evaluator::new(settings::evaluation(rules)),
             exceptions: exceptions(rules),
             metrics,
             state: State::default(),
@@ -93,29 +93,6 @@ fn bears_on_verdicts(update: &DesiredUpdate) -> bool {
             | HostEndpoint(..)
             | HostEndpointRemove(_)
     )
-}
-
-fn settings(rules: &RulesConfig) -> Settings {
-    let ports = |ports: &[tortie_rules::FailsafePort]| {
-        let port = |port: &tortie_rules::FailsafePort| FailsafePort {
-            protocol: Protocol::Number(port.protocol.number()),
-            port: port.port,
-            net: port.net,
-        };
-        ports.iter().map(port).collect()
-    };
-    Settings {
-        failsafe_inbound: ports(&rules.failsafe_inbound),
-        failsafe_outbound: ports(&rules.failsafe_outbound),
-        endpoint_to_host: match rules.endpoint_to_host {
-            EndpointToHostAction::Drop | EndpointToHostAction::Reject => EndpointToHost::Deny,
-            EndpointToHostAction::Accept => EndpointToHost::Allow,
-            EndpointToHostAction::Return => EndpointToHost::Undecided,
-        },
-        vxlan_port: rules.vxlan_port,
-        vxlan_from_workloads: rules.vxlan_from_workloads,
-        ipip_from_workloads: rules.ipip_from_workloads,
-    }
 }
 
 fn exceptions(rules: &RulesConfig) -> Exceptions {

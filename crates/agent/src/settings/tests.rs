@@ -167,6 +167,7 @@ fn every_parameter_changes_something() {
         "PrometheusMetricsHost",
         "PrometheusMetricsPort",
         "PrometheusProcessMetricsEnabled",
+        "PrometheusWireGuardMetricsEnabled",
         "PrometheusMetricsCAFile",
         "PrometheusMetricsCertFile",
         "PrometheusMetricsClientAuth",

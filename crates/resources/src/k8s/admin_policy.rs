@@ -178,7 +178,9 @@ fn rules(object: &Object<'_, '_>, spec: Map<'_, '_>, name: &str, peers: &str, si
         let tolerate = object.options.unknown_fields == UnknownFields::Ignore;
         sink.adopt(own, tolerate);
         if !failed {
-            rules.extend(read.unwrap_or_default());
+            let read = read.unwrap_or_default();
+            sink.rules_at(peers == "from", cursor.position(), read.len());
+            rules.extend(read);
             return Some(());
         }
         let accepts = matches!(action_text(cursor), Some("Accept" | "Allow"));
@@ -186,6 +188,7 @@ fn rules(object: &Object<'_, '_>, spec: Map<'_, '_>, name: &str, peers: &str, si
             cursor.warn(sink, if accepts { "is left out" } else { "denies everything instead" });
         }
         if !accepts {
+            sink.rules_at(peers == "from", cursor.position(), 1);
             rules.push(Rule { action: RuleAction::Deny, ..Rule::default() });
         }
         Some(())

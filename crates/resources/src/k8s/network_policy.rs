@@ -72,7 +72,9 @@ pub(crate) fn types(spec: Map<'_, '_>, sink: &mut Sink) -> PolicyTypes {
 fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink: &mut Sink) -> Vec<Rule> {
     let mut rules = Vec::new();
     spec.list(name, sink, |rule, sink| {
+        let position = rule.position();
         let rule = PolicyRule::read(rule, peers_name, namespace, sink)?;
+        sink.rules_at(peers_name == "from", position, rule.alternatives().count());
         rules.extend(rule.alternatives().map(|(protocol, ports, peer)| {
             let peer = peer.map(Peer::entity).unwrap_or_default();
             let mut rule =

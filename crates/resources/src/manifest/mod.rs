@@ -2,6 +2,7 @@
 
 mod kind;
 mod meta;
+mod positions;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ pub use kind::{Kind, ObjectId};
 pub(crate) use meta::{
     Meta, STORED_METADATA, StoredMeta, check_labels, is_dns_subdomain, is_label_name, is_label_value,
 };
+pub use positions::{PolicyPosition, RulePositions, policy_positions};
 
 /// How a manifest is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -149,7 +151,7 @@ pub struct Manifest {
 pub fn read(text: &str, format: Format, options: &Options, labels: &mut Interner) -> Manifest {
     let mut manifest = Manifest::default();
     manifest.unreadable = each_object(text, format, |node, implied| {
-        manifest.resources.push(read_resource(Cursor::root(node), implied, options, labels));
+        manifest.resources.push(read_resource(Cursor::root(node), implied, options, labels, &mut None));
     });
     manifest
 }
@@ -166,7 +168,7 @@ pub fn read_written(
     let mut manifest = Manifest::default();
     let mut written = Vec::new();
     manifest.unreadable = each_object(text, format, |node, implied| {
-        manifest.resources.push(read_resource(Cursor::root(node), implied, options, labels));
+        manifest.resources.push(read_resource(Cursor::root(node), implied, options, labels, &mut None));
         let mut object = serde_json::Value::from(node);
         if let (Some(Implied::Text(api_version, kind)), Some(fields)) = (implied, object.as_object_mut())
             && !fields.contains_key("apiVersion")
@@ -215,7 +217,7 @@ fn each_object(text: &str, format: Format, mut take: impl FnMut(&Node<'_>, Optio
 /// that should be there.
 pub fn read_object(json: &str, kind: Kind, options: &Options, labels: &mut Interner) -> Result<Resource, SyntaxError> {
     let node = parse_json(json)?;
-    let mut resource = read_resource(Cursor::root(&node), Some(Implied::Kind(kind)), options, labels);
+    let mut resource = read_resource(Cursor::root(&node), Some(Implied::Kind(kind)), options, labels, &mut None);
     if let Some(id) = resource.id.take_if(|id| id.kind != kind) {
         let what = format!("is of kind {}, found among those of kind {}", id.kind.as_str(), kind.as_str());
         let position = resource.position;
@@ -327,8 +329,9 @@ fn read_resource(
     implied: Option<Implied<'_>>,
     options: &Options,
     labels: &mut Interner,
+    rules: &mut Option<RulePositions>,
 ) -> Resource {
-    let mut sink = Sink { parameters: options.parameters, ..Sink::begin(labels) };
+    let mut sink = Sink { parameters: options.parameters, rule_positions: rules.take(), ..Sink::begin(labels) };
     if options.unknown_fields == UnknownFields::Ignore {
         sink.unknown_fields = UnknownField::Ignored;
     }
@@ -338,6 +341,7 @@ fn read_resource(
         Some(map) => convert(root, map, implied, options, labels, &mut sink),
     };
     sink.end(labels);
+    *rules = sink.rule_positions.take();
     let mut share = |updates: Contributions| updates.into_iter().map(|update| labels.share(update)).collect();
     let outcome = match outcome {
         Outcome::Valid(contributions) => Outcome::Valid(share(contributions)),

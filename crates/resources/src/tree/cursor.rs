@@ -6,7 +6,7 @@ use std::fmt;
 use tortie_model::{Interner, SelectorCache, Valid, Validate};
 
 use super::{Content, Entry, Node, Position};
-use crate::manifest::ParameterCheck;
+use crate::manifest::{ParameterCheck, RulePositions};
 use crate::spelling::closest;
 use crate::{FieldProblem, Severity};
 
@@ -80,6 +80,8 @@ pub(crate) struct Sink {
     pub(crate) problems: Vec<FieldProblem>,
     pub(crate) unknown_fields: UnknownField,
     pub(crate) parameters: ParameterCheck,
+    /// Where the rules of a policy are written, if anybody wants to know.
+    pub(crate) rule_positions: Option<RulePositions>,
     /// Those of the [`Interner`] with which the tree is read, for as long as that takes.
     pub(crate) selectors: SelectorCache,
 }
@@ -99,6 +101,14 @@ impl Sink {
     pub(crate) fn apart(&mut self) -> Self {
         let selectors = std::mem::take(&mut self.selectors);
         Self { unknown_fields: self.unknown_fields, selectors, ..Self::default() }
+    }
+
+    /// Notes where so many further rules of a list come from.
+    pub(crate) fn rules_at(&mut self, is_ingress: bool, position: Position, count: usize) {
+        if let Some(RulePositions { ingress, egress }) = &mut self.rule_positions {
+            let list = if is_ingress { ingress } else { egress };
+            list.extend(std::iter::repeat_n(position, count));
+        }
     }
 
     /// Whether anything was reported that makes the object invalid.

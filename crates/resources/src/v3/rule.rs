@@ -23,7 +23,11 @@ pub(crate) struct Place<'s> {
 }
 
 pub(crate) fn rules(spec: Map<'_, '_>, name: &str, place: Place<'_>, sink: &mut Sink) -> Arc<[Rule]> {
-    Rule::list(spec.list(name, sink, |cursor, sink| rule(cursor, place, sink)))
+    Rule::list(spec.list(name, sink, |cursor, sink| {
+        let rule = rule(cursor, place, sink)?;
+        sink.rules_at(place.ingress, cursor.position(), 1);
+        Some(rule)
+    }))
 }
 
 fn rule(cursor: Cursor<'_, '_>, place: Place<'_>, sink: &mut Sink) -> Option<Rule> {

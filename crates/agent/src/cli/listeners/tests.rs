@@ -92,3 +92,16 @@ fn metrics_are_answered_over_tls_alone_if_a_certificate_is_named() {
     assert!(listeners.follow(&strict).is_err());
     assert_eq!(listeners.addresses(), [None, None]);
 }
+
+#[test]
+fn wireguard_has_metrics_where_it_is_enabled() {
+    let devices = |config: &Config| {
+        let names = wireguard_devices(config);
+        names.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let both = Config { wireguard_enabled: true, wireguard_enabled_v6: true, ..config() };
+    assert_eq!(devices(&config()), [] as [String; 0]);
+    assert_eq!(devices(&both), ["wireguard.cali", "wg-v6.cali"]);
+    assert_eq!(devices(&Config { wireguard_enabled: false, ..both.clone() }), ["wg-v6.cali"]);
+    assert_eq!(devices(&Config { prometheus_wireguard_metrics_enabled: false, ..both }), [] as [String; 0]);
+}

@@ -1,0 +1,125 @@
+//! `tortie trace`.
+
+mod answer;
+mod batch;
+mod origin;
+mod question;
+mod text;
+mod view;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tortie_datastore::Everything;
+use tortie_evaluate::Verdict;
+use tortie_model::Hostname;
+
+use super::Failure;
+use super::datastore::{DatastoreArgs, Wanted};
+use super::directory::{DirectoryArgs, SettleArgs};
+use super::yaml;
+use crate::settings;
+use answer::Answer;
+use origin::Origins;
+use question::{Question, QuestionArgs};
+use view::View;
+
+/// The exit code for a connection that is denied.
+const DENIED: u8 = 3;
+
+/// Would a connection pass, and which rules say so?
+///
+/// The cluster is read from any datastore, and what the nodes at both ends have to enforce is calculated as they do it;
+/// nothing is sent, and no privileges are needed. An end is a pod as NAMESPACE/NAME, a node as node:NAME, or an address.
+/// Rules are counted from 0. Behind a Service, ask for its backends. Ends with exit code 0 if the connection passes, and
+/// with 3 if it is denied.
+///
+/// Example: tortie trace --datastore file:examples/demo --from shop/web --to shop/db --port 5432
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    #[command(flatten)]
+    datastore: DatastoreArgs,
+    #[command(flatten)]
+    question: QuestionArgs,
+    /// Ask only for what this node enforces.
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Say all that is looked at: each policy, each rule, and why it does not match.
+    #[arg(short, long)]
+    verbose: bool,
+    /// How to answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// Read JSON lines `{"from", "to", "port", "protocol", "family"}` from standard input and answer each with a line
+    /// `{"verdict", "end", "tier", "policy", "rule", "position"}`, or `{"error"}`.
+    #[arg(long, conflicts_with_all = ["from", "to", "port", "verbose", "output"])]
+    batch: bool,
+    /// A configuration file in Felix's format.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// For how many seconds to try again while the datastore cannot be read.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum Output {
+    /// A line, or lines with --verbose.
+    #[default]
+    Table,
+    /// Everything.
+    Json,
+    /// Everything.
+    Yaml,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let mut view = read(args)?;
+    let origins = match args.datastore.directory() {
+        Some(root) => Origins::read(root, view.options()).map_err(Failure::io(root.display().to_string()))?,
+        None => Origins::default(),
+    };
+    let node = args.node.as_deref().map(Hostname::new);
+    let stdout = io::stdout().lock();
+    if args.batch {
+        return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), stdout);
+    }
+    let question = Question::from_args(&args.question).map_err(Failure::Usage)?;
+    let connection = view.ask(&question, node.as_ref()).map_err(Failure::Failed)?;
+    let answer = Answer { connection: &connection, origins: &origins, policies: &view };
+    let text = match args.output {
+        Output::Table => text::text(&answer, args.verbose),
+        Output::Json => format!("{:#}\n", answer.whole()),
+        Output::Yaml => yaml::yaml(&answer.whole()),
+    };
+    let mut stdout = stdout;
+    stdout.write_all(text.as_bytes()).map_err(Failure::io("standard output"))?;
+    match connection.verdict() {
+        Verdict::Deny => Err(Failure::Reported(DENIED)),
+        Verdict::Allow | Verdict::Undecided => Ok(()),
+    }
+}
+
+/// The whole cluster. What is wrong with it is said, since answers depend on it.
+fn read(args: &Args) -> Result<View, Failure> {
+    let sources = super::local_sources(args.config.as_deref())?;
+    let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
+    let options = settings::manifests(&local);
+    let wanted = Wanted {
+        options: options.clone(),
+        blocks: false,
+        node: None,
+        directory: DirectoryArgs::only_read(SettleArgs::default()),
+    };
+    let source = args.datastore.source(&sources, wanted)?;
+    let Everything { updates, problems, .. } = super::render::read(source, Duration::from_secs(args.timeout))?;
+    for problem in problems {
+        eprintln!("{problem}");
+    }
+    Ok(View::new(sources, local, options, updates))
+}
+
+#[cfg(test)]
+mod tests;

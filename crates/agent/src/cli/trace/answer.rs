@@ -1,0 +1,229 @@
+//! What is answered, as data.
+
+use serde_json::{Map, Value, json};
+use tortie_evaluate::{DecidedBy, End, Guard, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Verdict};
+use tortie_model::{Direction, PolicyId, Rule};
+use tortie_trace::{Connection, Leg};
+
+use super::origin::Origins;
+use super::view::View;
+
+/// The answer to a question.
+pub(super) struct Answer<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) origins: &'a Origins,
+    pub(super) policies: &'a View,
+}
+
+pub(super) fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "allow",
+        Verdict::Deny => "deny",
+        Verdict::Undecided => "undecided",
+    }
+}
+
+pub(super) fn direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Ingress => "ingress",
+        Direction::Egress => "egress",
+    }
+}
+
+pub(super) fn ruling(ruling: Ruling) -> &'static str {
+    match ruling {
+        Ruling::Allow => "allow",
+        Ruling::Deny => "deny",
+        Ruling::Pass => "pass",
+        Ruling::Silent => "none",
+    }
+}
+
+impl Answer<'_> {
+    /// The leg that counts: the one that denies, else the last one.
+    pub(super) fn deciding(&self) -> Option<&Leg> {
+        self.connection.denied_by().or(self.connection.legs.last())
+    }
+
+    /// The verdict, and what decides.
+    pub(super) fn short(&self) -> Map<String, Value> {
+        let mut answer = Map::new();
+        answer.insert("verdict".into(), verdict(self.connection.verdict()).into());
+        let leg = self.deciding();
+        answer.insert("end".into(), leg.map(|leg| direction(leg.direction)).into());
+        answer.extend(self.decision(leg));
+        answer
+    }
+
+    /// All that is known.
+    pub(super) fn whole(&self) -> Value {
+        let legs: Vec<Value> = self.connection.legs.iter().map(|leg| self.leg(leg)).collect();
+        let mut answer = self.short();
+        answer.insert("legs".into(), legs.into());
+        answer.into()
+    }
+
+    /// What decides, by its parts; null for those that it does not have.
+    fn decision(&self, leg: Option<&Leg>) -> Map<String, Value> {
+        let (mut tier, mut policy, mut profile, mut rule, mut position) =
+            (Value::Null, Value::Null, Value::Null, Value::Null, Value::Null);
+        if let Some(leg) = leg {
+            match &leg.explanation.answer.decided_by {
+                DecidedBy::PolicyRule { tier: of, policy: id, index } => {
+                    tier = of.as_str().into();
+                    policy = id.to_string().into();
+                    rule = (*index).into();
+                    position = self.origins.rule(id, leg.direction, *index).map(|origin| origin.to_string()).into();
+                }
+                DecidedBy::EndOfTier { tier: of } => tier = of.as_str().into(),
+                DecidedBy::ProfileRule { profile: name, index } => {
+                    profile = name.to_string().into();
+                    rule = (*index).into();
+                }
+                _ => {}
+            }
+        }
+        let reason = leg.map_or_else(|| "no policy applies".to_owned(), reason);
+        [("tier", tier), ("policy", policy), ("profile", profile), ("rule", rule), ("position", position)]
+            .into_iter()
+            .chain([("reason", reason.into())])
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    fn leg(&self, leg: &Leg) -> Value {
+        let mut value = Map::new();
+        value.insert("node".into(), leg.node.to_string().into());
+        value.insert("endpoint".into(), leg.at.to_string().into());
+        value.insert("direction".into(), direction(leg.direction).into());
+        value.insert("verdict".into(), verdict(leg.verdict()).into());
+        value.extend(self.decision(Some(leg)));
+        let steps: Vec<Value> = leg.explanation.steps.iter().map(|step| self.step(step, leg.direction)).collect();
+        value.insert("steps".into(), steps.into());
+        value.into()
+    }
+
+    fn step(&self, step: &Step, way: Direction) -> Value {
+        match step {
+            Step::Failsafe { matched } => json!({"failsafe": {"matched": matched}}),
+            Step::Guard { guard, matched } => json!({"guard": {"name": guard_name(*guard), "matched": matched}}),
+            Step::Policy { tier, policy, staged, rules, ruling: said } => {
+                let position = self.origins.policy(policy).map(|origin| origin.to_string());
+                let rule = |step: &RuleStep| self.rule(policy, way, step);
+                let rules: Vec<Value> = rules.iter().map(rule).collect();
+                json!({"policy": {
+                    "name": policy.to_string(), "tier": tier.as_str(), "staged": staged, "says": ruling(*said),
+                    "position": position, "rules": rules,
+                }})
+            }
+            Step::EndOfTier { tier, ruling: said } => {
+                json!({"endOfTier": {"tier": tier.as_str(), "says": ruling(*said)}})
+            }
+            Step::Profile { profile, rules, ruling: said } => {
+                let rules: Vec<Value> = rules.iter().map(|step| rule_value(step, None, None)).collect();
+                json!({"profile": {"name": profile.to_string(), "says": ruling(*said), "rules": rules}})
+            }
+            Step::EndOfProfiles => json!({"endOfProfiles": {"says": "deny"}}),
+            other => json!({"other": format!("{other:?}")}),
+        }
+    }
+
+    fn rule(&self, policy: &PolicyId, way: Direction, step: &RuleStep) -> Value {
+        let origin = self.origins.rule(policy, way, step.index).map(|origin| origin.to_string());
+        rule_value(step, self.written(policy, way, step.index), origin.as_deref())
+    }
+
+    /// A rule of a policy as it is in the datastore.
+    pub(super) fn written(&self, policy: &PolicyId, way: Direction, index: usize) -> Option<&Rule> {
+        let policy = self.policies.policy(policy)?;
+        let rules = match way {
+            Direction::Ingress => &policy.inbound,
+            Direction::Egress => &policy.outbound,
+        };
+        rules.get(index)
+    }
+}
+
+fn rule_value(step: &RuleStep, written: Option<&Rule>, position: Option<&str>) -> Value {
+    json!({
+        "rule": step.index,
+        "action": step.action.as_str(),
+        "matched": step.outcome == RuleOutcome::Matched,
+        "why": why(&step.outcome, written),
+        "position": position,
+    })
+}
+
+fn guard_name(guard: Guard) -> &'static str {
+    match guard {
+        Guard::Vxlan => "VXLAN of workloads",
+        Guard::IpIp => "IP-in-IP of workloads",
+        Guard::RouterIcmpv6 => "ICMPv6 that routers need",
+        _ => "another",
+    }
+}
+
+/// What a leg's verdict rests on.
+pub(super) fn reason(leg: &Leg) -> String {
+    let way = direction(leg.direction);
+    match &leg.explanation.answer.decided_by {
+        DecidedBy::PolicyRule { policy, index, .. } => format!("{policy}, {way} rule {index}"),
+        DecidedBy::EndOfTier { tier } => {
+            format!("the end of tier {tier}: its policies apply, and no rule of them matches")
+        }
+        DecidedBy::ProfileRule { profile, index } => format!("profile {profile}, {way} rule {index}"),
+        DecidedBy::EndOfProfiles => "no policy applies, and no profile allows it".to_owned(),
+        DecidedBy::Failsafe(port) => format!("failsafe port {} of protocol {}", port.port, port.protocol),
+        DecidedBy::Guard(guard) => format!("{}, whatever policies say", guard_name(*guard)),
+        DecidedBy::EndpointInactive => "the endpoint is not active".to_owned(),
+        DecidedBy::NoForwardPolicy => "no policy applies to what is forwarded".to_owned(),
+        DecidedBy::EndpointToHostAction => "DefaultEndpointToHostAction".to_owned(),
+        DecidedBy::Nothing => "no rule decides".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Why a rule does not match; `None` if it does.
+pub(super) fn why(outcome: &RuleOutcome, written: Option<&Rule>) -> Option<String> {
+    match outcome {
+        RuleOutcome::Matched => None,
+        RuleOutcome::Mismatch(mismatch) => Some(mismatch_text(mismatch, written)),
+        RuleOutcome::LeftOut(what) => Some(format!("it is left out, since it cannot be enforced: {what:?}")),
+    }
+}
+
+fn mismatch_text(mismatch: &Mismatch, written: Option<&Rule>) -> String {
+    let name = |end: End| match end {
+        End::Source => "source",
+        End::Destination => "destination",
+    };
+    let side = |end: End| {
+        written.map(|rule| match end {
+            End::Source => &rule.source,
+            End::Destination => &rule.destination,
+        })
+    };
+    match mismatch {
+        Mismatch::Family => "it is for the other IP version".to_owned(),
+        Mismatch::Contradiction => "it matches nothing".to_owned(),
+        Mismatch::Protocol => "it is for another protocol".to_owned(),
+        Mismatch::ExcludedProtocol => "it excludes the protocol".to_owned(),
+        Mismatch::Icmp => "it is for another ICMP type or code".to_owned(),
+        Mismatch::ExcludedIcmp => "it excludes the ICMP type or code".to_owned(),
+        Mismatch::Net(end) => format!("the {} is in none of its networks", name(*end)),
+        Mismatch::ExcludedNet(end) => format!("it excludes the network of the {}", name(*end)),
+        Mismatch::Set(end, id) => match side(*end).and_then(|side| side.selector.as_ref()) {
+            Some(selector) => format!("the {} is not selected by {}", name(*end), selector.canonical()),
+            None => format!("the {} is not in IP set {id}", name(*end)),
+        },
+        Mismatch::ExcludedSet(end, id) => match side(*end).and_then(|side| side.extras.not_selector.as_ref()) {
+            Some(selector) => format!("it excludes the {}, which is selected by {}", name(*end), selector.canonical()),
+            None => format!("it excludes the {}, which is in IP set {id}", name(*end)),
+        },
+        Mismatch::Port(end) => format!("it is for other {} ports", name(*end)),
+        Mismatch::ExcludedPort(end) => format!("it excludes the {} port", name(*end)),
+        Mismatch::ExcludedNamedPort(end, _) => format!("it excludes the {} port by its name", name(*end)),
+        Mismatch::Service(_) => "the destination is no endpoint of its service".to_owned(),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,93 @@
+//! What is answered, for people.
+
+use std::fmt::Write;
+
+use tortie_evaluate::{DecidedBy, RuleOutcome, RuleStep, Step, Verdict};
+use tortie_model::Direction;
+use tortie_trace::Leg;
+
+use super::answer::{Answer, direction, reason, ruling, why};
+
+/// A line if it is denied, and one for each end if it passes; if wanted, all that was looked at.
+pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
+    let mut out = String::new();
+    let legs = &answer.connection.legs;
+    match (answer.connection.verdict(), answer.connection.denied_by()) {
+        (_, Some(leg)) => line(&mut out, "denied at ", leg, answer),
+        (Verdict::Undecided, _) => out.push_str("undecided: rules of others on the node decide\n"),
+        _ if legs.is_empty() => out.push_str("allowed: no policy applies\n"),
+        _ => out.push_str("allowed\n"),
+    }
+    if !verbose && answer.connection.denied_by().is_some() {
+        return out;
+    }
+    for leg in legs {
+        let said = match leg.verdict() {
+            Verdict::Allow => "  allowed at ",
+            Verdict::Deny => "  denied at ",
+            Verdict::Undecided => "  undecided at ",
+        };
+        line(&mut out, said, leg, answer);
+        if verbose {
+            leg.explanation.steps.iter().for_each(|step| self::step(&mut out, step, leg.direction, answer));
+        }
+    }
+    out
+}
+
+/// Writing to a string cannot fail, here and below.
+fn line(out: &mut String, begin: &str, leg: &Leg, answer: &Answer<'_>) {
+    let _ = write!(out, "{begin}{} on {}, {}, by {}", leg.at, leg.node, direction(leg.direction), reason(leg));
+    if let DecidedBy::PolicyRule { policy, index, .. } = &leg.explanation.answer.decided_by
+        && let Some(origin) = answer.origins.rule(policy, leg.direction, *index)
+    {
+        let _ = write!(out, ": {origin}");
+    }
+    out.push('\n');
+}
+
+fn step(out: &mut String, step: &Step, way: Direction, answer: &Answer<'_>) {
+    match step {
+        Step::Policy { tier, policy, staged, rules, ruling: said } => {
+            let staged = if *staged { ", staged" } else { "" };
+            let _ = write!(out, "    tier {tier}: {policy}{staged}: {}", ruling(*said));
+            if let Some(origin) = answer.origins.policy(policy) {
+                let _ = write!(out, " ({origin})");
+            }
+            out.push('\n');
+            for rule in rules {
+                let because = why(&rule.outcome, answer.written(policy, way, rule.index));
+                let origin = answer.origins.rule(policy, way, rule.index).map(|origin| origin.to_string());
+                self::rule(out, rule, because, origin);
+            }
+        }
+        Step::Profile { profile, rules, ruling: said } => {
+            let _ = writeln!(out, "    profile {profile}: {}", ruling(*said));
+            rules.iter().for_each(|rule| self::rule(out, rule, why(&rule.outcome, None), None));
+        }
+        Step::EndOfTier { tier, ruling: said } => {
+            let _ = writeln!(out, "    end of tier {tier}: {}", ruling(*said));
+        }
+        Step::EndOfProfiles => out.push_str("    end of profiles: deny\n"),
+        Step::Failsafe { matched } => {
+            let _ = writeln!(out, "    failsafe ports: {}", if *matched { "allow" } else { "none" });
+        }
+        Step::Guard { matched: false, .. } => {}
+        other => {
+            let _ = writeln!(out, "    {other:?}");
+        }
+    }
+}
+
+fn rule(out: &mut String, step: &RuleStep, because: Option<String>, origin: Option<String>) {
+    let _ = write!(out, "      rule {}, {}: ", step.index, step.action.as_str());
+    match (&step.outcome, because) {
+        (RuleOutcome::Matched, _) => out.push_str("matches"),
+        (_, Some(because)) => out.push_str(&because),
+        (_, None) => {}
+    }
+    if let Some(origin) = origin {
+        let _ = write!(out, " ({origin})");
+    }
+    out.push('\n');
+}

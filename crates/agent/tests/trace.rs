@@ -1,0 +1,219 @@
+//! `tortie trace` as its users meet it.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const CLUSTER: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: web, labels: {app: web}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {phase: Running, podIPs: [{ip: 10.0.1.2}, {ip: "fd00::1:2"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: db, labels: {app: db}}
+spec: {nodeName: n2, containers: [{name: c}]}
+status: {phase: Running, podIPs: [{ip: 10.0.2.2}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1, annotations: {projectcalico.org/IPv4Address: 192.168.0.1/24}}
+status: {addresses: [{type: InternalIP, address: 192.168.0.1}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2, annotations: {projectcalico.org/IPv4Address: 192.168.0.2/24}}
+status: {addresses: [{type: InternalIP, address: 192.168.0.2}]}
+"#;
+
+/// Lines 9 and 10 allow two things, and line 11 one.
+const POLICY: &str = r#"
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {namespace: shop, name: db}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  policyTypes: [Ingress]
+  ingress:
+    - from: [{podSelector: {matchLabels: {app: cache}}}, {podSelector: {matchLabels: {app: proxy}}}]
+      ports: [{port: 5432}]
+    - from: [{podSelector: {matchLabels: {app: web}}}]
+      ports: [{port: 5432}]
+"#;
+
+struct Cluster(TempDir);
+
+impl Cluster {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = TempDir::new().unwrap();
+        for (name, text) in [("cluster.yaml", CLUSTER)].iter().chain(files) {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn trace(&self, args: &[&str], input: &str) -> Output {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            .args(["trace", "--datastore", &format!("file:{}", self.0.path().display())])
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Questions that are wrong end the program before it reads.
+        drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
+        child.wait_with_output().unwrap()
+    }
+
+    /// The exit code, and what was said, with the folder's name left out.
+    fn ask(&self, args: &[&str]) -> (i32, String) {
+        let output = self.trace(args, "");
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code().unwrap(), said.replace(&format!("{}/", self.0.path().display()), ""))
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.trace(&[args, &["-o", "json"]].concat(), "");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+const WEB_TO_DB: [&str; 4] = ["--from", "shop/web", "--to", "shop/db"];
+
+fn web_to_db(more: &[&'static str]) -> Vec<&'static str> {
+    [&WEB_TO_DB[..], more].concat()
+}
+
+#[test]
+fn the_answer_comes_first_and_says_the_line() {
+    let cluster = Cluster::new(&[("policy.yaml", POLICY)]);
+    let allowed = "allowed\n  \
+        allowed at shop/web on n1, egress, by profile kns.shop, egress rule 0\n  \
+        allowed at shop/db on n2, ingress, by KubernetesNetworkPolicy/shop/db, ingress rule 2: policy.yaml:11:7\n";
+    assert_eq!(cluster.ask(&web_to_db(&["--port", "5432"])), (0, allowed.to_owned()));
+    let denied = "denied at shop/db on n2, ingress, by the end of tier default: its policies apply, and no rule of them matches\n";
+    assert_eq!(cluster.ask(&web_to_db(&["--port", "5433"])), (3, denied.to_owned()));
+    let on_n1 = web_to_db(&["--port", "5433", "--node", "n1"]);
+    assert_eq!(cluster.ask(&on_n1).0, 0, "the node of the source lets it pass");
+}
+
+#[test]
+fn all_that_is_looked_at_is_said_if_wanted() {
+    let cluster = Cluster::new(&[("policy.yaml", POLICY)]);
+    let (code, said) = cluster.ask(&web_to_db(&["--port", "5432", "-v"]));
+    assert_eq!(code, 0);
+    for line in [
+        "    tier default: KubernetesNetworkPolicy/shop/db: allow (policy.yaml:2:1)",
+        "      rule 2, allow: matches (policy.yaml:11:7)",
+    ] {
+        assert!(said.lines().any(|found| found == line), "{line}\n{said}");
+    }
+    assert!(said.contains("rule 0, allow: the source is not selected by "), "{said}");
+    assert_eq!(said.matches("(policy.yaml:9:7)").count(), 2, "{said}");
+
+    let answer = cluster.json(&web_to_db(&["--port", "5433"]));
+    assert_eq!(
+        (&answer["verdict"], &answer["end"], &answer["tier"]),
+        (&json!("deny"), &json!("ingress"), &json!("default"))
+    );
+    let rules = &answer["legs"][1]["steps"][0]["policy"]["rules"];
+    assert_eq!(rules[2]["why"], "it is for other destination ports");
+    assert_eq!(answer["legs"][1]["steps"][1], json!({"endOfTier": {"tier": "default", "says": "deny"}}));
+}
+
+#[test]
+fn a_batch_answers_line_by_line() {
+    let cluster = Cluster::new(&[("policy.yaml", POLICY)]);
+    let questions = r#"{"from": "shop/web", "to": "shop/db", "port": 5432, "protocol": "TCP", "family": 4}
+
+{"from": "10.0.1.2", "to": "10.0.2.2", "port": 5433}
+{"from": "shop/web", "to": "shop/db", "port": 5432, "family": 6}
+{"from": "shop/wep", "to": "shop/db", "port": 5432}
+{"from": "198.51.100.1", "to": "198.51.100.2", "port": 1}
+nonsense
+"#;
+    let output = cluster.trace(&["--batch"], questions);
+    assert!(output.status.success());
+    let answers: Vec<Value> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), 6);
+    let parts = |answer: &Value| ["verdict", "end", "policy", "rule", "tier"].map(|part| answer[part].clone());
+    let policy = "KubernetesNetworkPolicy/shop/db";
+    assert_eq!(parts(&answers[0]), [json!("allow"), json!("ingress"), json!(policy), json!(2), json!("default")]);
+    assert_eq!(parts(&answers[1]), [json!("deny"), json!("ingress"), json!(null), json!(null), json!("default")]);
+    assert_eq!(answers[2], json!({"error": "to: shop/db has no IPv6 address"}));
+    assert_eq!(answers[3], json!({"error": "from: there is no pod shop/wep that has an address; is shop/web meant?"}));
+    assert_eq!(answers[4], json!({"error": "neither end of the connection is in the cluster"}));
+    assert!(answers[5]["error"].is_string());
+}
+
+/// A staged policy says what it would do, and does nothing.
+#[test]
+fn staged_policies_are_shown_without_effect() {
+    let staged = r"
+apiVersion: projectcalico.org/v3
+kind: StagedGlobalNetworkPolicy
+metadata: {name: closed}
+spec: {selector: app == 'db', types: [Ingress], ingress: [{action: Deny}]}
+";
+    let cluster = Cluster::new(&[("staged.yaml", staged)]);
+    let (code, said) = cluster.ask(&web_to_db(&["--port", "5432", "-v"]));
+    assert_eq!(code, 0, "{said}");
+    let shown = "    tier default: StagedGlobalNetworkPolicy/closed, staged: deny (staged.yaml:2:1)\n";
+    assert!(said.contains(shown), "{said}");
+}
+
+/// Parameters come from the datastore, and may differ from node to node.
+#[test]
+fn what_reaches_a_node_is_up_to_its_parameters() {
+    let config = r"
+apiVersion: projectcalico.org/v3
+kind: FelixConfiguration
+metadata: {name: node.n1}
+spec: {defaultEndpointToHostAction: Accept}
+";
+    let to_node = ["--from", "shop/web", "--to", "node:n1", "--port", "22"];
+    assert_eq!(Cluster::new(&[]).ask(&to_node).0, 3);
+    assert_eq!(Cluster::new(&[("config.yaml", config)]).ask(&to_node).0, 0);
+    let from_db = ["--from", "shop/db", "--to", "192.168.0.2", "--port", "22"];
+    let (code, said) = Cluster::new(&[("config.yaml", config)]).ask(&from_db);
+    assert_eq!((code, &*said), (3, "denied at shop/db to its node on n2, egress, by DefaultEndpointToHostAction\n"));
+}
+
+/// What is wrong with the input is said, and the rest decides; of two files with one policy the first counts.
+#[test]
+fn answers_are_those_of_what_is_enforced() {
+    let open = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {namespace: shop, name: db}\n\
+        spec: {podSelector: {}, ingress: [{}]}\n";
+    let cluster = Cluster::new(&[("a.yaml", open), ("b.yaml", POLICY), ("c.yaml", "kind: [\n")]);
+    let (code, said) = cluster.ask(&web_to_db(&["--port", "1"]));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("by KubernetesNetworkPolicy/shop/db, ingress rule 0: a.yaml:4:"), "{said}");
+    assert!(said.contains("b.yaml:2:1: ") && said.contains("c.yaml:"), "{said}");
+}
+
+#[test]
+fn wrong_questions_end_with_their_own_codes() {
+    let cluster = Cluster::new(&[]);
+    for (args, code, said) in [
+        (&["--from", "shop/web"][..], 2, "--to"),
+        (&WEB_TO_DB[..], 2, "port: TCP needs one"),
+        (&["--from", "a/b", "--to", "shop/db", "--port", "1"], 1, "from: there is no pod a/b"),
+        (&["--from", "node:n9", "--to", "shop/db", "--port", "1"], 1, "the datastore has no IPv4 address of node n9"),
+        (&["--from", "shop/web", "--to", "shop/db", "--port", "1", "--icmp-type", "8"], 2, "--icmp-type is for"),
+    ] {
+        let (found, text) = cluster.ask(args);
+        assert!(found == code && text.contains(said), "{args:?}: {found} {text}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Where policies and their rules are written.
+
+use tortie_model::{Interner, PolicyId, Update};
+
+use super::{Format, Options, Outcome, Resource, each_object, read_resource};
+use crate::Position;
+use crate::tree::Cursor;
+
+/// Where a policy is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PolicyPosition {
+    /// Which.
+    pub policy: PolicyId,
+    /// Where it begins.
+    pub position: Position,
+    /// Where each of its rules is.
+    pub rules: RulePositions,
+}
+
+/// Where the rules of a policy are written, in the order in which they are looked at. One that is written may say several
+/// things: one for each peer and protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RulePositions {
+    /// Those for traffic to endpoints.
+    pub ingress: Vec<Position>,
+    /// Those for traffic from endpoints.
+    pub egress: Vec<Position>,
+}
+
+/// Where the policies of a manifest are written, and each of their rules. Policies that are not valid, and documents that cannot
+/// be read, are left out: [`read`] names them.
+///
+/// ```
+/// use tortie_resources::manifest::{Format, Options, policy_positions};
+///
+/// let text = "
+/// apiVersion: networking.k8s.io/v1
+/// kind: NetworkPolicy
+/// metadata: {namespace: shop, name: db}
+/// spec:
+///   podSelector: {}
+///   ingress:
+///     - from: [{podSelector: {}}, {ipBlock: {cidr: 10.0.0.0/8}}]
+///     - ports: [{port: 443}]
+/// ";
+/// let positions = policy_positions(text, Format::Yaml, &Options::default());
+/// let lines: Vec<u32> = positions[0].rules.ingress.iter().map(|position| position.line).collect();
+/// assert_eq!(lines, [8, 8, 9], "the first one says two things");
+/// ```
+#[must_use]
+pub fn policy_positions(text: &str, format: Format, options: &Options) -> Vec<PolicyPosition> {
+    let mut positions = Vec::new();
+    let mut interner = Interner::new();
+    each_object(text, format, |node, implied| {
+        let mut rules = Some(RulePositions::default());
+        let Resource { position, outcome, .. } =
+            read_resource(Cursor::root(node), implied, options, &mut interner, &mut rules);
+        let Outcome::Valid(updates) = outcome else { return };
+        let policy = updates.into_iter().find_map(|update| match update {
+            Update::Policy(id, Some(_)) => Some(id),
+            _ => None,
+        });
+        let found = policy.zip(rules).map(|(policy, rules)| PolicyPosition { policy, position, rules });
+        positions.extend(found);
+    });
+    positions
+}

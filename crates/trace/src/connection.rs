@@ -1,0 +1,99 @@
+//! What is asked, and what is answered.
+
+use std::fmt;
+
+use tortie_evaluate::{Explanation, Layer, Verdict};
+use tortie_model::{Direction, HostEndpointName, Hostname, WorkloadEndpointId, WorkloadEndpointKey};
+
+/// An end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Place {
+    /// A workload.
+    Workload(WorkloadEndpointKey),
+    /// A node itself.
+    Node(Hostname),
+    /// Nothing of the cluster.
+    Outside,
+}
+
+/// An endpoint that a connection meets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum At {
+    /// A workload.
+    Workload(WorkloadEndpointId),
+    /// A workload, about packets to its own node.
+    WorkloadToHost(WorkloadEndpointId),
+    /// A layer of a host endpoint.
+    Host(HostEndpointName, Layer),
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Workload(id) => write!(f, "{}", id.workload),
+            Self::WorkloadToHost(id) => write!(f, "{} to its node", id.workload),
+            Self::Host(name, layer) => {
+                let layer = match layer {
+                    Layer::Normal => "",
+                    Layer::Forward => " (forwarded)",
+                    Layer::Untracked => " (before connection tracking)",
+                    Layer::PreDnat => " (before destination NAT)",
+                };
+                write!(f, "host endpoint {name}{layer}")
+            }
+        }
+    }
+}
+
+/// What an endpoint on the way says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leg {
+    /// The node that it belongs to.
+    pub node: Hostname,
+    /// The endpoint.
+    pub at: At,
+    /// Whether the packet leaves the endpoint or comes to it.
+    pub direction: Direction,
+    /// What it says, and why.
+    pub explanation: Explanation,
+}
+
+impl Leg {
+    /// What it says.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        self.explanation.answer.verdict
+    }
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Connection {
+    /// What the endpoints on the way say, in order. All are asked, also behind one that denies.
+    pub legs: Vec<Leg>,
+}
+
+impl Connection {
+    /// Whether it passes: nothing denies. [`Verdict::Undecided`] if others' rules on a node decide in the end.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let is_open = |leg: &Leg| leg.verdict() == Verdict::Undecided && matches!(leg.at, At::WorkloadToHost(_));
+        if self.denied_by().is_some() {
+            Verdict::Deny
+        } else if self.legs.iter().any(is_open) {
+            Verdict::Undecided
+        } else {
+            Verdict::Allow
+        }
+    }
+
+    /// Where it ends.
+    #[must_use]
+    pub fn denied_by(&self) -> Option<&Leg> {
+        self.legs.iter().find(|leg| leg.verdict() == Verdict::Deny)
+    }
+}

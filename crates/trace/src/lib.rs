@@ -1,0 +1,12 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+
+mod cluster;
+mod connection;
+mod index;
+mod node;
+
+pub use cluster::{Cluster, TraceError};
+pub use connection::{At, Connection, Leg, Place};
+pub use tortie_evaluate as evaluate;
