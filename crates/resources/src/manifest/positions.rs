@@ -30,7 +30,7 @@ pub struct RulePositions {
 }
 
 /// Where the policies of a manifest are written, and each of their rules. Policies that are not valid, and documents that cannot
-/// be read, are left out: [`read`] names them.
+/// be read, are left out: [`super::read`] names them.
 ///
 /// ```
 /// use tortie_resources::manifest::{Format, Options, policy_positions};
