@@ -108,10 +108,10 @@ pub struct Reporter {
     process_status: Option<ProcessStatus>,
     /// Whether a report of the process has been written.
     reported: bool,
-    /// How each endpoint is, by path.
     /// What the node's resource is to say, as far as it may not.
     wireguard_keys: BTreeMap<Family, String>,
     next_key: Instant,
+    /// How each endpoint is, by path.
     wanted: BTreeMap<String, EndpointStatus>,
     /// The paths that are to be written, each once.
     queue: VecDeque<String>,
