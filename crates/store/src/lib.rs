@@ -1,8 +1,9 @@
 //! Calico's resources, read and written one by one.
 //!
 //! * [`ResourceStore`]: a datastore that resources can be written to, with errors that tell conflicts from failures.
+//! * [`TextStore`]: what else it keeps under paths, such as blocks of addresses, replaced several at once.
 //! * [`apply`](mod@apply): resources written as people mean it, with the rules that hold between them.
-//! * [`MemoryStore`]: a store in memory that fails when it is told to.
+//! * [`MemoryStore`]: both in memory that fails when it is told to.
 //! * `etcd` (feature `etcd`): the store in etcd v3.
 //!
 //! ```
@@ -28,7 +29,9 @@ pub mod etcd;
 mod memory_store;
 mod stamp;
 mod store;
+mod texts;
 
 pub use memory_store::{Fault, MemoryStore};
 pub use stamp::timestamp;
 pub use store::{Listing, ResourceStore, StoreError, StoredResource};
+pub use texts::{StoredText, TextChange, TextStore};

@@ -8,9 +8,9 @@ use serde_json::Value;
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
 use crate::stamp::{random, stamp};
-use crate::{Listing, ResourceStore, StoreError, StoredResource};
+use crate::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore};
 
-/// A [`ResourceStore`] in memory that fails when it is told to: for tests of what writes to a datastore.
+/// A [`ResourceStore`] and [`TextStore`] in memory that fails when it is told to: for tests of what writes to a datastore.
 ///
 /// ```
 /// use serde_json::json;
@@ -41,7 +41,7 @@ pub enum Fault {
     LostAnswer,
     /// The call is refused for good.
     Refused,
-    /// Just before the call somebody else writes the resource again, or creates it.
+    /// Just before the call somebody else writes the resource or the texts again, or creates the resource.
     Overtaken,
 }
 
@@ -49,6 +49,7 @@ pub enum Fault {
 struct State {
     revision: i64,
     kept: BTreeMap<ResourceKey, (Revision, Value)>,
+    texts: BTreeMap<String, (Revision, String)>,
     faults: VecDeque<Fault>,
     down: bool,
     writes: usize,
@@ -81,10 +82,26 @@ impl MemoryStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes one call, with the fault that is due.
+    /// Makes one call, with the fault that is due; the resource is that which it is about.
     fn call<T>(
         &self,
         key: Option<&ResourceKey>,
+        call: impl FnOnce(&mut State) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let overtake = |state: &mut State| {
+            if let Some(key) = key {
+                let empty = || Value::Object(serde_json::Map::new());
+                let object = state.kept.get(key).map_or_else(empty, |kept| kept.1.clone());
+                state.write(key, object)?;
+            }
+            Ok(())
+        };
+        self.call_or_fail(overtake, call)
+    }
+
+    fn call_or_fail<T>(
+        &self,
+        overtake: impl FnOnce(&mut State) -> Result<(), StoreError>,
         call: impl FnOnce(&mut State) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut state = self.lock();
@@ -100,13 +117,7 @@ impl MemoryStore {
                 Err(StoreError::Unavailable("the answer is lost, as the test wants".into()))
             }
             Some(Fault::Overtaken) => {
-                if let Some(key) = key {
-                    let object = state
-                        .kept
-                        .get(key)
-                        .map_or_else(|| Value::Object(serde_json::Map::new()), |kept| kept.1.clone());
-                    state.write(key, object)?;
-                }
+                overtake(&mut state)?;
                 call(&mut state)
             }
         }
@@ -189,6 +200,56 @@ impl ResourceStore for MemoryStore {
             state.revision += 1;
             state.writes += 1;
             Ok(())
+        })
+    }
+}
+
+impl State {
+    fn change(&mut self, change: &TextChange) {
+        self.revision += 1;
+        self.writes += 1;
+        match &change.text {
+            Some(text) => self.texts.insert(change.path.clone(), (Revision(self.revision), text.clone())),
+            None => self.texts.remove(&change.path),
+        };
+    }
+}
+
+fn stored_text((path, (revision, text)): (&String, &(Revision, String))) -> StoredText {
+    StoredText { path: path.clone(), text: text.clone(), revision: *revision }
+}
+
+impl TextStore for MemoryStore {
+    fn text(&self, path: &str) -> Result<Option<StoredText>, StoreError> {
+        self.call(None, |state| Ok(state.texts.get_key_value(path).map(stored_text)))
+    }
+
+    fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
+        self.call(None, |state| {
+            let from = state.texts.range(prefix.to_owned()..);
+            Ok(from.take_while(|(path, _)| path.starts_with(prefix)).map(stored_text).collect())
+        })
+    }
+
+    fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError> {
+        let overtake = |state: &mut State| {
+            for change in changes {
+                if let Some((revision, _)) = state.texts.get_mut(&change.path) {
+                    state.revision += 1;
+                    *revision = Revision(state.revision);
+                }
+            }
+            Ok(())
+        };
+        self.call_or_fail(overtake, |state| {
+            let is_there = |path: &str| state.texts.get(path).map(|(revision, _)| *revision);
+            if changes.iter().any(|change| is_there(&change.path) != change.expected) {
+                return Ok(None);
+            }
+            for change in changes {
+                state.change(change);
+            }
+            Ok(Some(Revision(state.revision)))
         })
     }
 }

@@ -4,29 +4,20 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use etcd_client::{Client, KeyValue, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{Client, WatchOptions, WatchResponse, WatchStream};
 use tokio::runtime::{Builder, Runtime};
 use tortie_resources::stored::Revision;
 
 use super::EtcdConfig;
 use super::connection::{Failure, connect, within};
 use super::range::{Pages, end_of};
+use super::store::stored_text;
+use crate::StoredText;
 
 /// How large an answer of a watch may be. etcd splits larger ones.
 const MAX_ANSWER: usize = 32 << 20;
 /// A watch that has been silent for this long is asked whether it is still there.
 const SILENCE: Duration = Duration::from_secs(30);
-
-/// What is under a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredText {
-    /// The path.
-    pub path: String,
-    /// The text; what is not UTF-8 is replaced.
-    pub text: String,
-    /// When it was last written.
-    pub revision: Revision,
-}
 
 /// What an [`EtcdFeed`] hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,11 +195,4 @@ async fn list_and_watch(
     }
     let stream = stream.ok_or_else(|| Failure::Refused("there is nothing to watch".into()))?;
     Ok((stream, heard))
-}
-
-/// What is under a key that begins with this; `None` if the key is another.
-fn stored_text(key_prefix: &str, kv: &KeyValue) -> Option<StoredText> {
-    let path = kv.key_str().ok()?.strip_prefix(key_prefix)?.to_owned();
-    let text = String::from_utf8_lossy(kv.value()).into_owned();
-    Some(StoredText { path, text, revision: Revision(kv.mod_revision()) })
 }

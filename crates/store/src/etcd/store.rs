@@ -16,7 +16,7 @@ use super::EtcdConfig;
 use super::connection::{Failure, connect, within};
 use super::range::Pages;
 use crate::stamp::{random, stamp};
-use crate::{Listing, ResourceStore, StoreError, StoredResource};
+use crate::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore};
 
 /// The resources in etcd. Calls block; they must not be made from within an async runtime.
 ///
@@ -284,5 +284,55 @@ impl ResourceStore for EtcdStore {
             _ => false,
         });
         if deleted { Ok(()) } else { Err(StoreError::NotFound(key.clone())) }
+    }
+}
+
+impl EtcdStore {
+    fn stored_text(&self, kv: &KeyValue) -> Option<StoredText> {
+        stored_text(&self.config.key_prefix, kv)
+    }
+}
+
+/// What is under a key that begins with this; `None` if the key is another.
+pub(super) fn stored_text(key_prefix: &str, kv: &KeyValue) -> Option<StoredText> {
+    let path = kv.key_str().ok()?.strip_prefix(key_prefix)?.to_owned();
+    let text = String::from_utf8_lossy(kv.value()).into_owned();
+    Some(StoredText { path, text, revision: Revision(kv.mod_revision()) })
+}
+
+impl TextStore for EtcdStore {
+    fn text(&self, path: &str) -> Result<Option<StoredText>, StoreError> {
+        let key = self.full(path);
+        let patience = self.config.pace.request;
+        let answer = self.call(async |mut client| within(patience, "reading", client.get(key.clone(), None)).await)?;
+        Ok(answer.kvs().first().and_then(|kv| self.stored_text(kv)))
+    }
+
+    fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
+        let (values, _) = self.values(prefix)?;
+        Ok(values.iter().filter_map(|kv| self.stored_text(kv)).collect())
+    }
+
+    fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError> {
+        let compare: Vec<Compare> = changes
+            .iter()
+            .map(|change| {
+                // A key that is not there has the revision 0.
+                let expected = change.expected.map_or(0, |revision| revision.0);
+                Compare::mod_revision(self.full(&change.path), CompareOp::Equal, expected)
+            })
+            .collect();
+        let operations: Vec<TxnOp> = changes
+            .iter()
+            .map(|change| match &change.text {
+                Some(text) => TxnOp::put(self.full(&change.path), text.as_str(), None),
+                None => TxnOp::delete(self.full(&change.path), None),
+            })
+            .collect();
+        let transaction = Txn::new().when(compare).and_then(operations);
+        let patience = self.config.pace.request;
+        let answer = self.call(async |mut client| within(patience, "writing", client.txn(transaction)).await)?;
+        let revision = Revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision));
+        Ok(answer.succeeded().then_some(revision))
     }
 }

@@ -40,3 +40,28 @@ fn faults_happen_once_and_in_order() {
     store.set_down(false);
     assert!(store.get(&key("a")).is_ok());
 }
+
+fn change(path: &str, expected: Option<Revision>, text: Option<&str>) -> TextChange {
+    TextChange { path: path.into(), expected, text: text.map(str::to_owned) }
+}
+
+#[test]
+fn texts_change_together_or_not_at_all() {
+    let store = MemoryStore::default();
+    let first = store.commit(&[change("/a/1", None, Some("one")), change("/b", None, Some("b"))]).expect("made");
+    let revision = |path: &str| store.text(path).expect("read").map(|text| text.revision);
+    assert!(first.is_some() && revision("/a/1").is_some() && revision("/b") == first);
+    let (a, b) = (revision("/a/1"), revision("/b"));
+    // One is there against what is expected, one is not, and one is another.
+    for unexpected in [change("/b", None, Some("c")), change("/c", b, None), change("/b", a, None)] {
+        assert_eq!(store.commit(&[change("/a/1", a, None), unexpected]), Ok(None));
+    }
+    assert_eq!((revision("/a/1"), revision("/b")), (a, b));
+    // That nothing is there can be all that is asked for.
+    assert!(matches!(store.commit(&[change("/a/1", a, None), change("/c", None, None)]), Ok(Some(_))));
+    assert_eq!(store.text("/a/1"), Ok(None));
+    let texts: Vec<String> = store.texts("/").expect("read").into_iter().map(|text| text.path).collect();
+    assert_eq!(texts, ["/b"]);
+    store.fail_next(Fault::Overtaken);
+    assert_eq!(store.commit(&[change("/b", b, None)]), Ok(None));
+}

@@ -3,7 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tortie_resources::stored::{ResourceKind, Revision};
 use tortie_store::etcd::{EtcdConfig, EtcdStore};
-use tortie_store::{ResourceStore, StoreError};
+use tortie_store::{ResourceStore, StoreError, TextChange, TextStore};
 use tortie_testkit::etcd::EtcdOptions;
 
 use crate::cluster::{config, one, start, tier, tls};
@@ -65,6 +65,31 @@ fn lists_what_does_not_fit_into_one_answer() {
     assert_eq!(names, (0..40).map(|n| format!("t{n:02}")).collect::<Vec<_>>());
     let too_large = json!({"spec": {"note": wide + &"x".repeat(1_000_000)}});
     assert!(matches!(store.put(&tier("a"), too_large), Err(StoreError::Refused(_))));
+}
+
+#[test]
+fn texts_change_together_or_not_at_all() {
+    let etcd = one();
+    let store = store(EtcdConfig { key_prefix: "/tenant".into(), ..config(&etcd.url()) });
+    let change = |path: &str, expected: Option<Revision>, text: Option<&str>| TextChange {
+        path: path.into(),
+        expected,
+        text: text.map(str::to_owned),
+    };
+    let first = store.commit(&[change("/a/1", None, Some("one")), change("/b", None, Some("b"))]).expect("made");
+    let read = |path: &str| store.text(path).expect("read");
+    let (a, b) = (read("/a/1").expect("written"), read("/b").expect("written"));
+    assert_eq!((Some(a.revision), Some(b.revision), &*a.text), (first, first, "one"));
+    assert_eq!(etcd.get("/tenant/a/1").expect("kept"), "one");
+    let later = store.commit(&[change("/b", Some(b.revision), Some("c"))]).expect("changed");
+    assert!(later > first);
+    for unexpected in [change("/b", None, Some("d")), change("/b", first, None), change("/c", first, None)] {
+        assert_eq!(store.commit(&[change("/a/1", first, None), unexpected]), Ok(None));
+    }
+    assert_eq!(store.texts("/").expect("read"), [a, read("/b").expect("still there")]);
+    let gone = [change("/a/1", first, None), change("/b", later, None), change("/c", None, None)];
+    assert!(matches!(store.commit(&gone), Ok(Some(_))));
+    assert_eq!((read("/a/1"), read("/b")), (None, None));
 }
 
 #[test]
