@@ -15,7 +15,7 @@ use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_store::etcd::EtcdStore;
-use tortie_store::{ResourceStore, StoreError};
+use tortie_store::{ResourceStore, StoreError, TextChange, TextStore};
 use tortie_testkit::apiserver::ApiServer;
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
@@ -329,6 +329,122 @@ fn nodes_follow_kubernetes() {
     controller.stop();
 }
 
+/// Changes what is under a path until nobody else was faster.
+fn edit(store: &EtcdStore, path: &str, edit: impl Fn(Option<Value>) -> Value) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let kept = store.text(path).unwrap();
+        let value = kept.as_ref().map(|kept| serde_json::from_str(&kept.text).unwrap());
+        let (expected, text) = (kept.map(|kept| kept.revision), Some(edit(value).to_string()));
+        if store.commit(&[TextChange { path: path.into(), expected, text }]).unwrap().is_some() {
+            return;
+        }
+        assert!(Instant::now() < until, "others are always faster");
+    }
+}
+
+fn user(name: &str, address: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"}, "spec": {"nodeName": "k1"},
+           "status": {"podIP": address, "podIPs": [{"ip": address}]}})
+}
+
+#[test]
+fn addresses_that_have_leaked_are_released() {
+    let (api, etcd, store) = world();
+    api.apply(node("a"));
+    let references = json!({"spec": {"orchRefs": [{"orchestrator": "k8s", "nodeName": "k1"}]}});
+    store.create(&key(ResourceKind::Node, "", "n1"), references).unwrap();
+    store.create(&key(ResourceKind::IpPool, "", "pool"), json!({"spec": {"cidr": "10.9.0.0/16"}})).unwrap();
+    let configuration = key(ResourceKind::KubeControllersConfiguration, "", "default");
+    let grace = |grace: &str| json!({"spec": {"controllers": {"node": {"leakGracePeriod": grace}}}});
+    store.create(&configuration, grace("0s")).unwrap();
+    // A pod that is there, many that are not, a tunnel of the node, and a block that nobody needs.
+    let used = "/calico/ipam/v2/assignment/ipv4/block/10.9.0.0-26";
+    let empty = "/calico/ipam/v2/assignment/ipv4/block/10.9.0.64-26";
+    api.apply(user("alive", "10.9.0.0"));
+    let owner = |n: usize| match n {
+        0 => json!({"handle_id": "h0", "secondary": {"pod": "alive", "namespace": "shop", "node": "n1"}}),
+        1 => json!({"handle_id": "h1", "secondary": {"node": "n1", "type": "vxlanTunnelAddress"}}),
+        n => {
+            json!({"handle_id": format!("h{n}"), "secondary": {"pod": format!("gone-{n}"), "namespace": "shop", "node": "n1"}})
+        }
+    };
+    let block = |cidr: &str, allocated: usize| {
+        let allocations: Vec<Value> = (0..64).map(|n| if n < allocated { n.into() } else { Value::Null }).collect();
+        let sequences: serde_json::Map<String, Value> = (0..allocated).map(|n| (n.to_string(), n.into())).collect();
+        json!({"cidr": cidr, "affinity": "host:n1", "allocations": allocations, "deleted": false,
+            "unallocated": (allocated..64).collect::<Vec<_>>(), "attributes": (0..allocated).map(owner).collect::<Vec<_>>(),
+            "sequenceNumber": allocated, "sequenceNumberForAllocation": sequences})
+    };
+    edit(&store, used, |_| block("10.9.0.0/26", 60));
+    edit(&store, empty, |_| block("10.9.0.64/26", 0));
+    for cidr in ["10.9.0.0-26", "10.9.0.64-26"] {
+        let confirmed = |_| json!({"state": "confirmed", "deleted": false});
+        edit(&store, &format!("/calico/ipam/v2/host/n1/ipv4/block/{cidr}"), confirmed);
+    }
+    for n in 0..60 {
+        let one = |_| json!({"block": {"10.9.0.0/26": 1}, "deleted": false});
+        edit(&store, &format!("/calico/ipam/v2/handle/h{n}"), one);
+    }
+
+    let controller = Controller::start(&api, &etcd, &[]);
+    let metric = |name: &str, node: &str| controller.metric(&format!("{name}{{ippool=\"pool\",node=\"{node}\"}}"));
+    eventually("ready", || controller.is_ready());
+    eventually("suspected", || metric("ipam_allocations_gc_candidates", "n1") == 58.0);
+    assert_eq!(metric("ipam_allocations_in_use", "n1"), 60.0);
+    assert_eq!(controller.metric("ipam_ippool_size{ippool=\"pool\"}"), 65536.0);
+
+    // While they are released, a plugin allocates what has been free all along, and some of what has been released.
+    store.put(&configuration, grace("1s")).unwrap();
+    for n in 0..8 {
+        api.apply(user(&format!("new-{n}"), &format!("10.9.0.{}", 60 + n % 4)));
+    }
+    for n in 0..200 {
+        edit(&store, used, |kept| {
+            let mut block = kept.unwrap();
+            let attributes =
+                json!({"handle_id": "plugin", "secondary": {"pod": "new-0", "namespace": "shop", "node": "n1"}});
+            let place = 60 + n % 4;
+            let list = block["attributes"].as_array_mut().unwrap();
+            let index = list.iter().position(|found| *found == attributes).unwrap_or_else(|| {
+                list.push(attributes.clone());
+                list.len() - 1
+            });
+            let sequence = block["sequenceNumber"].as_u64().unwrap();
+            // It is released again by who has it.
+            for other in 60..64 {
+                block["allocations"][other] = if other == place { index.into() } else { Value::Null };
+            }
+            block["sequenceNumberForAllocation"][place.to_string()] = sequence.into();
+            block["sequenceNumber"] = (sequence + 1).into();
+            block
+        });
+    }
+    let allocated = || {
+        let block: Value = serde_json::from_str(&store.text(used).unwrap().unwrap().text).unwrap();
+        let allocations = block["allocations"].as_array().unwrap().clone();
+        (0..64).filter(|n| !allocations[*n].is_null()).collect::<Vec<usize>>()
+    };
+    eventually("released", || allocated().into_iter().filter(|n| *n < 60).eq([0, 1]));
+    eventually("the empty block is released", || store.text(empty).unwrap().is_none());
+    let handles = || store.texts("/calico/ipam/v2/handle/").unwrap().len();
+    assert_eq!(handles(), 2);
+    eventually("counted", || metric("ipam_allocations_gc_reclamations", "n1") == 58.0);
+    assert!(metric("ipam_allocations_gc_candidates", "n1") <= 1.0);
+
+    // The node goes away, and then its pods.
+    api.delete("v1", "Node", "", "k1");
+    eventually("the node is deleted", || spec(&store, &key(ResourceKind::Node, "", "n1")).is_none());
+    assert!(allocated().starts_with(&[0, 1]));
+    api.delete("v1", "Pod", "shop", "alive");
+    for n in 0..8 {
+        api.delete("v1", "Pod", "shop", &format!("new-{n}"));
+    }
+    eventually("nothing is left", || store.texts("/calico/ipam/v2/").unwrap().is_empty());
+    eventually("at rest", || controller.metric("tortie_controller_waiting") == 0.0);
+    controller.stop();
+}
+
 /// The roles of `deploy/controller.yaml` allow what is done, and nothing else.
 #[test]
 fn roles_allow_exactly_what_is_done() {
@@ -354,7 +470,7 @@ fn roles_allow_exactly_what_is_done() {
     let mut followed: Vec<String> = FOLLOWED
         .iter()
         .flat_map(|(_, of)| ["list", "watch"].map(|verb| format!("{verb} {}/{} null", of.group, of.plural)))
-        .chain(["get /nodes null".to_owned()])
+        .chain(["get /nodes null", "get /pods null"].map(str::to_owned))
         .collect();
     followed.sort();
     assert_eq!(rules("ClusterRole"), followed);

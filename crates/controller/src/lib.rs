@@ -7,7 +7,7 @@
 //!
 //! * [`Controller`] hears what Kubernetes says ([`Observed`]), and gives out [`Job`]s for any number of workers.
 //! * [`Job::run`] is the only part that waits: it makes one object of the datastore as wanted, or compares all.
-//! * [`nodes::NodeController`] does the same for nodes and what belongs to them.
+//! * [`nodes::NodeController`] does the same for nodes and what belongs to them, and releases addresses that have leaked.
 //! * [`elector::LeaderElector`] says whether this one of several controllers may act.
 //!
 //! ```
@@ -38,6 +38,7 @@
 mod cluster;
 mod controller;
 pub mod elector;
+mod ipam;
 mod json;
 mod lease;
 pub mod nodes;
@@ -47,4 +48,5 @@ mod work;
 
 pub use cluster::{Observed, Watched};
 pub use controller::{Controller, Next, Status};
+pub use ipam::{MetricFamily, MetricKind};
 pub use work::{Done, Item, Job, JobError};

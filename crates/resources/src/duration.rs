@@ -8,6 +8,12 @@ pub fn go_duration_text(duration: Duration) -> String {
     text(duration.as_secs_f64() * 1e9)
 }
 
+/// Reads a duration as Go does; `None` if it is none, or less than nothing.
+#[must_use]
+pub fn go_duration(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(parse(text)? / 1e9).ok()
+}
+
 /// The nanoseconds of a duration such as `1m30s` or `250ms`.
 pub(crate) fn parse(text: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 8] =

@@ -53,7 +53,7 @@ mod tree;
 pub mod v1;
 mod v3;
 
-pub use duration::go_duration_text;
+pub use duration::{go_duration, go_duration_text};
 pub use problem::{FieldProblem, Severity};
 pub use scalar::parse_dscp;
 pub use tree::{Position, SyntaxError};

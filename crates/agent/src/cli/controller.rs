@@ -7,14 +7,13 @@ use std::time::Duration;
 use tortie_controller::elector::ElectorConfig;
 use tortie_controller::nodes::{NodeController, Overrides};
 use tortie_datastore::kubernetes::{Client, KubeConfig};
-use tortie_store::ResourceStore;
 use tortie_store::etcd::{EtcdFeed, EtcdStore};
 
 use super::Failure;
 use super::etcd::StoreArgs;
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, go_duration};
-use crate::controller::{self, Datastore, Split};
+use crate::controller::{self, Datastore, Split, Store};
 use crate::http;
 use crate::logging::{self, LogFormat};
 
@@ -25,7 +24,7 @@ use crate::logging::{self, LogFormat};
 ///
 /// Calico's nodes follow those of Kubernetes: their labels are copied, they are deleted when Kubernetes has them no
 /// more, and host endpoints are made for them, as the KubeControllersConfiguration called `default` says. It is made if
-/// there is none.
+/// there is none. Addresses that were allocated to pods or nodes that are gone are released, and so are empty blocks.
 ///
 /// Several controllers may run with --leader-elect: one of them acts, and another takes over within 15 seconds if it goes
 /// away.
@@ -119,7 +118,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             reconcile_period: args.reconcile_period,
         },
     };
-    let datastore = Datastore { resources: store, feed };
+    let datastore = Datastore { store, feed };
     let running = controller::start(&config, &client, datastore).map_err(Failure::io("threads"))?;
     let server = match &args.http {
         Some(address) => {
@@ -150,7 +149,7 @@ fn election(args: &Args) -> ElectorConfig {
     }
 }
 
-fn store(args: &Args, election: Option<&ElectorConfig>) -> Result<Box<dyn ResourceStore>, Failure> {
+fn store(args: &Args, election: Option<&ElectorConfig>) -> Result<Box<dyn Store>, Failure> {
     let config = args.store.config()?;
     let open = |config| EtcdStore::new(config).map_err(Failure::io("the datastore"));
     let Some(election) = election else { return Ok(Box::new(open(config)?)) };

@@ -1,14 +1,14 @@
 //! Health and metrics.
 
-use tortie_controller::Status;
 use tortie_controller::nodes::Done;
+use tortie_controller::{MetricFamily, MetricKind, Status};
 
 use crate::http::Response;
 use crate::metrics::Exposition;
 use crate::metrics::process;
 
 /// What has been done about nodes, and what is left.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeStatus {
     /// Whether everything is known, and has been looked at if the controller leads.
     pub in_sync: bool,
@@ -16,6 +16,8 @@ pub struct NodeStatus {
     pub waiting: usize,
     /// How many resources have been written.
     pub totals: Done,
+    /// How many addresses are allocated, where, and what has leaked.
+    pub addresses: Vec<MetricFamily>,
 }
 
 /// Answers a request for `/liveness`, `/readiness` or `/metrics`.
@@ -65,8 +67,21 @@ fn metrics(status: &Status, nodes: &NodeStatus, problems: usize) -> String {
         ("node_created", "Resources created for the sake of nodes.", nodes.totals.created),
         ("node_updated", "Resources changed for the sake of nodes.", nodes.totals.updated),
         ("node_deleted", "Resources deleted for the sake of nodes.", nodes.totals.deleted),
+        ("released_addresses", "Addresses released that had leaked.", nodes.totals.released),
     ] {
         text.count(&format!("tortie_controller_{name}"), help, number(count));
+    }
+    for family in &nodes.addresses {
+        let samples: Vec<(Vec<(&str, &str)>, f64)> = family
+            .samples
+            .iter()
+            .map(|(labels, value)| (labels.iter().map(|(name, text)| (*name, &**text)).collect(), *value))
+            .collect();
+        let samples: Vec<(&[(&str, &str)], f64)> = samples.iter().map(|(labels, value)| (&**labels, *value)).collect();
+        match family.kind {
+            MetricKind::Gauge => text.gauge(family.name, family.help, &samples),
+            MetricKind::Counter => text.counters(family.name, family.help, &samples),
+        }
     }
     text.finish() + &process::expose()
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
-use tortie_store::{Listing, ResourceStore, StoreError, StoredResource};
+use tortie_store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore};
 
 /// Until when this controller leads. Clones are the same.
 #[derive(Clone, Debug)]
@@ -50,20 +50,25 @@ impl Fence {
     }
 }
 
+/// All that a datastore keeps.
+pub trait Store: ResourceStore + TextStore {}
+
+impl<S: ResourceStore + TextStore> Store for S {}
+
 /// A store to which is written only by who leads at the time of each write.
 pub struct Fenced {
-    store: Box<dyn ResourceStore>,
+    store: Box<dyn Store>,
     fence: Fence,
 }
 
 impl Fenced {
     /// Lets through to this store.
     #[must_use]
-    pub fn new(store: Box<dyn ResourceStore>, fence: Fence) -> Self {
+    pub fn new(store: Box<dyn Store>, fence: Fence) -> Self {
         Self { store, fence }
     }
 
-    fn pass(&self) -> Result<&dyn ResourceStore, StoreError> {
+    fn pass(&self) -> Result<&dyn Store, StoreError> {
         match self.fence.term(Instant::now()) {
             Some(_) => Ok(&*self.store),
             None => Err(StoreError::Unavailable("this controller does not lead any more".into())),
@@ -94,6 +99,20 @@ impl ResourceStore for Fenced {
 
     fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
         self.pass()?.delete(key, version)
+    }
+}
+
+impl TextStore for Fenced {
+    fn text(&self, path: &str) -> Result<Option<StoredText>, StoreError> {
+        self.store.text(path)
+    }
+
+    fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
+        self.store.texts(prefix)
+    }
+
+    fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError> {
+        self.pass()?.commit(changes)
     }
 }
 
@@ -131,6 +150,20 @@ impl<R: ResourceStore, W: ResourceStore> ResourceStore for Split<R, W> {
     }
 }
 
+impl<R: TextStore, W: TextStore> TextStore for Split<R, W> {
+    fn text(&self, path: &str) -> Result<Option<StoredText>, StoreError> {
+        self.reads.text(path)
+    }
+
+    fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
+        self.reads.texts(prefix)
+    }
+
+    fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError> {
+        self.writes.commit(changes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -146,10 +179,13 @@ mod tests {
         let fence = Fence::closed();
         let store = Fenced::new(Box::new(MemoryStore::default()), fence.clone());
         let refused = |result: Result<StoredResource, StoreError>| matches!(result, Err(StoreError::Unavailable(_)));
+        let commit = || store.commit(&[TextChange { path: "/a".into(), expected: None, text: None }]);
         assert!(refused(store.create(&key, json!({}))));
+        assert!(matches!(commit(), Err(StoreError::Unavailable(_))));
         let now = Instant::now();
         fence.set(Some(now + Duration::from_secs(60)), 1);
         let created = store.create(&key, json!({})).expect("it leads");
+        assert!(matches!(commit(), Ok(Some(_))));
         fence.set(Some(now), 1);
         assert!(refused(store.put(&key, json!({}))));
         assert!(refused(store.update(&key, json!({}), created.revision)));

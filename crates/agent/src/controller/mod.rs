@@ -16,19 +16,18 @@ use std::io;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 use tortie_controller::elector::ElectorConfig;
 use tortie_controller::nodes::{self, Access, Kept, LiveObjects, NodeController, Overrides, Seen};
 use tortie_controller::{Controller, Job, Next, Observed, Watched};
 use tortie_datastore::kubernetes::{ApiResource, Client, Event, ListWatch, Received, Reflector, Waker};
-use tortie_store::ResourceStore;
 use tortie_store::etcd::{EtcdFeed, Heard};
 
 pub use answers::{NodeStatus, answer};
 pub(crate) use election::random;
-pub use fence::{Fence, Fenced, Split};
+pub use fence::{Fence, Fenced, Split, Store};
 
 /// How often what is wrong is looked at, to be logged.
 const REPORT: Duration = Duration::from_secs(1);
@@ -50,8 +49,8 @@ pub struct Config {
 
 /// A datastore, as it is read and written, and as it tells what changes.
 pub struct Datastore {
-    /// Resources one by one.
-    pub resources: Box<dyn ResourceStore>,
+    /// Resources one by one, and texts.
+    pub store: Box<dyn Store>,
     /// What is below [`NodeController::PREFIXES`].
     pub feed: EtcdFeed,
 }
@@ -64,7 +63,7 @@ pub const FOLLOWED: [(Listener, ApiResource); 5] = [
     ((Some(Watched::NetworkPolicies), None), ApiResource::NETWORK_POLICIES),
     ((Some(Watched::Namespaces), None), ApiResource::NAMESPACES),
     ((Some(Watched::ServiceAccounts), None), ApiResource::SERVICE_ACCOUNTS),
-    ((Some(Watched::Pods), None), ApiResource::PODS),
+    ((Some(Watched::Pods), Some(Seen::Pods)), ApiResource::PODS),
     ((None, Some(Seen::Nodes)), ApiResource::NODES),
 ];
 
@@ -132,7 +131,7 @@ impl Shared {
 /// # Errors
 /// If a thread cannot be started.
 pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Result<Running> {
-    let Datastore { resources: store, feed } = datastore;
+    let Datastore { store, feed } = datastore;
     let fence = if config.election.is_some() { Fence::closed() } else { Fence::open() };
     let state = State {
         controller: Controller::new(config.reconcile_period),
@@ -146,7 +145,7 @@ pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Resu
         reported: BTreeSet::new(),
     };
     let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), fence: fence.clone() });
-    let store: Arc<dyn ResourceStore> = Arc::new(Fenced::new(store, fence));
+    let store = Arc::new(Fenced::new(store, fence));
     let spawn = |name: String, body: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name).spawn(body);
 
     let mut reflector = Reflector::new(client);
@@ -163,7 +162,7 @@ pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Resu
     let mut workers = Vec::new();
     for number in 1..=config.workers.max(1) {
         let (shared, store, live) = (Arc::clone(&shared), Arc::clone(&store), Live(client.clone()));
-        workers.push(spawn(format!("worker-{number}"), Box::new(move || work(&shared, &*store, &live)))?);
+        workers.push(spawn(format!("worker-{number}"), Box::new(move || work(&shared, &store, &live)))?);
     }
     let mut released = None;
     if let Some(election) = config.election.clone() {
@@ -208,6 +207,7 @@ impl Running {
                     in_sync: state.nodes.in_sync(),
                     waiting: state.nodes.waiting(),
                     totals: state.nodes.totals().clone(),
+                    addresses: if path == "/metrics" { state.nodes.address_metrics() } else { Vec::new() },
                 };
                 (state.controller.status(), nodes, state.problems())
             };
@@ -327,6 +327,7 @@ impl LiveObjects for Live {
     fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, String> {
         let resource = match kind {
             Seen::Nodes => ApiResource::NODES,
+            Seen::Pods => ApiResource::PODS,
         };
         match self.0.get(resource, namespace, name) {
             Ok(object) => Ok(Some(object)),
@@ -343,7 +344,7 @@ enum Work {
 }
 
 /// Does what there is to do until the controller stops.
-fn work(shared: &Shared, store: &dyn ResourceStore, live: &Live) {
+fn work(shared: &Shared, store: &Fenced, live: &Live) {
     let mut state = shared.lock();
     while !state.stopping {
         let now = Instant::now();
@@ -383,9 +384,14 @@ fn work(shared: &Shared, store: &dyn ResourceStore, live: &Live) {
                 state
             }
             Work::Nodes(job) => {
-                let result = job.run(Access { resources: store, live });
+                let result = job.run(Access { resources: store, texts: store, live, time: SystemTime::now() });
                 match &result {
-                    Ok(done) => report(&job, done.created, done.updated, done.deleted),
+                    Ok(done) => {
+                        if done.released > 0 {
+                            tracing::info!(object = %job, addresses = done.released, "released: nobody has them");
+                        }
+                        report(&job, done.created, done.updated, done.deleted);
+                    }
                     Err(error) => tracing::debug!(object = %job, %error, "not written"),
                 }
                 let mut state = shared.lock();

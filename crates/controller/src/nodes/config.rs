@@ -7,10 +7,13 @@ use std::time::Duration;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 use tortie_net::Cidr;
-use tortie_resources::go_duration_text;
+use tortie_resources::{go_duration, go_duration_text};
 use tortie_selector::Selector;
 
 use crate::json::{field, set};
+
+/// How long an address must seem to have leaked where nobody says so.
+const LEAK_GRACE: Duration = Duration::from_secs(15 * 60);
 
 /// What the command line, or the environment, says instead of the resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub(super) struct NodeConfig {
     pub(super) enabled: bool,
     pub(super) sync_labels: bool,
     pub(super) host_endpoints: HostEndpointConfig,
+    /// How long an address must seem to have leaked before it is released; zero for ever.
+    pub(super) leak_grace: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -63,7 +68,7 @@ pub(super) fn default_resource() -> Value {
                 "reconcilerPeriod": "5m0s",
                 "syncLabels": "Enabled",
                 "hostEndpoint": {"autoCreate": "Disabled", "createDefaultHostEndpoint": "Enabled"},
-                "leakGracePeriod": "15m0s",
+                "leakGracePeriod": go_duration_text(LEAK_GRACE),
             },
             "policy": period,
             "workloadEndpoint": period,
@@ -86,6 +91,7 @@ impl NodeConfig {
             enabled: !node.is_null(),
             sync_labels: overrides.sync_labels.unwrap_or(sync_labels),
             host_endpoints: reader.host_endpoints(node, overrides),
+            leak_grace: reader.duration(node, place, "leakGracePeriod", LEAK_GRACE),
         };
         (config, reader.problems)
     }
@@ -112,8 +118,7 @@ impl NodeConfig {
                     "autoCreate": enabled(endpoints.auto_create),
                     "createDefaultHostEndpoint": enabled(endpoints.create_default),
                 },
-                // Nothing is collected.
-                "leakGracePeriod": go_duration_text(Duration::ZERO),
+                "leakGracePeriod": go_duration_text(self.leak_grace),
             });
             if !endpoints.templates.is_empty() {
                 let templates: Vec<Value> = endpoints.templates.iter().map(Template::written).collect();
@@ -169,6 +174,17 @@ impl Reader {
                 self.wrong(place, name, "is neither Enabled nor Disabled", value);
                 None
             }
+        }
+    }
+
+    /// A duration as Go writes it; none, zero, if it is not understood.
+    fn duration(&mut self, of: &Value, place: &str, name: &str, default: Duration) -> Duration {
+        match field(of, &[name]) {
+            Value::Null => default,
+            value => value.as_str().and_then(go_duration).unwrap_or_else(|| {
+                self.wrong(place, name, "is no duration", value);
+                Duration::ZERO
+            }),
         }
     }
 

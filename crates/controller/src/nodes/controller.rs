@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
+use super::addresses::Addresses;
 use super::config::{self, NodeConfig, Overrides};
 use super::followed::{Followed, NodeFacts, Seen};
 use super::kept::{self, KeptEndpoints};
 use super::task::{Done, Item, Job, JobError, Task, is_as_wanted};
 use super::{host_endpoints, labels};
 use crate::Observed;
+use crate::ipam::{MetricFamily, NodeState, ReleaseTask};
 use crate::json::field;
 use crate::queue::{RateLimiter, WorkQueue};
 use crate::same::same;
@@ -56,7 +58,7 @@ pub enum Next {
 /// Keeps the nodes of Calico's datastore, and what belongs to them, as the nodes of Kubernetes want them
 /// (`kube-controllers/pkg/controllers/node`).
 ///
-/// It hears what Kubernetes says of nodes, and what the datastore holds below [`NodeController::PREFIXES`]. Nothing
+/// It hears what Kubernetes says of nodes and pods, and what the datastore holds below [`NodeController::PREFIXES`]. Nothing
 /// is written before both are known and before [`NodeController::lead`]. What differs then is made equal, when it is heard
 /// of and every five minutes. What fails is tried again with growing pauses of at most 30 s, for as long as it differs.
 #[derive(Debug)]
@@ -72,6 +74,7 @@ pub struct NodeController {
     /// The nodes of Calico that a node of Kubernetes is.
     named: BTreeMap<String, BTreeSet<String>>,
     endpoints: KeptEndpoints,
+    addresses: Addresses,
     kept_synced: bool,
     /// While the datastore is listed: which paths were there and are not told yet.
     unmentioned: Option<BTreeSet<ResourceKey>>,
@@ -96,8 +99,13 @@ enum Configured {
 
 impl NodeController {
     /// The paths below which the datastore's contents must be told.
-    pub const PREFIXES: [&'static str; 3] = [
+    pub const PREFIXES: [&'static str; 8] = [
+        "/calico/ipam/v2/assignment/",
+        "/calico/ipam/v2/config",
+        "/calico/resources/v3/projectcalico.org/clusterinformations/",
         "/calico/resources/v3/projectcalico.org/hostendpoints/",
+        "/calico/resources/v3/projectcalico.org/ippools/",
+        "/calico/resources/v3/projectcalico.org/ipreservations/",
         "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/",
         "/calico/resources/v3/projectcalico.org/nodes/",
     ];
@@ -115,6 +123,7 @@ impl NodeController {
             kept_nodes: BTreeMap::new(),
             named: BTreeMap::new(),
             endpoints: KeptEndpoints::default(),
+            addresses: Addresses::default(),
             kept_synced: false,
             unmentioned: None,
             leads: false,
@@ -134,8 +143,13 @@ impl NodeController {
                 for ((_, name), _) in self.nodes.observe(observed, NodeFacts::read) {
                     for node in self.named.get(&*name).into_iter().flatten() {
                         add(&mut self.queue, &mut self.limiter, Item::Node(node.clone()));
+                        add(&mut self.queue, &mut self.limiter, Item::Addresses(node.clone()));
                     }
                 }
+            }
+            Seen::Pods => {
+                let items = self.addresses.observe_pods(observed);
+                self.add_all(items);
             }
         }
     }
@@ -147,11 +161,16 @@ impl NodeController {
                 let key = |kind| move |name: &String| ResourceKey::new(kind, "", name.as_str()).ok();
                 let nodes = self.kept_nodes.keys().filter_map(key(ResourceKind::Node));
                 let endpoints = self.endpoints.names().filter_map(key(ResourceKind::HostEndpoint));
-                let mut known: BTreeSet<ResourceKey> = nodes.chain(endpoints).collect();
+                let mut known: BTreeSet<ResourceKey> = nodes.chain(endpoints).chain(self.addresses.keys()).collect();
                 known.extend(configuration_key());
+                self.addresses.list_begins();
                 self.unmentioned = Some(known);
             }
             Kept::Text { path, text, revision } => {
+                if let Some(items) = self.addresses.set_path(path, Some((text, revision))) {
+                    self.add_all(items);
+                    return;
+                }
                 let Some(key) = ResourceKey::from_path(path) else { return };
                 if let Some(unmentioned) = &mut self.unmentioned {
                     unmentioned.remove(&key);
@@ -160,7 +179,9 @@ impl NodeController {
                 self.set(&key, Some((object.unwrap_or_default(), revision)));
             }
             Kept::Deleted { path } => {
-                if let Some(key) = ResourceKey::from_path(path) {
+                if let Some(items) = self.addresses.set_path(path, None) {
+                    self.add_all(items);
+                } else if let Some(key) = ResourceKey::from_path(path) {
                     self.set(&key, None);
                 }
             }
@@ -168,6 +189,8 @@ impl NodeController {
                 for key in self.unmentioned.take().unwrap_or_default() {
                     self.set(&key, None);
                 }
+                let items = self.addresses.list_ends();
+                self.add_all(items);
                 self.kept_synced = true;
             }
         }
@@ -184,7 +207,11 @@ impl NodeController {
             ResourceKind::KubeControllersConfiguration if key.name() == "default" => {
                 self.configure(kept.map(|(object, _)| object));
             }
-            _ => {}
+            _ => {
+                if self.addresses.set_resource(key, kept.as_ref().map(|(object, _)| object)) {
+                    self.began = false;
+                }
+            }
         }
     }
 
@@ -209,6 +236,7 @@ impl NodeController {
         }
         self.add(Item::Node(name.to_owned()));
         self.add(Item::HostEndpoints(name.to_owned()));
+        self.add(Item::Addresses(name.to_owned()));
     }
 
     fn configure(&mut self, resource: Option<Value>) {
@@ -247,6 +275,12 @@ impl NodeController {
         add(&mut self.queue, &mut self.limiter, item);
     }
 
+    fn add_all(&mut self, items: BTreeSet<Item>) {
+        for item in items {
+            self.add(item);
+        }
+    }
+
     /// From now on this controller may write. Begins with looking at everything, unless it may already.
     pub fn lead(&mut self) {
         self.leads = true;
@@ -264,7 +298,7 @@ impl NodeController {
     }
 
     fn knows_all(&self) -> bool {
-        self.kept_synced && self.nodes.synced()
+        self.kept_synced && self.nodes.synced() && self.addresses.pods_synced()
     }
 
     fn look_at_everything(&mut self, now: Instant) {
@@ -275,6 +309,7 @@ impl NodeController {
             .chain(nodes.clone().map(Item::Node))
             .chain(nodes.map(Item::HostEndpoints))
             .chain(self.endpoints.nodes().map(|node| Item::HostEndpoints(node.to_owned())))
+            .chain(self.addresses.items())
             .collect();
         for item in items {
             self.queue.add(item);
@@ -290,7 +325,7 @@ impl NodeController {
             self.look_at_everything(now);
         }
         while let Some(item) = self.queue.take(now) {
-            match self.task(&item) {
+            match self.task(&item, now) {
                 Ok(Some(task)) => return Next::Job(Job { item, task }),
                 Ok(None) => self.settle(&item),
                 Err(problem) => {
@@ -309,7 +344,7 @@ impl NodeController {
     }
 
     /// What to do about an item; `None` if it is in sync.
-    fn task(&self, item: &Item) -> Result<Option<Task>, String> {
+    fn task(&mut self, item: &Item, now: Instant) -> Result<Option<Task>, String> {
         match item {
             Item::Configuration => {
                 let status = self.config.status(&self.overrides);
@@ -323,6 +358,7 @@ impl NodeController {
             _ if !self.config.enabled => Ok(None),
             Item::Node(name) => self.node_task(name),
             Item::HostEndpoints(node) => Ok(self.endpoints_task(node)),
+            Item::Addresses(_) | Item::Block(_) => Ok(self.addresses_task(item, now).map(Task::Addresses)),
         }
     }
 
@@ -340,6 +376,21 @@ impl NodeController {
         let labels = facts.labels.as_ref().ok_or("the labels that Kubernetes has cannot be understood")?;
         let is_different = labels::synced(kept, labels)?.is_some();
         Ok(is_different.then(|| Task::Labels { node, kubernetes: kubernetes_node, labels: labels.clone() }))
+    }
+
+    /// What to do about addresses, and when to look again.
+    fn addresses_task(&mut self, item: &Item, now: Instant) -> Option<ReleaseTask> {
+        let grace = self.config.leak_grace;
+        let state = |name: &str| node_state(&self.kept_nodes, &self.nodes, name);
+        let (task, due) = match item {
+            Item::Addresses(name) => self.addresses.node_task(name, state(name), grace, now),
+            Item::Block(cidr) => self.addresses.block_task(*cidr, state, grace, now),
+            Item::Configuration | Item::Node(_) | Item::HostEndpoints(_) => (None, None),
+        };
+        if let Some(due) = due {
+            self.queue.add_at(item.clone(), due);
+        }
+        task
     }
 
     fn endpoints_task(&self, node: &str) -> Option<Task> {
@@ -369,12 +420,20 @@ impl NodeController {
     /// Takes note of what came of a job.
     pub fn done(&mut self, job: Job, result: Result<Done, JobError>, now: Instant) {
         let Job { item, .. } = job;
+        self.addresses.task_ended(&item);
         match result {
             Ok(done) => {
                 self.totals.created += done.created;
                 self.totals.updated += done.updated;
                 self.totals.deleted += done.deleted;
+                self.totals.released += done.released;
                 self.settle(&item);
+                if let Some(settled) = &done.settled {
+                    let items = self.addresses.settle(settled);
+                    if self.leads {
+                        self.add_all(items);
+                    }
+                }
             }
             Err(error) => {
                 self.queue.done(&item);
@@ -393,6 +452,16 @@ impl NodeController {
         &self.totals
     }
 
+    /// How many addresses are allocated, where, and what of it has leaked; nothing before everything is known.
+    #[must_use]
+    pub fn address_metrics(&self) -> Vec<MetricFamily> {
+        if !self.knows_all() {
+            return Vec::new();
+        }
+        let nodes: Vec<&str> = self.kept_nodes.keys().map(String::as_str).collect();
+        self.addresses.metrics(&nodes)
+    }
+
     /// How much waits to be done.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -409,7 +478,18 @@ impl NodeController {
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let failing = self.failing.iter().map(|(item, error)| format!("{item}: {error}"));
-        self.config_problems.iter().cloned().chain(failing).collect()
+        self.config_problems.iter().cloned().chain(self.addresses.problems()).chain(failing).collect()
+    }
+}
+
+/// What a node is, as far as that is known.
+fn node_state<'n>(kept: &'n BTreeMap<String, Value>, nodes: &Followed<NodeFacts>, name: &str) -> NodeState<'n> {
+    let Some(node) = kept.get(name) else { return NodeState::Gone };
+    let Some(kubernetes) = kept::kubernetes_name(node) else { return NodeState::Foreign };
+    match nodes.get("", kubernetes) {
+        Some(facts) => NodeState::Exists { kubernetes, migrates: facts.migrates },
+        None if nodes.is_complete() => NodeState::Leaves { kubernetes },
+        None => NodeState::Foreign,
     }
 }
 

@@ -12,6 +12,8 @@ use crate::json::field;
 pub enum Seen {
     /// `nodes`, version `v1`.
     Nodes,
+    /// `pods`, version `v1`: which addresses are in use.
+    Pods,
 }
 
 /// The names of an object: namespace, which is empty for nodes, and name.
@@ -94,11 +96,16 @@ impl<F: PartialEq> Followed<F> {
     }
 }
 
+/// Says whether a node that had Flannel has Calico already.
+const MIGRATION_LABEL: &str = "projectcalico.org/node-network-during-migration";
+
 /// What is used of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeFacts {
     /// `None` if they cannot be understood.
     pub(super) labels: Option<BTreeMap<String, String>>,
+    /// Its addresses are being taken over from Flannel.
+    pub(super) migrates: bool,
 }
 
 impl NodeFacts {
@@ -110,7 +117,9 @@ impl NodeFacts {
             }
             _ => None,
         };
-        Self { labels }
+        // `NodeNetworkCalico` of `kube-controllers/pkg/controllers/flannelmigration`.
+        let network = field(node, &["metadata", "labels", MIGRATION_LABEL]);
+        Self { labels, migrates: !network.is_null() && network != "calico" }
     }
 }
 

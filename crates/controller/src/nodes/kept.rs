@@ -10,7 +10,7 @@ use crate::json::field;
 
 /// What a node of Kubernetes a node of Calico is (`getK8sNodeName` of
 /// `kube-controllers/pkg/controllers/node/controller.go`).
-pub(super) fn kubernetes_name(node: &Value) -> Option<&str> {
+pub(crate) fn kubernetes_name(node: &Value) -> Option<&str> {
     let references = field(node, &["spec", "orchRefs"]).as_array()?;
     let reference = references.iter().find(|reference| field(reference, &["orchestrator"]) == "k8s")?;
     field(reference, &["nodeName"]).as_str().filter(|name| !name.is_empty())

@@ -1,5 +1,6 @@
-//! Nodes: their labels, host endpoints that are made for them, and what is left of those that are gone.
+//! Nodes: their labels, host endpoints that are made for them, addresses, and what is left of those that are gone.
 
+mod addresses;
 mod config;
 mod controller;
 mod followed;
@@ -11,4 +12,5 @@ mod task;
 pub use config::Overrides;
 pub use controller::{Kept, Next, NodeController};
 pub use followed::Seen;
+pub(crate) use kept::kubernetes_name;
 pub use task::{Access, Done, Job, JobError, LiveObjects};

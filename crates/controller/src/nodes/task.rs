@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::SystemTime;
 
 use serde_json::Value;
+use tortie_net::Cidr;
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
-use tortie_store::{ResourceStore, StoreError, StoredResource};
+use tortie_store::{ResourceStore, StoreError, StoredResource, TextStore};
 
 use super::followed::Seen;
 use super::host_endpoints::is_ours;
 use super::kept::kubernetes_name;
 use super::{config, labels};
+use crate::ipam::{ReleaseTask, Settled};
 use crate::json::{field, set};
 use crate::same::same;
 
@@ -28,8 +31,12 @@ pub trait LiveObjects: Send + Sync {
 pub struct Access<'a> {
     /// The resources.
     pub resources: &'a dyn ResourceStore,
+    /// What else the same datastore keeps.
+    pub texts: &'a dyn TextStore,
     /// Kubernetes as it is now.
     pub live: &'a dyn LiveObjects,
+    /// The time of day.
+    pub time: SystemTime,
 }
 
 impl fmt::Debug for Access<'_> {
@@ -47,6 +54,10 @@ pub(super) enum Item {
     Node(String),
     /// The host endpoints of a node that were made for it.
     HostEndpoints(String),
+    /// The addresses that were allocated on a node, and its blocks if it is gone.
+    Addresses(String),
+    /// A block that nobody has an address of, or whose addresses cool down.
+    Block(Cidr),
 }
 
 impl fmt::Display for Item {
@@ -55,6 +66,8 @@ impl fmt::Display for Item {
             Self::Configuration => f.write_str("KubeControllersConfiguration/default"),
             Self::Node(name) => write!(f, "Node/{name}"),
             Self::HostEndpoints(node) => write!(f, "host endpoints of Node/{node}"),
+            Self::Addresses(node) => write!(f, "addresses of Node/{node}"),
+            Self::Block(cidr) => write!(f, "the block {cidr}"),
         }
     }
 }
@@ -76,6 +89,8 @@ pub(super) enum Task {
     DeleteNode { node: String, kubernetes: String },
     /// Make host endpoints as wanted, and delete others if they are still at these versions.
     HostEndpoints { wanted: Vec<(String, Value)>, unwanted: Vec<(String, Revision)> },
+    /// Release addresses or blocks.
+    Addresses(ReleaseTask),
 }
 
 /// What a job about nodes has done.
@@ -87,6 +102,10 @@ pub struct Done {
     pub updated: usize,
     /// How many were deleted.
     pub deleted: usize,
+    /// How many addresses were released.
+    pub released: usize,
+    /// What came of releasing.
+    pub(super) settled: Option<Settled>,
 }
 
 /// Why a job about nodes was not done.
@@ -137,6 +156,12 @@ impl Job {
                     result = result.and(delete(access, &key, *revision, &mut done));
                 }
                 result?;
+            }
+            Task::Addresses(task) => {
+                let settled = task.run(access)?;
+                (done.updated, done.deleted) = (settled.updated, settled.deleted);
+                done.released = settled.released.len();
+                done.settled = Some(settled);
             }
         }
         Ok(done)

@@ -10,8 +10,23 @@ fn defaults() {
     assert_eq!(problems, [] as [String; 0]);
     assert!(config.enabled && config.sync_labels && config.host_endpoints.create_default);
     assert!(!config.host_endpoints.auto_create && !config.host_endpoints.is_incomplete);
+    assert_eq!(config.leak_grace, Duration::from_secs(900));
     // Without the section nothing is done.
     assert!(!NodeConfig::read(&json!({"spec": {"controllers": {}}}), &Overrides::default()).0.enabled);
+}
+
+#[test]
+fn graces() {
+    for (node, grace) in
+        [(json!({}), "15m0s"), (json!({"leakGracePeriod": "90s"}), "1m30s"), (json!({"leakGracePeriod": "0"}), "0s")]
+    {
+        let (config, problems) = read(&node);
+        let status = config.status(&Overrides::default());
+        assert_eq!(
+            (&status["runningConfig"]["controllers"]["node"]["leakGracePeriod"], problems.len()),
+            (&json!(grace), 0)
+        );
+    }
 }
 
 #[test]
@@ -36,6 +51,8 @@ fn what_is_not_understood_is_named() {
     };
     for (node, field) in [
         (json!({"syncLabels": "yes"}), "syncLabels"),
+        (json!({"leakGracePeriod": "-1s"}), "leakGracePeriod"),
+        (json!({"leakGracePeriod": 900}), "leakGracePeriod"),
         (json!({"hostEndpoint": {"autoCreate": true}}), "hostEndpoint.autoCreate"),
         (json!({"hostEndpoint": {"createDefaultHostEndpoint": "on"}}), "hostEndpoint.createDefaultHostEndpoint"),
         (json!({"hostEndpoint": {"templates": {}}}), "hostEndpoint.templates"),

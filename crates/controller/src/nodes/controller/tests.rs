@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use serde_json::json;
 use tortie_store::{Fault, MemoryStore, ResourceStore, StoreError};
 
+use std::time::UNIX_EPOCH;
+
 use super::*;
 use crate::nodes::task::{Access, LiveObjects};
 
@@ -46,6 +48,8 @@ impl World {
         self.working.clear();
         self.controller = NodeController::new(Overrides::default());
         self.controller.lead();
+        self.controller.observe(Seen::Pods, Observed::ListBegins);
+        self.controller.observe(Seen::Pods, Observed::ListEnds);
         self.list_nodes();
         self.list_kept();
     }
@@ -71,7 +75,8 @@ impl World {
     }
 
     fn run(&mut self, job: Job) {
-        let result = job.run(Access { resources: &self.store, live: &self.kubernetes });
+        let result =
+            job.run(Access { resources: &self.store, texts: &self.store, live: &self.kubernetes, time: UNIX_EPOCH });
         self.controller.done(job, result, self.now);
     }
 

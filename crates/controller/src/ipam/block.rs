@@ -1,0 +1,326 @@
+//! Blocks of addresses as they are kept (`libcalico-go/lib/backend/model/block.go`, `libcalico-go/lib/ipam/ipam_block.go`).
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value, json};
+use tortie_net::{Cidr, Family};
+use tortie_store::timestamp;
+
+use crate::json::field;
+
+const BLOCKS: &str = "/calico/ipam/v2/assignment/";
+/// What addresses that Windows needs for itself are allocated to.
+const WINDOWS_HANDLE: &str = "windows-reserved-ipam-handle";
+/// Blocks are at most a /20 of IPv4 or a /116 of IPv6.
+const MOST_ADDRESSES: usize = 1 << 12;
+
+/// The path of the block of this network.
+pub(crate) fn block_path(cidr: Cidr) -> String {
+    format!("{BLOCKS}{}/block/{}", family(cidr), dashed(cidr))
+}
+
+/// The path that says that a block is affine to a node.
+pub(crate) fn affinity_path(node: &str, cidr: Cidr) -> String {
+    format!("{}{}/block/{}", affinity_prefix(node), family(cidr), dashed(cidr))
+}
+
+/// What the paths of all affinities of a node begin with.
+pub(crate) fn affinity_prefix(node: &str) -> String {
+    format!("/calico/ipam/v2/host/{node}/")
+}
+
+pub(crate) fn handle_path(handle: &str) -> String {
+    format!("/calico/ipam/v2/handle/{handle}")
+}
+
+/// The network of the block at a path; `None` if the path is of something else.
+pub(crate) fn block_at(path: &str) -> Option<Cidr> {
+    network(path.strip_prefix(BLOCKS)?)
+}
+
+/// The network of the block that an affinity of a node is about; `None` if the path is of something else.
+pub(crate) fn affinity_at(node: &str, path: &str) -> Option<Cidr> {
+    network(path.strip_prefix(&affinity_prefix(node))?)
+}
+
+fn network(rest: &str) -> Option<Cidr> {
+    let (family_name, network) = rest.split_once("/block/")?;
+    let cidr: Cidr = network.replace('-', "/").parse().ok()?;
+    (family(cidr) == family_name).then(|| cidr.masked())
+}
+
+fn family(cidr: Cidr) -> &'static str {
+    match cidr.family() {
+        Family::V4 => "ipv4",
+        Family::V6 => "ipv6",
+    }
+}
+
+fn dashed(cidr: Cidr) -> String {
+    cidr.masked().to_string().replace('/', "-")
+}
+
+/// A handle without what a migration from host-local left behind it.
+pub(crate) fn sane_handle(handle: &str) -> &str {
+    handle.split('\r').next().unwrap_or_default()
+}
+
+/// A block of addresses. What of it is not understood stays as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Block {
+    cidr: Cidr,
+    fields: Map<String, Value>,
+    /// For each address, which of the attributes it has; `None` if it is free.
+    allocations: Vec<Option<usize>>,
+    unallocated: Vec<Value>,
+    attributes: Vec<Value>,
+    sequence: u64,
+    /// For each address that is allocated, the sequence number at which it was.
+    sequences: Map<String, Value>,
+}
+
+/// An address that is allocated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Allocated<'b> {
+    /// Its place in the block.
+    pub(crate) ordinal: usize,
+    pub(crate) address: IpAddr,
+    /// Without it, nobody but who has allocated it can release it.
+    pub(crate) handle: Option<&'b str>,
+    /// When it was allocated, to tell from when it is allocated to the same again.
+    pub(crate) sequence: u64,
+    /// Who has it.
+    pub(crate) owner: &'b Value,
+}
+
+/// An address that is to be released, if it is still allocated as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Release {
+    pub(crate) ordinal: usize,
+    pub(crate) handle: String,
+    pub(crate) sequence: u64,
+}
+
+impl Block {
+    /// Reads the block of this network.
+    ///
+    /// # Errors
+    /// What makes it none.
+    pub(crate) fn read(cidr: Cidr, text: &str) -> Result<Self, String> {
+        let Ok(Value::Object(mut fields)) = serde_json::from_str(text) else { return Err("is no object".into()) };
+        let named = fields.get("cidr").and_then(Value::as_str).and_then(|text| text.parse::<Cidr>().ok());
+        if named.map(Cidr::masked) != Some(cidr.masked()) {
+            return Err("cidr: is not that of the path".into());
+        }
+        let mut list = |name: &str| match fields.get_mut(name).map(Value::take) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(items)) => Ok(items),
+            Some(_) => Err(format!("{name}: is no list")),
+        };
+        let (allocations, unallocated, attributes) = (list("allocations")?, list("unallocated")?, list("attributes")?);
+        let free_bits = u32::from(cidr.family().max_prefix_len() - cidr.prefix_len());
+        let size = 1_usize.checked_shl(free_bits).filter(|size| *size <= MOST_ADDRESSES);
+        if size != Some(allocations.len()) {
+            return Err("allocations: are not as many as the network has addresses".into());
+        }
+        let index = |item: &Value| match item {
+            Value::Null => Ok(None),
+            item => {
+                let index = item.as_u64().and_then(|index| usize::try_from(index).ok());
+                index.filter(|index| *index < attributes.len()).map(Some).ok_or("allocations: have no attributes")
+            }
+        };
+        let allocations = allocations.iter().map(index).collect::<Result<_, _>>()?;
+        let sequence = match fields.get("sequenceNumber") {
+            None | Some(Value::Null) => 0,
+            Some(number) => number.as_u64().ok_or("sequenceNumber: is no number")?,
+        };
+        let sequences = match fields.get_mut("sequenceNumberForAllocation").map(Value::take) {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(sequences)) => sequences,
+            Some(_) => return Err("sequenceNumberForAllocation: is no mapping".into()),
+        };
+        Ok(Self { cidr: cidr.masked(), fields, allocations, unallocated, attributes, sequence, sequences })
+    }
+
+    /// The block as it is kept when it is written again.
+    pub(crate) fn into_text(mut self) -> String {
+        let allocations: Vec<Value> = self.allocations.iter().map(|index| json!(index)).collect();
+        for (name, value) in [
+            ("allocations", allocations.into()),
+            ("unallocated", self.unallocated.into()),
+            ("attributes", self.attributes.into()),
+            ("sequenceNumber", self.sequence.saturating_add(1).into()),
+            ("sequenceNumberForAllocation", self.sequences.into()),
+        ] {
+            self.fields.insert(name.into(), value);
+        }
+        Value::Object(self.fields).to_string()
+    }
+
+    /// What it is affine to.
+    pub(crate) fn affinity(&self) -> Option<&str> {
+        self.fields.get("affinity").and_then(Value::as_str)
+    }
+
+    /// The node that it is affine to.
+    pub(crate) fn node(&self) -> Option<&str> {
+        self.affinity()?.strip_prefix("host:")
+    }
+
+    /// Every address that is not free, but for those that were released and cool down.
+    pub(crate) fn allocated(&self) -> impl Iterator<Item = Allocated<'_>> {
+        self.allocations.iter().enumerate().filter_map(|(ordinal, index)| {
+            let attributes = self.attributes.get((*index)?)?;
+            if is_released(attributes) {
+                return None;
+            }
+            Some(Allocated {
+                ordinal,
+                address: nth_address(self.cidr, ordinal)?,
+                handle: field(attributes, &["handle_id"]).as_str(),
+                sequence: self.sequence_of(ordinal),
+                owner: field(attributes, &["secondary"]),
+            })
+        })
+    }
+
+    /// Whether any address was released and cools down.
+    pub(crate) fn cools_down(&self) -> bool {
+        self.used_attributes().any(is_released)
+    }
+
+    /// How many addresses are not free.
+    pub(crate) fn used(&self) -> usize {
+        self.used_attributes().count()
+    }
+
+    /// Whether nobody has an address, but for those that Windows needs.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.used_attributes()
+            .all(|attributes| field(attributes, &["handle_id"]).as_str().is_some_and(is_windows_handle))
+    }
+
+    fn used_attributes(&self) -> impl Iterator<Item = &Value> {
+        self.allocations.iter().flatten().filter_map(|index| self.attributes.get(*index))
+    }
+
+    fn sequence_of(&self, ordinal: usize) -> u64 {
+        self.sequences.get(&ordinal.to_string()).and_then(Value::as_u64).unwrap_or_default()
+    }
+
+    /// Releases addresses that are still allocated as they were, and says which.
+    pub(crate) fn release<'r>(
+        &mut self,
+        releases: impl IntoIterator<Item = &'r Release>,
+        now: SystemTime,
+        cooldown: Duration,
+    ) -> Vec<&'r Release> {
+        let is_same = |release: &&Release| {
+            self.allocated().find(|allocated| allocated.ordinal == release.ordinal).is_some_and(|allocated| {
+                allocated.sequence == release.sequence
+                    && allocated.handle.is_some_and(|handle| sane_handle(handle) == release.handle)
+            })
+        };
+        let released: Vec<&Release> = releases.into_iter().filter(is_same).collect();
+        if released.is_empty() {
+            return released;
+        }
+        let cooling = self.attributes.len();
+        self.attributes.push(json!({"releasedAt": timestamp(now)}));
+        for release in &released {
+            if let Some(index) = self.allocations.get_mut(release.ordinal) {
+                *index = Some(cooling);
+            }
+            self.sequences.insert(release.ordinal.to_string(), self.sequence.into());
+        }
+        if !self.end_cooldown(now, cooldown) {
+            self.drop_unused_attributes();
+        }
+        released
+    }
+
+    /// Makes addresses free that were released longer ago than the cooldown, and says whether there were any.
+    pub(crate) fn end_cooldown(&mut self, now: SystemTime, cooldown: Duration) -> bool {
+        let limit = timestamp(now.checked_sub(cooldown).unwrap_or(SystemTime::UNIX_EPOCH));
+        let is_over = |attributes: &Value| {
+            let released = field(attributes, &["releasedAt"]).as_str().unwrap_or_default();
+            // Times of this form are ordered as their texts are.
+            cooldown.is_zero() || (released.len() == limit.len() && released.ends_with('Z') && *released < *limit)
+        };
+        let mut freed = false;
+        for (ordinal, index) in self.allocations.iter_mut().enumerate() {
+            let attributes = index.and_then(|index| self.attributes.get(index));
+            if attributes.is_some_and(|attributes| is_released(attributes) && is_over(attributes)) {
+                *index = None;
+                self.unallocated.push(ordinal.into());
+                self.sequences.remove(&ordinal.to_string());
+                freed = true;
+            }
+        }
+        if freed {
+            self.drop_unused_attributes();
+        }
+        freed
+    }
+
+    fn drop_unused_attributes(&mut self) {
+        let mut places = BTreeMap::new();
+        for index in self.allocations.iter().flatten() {
+            places.insert(*index, 0);
+        }
+        for (new, place) in places.values_mut().enumerate() {
+            *place = new;
+        }
+        let mut index = 0;
+        self.attributes.retain(|_| {
+            index += 1;
+            places.contains_key(&(index - 1))
+        });
+        for index in self.allocations.iter_mut().flatten() {
+            *index = places.get(index).copied().unwrap_or_default();
+        }
+    }
+}
+
+fn is_released(attributes: &Value) -> bool {
+    !field(attributes, &["releasedAt"]).is_null()
+}
+
+/// Whether an address is allocated to nobody, because Windows needs it.
+pub(crate) fn is_windows_handle(handle: &str) -> bool {
+    handle.eq_ignore_ascii_case(WINDOWS_HANDLE)
+}
+
+/// The address so many places into a network; `None` if that is beyond its end.
+fn nth_address(cidr: Cidr, ordinal: usize) -> Option<IpAddr> {
+    let address: IpAddr = match cidr.address() {
+        IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).checked_add(u32::try_from(ordinal).ok()?)?).into(),
+        IpAddr::V6(first) => Ipv6Addr::from(u128::from(first).checked_add(u128::try_from(ordinal).ok()?)?).into(),
+    };
+    cidr.contains(address).then_some(address)
+}
+
+/// What is left of a handle that has so many addresses of a block less; `None` if that is not what it says.
+pub(crate) fn decremented(handle: &Value, cidr: Cidr, by: u64) -> Option<Value> {
+    let name = cidr.to_string();
+    let left = field(handle, &["block", &name]).as_u64()?.checked_sub(by)?;
+    let mut handle = handle.clone();
+    let blocks = handle.get_mut("block")?.as_object_mut()?;
+    if left == 0 {
+        blocks.shift_remove(&name);
+    } else {
+        blocks.insert(name, left.into());
+    }
+    Some(handle)
+}
+
+/// Whether a handle has no address.
+pub(crate) fn has_nothing(handle: &Value) -> bool {
+    field(handle, &["block"]).as_object().is_none_or(Map::is_empty)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,529 @@
+//! Which addresses have leaked, and which blocks nobody needs (`kube-controllers/pkg/controllers/node/ipam.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use tortie_net::Cidr;
+use tortie_resources::stored::Revision;
+
+use super::block::{Allocated, Block, Release, is_windows_handle, sane_handle};
+use super::index::Index;
+use super::release::{Leak, Settled, Written};
+use crate::json::field;
+
+/// How many blocks and handles are written at once, or a few more.
+const BATCH: usize = 64;
+
+/// Where an address is: its block, and its place there.
+pub(crate) type Place = (Cidr, usize);
+
+/// The names of a pod: its namespace and its own.
+pub(crate) type PodName = (Box<str>, Box<str>);
+
+/// What is known of blocks, and since when which addresses seem to have leaked.
+///
+/// An address has leaked if its pod does not exist or does not have it. This is confirmed after a time of grace, or at once if
+/// the node does not exist either. Addresses of one handle are released together or not at all.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    blocks: BTreeMap<Cidr, KnownBlock>,
+    by_node: Index<Box<str>, Place>,
+    by_handle: Index<Box<str>, Place>,
+    by_pod: Index<PodName, Place>,
+    /// The blocks that are affine to each node.
+    affine: Index<Box<str>, Cidr>,
+    suspects: BTreeMap<Place, Suspect>,
+    empty_since: BTreeMap<Cidr, Instant>,
+    /// Since when it is known of blocks that addresses cool down.
+    cooling_since: BTreeMap<Cidr, Instant>,
+    /// Blocks that a worker is about to release.
+    releasing: BTreeSet<Cidr>,
+    /// While the datastore is listed: which blocks were there and are not told yet.
+    unmentioned: Option<BTreeSet<Cidr>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct KnownBlock {
+    revision: Revision,
+    pub(super) node: Option<Box<str>>,
+    pub(super) allocations: BTreeMap<usize, Allocation>,
+    /// How many addresses are not free, whoever has them.
+    used: usize,
+    cools_down: bool,
+    /// Why it cannot be read; what is known of it is from before.
+    problem: Option<String>,
+}
+
+/// An address that is allocated to a handle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Allocation {
+    address: IpAddr,
+    handle: Box<str>,
+    sequence: u64,
+    /// Empty if it is not said.
+    pub(super) node: Box<str>,
+    owner: Owner,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Owner {
+    Pod(PodName),
+    /// The node itself, for a tunnel.
+    Tunnel,
+    /// Nobody: Windows needs it.
+    Windows,
+    /// Nobody of whom anything is known, or a virtual machine.
+    Unknown,
+}
+
+/// Since when an address seems to have leaked, and why that is so if it is.
+#[derive(Clone, Copy, Debug)]
+struct Suspect {
+    since: Instant,
+    confirmed: Option<Reason>,
+}
+
+/// Why an address has leaked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It has seemed to for long enough.
+    Grace,
+    /// Its node is gone, too.
+    NodeGone,
+}
+
+/// What is known of a node of Calico.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeState<'n> {
+    /// It is no node of Kubernetes, or cannot be understood.
+    Foreign,
+    /// It is this node of Kubernetes.
+    Exists {
+        /// The name that Kubernetes has for it.
+        kubernetes: &'n str,
+        /// It is being migrated from Flannel.
+        migrates: bool,
+    },
+    /// It was this node of Kubernetes, which is gone.
+    Leaves {
+        /// The name that Kubernetes had for it.
+        kubernetes: &'n str,
+    },
+    /// There is none.
+    Gone,
+}
+
+impl<'n> NodeState<'n> {
+    fn kubernetes(self) -> Option<&'n str> {
+        match self {
+            Self::Exists { kubernetes, .. } | Self::Leaves { kubernetes } => Some(kubernetes),
+            Self::Foreign | Self::Gone => None,
+        }
+    }
+}
+
+/// What addresses are judged by.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'v> {
+    /// The node.
+    pub(crate) node: NodeState<'v>,
+    /// Whether a pod may have an address on this node of Kubernetes, or on any.
+    pub(crate) may_have: &'v dyn Fn(&PodName, IpAddr, Option<&str>) -> bool,
+    /// How long an address must seem to have leaked; zero for ever.
+    pub(crate) grace: Duration,
+}
+
+/// What to do about a node's addresses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Verdict {
+    /// Release these.
+    pub(crate) leaks: Vec<Leak>,
+    /// There is no node, and nobody has an address on it: release its affinities.
+    pub(crate) is_abandoned: bool,
+    /// Look again then.
+    pub(crate) due: Option<Instant>,
+}
+
+/// What to do about a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BlockVerdict {
+    /// Look again then; for `None` when it changes.
+    Wait(Option<Instant>),
+    /// Release it from this node.
+    Release(Box<str>),
+    /// Free what has cooled down.
+    EndCooldown,
+}
+
+/// What to look at again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Touched {
+    pub(crate) nodes: BTreeSet<Box<str>>,
+    pub(crate) blocks: BTreeSet<Cidr>,
+}
+
+impl Collector {
+    /// All blocks will be told, or told again.
+    pub(crate) fn list_begins(&mut self) {
+        self.unmentioned = Some(self.blocks.keys().copied().collect());
+    }
+
+    /// What was not told is not there.
+    pub(crate) fn list_ends(&mut self) -> Touched {
+        let mut touched = Touched::default();
+        for cidr in self.unmentioned.take().unwrap_or_default() {
+            self.remove_block(cidr, &mut touched);
+        }
+        touched
+    }
+
+    /// Takes note of what is kept of a block.
+    pub(crate) fn set_block(&mut self, cidr: Cidr, text: Option<(&str, Revision)>) -> Touched {
+        let mut touched = Touched::default();
+        match text {
+            None => self.remove_block(cidr, &mut touched),
+            Some((text, revision)) => {
+                let is_listed = self.unmentioned.as_mut().is_some_and(|unmentioned| unmentioned.remove(&cidr));
+                let known = self.blocks.get(&cidr).map(|known| known.revision);
+                // What this controller has written may be known before it is heard.
+                let is_news = |known: Revision| if is_listed { known != revision } else { known < revision };
+                if known.is_none_or(is_news) {
+                    match Block::read(cidr, text) {
+                        Ok(block) => self.read_block(cidr, &block, revision, &mut touched),
+                        Err(problem) => {
+                            let known = self.blocks.entry(cidr).or_default();
+                            (known.problem, known.revision) = (Some(problem), revision);
+                            for (ordinal, allocation) in &known.allocations {
+                                self.suspects.remove(&(cidr, *ordinal));
+                                touched.nodes.insert(allocation.node.clone());
+                            }
+                            self.note(cidr, &mut touched);
+                        }
+                    }
+                }
+            }
+        }
+        touched
+    }
+
+    fn read_block(&mut self, cidr: Cidr, block: &Block, revision: Revision, touched: &mut Touched) {
+        let mut known = self.blocks.remove(&cidr).unwrap_or_default();
+        let mut before = std::mem::take(&mut known.allocations);
+        for (ordinal, allocation) in block.allocated().filter_map(read_allocation) {
+            let place = (cidr, ordinal);
+            let old = before.remove(&ordinal);
+            if old.as_ref() != Some(&allocation) {
+                if let Some(old) = old {
+                    self.unindex(place, &old, touched);
+                }
+                self.index(place, &allocation, touched);
+            }
+            known.allocations.insert(ordinal, allocation);
+        }
+        for (ordinal, old) in before {
+            self.unindex((cidr, ordinal), &old, touched);
+        }
+        let node = block.node().map(Into::into);
+        if known.node != node {
+            if let Some(node) = std::mem::replace(&mut known.node, node) {
+                self.affine.remove(&node, &cidr);
+                touched.nodes.insert(node);
+            }
+            if let Some(node) = &known.node {
+                self.affine.insert(node.clone(), cidr);
+            }
+        }
+        (known.used, known.cools_down) = (block.used(), block.cools_down());
+        if known.used > 0 {
+            self.empty_since.remove(&cidr);
+        }
+        (known.revision, known.problem) = (revision, None);
+        self.blocks.insert(cidr, known);
+        self.note(cidr, touched);
+    }
+
+    /// A block is to be looked at, and the empty ones of its node, which are needed if there is no other.
+    fn note(&self, cidr: Cidr, touched: &mut Touched) {
+        touched.blocks.insert(cidr);
+        let Some(node) = self.blocks.get(&cidr).and_then(|known| known.node.as_ref()) else { return };
+        touched.nodes.insert(node.clone());
+        let is_empty = |cidr: &&Cidr| self.blocks.get(*cidr).is_some_and(|known| known.used == 0);
+        touched.blocks.extend(self.affine.get(node).filter(is_empty));
+    }
+
+    fn remove_block(&mut self, cidr: Cidr, touched: &mut Touched) {
+        let Some(known) = self.blocks.remove(&cidr) else { return };
+        for (ordinal, allocation) in &known.allocations {
+            self.unindex((cidr, *ordinal), allocation, touched);
+        }
+        if let Some(node) = known.node {
+            self.affine.remove(&node, &cidr);
+            touched.nodes.insert(node);
+        }
+        self.empty_since.remove(&cidr);
+        self.cooling_since.remove(&cidr);
+    }
+
+    fn index(&mut self, place: Place, allocation: &Allocation, touched: &mut Touched) {
+        self.by_handle.insert(allocation.handle.clone(), place);
+        if !allocation.node.is_empty() {
+            self.by_node.insert(allocation.node.clone(), place);
+            touched.nodes.insert(allocation.node.clone());
+        }
+        if let Owner::Pod(pod) = &allocation.owner {
+            self.by_pod.insert(pod.clone(), place);
+        }
+    }
+
+    fn unindex(&mut self, place: Place, allocation: &Allocation, touched: &mut Touched) {
+        self.suspects.remove(&place);
+        self.by_handle.remove(&allocation.handle, &place);
+        if !allocation.node.is_empty() {
+            self.by_node.remove(&allocation.node, &place);
+            touched.nodes.insert(allocation.node.clone());
+        }
+        if let Owner::Pod(pod) = &allocation.owner {
+            self.by_pod.remove(pod, &place);
+        }
+    }
+
+    fn allocation(&self, (cidr, ordinal): Place) -> Option<&Allocation> {
+        self.blocks.get(&cidr)?.allocations.get(&ordinal)
+    }
+
+    /// Every node that has an address or a block.
+    pub(crate) fn nodes(&self) -> BTreeSet<Box<str>> {
+        self.by_node.keys().chain(self.affine.keys()).cloned().collect()
+    }
+
+    /// The blocks about which something may have to be done.
+    pub(crate) fn idle_blocks(&self) -> impl Iterator<Item = Cidr> {
+        self.blocks.iter().filter(|(_, known)| known.used == 0 || known.cools_down).map(|(cidr, _)| *cidr)
+    }
+
+    /// The nodes of the addresses of a pod.
+    pub(crate) fn nodes_of_pod(&self, pod: &PodName) -> BTreeSet<Box<str>> {
+        let allocations = self.by_pod.get(pod).filter_map(|place| self.allocation(*place));
+        allocations.map(|allocation| allocation.node.clone()).filter(|node| !node.is_empty()).collect()
+    }
+
+    /// What a pod may have has not leaked so far, even if it is gone again before it is judged.
+    pub(crate) fn clear_suspicions(&mut self, pod: &PodName, may_have: impl Fn(IpAddr) -> bool) {
+        let places: Vec<Place> = self.by_pod.get(pod).copied().collect();
+        for place in places {
+            if self.allocation(place).is_some_and(|allocation| may_have(allocation.address)) {
+                self.suspects.remove(&place);
+            }
+        }
+    }
+
+    /// The blocks that are affine to a node.
+    pub(crate) fn blocks_of(&self, node: &str) -> Vec<Cidr> {
+        self.affine.get(node).copied().collect()
+    }
+
+    /// Judges the addresses of a node.
+    pub(crate) fn judge_node(&mut self, node: &str, view: View<'_>, now: Instant) -> Verdict {
+        let mut verdict = Verdict::default();
+        let places: Vec<Place> = self.by_node.get(node).copied().collect();
+        let is_gone = matches!(view.node, NodeState::Leaves { .. } | NodeState::Gone);
+        let mut tunnels = Vec::new();
+        let mut in_use = false;
+        for place in &places {
+            let Some(allocation) = self.allocation(*place) else { continue };
+            let is_readable = self.blocks.get(&place.0).is_some_and(|known| known.problem.is_none());
+            let has_leaked = match &allocation.owner {
+                Owner::Windows => continue,
+                Owner::Tunnel if is_readable => {
+                    tunnels.push(*place);
+                    continue;
+                }
+                Owner::Pod(pod) if is_readable && view.node != NodeState::Foreign => {
+                    !(view.may_have)(pod, allocation.address, view.node.kubernetes())
+                }
+                Owner::Pod(_) | Owner::Tunnel | Owner::Unknown => false,
+            };
+            if !has_leaked {
+                in_use = true;
+                self.suspects.remove(place);
+                continue;
+            }
+            let suspect = self.suspects.entry(*place).or_insert(Suspect { since: now, confirmed: None });
+            // Without grace nothing leaks as long as the node is there.
+            let over = suspect.since.checked_add(view.grace).filter(|_| !view.grace.is_zero());
+            suspect.confirmed = match over {
+                _ if is_gone => Some(Reason::NodeGone),
+                Some(over) if over <= now => Some(Reason::Grace),
+                over => {
+                    verdict.due = verdict.due.into_iter().chain(over).min();
+                    None
+                }
+            };
+        }
+        // While Calico has the node, others know its tunnels' addresses.
+        verdict.is_abandoned = view.node == NodeState::Gone && !in_use;
+        for place in tunnels {
+            if verdict.is_abandoned {
+                self.suspects.insert(place, Suspect { since: now, confirmed: Some(Reason::NodeGone) });
+            } else {
+                self.suspects.remove(&place);
+            }
+        }
+        verdict.leaks = self.leaks(&places);
+        verdict
+    }
+
+    fn confirmed(&self, place: Place) -> Option<Reason> {
+        self.suspects.get(&place)?.confirmed
+    }
+
+    /// The confirmed leaks among these places, and what else their handles have.
+    fn leaks(&self, places: &[Place]) -> Vec<Leak> {
+        let (mut leaks, mut handles, mut blocks) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        for place in places.iter().filter(|place| self.confirmed(**place).is_some()) {
+            if handles.len() + blocks.len() >= BATCH {
+                break;
+            }
+            let Some(handle) = self.allocation(*place).map(|allocation| &allocation.handle) else { continue };
+            let all: Option<Vec<Leak>> = self.by_handle.get(&**handle).map(|place| self.leak(*place)).collect();
+            // More than a handful cannot be written at once.
+            if let Some(all) = all.filter(|all| all.len() <= BATCH / 2)
+                && handles.insert(handle)
+            {
+                blocks.extend(all.iter().map(|leak| leak.cidr));
+                leaks.extend(all);
+            }
+        }
+        leaks
+    }
+
+    /// The leak at a place, if it is confirmed.
+    fn leak(&self, place: Place) -> Option<Leak> {
+        let allocation = self.allocation(place)?;
+        Some(Leak {
+            cidr: place.0,
+            release: Release { ordinal: place.1, handle: allocation.handle.to_string(), sequence: allocation.sequence },
+            address: allocation.address,
+            node: allocation.node.to_string(),
+            reason: self.confirmed(place)?,
+            pod: match &allocation.owner {
+                Owner::Pod(pod) => Some(pod.clone()),
+                Owner::Tunnel | Owner::Windows | Owner::Unknown => None,
+            },
+        })
+    }
+
+    /// Judges a block: addresses that were released are free after the cooldown, and the block is released when it was empty
+    /// for the time of grace, unless it is the only one of its node. The node is looked up with `node`.
+    pub(crate) fn judge_block<'n>(
+        &mut self,
+        cidr: Cidr,
+        node: impl FnOnce(&str) -> NodeState<'n>,
+        (grace, cooldown): (Duration, Duration),
+        now: Instant,
+    ) -> BlockVerdict {
+        if self.blocks.get(&cidr).is_some_and(|known| known.cools_down && known.problem.is_none()) {
+            self.empty_since.remove(&cidr);
+            // Times in blocks have no parts of seconds.
+            let over = self.cooling_since.entry(cidr).or_insert(now).checked_add(cooldown + Duration::from_secs(2));
+            if over.is_none_or(|over| now < over) {
+                return BlockVerdict::Wait(over);
+            }
+            self.cooling_since.remove(&cidr);
+            return BlockVerdict::EndCooldown;
+        }
+        self.cooling_since.remove(&cidr);
+        let affine = self.blocks.get(&cidr).filter(|known| known.used == 0 && known.problem.is_none());
+        let owner = affine.and_then(|known| known.node.clone()).filter(|owner| {
+            let others = self.affine.get(owner).filter(|other| **other != cidr && !self.releasing.contains(*other));
+            let is_ours = !matches!(node(owner), NodeState::Foreign | NodeState::Exists { migrates: true, .. });
+            is_ours && others.count() > 0
+        });
+        let Some(owner) = owner else {
+            self.empty_since.remove(&cidr);
+            return BlockVerdict::Wait(None);
+        };
+        if grace.is_zero() {
+            return BlockVerdict::Wait(None);
+        }
+        let over = self.empty_since.entry(cidr).or_insert(now).checked_add(grace);
+        match over {
+            Some(over) if over <= now => {
+                self.releasing.insert(cidr);
+                BlockVerdict::Release(owner)
+            }
+            over => BlockVerdict::Wait(over),
+        }
+    }
+
+    /// Nobody is about to release a block any more.
+    pub(crate) fn release_ended(&mut self, cidr: Cidr) {
+        self.releasing.remove(&cidr);
+    }
+
+    /// Takes note of what came of a release.
+    pub(crate) fn settle(&mut self, settled: &Settled) -> Touched {
+        let mut touched = Touched::default();
+        for place in &settled.valid {
+            self.suspects.remove(place);
+        }
+        for Written { cidr, text, revision } in &settled.written {
+            let more = self.set_block(*cidr, text.as_deref().map(|text| (text, *revision)));
+            touched.nodes.extend(more.nodes);
+            touched.blocks.extend(more.blocks);
+        }
+        touched
+    }
+
+    /// All blocks.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (Cidr, &KnownBlock)> {
+        self.blocks.iter().map(|(cidr, known)| (*cidr, known))
+    }
+
+    /// Whether an address seems to have leaked.
+    pub(super) fn is_suspect(&self, place: Place) -> bool {
+        self.suspects.contains_key(&place)
+    }
+
+    /// How many addresses nodes have, by the nodes.
+    pub(super) fn allocated_by_node(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.by_node.counts().map(|(node, count)| (&**node, count))
+    }
+
+    /// What is wrong with blocks.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
+        self.blocks.iter().filter_map(|(cidr, known)| Some(format!("the block {cidr}: {}", known.problem.as_ref()?)))
+    }
+}
+
+/// An allocation that can be released; `None` if nobody but who has made it can do so.
+fn read_allocation(allocated: Allocated<'_>) -> Option<(usize, Allocation)> {
+    let handle = sane_handle(allocated.handle?);
+    if handle.is_empty() {
+        return None;
+    }
+    let attribute = |name: &str| field(allocated.owner, &[name]).as_str().unwrap_or_default();
+    let (namespace, pod) = (attribute("namespace"), attribute("pod"));
+    let is_tunnel = matches!(
+        attribute("type"),
+        "ipipTunnelAddress"
+            | "vxlanTunnelAddress"
+            | "vxlanV6TunnelAddress"
+            | "wireguardTunnelAddress"
+            | "wireguardV6TunnelAddress"
+    );
+    let owner = if is_windows_handle(handle) {
+        Owner::Windows
+    } else if is_tunnel {
+        Owner::Tunnel
+    } else if !field(allocated.owner, &["vmi-name"]).is_null() || namespace.is_empty() || pod.is_empty() {
+        Owner::Unknown
+    } else {
+        Owner::Pod((namespace.into(), pod.into()))
+    };
+    let node = attribute("node").into();
+    let allocation =
+        Allocation { address: allocated.address, handle: handle.into(), sequence: allocated.sequence, node, owner };
+    Some((allocated.ordinal, allocation))
+}

@@ -1,0 +1,157 @@
+//! How many addresses are allocated, where, and how many have leaked, under the names that the original gives them.
+
+use std::collections::BTreeMap;
+
+use super::collector::Collector;
+use super::pools::{NO_POOL, Pools, size};
+use crate::ipam::Settled;
+
+/// Values of one name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricFamily {
+    /// Its name.
+    pub name: &'static str,
+    /// What it says.
+    pub help: &'static str,
+    /// What kind of values it has.
+    pub kind: MetricKind,
+    /// The values with their labels.
+    pub samples: Vec<(Vec<(&'static str, String)>, f64)>,
+}
+
+/// A kind of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// They go up and down.
+    Gauge,
+    /// They only grow.
+    Counter,
+}
+
+/// The node of addresses that say none.
+const UNKNOWN_NODE: &str = "unknown_node";
+/// The node of blocks that are affine to none.
+const NO_AFFINITY: &str = "no_affinity";
+
+/// How many addresses were released, by their pools and nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaimed(BTreeMap<String, BTreeMap<String, u64>>);
+
+impl Reclaimed {
+    /// Counts what was released. A node that is gone is counted no more.
+    pub(crate) fn count(&mut self, settled: &Settled, pools: &Pools) {
+        for (cidr, node) in &settled.released {
+            let node = if node.is_empty() { UNKNOWN_NODE } else { node };
+            let nodes = self.0.entry(pools.of_block(*cidr).to_owned()).or_default();
+            *nodes.entry(node.to_owned()).or_default() += 1;
+        }
+        if let Some(node) = &settled.cleared {
+            for nodes in self.0.values_mut() {
+                nodes.remove(node);
+            }
+        }
+    }
+
+    /// Counts no more for pools that are gone.
+    pub(crate) fn retain(&mut self, pools: &Pools) {
+        self.0.retain(|name, _| name == NO_POOL || pools.all().any(|(pool, _)| pool == name));
+    }
+}
+
+/// Numbers by pool and node.
+type Table<'n> = BTreeMap<(&'n str, &'n str), usize>;
+
+/// All metrics of addresses. Nodes that have none in a pool are told with zero.
+pub(crate) fn families<'n>(
+    collector: &'n Collector,
+    pools: &'n Pools,
+    nodes: &[&'n str],
+    reclaimed: &Reclaimed,
+) -> Vec<MetricFamily> {
+    let zeros = || pools.all().flat_map(|(pool, _)| nodes.iter().map(move |node| ((pool, *node), 0)));
+    let (mut in_use, mut borrowed, mut candidates): (Table<'_>, Table<'_>, Table<'_>) =
+        (zeros().collect(), zeros().collect(), zeros().collect());
+    let mut blocks = Table::new();
+    for (cidr, block) in collector.blocks() {
+        let pool = pools.of_block(cidr);
+        let affine = block.node.as_deref().unwrap_or(NO_AFFINITY);
+        *blocks.entry((pool, affine)).or_default() += 1;
+        for (ordinal, allocation) in &block.allocations {
+            let node = if allocation.node.is_empty() { UNKNOWN_NODE } else { &*allocation.node };
+            *in_use.entry((pool, node)).or_default() += 1;
+            if !allocation.node.is_empty() && block.node.as_deref() != Some(node) {
+                *borrowed.entry((pool, node)).or_default() += 1;
+            }
+            if collector.is_suspect((cidr, *ordinal)) {
+                *candidates.entry((pool, node)).or_default() += 1;
+            }
+        }
+    }
+    let sums = |table: &Table<'n>| {
+        let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
+        for ((_, node), count) in table.iter().filter(|(_, count)| **count > 0) {
+            *sums.entry(node).or_default() += count;
+        }
+        by_node(sums)
+    };
+    let (borrowed_by_node, blocks_by_node) = (sums(&borrowed), sums(&blocks));
+    let reclaimed = reclaimed.0.iter().flat_map(|(pool, nodes)| {
+        nodes.iter().map(move |(node, count)| ((&**pool, &**node), usize::try_from(*count).unwrap_or(usize::MAX)))
+    });
+    let of_pools = |value: &dyn Fn(tortie_net::Cidr) -> f64| {
+        pools.all().map(|(pool, cidr)| (vec![("ippool", pool.to_owned())], value(cidr))).collect()
+    };
+    let gauge = |name, help, samples| MetricFamily { name, help, kind: MetricKind::Gauge, samples };
+    vec![
+        gauge("ipam_allocations_in_use", "Addresses that are allocated, by pool and node.", by_pool(in_use)),
+        gauge(
+            "ipam_allocations_borrowed",
+            "Addresses that are allocated from blocks of other nodes, by pool and node.",
+            by_pool(borrowed),
+        ),
+        gauge("ipam_blocks", "Blocks, by pool and the node that they are affine to.", by_pool(blocks)),
+        gauge(
+            "ipam_allocations_gc_candidates",
+            "Addresses that seem to have leaked, by pool and node.",
+            by_pool(candidates),
+        ),
+        MetricFamily {
+            name: "ipam_allocations_gc_reclamations",
+            help: "Addresses that had leaked and were released, by pool and node.",
+            kind: MetricKind::Counter,
+            samples: by_pool(reclaimed.collect()),
+        },
+        gauge("ipam_ippool_size", "How many addresses a pool has.", of_pools(&size)),
+        gauge(
+            "ipam_ippool_reserved",
+            "How many addresses of a pool are reserved and cannot be allocated.",
+            of_pools(&|cidr| pools.reserved(cidr)),
+        ),
+        gauge(
+            "ipam_allocations_per_node",
+            "Addresses that are allocated, by node.",
+            by_node(collector.allocated_by_node().collect()),
+        ),
+        gauge(
+            "ipam_allocations_borrowed_per_node",
+            "Addresses that are allocated from blocks of other nodes, by node.",
+            borrowed_by_node,
+        ),
+        gauge("ipam_blocks_per_node", "Blocks, by the node that they are affine to.", blocks_by_node),
+    ]
+}
+
+type Samples = Vec<(Vec<(&'static str, String)>, f64)>;
+
+fn by_pool(table: Table<'_>) -> Samples {
+    let labels = |pool: &str, node: &str| vec![("ippool", pool.to_owned()), ("node", node.to_owned())];
+    table.into_iter().map(|((pool, node), count)| (labels(pool, node), number(count))).collect()
+}
+
+fn by_node(counts: BTreeMap<&str, usize>) -> Samples {
+    counts.into_iter().map(|(node, count)| (vec![("node", node.to_owned())], number(count))).collect()
+}
+
+fn number(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::MAX, f64::from)
+}

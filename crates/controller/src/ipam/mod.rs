@@ -1,0 +1,17 @@
+//! Addresses that nobody has any more (`kube-controllers/pkg/controllers/node/ipam.go`).
+
+mod block;
+mod collector;
+mod index;
+mod metrics;
+mod pods;
+mod pools;
+mod release;
+
+pub(crate) use block::block_at;
+pub(crate) use collector::{BlockVerdict, Collector, NodeState, PodName, Touched, View};
+pub use metrics::{MetricFamily, MetricKind};
+pub(crate) use metrics::{Reclaimed, families};
+pub(crate) use pods::PodFacts;
+pub(crate) use pools::Pools;
+pub(crate) use release::{ReleaseTask, Settled};

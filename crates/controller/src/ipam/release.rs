@@ -1,0 +1,342 @@
+//! Releasing addresses and blocks: what is read is judged once more, and all that belongs together is written at once
+//! (`libcalico-go/lib/ipam/{ipam,ipam_block_reader_writer}.go`).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde_json::Value;
+use tortie_net::Cidr;
+use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+use tortie_store::{StoreError, TextChange};
+
+use super::block::{
+    Block, Release, affinity_at, affinity_path, affinity_prefix, block_path, decremented, handle_path, has_nothing,
+};
+use super::collector::{Place, PodName, Reason};
+use super::pods::PodFacts;
+use crate::nodes::{Access, JobError, Seen, kubernetes_name};
+
+/// How often a write is tried again that somebody else was faster than.
+const TRIES: usize = 8;
+
+/// An address that has leaked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Leak {
+    pub(crate) cidr: Cidr,
+    pub(crate) release: Release,
+    pub(crate) address: IpAddr,
+    /// The node that it was allocated on.
+    pub(crate) node: String,
+    pub(crate) reason: Reason,
+    /// Whose it was; `None` if it was the node's own.
+    pub(crate) pod: Option<PodName>,
+}
+
+impl Leak {
+    fn place(&self) -> Place {
+        (self.cidr, self.release.ordinal)
+    }
+}
+
+/// What a worker does about addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReleaseTask {
+    /// Release leaks, those of a handle together.
+    Leaks { leaks: Vec<Leak>, cooldown: Duration },
+    /// Release all empty blocks of a node that is gone, these and others.
+    Node { node: String, blocks: Vec<Cidr> },
+    /// Release a block from a node, if it is empty.
+    Block { cidr: Cidr, node: String },
+    /// Free what has cooled down in a block.
+    EndCooldown { cidr: Cidr, cooldown: Duration },
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// What blocks are now, as far as it was read or written.
+    pub(crate) written: Vec<Written>,
+    /// What was released: the block and the node of each address.
+    pub(crate) released: Vec<(Cidr, String)>,
+    /// What has not leaked.
+    pub(crate) valid: Vec<Place>,
+    /// A node that has no blocks any more.
+    pub(crate) cleared: Option<String>,
+    /// How many texts were changed and deleted.
+    pub(crate) updated: usize,
+    pub(crate) deleted: usize,
+}
+
+/// What a block is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) cidr: Cidr,
+    /// `None` if it is not there.
+    pub(crate) text: Option<String>,
+    pub(crate) revision: Revision,
+}
+
+/// A node as the datastore and Kubernetes have it now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LiveNode {
+    Foreign,
+    Exists(String),
+    Leaves(String),
+    Gone,
+}
+
+impl ReleaseTask {
+    /// Does it.
+    ///
+    /// # Errors
+    /// What the datastore or Kubernetes says. Nothing is half done, but of several blocks some may be released.
+    pub(crate) fn run(&self, access: Access<'_>) -> Result<Settled, JobError> {
+        let mut settled = Settled::default();
+        match self {
+            Self::Leaks { leaks, cooldown } => release_leaks(access, leaks, *cooldown, &mut settled)?,
+            Self::Node { node, blocks } => release_node(access, node, blocks, &mut settled)?,
+            Self::Block { cidr, node } => {
+                release_block(access, node, *cidr, false, &mut settled)?;
+            }
+            Self::EndCooldown { cidr, cooldown } => end_cooldown(access, *cidr, *cooldown, &mut settled)?,
+        }
+        Ok(settled)
+    }
+}
+
+fn live_node(access: Access<'_>, name: &str) -> Result<LiveNode, JobError> {
+    let key = ResourceKey::new(ResourceKind::Node, "", name).map_err(|error| JobError::Unfit(error.to_string()))?;
+    let node = match access.resources.get(&key) {
+        Err(StoreError::NotFound(_)) => return Ok(LiveNode::Gone),
+        Err(StoreError::Unreadable { .. }) => return Ok(LiveNode::Foreign),
+        other => other?.object,
+    };
+    let Some(kubernetes) = kubernetes_name(&node).map(str::to_owned) else { return Ok(LiveNode::Foreign) };
+    let found = access.live.get(Seen::Nodes, "", &kubernetes).map_err(JobError::Kubernetes)?;
+    Ok(if found.is_some() { LiveNode::Exists(kubernetes) } else { LiveNode::Leaves(kubernetes) })
+}
+
+/// Whether a leak is one still: nodes and pods may have come back, or were not heard of yet.
+fn is_confirmed(access: Access<'_>, leak: &Leak, nodes: &mut BTreeMap<String, LiveNode>) -> Result<bool, JobError> {
+    if !nodes.contains_key(&leak.node) {
+        nodes.insert(leak.node.clone(), live_node(access, &leak.node)?);
+    }
+    let node = nodes.get(&leak.node).unwrap_or(&LiveNode::Foreign);
+    let kubernetes = match (node, leak.reason) {
+        (LiveNode::Gone, _) => None,
+        (LiveNode::Leaves(kubernetes), _) | (LiveNode::Exists(kubernetes), Reason::Grace) => Some(&**kubernetes),
+        (LiveNode::Foreign, _) | (LiveNode::Exists(_), Reason::NodeGone) => return Ok(false),
+    };
+    let Some((namespace, name)) = &leak.pod else { return Ok(*node == LiveNode::Gone) };
+    let pod = access.live.get(Seen::Pods, namespace, name).map_err(JobError::Kubernetes)?;
+    Ok(!pod.is_some_and(|pod| PodFacts::read(&pod).may_have(leak.address, kubernetes)))
+}
+
+fn release_leaks(
+    access: Access<'_>,
+    leaks: &[Leak],
+    cooldown: Duration,
+    settled: &mut Settled,
+) -> Result<(), JobError> {
+    let mut nodes = BTreeMap::new();
+    let mut by_handle: BTreeMap<&str, Vec<&Leak>> = BTreeMap::new();
+    for leak in leaks {
+        by_handle.entry(&leak.release.handle).or_default().push(leak);
+    }
+    let mut blocks: BTreeMap<Cidr, Vec<&Leak>> = BTreeMap::new();
+    for of_handle in by_handle.values() {
+        let mut all = true;
+        for leak in of_handle {
+            if !is_confirmed(access, leak, &mut nodes)? {
+                settled.valid.push(leak.place());
+                all = false;
+            }
+        }
+        for leak in of_handle.iter().filter(|_| all) {
+            blocks.entry(leak.cidr).or_default().push(leak);
+        }
+    }
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    for _ in 0..TRIES {
+        if try_release(access, &blocks, cooldown, settled)? {
+            return Ok(());
+        }
+    }
+    Err(too_often("the addresses that have leaked"))
+}
+
+fn too_often(what: &str) -> JobError {
+    StoreError::Unavailable(format!("{what}: others keep changing what is kept of them")).into()
+}
+
+/// Releases what is still allocated as it was, and what of its handles that is. Says whether it was not in vain.
+fn try_release(
+    access: Access<'_>,
+    blocks: &BTreeMap<Cidr, Vec<&Leak>>,
+    cooldown: Duration,
+    settled: &mut Settled,
+) -> Result<bool, JobError> {
+    let mut transaction = Transaction::default();
+    let mut unchanged = Vec::new();
+    let mut released: Vec<(Cidr, String)> = Vec::new();
+    let mut handles: BTreeMap<&str, BTreeMap<Cidr, u64>> = BTreeMap::new();
+    for (cidr, leaks) in blocks {
+        let Some((mut block, text, revision)) = read_block(access, *cidr)? else {
+            unchanged.push(Written { cidr: *cidr, text: None, revision: Revision::default() });
+            continue;
+        };
+        let done = block.release(leaks.iter().map(|leak| &leak.release), access.time, cooldown);
+        if done.is_empty() {
+            unchanged.push(Written { cidr: *cidr, text: Some(text), revision });
+            continue;
+        }
+        for release in done {
+            *handles.entry(&release.handle).or_default().entry(*cidr).or_default() += 1;
+            released.extend(leaks.iter().find(|leak| leak.release == *release).map(|leak| (*cidr, leak.node.clone())));
+        }
+        transaction.block(*cidr, block, revision);
+    }
+    for (handle, counts) in handles {
+        let path = handle_path(handle);
+        let Some(stored) = access.texts.text(&path)? else { continue };
+        let mut left: Option<Value> = serde_json::from_str(&stored.text).ok();
+        for (cidr, count) in counts {
+            // What says something else is left as it is.
+            left = left.and_then(|left| decremented(&left, cidr, count));
+        }
+        if let Some(left) = left {
+            let text = (!has_nothing(&left)).then(|| left.to_string());
+            transaction.changes.push(TextChange { path, expected: Some(stored.revision), text });
+        }
+    }
+    if !transaction.commit(access, settled)? {
+        return Ok(false);
+    }
+    settled.written.extend(unchanged);
+    settled.released = released;
+    Ok(true)
+}
+
+/// What is to be written at once.
+#[derive(Default)]
+struct Transaction {
+    changes: Vec<TextChange>,
+    blocks: Vec<(Cidr, Option<String>)>,
+}
+
+impl Transaction {
+    /// Writes a block. It is deleted if nobody has an address of it, and no node it.
+    fn block(&mut self, cidr: Cidr, block: Block, revision: Revision) {
+        let is_needed = !block.is_empty() || block.affinity().is_some();
+        let text = is_needed.then(|| block.into_text());
+        self.blocks.push((cidr, text.clone()));
+        self.changes.push(TextChange { path: block_path(cidr), expected: Some(revision), text });
+    }
+
+    /// Says whether everything was as it was when it was read.
+    fn commit(self, access: Access<'_>, settled: &mut Settled) -> Result<bool, JobError> {
+        if self.changes.is_empty() {
+            return Ok(true);
+        }
+        let Some(revision) = access.texts.commit(&self.changes)? else { return Ok(false) };
+        for change in self.changes {
+            match change {
+                TextChange { text: Some(_), .. } => settled.updated += 1,
+                TextChange { expected: Some(_), .. } => settled.deleted += 1,
+                TextChange { .. } => {}
+            }
+        }
+        settled.written.extend(self.blocks.into_iter().map(|(cidr, text)| Written { cidr, text, revision }));
+        Ok(true)
+    }
+}
+
+fn read_block(access: Access<'_>, cidr: Cidr) -> Result<Option<(Block, String, Revision)>, JobError> {
+    let Some(stored) = access.texts.text(&block_path(cidr))? else { return Ok(None) };
+    let block = Block::read(cidr, &stored.text);
+    let block = block.map_err(|problem| JobError::Unfit(format!("the block {cidr}: {problem}")))?;
+    Ok(Some((block, stored.text, stored.revision)))
+}
+
+fn release_node(access: Access<'_>, node: &str, known: &[Cidr], settled: &mut Settled) -> Result<(), JobError> {
+    if live_node(access, node)? != LiveNode::Gone {
+        return Ok(());
+    }
+    let affinities = access.texts.texts(&affinity_prefix(node))?;
+    let affine = affinities.iter().filter_map(|stored| affinity_at(node, &stored.path));
+    let mut blocks: Vec<Cidr> = affine.chain(known.iter().copied()).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    // One that cannot be released is no reason for the others not to be.
+    let mut result = Ok(true);
+    for cidr in blocks {
+        let one = release_block(access, node, cidr, true, settled);
+        result = result.and_then(|all| one.map(|one| all && one));
+    }
+    if result? {
+        settled.cleared = Some(node.to_owned());
+    }
+    Ok(())
+}
+
+/// Releases a block from a node if nobody has an address of it, and says whether the node does not have it any more.
+fn release_block(
+    access: Access<'_>,
+    node: &str,
+    cidr: Cidr,
+    node_is_gone: bool,
+    settled: &mut Settled,
+) -> Result<bool, JobError> {
+    let host = format!("host:{node}");
+    for _ in 0..TRIES {
+        let path = affinity_path(node, cidr);
+        let affinity = access.texts.text(&path)?.map(|stored| stored.revision);
+        let block = read_block(access, cidr)?;
+        let mut transaction = Transaction::default();
+        let is_affine = block.as_ref().is_some_and(|(block, ..)| block.affinity() == Some(&*host));
+        match block {
+            Some((block, text, revision)) if is_affine => {
+                if !block.is_empty() {
+                    settled.written.push(Written { cidr, text: Some(text), revision });
+                    return Ok(false);
+                }
+                transaction.blocks.push((cidr, None));
+                transaction.changes.push(TextChange { path: block_path(cidr), expected: Some(revision), text: None });
+                transaction.changes.push(TextChange { path, expected: affinity, text: None });
+            }
+            // A node that is there may be about to claim it.
+            _ if !node_is_gone => return Ok(false),
+            other => {
+                if affinity.is_some() {
+                    transaction.changes.push(TextChange { path, expected: affinity, text: None });
+                }
+                if other.is_none() {
+                    transaction.changes.push(TextChange { path: block_path(cidr), expected: None, text: None });
+                }
+            }
+        }
+        if transaction.commit(access, settled)? {
+            return Ok(true);
+        }
+    }
+    Err(too_often(&format!("the block {cidr}")))
+}
+
+fn end_cooldown(access: Access<'_>, cidr: Cidr, cooldown: Duration, settled: &mut Settled) -> Result<(), JobError> {
+    for _ in 0..TRIES {
+        let Some((mut block, text, revision)) = read_block(access, cidr)? else { return Ok(()) };
+        if !block.end_cooldown(access.time, cooldown) {
+            settled.written.push(Written { cidr, text: Some(text), revision });
+            return Ok(());
+        }
+        let mut transaction = Transaction::default();
+        transaction.block(cidr, block, revision);
+        if transaction.commit(access, settled)? {
+            return Ok(());
+        }
+    }
+    Err(too_often(&format!("the block {cidr}")))
+}

@@ -1,0 +1,197 @@
+//! Random histories of pods and nodes, and of what allocates addresses to them.
+#![allow(clippy::disallowed_methods, reason = "the time of a test has to begin somewhere")]
+
+mod cases;
+mod world;
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tortie_store::Fault;
+
+use self::world::{Race, World, held_in, json_of, texts};
+use super::*;
+use crate::nodes::Next;
+
+const GRACE: Duration = Duration::from_secs(900);
+const PERIOD: Duration = Duration::from_secs(300);
+
+#[test]
+fn cooldowns() {
+    for (config, seconds) in [
+        (r#"{"strict_affinity": false}"#, Some(0)),
+        (r#"{"ipCooldownSeconds": 30}"#, Some(30)),
+        (r#"{"ipCooldownSeconds": -1}"#, Some(0)),
+        (r#"{"ipCooldownSeconds": "30"}"#, None),
+        ("[]", None),
+        ("", None),
+    ] {
+        assert_eq!(cooldown(config), seconds.map(Duration::from_secs), "{config}");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    NodeUp(u8),
+    NodeDown(u8),
+    Claim(u8),
+    PodStart(u8, u8),
+    PodAdd(u8, bool),
+    PodTold(u8),
+    PodGone(u8, bool),
+    Cooldown(u32),
+    HearNodes,
+    HearPods,
+    HearKept,
+    Fail(Fault),
+    Take,
+    Finish(usize, Option<Race>),
+    Pass(u64),
+    Restart,
+    Follow,
+    Lead,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let fault = prop_oneof![Just(Fault::Unavailable), Just(Fault::LostAnswer), Just(Fault::Refused)];
+    let race = prop::option::weighted(0.4, prop_oneof![Just(Race::Allocate), Just(Race::Reallocate)]);
+    prop_oneof![
+        4 => (0..3u8).prop_map(Step::NodeUp),
+        2 => (0..3u8).prop_map(Step::NodeDown),
+        2 => (0..3u8).prop_map(Step::Claim),
+        6 => (0..6u8, 0..3u8).prop_map(|(pod, node)| Step::PodStart(pod, node)),
+        8 => (0..6u8, prop::bool::weighted(0.2)).prop_map(|(pod, borrow)| Step::PodAdd(pod, borrow)),
+        4 => (0..6u8).prop_map(Step::PodTold),
+        6 => (0..6u8, prop::bool::weighted(0.3)).prop_map(|(pod, clean)| Step::PodGone(pod, clean)),
+        1 => prop_oneof![Just(0), Just(30)].prop_map(Step::Cooldown),
+        4 => Just(Step::HearNodes),
+        6 => Just(Step::HearPods),
+        8 => Just(Step::HearKept),
+        2 => fault.prop_map(Step::Fail),
+        14 => Just(Step::Take),
+        14 => (any::<usize>(), race).prop_map(|(which, race)| Step::Finish(which, race)),
+        8 => (0..1_200_000u64).prop_map(Step::Pass),
+        1 => Just(Step::Restart),
+        1 => Just(Step::Follow),
+        2 => Just(Step::Lead),
+    ]
+}
+
+fn play(world: &mut World, step: Step) {
+    let pod = |number: u8| format!("p{number}");
+    match step {
+        Step::NodeUp(node) => world.node_up(node),
+        Step::NodeDown(node) => drop(world.kubernetes.0.lock().expect("no panic").nodes.remove(&node)),
+        Step::Claim(node) if world.node_exists(node) => drop(world.claim(node)),
+        Step::Claim(_) => {}
+        Step::PodStart(number, node) => world.pod_start(&pod(number), node),
+        Step::PodAdd(number, borrow) => world.pod_add(&pod(number), borrow),
+        Step::PodTold(number) => world.pod_told(&pod(number)),
+        Step::PodGone(number, is_clean) => world.pod_gone(&pod(number), is_clean),
+        Step::Cooldown(seconds) => world.set_cooldown(seconds),
+        Step::HearNodes => world.hear_nodes(),
+        Step::HearPods => world.hear_pods(),
+        Step::HearKept => world.hear_kept(),
+        Step::Fail(fault) => world.fail(fault),
+        Step::Take => {
+            if let Next::Job(job) = world.controller.next(world.now) {
+                world.working.push(job);
+            }
+        }
+        Step::Finish(which, race) => {
+            let count = world.working.len();
+            if count > 0 {
+                let job = world.working.swap_remove(which % count);
+                world.run(job, race, GRACE);
+            }
+        }
+        Step::Pass(ms) => world.now += Duration::from_millis(ms),
+        Step::Restart => world.restart(),
+        Step::Follow => world.controller.follow(),
+        Step::Lead => world.controller.lead(),
+    }
+}
+
+/// Lets all faults happen that are still to come, and everything be found out.
+fn settle(world: &mut World) {
+    for _ in 0..100 {
+        let _used_up = tortie_store::ResourceStore::list(&world.store, ResourceKind::Tier, None);
+    }
+    // A pod that waits for its address may have what another of its name had.
+    for name in world.kubernetes.names() {
+        world.pod_add(&name, false);
+        world.pod_told(&name);
+    }
+    world.controller.lead();
+    for _ in 0..4 {
+        world.drain(GRACE + PERIOD, GRACE);
+    }
+}
+
+fn check(world: &World) {
+    let truth = world.kubernetes.0.lock().expect("no panic");
+    let held = world.held();
+    let in_use: BTreeSet<&str> = truth.pods.values().filter_map(|pod| pod.handle.as_deref()).collect();
+    let nodes_in_use: BTreeSet<u8> =
+        truth.pods.values().filter(|pod| pod.handle.is_some()).map(|pod| pod.node).collect();
+    let mut counts: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
+    for (cidr, _, handle, _) in &held {
+        *counts.entry(handle).or_default().entry(cidr.to_string()).or_default() += 1;
+        match handle.strip_prefix("tunnel").map(|node| node.parse::<u8>().expect("a number")) {
+            Some(node) => assert!(truth.nodes.contains(&node) || nodes_in_use.contains(&node), "{handle} has leaked"),
+            None => assert!(in_use.contains(&**handle), "{handle} has leaked"),
+        }
+    }
+    for handle in in_use {
+        assert!(counts.contains_key(handle), "{handle} was released");
+    }
+    let handles = texts(&world.store, "/calico/ipam/v2/handle/");
+    let handles: BTreeMap<&str, BTreeMap<String, u64>> = handles
+        .iter()
+        .map(|kept| {
+            let blocks = serde_json::from_value(json_of(kept)["block"].clone()).expect("counts");
+            (kept.path.strip_prefix("/calico/ipam/v2/handle/").expect("a handle"), blocks)
+        })
+        .collect();
+    assert_eq!(handles, counts);
+
+    let mut affine: BTreeMap<String, Vec<(Cidr, Value)>> = BTreeMap::new();
+    for kept in texts(&world.store, "/calico/ipam/v2/assignment/") {
+        let (cidr, block) = (block_at(&kept.path).expect("a block"), json_of(&kept));
+        let attributes = block["attributes"].as_array().expect("a list");
+        assert!(attributes.iter().all(|attributes| attributes["releasedAt"].is_null()), "{block} cools down");
+        let node = block["affinity"].as_str().and_then(|text| text.strip_prefix("host:")).expect("an affinity");
+        let affinity = format!("/calico/ipam/v2/host/{node}/ipv4/block/{}", cidr.to_string().replace('/', "-"));
+        assert!(tortie_store::TextStore::text(&world.store, &affinity).expect("read").is_some(), "{affinity}");
+        affine.entry(node.to_owned()).or_default().push((cidr, block));
+    }
+    let blocks: usize = affine.values().map(Vec::len).sum();
+    assert_eq!(texts(&world.store, "/calico/ipam/v2/host/").len(), blocks, "every affinity is of a block");
+    for (node, blocks) in affine {
+        let empty = blocks.iter().filter(|(cidr, block)| held_in(*cidr, block).is_empty()).count();
+        let number = node.strip_prefix('n').and_then(|number| number.parse().ok()).expect("a node");
+        let allowed = usize::from(blocks.len() == 1 && (world.node_exists(number) || nodes_in_use.contains(&number)));
+        assert!(empty <= allowed, "{node} has {} blocks, {empty} of them empty", blocks.len());
+    }
+    assert_eq!(world.controller.problems(), [] as [String; 0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_has_leaked_is_released_and_nothing_else(steps in prop::collection::vec(step(), 0..120)) {
+        let mut world = World::new(Instant::now());
+        for step in steps {
+            play(&mut world, step);
+        }
+        settle(&mut world);
+        check(&world);
+
+        // What is in sync is not written again.
+        let writes = world.store.writes();
+        world.restart();
+        world.drain(GRACE + PERIOD, GRACE);
+        prop_assert_eq!(world.store.writes(), writes);
+    }
+}
