@@ -5,6 +5,7 @@
 #[path = "support/secrets.rs"]
 mod secrets;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,6 +17,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tortie_fanout::typha::{ClientAction, ClientHello, ClientSession};
+use tortie_model::SyncStatus;
+use tortie_resources::syncer::SyncerType;
 use tortie_testkit::certificates::{Authority, Issued};
 
 const MANIFESTS: &str = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
@@ -33,8 +37,12 @@ impl Fanout {
     }
 
     fn start_with(args: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::of(MANIFESTS, args, environment)
+    }
+
+    fn of(datastore: &str, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
-            .args(["fanout", "--datastore", MANIFESTS, "--log-format", "json"])
+            .args(["fanout", "--datastore", datastore, "--log-format", "json"])
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
             .args(args)
             .envs(environment.iter().copied())
@@ -157,6 +165,60 @@ fn an_agent_behind_it_enforces_what_one_beside_it_does() {
     }
     kill_process(Pid::from_child(&fanout.child), Signal::TERM).unwrap();
     assert!(fanout.child.wait().unwrap().success());
+}
+
+/// How many objects of each sort a client of a syncer is told, by what their paths begin with, once it is in sync.
+fn told(server: SocketAddr, syncer: SyncerType) -> BTreeMap<String, usize> {
+    let (mut session, hello) =
+        ClientSession::new(ClientHello { syncer, ..ClientHello::default() }, ClientSession::limits());
+    let mut stream = TcpStream::connect(server).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(&hello).unwrap();
+    let mut told = BTreeMap::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "the server has hung up");
+        let mut actions = Vec::new();
+        session.received(&buffer[..count], &mut actions).unwrap();
+        for action in actions {
+            match action {
+                ClientAction::Send(bytes) => stream.write_all(&bytes).unwrap(),
+                ClientAction::Updates(updates) => {
+                    for path in updates.iter().map(|update| &update.key) {
+                        let parts = if path.contains("/resources/") { 6 } else { 5 };
+                        let sort = path.split('/').take(parts).collect::<Vec<_>>().join("/");
+                        *told.entry(sort).or_default() += 1;
+                    }
+                }
+                ClientAction::Status(SyncStatus::InSync) => return told,
+                ClientAction::Status(_) | ClientAction::Welcome(_) => {}
+            }
+        }
+    }
+}
+
+/// The other programs of a node of a dumped cluster.
+#[test]
+fn other_syncers_than_felixs() {
+    let cluster = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../testdata/calico-vxlan");
+    let fanout = Fanout::of(cluster, &[], &[]);
+    let of = |sorts: &[(&str, usize)]| sorts.iter().map(|(sort, count)| ((*sort).to_owned(), *count)).collect();
+    let resources = "/calico/resources/v3/projectcalico.org";
+    let (nodes, bgp) = (format!("{resources}/nodes"), format!("{resources}/bgpconfigurations"));
+    let pools = [("/calico/v1/ipam/v4", 1), ("/calico/v1/ipam/v6", 1)];
+    let tunnels: BTreeMap<String, usize> = of(&[&pools[..], &[(&*nodes, 3)]].concat());
+    assert_eq!(told(fanout.agents, SyncerType::TunnelIpAllocation), tunnels);
+    let bgp = of(&[&pools[..], &[(&*nodes, 3), (&*bgp, 1), ("/calico/ipam/v2/host", 6)]].concat());
+    assert_eq!(told(fanout.agents, SyncerType::Bgp), bgp);
+    assert_eq!(told(fanout.agents, SyncerType::NodeStatus), BTreeMap::new());
+    // Who reads for Felix has no use for them.
+    let log = fanout.log();
+    let mut unused = log.lines().filter(|line| line.contains("is not used as it is"));
+    assert!(
+        unused.all(|line| line.contains("kind BlockAffinity of crd.projectcalico.org/v1 is not known here")),
+        "{log}"
+    );
 }
 
 #[test]

@@ -169,6 +169,8 @@ impl Graph {
                 self.computed.on_migration(&name, migration, &mut self.matches);
             }
             Update::Block(cidr, block) => self.routes.on_block(cidr, block.as_deref()),
+            // For others to read.
+            Update::SyncerObject(..) => {}
         }
     }
 

@@ -139,11 +139,11 @@ impl DirState {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
+            register: Register::new(None, options.syncer),
             options,
             labels: Interner::new(),
             files: BTreeMap::new(),
             objects: Map::default(),
-            register: Register::new(None),
             with_problems: BTreeSet::new(),
             touched: BTreeSet::new(),
             closes: false,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use ahash::RandomState;
 use tortie_model::{Hostname, Update};
-use tortie_resources::manifest::{Kind, ObjectId, Resource};
+use tortie_resources::manifest::{Kind, ObjectId, Resource, SyncerType};
 use tortie_resources::{FieldProblem, Position, Severity};
 
 use crate::register::Register;
@@ -69,19 +69,25 @@ impl Objects {
     /// An empty datastore, all of which is wanted.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(None)
+        Self::with(None, SyncerType::Felix)
+    }
+
+    /// An empty datastore, all of which is wanted that this syncer has.
+    #[must_use]
+    pub fn of_syncer(syncer: SyncerType) -> Self {
+        Self::with(None, syncer)
     }
 
     /// An empty datastore of which this node wants its part: workload endpoints of other nodes are reduced by
     /// [`tortie_model::WorkloadEndpoint::for_other_node`].
     #[must_use]
     pub fn of_node(node: Hostname) -> Self {
-        Self::with(Some(node))
+        Self::with(Some(node), SyncerType::Felix)
     }
 
-    fn with(node: Option<Hostname>) -> Self {
+    fn with(node: Option<Hostname>, syncer: SyncerType) -> Self {
         Self {
-            register: Register::new(node),
+            register: Register::new(node, syncer),
             objects_with_problems: HashMap::default(),
             listings: BTreeMap::new(),
             problems_changed: true,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 use tortie_model::{Hostname, Interner, Key, Update};
-use tortie_resources::manifest::{Contributions, ObjectId, Outcome};
+use tortie_resources::manifest::{Contributions, ObjectId, Outcome, SyncerType};
 
 use crate::{Fallback, built_in};
 pub(crate) use claims::Conflict;
@@ -31,13 +31,28 @@ pub(crate) struct Register {
     interner: Interner,
     /// The node whose view this is: endpoints of others keep only what that one needs.
     node: Option<Hostname>,
+    /// Whether the objects that every datastore has are there.
+    built_in: bool,
 }
 
 impl Register {
-    /// A register of the built-in objects alone.
-    pub(crate) fn new(node: Option<Hostname>) -> Self {
-        let before = built_in::objects().iter().map(|object| (object.key(), None)).collect();
-        Self { store: Store::default(), claims: Claims::default(), before, interner: Interner::new(), node }
+    /// A register of the built-in objects alone, or of none for a syncer that has none of them.
+    pub(crate) fn new(node: Option<Hostname>, syncer: SyncerType) -> Self {
+        let built_in = syncer == SyncerType::Felix;
+        let mut register = Self {
+            store: Store::default(),
+            claims: Claims::default(),
+            before: HashMap::default(),
+            interner: Interner::new(),
+            node,
+            built_in,
+        };
+        register.before = register.built_in().map(|object| (object.key(), None)).collect();
+        register
+    }
+
+    fn built_in(&self) -> impl Iterator<Item = Update> {
+        self.built_in.then(built_in::objects).into_iter().flatten()
     }
 
     /// What has become of an object; `listing` marks it for [`Register::sweep`]. Returns what is in force for it.
@@ -103,8 +118,7 @@ impl Register {
 
     /// Everything that is in force, in the order of keys.
     pub(crate) fn snapshot(&self) -> Vec<Update> {
-        let built_in =
-            built_in::objects().into_iter().filter(|object| self.claims.winner(&object.key(), &self.store).is_none());
+        let built_in = self.built_in().filter(|object| self.claims.winner(&object.key(), &self.store).is_none());
         let claimed = self.claims.winners().map(|claim| self.store.claimed(claim).clone());
         sorted(claimed.chain(built_in).collect())
     }
@@ -138,7 +152,8 @@ impl Register {
     fn value(&self, key: &Key) -> Option<Update> {
         match self.claims.winner(key, &self.store) {
             Some(claim) => Some(self.store.claimed(claim).clone()),
-            None => built_in::object(key),
+            None if self.built_in => built_in::object(key),
+            None => None,
         }
     }
 

@@ -13,7 +13,7 @@ use k8s_openapi::serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tortie_datastore::kubernetes::KubernetesSource;
 use tortie_model::Interner;
-use tortie_resources::manifest::{BlockSource, Format, Options, read_written};
+use tortie_resources::manifest::{BlockSource, Format, Options, SyncerType, read_written};
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
@@ -164,15 +164,24 @@ fn allowed(file: &str) -> BTreeSet<(String, String, String)> {
     allowed
 }
 
-/// Agents and fan-outs may read what is read, and do nothing else.
+/// Agents and fan-outs may read what is read, and do nothing else. Only fan-outs read for others than Felix.
 #[test]
 fn readers_may_read_exactly_what_is_read() {
-    let mut needed: BTreeSet<_> = KubernetesSource::reads(BlockSource::IpamBlocks)
-        .flat_map(|read| ["list", "watch"].map(|verb| (read.group.to_owned(), read.plural.to_owned(), verb.to_owned())))
-        .collect();
+    let needed = |syncer| -> BTreeSet<_> {
+        let options = Options { syncer, block_source: BlockSource::IpamBlocks, ..Options::default() };
+        KubernetesSource::reads(&options)
+            .flat_map(|read| {
+                ["list", "watch"].map(|verb| (read.group.to_owned(), read.plural.to_owned(), verb.to_owned()))
+            })
+            .collect()
+    };
+    let agents = allowed("agent/rbac.yaml");
+    let mut of_felix = needed(SyncerType::Felix);
     // Of its own node an agent asks whether it says a key of WireGuard.
-    needed.insert(right("nodes", "get"));
-    assert_eq!(allowed("agent/rbac.yaml"), needed);
+    of_felix.insert(right("nodes", "get"));
+    assert_eq!(agents, of_felix);
+    let of_any: BTreeSet<_> = SyncerType::ALL.into_iter().flat_map(needed).collect();
+    assert_eq!(allowed("with-fanout/fanout.yaml"), of_any.difference(&agents).cloned().collect());
 }
 
 #[test]

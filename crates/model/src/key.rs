@@ -46,6 +46,7 @@ impl fmt::Display for Key {
             Self::Block(cidr) => write!(f, "block {cidr}"),
             Self::BgpPeer(name) => write!(f, "BGP peer {name}"),
             Self::LiveMigration(name) => write!(f, "live migration {name}"),
+            Self::SyncerObject(path) => f.write_str(path),
         }
     }
 }

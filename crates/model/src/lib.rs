@@ -38,6 +38,7 @@ mod policy;
 mod port;
 mod rule;
 mod short_list;
+mod syncer_object;
 mod update;
 mod valid;
 mod value;
@@ -67,6 +68,7 @@ pub use rule::{
     EntityExtras, EntityMatch, HttpMatch, HttpPath, OriginalMatch, Rule, RuleAction, RuleExtras, ServiceAccountMatch,
 };
 pub use short_list::ShortList;
+pub use syncer_object::SyncerObject;
 pub use update::{Key, SyncStatus, Update};
 pub use valid::{FieldPath, Invalid, Reason, Valid, Validate};
 pub use value::{

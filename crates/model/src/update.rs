@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::{
     BgpConfiguration, BgpPeer, Cidr, ConfigName, EndpointSlice, HostConfigKey, HostEndpoint, HostEndpointKey, Hostname,
     IpPool, IpamBlock, LiveMigration, NamespacedName, NetworkSet, NetworkSetName, Node, Policy, PolicyId, Profile,
-    ProfileName, ProfileRules, ScopedConfig, Service, Tier, TierName, Valid, Wireguard, WorkloadEndpoint,
+    ProfileName, ProfileRules, ScopedConfig, Service, SyncerObject, Tier, TierName, Valid, Wireguard, WorkloadEndpoint,
     WorkloadEndpointKey,
 };
 
@@ -123,10 +123,12 @@ kinds! {
     BgpPeer(Arc<str>) => Arc<BgpPeer>,
     /// A `LiveMigration`.
     LiveMigration(NamespacedName) => Arc<LiveMigration>,
+    /// An object for readers of another syncer than Felix's, by its path in the datastore.
+    SyncerObject(Arc<str>) => Arc<SyncerObject>,
 }
 
 impl Update {
-    /// The text of an object that is passed on to Felix as it is; `None` for objects of other kinds, and for what does not
+    /// The text of an object that is passed on to clients as it is; `None` for objects of other kinds, and for what does not
     /// exist.
     #[must_use]
     pub fn passthrough_text(&self) -> Option<&Arc<str>> {
@@ -134,6 +136,7 @@ impl Update {
             Self::Block(_, block) => block.as_ref().map(|block| &block.text),
             Self::BgpPeer(_, peer) => peer.as_ref().map(|peer| &peer.text),
             Self::LiveMigration(_, migration) => migration.as_ref().map(|migration| &migration.text),
+            Self::SyncerObject(_, object) => object.as_ref().map(|object| &object.text),
             _ => None,
         }
     }

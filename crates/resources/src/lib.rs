@@ -48,6 +48,7 @@ mod problem;
 mod scalar;
 pub mod spelling;
 pub mod stored;
+pub mod syncer;
 pub mod to_v3;
 mod tree;
 pub mod v1;

@@ -91,6 +91,11 @@ impl DatastoreArgs {
 
     /// Whether what is read is checked on the way, parameters included.
     pub(super) fn reports_parameters(&self) -> bool {
+        self.is_read_here()
+    }
+
+    /// Whether it is read itself, and not by way of a server that has it for Felix only.
+    pub(super) fn is_read_here(&self) -> bool {
         !matches!(self.datastore, DatastoreUrl::Fanout(_) | DatastoreUrl::Typha(_))
     }
 

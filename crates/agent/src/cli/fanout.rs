@@ -7,10 +7,10 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use tortie_datastore::watch;
-use tortie_fanout::server::{Server, ServerConfig};
+use tortie_fanout::server::{Server, ServerConfig, SyncerSources};
 use tortie_fanout::tls::TlsSettings;
 use tortie_model::SyncStatus;
-use tortie_resources::manifest::Options;
+use tortie_resources::manifest::{Options, SyncerType};
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
@@ -33,6 +33,10 @@ const LEAST_SHARE: usize = 400;
 ///
 /// A Felix can attach by Typha's protocol. For it, blocks of addresses (IPAM), BGP peers and moves of virtual machines are
 /// read besides what agents need. Agents are sent blocks if they ask.
+///
+/// So can what Calico has besides on a node: its BGP daemon (syncer `bgp`), what allocates addresses of tunnels
+/// (`tunnel-ip-allocation`) and what reports the node's status (`node-status`). What they alone need is read while one of
+/// them is attached, and for a minute after; not where the datastore is another fan-out or a Typha.
 ///
 /// With TLS, both sides show a certificate; that of a client must come from the authority and have the common name or the
 /// URI that is asked for. The files are read again when they change.
@@ -119,7 +123,19 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let wanted = Wanted { options: Options::default(), blocks: true, node: None, directory };
     let source = args.datastore.source(&local, wanted)?;
     let upstream = watch(source).map_err(Failure::io("the datastore's thread"))?;
-    let server = Arc::new(Server::start(config, upstream).map_err(failed)?);
+    let syncers = if args.datastore.is_read_here() {
+        let (datastore, settle) = (args.datastore, args.settle);
+        SyncerSources::all(move |syncer: SyncerType| {
+            let options = Options { syncer, ..Options::default() };
+            let directory = DirectoryArgs::only_read(settle);
+            let wanted = Wanted { options, blocks: true, node: None, directory };
+            let source = datastore.source(&local, wanted).map_err(|failure| failure.to_string())?;
+            watch(source).map_err(|error| error.to_string())
+        })
+    } else {
+        SyncerSources::none()
+    };
+    let server = Arc::new(Server::start_with(config, upstream, syncers).map_err(failed)?);
     for address in server.addresses() {
         tracing::info!(%address, "listening for agents");
     }

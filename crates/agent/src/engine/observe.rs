@@ -31,7 +31,8 @@ pub(super) fn count_update(update: &Update, metrics: &mut Metrics) {
         | Update::EndpointSlice(..)
         | Update::BgpConfiguration(..)
         | Update::BgpPeer(..)
-        | Update::LiveMigration(..) => "model.ResourceKey",
+        | Update::LiveMigration(..)
+        | Update::SyncerObject(..) => "model.ResourceKey",
         Update::Block(..) => "model.BlockKey",
     };
     *metrics.updates_processed.entry(kind).or_default() += 1;

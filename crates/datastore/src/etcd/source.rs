@@ -8,10 +8,12 @@ use etcd_client::{Client, KeyValue, WatchOptions, WatchResponse};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tortie_model::{Hostname, Interner, Update};
-use tortie_resources::manifest::{BlockSource, Kind, ObjectId, Options, Resource, UnknownFields, read_object};
+use tortie_resources::manifest::{
+    BlockSource, Kind, ObjectId, Options, Resource, SyncerType, UnknownFields, read_object,
+};
 use tortie_resources::path::BLOCKS;
 use tortie_resources::stored::{PREFIX, ResourceKey, ResourceKind, prefix_of};
-use tortie_resources::{Position as TextPosition, SyntaxError, passthrough};
+use tortie_resources::{Position as TextPosition, SyntaxError, passthrough, syncer};
 use tortie_store::etcd::EtcdConfig;
 use tortie_store::etcd::client::{Failure, Head, Pages, connect, end_of, within};
 
@@ -31,7 +33,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 ///
 /// With [`Options::block_source`], blocks of addresses are read as well. One watch covers them and all resources, so that changes
 /// come in their order; it is of the keys from `/calico/ipam/v2/assignment/` on, which a user of etcd must be allowed to read
-/// up to the last of the resources.
+/// up to the last of the resources. With another [`Options::syncer`] than Felix's it is of the keys from the first of what that
+/// one has to the last: `/calico/ipam/v2/host/` to nodes, pools to nodes, or those of node status alone.
 ///
 /// ```no_run
 /// use tortie_datastore::etcd::EtcdSource;
@@ -131,12 +134,16 @@ impl<'f> Reader<'f> {
     fn new(source: EtcdSource, feed: &'f Feed, asked: Arc<Notify>) -> Self {
         let EtcdSource { config, options, node } = source;
         let pace = config.pace;
+        let objects = match node.filter(|_| options.syncer == SyncerType::Felix) {
+            Some(node) => Objects::of_node(node),
+            None => Objects::of_syncer(options.syncer),
+        };
         Self {
             config,
             options,
             feed,
             asked,
-            objects: node.map_or_else(Objects::new, Objects::of_node),
+            objects,
             labels: Interner::new(),
             position: Position::default(),
             head: None,
@@ -245,11 +252,7 @@ impl<'f> Reader<'f> {
     /// Lists every kind at one revision, and tells what differs from what was known.
     async fn list(&mut self, client: &Client) -> Result<(), SessionEnd> {
         let mut revision = 0;
-        let block_source = self.options.block_source;
-        let resources =
-            ResourceKind::all().filter_map(|stored| Some((prefix_of(stored, None::<&str>), stored.understood()?)));
-        let blocks = (BLOCKS.to_owned(), Kind::IpamBlock);
-        for (prefix, kind) in resources.chain([blocks]).filter(|(_, kind)| block_source.takes(*kind)) {
+        for (prefix, kind) in prefixes(&self.options) {
             let prefix = format!("{}{prefix}", self.config.key_prefix);
             let mut pages = Pages::new(client.kv_client(), &prefix, revision, self.config.pace.request);
             self.objects.begin_list(kind);
@@ -285,12 +288,9 @@ impl<'f> Reader<'f> {
         let Some(from) = self.position.watch_from() else { return Ok(()) };
         let options = WatchOptions::new().with_start_revision(from).with_progress_notify().with_fragment();
         let mut watcher = client.watch_client().max_decoding_message_size(MAX_ANSWER);
-        let prefix = format!("{}{PREFIX}", self.config.key_prefix);
-        let options = options.with_range(end_of(prefix.as_bytes()));
-        let begin = match self.options.block_source {
-            BlockSource::IpamBlocks => format!("{}{BLOCKS}", self.config.key_prefix),
-            BlockSource::Omitted | BlockSource::PodCidrs => prefix,
-        };
+        let (begin, last) = watched(&self.options);
+        let [begin, last] = [begin, last].map(|prefix| format!("{}{prefix}", self.config.key_prefix));
+        let options = options.with_range(end_of(last.as_bytes()));
         let mut stream = within(self.config.pace.request, "watching", watcher.watch(begin, Some(options))).await?;
         let asked = Arc::clone(&self.asked);
         let mut patience = SILENCE;
@@ -342,26 +342,30 @@ impl<'f> Reader<'f> {
         let path = kv.key_str().ok().and_then(|path| path.strip_prefix(&self.config.key_prefix));
         let Some(path) = path else { return };
         let Some(key) = ResourceKey::from_path(path) else {
-            return self.see_block(path, kv.value(), deleted);
+            return self.see_other(path, kv, deleted);
         };
-        let Some(kind) = key.kind().understood().filter(|kind| self.options.block_source.takes(*kind)) else { return };
+        let Some(kind) = key.kind().read_as().filter(|kind| self.options.takes(*kind)) else { return };
         let id = ObjectId { name: key.name().into(), namespace: key.namespace().into(), kind };
         if deleted {
             self.objects.remove(&id);
         } else {
             let resource = self.read(&key, kind, kv.value());
-            self.objects.set(&id, resource);
+            self.objects.set(&id, resource.with_version(kv.mod_revision()));
         }
     }
 
     /// As [`Reader::see`], of what is no resource.
-    fn see_block(&mut self, path: &str, value: &[u8], deleted: bool) {
-        // Blocks are seen only if they are watched, and are not the only ones there.
-        let Some(id) = passthrough::block_id(path) else { return };
+    fn see_other(&mut self, path: &str, kv: &KeyValue, deleted: bool) {
+        // What is seen of them depends on where the watch begins, and others are among them.
+        let id = passthrough::block_id(path).or_else(|| syncer::affinity_id(path));
+        let Some(id) = id.filter(|id| self.options.takes(id.kind)) else { return };
         if deleted {
             self.objects.remove(&id);
         } else {
-            let resource = text(value).map(|text| passthrough::read_block(path, text));
+            let resource = text(kv.value()).map(|text| match id.kind {
+                Kind::BlockAffinity => syncer::read_affinity(path, text).with_version(kv.mod_revision()),
+                _ => passthrough::read_block(path, text),
+            });
             self.objects.set(&id, resource.unwrap_or_else(|error| Resource::unreadable(path, error)));
         }
     }
@@ -370,6 +374,27 @@ impl<'f> Reader<'f> {
         text(value)
             .and_then(|text| read_object(text, kind, &self.options, &mut self.labels))
             .unwrap_or_else(|error| Resource::unreadable(key.to_string(), error))
+    }
+}
+
+/// Where objects of each kind are that is read.
+fn prefixes(options: &Options) -> Vec<(String, Kind)> {
+    let resources = ResourceKind::all().filter_map(|stored| Some((prefix_of(stored, None::<&str>), stored.read_as()?)));
+    let others = [(BLOCKS, Kind::IpamBlock), (syncer::AFFINITIES, Kind::BlockAffinity)];
+    let others = others.map(|(prefix, kind)| (prefix.to_owned(), kind));
+    resources.chain(others).filter(|(_, kind)| options.takes(*kind)).collect()
+}
+
+/// The first and the last prefix of what one watch covers.
+fn watched(options: &Options) -> (String, String) {
+    match (options.syncer, options.block_source) {
+        (SyncerType::Felix, BlockSource::IpamBlocks) => (BLOCKS.to_owned(), PREFIX.to_owned()),
+        (SyncerType::Felix, BlockSource::Omitted | BlockSource::PodCidrs) => (PREFIX.to_owned(), PREFIX.to_owned()),
+        // Between them there are some others, but neither workload endpoints nor profiles.
+        _ => {
+            let prefixes = || prefixes(options).into_iter().map(|(prefix, _)| prefix);
+            (prefixes().min().unwrap_or_default(), prefixes().max().unwrap_or_default())
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an agent needs of an API server.
 
-use tortie_resources::manifest::{BlockSource, Kind};
+use tortie_resources::manifest::{Kind, Options};
 
 use super::resource::ApiResource;
 
@@ -40,7 +40,13 @@ const CALICO: [(&str, Kind); 13] = [
 ];
 
 /// Kinds of Calico that are only passed on.
-const CALICO_PASSTHROUGH: [(&str, Kind); 2] = [("bgppeers", Kind::BgpPeer), ("ipamblocks", Kind::IpamBlock)];
+const CALICO_PASSTHROUGH: [(&str, Kind); 5] = [
+    ("bgppeers", Kind::BgpPeer),
+    ("ipamblocks", Kind::IpamBlock),
+    ("bgpfilters", Kind::BgpFilter),
+    ("blockaffinities", Kind::BlockAffinity),
+    ("caliconodestatuses", Kind::CalicoNodeStatus),
+];
 
 /// Other kinds that are only passed on. `KubeVirt` is installed where somebody wants it.
 const PASSTHROUGH: [(ApiResource, Kind); 1] = [(
@@ -49,8 +55,9 @@ const PASSTHROUGH: [(ApiResource, Kind); 1] = [(
 )];
 
 /// The kinds that are read from the beginning.
-pub(super) fn kinds(block_source: BlockSource) -> impl Iterator<Item = (ApiResource, Kind)> {
-    KUBERNETES.into_iter().chain(PASSTHROUGH).filter(move |(_, kind)| block_source.takes(*kind))
+pub(super) fn kinds(options: &Options) -> impl Iterator<Item = (ApiResource, Kind)> + use<> {
+    let (syncer, block_source) = (options.syncer, options.block_source);
+    KUBERNETES.into_iter().chain(PASSTHROUGH).filter(move |(_, kind)| syncer.takes(*kind, block_source))
 }
 
 /// The API by which Calico's own kinds are read.
@@ -93,8 +100,10 @@ impl CalicoApi {
     }
 
     /// The kinds that are read by this API.
-    pub(super) fn kinds(self, block_source: BlockSource) -> impl Iterator<Item = (ApiResource, Kind)> {
-        let kinds = CALICO.into_iter().chain(CALICO_PASSTHROUGH).filter(move |(_, kind)| block_source.takes(*kind));
+    pub(super) fn kinds(self, options: &Options) -> impl Iterator<Item = (ApiResource, Kind)> + use<> {
+        let (syncer, block_source) = (options.syncer, options.block_source);
+        let takes = move |kind: Kind| syncer.takes(kind, block_source);
+        let kinds = CALICO.into_iter().chain(CALICO_PASSTHROUGH).filter(move |(_, kind)| takes(*kind));
         kinds.map(move |(plural, kind)| (ApiResource::new(self.group(), self.version(), plural), kind))
     }
 }

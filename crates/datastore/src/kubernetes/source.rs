@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tortie_model::{Hostname, Interner};
 use tortie_resources::manifest::{
-    BlockSource, Kind, ObjectId, Options, PolicyNames, Resource, UnknownFields, read_object,
+    Kind, ObjectId, Options, PolicyNames, Resource, SyncerType, UnknownFields, read_object,
 };
 use tortie_resources::{FieldProblem, Position, Severity};
 
@@ -54,9 +54,9 @@ pub struct KubernetesSource {
 
 impl KubernetesSource {
     /// Everything that is listed and watched, Calico's own kinds in both of their forms: what roles must allow.
-    pub fn reads(block_source: BlockSource) -> impl Iterator<Item = ApiResource> {
-        let calico = [CalicoApi::CrdV1, CalicoApi::V3].into_iter().flat_map(move |api| api.kinds(block_source));
-        kinds(block_source).chain(calico).map(|(resource, _)| resource)
+    pub fn reads(options: &Options) -> impl Iterator<Item = ApiResource> {
+        let calico = [CalicoApi::CrdV1, CalicoApi::V3].into_iter().flat_map(|api| api.kinds(options));
+        kinds(options).chain(calico).map(|(resource, _)| resource)
     }
 
     /// Nothing is read yet.
@@ -107,7 +107,10 @@ impl Source for KubernetesSource {
         };
         let waker = reflector.waker();
         feed.wake_with(move || waker.wake());
-        let objects = self.node.map_or_else(Objects::new, Objects::of_node);
+        let objects = match self.node.filter(|_| self.options.syncer == SyncerType::Felix) {
+            Some(node) => Objects::of_node(node),
+            None => Objects::of_syncer(self.options.syncer),
+        };
         let state = Mirror::new(self.options, objects);
         let running =
             Running { feed, reflector, discovery, calico: Calico::Unknown, state, told: ConsumerState::default() };
@@ -239,7 +242,7 @@ struct Running<'f> {
 impl Running<'_> {
     fn run(mut self) -> Result<Infallible, Closed> {
         self.feed.waiting()?;
-        for (resource, kind) in kinds(self.state.options.block_source) {
+        for (resource, kind) in kinds(&self.state.options) {
             self.follow(resource, kind);
         }
         let mut of_object = None;
@@ -282,7 +285,7 @@ impl Running<'_> {
         match answer {
             Ok(Some(api)) => {
                 tracing::info!(api = api.group_version(), "Calico's resources are read");
-                for (resource, kind) in api.kinds(self.state.options.block_source) {
+                for (resource, kind) in api.kinds(&self.state.options) {
                     self.follow(resource, kind);
                 }
                 self.calico = Calico::Followed;
@@ -316,6 +319,11 @@ impl Running<'_> {
                 }
             }
             self.told.of_object = of_object;
+        }
+        if !self.told.begun && self.calico == Calico::Absent {
+            // A syncer of Calico's kinds alone has no list that would say so.
+            self.told.begun = true;
+            self.feed.begin_resync()?;
         }
         if !self.told.begun {
             return Ok(());

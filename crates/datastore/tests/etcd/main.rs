@@ -5,3 +5,4 @@
 mod cluster;
 mod source;
 mod suite;
+mod syncers;

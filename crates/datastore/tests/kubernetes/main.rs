@@ -5,6 +5,7 @@ mod client;
 mod reflector;
 mod source;
 mod suite;
+mod syncers;
 
 use std::time::Duration;
 

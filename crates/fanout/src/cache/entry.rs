@@ -39,6 +39,8 @@ pub enum RemoteView {
     Block,
     /// Nothing: the configuration of one node.
     Nothing,
+    /// Nothing: it is for readers of another syncer than Felix's, who are told its version besides.
+    Versioned(Arc<str>),
 }
 
 /// Whom a change concerns, besides the node that the object belongs to.
@@ -107,6 +109,7 @@ impl Entry {
             Update::HostConfig(key, _) if TUNNEL_END.contains(&key.name.as_str()) => RemoteView::Same,
             Update::HostConfig(..) => RemoteView::Nothing,
             Update::Block(..) => RemoteView::Block,
+            Update::SyncerObject(_, object) => RemoteView::Versioned(Arc::clone(&object.as_ref()?.resource_version)),
             Update::WorkloadEndpoint(key, endpoint) => {
                 let reduced = endpoint.clone().map(Valid::for_other_node);
                 let reduced = v1::encode(&Update::WorkloadEndpoint(key.clone(), reduced))?;
@@ -115,6 +118,29 @@ impl Entry {
             _ => RemoteView::Same,
         };
         Some(Self { path, value, remote_view })
+    }
+
+    /// Whether the other one is the same object with the same value, whatever its version (`WouldBeNoOp` of
+    /// `typha/pkg/syncproto/sync_proto.go`).
+    #[must_use]
+    pub fn has_same_value(&self, other: &Self) -> bool {
+        let same_view = match (&self.remote_view, &other.remote_view) {
+            (RemoteView::Versioned(_), RemoteView::Versioned(_)) => true,
+            (view, other) => view == other,
+        };
+        same_view && self.path == other.path && self.value == other.value
+    }
+
+    /// Its version in the datastore; empty if nobody is told it.
+    #[must_use]
+    pub fn revision(&self) -> &str {
+        if let RemoteView::Versioned(version) = &self.remote_view { version } else { "" }
+    }
+
+    /// As [`Entry::revision`], if it is a resource of `projectcalico.org/v3`, whose readers need it to write it back.
+    #[must_use]
+    pub fn v3_resource_version(&self) -> &str {
+        if self.path.starts_with("/calico/resources/v3/") { self.revision() } else { "" }
     }
 
     /// The value in what all readers of this format have in common.
@@ -143,7 +169,7 @@ impl Entry {
                 Some(Cow::Owned([before, replacement, after].concat()))
             }
             RemoteView::Block => blocks.then_some(Cow::Borrowed(&self.value)),
-            RemoteView::Nothing => None,
+            RemoteView::Nothing | RemoteView::Versioned(_) => None,
         }
     }
 

@@ -211,7 +211,7 @@ impl Cache {
 
     fn set(&mut self, entry: Entry) {
         let before = self.entries.get(&entry.path);
-        if before.is_some_and(|before| **before == entry) {
+        if before.is_some_and(|before| before.has_same_value(&entry)) {
             self.stats.skipped += 1;
             return;
         }

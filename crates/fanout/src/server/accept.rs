@@ -10,9 +10,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{timeout, timeout_at};
 
+use super::Context;
 use super::connection::{self, ConnectionEnd, Streaming};
 use super::registry::Ticket;
-use super::{Context, ServerConfig};
 use crate::protocol::MAGIC;
 use crate::tls::BoxStream;
 use crate::typha::{self, ServeEnd, ServeSettings, ServerEnd, ServerSettings};
@@ -62,7 +62,7 @@ async fn refuse(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, _per
         if first == MAGIC[0] {
             connection::refuse(stream, &context).await.map_err(|end| end.to_string())
         } else {
-            let settings = typha_settings(&context.config);
+            let settings = typha_settings(&context);
             typha::refuse(stream, &[first], settings).await.map_err(|error| error.to_string())
         }
     };
@@ -115,7 +115,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
 async fn serve_typha(stream: BoxStream, first: u8, peer: SocketAddr, context: &Arc<Context>, mut ticket: Ticket) {
     let config = &context.config;
     let settings = ServeSettings {
-        session: typha_settings(config),
+        session: typha_settings(context),
         write_timeout: config.write_timeout,
         max_fall_behind: config.max_behind,
         max_bytes_behind: config.max_bytes_behind,
@@ -126,12 +126,12 @@ async fn serve_typha(stream: BoxStream, first: u8, peer: SocketAddr, context: &A
     let told_to_go = async {
         ticket.told_to_go().await;
     };
-    let end = typha::serve(stream, &[first], connection, &context.hub, &settings, told_to_go).await;
+    let end = typha::serve(stream, &[first], connection, &context.syncers, &settings, told_to_go).await;
     let counters = &context.counters;
     match &end {
         ServeEnd::Stuck | ServeEnd::FellBehind => counters.too_slow.add(1),
         ServeEnd::Rule(ServerEnd::NoPong) => counters.silent.add(1),
-        ServeEnd::Rule(_) => counters.handshakes_failed.add(1),
+        ServeEnd::Rule(_) | ServeEnd::NoSource { .. } => counters.handshakes_failed.add(1),
         ServeEnd::Left | ServeEnd::Lost(_) | ServeEnd::Closed => {
             return tracing::info!(connection, %peer, reason = %end, "a client of Typha's protocol has left");
         }
@@ -139,11 +139,13 @@ async fn serve_typha(stream: BoxStream, first: u8, peer: SocketAddr, context: &A
     tracing::warn!(connection, %peer, reason = %end, "a client of Typha's protocol is cut off");
 }
 
-fn typha_settings(config: &ServerConfig) -> ServerSettings {
+fn typha_settings(context: &Context) -> ServerSettings {
+    let config = &context.config;
     ServerSettings {
         handshake_timeout: config.handshake_timeout,
         ping_interval: config.heartbeat,
         pong_timeout: config.heartbeat * 6,
+        syncers: context.syncers.served(),
         ..ServerSettings::default()
     }
 }

@@ -7,6 +7,7 @@ mod accept;
 mod connection;
 mod registry;
 mod stats;
+mod syncers;
 mod wire;
 
 use std::fmt;
@@ -22,13 +23,16 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tortie_datastore::{Events, Watching};
+use tortie_resources::syncer::SyncerType;
 
 pub(crate) use self::connection::MISSING;
 pub use self::registry::fair_share;
 pub use self::stats::{ServerStats, Total};
+pub use self::syncers::SyncerSources;
 
 use self::registry::{Order, Registry};
 use self::stats::Counters;
+use self::syncers::Syncers;
 use crate::cache::{Cache, CacheLimits, Hub, Instance};
 use crate::tls::{Acceptor, TlsError, TlsSettings};
 
@@ -69,6 +73,8 @@ pub struct ServerConfig {
     pub least_share: usize,
     /// How much time there is between two clients that are sent elsewhere.
     pub drop_interval: Duration,
+    /// For how long another syncer than Felix's is read on that has no client any more ([`SyncerSources`]).
+    pub syncer_linger: Duration,
     /// How many threads serve; 0 for one for each processor, but not more than four.
     pub threads: usize,
 }
@@ -90,6 +96,7 @@ impl Default for ServerConfig {
             servers: 1,
             least_share: 400,
             drop_interval: Duration::from_secs(1),
+            syncer_linger: Duration::from_secs(60),
             threads: 0,
         }
     }
@@ -118,6 +125,7 @@ pub enum StartError {
 /// What all connections share.
 pub(crate) struct Context {
     pub(crate) hub: Hub,
+    pub(crate) syncers: Arc<Syncers>,
     pub(crate) config: ServerConfig,
     pub(crate) counters: Counters,
     registry: Registry,
@@ -148,11 +156,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, and serves what `upstream` tells.
+    /// Listens, and serves what `upstream` tells, to readers of Felix's syncer only.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn start(config: ServerConfig, upstream: Watching) -> Result<Self, StartError> {
+        Self::start_with(config, upstream, SyncerSources::none())
+    }
+
+    /// As [`Server::start`], and serves other syncers to who asks for them.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_with(config: ServerConfig, upstream: Watching, sources: SyncerSources) -> Result<Self, StartError> {
         let now = Instant::now();
         let instance = Instance(RandomState::new().hash_one(std::process::id()));
         let hub = Hub::new(Cache::new(instance, config.limits, now));
@@ -169,6 +185,7 @@ impl Server {
             .map_err(StartError::Thread)?;
         let context = Context {
             hub: hub.clone(),
+            syncers: Arc::new(Syncers::new(hub.clone(), sources, config.limits, config.pace)),
             servers: AtomicUsize::new(config.servers),
             config,
             counters: Counters::default(),
@@ -186,6 +203,7 @@ impl Server {
             addresses.push(listener.local_addr().map_err(failed)?);
             runtime.spawn(accept::run(listener, Arc::clone(&context), closing.clone()));
         }
+        runtime.spawn(tidy_syncers(Arc::clone(&context), closing.clone()));
         runtime.spawn(rebalance(Arc::clone(&context), closing));
         let stop = Arc::new(AtomicBool::new(false));
         let pace = context.config.pace;
@@ -219,6 +237,12 @@ impl Server {
         &self.context.hub
     }
 
+    /// What it serves of a syncer; `None` if that is not read, because nobody asks for it.
+    #[must_use]
+    pub fn hub_of(&self, syncer: SyncerType) -> Option<Hub> {
+        self.context.syncers.hub(syncer)
+    }
+
     /// What it has done.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
@@ -247,6 +271,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.closed.send_replace(true);
+        self.context.syncers.end();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -276,10 +301,23 @@ async fn rebalance(context: Arc<Context>, mut closing: watch::Receiver<bool>) {
             continue;
         }
         let nodes = context.hub.snapshot().entries.below("/calico/resources/v3/projectcalico.org/nodes/").count();
-        let share = fair_share(nodes, servers, config.least_share, config.max_connections);
+        let syncers = context.syncers.in_use();
+        let share = fair_share(nodes, syncers, servers, config.least_share, config.max_connections);
         let order = Order { within: GO_WITHIN, reason: "this server has more than its share of clients" };
         if context.registry.staying() > share && context.registry.send_away(order) {
             context.counters.rebalanced.add(1);
+        }
+    }
+}
+
+/// Ends syncers that nobody has asked for in a while.
+async fn tidy_syncers(context: Arc<Context>, mut closing: watch::Receiver<bool>) {
+    let linger = context.config.syncer_linger;
+    let pause = (linger / 4).clamp(Duration::from_millis(10), Duration::from_secs(5));
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => context.syncers.tidy(linger),
+            _ = closing.changed() => return,
         }
     }
 }

@@ -110,20 +110,22 @@ impl Drop for Ticket {
     }
 }
 
-/// This server's share of the connections, by the numbers of nodes and of servers: a fifth more than an equal share of
-/// what the others would have without it (`typha/pkg/k8s/rebalance.go`).
+/// This server's share of the connections, by the numbers of nodes, of syncers and of servers: a fifth more than an equal
+/// share of what the others would have without it, for each syncer, as a node has a connection for each
+/// (`typha/pkg/k8s/rebalance.go`).
 ///
 /// ```
 /// # use tortie_fanout::server::fair_share;
-/// assert_eq!(fair_share(1000, 3, 400, 10_000), 601);
-/// assert_eq!(fair_share(50, 3, 400, 10_000), 400);
+/// assert_eq!(fair_share(1000, 1, 3, 400, 10_000), 601);
+/// assert_eq!(fair_share(1000, 2, 3, 400, 10_000), 1202);
+/// assert_eq!(fair_share(50, 1, 3, 400, 10_000), 400);
 /// // Nobody to send them to.
-/// assert_eq!(fair_share(1000, 1, 400, 10_000), 10_000);
+/// assert_eq!(fair_share(1000, 1, 1, 400, 10_000), 10_000);
 /// ```
 #[must_use]
-pub fn fair_share(nodes: usize, servers: usize, least: usize, most: usize) -> usize {
+pub fn fair_share(nodes: usize, syncers: usize, servers: usize, least: usize, most: usize) -> usize {
     match servers.saturating_sub(1) {
         0 => most,
-        others => (1 + nodes.saturating_mul(120) / others / 100).max(least).min(most),
+        others => syncers.saturating_mul(1 + nodes.saturating_mul(120) / others / 100).max(least).min(most),
     }
 }

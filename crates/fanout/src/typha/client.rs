@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use tortie_model::SyncStatus;
+use tortie_resources::syncer::SyncerType;
 
-use super::messages::{self, ClientMessage, Hello, SNAPPY, SYNCER_FELIX, SerializedUpdate, ServerMessage, Welcome};
+use super::messages::{self, ClientMessage, Hello, SNAPPY, SerializedUpdate, ServerMessage, Welcome};
 use super::wire::{Incoming, WireError};
 use crate::gob::Limits;
 
@@ -18,6 +19,8 @@ pub struct ClientHello {
     pub info: String,
     /// A number to find the connection in logs by.
     pub connection: u64,
+    /// Which syncer it wants.
+    pub syncer: SyncerType,
 }
 
 /// What a client does with what it received, in this order.
@@ -43,8 +46,10 @@ pub enum ClientEnd {
     #[error("the server is too old: it does not send nodes as resources")]
     TooOld,
     /// The server has another syncer.
-    #[error("the server gives syncer type `{syncer_type}`, not `felix`")]
+    #[error("the server gives syncer type `{syncer_type}`, not `{wanted}`")]
     SyncerType {
+        /// Which was asked for.
+        wanted: SyncerType,
         /// Which it has.
         syncer_type: String,
     },
@@ -63,6 +68,7 @@ pub enum ClientEnd {
 #[derive(Debug)]
 pub struct ClientSession {
     incoming: Incoming,
+    syncer: SyncerType,
     welcomed: bool,
 }
 
@@ -70,18 +76,19 @@ impl ClientSession {
     /// A connection that has just been made, and what to send first.
     #[must_use]
     pub fn new(hello: ClientHello, limits: Limits) -> (Self, Bytes) {
+        let syncer = hello.syncer;
         let hello = ClientMessage::Hello(Hello {
             hostname: hello.hostname,
             info: hello.info,
             version: hello.version,
-            syncer_type: SYNCER_FELIX.into(),
+            syncer_type: syncer.as_str().into(),
             supports_decoder_restart: true,
             compressions: vec![SNAPPY.into()],
             supports_modern_policy_keys: true,
             connection: hello.connection,
         });
         let bytes = [messages::client_definitions(), &hello.encode()].concat();
-        (Self { incoming: Incoming::new(limits), welcomed: false }, bytes.into())
+        (Self { incoming: Incoming::new(limits), syncer, welcomed: false }, bytes.into())
     }
 
     /// What the server has to be able to say: snapshots come in messages of a thousand objects.
@@ -110,8 +117,8 @@ impl ClientSession {
                 if !welcome.supports_node_resource_updates {
                     return Err(ClientEnd::TooOld);
                 }
-                if !matches!(&*welcome.syncer_type, "" | SYNCER_FELIX) {
-                    return Err(ClientEnd::SyncerType { syncer_type: welcome.syncer_type });
+                if messages::syncer(&welcome.syncer_type) != Some(self.syncer) {
+                    return Err(ClientEnd::SyncerType { wanted: self.syncer, syncer_type: welcome.syncer_type });
                 }
                 self.welcomed = true;
                 actions.push(ClientAction::Welcome(welcome));

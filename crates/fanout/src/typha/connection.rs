@@ -1,4 +1,4 @@
-//! A connection to a Felix, fed from the cache.
+//! A connection to a Felix, or to a client of another syncer, fed from the cache.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tortie_model::SyncStatus;
+use tortie_resources::syncer::SyncerType;
 
 use super::GoTime;
 use super::messages::{self, ServerMessage, UpdateRef, UpdateType};
@@ -64,6 +65,23 @@ pub enum ServeEnd {
     /// It was told to end.
     #[error("the connection was to be closed")]
     Closed,
+    /// What the client wants cannot be had.
+    #[error("the objects of syncer type `{syncer}` cannot be read: {why}")]
+    NoSource {
+        /// The syncer.
+        syncer: SyncerType,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Where the objects of each syncer are.
+pub(crate) trait Hubs: Sync {
+    /// A hub, which stays for as long as this is held.
+    type Lease: AsRef<Hub> + Send;
+
+    /// The hub of a syncer for another client, or why there is none.
+    fn lease(&self, syncer: SyncerType) -> Result<Self::Lease, String>;
 }
 
 /// How many objects a message of a snapshot has, compressed or not (`typha/pkg/syncserver/snap_precalc.go`).
@@ -80,7 +98,7 @@ pub(crate) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Send,
     begin: &[u8],
     connection: u64,
-    hub: &Hub,
+    hubs: &impl Hubs,
     settings: &ServeSettings,
     hang_up: impl Future<Output = ()>,
 ) -> ServeEnd {
@@ -89,7 +107,8 @@ pub(crate) async fn serve(
     let mut client = Client {
         session: ServerSession::new(connection, settings.session.clone(), now),
         out: SendQueue::new(writer, now),
-        hub,
+        hubs,
+        hub: None,
         settings,
         base: None,
         following: None,
@@ -129,10 +148,12 @@ pub(crate) async fn refuse(
     }
 }
 
-struct Client<'h, S> {
+struct Client<'h, S, H: Hubs> {
     session: ServerSession,
     out: SendQueue<S>,
-    hub: &'h Hub,
+    hubs: &'h H,
+    /// That of the client's syncer, once it is known.
+    hub: Option<H::Lease>,
     settings: &'h ServeSettings,
     /// The breadcrumb of the snapshot that was sent.
     base: Option<Arc<Breadcrumb>>,
@@ -152,7 +173,7 @@ struct Following {
     grace_until: Instant,
 }
 
-impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
+impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
     async fn run(&mut self, mut reader: ReadHalf<S>, begin: &[u8]) -> Result<std::convert::Infallible, ServeEnd> {
         let mut buffer = vec![0; 4096];
         let actions = self.session.received(begin, Instant::now());
@@ -201,7 +222,11 @@ impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
                 ServerAction::Send(bytes) => self.out.push(bytes),
                 ServerAction::Snapshot { compressed } => {
                     let format = wire_format(compressed);
-                    let snapshot = self.hub.written(format, move |base| write_snapshot(base, compressed)).await;
+                    let syncer = self.session.syncer();
+                    let lease = self.hubs.lease(syncer).map_err(|why| ServeEnd::NoSource { syncer, why })?;
+                    let lease = self.hub.insert(lease);
+                    let snapshot =
+                        (*lease).as_ref().written(format, move |base| write_snapshot(base, compressed)).await;
                     let snapshot = snapshot.ok_or(ServeEnd::Closed)?;
                     for piece in &snapshot.pieces {
                         self.out.push(piece.clone());
@@ -211,12 +236,13 @@ impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
                 }
                 ServerAction::Follow { compressed } => {
                     let breadcrumb = self.base.take().ok_or(ServeEnd::Closed)?;
+                    let hub = self.hub.as_ref().ok_or(ServeEnd::Closed)?.as_ref();
                     let mut following = Following {
                         breadcrumb,
-                        subscription: self.hub.subscription(),
+                        subscription: hub.subscription(),
                         compressed,
                         status: SyncStatus::WaitForDatastore,
-                        newest_at_begin: self.hub.head().sequence,
+                        newest_at_begin: hub.head().sequence,
                         grace_until: Instant::now() + self.settings.grace,
                     };
                     following.send_status(&mut self.out);
@@ -251,7 +277,8 @@ impl<S: AsyncRead + AsyncWrite + Send> Client<'_, S> {
         if Instant::now() < following.grace_until {
             return false;
         }
-        let head = self.hub.head();
+        let Some(hub) = &self.hub else { return false };
+        let head = hub.as_ref().head();
         head.made.saturating_duration_since(next.made) > self.settings.max_fall_behind
             || head.bytes_so_far - following.breadcrumb.bytes_so_far > self.settings.max_bytes_behind
     }
@@ -283,7 +310,8 @@ fn write_breadcrumb(breadcrumb: &Breadcrumb, compressed: bool) -> Bytes {
         .map(|delta| UpdateRef {
             key: &delta.path,
             value: delta.entry.as_ref().map_or(&[], |entry| &entry.value),
-            revision: "",
+            revision: delta.entry.as_ref().map_or("", |entry| entry.revision()),
+            v3_resource_version: delta.entry.as_ref().map_or("", |entry| entry.v3_resource_version()),
             update_type: match delta.change {
                 Change::New => UpdateType::New,
                 Change::Updated => UpdateType::Updated,
@@ -320,7 +348,13 @@ fn write_snapshot(base: Snapshot, compressed: bool) -> WireSnapshot {
             bytes = 0;
         }
         bytes += entry.value.len();
-        updates.push(UpdateRef { key: &entry.path, value: &entry.value, revision: "", update_type: UpdateType::New });
+        updates.push(UpdateRef {
+            key: &entry.path,
+            value: &entry.value,
+            revision: entry.revision(),
+            v3_resource_version: entry.v3_resource_version(),
+            update_type: UpdateType::New,
+        });
     }
     if !updates.is_empty() {
         write(&mut updates, &mut pieces);

@@ -17,6 +17,7 @@
 use std::sync::LazyLock;
 
 use tortie_model::SyncStatus;
+use tortie_resources::syncer::SyncerType;
 
 use super::GoTime;
 use crate::gob::{self, Fields, Schema, StructValue, TypeId, Value};
@@ -24,8 +25,11 @@ use crate::gob::{self, Fields, Schema, StructValue, TypeId, Value};
 /// The place of the protocol's package when its names were chosen.
 const PACKAGE: &str = "github.com/projectcalico/typha/pkg/syncproto.";
 
-/// The syncer of Felix, which is the only one that is served and asked for here.
-pub const SYNCER_FELIX: &str = "felix";
+/// The syncer of this name; that of Felix if it is empty, as releases before 3.3 knew no other. `None` if there is none.
+#[must_use]
+pub fn syncer(name: &str) -> Option<SyncerType> {
+    if name.is_empty() { Some(SyncerType::Felix) } else { name.parse().ok() }
+}
 /// The compression that both sides know.
 pub const SNAPPY: &str = "snappy";
 
@@ -38,7 +42,7 @@ pub struct Hello {
     pub info: String,
     /// The client's version.
     pub version: String,
-    /// Which syncer it wants; empty means [`SYNCER_FELIX`].
+    /// Which syncer it wants; empty means that of Felix.
     pub syncer_type: String,
     /// Whether it knows [`ServerMessage::DecoderRestart`].
     pub supports_decoder_restart: bool,
@@ -55,7 +59,7 @@ pub struct Hello {
 pub struct Welcome {
     /// The server's version.
     pub version: String,
-    /// Which syncer is behind it; empty means [`SYNCER_FELIX`].
+    /// Which syncer is behind it; empty means that of Felix.
     pub syncer_type: String,
     /// Whether nodes are sent as resources.
     pub supports_node_resource_updates: bool,
@@ -263,6 +267,8 @@ pub struct UpdateRef<'u> {
     pub value: &'u [u8],
     /// Its revision; empty if there is none.
     pub revision: &'u str,
+    /// The revision of a resource, which is not in its value; empty for other objects.
+    pub v3_resource_version: &'u str,
     /// How it has changed.
     pub update_type: UpdateType,
 }
@@ -275,6 +281,7 @@ pub fn write_kvs(out: &mut Vec<u8>, updates: &[UpdateRef<'_>]) {
                 fields.text(0, update.key);
                 fields.bytes(1, update.value);
                 revision(fields, update.revision);
+                fields.text(3, update.v3_resource_version);
                 fields.uint(5, update.update_type as u64);
             });
         });

@@ -4,7 +4,8 @@
 //! * [`messages`]: what is said, as types, and their form in [`crate::gob`];
 //! * [`snappy`]: the compression, as the bytes come in;
 //! * [`ServerSession`], [`ClientSession`]: the rules of a connection. Pure: bytes and the time go in, actions come out;
-//! * [`ServeSettings`]: how a connection to a Felix is served, fed from a [`crate::cache::Hub`];
+//! * [`ServeSettings`]: how a connection to a Felix, or to a client of another syncer, is served, fed from a
+//!   [`crate::cache::Hub`];
 //! * [`TyphaSource`]: an existing Typha as a source of updates.
 //!
 //! A Felix programs routes between nodes from blocks of addresses (IPAM), and removes those for which it finds none. So the
@@ -28,8 +29,8 @@ mod update_reader;
 mod wire;
 
 pub use client::{ClientAction, ClientEnd, ClientHello, ClientSession};
+pub(crate) use connection::{Hubs, refuse, serve};
 pub use connection::{ServeEnd, ServeSettings};
-pub(crate) use connection::{refuse, serve};
 pub use server::{ServerAction, ServerEnd, ServerSession, ServerSettings};
 pub use source::{ServerDiscovery, TyphaOptions, TyphaSource};
 pub use time::GoTime;

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tortie_resources::syncer::SyncerType;
 
 use super::GoTime;
-use super::messages::{self, ClientMessage, Hello, SNAPPY, SYNCER_FELIX, ServerMessage, Welcome};
+use super::messages::{self, ClientMessage, Hello, SNAPPY, ServerMessage, Welcome};
 use super::snappy;
 use super::wire::{Incoming, WireError};
 use crate::gob::Limits;
@@ -23,6 +24,8 @@ pub struct ServerSettings {
     pub pong_timeout: Duration,
     /// What is taken of a client: its messages are small.
     pub limits: Limits,
+    /// Which syncers clients may ask for.
+    pub syncers: Vec<SyncerType>,
 }
 
 impl Default for ServerSettings {
@@ -33,6 +36,7 @@ impl Default for ServerSettings {
             ping_interval: Duration::from_secs(10),
             pong_timeout: Duration::from_secs(60),
             limits: Limits::default(),
+            syncers: vec![SyncerType::Felix],
         }
     }
 }
@@ -123,6 +127,7 @@ pub struct ServerSession {
     incoming: Incoming,
     state: State,
     hello: Option<Hello>,
+    syncer: SyncerType,
     /// Whether the client is one too many.
     over_limit: bool,
     /// Spreads the pings of many connections.
@@ -136,7 +141,16 @@ impl ServerSession {
         let until = now + settings.handshake_timeout;
         let incoming = Incoming::new(settings.limits);
         let state = State::Hello { until };
-        Self { connection, settings, incoming, state, hello: None, over_limit: false, spread: connection | 1 }
+        Self {
+            connection,
+            settings,
+            incoming,
+            state,
+            hello: None,
+            syncer: SyncerType::Felix,
+            over_limit: false,
+            spread: connection | 1,
+        }
     }
 
     /// The same for a client that is one too many: it is told so when it has said hello.
@@ -149,6 +163,12 @@ impl ServerSession {
     #[must_use]
     pub fn hello(&self) -> Option<&Hello> {
         self.hello.as_ref()
+    }
+
+    /// Which syncer the client is served, once it has said hello.
+    #[must_use]
+    pub fn syncer(&self) -> SyncerType {
+        self.syncer
     }
 
     /// When to call [`ServerSession::tick`] at the latest; `None` if nothing is waited for.
@@ -236,7 +256,9 @@ impl ServerSession {
     }
 
     fn greet(&mut self, hello: Hello, now: Instant, actions: &mut Vec<ServerAction>) -> Result<(), ServerEnd> {
-        let refusal = if !matches!(&*hello.syncer_type, "" | SYNCER_FELIX) {
+        let syncer = messages::syncer(&hello.syncer_type).filter(|syncer| self.settings.syncers.contains(syncer));
+        self.syncer = syncer.unwrap_or_default();
+        let refusal = if syncer.is_none() {
             Some(ServerEnd::SyncerType { syncer_type: hello.syncer_type.clone() })
         } else if !hello.supports_modern_policy_keys {
             Some(ServerEnd::OldPolicyKeys)
@@ -269,7 +291,7 @@ impl ServerSession {
     fn welcome(&self, version: String) -> Vec<u8> {
         let welcome = ServerMessage::Welcome(Welcome {
             version,
-            syncer_type: SYNCER_FELIX.into(),
+            syncer_type: self.syncer.as_str().into(),
             supports_node_resource_updates: true,
             connection: self.connection,
         });

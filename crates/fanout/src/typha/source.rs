@@ -11,6 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tortie_datastore::{Closed, Feed, Source, chance};
 use tortie_model::SyncStatus;
+use tortie_resources::syncer::SyncerType;
 
 use super::TORTIE;
 use super::client::{ClientAction, ClientEnd, ClientHello, ClientSession};
@@ -177,6 +178,7 @@ impl TyphaSource {
             hostname: self.options.hostname.clone(),
             version: concat!("tortie-", env!("CARGO_PKG_VERSION")).into(),
             info: TORTIE.into(),
+            syncer: SyncerType::Felix,
             connection: u64::from(std::process::id()) << 32 | attempt & 0xffff_ffff,
         };
         let connecting = async {

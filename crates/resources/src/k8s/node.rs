@@ -86,14 +86,14 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Si
 
 /// What the node's pods get their addresses from, if that is not Calico's IPAM.
 #[derive(Default)]
-struct PodNetworks<'n> {
+pub(crate) struct PodNetworks<'n> {
     cidrs: Vec<&'n str>,
     /// The address of the tunnels; empty if it cannot be told.
-    tunnel: Option<String>,
+    pub(crate) tunnel: Option<String>,
 }
 
 impl<'n> PodNetworks<'n> {
-    fn of(object: &Object<'n, '_>, sink: &mut Sink) -> Self {
+    pub(crate) fn of(object: &Object<'n, '_>, sink: &mut Sink) -> Self {
         let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) else { return Self::default() };
         let first = spec.text_or_empty("podCIDR", sink);
         let tunnel = (!first.is_empty()).then(|| match first.parse::<Cidr>().map(Cidr::address) {

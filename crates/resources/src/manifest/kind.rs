@@ -28,6 +28,9 @@ pub enum Kind {
     BgpPeer,
     IpamBlock,
     LiveMigration,
+    BgpFilter,
+    BlockAffinity,
+    CalicoNodeStatus,
     Namespace,
     ServiceAccount,
     Pod,
@@ -76,7 +79,7 @@ impl Api {
 }
 
 /// Kind, API, name, and whether objects belong to a namespace.
-const KINDS: [(Kind, Api, &str, bool); 30] = [
+const KINDS: [(Kind, Api, &str, bool); 33] = [
     (Kind::NetworkPolicy, Api::Calico, "NetworkPolicy", true),
     (Kind::GlobalNetworkPolicy, Api::Calico, "GlobalNetworkPolicy", false),
     (Kind::StagedNetworkPolicy, Api::Calico, "StagedNetworkPolicy", true),
@@ -96,6 +99,9 @@ const KINDS: [(Kind, Api, &str, bool); 30] = [
     (Kind::BgpPeer, Api::Calico, "BGPPeer", false),
     (Kind::IpamBlock, Api::Calico, "IPAMBlock", false),
     (Kind::LiveMigration, Api::Calico, "LiveMigration", true),
+    (Kind::BgpFilter, Api::Calico, "BGPFilter", false),
+    (Kind::BlockAffinity, Api::Calico, "BlockAffinity", false),
+    (Kind::CalicoNodeStatus, Api::Calico, "CalicoNodeStatus", false),
     (Kind::Namespace, Api::Core, "Namespace", false),
     (Kind::ServiceAccount, Api::Core, "ServiceAccount", true),
     (Kind::Pod, Api::Core, "Pod", true),

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use tortie_model::{Interner, Update};
 
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
-use crate::{FieldProblem, Position, Severity, SyntaxError, k8s, passthrough, v3};
+use crate::{FieldProblem, Position, Severity, SyntaxError, k8s, passthrough, syncer, v3};
 
 pub use crate::passthrough::BlockSource;
+pub use crate::syncer::SyncerType;
 pub use kind::{Kind, ObjectId};
 pub(crate) use meta::{
     Meta, STORED_METADATA, StoredMeta, check_labels, is_dns_subdomain, is_label_name, is_label_value,
@@ -38,6 +39,8 @@ pub struct Options {
     pub policy_names: PolicyNames,
     /// Which objects are read that are only passed on. Those that are not are of no known kind.
     pub block_source: BlockSource,
+    /// For whom it is read: which kinds, and what is made of them.
+    pub syncer: SyncerType,
     /// What the program has to say of parameters in a `FelixConfiguration`.
     pub parameters: ParameterCheck,
 }
@@ -99,8 +102,17 @@ impl Default for Options {
             unknown_fields: UnknownFields::Refuse,
             policy_names: PolicyNames::Prefixed,
             block_source: BlockSource::Omitted,
+            syncer: SyncerType::Felix,
             parameters: ParameterCheck::default(),
         }
+    }
+}
+
+impl Options {
+    /// Whether objects of this kind are read.
+    #[must_use]
+    pub fn takes(&self, kind: Kind) -> bool {
+        self.syncer.takes(kind, self.block_source)
     }
 }
 
@@ -374,8 +386,12 @@ fn convert(
         }
         return (None, subject(written.1, map), INVALID);
     };
-    let Some(kind) = Kind::find(api_version, kind_name).filter(|kind| options.block_source.takes(*kind)) else {
-        let outcome = unknown_kind(api_version, kind_name, map, sink);
+    let Some(kind) = Kind::find(api_version, kind_name).filter(|kind| options.takes(*kind)) else {
+        let outcome = match options.syncer {
+            SyncerType::Felix => unknown_kind(api_version, kind_name, map, sink),
+            // Who reads for Felix says what is not known.
+            _ => Outcome::Unknown,
+        };
         return (None, subject(Some(kind_name), map), outcome);
     };
     if sink.unknown_fields == UnknownField::Ignored && kind.is_policy() {
@@ -393,7 +409,10 @@ fn convert(
     let id = ObjectId { name, namespace: meta.namespace.into(), kind };
     let object = Object { id, root, map, meta, options };
     let subject = object.id.to_string();
-    let contributions = contributions(&object, labels, sink);
+    let contributions = match options.syncer {
+        SyncerType::Felix => contributions(&object, labels, sink),
+        _ => syncer::contributions(&object, labels, sink),
+    };
     let outcome = match contributions {
         Some(contributions) if !sink.has_errors() => Outcome::Valid(contributions),
         _ => Outcome::Invalid { substitute: substitute(&object) },
@@ -429,7 +448,8 @@ fn unknown_kind(api_version: &str, kind: &str, map: Map<'_, '_>, sink: &mut Sink
     if sink.has_errors() { Outcome::Invalid { substitute: None } } else { Outcome::Unknown }
 }
 
-fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
+/// What a resource is for Felix; nothing if it is of no use to it.
+pub(crate) fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     match object.id.kind {
         Kind::NetworkPolicy
         | Kind::GlobalNetworkPolicy
@@ -452,6 +472,7 @@ fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink
         Kind::BgpConfiguration => v3::bgp_configuration_resource(object, sink),
         Kind::BgpPeer | Kind::LiveMigration => passthrough::resource(object, sink),
         Kind::IpamBlock => passthrough::ipam_block(object, sink),
+        Kind::BgpFilter | Kind::BlockAffinity | Kind::CalicoNodeStatus => Some(Contributions::new()),
         Kind::VirtualMachineInstanceMigration => passthrough::virtual_machine_migration(object, sink),
         Kind::Namespace => k8s::namespace(object, labels, sink),
         Kind::ServiceAccount => k8s::service_account(object, labels, sink),

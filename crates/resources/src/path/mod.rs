@@ -121,6 +121,7 @@ pub fn to_path(key: &Key) -> Result<String, PathError> {
         }
         Key::BgpPeer(name) => resource("bgppeers", name),
         Key::LiveMigration(name) => namespaced("livemigrations", name),
+        Key::SyncerObject(path) => part("path", path).map(|_| path.to_string()),
     }
 }
 

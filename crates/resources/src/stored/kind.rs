@@ -138,6 +138,16 @@ impl ResourceKind {
         self.row().understood
     }
 
+    /// The kind of a manifest that any syncer reads it as, though it may mean nothing to the model.
+    #[must_use]
+    pub fn read_as(self) -> Option<Kind> {
+        match self {
+            Self::BgpFilter => Some(Kind::BgpFilter),
+            Self::CalicoNodeStatus => Some(Kind::CalicoNodeStatus),
+            kind => kind.understood(),
+        }
+    }
+
     /// The kind that a manifest's kind is kept as; `None` for kinds of other APIs than Calico's.
     #[must_use]
     pub fn of(kind: Kind) -> Option<Self> {

@@ -210,7 +210,7 @@ fn read(
         Key::LiveMigration(name) => {
             Update::LiveMigration(name, Some(passthrough::live_migration(&root, map, sink).into()))
         }
-        Key::GlobalConfig(_) | Key::HostConfig(_) | Key::Ready => return None,
+        Key::GlobalConfig(_) | Key::HostConfig(_) | Key::Ready | Key::SyncerObject(_) => return None,
     })
 }
 

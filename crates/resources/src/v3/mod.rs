@@ -16,7 +16,7 @@ pub(crate) use config::{
     is_duration_of_felix, scoped_config, time_text,
 };
 pub(crate) use endpoint::{host_endpoint, not_inherited, workload_endpoint};
-pub(crate) use node::{NodeFacts, calico_node, node, node_contributions, parse_as_number};
+pub(crate) use node::{NodeFacts, as_number, calico_node, node, node_contributions, parse_as_number};
 pub(crate) use policy::{Staged, policy, policy_id, staged_action, stored_policy_name, substitute_policy, tier};
 pub(crate) use pool::ip_pool;
 pub(crate) use profile::{profile, profile_labels};

@@ -45,7 +45,7 @@ fn bgp(map: Map<'_, '_>, sink: &mut Sink) -> NodeBgp {
 }
 
 /// An AS number: 32 bits, or two halves with a dot between them (`api/pkg/lib/numorstring/asnumber.go`).
-fn as_number(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Arc<str>> {
+pub(crate) fn as_number(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Arc<str>> {
     let Content::Text(text) = cursor.content() else {
         return cursor.int::<u32>(0, i64::from(u32::MAX), sink).map(|n| n.to_string().into());
     };

@@ -62,7 +62,7 @@ fn servers_that_are_of_no_use() {
         |welcome| end(&[messages::server_definitions(), &ServerMessage::Welcome(welcome).encode()].concat());
     assert_eq!(introduced(Welcome::default()), ClientEnd::TooOld);
     let bgp = Welcome { syncer_type: "bgp".into(), supports_node_resource_updates: true, ..Welcome::default() };
-    assert_eq!(introduced(bgp), ClientEnd::SyncerType { syncer_type: "bgp".into() });
+    assert_eq!(introduced(bgp), ClientEnd::SyncerType { wanted: SyncerType::Felix, syncer_type: "bgp".into() });
     let status = ServerMessage::SyncStatus(SyncStatus::InSync).encode();
     assert_eq!(end(&[messages::server_definitions(), &status].concat()), ClientEnd::OutOfTurn);
     let again = ServerMessage::Welcome(Welcome::default()).encode();

@@ -10,6 +10,21 @@ fn hub() -> Hub {
     Hub::new(Cache::new(Instance(1), CacheLimits::default(), Instant::now()))
 }
 
+impl AsRef<Hub> for Hub {
+    fn as_ref(&self) -> &Hub {
+        self
+    }
+}
+
+/// A hub of Felix's alone.
+impl Hubs for Hub {
+    type Lease = Hub;
+
+    fn lease(&self, _: SyncerType) -> Result<Hub, String> {
+        Ok(self.clone())
+    }
+}
+
 fn config(name: &str, value: Option<&str>) -> Update {
     Update::GlobalConfig(name.into(), value.map(Into::into))
 }

@@ -1,0 +1,184 @@
+//! The syncers of others than Felix, each read for as long as it has clients.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tortie_datastore::Watching;
+use tortie_resources::syncer::SyncerType;
+
+use crate::cache::{Cache, CacheLimits, Hub, Instance};
+use crate::typha::Hubs;
+
+/// How to read what another syncer than Felix's has: begins, or says why it cannot.
+type Open = Box<dyn Fn(SyncerType) -> Result<Watching, String> + Send + Sync>;
+
+/// Where the objects of other syncers than Felix's are read.
+///
+/// Each has a source and a cache of its own, which Felix's clients do not see. They begin with its first client, and end some
+/// time after its last one: a syncer that nobody asks for costs nothing.
+pub struct SyncerSources {
+    syncers: Vec<SyncerType>,
+    open: Open,
+}
+
+impl SyncerSources {
+    /// Felix's syncer alone.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { syncers: Vec::new(), open: Box::new(|_| Err("it is not served".to_owned())) }
+    }
+
+    /// All of them. `open` begins to read one.
+    #[must_use]
+    pub fn all(open: impl Fn(SyncerType) -> Result<Watching, String> + Send + Sync + 'static) -> Self {
+        let syncers = SyncerType::ALL.into_iter().filter(|syncer| *syncer != SyncerType::Felix).collect();
+        Self { syncers, open: Box::new(open) }
+    }
+}
+
+impl fmt::Debug for SyncerSources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SyncerSources").field("syncers", &self.syncers).finish_non_exhaustive()
+    }
+}
+
+/// The hubs of all syncers.
+pub(crate) struct Syncers {
+    felix: Hub,
+    sources: SyncerSources,
+    limits: CacheLimits,
+    pace: Duration,
+    slots: Mutex<[Slot; SyncerType::ALL.len()]>,
+}
+
+/// What there is of one syncer.
+#[derive(Default)]
+struct Slot {
+    clients: usize,
+    reading: Option<Reading>,
+    /// Since when it has no client.
+    idle: Option<Instant>,
+}
+
+/// A syncer that is read. Dropping it ends that.
+struct Reading {
+    hub: Hub,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+impl Syncers {
+    pub(super) fn new(felix: Hub, sources: SyncerSources, limits: CacheLimits, pace: Duration) -> Self {
+        Self { felix, sources, limits, pace, slots: Mutex::default() }
+    }
+
+    /// Those that clients may ask for.
+    pub(super) fn served(&self) -> Vec<SyncerType> {
+        [SyncerType::Felix].into_iter().chain(self.sources.syncers.iter().copied()).collect()
+    }
+
+    /// How many have clients or had some a short time ago, Felix's included.
+    pub(super) fn in_use(&self) -> usize {
+        1 + self.lock().iter().filter(|slot| slot.reading.is_some()).count()
+    }
+
+    /// The hub of a syncer that is read.
+    pub(super) fn hub(&self, syncer: SyncerType) -> Option<Hub> {
+        if syncer == SyncerType::Felix {
+            return Some(self.felix.clone());
+        }
+        let slots = self.lock();
+        slots.get(syncer as usize)?.reading.as_ref().map(|reading| reading.hub.clone())
+    }
+
+    /// Ends what has had no client for so long.
+    pub(super) fn tidy(&self, linger: Duration) {
+        for (slot, syncer) in self.lock().iter_mut().zip(SyncerType::ALL) {
+            if slot.idle.is_some_and(|since| since.elapsed() >= linger) {
+                (slot.reading, slot.idle) = (None, None);
+                tracing::info!(%syncer, "nobody asks for this syncer any more; it is not read");
+            }
+        }
+    }
+
+    /// Ends all.
+    pub(super) fn end(&self) {
+        for slot in self.lock().iter_mut() {
+            slot.reading = None;
+        }
+    }
+
+    fn read(&self, syncer: SyncerType) -> Result<Reading, String> {
+        let upstream = (self.sources.open)(syncer)?;
+        let instance = Instance(RandomState::new().hash_one(std::process::id()));
+        let hub = Hub::new(Cache::new(instance, self.limits, Instant::now()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let reading = Reading { hub: hub.clone(), stop: Arc::clone(&stop) };
+        let pace = self.pace;
+        let fill = move || {
+            let Watching { events, resend: _ } = upstream;
+            hub.fill(&events, pace, || !stop.load(Ordering::Acquire));
+        };
+        thread::Builder::new().name(syncer.as_str().into()).spawn(fill).map_err(|error| error.to_string())?;
+        tracing::info!(%syncer, "a client asks for this syncer; it is read");
+        Ok(reading)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [Slot; SyncerType::ALL.len()]> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A hub with a client.
+pub(crate) struct Lease {
+    hub: Hub,
+    /// Whom to tell when the client leaves.
+    of: Option<(Arc<Syncers>, SyncerType)>,
+}
+
+impl AsRef<Hub> for Lease {
+    fn as_ref(&self) -> &Hub {
+        &self.hub
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some((syncers, syncer)) = self.of.take() else { return };
+        if let Some(slot) = syncers.lock().get_mut(syncer as usize) {
+            slot.clients = slot.clients.saturating_sub(1);
+            if slot.clients == 0 {
+                slot.idle = Some(Instant::now());
+            }
+        }
+    }
+}
+
+impl Hubs for Arc<Syncers> {
+    type Lease = Lease;
+
+    fn lease(&self, syncer: SyncerType) -> Result<Lease, String> {
+        if syncer == SyncerType::Felix {
+            return Ok(Lease { hub: self.felix.clone(), of: None });
+        }
+        let mut slots = self.lock();
+        let slot = slots.get_mut(syncer as usize).ok_or("it is not served")?;
+        let hub = match &slot.reading {
+            // A source never ends by itself; one that has is no use to anybody.
+            Some(reading) if !reading.hub.upstream().ended => reading.hub.clone(),
+            _ => slot.reading.insert(self.read(syncer)?).hub.clone(),
+        };
+        slot.clients += 1;
+        slot.idle = None;
+        Ok(Lease { hub, of: Some((Arc::clone(self), syncer)) })
+    }
+}
