@@ -63,14 +63,6 @@ impl Selector {
         parse::syntax(text)
     }
 
-    /// The canonical form of `text`, or `text` without surrounding white space if it is not a selector
-    /// (`Normalise` of `libcalico-go/lib/selector/selector.go`).
-    #[must_use]
-    pub fn normalise(text: &str) -> String {
-        let text = text.trim();
-        parse::expression(text).map_or_else(|_| text.to_owned(), |expr| expr.to_string())
-    }
-
     /// The selector `all()`, which matches everything.
     #[must_use]
     pub fn all() -> Selector {
