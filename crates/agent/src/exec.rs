@@ -12,7 +12,8 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::metrics::Quantiles;
+use tortie_datastore::Quantiles;
+
 use crate::stop::Stop;
 
 pub(crate) use group::{Group, kill_all};
@@ -26,7 +27,7 @@ pub fn starts() -> Quantiles {
 }
 
 fn count_start(took: Duration) {
-    STARTS.lock().unwrap_or_else(PoisonError::into_inner).observe_micros(took);
+    STARTS.lock().unwrap_or_else(PoisonError::into_inner).observe_micros(took, Instant::now());
 }
 
 /// A program to run.

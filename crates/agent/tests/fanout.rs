@@ -169,6 +169,11 @@ fn an_agent_behind_it_enforces_what_one_beside_it_does() {
 
 /// How many objects of each sort a client of a syncer is told, by what their paths begin with, once it is in sync.
 fn told(server: SocketAddr, syncer: SyncerType) -> BTreeMap<String, usize> {
+    connect(server, syncer).1
+}
+
+/// The same, with the connection.
+fn connect(server: SocketAddr, syncer: SyncerType) -> (TcpStream, BTreeMap<String, usize>) {
     let (mut session, hello) =
         ClientSession::new(ClientHello { syncer, ..ClientHello::default() }, ClientSession::limits());
     let mut stream = TcpStream::connect(server).unwrap();
@@ -191,7 +196,7 @@ fn told(server: SocketAddr, syncer: SyncerType) -> BTreeMap<String, usize> {
                         *told.entry(sort).or_default() += 1;
                     }
                 }
-                ClientAction::Status(SyncStatus::InSync) => return told,
+                ClientAction::Status(SyncStatus::InSync) => return (stream, told),
                 ClientAction::Status(_) | ClientAction::Welcome(_) => {}
             }
         }
@@ -219,6 +224,50 @@ fn other_syncers_than_felixs() {
         unused.all(|line| line.contains("kind BlockAffinity of crd.projectcalico.org/v1 is not known here")),
         "{log}"
     );
+}
+
+#[test]
+fn metrics_are_typhas_and_by_syncer() {
+    let cluster = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../testdata/calico-vxlan");
+    let fanout = Fanout::of(cluster, &[], &[]);
+    let (_felix, felix) = connect(fanout.agents, SyncerType::Felix);
+    let (_bgp, bgp) = connect(fanout.agents, SyncerType::Bgp);
+    let metrics = || fanout.get("/metrics");
+    fanout.until("both get updates", || {
+        ["felix\"} 1\n", "bgp\"} 1\n", "tunnel-ip-allocation\"} 0\n", "node-status\"} 0\n"]
+            .iter()
+            .all(|rest| metrics().contains(&format!("typha_connections_streaming{{syncer=\"{rest}")))
+    });
+    let metrics = metrics();
+    let value = |name: &str| -> f64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} is missing in\n{metrics}")).parse().unwrap()
+    };
+    for (syncer, objects) in [("felix", &felix), ("bgp", &bgp)] {
+        let of = |name: &str| value(&format!("typha_{name}{{syncer=\"{syncer}\"}}"));
+        let objects = u32::try_from(objects.values().sum::<usize>()).unwrap();
+        assert_eq!(of("cache_size"), f64::from(objects), "{syncer}");
+        assert!(of("updates_total") >= f64::from(objects), "{syncer}");
+        assert_eq!((of("breadcrumb_size_sum"), of("snapshots_generated")), (f64::from(objects), 1.0), "{syncer}");
+        assert!(of("snapshot_compressed_bytes") > 0.0, "{syncer}");
+        assert_eq!(of("client_snapshot_send_secs_count"), 1.0, "{syncer}");
+        let median = value(&format!("typha_client_snapshot_send_secs{{syncer=\"{syncer}\",quantile=\"0.5\"}}"));
+        assert!(median > 0.0, "{syncer}: {median}");
+    }
+    // The other one may have been written before its objects were read.
+    let [raw, compressed] =
+        ["raw", "compressed"].map(|form| value(&format!("typha_snapshot_{form}_bytes{{syncer=\"felix\"}}")));
+    assert!(raw > compressed, "{raw} {compressed}");
+    for line in [
+        "typha_cache_size{syncer=\"node-status\"} 0",
+        "typha_ping_latency{syncer=\"node-status\",quantile=\"0.99\"} NaN",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is missing in\n{metrics}");
+    }
+    let mut there: Vec<_> = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    there.retain(|line| line.starts_with("typha_"));
+    there.sort_unstable();
+    assert_eq!(there, include_str!("../testdata/metrics/typha.txt").lines().collect::<Vec<_>>());
 }
 
 #[test]

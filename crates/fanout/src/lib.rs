@@ -43,6 +43,7 @@
 mod attempts;
 pub mod cache;
 pub mod client;
+mod counters;
 pub mod gob;
 mod last_good;
 pub mod protocol;

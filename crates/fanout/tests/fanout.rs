@@ -15,6 +15,7 @@ use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
 use tortie_fanout::server::ServerConfig;
 use tortie_fanout::typha::{self, ClientAction, ClientSession};
 use tortie_model::{Key, SyncStatus, Update};
+use tortie_resources::syncer::SyncerType;
 use tortie_testkit::etcd::Proxy;
 
 use support::{Client, Upstream, block, client_config, config, eventually, host_config, quick, serve, workload};
@@ -44,7 +45,8 @@ fn clients_know_what_upstream_knows() {
     late.knows(&upstream.truth);
     assert_eq!(early.statuses, [SyncStatus::WaitForDatastore, SyncStatus::Resync, SyncStatus::InSync]);
     let stats = server.stats();
-    assert_eq!((stats.accepted, stats.active, stats.streaming, stats.resumed), (2, 2, 2, 0));
+    assert_eq!((stats.accepted, stats.active, stats.resumed), (2, 2, 0));
+    assert_eq!(server.stats_of(SyncerType::Felix).streaming, 2);
     drop(early);
     eventually("a connection less", || server.stats().active == 1);
 }
@@ -141,14 +143,18 @@ fn who_comes_back_is_told_what_was_missed_and_no_more() {
     upstream.resync();
     let mut client = Client::of(&[proxy.address()], Some("here"));
     client.knows(&upstream.truth);
-    let sent = server.stats().bytes_sent;
+    let sent = server.stats_of(SyncerType::Felix).bytes_sent;
     proxy.cut();
     eventually("the connection is gone", || server.stats().active == 0);
     upstream.tell([config("P1", "2"), Update::delete(Key::GlobalConfig("P2".into()))]);
     proxy.heal();
     client.knows(&upstream.truth);
     assert_eq!((client.resyncs(), client.deleted, server.stats().resumed), (1, 1, 1));
-    assert!(server.stats().bytes_sent - sent < 500, "{}", server.stats().bytes_sent - sent);
+    assert!(
+        server.stats_of(SyncerType::Felix).bytes_sent - sent < 500,
+        "{}",
+        server.stats_of(SyncerType::Felix).bytes_sent - sent
+    );
     assert!(!client.unavailable.is_empty(), "the loss is told");
     // Silence is noticed, too.
     proxy.silence();
@@ -156,7 +162,7 @@ fn who_comes_back_is_told_what_was_missed_and_no_more() {
     eventually("the silent client is given up", || server.stats().silent == 1);
     proxy.heal();
     client.knows(&upstream.truth);
-    assert_eq!((client.resyncs(), server.stats().snapshots_written), (1, 1));
+    assert_eq!((client.resyncs(), server.stats_of(SyncerType::Felix).snapshots_written), (1, 1));
 }
 
 #[test]
@@ -239,7 +245,7 @@ fn who_is_too_slow_is_cut_off_and_holds_up_nobody() {
         quick.knows(&upstream.truth);
         let mut slow = TcpStream::connect(server.addresses()[0]).unwrap();
         slow.write_all(&greeting(1, "")).unwrap();
-        eventually("both are served", || server.stats().streaming == 2);
+        eventually("both are served", || server.stats_of(SyncerType::Felix).streaming == 2);
         let mut state = 1_u64;
         let noise = |_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -287,7 +293,7 @@ fn a_server_that_ends_sends_its_clients_elsewhere() {
         assert_eq!(client.deleted, 0);
         assert!(client.unavailable.is_empty(), "{:?}", client.unavailable);
     }
-    eventually("all are there", || second.stats().streaming == 6);
+    eventually("all are there", || second.stats_of(SyncerType::Felix).streaming == 6);
 }
 
 #[test]

@@ -273,6 +273,67 @@ fn a_syncer_is_read_for_as_long_as_it_has_clients() {
     until("it ends with the server", || !store.is_read(SyncerType::Bgp));
 }
 
+/// What is counted of one syncer says nothing of another one, and what only grows does so when the syncer ends in between.
+#[test]
+fn each_syncer_has_figures_of_its_own() {
+    let store = Store::default();
+    store.put(SyncerType::Bgp, &node("n1"), "{}", "1");
+    let config = ServerConfig { syncer_linger: Duration::from_millis(100), ..quick() };
+    let (mut upstream, server) = serve(config, &store);
+    let address = server.addresses()[0];
+    upstream.tell([support::config("A", "1"), support::config("B", "1")]);
+    let mut felix = Reader::in_sync(address, SyncerType::Felix);
+    felix.until("both parameters", |felix| felix.objects.len() == 2);
+    let mut bgp = Reader::in_sync(address, SyncerType::Bgp);
+    let mut other = Reader::in_sync(address, SyncerType::Bgp);
+    store.put(SyncerType::Bgp, &node("n2"), "{}", "2");
+    store.put(SyncerType::Bgp, &node("n2"), "{}", "3");
+    store.put(SyncerType::Bgp, &node("n3"), "{}", "4");
+    for reader in [&mut bgp, &mut other] {
+        reader.until("all nodes", |reader| reader.objects.len() == 3);
+    }
+    upstream.tell([support::config("A", "2")]);
+    felix.until("a change", |felix| felix.texts().values().any(|text| text.contains('2')));
+
+    let of = |syncer| server.stats_of(syncer);
+    let streaming = || SyncerType::ALL.map(|syncer| of(syncer).streaming);
+    assert_eq!(SyncerType::ALL[..2], [SyncerType::Felix, SyncerType::Bgp]);
+    assert_eq!(streaming(), [1, 2, 0, 0]);
+    assert_eq!(SyncerType::ALL.map(|syncer| of(syncer).entries), [2, 3, 0, 0]);
+    // The buffer before the cache may have told of a node once that changed twice.
+    assert!((3..=4).contains(&of(SyncerType::Bgp).updates), "{:?}", of(SyncerType::Bgp));
+    // The second is shared only if the first was written when the syncer was in sync.
+    let snapshots = SyncerType::ALL.map(|syncer| of(syncer).snapshots_written + of(syncer).snapshots_shared);
+    assert_eq!(snapshots, [1, 2, 0, 0]);
+    // Both were told of two nodes at least, behind the snapshot.
+    let objects = of(SyncerType::Bgp).objects;
+    assert!(objects.count() >= 2 && objects.sum() >= 4.0, "{objects:?}");
+    assert!(of(SyncerType::Felix).bytes_sent > 0 && of(SyncerType::NodeStatus).bytes_sent == 0);
+    // What is counted behind the bytes, or when a client answers.
+    let answered = |reader: &mut Reader, syncer| {
+        let is_counted = |_: &Reader| {
+            let stats = of(syncer);
+            let spread =
+                [&stats.snapshot_send, &stats.write, &stats.latency, &stats.round_trip, &stats.breadcrumb_sizes];
+            spread.iter().all(|values| values.count() > 0 && values.sum() > 0.0)
+                && stats.breadcrumbs_ready + stats.breadcrumbs_awaited > 0
+                && stats.breadcrumbs_ready == stats.next_breadcrumb.count()
+        };
+        reader.until(&format!("{syncer}: {:?}", of(syncer)), is_counted);
+    };
+    answered(&mut felix, SyncerType::Felix);
+    answered(&mut bgp, SyncerType::Bgp);
+
+    let before = of(SyncerType::Bgp);
+    drop((bgp, other));
+    until("nobody reads", || server.hub_of(SyncerType::Bgp).is_none());
+    let after = of(SyncerType::Bgp);
+    assert_eq!((after.streaming, after.entries, after.sequence), (0, 0, 0));
+    assert!(after.updates == before.updates && after.bytes_sent >= before.bytes_sent);
+    let _again = Reader::in_sync(address, SyncerType::Bgp);
+    assert!(of(SyncerType::Bgp).updates >= before.updates + 3, "{:?}", of(SyncerType::Bgp));
+}
+
 /// What a server says to a client that it turns away: its version, with the reason.
 fn refusal(server: SocketAddr, syncer_type: &str) -> String {
     let hello = Hello { syncer_type: syncer_type.into(), supports_modern_policy_keys: true, ..Hello::default() };

@@ -172,7 +172,7 @@ fn answer(address: &str, server: &Arc<Server>) -> Result<http::Server, Failure> 
             };
             judge(server.hub().head().status == SyncStatus::InSync, &text)
         }
-        "/metrics" => metrics::answer(metrics::fanout::expose(&server) + &process::expose()),
+        "/metrics" => metrics::answer(metrics::fanout::expose(&server, logging::errors()) + &process::expose()),
         _ => Response::text(404, "ask for /liveness, /readiness or /metrics\n"),
     });
     let listener = listener.map_err(Failure::io(format!("--http {address}")))?;

@@ -124,7 +124,7 @@ impl<K: Kernel> InKernel<K> {
             return false;
         }
         let mut metrics = self.metrics.lock();
-        metrics.apply_time.observe(took);
+        metrics.apply_time.observe(took, Instant::now());
         let count = report.problems.len() + usize::from(self.drawback.is_some());
         metrics.dataplane_problems = u64::try_from(count).unwrap_or(u64::MAX);
         if report.enforced() && !self.applied_once {
@@ -233,9 +233,10 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         let in_kernel = kernel.spent();
         {
             let mut metrics = self.metrics.lock();
-            kernel.route_lists().iter().for_each(|took| metrics.route_resyncs.observe(*took));
-            kernel.interface_lists().iter().for_each(|took| metrics.route_partial_resyncs.observe(*took));
-            kernel.conntrack_waits().iter().for_each(|took| metrics.conntrack_waits.observe(*took));
+            let now = Instant::now();
+            kernel.route_lists().iter().for_each(|took| metrics.route_resyncs.observe(*took, now));
+            kernel.interface_lists().iter().for_each(|took| metrics.route_partial_resyncs.observe(*took, now));
+            kernel.conntrack_waits().iter().for_each(|took| metrics.conntrack_waits.observe(*took, now));
         }
         self.health.still_alive(Reporter::CalculationGraph);
         if self.kernel.is_stopping() {

@@ -1,5 +1,7 @@
 //! What the loop tells of its work: counts and log lines.
 
+use std::time::Instant;
+
 use tortie_calc::GraphStats;
 use tortie_dataplane::{DataplaneStats, LinkEvent, StatusChange};
 use tortie_model::desired::DesiredUpdate;
@@ -104,8 +106,9 @@ impl LinkBatches {
     /// Ends the batch.
     pub(super) fn note(&mut self, metrics: &mut Metrics) {
         let Self { states, addresses } = std::mem::take(self);
-        metrics.interface_batches.observe_size(states);
-        metrics.address_batches.observe_size(addresses);
+        let now = Instant::now();
+        metrics.interface_batches.observe_size(states, now);
+        metrics.address_batches.observe_size(addresses, now);
     }
 }
 

@@ -375,7 +375,7 @@ impl<E: Enforcement> Session<E> {
                 let took = self.part_is_done(Part::Updates);
                 if count > 0 {
                     let each = took / count;
-                    self.metrics.lock().update_time.observe_many(each, u64::from(count));
+                    self.metrics.lock().update_time.observe_many(each, u64::from(count), Instant::now());
                 }
             }
             DatastoreEvent::Problems(problems) => self.take_problems(&problems)?,
@@ -527,7 +527,7 @@ impl<E: Enforcement> Session<E> {
         self.graph.flush(&mut pending);
         self.news.calculated();
         self.note_ignored();
-        self.metrics.lock().message_batches.observe_size(pending.len());
+        self.metrics.lock().message_batches.observe_size(pending.len(), Instant::now());
         for update in pending.drain(..) {
             match update {
                 DesiredUpdate::Config(config) => {

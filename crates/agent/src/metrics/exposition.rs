@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
+use tortie_datastore::Quantiles;
+
 use super::as_f64;
-use super::quantiles::{QUANTILES, Quantiles};
+
+/// The quantiles that Felix's and Typha's summaries have (`libcalico-go/lib/prometheus/summary.go`).
+const QUANTILES: [(&str, f64); 3] = [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99)];
 
 /// Upper bounds of the buckets of every histogram, in seconds.
 const BOUNDS: [f64; 15] =
@@ -43,34 +47,16 @@ impl Histogram {
     }
 }
 
-/// Sizes, counted and added up.
-#[cfg(feature = "fanout")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// How many there were.
-    pub count: u64,
-    /// Their sum.
-    pub sum: u64,
-}
-
 /// A text under construction.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
-    /// What all samples from now on are labelled with.
-    common: Labels<'static>,
 }
 
 /// Label names and values.
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Exposition {
-    /// Labels all samples from now on with these, and no longer with others.
-    #[cfg(feature = "fanout")]
-    pub fn label_all(&mut self, labels: Labels<'static>) {
-        self.common = labels;
-    }
-
     /// A value that only grows.
     pub fn count(&mut self, name: &str, help: &str, value: u64) {
         self.header(name, help, "counter");
@@ -86,28 +72,25 @@ impl Exposition {
     /// Values with their quantiles.
     pub fn quantiles(&mut self, name: &str, help: &str, values: &Quantiles) {
         self.header(name, help, "summary");
+        self.quantile_samples(name, &[], values);
+    }
+
+    fn quantile_samples(&mut self, name: &str, labels: Labels<'_>, values: &Quantiles) {
         let now = Instant::now();
         for (text, part) in QUANTILES {
-            self.sample(name, &[("quantile", text)], values.quantile(part, now));
+            self.sample(name, &[labels, &[("quantile", text)]].concat(), values.quantile(part, now));
         }
-        self.sample(&format!("{name}_sum"), &[], values.sum());
-        self.sample(&format!("{name}_count"), &[], as_f64(values.count()));
+        self.sample(&format!("{name}_sum"), labels, values.sum());
+        self.sample(&format!("{name}_count"), labels, as_f64(values.count()));
     }
 
-    /// Sizes, without quantiles.
+    /// Values with their quantiles, by the values of a label.
     #[cfg(feature = "fanout")]
-    pub fn summary(&mut self, name: &str, help: &str, summary: &Summary) {
+    pub fn quantiles_by(&mut self, name: &str, help: &str, label: &str, all: &[(&str, &Quantiles)]) {
         self.header(name, help, "summary");
-        self.sample(&format!("{name}_sum"), &[], as_f64(summary.sum));
-        self.sample(&format!("{name}_count"), &[], as_f64(summary.count));
-    }
-
-    /// Times, without quantiles: how many, and their sum in seconds.
-    #[cfg(feature = "fanout")]
-    pub fn seconds(&mut self, name: &str, help: &str, count: u64, sum: f64) {
-        self.header(name, help, "summary");
-        self.sample(&format!("{name}_sum"), &[], sum);
-        self.sample(&format!("{name}_count"), &[], as_f64(count));
+        for (value, values) in all {
+            self.quantile_samples(name, &[(label, value)], values);
+        }
     }
 
     /// Values that only grow, one for each value of a label.
@@ -189,7 +172,6 @@ impl Exposition {
 
     fn sample(&mut self, name: &str, labels: Labels<'_>, value: f64) {
         self.text.push_str(name);
-        let labels = [self.common, labels].concat();
         for (i, (label, text)) in labels.iter().enumerate() {
             let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let _ = write!(self.text, "{}{label}=\"{escaped}\"", if i == 0 { '{' } else { ',' });

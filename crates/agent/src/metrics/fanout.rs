@@ -1,45 +1,24 @@
 //! What a server of the fan-out counts, under Typha's names where it counts the same (`typha/pkg/snapcache`,
 //! `typha/pkg/syncserver`).
 
-use tortie_fanout::server::{Server, Total};
+use tortie_datastore::Quantiles;
+use tortie_fanout::server::{Server, SyncerStats};
+use tortie_resources::syncer::SyncerType;
 
-use super::{Exposition, Summary, as_f64};
+use super::{Exposition, as_f64};
 
-/// The figures in Prometheus' text format.
+/// The figures in Prometheus' text format; `log_errors` is how many errors have been logged.
 #[must_use]
-pub fn expose(server: &Server) -> String {
+pub fn expose(server: &Server, log_errors: u64) -> String {
     let (stats, cache, upstream) = (server.stats(), server.hub().stats(), server.hub().upstream());
+    let syncers = SyncerType::ALL.map(|syncer| (syncer.as_str(), server.stats_of(syncer)));
     let mut e = Exposition::default();
+    e.count("typha_logs_dropped", "Number of messages that were not logged.", 0);
+    e.count("typha_log_errors", "Number of error messages logged.", log_errors);
     e.count("typha_connections_accepted", "Total number of connections accepted over time.", stats.accepted);
     e.count("typha_connections_dropped", "Connections sent elsewhere for rebalancing.", stats.rebalanced);
     e.level("typha_connections_active", "Open client connections, handshakes included.", stats.active);
-    // These Typha tells by whom they serve; here that is always Felix.
-    e.label_all(&[("syncer", "felix")]);
-    e.level("typha_connections_streaming", "Client connections that get updates.", stats.streaming);
-    e.count("typha_connections_grace_used", "Connections that needed the time after their snapshot.", stats.grace_used);
-    e.level("typha_breadcrumb_seq_number", "The newest breadcrumb: groups of changes so far.", cache.sequence);
-    e.count(
-        "typha_breadcrumb_non_block",
-        "Breadcrumbs that were there when a client wanted the next one.",
-        stats.breadcrumbs_ready,
-    );
-    e.count("typha_breadcrumb_block", "Breadcrumbs that a client had to wait for.", stats.breadcrumbs_awaited);
-    let sizes = Summary { count: cache.sequence, sum: cache.deltas };
-    e.summary("typha_breadcrumb_size", "Changes in each breadcrumb.", &sizes);
-    e.count("typha_updates_total", "Updates received from the datastore.", cache.updates);
-    e.count("typha_updates_skipped", "Updates that changed nothing.", cache.skipped);
-    e.level("typha_cache_size", "Objects in the cache.", cache.entries as u64);
-    e.count("typha_snapshots_generated", "Snapshots written.", stats.snapshots_written);
-    e.count("typha_snapshots_reused", "Snapshots given to a further client.", stats.snapshots_shared);
-    e.level("typha_snapshot_raw_bytes", "Size of the last snapshot before compression.", stats.snapshot_raw_bytes);
-    e.level("typha_snapshot_compressed_bytes", "Size of the last snapshot.", stats.snapshot_bytes);
-    times(&mut e, "typha_client_snapshot_send_secs", "Time to send the snapshot to a client.", stats.snapshot_send);
-    times(&mut e, "typha_client_latency_secs", "Age of changes when they have been sent.", stats.latency);
-    times(&mut e, "typha_client_write_latency_secs", "Time of writes to clients.", stats.write);
-    times(&mut e, "typha_ping_latency", "Time until a client answers.", stats.round_trip);
-    let Total { count, sum } = stats.objects;
-    e.summary("typha_kvs_per_msg", "Objects in each write.", &Summary { count, sum });
-    e.label_all(&[]);
+    per_syncer(&mut e, &syncers);
 
     e.count("tortie_fanout_connections_refused", "Connections refused.", stats.refused);
     e.count(
@@ -50,7 +29,8 @@ pub fn expose(server: &Server) -> String {
     e.count("tortie_fanout_connections_resumed", "Clients that went on where they were.", stats.resumed);
     e.count("tortie_fanout_connections_too_slow", "Clients cut off for being too slow.", stats.too_slow);
     e.count("tortie_fanout_connections_silent", "Clients cut off for being silent.", stats.silent);
-    e.count("tortie_fanout_sent_bytes", "Bytes sent to clients, before TLS.", stats.bytes_sent);
+    let bytes_sent = syncers.iter().map(|(_, stats)| stats.bytes_sent).sum();
+    e.count("tortie_fanout_sent_bytes", "Bytes sent to clients, before TLS.", bytes_sent);
     e.count("tortie_fanout_updates_refused", "Updates that cannot be sent on.", cache.refused);
     e.level(
         "tortie_fanout_log_breadcrumbs",
@@ -67,6 +47,57 @@ pub fn expose(server: &Server) -> String {
     e.finish()
 }
 
-fn times(e: &mut Exposition, name: &str, help: &str, total: Total) {
-    e.seconds(name, help, total.count, as_f64(total.sum) / 1e6);
+/// What Typha, too, tells for each syncer. All are there from the start, as there.
+fn per_syncer(e: &mut Exposition, syncers: &[(&str, SyncerStats)]) {
+    let mut level = |name: &str, help: &str, value: fn(&SyncerStats) -> u64| {
+        with_samples(syncers, value, |samples| e.gauge(name, help, samples));
+    };
+    level("typha_connections_streaming", "Client connections that get updates.", |stats| stats.streaming);
+    level("typha_breadcrumb_seq_number", "The newest breadcrumb: groups of changes so far.", |stats| stats.sequence);
+    level("typha_cache_size", "Objects in the cache.", |stats| stats.entries as u64);
+    level("typha_snapshot_raw_bytes", "Size of the last snapshot before compression.", |stats| {
+        stats.snapshot_raw_bytes
+    });
+    level("typha_snapshot_compressed_bytes", "Size of the last snapshot.", |stats| stats.snapshot_bytes);
+
+    let mut count = |name: &str, help: &str, value: fn(&SyncerStats) -> u64| {
+        with_samples(syncers, value, |samples| e.counters(name, help, samples));
+    };
+    count("typha_connections_grace_used", "Connections that needed the time after their snapshot.", |stats| {
+        stats.grace_used
+    });
+    count("typha_breadcrumb_non_block", "Breadcrumbs that were there when a client wanted the next one.", |stats| {
+        stats.breadcrumbs_ready
+    });
+    count("typha_breadcrumb_block", "Breadcrumbs that a client had to wait for.", |stats| stats.breadcrumbs_awaited);
+    count("typha_updates_total", "Updates received from the datastore.", |stats| stats.updates);
+    count("typha_updates_skipped", "Updates that changed nothing.", |stats| stats.skipped);
+    count("typha_snapshots_generated", "Snapshots written.", |stats| stats.snapshots_written);
+    count("typha_snapshots_reused", "Snapshots given to a further client.", |stats| stats.snapshots_shared);
+
+    let mut summary = |name: &str, help: &str, values: fn(&SyncerStats) -> &Quantiles| {
+        let all: Vec<_> = syncers.iter().map(|(syncer, stats)| (*syncer, values(stats))).collect();
+        e.quantiles_by(name, help, "syncer", &all);
+    };
+    summary("typha_breadcrumb_size", "Changes in each breadcrumb.", |stats| &stats.breadcrumb_sizes);
+    summary("typha_client_snapshot_send_secs", "Time to send the snapshot to a client.", |stats| &stats.snapshot_send);
+    summary("typha_client_latency_secs", "Age of changes when they have been sent.", |stats| &stats.latency);
+    summary("typha_client_write_latency_secs", "Time of writes to clients.", |stats| &stats.write);
+    summary(
+        "typha_next_breadcrumb_latency_secs",
+        "Time to get the next breadcrumb for a client that is behind.",
+        |stats| &stats.next_breadcrumb,
+    );
+    summary("typha_ping_latency", "Time until a client answers.", |stats| &stats.round_trip);
+    summary("typha_kvs_per_msg", "Objects in each message of changes.", |stats| &stats.objects);
+}
+
+fn with_samples(
+    syncers: &[(&str, SyncerStats)],
+    value: fn(&SyncerStats) -> u64,
+    expose: impl FnOnce(&[(&[(&str, &str)], f64)]),
+) {
+    let samples: Vec<_> = syncers.iter().map(|(syncer, stats)| ([("syncer", *syncer)], as_f64(value(stats)))).collect();
+    let samples: Vec<(&[(&str, &str)], f64)> = samples.iter().map(|(labels, value)| (&labels[..], *value)).collect();
+    expose(&samples);
 }

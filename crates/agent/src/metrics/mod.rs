@@ -6,18 +6,14 @@ mod exposition;
 #[cfg(feature = "fanout")]
 pub mod fanout;
 pub mod process;
-mod quantiles;
 pub mod wireguard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-#[cfg(feature = "fanout")]
-pub use exposition::Summary;
 pub use exposition::{Exposition, Histogram};
-pub use quantiles::Quantiles;
-
+use tortie_datastore::Quantiles;
 use tortie_model::IfaceName;
 
 use crate::http::Response;

@@ -1,7 +1,6 @@
 //! A cache between the thread that fills it and the clients that follow it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 use tortie_datastore::{Event, Events, InputProblem};
 
 use super::{Breadcrumb, Cache, CacheStats, Instance, Snapshot, WireFormat};
+use crate::counters::SyncerCounters;
 
 /// For how long a snapshot that has been written is given to more clients, which then follow from where it was made.
 const SHARE: Duration = Duration::from_secs(5);
@@ -31,8 +31,7 @@ struct Shared {
     upstream: watch::Sender<Arc<Upstream>>,
     newest: watch::Sender<u64>,
     written: [AsyncMutex<Option<Arc<WireSnapshot>>>; WireFormat::COUNT],
-    snapshots_written: AtomicU64,
-    snapshots_shared: AtomicU64,
+    counters: Arc<SyncerCounters>,
 }
 
 /// How the source is that fills the cache.
@@ -78,6 +77,9 @@ impl WireSnapshot {
 #[derive(Debug)]
 pub struct Subscription {
     newest: watch::Receiver<u64>,
+    counters: Arc<SyncerCounters>,
+    /// The next breadcrumb was not there when it was first asked for.
+    waits: bool,
 }
 
 impl Subscription {
@@ -86,11 +88,25 @@ impl Subscription {
         loop {
             // Marked as seen before looking, so that what comes in between wakes us.
             self.newest.borrow_and_update();
-            if let Some(next) = breadcrumb.next() {
-                return Some(Arc::clone(next));
+            if let Some(next) = self.ready(breadcrumb) {
+                return Some(next);
             }
+            self.waits = true;
             self.newest.changed().await.ok()?;
         }
+    }
+
+    /// The breadcrumb after this one, if there is one.
+    pub fn ready(&mut self, breadcrumb: &Breadcrumb) -> Option<Arc<Breadcrumb>> {
+        let begin = Instant::now();
+        let next = Arc::clone(breadcrumb.next()?);
+        if std::mem::take(&mut self.waits) {
+            self.counters.breadcrumbs_awaited.add(1);
+        } else {
+            self.counters.breadcrumbs_ready.add(1);
+            self.counters.next_breadcrumb.since(begin);
+        }
+        Some(next)
     }
 }
 
@@ -98,14 +114,18 @@ impl Hub {
     /// Shares a cache.
     #[must_use]
     pub fn new(cache: Cache) -> Self {
+        Self::counted(cache, Arc::default())
+    }
+
+    /// The same; what it does is counted there.
+    pub(crate) fn counted(cache: Cache, counters: Arc<SyncerCounters>) -> Self {
         let (newest, _) = watch::channel(cache.head().sequence);
         let shared = Shared {
             cache: Mutex::new(cache),
             upstream: watch::channel(Arc::default()).0,
             newest,
             written: Default::default(),
-            snapshots_written: AtomicU64::new(0),
-            snapshots_shared: AtomicU64::new(0),
+            counters,
         };
         Self { shared: Arc::new(shared) }
     }
@@ -164,7 +184,11 @@ impl Hub {
             event => {
                 let refused = {
                     let mut cache = self.lock();
+                    let before = cache.stats();
                     cache.apply(event, Instant::now());
+                    let after = cache.stats();
+                    self.shared.counters.updates.add(after.updates - before.updates);
+                    self.shared.counters.skipped.add(after.skipped - before.skipped);
                     cache.changed_refused()
                 };
                 if let Some(refused) = refused {
@@ -178,7 +202,13 @@ impl Hub {
     pub fn publish(&self, now: Instant) {
         let sequence = {
             let mut cache = self.lock();
-            cache.publish(now).then(|| cache.head().sequence)
+            let mut last = Arc::clone(cache.head());
+            let published = cache.publish(now).then(|| cache.head().sequence);
+            while let Some(next) = last.next().cloned() {
+                self.shared.counters.breadcrumb_sizes.size(next.deltas.len());
+                last = next;
+            }
+            published
         };
         if let Some(sequence) = sequence {
             self.shared.newest.send_replace(sequence);
@@ -213,7 +243,8 @@ impl Hub {
     /// Wakes when there are new breadcrumbs.
     #[must_use]
     pub fn subscription(&self) -> Subscription {
-        Subscription { newest: self.shared.newest.subscribe() }
+        let counters = Arc::clone(&self.shared.counters);
+        Subscription { newest: self.shared.newest.subscribe(), counters, waits: false }
     }
 
     /// The snapshot in this format. `write` writes it, on a thread that may take its time, unless one has been written
@@ -225,24 +256,25 @@ impl Hub {
     ) -> Option<Arc<WireSnapshot>> {
         let mut place = self.shared.written.get(format as usize)?.lock().await;
         let base = self.snapshot();
+        let counters = &self.shared.counters;
         if let Some(written) = &*place
             && (written.made.elapsed() < SHARE || written.base.breadcrumb.sequence == base.breadcrumb.sequence)
             && written.base.breadcrumb.status == base.breadcrumb.status
         {
-            self.shared.snapshots_shared.fetch_add(1, Ordering::Relaxed);
+            counters.snapshots_shared.add(1);
             return Some(Arc::clone(written));
         }
         let written = Arc::new(tokio::task::spawn_blocking(move || write(base)).await.ok()?);
-        self.shared.snapshots_written.fetch_add(1, Ordering::Relaxed);
+        counters.snapshots_written.add(1);
+        counters.snapshot_raw_bytes.set(written.raw_bytes);
+        counters.snapshot_bytes.set(written.bytes());
         *place = Some(Arc::clone(&written));
         Some(written)
     }
 
-    /// How many snapshots have been written, and how often one that was written already has been given out.
-    #[must_use]
-    pub fn snapshot_counts(&self) -> (u64, u64) {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (count(&self.shared.snapshots_written), count(&self.shared.snapshots_shared))
+    /// Where what is done for its clients is counted.
+    pub(crate) fn counters(&self) -> &Arc<SyncerCounters> {
+        &self.shared.counters
     }
 
     /// What the cache has done.

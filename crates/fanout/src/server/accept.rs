@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{timeout, timeout_at};
 
 use super::Context;
-use super::connection::{self, ConnectionEnd, Streaming};
+use super::connection::{self, ConnectionEnd};
 use super::registry::Ticket;
 use crate::protocol::MAGIC;
 use crate::tls::BoxStream;
@@ -122,7 +122,6 @@ async fn serve_typha(stream: BoxStream, first: u8, peer: SocketAddr, context: &A
         grace: config.grace,
     };
     let connection = ticket.id();
-    let _streaming = Streaming::begin(context);
     let told_to_go = async {
         ticket.told_to_go().await;
     };

@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 use super::registry::{Order, Ticket};
 use super::{Context, wire};
 use crate::cache::{Breadcrumb, Instance, OwnPrefix, Upstream, WireFormat};
+use crate::counters::Streaming;
 use crate::protocol::frame::{self, Compression, MAX_TO_SERVER};
 use crate::protocol::stream::{Messages, Pieces, ReadError};
 use crate::protocol::{
@@ -83,7 +84,7 @@ pub(super) async fn serve(
         }
     };
     tracing::info!(connection = ticket.id(), node = ?hello.node, software = ?hello.software, "a client wants updates");
-    let _streaming = Streaming::begin(context);
+    let _streaming = Streaming::begin(context.hub.counters());
     tokio::select! {
         end = tell(&mut writer, &hello, &mut ticket) => end,
         end = listen(&mut messages, context) => end,
@@ -118,22 +119,6 @@ async fn greeting(mut stream: BoxStream) -> Result<Greeting, ReadError> {
     Ok((hello, messages, writer))
 }
 
-/// Counts a client that gets updates.
-pub(crate) struct Streaming(Arc<Context>);
-
-impl Streaming {
-    pub(crate) fn begin(context: &Arc<Context>) -> Self {
-        context.counters.streaming.add(1);
-        Self(Arc::clone(context))
-    }
-}
-
-impl Drop for Streaming {
-    fn drop(&mut self) {
-        self.0.counters.streaming.sub(1);
-    }
-}
-
 /// Hears the client's heartbeats.
 async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context) -> Result<(), ConnectionEnd> {
     let patience = context.config.heartbeat * MISSING;
@@ -152,7 +137,7 @@ async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context)
         match message {
             Some(client::Message::Heartbeat(Heartbeat { stamp, .. })) => {
                 if let Some(round_trip) = context.stamp().checked_sub(stamp).filter(|_| stamp > 0) {
-                    context.counters.round_trip.add(round_trip);
+                    context.hub.counters().round_trip.time(Duration::from_micros(round_trip));
                 }
             }
             Some(client::Message::Hello(_)) => return Err(ConnectionEnd::Protocol("it says hello a second time")),
@@ -202,18 +187,15 @@ async fn snapshot(
     own: Option<&OwnPrefix>,
 ) -> Result<Arc<Breadcrumb>, ConnectionEnd> {
     let started = Instant::now();
-    let counters = &Arc::clone(&writer.context).counters;
     let written = writer.context.hub.written(format, move |base| wire::snapshot(base, format)).await;
     let written = written.ok_or(ConnectionEnd::ServerEnds)?;
-    counters.snapshot_raw_bytes.set(written.raw_bytes);
-    counters.snapshot_bytes.set(written.bytes());
     for piece in &written.pieces {
         writer.pieces(piece.clone().into()).await?;
     }
     for piece in wire::snapshot_end(&written.base, own) {
         writer.pieces(piece.into()).await?;
     }
-    counters.snapshot_send.time(started.elapsed());
+    writer.context.hub.counters().snapshot_send.since(started);
     Ok(Arc::clone(&written.base.breadcrumb))
 }
 
@@ -242,25 +224,23 @@ async fn follow(
         tokio::select! {
             next = subscription.next(&breadcrumb) => {
                 let before = std::mem::replace(&mut breadcrumb, next.ok_or(ConnectionEnd::ServerEnds)?);
-                context.counters.breadcrumbs_awaited.add(1);
                 let mut pieces = Pieces::default();
                 let mut objects = breadcrumb.deltas.len();
                 collect(&mut pieces, &breadcrumb, format, own);
-                while pieces.remaining() < WRITE && let Some(next) = breadcrumb.next().cloned() {
+                while pieces.remaining() < WRITE && let Some(next) = subscription.ready(&breadcrumb) {
                     breadcrumb = next;
-                    context.counters.breadcrumbs_ready.add(1);
                     objects += breadcrumb.deltas.len();
                     collect(&mut pieces, &breadcrumb, format, own);
                 }
                 if pieces.has_remaining() {
-                    context.counters.objects.add(objects as u64);
+                    context.hub.counters().objects.size(objects);
                     tokio::select! {
                         // Most writes are over at once, and need no timer.
                         biased;
                         written = writer.pieces(pieces) => written?,
                         end = lag.watch(&before) => return Err(end),
                     }
-                    context.counters.latency.time(breadcrumb.made.elapsed());
+                    context.hub.counters().latency.since(breadcrumb.made);
                 }
                 lag.check(&breadcrumb)?;
             }
@@ -331,7 +311,7 @@ impl<'a> Lag<'a> {
         }
         if Instant::now() < self.forgiven_until {
             if !self.warned {
-                self.context.counters.grace_used.add(1);
+                self.context.hub.counters().grace_used.add(1);
                 self.warned = true;
             }
             return Ok(());
@@ -371,8 +351,9 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         };
         match timeout(self.context.config.write_timeout, write).await {
             Ok(Ok(())) => {
-                self.context.counters.bytes_sent.add(bytes);
-                self.context.counters.write.time(started.elapsed());
+                let counters = self.context.hub.counters();
+                counters.bytes_sent.add(bytes);
+                counters.write.since(started);
                 Ok(())
             }
             Ok(Err(error)) => Err(ConnectionEnd::Write(error)),

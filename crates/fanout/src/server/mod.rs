@@ -27,8 +27,9 @@ use tortie_resources::syncer::SyncerType;
 
 pub(crate) use self::connection::MISSING;
 pub use self::registry::fair_share;
-pub use self::stats::{ServerStats, Total};
+pub use self::stats::ServerStats;
 pub use self::syncers::SyncerSources;
+pub use crate::counters::SyncerStats;
 
 use self::registry::{Order, Registry};
 use self::stats::Counters;
@@ -246,7 +247,13 @@ impl Server {
     /// What it has done.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.context.counters.read(self.context.registry.len() as u64, self.context.hub.snapshot_counts())
+        self.context.counters.read(self.context.registry.len() as u64)
+    }
+
+    /// What it has done for the clients of a syncer.
+    #[must_use]
+    pub fn stats_of(&self, syncer: SyncerType) -> SyncerStats {
+        self.context.syncers.stats(syncer)
     }
 
     /// Takes no more connections and sends all clients elsewhere, one after the other, so that other servers are not

@@ -11,6 +11,7 @@ use tortie_datastore::Watching;
 use tortie_resources::syncer::SyncerType;
 
 use crate::cache::{Cache, CacheLimits, Hub, Instance};
+use crate::counters::{SyncerCounters, SyncerStats};
 use crate::typha::Hubs;
 
 /// How to read what another syncer than Felix's has: begins, or says why it cannot.
@@ -53,6 +54,8 @@ pub(crate) struct Syncers {
     limits: CacheLimits,
     pace: Duration,
     slots: Mutex<[Slot; SyncerType::ALL.len()]>,
+    /// Of those other than Felix's, also while they are not read.
+    counters: [Arc<SyncerCounters>; SyncerType::ALL.len()],
 }
 
 /// What there is of one syncer.
@@ -78,7 +81,7 @@ impl Drop for Reading {
 
 impl Syncers {
     pub(super) fn new(felix: Hub, sources: SyncerSources, limits: CacheLimits, pace: Duration) -> Self {
-        Self { felix, sources, limits, pace, slots: Mutex::default() }
+        Self { felix, sources, limits, pace, slots: Mutex::default(), counters: Default::default() }
     }
 
     /// Those that clients may ask for.
@@ -98,6 +101,17 @@ impl Syncers {
         }
         let slots = self.lock();
         slots.get(syncer as usize)?.reading.as_ref().map(|reading| reading.hub.clone())
+    }
+
+    /// What has been done for the clients of a syncer.
+    pub(super) fn stats(&self, syncer: SyncerType) -> SyncerStats {
+        let hub = self.hub(syncer);
+        let stats = hub.as_ref().map(Hub::stats);
+        match (syncer, self.counters.get(syncer as usize)) {
+            (SyncerType::Felix, _) => self.felix.counters().read(stats),
+            (_, Some(counters)) => counters.read(stats),
+            (_, None) => SyncerStats::default(),
+        }
     }
 
     /// Ends what has had no client for so long.
@@ -120,7 +134,8 @@ impl Syncers {
     fn read(&self, syncer: SyncerType) -> Result<Reading, String> {
         let upstream = (self.sources.open)(syncer)?;
         let instance = Instance(RandomState::new().hash_one(std::process::id()));
-        let hub = Hub::new(Cache::new(instance, self.limits, Instant::now()));
+        let counters = self.counters.get(syncer as usize).cloned().unwrap_or_default();
+        let hub = Hub::counted(Cache::new(instance, self.limits, Instant::now()), counters);
         let stop = Arc::new(AtomicBool::new(false));
         let reading = Reading { hub: hub.clone(), stop: Arc::clone(&stop) };
         let pace = self.pace;

@@ -16,6 +16,7 @@ use super::messages::{self, ServerMessage, UpdateRef, UpdateType};
 use super::server::{ServerAction, ServerEnd, ServerSession, ServerSettings, encoded, restart, stream_begin};
 use super::snappy;
 use crate::cache::{Breadcrumb, Change, Hub, Snapshot, Subscription, WireFormat, WireSnapshot};
+use crate::counters::{Streaming, SyncerCounters};
 
 /// How clients of this protocol are served. The defaults are Typha's, which does not count bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +112,9 @@ pub(crate) async fn serve(
         hub: None,
         settings,
         base: None,
+        began: now,
         following: None,
+        streaming: None,
     };
     let mut hang_up = std::pin::pin!(hang_up);
     tokio::select! {
@@ -157,7 +160,10 @@ struct Client<'h, S, H: Hubs> {
     settings: &'h ServeSettings,
     /// The breadcrumb of the snapshot that was sent.
     base: Option<Arc<Breadcrumb>>,
+    /// When the snapshot was asked for.
+    began: Instant,
     following: Option<Following>,
+    streaming: Option<Streaming>,
 }
 
 /// A client on the trail.
@@ -171,6 +177,8 @@ struct Following {
     /// to be everything would go back in time, and delete what is newer.
     newest_at_begin: u64,
     grace_until: Instant,
+    /// Its being behind has been forgiven already.
+    forgiven: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
@@ -200,6 +208,9 @@ impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
                 () = tokio::time::sleep_until(deadline.into()) => self.session.tick(Instant::now(), GoTime::utc(SystemTime::now())),
             };
             self.act(actions).await?;
+            if let Some((round_trip, hub)) = self.session.take_round_trip().zip(self.hub.as_ref()) {
+                hub.as_ref().counters().round_trip.time(round_trip);
+            }
             if self.out.is_stuck(self.settings.write_timeout) {
                 return Err(ServeEnd::Stuck);
             }
@@ -224,9 +235,11 @@ impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
                     let format = wire_format(compressed);
                     let syncer = self.session.syncer();
                     let lease = self.hubs.lease(syncer).map_err(|why| ServeEnd::NoSource { syncer, why })?;
-                    let lease = self.hub.insert(lease);
-                    let snapshot =
-                        (*lease).as_ref().written(format, move |base| write_snapshot(base, compressed)).await;
+                    let hub = (*self.hub.insert(lease)).as_ref();
+                    self.streaming = Some(Streaming::begin(hub.counters()));
+                    self.out.counters = Some(Arc::clone(hub.counters()));
+                    self.began = Instant::now();
+                    let snapshot = hub.written(format, move |base| write_snapshot(base, compressed)).await;
                     let snapshot = snapshot.ok_or(ServeEnd::Closed)?;
                     for piece in &snapshot.pieces {
                         self.out.push(piece.clone());
@@ -237,6 +250,7 @@ impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
                 ServerAction::Follow { compressed } => {
                     let breadcrumb = self.base.take().ok_or(ServeEnd::Closed)?;
                     let hub = self.hub.as_ref().ok_or(ServeEnd::Closed)?.as_ref();
+                    hub.counters().snapshot_send.since(self.began);
                     let mut following = Following {
                         breadcrumb,
                         subscription: hub.subscription(),
@@ -244,6 +258,7 @@ impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
                         status: SyncStatus::WaitForDatastore,
                         newest_at_begin: hub.head().sequence,
                         grace_until: Instant::now() + self.settings.grace,
+                        forgiven: false,
                     };
                     following.send_status(&mut self.out);
                     self.following = Some(following);
@@ -263,24 +278,31 @@ impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
         let Some(following) = &mut self.following else { return };
         if !breadcrumb.deltas.is_empty() {
             let compressed = following.compressed;
-            self.out
-                .push(breadcrumb.wire(wire_format(compressed), |breadcrumb| write_breadcrumb(breadcrumb, compressed)));
+            let bytes = breadcrumb.wire(wire_format(compressed), |breadcrumb| write_breadcrumb(breadcrumb, compressed));
+            if let Some(hub) = &self.hub {
+                hub.as_ref().counters().objects.size(breadcrumb.deltas.len());
+            }
+            self.out.push_change(bytes, breadcrumb.made);
         }
         following.breadcrumb = breadcrumb;
         following.send_status(&mut self.out);
     }
 
     /// Whether a client is too slow for what changes.
-    fn has_fallen_behind(&self) -> bool {
-        let Some(following) = &self.following else { return false };
+    fn has_fallen_behind(&mut self) -> bool {
+        let Some((following, hub)) = self.following.as_mut().zip(self.hub.as_ref()) else { return false };
         let Some(next) = following.breadcrumb.next() else { return false };
-        if Instant::now() < following.grace_until {
+        let head = hub.as_ref().head();
+        let behind = head.made.saturating_duration_since(next.made) > self.settings.max_fall_behind
+            || head.bytes_so_far - following.breadcrumb.bytes_so_far > self.settings.max_bytes_behind;
+        if behind && Instant::now() < following.grace_until {
+            if !following.forgiven {
+                hub.as_ref().counters().grace_used.add(1);
+            }
+            following.forgiven = true;
             return false;
         }
-        let Some(hub) = &self.hub else { return false };
-        let head = hub.as_ref().head();
-        head.made.saturating_duration_since(next.made) > self.settings.max_fall_behind
-            || head.bytes_so_far - following.breadcrumb.bytes_so_far > self.settings.max_bytes_behind
+        behind
     }
 }
 
@@ -375,10 +397,18 @@ struct SendQueue<S> {
     unflushed: bool,
     /// When the client last took something, or had nothing to take.
     progress: Instant,
+    /// Where it is counted what is sent, once the syncer is known.
+    counters: Option<Arc<SyncerCounters>>,
 }
 
 enum Waiting {
-    Bytes(Bytes),
+    Bytes {
+        bytes: Bytes,
+        /// Since when.
+        since: Instant,
+        /// When the change was made that it tells.
+        change: Option<Instant>,
+    },
     EndOfSnapshot,
 }
 
@@ -391,16 +421,26 @@ enum Done {
 
 impl<S: AsyncWrite> SendQueue<S> {
     fn new(writer: WriteHalf<S>, now: Instant) -> Self {
-        Self { writer, queue: VecDeque::new(), bytes: 0, unflushed: false, progress: now }
+        Self { writer, queue: VecDeque::new(), bytes: 0, unflushed: false, progress: now, counters: None }
     }
 
     fn push(&mut self, bytes: Bytes) {
+        self.enqueue(bytes, None);
+    }
+
+    /// The same for a change that was made then.
+    fn push_change(&mut self, bytes: Bytes, made: Instant) {
+        self.enqueue(bytes, Some(made));
+    }
+
+    fn enqueue(&mut self, bytes: Bytes, change: Option<Instant>) {
+        let now = Instant::now();
         if !self.has_work() {
-            self.progress = Instant::now();
+            self.progress = now;
         }
         self.bytes += bytes.len();
         if !bytes.is_empty() {
-            self.queue.push_back(Waiting::Bytes(bytes));
+            self.queue.push_back(Waiting::Bytes { bytes, since: now, change });
         }
     }
 
@@ -419,7 +459,7 @@ impl<S: AsyncWrite> SendQueue<S> {
     /// Sends some of what waits. Nothing is lost or sent twice if this is given up in between.
     async fn step(&mut self) -> io::Result<Done> {
         match self.queue.front_mut() {
-            Some(Waiting::Bytes(bytes)) => {
+            Some(Waiting::Bytes { bytes, since, change }) => {
                 let count = self.writer.write(bytes).await?;
                 if count == 0 {
                     return Err(io::ErrorKind::WriteZero.into());
@@ -427,7 +467,15 @@ impl<S: AsyncWrite> SendQueue<S> {
                 self.unflushed = true;
                 self.bytes -= count;
                 bytes.advance(count);
-                if bytes.is_empty() {
+                let is_sent = bytes.is_empty();
+                if let Some(counters) = &self.counters {
+                    counters.bytes_sent.add(count as u64);
+                    if is_sent {
+                        counters.write.since(*since);
+                        change.iter().for_each(|made| counters.latency.since(*made));
+                    }
+                }
+                if is_sent {
                     self.queue.pop_front();
                 }
             }

@@ -115,6 +115,8 @@ enum State {
         compressed: bool,
         last_pong: Instant,
         next_ping: Instant,
+        /// When the last ping was sent that has not been answered.
+        pinged: Option<Instant>,
     },
     Closed,
 }
@@ -132,6 +134,7 @@ pub struct ServerSession {
     over_limit: bool,
     /// Spreads the pings of many connections.
     spread: u64,
+    round_trip: Option<Duration>,
 }
 
 impl ServerSession {
@@ -150,6 +153,7 @@ impl ServerSession {
             syncer: SyncerType::Felix,
             over_limit: false,
             spread: connection | 1,
+            round_trip: None,
         }
     }
 
@@ -169,6 +173,11 @@ impl ServerSession {
     #[must_use]
     pub fn syncer(&self) -> SyncerType {
         self.syncer
+    }
+
+    /// How long the client took to answer a ping, if it has since this was last asked.
+    pub fn take_round_trip(&mut self) -> Option<Duration> {
+        self.round_trip.take()
     }
 
     /// When to call [`ServerSession::tick`] at the latest; `None` if nothing is waited for.
@@ -192,11 +201,12 @@ impl ServerSession {
             State::Following { last_pong, .. } if now >= *last_pong + self.settings.pong_timeout => {
                 self.close(ServerEnd::NoPong)
             }
-            State::Following { compressed, next_ping, .. } if now >= *next_ping => {
+            State::Following { compressed, next_ping, pinged, .. } if now >= *next_ping => {
                 // Any sequence will do that is not the same for all.
                 self.spread = self.spread.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let more = self.settings.ping_interval.mul_f64((self.spread >> 40) as f64 / f64::from(1 << 24) / 10.0);
                 *next_ping = now + self.settings.ping_interval + more;
+                *pinged = Some(now);
                 vec![ServerAction::Send(encoded(&ServerMessage::Ping(Some(wall)), *compressed))]
             }
             _ => Vec::new(),
@@ -246,8 +256,9 @@ impl ServerSession {
                 (ClientMessage::Ack, State::Snapshot { compressed: true, confirmed: false }) => {
                     self.state = State::Snapshot { compressed: true, confirmed: true };
                 }
-                (ClientMessage::Pong { .. }, State::Following { compressed, next_ping, .. }) => {
-                    self.state = State::Following { compressed, last_pong: now, next_ping };
+                (ClientMessage::Pong { .. }, State::Following { compressed, next_ping, pinged, .. }) => {
+                    self.round_trip = pinged.map(|at| now.saturating_duration_since(at));
+                    self.state = State::Following { compressed, last_pong: now, next_ping, pinged: None };
                 }
                 _ => return Err(ServerEnd::OutOfTurn),
             }
@@ -300,7 +311,7 @@ impl ServerSession {
 
     fn follow(&mut self, compressed: bool, now: Instant) -> Vec<ServerAction> {
         let next_ping = now + self.settings.ping_interval;
-        self.state = State::Following { compressed, last_pong: now, next_ping };
+        self.state = State::Following { compressed, last_pong: now, next_ping, pinged: None };
         let mut actions = vec![ServerAction::Follow { compressed }];
         if compressed {
             actions.insert(0, ServerAction::Send(stream_begin()));

@@ -208,6 +208,19 @@ fn pings() {
 }
 
 #[test]
+fn how_long_a_client_takes_to_answer() {
+    let mut bench = Bench::following();
+    bench.say(&PONG);
+    assert_eq!(bench.session.take_round_trip(), None, "nothing was asked");
+    while bench.after(1).is_empty() {}
+    assert_eq!(bench.after(3), []);
+    bench.say(&PONG);
+    assert_eq!(bench.session.take_round_trip(), Some(Duration::from_secs(3)));
+    bench.say(&PONG);
+    assert_eq!(bench.session.take_round_trip(), None, "that was answered already");
+}
+
+#[test]
 fn recorded_sessions() {
     for (bytes, compressed) in [
         (&include_bytes!("../../../testdata/typha/recorded-restart.c2s")[..], true),

@@ -29,8 +29,17 @@ fn what_is_old_does_not_count_and_takes_no_room() {
     assert!(is_near(values.quantile(0.5, start + WINDOW), 100.0));
     assert!(values.quantile(0.5, later + WINDOW).is_nan());
     for step in 0..100 {
-        values.add(1.0, 1, later + STEP * step);
+        values.add(1.0, 1, later + WINDOW / STEPS * step);
     }
     assert!(values.steps.len() <= 6, "{}", values.steps.len());
     assert_eq!(values.count(), 102);
+}
+
+#[test]
+fn a_shorter_window() {
+    let (mut values, start) = (Quantiles::within(Duration::from_secs(60)), Instant::now());
+    values.observe(Duration::from_secs(1), start);
+    assert!(is_near(values.quantile(0.5, start + Duration::from_secs(59)), 1.0));
+    assert!(values.quantile(0.5, start + Duration::from_secs(60)).is_nan());
+    assert_eq!(values.count(), 1);
 }

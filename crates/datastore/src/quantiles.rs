@@ -1,23 +1,35 @@
-//! Summaries with quantiles of what was observed lately.
+//! Values that are counted, added up, and for some time kept for their quantiles: what Prometheus calls a summary. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::as_f64;
-
-/// The quantiles that Felix's summaries have (`libcalico-go/lib/prometheus/summary.go`).
-pub(super) const QUANTILES: [(&str, f64); 3] = [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99)];
-
 /// What is older than this does not count for quantiles, as in Prometheus' client library.
 const WINDOW: Duration = Duration::from_secs(600);
-/// The window moves in steps of this.
-const STEP: Duration = Duration::from_secs(120);
+/// In so many steps the window moves.
+const STEPS: u32 = 5;
 /// The quotient of the bounds of a bucket, and so how exact quantiles are.
 const GROWTH: f64 = 1.05;
 
 /// Values, counted, added up, and for some time kept in buckets from which quantiles are taken, to within some hundredths.
-#[derive(Clone, Debug, Default)]
+/// Count and sum are of all values since the beginning; what is older than the window does not count for quantiles.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tortie_datastore::Quantiles;
+///
+/// let (mut times, now) = (Quantiles::new(), Instant::now());
+/// for ms in 1..=100 {
+///     times.observe(Duration::from_millis(ms), now);
+/// }
+/// let median = times.quantile(0.5, now);
+/// assert!((0.048..0.053).contains(&median));
+/// assert_eq!(times.count(), 100);
+/// // Ten minutes later nothing is recent.
+/// assert!(times.quantile(0.5, now + Duration::from_secs(600)).is_nan());
+/// ```
+#[derive(Clone, Debug)]
 pub struct Quantiles {
+    window: Duration,
     count: u64,
     sum: f64,
     /// What was observed in each step of the window, the latest last.
@@ -34,40 +46,54 @@ struct Observed {
 /// The values from a power of [`GROWTH`] up to the next; `None` is for what is not positive.
 type Bucket = Option<i32>;
 
+impl Default for Quantiles {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Quantiles {
-    /// Nothing has been observed.
+    /// Nothing has been observed. The window is ten minutes long.
     #[must_use]
     pub const fn new() -> Self {
-        Self { count: 0, sum: 0.0, steps: VecDeque::new() }
+        Self::within(WINDOW)
+    }
+
+    /// Nothing has been observed; the window is so long.
+    #[must_use]
+    pub const fn within(window: Duration) -> Self {
+        Self { window, count: 0, sum: 0.0, steps: VecDeque::new() }
     }
 
     /// Counts a duration, in seconds.
-    pub fn observe(&mut self, duration: Duration) {
-        self.observe_many(duration, 1);
+    pub fn observe(&mut self, duration: Duration, now: Instant) {
+        self.observe_many(duration, 1, now);
     }
 
     /// Counts a duration that `times` events shared.
-    pub fn observe_many(&mut self, duration: Duration, times: u64) {
-        self.add(duration.as_secs_f64(), times, Instant::now());
+    pub fn observe_many(&mut self, duration: Duration, times: u64, now: Instant) {
+        self.add(duration.as_secs_f64(), times, now);
     }
 
     /// Counts a duration, in microseconds.
-    pub fn observe_micros(&mut self, duration: Duration) {
-        self.add(duration.as_secs_f64() * 1e6, 1, Instant::now());
+    pub fn observe_micros(&mut self, duration: Duration, now: Instant) {
+        self.add(duration.as_secs_f64() * 1e6, 1, now);
     }
 
     /// Counts a size; nothing is no size.
-    pub fn observe_size(&mut self, size: usize) {
+    pub fn observe_size(&mut self, size: usize, now: Instant) {
         if size > 0 {
-            self.add(as_f64(u64::try_from(size).unwrap_or(u64::MAX)), 1, Instant::now());
+            self.add(as_f64(u64::try_from(size).unwrap_or(u64::MAX)), 1, now);
         }
     }
 
-    pub(super) fn add(&mut self, value: f64, times: u64, now: Instant) {
+    /// Counts a value `times` times.
+    pub fn add(&mut self, value: f64, times: u64, now: Instant) {
         self.count += times;
         self.sum += value * as_f64(times);
-        if self.steps.back().is_none_or(|step| now.saturating_duration_since(step.since) >= STEP) {
-            self.steps.retain(|step| now.saturating_duration_since(step.since) < WINDOW);
+        let (window, step) = (self.window, self.window / STEPS);
+        if self.steps.back().is_none_or(|last| now.saturating_duration_since(last.since) >= step) {
+            self.steps.retain(|step| now.saturating_duration_since(step.since) < window);
             self.steps.push_back(Observed { since: now, buckets: BTreeMap::new() });
         }
         if let Some(step) = self.steps.back_mut() {
@@ -88,9 +114,10 @@ impl Quantiles {
     }
 
     /// The value below which this part of all lately observed values is; not a number if there were none.
-    pub(super) fn quantile(&self, part: f64, now: Instant) -> f64 {
+    #[must_use]
+    pub fn quantile(&self, part: f64, now: Instant) -> f64 {
         let mut buckets: BTreeMap<Bucket, u64> = BTreeMap::new();
-        for step in self.steps.iter().filter(|step| now.saturating_duration_since(step.since) < WINDOW) {
+        for step in self.steps.iter().filter(|step| now.saturating_duration_since(step.since) < self.window) {
             step.buckets.iter().for_each(|(bucket, count)| *buckets.entry(*bucket).or_default() += count);
         }
         let below = part * as_f64(buckets.values().sum());
@@ -110,6 +137,11 @@ impl Quantiles {
 #[expect(clippy::cast_possible_truncation, reason = "the logarithm of a number is far from the limits")]
 fn bucket(value: f64) -> Bucket {
     (value > 0.0).then(|| value.log(GROWTH).floor() as i32)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "metrics are approximate")]
+fn as_f64(value: u64) -> f64 {
+    value as f64
 }
 
 #[cfg(test)]
