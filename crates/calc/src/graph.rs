@@ -411,6 +411,7 @@ impl Graph {
             active_policies: self.policies.active_len(),
             ip_sets: self.scanner.len(),
             evaluations: members.evaluations + self.matches.stats().evaluations,
+            scans: members.scans,
             groups: members.groups,
         }
     }

@@ -78,3 +78,4 @@ pub use config::{Demand, GraphConfig, Overlap, RouteSource, SourceSpoofing};
 pub use graph::Graph;
 pub use problem::{IgnoredObject, Reason};
 pub use stats::GraphStats;
+pub use tortie_labelindex::{Scans, ScansByFact};

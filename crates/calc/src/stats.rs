@@ -1,5 +1,7 @@
 //! Counts for metrics (`felix/calc/stats_collector.go`).
 
+use tortie_labelindex::Scans;
+
 /// What the graph knows of; the numbers behind Felix's `felix_cluster_num_*` and `felix_active_local_*`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,6 +26,8 @@ pub struct GraphStats {
     pub ip_sets: usize,
     /// How often a selector was evaluated since the start.
     pub evaluations: u64,
+    /// How the endpoints and network sets were found that selectors of IP sets were evaluated with.
+    pub scans: Scans,
     /// Groups of items that no IP set's selector can tell apart.
     pub groups: usize,
 }

@@ -74,4 +74,6 @@ mod visibility;
 
 pub use match_index::MatchIndex;
 pub use members::{ItemChange, ItemNets, MemberIndex};
-pub use types::{MatchChanges, MatchSetId, NamedPort, Overlap, ParentLabels, SetChange, SetDefinition, Stats};
+pub use types::{
+    MatchChanges, MatchSetId, NamedPort, Overlap, ParentLabels, Scans, ScansByFact, SetChange, SetDefinition, Stats,
+};

@@ -17,7 +17,7 @@ use crate::parents::Parents;
 use crate::selectors::Selectors;
 use crate::shapes::{ShapeUse, Shapes};
 use crate::slab::{GroupId, ItemId, ListId, SelId, ShapeId, SideTable, TermId};
-use crate::types::{ParentLabels, Stats};
+use crate::types::{ParentLabels, Scans, Stats};
 
 /// A group started or stopped matching a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,7 @@ pub(crate) struct Matcher {
     /// Work done since groups were last checked for being too fine.
     pub(crate) churn: usize,
     pub(crate) evaluations: u64,
+    pub(crate) scans: Scans,
 }
 
 impl Matcher {
@@ -301,6 +302,7 @@ impl Matcher {
             selectors: self.selectors.uses.len(),
             parents: self.parents.len(),
             evaluations: self.evaluations,
+            scans: self.scans,
         }
     }
 }

@@ -9,6 +9,7 @@ use tortie_selector::Selector;
 use crate::matcher::{Change, Matcher};
 use crate::selectors::{Need, needs};
 use crate::slab::{GroupId, ListId, NameId, ParentId, SelId, ShapeId, TermId};
+use crate::types::Scans;
 
 /// What [`Matcher::flush`] did.
 #[derive(Clone, Debug, Default)]
@@ -139,7 +140,8 @@ impl Matcher {
         let mut groups = Vec::new();
         for &selector in new {
             groups.clear();
-            self.candidate_groups(&self.selectors.uses[selector].selector, &mut groups);
+            let scan = self.candidate_groups(&self.selectors.uses[selector].selector, &mut groups);
+            scan.count(&mut self.scans);
             for &group in &groups {
                 if self.evaluate(group, selector) {
                     self.start_match(group, selector);
@@ -199,8 +201,8 @@ impl Matcher {
     }
 
     /// The groups for which the rarest need of a selector holds, each once.
-    fn candidate_groups(&self, selector: &Selector, out: &mut Vec<GroupId>) {
-        let Some(needs) = needs(selector) else { return };
+    fn candidate_groups(&self, selector: &Selector, out: &mut Vec<GroupId>) -> Scan {
+        let Some(needs) = needs(selector) else { return Scan::default() };
         let mut best: Option<(usize, Vec<Candidates>)> = None;
         for need in &needs {
             let candidates = self.candidates(need);
@@ -212,12 +214,16 @@ impl Matcher {
         }
         let Some((_, candidates)) = best else {
             out.extend(self.groups.slab.ids());
-            return;
+            return Scan { all: true, ..Scan::default() };
         };
+        let mut scan = Scan::default();
         for carrier in candidates {
             match carrier {
                 Candidates::Name(name) => {
+                    scan.name = true;
                     for &shape in &self.facts.names[name].shapes {
+                        scan.own |= !self.shapes.uses[shape].groups.is_empty();
+                        scan.inherited |= !self.shapes.uses[shape].parents.is_empty();
                         out.extend(&self.shapes.uses[shape].groups);
                         for &parent in &self.shapes.uses[shape].parents {
                             self.inheriting_groups(parent, name, out);
@@ -226,6 +232,10 @@ impl Matcher {
                 }
                 Candidates::Term(term) => {
                     let term = &self.facts.terms[term];
+                    let (own, inherited) = (!term.groups.is_empty(), !term.parents.is_empty());
+                    scan.own |= own;
+                    scan.inherited |= inherited;
+                    scan.values += usize::from(own || inherited);
                     out.extend(&term.groups);
                     for &parent in &term.parents {
                         self.inheriting_groups(parent, term.name, out);
@@ -233,6 +243,7 @@ impl Matcher {
                 }
             }
         }
+        scan
     }
 
     /// The groups that have a label from this parent.
@@ -290,6 +301,42 @@ impl Matcher {
             }
         }
         cost
+    }
+}
+
+/// How the candidates for a selector were found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scan {
+    /// They are all groups.
+    all: bool,
+    /// By a label that is there.
+    name: bool,
+    /// By how many values of a label.
+    values: usize,
+    /// Items have it themselves.
+    own: bool,
+    /// Parents have it.
+    inherited: bool,
+}
+
+impl Scan {
+    fn count(self, scans: &mut Scans) {
+        let by_fact = match (self.own, self.inherited) {
+            _ if self.all => {
+                scans.all += 1;
+                return;
+            }
+            (false, false) => return,
+            (true, false) => &mut scans.own,
+            (false, true) => &mut scans.inherited,
+            (true, true) => &mut scans.mixed,
+        };
+        let count = match self.values {
+            _ if self.name => &mut by_fact.name,
+            0 | 1 => &mut by_fact.value,
+            _ => &mut by_fact.values,
+        };
+        *count += 1;
     }
 }
 

@@ -127,4 +127,34 @@ pub struct Stats {
     pub parents: usize,
     /// How often a selector was evaluated since the index was made.
     pub evaluations: u64,
+    /// How the items were found that new selectors were evaluated with.
+    pub scans: Scans,
+}
+
+/// How often the items that a new selector may match were found in which way: by the rarest of what it needs, be it that
+/// items have it themselves or inherit it from parents. A selector that comes together with more of them than there are
+/// groups is not among these, because then the selectors are looked up for each group; nor is one for which nothing is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Scans {
+    /// All items: the selector needs no label.
+    pub all: u64,
+    /// By what no parent has.
+    pub own: ScansByFact,
+    /// By what parents alone have.
+    pub inherited: ScansByFact,
+    /// By what both items and parents have.
+    pub mixed: ScansByFact,
+}
+
+/// The same, by the kind of what the selector needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScansByFact {
+    /// That a label is there.
+    pub name: u64,
+    /// A label of some values of which one occurs.
+    pub value: u64,
+    /// A label of some values of which several occur.
+    pub values: u64,
 }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tortie_labelindex::{MatchIndex, MemberIndex, Overlap, SetChange, SetDefinition};
+use tortie_labelindex::{MatchIndex, MemberIndex, Overlap, Scans, ScansByFact, SetChange, SetDefinition};
 use tortie_model::desired::Members;
 use tortie_model::{Cidr, Interner, IpSetId, Labels, ProfileName};
 use tortie_selector::Selector;
@@ -88,6 +88,53 @@ fn an_inherited_value_is_matched_once_for_its_heirs() {
     }
     assert_eq!(flush(&mut index).len(), 10);
     assert_eq!((index.stats().groups, index.stats().evaluations), (1_000, 10));
+}
+
+#[test]
+fn how_items_are_found_for_a_new_selector_is_counted() {
+    let mut index = MemberIndex::new(Overlap::Keep);
+    for n in 0..20 {
+        let known = Known::from([(parents(n)[0].clone(), Labels::from_pairs([("ns", format!("ns-{n}"))]).unwrap())]);
+        let labels = Labels::from_pairs([("app", format!("app-{n}")), ("tier", format!("{}", n % 2))]).unwrap();
+        index.set_item(n, &labels, &parents(n), &known, [address(n)], &[]);
+    }
+    // A parent that has what items have themselves elsewhere.
+    let known = Known::from([(parents(20)[0].clone(), Labels::from_pairs([("app", "app-1")]).unwrap())]);
+    index.set_item(20, &Labels::default(), &parents(20), &known, [address(20)], &[]);
+    let mut found = |selector: &str| {
+        let before = index.stats().scans;
+        add_set(&mut index, selector);
+        flush(&mut index);
+        let after = index.stats().scans;
+        let of = |scans: Scans| {
+            let by = |by: ScansByFact| [by.name, by.value, by.values];
+            [&[scans.all][..], &by(scans.own), &by(scans.inherited), &by(scans.mixed)].concat()
+        };
+        let counts = of(after).into_iter().zip(of(before)).map(|(after, before)| after - before);
+        let names = ["all", "own name", "own value", "own values", "inherited name", "inherited value"];
+        let names = names.into_iter().chain(["inherited values", "mixed name", "mixed value", "mixed values"]);
+        names.zip(counts).filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+    };
+    for (selector, expected) in [
+        ("all()", "all"),
+        ("app != 'app-1'", "all"),
+        ("has(tier)", "own name"),
+        ("tier == '0'", "own value"),
+        ("app in {'app-2', 'app-none'}", "own value"),
+        ("app in {'app-2', 'app-3'}", "own values"),
+        ("has(ns)", "inherited name"),
+        ("ns == 'ns-4'", "inherited value"),
+        ("ns == 'ns-4' && has(tier)", "inherited value"),
+        ("ns in {'ns-4', 'ns-5'}", "inherited values"),
+        ("has(app)", "mixed name"),
+        ("app == 'app-1'", "mixed value"),
+        ("app in {'app-1', 'app-2'}", "mixed values"),
+    ] {
+        assert_eq!(found(selector), [(expected, 1)], "{selector}");
+    }
+    for nothing in ["has(none)", "app == 'none'", "app == 'a' && app == 'b'"] {
+        assert_eq!(found(nothing), [], "{nothing}");
+    }
 }
 
 #[test]

@@ -119,6 +119,7 @@ pub(super) fn graph(stats: &GraphStats, metrics: &mut Metrics) {
         selectors: count(stats.ip_sets),
     };
     metrics.selector_evaluations = stats.evaluations;
+    metrics.scans = stats.scans;
     metrics.cluster.hosts = count(stats.hosts);
     metrics.cluster.workload_endpoints = count(stats.workload_endpoints);
     metrics.cluster.host_endpoints = count(stats.host_endpoints);

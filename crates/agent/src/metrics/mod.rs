@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use exposition::{Exposition, Histogram};
+use tortie_calc::Scans;
 use tortie_datastore::Quantiles;
 use tortie_model::IfaceName;
 
@@ -39,6 +40,8 @@ pub struct Metrics {
     pub cluster: ClusterCounts,
     /// How often a selector was evaluated.
     pub selector_evaluations: u64,
+    /// How the endpoints were found that selectors of IP sets were evaluated with.
+    pub scans: Scans,
     /// Messages to the dataplane, by kind.
     pub dataplane_messages: BTreeMap<&'static str, u64>,
     /// How many messages to the dataplane were taken at once.
@@ -186,6 +189,12 @@ impl Metrics {
         e.level("felix_active_local_selectors", "Number of active selectors on this host.", local.selectors);
         let evaluations = self.selector_evaluations;
         e.count("felix_label_index_selector_evals", "Number of selector evaluations.", evaluations);
+        e.counts(
+            "felix_label_index_strategy_evals",
+            "Number of searches for the endpoints that a selector may pick, by how they were found.",
+            "strategy",
+            &strategies(&self.scans),
+        );
         let endpoints = self.cluster.workload_endpoints + self.cluster.host_endpoints;
         e.level("felix_label_index_num_endpoints", "Number of endpoints that selectors may pick.", endpoints);
         e.level("felix_label_index_num_active_selectors", "Number of selectors in use.", local.selectors);
@@ -318,6 +327,20 @@ impl Metrics {
 #[must_use]
 pub fn answer(exposition: String) -> Response {
     Response { status: 200, content_type: "text/plain; version=0.0.4; charset=utf-8", body: exposition }
+}
+
+/// Searches of the label index by the original's names of strategies (`felix/labelindex/named_port_index.go`). Left out is
+/// what it never does: searches by what both endpoints and profiles have.
+fn strategies(scans: &Scans) -> BTreeMap<&'static str, u64> {
+    BTreeMap::from([
+        ("endpoint-full-scan", scans.all),
+        ("endpoint-label-name", scans.own.name),
+        ("endpoint-single-value", scans.own.value),
+        ("endpoint-multi-value", scans.own.values),
+        ("parent-label-name", scans.inherited.name),
+        ("parent-single-value", scans.inherited.value),
+        ("parent-multi-value", scans.inherited.values),
+    ])
 }
 
 /// Counts are far below the 2^53 from which on they would lose precision.
