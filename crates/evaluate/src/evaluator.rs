@@ -2,7 +2,7 @@
 
 use tortie_model::desired::{Rules, TierPolicies};
 use tortie_model::{
-    AdminState, Direction, HostEndpointName, PolicyId, ProfileName, Protocol, RuleAction, TierDefaultAction, TierName,
+    AdminState, Direction, HostEndpointName, PolicyId, ProfileName, RuleAction, TierDefaultAction, TierName,
     WorkloadEndpointId,
 };
 
@@ -149,7 +149,7 @@ impl Evaluator {
     ) -> Result<Answer, Missing> {
         let state = self.state.hosts.get(name).ok_or_else(|| Missing::Host(name.clone()))?;
         if layer != Layer::Forward {
-            let port = self.failsafe(layer, direction, packet);
+            let port = self.settings.failsafe(layer, direction, packet);
             record(&mut steps, || Step::Failsafe { matched: port.is_some() });
             if let Some(port) = port {
                 return Ok(Answer::new(Verdict::Allow, DecidedBy::Failsafe(port)));
@@ -164,31 +164,9 @@ impl Evaluator {
         self.endpoint(tiers, &state.endpoint.profiles, (layer, direction), packet, &mut steps)
     }
 
-    /// The failsafe port that the packet is for. Before connection tracking also one that it answers.
-    fn failsafe(&self, layer: Layer, direction: Direction, packet: &Packet) -> Option<crate::FailsafePort> {
-        let inbound = direction == Direction::Ingress;
-        let Settings { failsafe_inbound, failsafe_outbound, .. } = &self.settings;
-        let (ours, answered) =
-            if inbound { (failsafe_inbound, failsafe_outbound) } else { (failsafe_outbound, failsafe_inbound) };
-        let ours = ours.iter().find(|port| port.is_for(inbound, packet));
-        let answered = || answered.iter().find(|port| port.is_answered_by(inbound, packet));
-        ours.or_else(|| if layer == Layer::Untracked { answered() } else { None }).copied()
-    }
-
-    /// What denies a packet of a workload before its policies: tunnels could carry anything past policy.
+    /// What denies a packet of a workload before its policies.
     fn guard(&self, packet: &Packet, steps: &mut Steps<'_>) -> Option<Guard> {
-        const IPIP: u8 = 4;
-        let settings = &self.settings;
-        let is_vxlan =
-            packet.protocol() == Protocol::UDP.number() && packet.destination_port() == Some(settings.vxlan_port);
-        let guards = [
-            (Guard::Vxlan, settings.vxlan_from_workloads, is_vxlan),
-            (Guard::IpIp, settings.ipip_from_workloads, packet.protocol() == IPIP),
-        ];
-        for (guard, is_off, matched) in guards {
-            if is_off {
-                continue;
-            }
+        for (guard, matched) in self.settings.guards(packet) {
             record(steps, || Step::Guard { guard, matched });
             if matched {
                 return Some(guard);

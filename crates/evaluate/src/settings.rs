@@ -1,7 +1,8 @@
 //! What verdicts depend on besides policies and endpoints.
 
-use tortie_model::{Cidr, Family, Protocol};
+use tortie_model::{Cidr, Direction, Family, Protocol};
 
+use crate::answer::{Guard, Layer};
 use crate::packet::Packet;
 
 /// What verdicts depend on besides policies and endpoints. Names in quotes are Felix's parameters.
@@ -32,6 +33,40 @@ impl Default for Settings {
             vxlan_from_workloads: false,
             ipip_from_workloads: false,
         }
+    }
+}
+
+impl Settings {
+    /// The failsafe port that the packet is for. Before connection tracking also one that it answers. Not for
+    /// [`Layer::Forward`], to which failsafe ports mean nothing.
+    #[must_use]
+    pub fn failsafe(&self, layer: Layer, direction: Direction, packet: &Packet) -> Option<FailsafePort> {
+        let inbound = direction == Direction::Ingress;
+        let (ours, answered) = if inbound {
+            (&self.failsafe_inbound, &self.failsafe_outbound)
+        } else {
+            (&self.failsafe_outbound, &self.failsafe_inbound)
+        };
+        let answered = || answered.iter().find(|port| port.is_answered_by(inbound, packet));
+        let found = match layer {
+            Layer::Forward => None,
+            Layer::Untracked => ours.iter().find(|port| port.is_for(inbound, packet)).or_else(answered),
+            Layer::Normal | Layer::PreDnat => ours.iter().find(|port| port.is_for(inbound, packet)),
+        };
+        found.copied()
+    }
+
+    /// What denies packets of workloads before their policies, in order, and whether it denies this one: tunnels could carry
+    /// anything past policy.
+    pub fn guards(&self, packet: &Packet) -> impl Iterator<Item = (Guard, bool)> + use<> {
+        const IPIP: u8 = 4;
+        let is_vxlan =
+            packet.protocol() == Protocol::UDP.number() && packet.destination_port() == Some(self.vxlan_port);
+        let guards = [
+            (Guard::Vxlan, self.vxlan_from_workloads, is_vxlan),
+            (Guard::IpIp, self.ipip_from_workloads, packet.protocol() == IPIP),
+        ];
+        guards.into_iter().filter(|(_, is_off, _)| !is_off).map(|(guard, _, matched)| (guard, matched))
     }
 }
 

@@ -6,6 +6,8 @@
 
 #[path = "policy_semantics/chains.rs"]
 mod chains;
+#[path = "policy_semantics/classes.rs"]
+mod classes;
 #[path = "policy_semantics/evaluate.rs"]
 mod evaluate;
 #[path = "policy_semantics/kernel.rs"]

@@ -13,6 +13,7 @@ pub use problem::ClusterProblem;
 pub use state::NodeState;
 
 pub use tortie_calc as calc;
+pub use tortie_classes as classes;
 pub use tortie_controller as controller;
 pub use tortie_dataplane as dataplane;
 pub use tortie_datastore as datastore;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tortie_calc::{Graph, GraphConfig};
+use tortie_classes::{Classes, Compiled};
 use tortie_evaluate::{Evaluator, Layer, Packet, Settings};
 use tortie_model::desired::Members;
 use tortie_model::{Direction, Hostname, Protocol, SyncStatus, Update};
@@ -63,7 +64,12 @@ fn same(verdict: tortie_evaluate::Verdict) -> Verdict {
     }
 }
 
-fn compare(evaluator: &Evaluator, meant: &DesiredState, ((source, destination), protocol, ports): Flow) {
+fn compare(
+    evaluator: &Evaluator,
+    tables: &Compiled<'_>,
+    meant: &DesiredState,
+    ((source, destination), protocol, ports): Flow,
+) {
     const LAYERS: [(Layer, OracleLayer); 4] = [
         (Layer::Normal, OracleLayer::Normal),
         (Layer::Forward, OracleLayer::Forward),
@@ -74,14 +80,16 @@ fn compare(evaluator: &Evaluator, meant: &DesiredState, ((source, destination), 
     let theirs = packet::Packet::with_ports(protocol.number(), (source, ports.0), (destination, ports.1));
     for direction in [Direction::Ingress, Direction::Egress] {
         for id in meant.workloads.keys() {
-            let verdict = evaluator.workload(id, direction, &ours).unwrap().verdict;
-            assert_eq!(same(verdict), meant.workload_verdict(id, direction, &theirs).unwrap(), "{id} {ours:?}");
+            let answer = evaluator.workload(id, direction, &ours).unwrap();
+            assert_eq!(tables.workload(id, direction, &ours).unwrap(), answer, "{id} {ours:?}");
+            assert_eq!(same(answer.verdict), meant.workload_verdict(id, direction, &theirs).unwrap(), "{id} {ours:?}");
         }
         for name in meant.hosts.keys() {
             for (layer, oracle_layer) in LAYERS {
-                let verdict = evaluator.host(name, layer, direction, &ours).unwrap().verdict;
+                let answer = evaluator.host(name, layer, direction, &ours).unwrap();
+                assert_eq!(tables.host(name, layer, direction, &ours).unwrap(), answer, "{name} {layer:?} {ours:?}");
                 let expected = meant.host_verdict(name, oracle_layer, direction, &theirs).unwrap();
-                assert_eq!(same(verdict), expected, "{name} {layer:?} {ours:?}");
+                assert_eq!(same(answer.verdict), expected, "{name} {layer:?} {ours:?}");
             }
         }
     }
@@ -97,6 +105,20 @@ fn compare(evaluator: &Evaluator, meant: &DesiredState, ((source, destination), 
     }
 }
 
+/// What came step by step is as large as what came at once, so that nothing stays behind.
+fn same_size(left: &Compiled<'_>, right: &Compiled<'_>) {
+    let cells = |compiled: &Compiled<'_>| {
+        let sizes = compiled.groups().map(|group| compiled.table(group).unwrap().unwrap().cell_count());
+        let mut sizes: Vec<usize> = sizes.collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    assert_eq!(left.class_count(), right.class_count());
+    assert_eq!(left.l4_classes().count(), right.l4_classes().count());
+    assert_eq!(left.source_port_classes().count(), right.source_port_classes().count());
+    assert_eq!(cells(left), cells(right));
+}
+
 proptest! {
     #[test]
     fn messages_mean_what_the_datastore_means(
@@ -106,6 +128,8 @@ proptest! {
         let mut graph = Graph::new(&GraphConfig::new(Hostname::new(HOST)));
         graph.on_status(SyncStatus::InSync);
         let mut evaluator = Evaluator::new(Settings::default());
+        let mut classes = Classes::new(Settings::default());
+        let mut in_force = Vec::new();
         let mut datastore = Datastore::new();
         for batch in batches {
             for update in batch {
@@ -119,8 +143,13 @@ proptest! {
             let mut messages = Vec::new();
             graph.flush(&mut messages);
             messages.iter().for_each(|message| evaluator.apply(message).unwrap());
-            let meant = meant(&datastore);
-            flows.iter().for_each(|flow| compare(&evaluator, &meant, *flow));
+            messages.iter().for_each(|message| classes.apply(message).unwrap());
+            let (meant, tables) = (meant(&datastore), classes.flush());
+            flows.iter().for_each(|flow| compare(&evaluator, &tables, &meant, *flow));
+            in_force.extend(messages);
+            let mut at_once = Classes::new(Settings::default());
+            in_force.iter().for_each(|message| at_once.apply(message).unwrap());
+            same_size(&tables, &at_once.flush());
         }
         let keys: Vec<_> = datastore.into_keys().collect();
         keys.into_iter().for_each(|key| graph.on_update(Update::delete(key)));
@@ -128,5 +157,8 @@ proptest! {
         graph.flush(&mut messages);
         messages.iter().for_each(|message| evaluator.apply(message).unwrap());
         prop_assert!(evaluator.is_empty());
+        messages.iter().for_each(|message| classes.apply(message).unwrap());
+        classes.flush();
+        prop_assert!(classes.is_empty(), "{:#?}", classes);
     }
 }

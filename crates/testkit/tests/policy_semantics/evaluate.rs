@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// With failsafe ports, and with ports for VXLAN, that packets meet.
-fn busy_config(to_host: EndpointToHostAction) -> RulesConfig {
+pub(crate) fn busy_config(to_host: EndpointToHostAction) -> RulesConfig {
     let port = |protocol, port, net: Option<&str>| tortie_rules::FailsafePort {
         protocol,
         port,
@@ -46,7 +46,7 @@ fn busy_config(to_host: EndpointToHostAction) -> RulesConfig {
     }
 }
 
-fn settings(config: &RulesConfig) -> Settings {
+pub(crate) fn settings(config: &RulesConfig) -> Settings {
     let ports = |ports: &[tortie_rules::FailsafePort]| {
         let port = |port: &tortie_rules::FailsafePort| FailsafePort {
             protocol: Protocol::Number(port.protocol.number()),
@@ -69,8 +69,8 @@ fn settings(config: &RulesConfig) -> Settings {
     }
 }
 
-fn evaluator(settings: Settings, state: &DesiredState) -> Evaluator {
-    let mut evaluator = Evaluator::new(settings);
+/// What says all of a state.
+pub(crate) fn messages(state: &DesiredState) -> impl Iterator<Item = DesiredUpdate> + '_ {
     let sets = state.ip_sets.iter().map(|(id, members)| {
         let set_type = if matches!(members, Members::Nets(_)) { IpSetType::Net } else { IpSetType::IpAndPort };
         DesiredUpdate::IpSet(IpSetUpdate { id: id.clone(), set_type, members: members.clone() })
@@ -80,13 +80,16 @@ fn evaluator(settings: Settings, state: &DesiredState) -> Evaluator {
     let workloads =
         state.workloads.iter().map(|(id, state)| DesiredUpdate::WorkloadEndpoint(id.clone(), state.clone()));
     let hosts = state.hosts.iter().map(|(name, state)| DesiredUpdate::HostEndpoint(name.clone(), state.clone()));
-    for update in sets.chain(policies).chain(profiles).chain(workloads).chain(hosts) {
-        evaluator.apply(&update).unwrap();
-    }
+    sets.chain(policies).chain(profiles).chain(workloads).chain(hosts)
+}
+
+fn evaluator(settings: Settings, state: &DesiredState) -> Evaluator {
+    let mut evaluator = Evaluator::new(settings);
+    messages(state).for_each(|update| evaluator.apply(&update).unwrap());
     evaluator
 }
 
-fn evaluated(packet: &Packet) -> Evaluated {
+pub(crate) fn evaluated(packet: &Packet) -> Evaluated {
     let payload = match packet.payload {
         Payload::Ports { source, destination } => EvaluatedPayload::Ports { source, destination },
         Payload::Icmp { kind, code } => EvaluatedPayload::Icmp { icmp_type: kind, code },

@@ -1,0 +1,430 @@
+//! Classes of addresses.
+//!
+//! An *atom* is something that an address is in or not: an IP set, one protocol and port of an IP set with ports, a list of
+//! networks that rules give. The atoms that an address is in make its *class*. Networks that are members of some atom are
+//! *entries*; the longest one that covers an address tells its class. Entries with the same atoms of their own, straight below
+//! the same wider entry, are a *bucket* and share a class, so that a change of the wider one costs as much as it has buckets
+//! below it, not as much as it has addresses.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ahash::{AHashMap, AHashSet};
+use smallvec::SmallVec;
+use tortie_model::{Cidr, Family};
+
+use crate::ids::{AtomId, BucketId, ClassId, EntryId, Id, Interned, Slab};
+
+#[derive(Clone, Debug)]
+struct Entry {
+    net: Cidr,
+    /// The atoms that hold exactly this network.
+    atoms: SmallVec<[AtomId; 4]>,
+    /// None before its first flush.
+    bucket: Option<BucketId>,
+    is_pending: bool,
+}
+
+/// What the entries of a bucket have in common besides their atoms.
+#[derive(Clone, Debug)]
+struct Bucket {
+    parent: Option<EntryId>,
+    class: ClassId,
+    /// Those of its entries that may cover others.
+    nets: SmallVec<[EntryId; 1]>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Atom {
+    members: AHashSet<EntryId>,
+    classes: AHashSet<ClassId>,
+}
+
+/// Addresses and their classes. Changes of members count from the next flush on.
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses {
+    entries: Slab<EntryId, Entry>,
+    by_net: AHashMap<Cidr, EntryId>,
+    /// A network comes before what it covers.
+    ordered: BTreeMap<Cidr, EntryId>,
+    /// The prefix lengths in use, and how many entries have them.
+    lengths: [BTreeMap<u8, u32>; 2],
+    atoms: Slab<AtomId, Atom>,
+    /// Atoms that are gone; their ids are in vectors until the next flush.
+    retired: Vec<AtomId>,
+    bucket_keys: Interned<BucketId, u32>,
+    buckets: AHashMap<BucketId, Bucket>,
+    below: AHashMap<EntryId, AHashSet<BucketId>>,
+    /// For each class its family and its atoms, ascending.
+    classes: Interned<ClassId, u32>,
+    pending: Vec<EntryId>,
+    born: Vec<ClassId>,
+    unused: Vec<ClassId>,
+}
+
+/// What a flush did to classes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClassChanges {
+    pub(crate) born: Vec<ClassId>,
+    /// With the atoms that they had.
+    pub(crate) gone: Vec<(ClassId, Vec<AtomId>)>,
+}
+
+fn place(family: Family) -> usize {
+    usize::from(family == Family::V6)
+}
+
+/// The first number of a class, and the parent of a bucket that has none. No atom and no entry gets as far.
+fn tag(family: Family) -> u32 {
+    u32::MAX - u32::from(family == Family::V6)
+}
+
+/// The class of addresses that are in nothing.
+pub(crate) fn unknown(family: Family) -> ClassId {
+    ClassId::new(u32::from(family == Family::V6))
+}
+
+impl Addresses {
+    pub(crate) fn new() -> Self {
+        let mut classes = Interned::default();
+        // The classes of addresses that are in nothing, which are always there.
+        for family in Family::ALL {
+            classes.acquire(&[tag(family)]);
+        }
+        Self {
+            entries: Slab::default(),
+            by_net: AHashMap::new(),
+            ordered: BTreeMap::new(),
+            lengths: [BTreeMap::new(), BTreeMap::new()],
+            atoms: Slab::default(),
+            retired: Vec::new(),
+            bucket_keys: Interned::default(),
+            buckets: AHashMap::new(),
+            below: AHashMap::new(),
+            classes,
+            pending: Vec::new(),
+            born: Vec::new(),
+            unused: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.len() == 0
+            && self.by_net.is_empty()
+            && self.ordered.is_empty()
+            && self.lengths.iter().all(BTreeMap::is_empty)
+            && self.atoms.len() == 0
+            && self.bucket_keys.len() == 0
+            && self.buckets.is_empty()
+            && self.below.is_empty()
+            && self.classes.len() == Family::ALL.len()
+    }
+
+    pub(crate) fn add_atom(&mut self) -> AtomId {
+        self.atoms.insert(Atom::default())
+    }
+
+    pub(crate) fn remove_atom(&mut self, atom: AtomId) {
+        let Some(Atom { members, .. }) = self.atoms.get_mut(atom) else { return };
+        for entry in std::mem::take(members) {
+            self.forget(entry, atom);
+        }
+        self.retired.push(atom);
+    }
+
+    /// Host bits are ignored.
+    pub(crate) fn insert(&mut self, atom: AtomId, net: Cidr) {
+        let net = net.masked();
+        let id = match self.by_net.get(&net) {
+            Some(id) => *id,
+            None => self.add_entry(net),
+        };
+        let is_new = self.atoms.get_mut(atom).is_some_and(|atom| atom.members.insert(id));
+        if is_new && let Some(entry) = self.entries.get_mut(id) {
+            entry.atoms.push(atom);
+            self.set_pending(id);
+        }
+    }
+
+    /// Whether the atom has members left.
+    pub(crate) fn remove(&mut self, atom: AtomId, net: Cidr) -> bool {
+        let Some(Atom { members, .. }) = self.atoms.get_mut(atom) else { return false };
+        let removed = self.by_net.get(&net.masked()).copied().filter(|entry| members.remove(entry));
+        let has_members = !members.is_empty();
+        if let Some(entry) = removed {
+            self.forget(entry, atom);
+        }
+        has_members
+    }
+
+    fn forget(&mut self, entry: EntryId, atom: AtomId) {
+        if let Some(entry) = self.entries.get_mut(entry) {
+            entry.atoms.retain(|other| *other != atom);
+        }
+        self.set_pending(entry);
+    }
+
+    fn add_entry(&mut self, net: Cidr) -> EntryId {
+        let id = self.entries.insert(Entry { net, atoms: SmallVec::new(), bucket: None, is_pending: false });
+        self.by_net.insert(net, id);
+        self.ordered.insert(net, id);
+        if let Some(lengths) = self.lengths.get_mut(place(net.family())) {
+            *lengths.entry(net.prefix_len()).or_default() += 1;
+        }
+        // Without atoms it goes again with the next flush.
+        self.set_pending(id);
+        id
+    }
+
+    fn set_pending(&mut self, id: EntryId) {
+        if let Some(entry) = self.entries.get_mut(id)
+            && !std::mem::replace(&mut entry.is_pending, true)
+        {
+            self.pending.push(id);
+        }
+    }
+
+    /// Gives every entry the class that it has now.
+    pub(crate) fn flush(&mut self) -> ClassChanges {
+        self.settle_nets();
+        let mut pending: Vec<(u8, EntryId)> = std::mem::take(&mut self.pending)
+            .into_iter()
+            .filter_map(|id| Some((self.entries.get(id)?.net.prefix_len(), id)))
+            .collect();
+        // What covers comes first.
+        pending.sort_unstable();
+        for (_, id) in pending {
+            self.settle(id);
+        }
+        self.finish()
+    }
+
+    /// Removes entries without atoms, and has those reconsidered that a network which is new or gone covers.
+    fn settle_nets(&mut self) {
+        let mut next = 0;
+        while let Some(id) = self.pending.get(next).copied() {
+            next += 1;
+            let Some(entry) = self.entries.get(id) else { continue };
+            let (net, bucket) = (entry.net, entry.bucket);
+            let is_gone = entry.atoms.is_empty();
+            if !net.is_host() && is_gone == bucket.is_some() {
+                let covered: Vec<EntryId> =
+                    self.ordered.range(net..=net.last_host()).map(|(_, id)| *id).filter(|other| *other != id).collect();
+                for other in covered {
+                    self.set_pending(other);
+                }
+            }
+            if is_gone {
+                self.remove_entry(id, net, bucket);
+            }
+        }
+    }
+
+    fn remove_entry(&mut self, id: EntryId, net: Cidr, bucket: Option<BucketId>) {
+        self.entries.remove(id);
+        self.by_net.remove(&net);
+        self.ordered.remove(&net);
+        if let Some(lengths) = self.lengths.get_mut(place(net.family()))
+            && let Some(count) = lengths.get_mut(&net.prefix_len())
+        {
+            *count -= 1;
+            if *count == 0 {
+                lengths.remove(&net.prefix_len());
+            }
+        }
+        if let Some(bucket) = bucket {
+            self.leave(bucket, id, net);
+        }
+    }
+
+    /// Puts an entry into the bucket where it belongs.
+    fn settle(&mut self, id: EntryId) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        entry.atoms.sort_unstable();
+        entry.is_pending = false;
+        let (net, before) = (entry.net, entry.bucket);
+        let own = entry.atoms.clone();
+        let parent = self.covering(net);
+        let mut key: SmallVec<[u32; 8]> = SmallVec::new();
+        key.push(parent.map_or(tag(net.family()), EntryId::number));
+        key.extend(own.iter().map(|atom| atom.number()));
+        let (bucket, is_new) = self.bucket_keys.acquire(&key);
+        let class_before = before.and_then(|before| Some(self.buckets.get(&before)?.class));
+        if is_new {
+            let class = self.class_below(parent, net.family(), &own);
+            self.buckets.insert(bucket, Bucket { parent, class, nets: SmallVec::new() });
+            if let Some(parent) = parent {
+                self.below.entry(parent).or_default().insert(bucket);
+            }
+        }
+        if Some(bucket) == before {
+            // It was in there already.
+            self.bucket_keys.release(bucket);
+            return;
+        }
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.bucket = Some(bucket);
+        }
+        let Some(joined) = self.buckets.get_mut(&bucket) else { return };
+        let class = joined.class;
+        if !net.is_host() {
+            joined.nets.push(id);
+        }
+        if let Some(before) = before {
+            self.leave(before, id, net);
+        }
+        if !net.is_host() && class_before.is_some_and(|before| before != class) {
+            self.reclassify_below(id);
+        }
+    }
+
+    fn leave(&mut self, id: BucketId, entry: EntryId, net: Cidr) {
+        if !net.is_host()
+            && let Some(bucket) = self.buckets.get_mut(&id)
+        {
+            bucket.nets.retain(|other| *other != entry);
+        }
+        if !self.bucket_keys.release(id) || self.bucket_keys.remove_unused(id).is_none() {
+            return;
+        }
+        let Some(bucket) = self.buckets.remove(&id) else { return };
+        self.release_class(bucket.class);
+        if let Some(parent) = bucket.parent
+            && let Some(below) = self.below.get_mut(&parent)
+        {
+            below.remove(&id);
+            if below.is_empty() {
+                self.below.remove(&parent);
+            }
+        }
+    }
+
+    /// An entry has another class now, and so has what it covers.
+    fn reclassify_below(&mut self, id: EntryId) {
+        let mut changed = vec![id];
+        while let Some(parent) = changed.pop() {
+            let Some(family) = self.entries.get(parent).map(|entry| entry.net.family()) else { continue };
+            let below: Vec<BucketId> = self.below.get(&parent).into_iter().flatten().copied().collect();
+            for bucket in below {
+                let own: SmallVec<[AtomId; 8]> =
+                    self.bucket_keys.get(bucket).iter().skip(1).map(|atom| AtomId::new(*atom)).collect();
+                let class = self.class_below(Some(parent), family, &own);
+                let Some(bucket) = self.buckets.get_mut(&bucket) else { continue };
+                let before = std::mem::replace(&mut bucket.class, class);
+                if before != class {
+                    changed.extend_from_slice(&bucket.nets);
+                }
+                self.release_class(before);
+            }
+        }
+    }
+
+    /// The class of what has these atoms itself and is covered by an entry, acquired.
+    fn class_below(&mut self, parent: Option<EntryId>, family: Family, own: &[AtomId]) -> ClassId {
+        let covering = parent.map(|parent| self.class_of_entry(parent));
+        let inherited = covering.map_or(&[][..], |class| self.classes.get(class).get(1..).unwrap_or_default());
+        let mut vector: SmallVec<[u32; 32]> = SmallVec::new();
+        vector.push(tag(family));
+        vector.extend(inherited.iter().copied());
+        vector.extend(own.iter().map(|atom| atom.number()));
+        if !inherited.is_empty()
+            && let Some(atoms) = vector.get_mut(1..)
+        {
+            atoms.sort_unstable();
+        }
+        vector.dedup();
+        let (class, is_new) = self.classes.acquire(&vector);
+        if is_new {
+            self.born.push(class);
+        }
+        class
+    }
+
+    fn release_class(&mut self, class: ClassId) {
+        if self.classes.release(class) {
+            self.unused.push(class);
+        }
+    }
+
+    /// The longest other entry that covers a network.
+    fn covering(&self, net: Cidr) -> Option<EntryId> {
+        let lengths = self.lengths.get(place(net.family()))?;
+        let shorter = lengths.range(..net.prefix_len()).rev();
+        shorter
+            .filter_map(|(length, _)| Cidr::new(net.address(), *length))
+            .find_map(|wider| self.by_net.get(&wider.masked()).copied())
+    }
+
+    fn finish(&mut self) -> ClassChanges {
+        let mut changes = ClassChanges::default();
+        for class in std::mem::take(&mut self.unused) {
+            let Some(vector) = self.classes.remove_unused(class) else { continue };
+            let atoms: Vec<AtomId> = vector.iter().skip(1).map(|atom| AtomId::new(*atom)).collect();
+            let mut was_known = false;
+            for atom in &atoms {
+                if let Some(atom) = self.atoms.get_mut(*atom) {
+                    was_known |= atom.classes.remove(&class);
+                }
+            }
+            if was_known {
+                changes.gone.push((class, atoms));
+            }
+        }
+        for class in std::mem::take(&mut self.born) {
+            let atoms = self.classes.get(class).iter().skip(1).map(|atom| AtomId::new(*atom));
+            let mut is_there = false;
+            for atom in atoms {
+                if let Some(atom) = self.atoms.get_mut(atom) {
+                    is_there |= atom.classes.insert(class);
+                }
+            }
+            if is_there {
+                changes.born.push(class);
+            }
+        }
+        for atom in std::mem::take(&mut self.retired) {
+            self.atoms.remove(atom);
+        }
+        changes
+    }
+
+    /// What an entry without a bucket has, for as long as it has none: what nothing is known of.
+    fn class_of_entry(&self, id: EntryId) -> ClassId {
+        let bucket = self.entries.get(id).and_then(|entry| self.buckets.get(&entry.bucket?));
+        bucket.map_or(unknown(Family::V4), |bucket| bucket.class)
+    }
+
+    /// The class of an address.
+    pub(crate) fn class_of(&self, address: IpAddr) -> ClassId {
+        let family = Family::of(address);
+        let found = self.by_net.get(&Cidr::host(address)).copied().or_else(|| self.covering(Cidr::host(address)));
+        found.map_or(unknown(family), |entry| self.class_of_entry(entry))
+    }
+
+    /// The family of a class.
+    pub(crate) fn family_of(&self, class: ClassId) -> Family {
+        if self.classes.get(class).first() == Some(&tag(Family::V6)) { Family::V6 } else { Family::V4 }
+    }
+
+    /// The atoms of a class, ascending.
+    pub(crate) fn atoms_of(&self, class: ClassId) -> impl Iterator<Item = AtomId> + '_ {
+        self.classes.get(class).iter().skip(1).map(|atom| AtomId::new(*atom))
+    }
+
+    /// The classes that are in an atom, in no order.
+    pub(crate) fn classes_in(&self, atom: AtomId) -> impl Iterator<Item = ClassId> + '_ {
+        self.atoms.get(atom).into_iter().flat_map(|atom| atom.classes.iter().copied())
+    }
+
+    /// All networks of which something is known, each before what it covers, with their classes.
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = (Cidr, ClassId)> + '_ {
+        self.ordered.iter().map(|(net, id)| (*net, self.class_of_entry(*id)))
+    }
+
+    pub(crate) fn class_count(&self) -> usize {
+        self.classes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests;

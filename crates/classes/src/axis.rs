@@ -1,0 +1,148 @@
+//! Rows: address classes that are the same to all clauses of a group, at one end of a packet.
+
+use ahash::AHashMap;
+use smallvec::SmallVec;
+use tortie_model::Family;
+
+use crate::bits::Bits;
+use crate::clause::AddressCondition;
+use crate::ids::{AtomId, ClassId, Interned, RowId};
+
+/// The clauses that ask for an atom.
+#[derive(Clone, Debug, Default)]
+struct Clauses {
+    requiring: SmallVec<[u32; 2]>,
+    excluding: SmallVec<[u32; 1]>,
+}
+
+/// The rows of one end.
+#[derive(Clone, Debug)]
+pub(crate) struct Axis {
+    atoms: AHashMap<AtomId, Clauses>,
+    /// How many atoms each clause requires.
+    required: Vec<u32>,
+    /// The clauses of each family that require no atom.
+    unconditional: [Bits; 2],
+    /// All clauses of each family.
+    of_family: [Bits; 2],
+    /// For each row the clauses of which this end lets a packet match.
+    rows: Interned<RowId, u64>,
+    /// The rows of classes without any of the atoms.
+    plain: [RowId; 2],
+    by_class: AHashMap<ClassId, RowId>,
+}
+
+fn place(family: Family) -> usize {
+    usize::from(family == Family::V6)
+}
+
+impl Axis {
+    /// With what each clause asks of this end, and of the family.
+    pub(crate) fn new<'a>(conditions: impl ExactSizeIterator<Item = (&'a AddressCondition, [bool; 2])>) -> Self {
+        let count = conditions.len();
+        let mut axis = Self {
+            atoms: AHashMap::new(),
+            required: vec![0; count],
+            unconditional: [Bits::new(count), Bits::new(count)],
+            of_family: [Bits::new(count), Bits::new(count)],
+            rows: Interned::default(),
+            plain: [RowId::default(), RowId::default()],
+            by_class: AHashMap::new(),
+        };
+        for ((number, (condition, families)), required) in (0..).zip(conditions).zip(&mut axis.required) {
+            *required = u32::try_from(condition.all.len()).unwrap_or(u32::MAX);
+            for atom in &condition.all {
+                axis.atoms.entry(*atom).or_default().requiring.push(number);
+            }
+            for atom in &condition.none {
+                axis.atoms.entry(*atom).or_default().excluding.push(number);
+            }
+            let bits = axis.unconditional.iter_mut().zip(&mut axis.of_family);
+            for ((unconditional, of_family), _) in bits.zip(families).filter(|(_, applies)| *applies) {
+                of_family.insert(number as usize);
+                if condition.all.is_empty() {
+                    unconditional.insert(number as usize);
+                }
+            }
+        }
+        for (plain, bits) in axis.plain.iter_mut().zip(&axis.unconditional) {
+            *plain = axis.rows.acquire(bits.words()).0;
+        }
+        axis
+    }
+
+    /// The atoms that some clause asks for at this end.
+    pub(crate) fn atoms(&self) -> impl Iterator<Item = AtomId> + '_ {
+        self.atoms.keys().copied()
+    }
+
+    /// The clauses that match as far as this end is concerned.
+    fn matching(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<Bits> {
+        let mut held: SmallVec<[&Clauses; 8]> = SmallVec::new();
+        held.extend(atoms.filter_map(|atom| self.atoms.get(&atom)));
+        if held.is_empty() {
+            return None;
+        }
+        let (unconditional, of_family) = (self.unconditional.get(place(family))?, self.of_family.get(place(family))?);
+        let mut bits = unconditional.clone();
+        let mut partly: SmallVec<[u32; 16]> = SmallVec::new();
+        for number in held.iter().flat_map(|clauses| &clauses.requiring) {
+            match self.required.get(*number as usize) {
+                Some(1) => bits.insert(*number as usize),
+                _ => partly.push(*number),
+            }
+        }
+        partly.sort_unstable();
+        for same in partly.chunk_by(|left, right| left == right) {
+            let number = same.first().map_or(0, |number| *number as usize);
+            if self.required.get(number).is_some_and(|required| *required as usize == same.len()) {
+                bits.insert(number);
+            }
+        }
+        for number in held.iter().flat_map(|clauses| &clauses.excluding) {
+            bits.remove(*number as usize);
+        }
+        bits.keep(of_family.words());
+        Some(bits)
+    }
+
+    /// Takes a class on. The row that is new with it, if one is.
+    pub(crate) fn add(&mut self, class: ClassId, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<RowId> {
+        if self.by_class.contains_key(&class) {
+            return None;
+        }
+        let bits = self.matching(family, atoms)?;
+        let (row, is_new) = self.rows.acquire(bits.words());
+        self.by_class.insert(class, row);
+        is_new.then_some(row)
+    }
+
+    /// Lets a class go. The row that goes with it, if one does.
+    pub(crate) fn remove(&mut self, class: ClassId) -> Option<RowId> {
+        let row = self.by_class.remove(&class)?;
+        (self.rows.release(row) && self.rows.remove_unused(row).is_some()).then_some(row)
+    }
+
+    pub(crate) fn row_of(&self, class: ClassId, family: Family) -> RowId {
+        let plain = self.plain.get(place(family)).copied().unwrap_or_default();
+        self.by_class.get(&class).copied().unwrap_or(plain)
+    }
+
+    /// The clauses of a row.
+    pub(crate) fn words(&self, row: RowId) -> &[u64] {
+        self.rows.get(row)
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = RowId> + '_ {
+        self.rows.iter().map(|(row, _)| row)
+    }
+
+    pub(crate) fn row_count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The classes that have a row of their own, in no order.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = ClassId> + '_ {
+        self.by_class.keys().copied()
+    }
+}

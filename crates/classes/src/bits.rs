@@ -1,0 +1,57 @@
+//! Sets of clauses as bits.
+
+use smallvec::{SmallVec, smallvec};
+
+/// A set of small numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Bits(SmallVec<[u64; 4]>);
+
+impl Bits {
+    /// Room for so many numbers.
+    pub(crate) fn new(count: usize) -> Self {
+        Self(smallvec![0; count.div_ceil(64)])
+    }
+
+    pub(crate) fn insert(&mut self, number: usize) {
+        if let Some(word) = self.0.get_mut(number / 64) {
+            *word |= 1 << (number % 64);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, number: usize) {
+        if let Some(word) = self.0.get_mut(number / 64) {
+            *word &= !(1 << (number % 64));
+        }
+    }
+
+    /// Takes out what is not in the other set.
+    pub(crate) fn keep(&mut self, other: &[u64]) {
+        for (word, other) in self.0.iter_mut().zip(other) {
+            *word &= other;
+        }
+    }
+
+    /// What is in both sets.
+    pub(crate) fn common(left: &[u64], right: &[u64]) -> Self {
+        Self(left.iter().zip(right).map(|(left, right)| left & right).collect())
+    }
+
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+/// The first number from `start` on that is in all of the sets.
+pub(crate) fn first_common<const N: usize>(sets: [&[u64]; N], start: usize) -> Option<usize> {
+    let length = sets.iter().map(|words| words.len()).min().unwrap_or(0);
+    for word in start / 64..length {
+        let mut common = sets.iter().filter_map(|words| words.get(word)).fold(u64::MAX, |all, word| all & word);
+        if word == start / 64 {
+            common &= u64::MAX << (start % 64);
+        }
+        if common != 0 {
+            return Some(word * 64 + common.trailing_zeros() as usize);
+        }
+    }
+    None
+}

@@ -1,0 +1,180 @@
+//! What a node must enforce, replayed from messages, and compiled.
+
+use ahash::AHashMap;
+use tortie_evaluate::{Layer, Settings, UpdateError};
+use tortie_model::desired::{DesiredUpdate, HostEndpointState, Policy, Profile, WorkloadEndpointState};
+use tortie_model::{AdminState, Direction, HostEndpointName, IpSetId, WorkloadEndpointId};
+
+use crate::addresses::Addresses;
+use crate::clause::is_name;
+use crate::compiled::Compiled;
+use crate::groups::Groups;
+use crate::ids::GroupId;
+use crate::owners::{OwnerKey, Owners};
+use crate::program::GroupKey;
+use crate::sets::Sets;
+
+/// The questions that a host endpoint has a table for, in the order of [`HostGroups`].
+pub(crate) const HOST_GROUPS: [(Layer, Direction); 8] = [
+    (Layer::Normal, Direction::Ingress),
+    (Layer::Normal, Direction::Egress),
+    (Layer::Forward, Direction::Ingress),
+    (Layer::Forward, Direction::Egress),
+    (Layer::Untracked, Direction::Ingress),
+    (Layer::Untracked, Direction::Egress),
+    (Layer::PreDnat, Direction::Ingress),
+    (Layer::PreDnat, Direction::Egress),
+];
+
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    pub(crate) is_active: bool,
+    pub(crate) ingress: GroupId,
+    pub(crate) egress: GroupId,
+}
+
+/// A host endpoint's groups, as [`HOST_GROUPS`] lists them.
+pub(crate) type HostGroups = [GroupId; HOST_GROUPS.len()];
+
+/// What a node must enforce, as classes and tables. See the crate's documentation.
+#[derive(Clone, Debug)]
+pub struct Classes {
+    pub(crate) settings: Settings,
+    pub(crate) addresses: Addresses,
+    pub(crate) sets: Sets,
+    pub(crate) owners: Owners,
+    pub(crate) groups: Groups,
+    pub(crate) workloads: AHashMap<WorkloadEndpointId, Workload>,
+    pub(crate) hosts: AHashMap<HostEndpointName, HostGroups>,
+}
+
+impl Classes {
+    /// Of a node that enforces nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            addresses: Addresses::new(),
+            sets: Sets::default(),
+            owners: Owners::new(),
+            groups: Groups::default(),
+            workloads: AHashMap::new(),
+            hosts: AHashMap::new(),
+        }
+    }
+
+    /// Replaces the settings.
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Takes over one message; it counts from the next [flush](Self::flush) on. Those that do not bear on verdicts are ignored.
+    ///
+    /// # Errors
+    /// If the members of a set change that does not exist or is of another type. Nothing is changed then.
+    pub fn apply(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
+        match update {
+            DesiredUpdate::IpSet(set) if is_name(&set.id) => {
+                self.sets.replace(set, &mut self.addresses);
+                self.recompile(&set.id, true);
+            }
+            DesiredUpdate::IpSetDelta(delta) if is_name(&delta.id) => {
+                let has_other_ports = self.sets.change(delta, &mut self.addresses)?;
+                self.recompile(&delta.id, has_other_ports);
+            }
+            DesiredUpdate::IpSetRemove(id) => {
+                let was_there = self.sets.remove(id, &mut self.addresses);
+                self.recompile(id, was_there);
+            }
+            DesiredUpdate::Policy(id, policy) => {
+                let Policy { inbound, outbound, .. } = &**policy;
+                self.owners.set(&OwnerKey::Policy(id.clone()), Some([inbound.clone(), outbound.clone()]));
+            }
+            DesiredUpdate::PolicyRemove(id) => self.owners.set(&OwnerKey::Policy(id.clone()), None),
+            DesiredUpdate::Profile(name, profile) => {
+                let Profile { inbound, outbound } = &**profile;
+                self.owners.set(&OwnerKey::Profile(name.clone()), Some([inbound.clone(), outbound.clone()]));
+            }
+            DesiredUpdate::ProfileRemove(name) => self.owners.set(&OwnerKey::Profile(name.clone()), None),
+            DesiredUpdate::WorkloadEndpoint(id, state) => self.set_workload(id, Some(state)),
+            DesiredUpdate::WorkloadEndpointRemove(id) => self.set_workload(id, None),
+            DesiredUpdate::HostEndpoint(name, state) => self.set_host(name, Some(state)),
+            DesiredUpdate::HostEndpointRemove(name) => self.set_host(name, None),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Has the rules compiled again that ask for a set, if it is another one now.
+    fn recompile(&mut self, set: &IpSetId, is_other: bool) {
+        if is_other {
+            self.owners.set_changed(set);
+        }
+    }
+
+    fn set_workload(&mut self, id: &WorkloadEndpointId, state: Option<&WorkloadEndpointState>) {
+        let Self { groups, owners, workloads, .. } = self;
+        let new = state.map(|state| {
+            let mut group = |direction| {
+                let key = GroupKey::new((Layer::Normal, direction), &state.tiers, &state.endpoint.profiles);
+                groups.acquire(key, owners)
+            };
+            Workload {
+                is_active: state.endpoint.state != AdminState::Inactive,
+                ingress: group(Direction::Ingress),
+                egress: group(Direction::Egress),
+            }
+        });
+        let before = match new {
+            Some(new) => workloads.insert(id.clone(), new),
+            None => workloads.remove(id),
+        };
+        if let Some(before) = before {
+            groups.release(before.ingress, owners);
+            groups.release(before.egress, owners);
+        }
+    }
+
+    fn set_host(&mut self, name: &HostEndpointName, state: Option<&HostEndpointState>) {
+        let Self { groups, owners, hosts, .. } = self;
+        let new = state.map(|state| {
+            HOST_GROUPS.map(|(layer, direction)| {
+                let tiers = match layer {
+                    Layer::Normal => &state.tiers,
+                    Layer::Forward => &state.forward_tiers,
+                    Layer::Untracked => &state.untracked_tiers,
+                    Layer::PreDnat => &state.pre_dnat_tiers,
+                };
+                groups.acquire(GroupKey::new((layer, direction), tiers, &state.endpoint.profiles), owners)
+            })
+        });
+        let before = match new {
+            Some(new) => hosts.insert(name.clone(), new),
+            None => hosts.remove(name),
+        };
+        for group in before.into_iter().flatten() {
+            groups.release(group, owners);
+        }
+    }
+
+    /// Compiles what changed since the last flush; the cost is that of the change. What comes back answers for all that was
+    /// applied.
+    pub fn flush(&mut self) -> Compiled<'_> {
+        let groups = self.owners.flush(&self.sets, &mut self.addresses);
+        self.groups.set_pending(groups);
+        let classes = self.addresses.flush();
+        let changed = self.groups.flush(&classes, &self.owners, &self.addresses);
+        Compiled::new(self, changed)
+    }
+
+    /// Whether nothing is enforced, and nothing is left of what was. Ask after a flush.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+            && self.sets.is_empty()
+            && self.owners.is_empty()
+            && self.groups.is_empty()
+            && self.workloads.is_empty()
+            && self.hosts.is_empty()
+    }
+}

@@ -1,0 +1,432 @@
+//! Rules as clauses: what has to hold of the classes of a packet.
+//!
+//! A rule is one clause, or some alternatives if it asks for ports by name: a named port is an atom of the address together
+//! with a point on the line of ports, so that there is an alternative for each port that its sets have.
+
+use smallvec::SmallVec;
+use tortie_evaluate::Missing;
+use tortie_model::desired::{PortProtocol, RuleSets, RuleView};
+use tortie_model::{Cidr, EntityMatch, Family, IpSetId, NamedProtocol, Protocol, Rule, RuleAction};
+
+use crate::addresses::Addresses;
+use crate::ids::AtomId;
+use crate::line::{Intervals, L4_END, PORTS_END};
+use crate::sets::{NetList, NetLists, Set, Sets};
+
+/// What has to hold of an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AddressCondition {
+    /// Ascending.
+    pub(crate) all: SmallVec<[AtomId; 2]>,
+    /// Ascending.
+    pub(crate) none: SmallVec<[AtomId; 2]>,
+}
+
+/// What has to hold of a packet.
+#[derive(Clone, Debug)]
+pub(crate) struct Clause {
+    pub(crate) families: [bool; 2],
+    pub(crate) source: AddressCondition,
+    pub(crate) destination: AddressCondition,
+    pub(crate) l4: Intervals,
+    pub(crate) source_port: Intervals,
+}
+
+/// What a rule does with what it matches. Rules that only log are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Action {
+    Allow,
+    Deny,
+    Pass,
+}
+
+/// A rule with its clauses, of which one must hold.
+#[derive(Clone, Debug)]
+pub(crate) struct CompiledRule {
+    /// Its place in the list of its direction.
+    pub(crate) index: usize,
+    pub(crate) action: Action,
+    pub(crate) clauses: SmallVec<[Clause; 1]>,
+}
+
+/// Compiles rules, and notes the lists of networks that they use.
+pub(crate) struct Compiler<'a> {
+    pub(crate) sets: &'a Sets,
+    pub(crate) lists: &'a mut NetLists,
+    pub(crate) addresses: &'a mut Addresses,
+    pub(crate) used: &'a mut Vec<NetList>,
+}
+
+/// What a rule says, as far as it is clear; no rule that cannot match gets as far.
+struct Draft {
+    families: [bool; 2],
+    protocol: Option<Protocol>,
+    l4: Intervals,
+    /// Whether there is a condition that cannot be enforced, which is left out of the clauses.
+    is_odd: bool,
+}
+
+/// One side of a rule.
+struct Side<'a> {
+    rule: &'a EntityMatch,
+    sets: &'a [IpSetId],
+    not_sets: &'a [IpSetId],
+    named_ports: &'a [IpSetId],
+    not_named_ports: &'a [IpSetId],
+    services: &'a [IpSetId],
+}
+
+/// What may hold of the port and the address of a side, both together.
+struct PortAlternative {
+    protocols: Intervals,
+    /// On the line of source ports, whichever side it is.
+    ports: Intervals,
+    /// The only protocol, if there are conditions on ports.
+    protocol: Option<u8>,
+    address: AddressCondition,
+}
+
+type Compiled<T> = Result<T, Missing>;
+
+impl Compiler<'_> {
+    /// `None` for a rule that has no part in verdicts.
+    pub(crate) fn rule(&mut self, index: usize, view: RuleView<'_>) -> Compiled<Option<CompiledRule>> {
+        if view.action() == RuleAction::Log {
+            return Ok(None);
+        }
+        let Some(mut draft) = draft(view) else { return Ok(None) };
+        let (source, destination) = sides(view.rule, view.sets);
+        let Some(source_address) = self.address(&source, &mut draft)? else { return Ok(None) };
+        let Some(destination_address) = self.address(&destination, &mut draft)? else { return Ok(None) };
+        let source_ports = self.ports(&source, &mut draft)?;
+        let destination_ports = self.ports(&destination, &mut draft)?;
+        let action = match view.action() {
+            RuleAction::Log => return Ok(None),
+            // It would allow more than it says.
+            RuleAction::Allow | RuleAction::Unspecified if draft.is_odd => return Ok(None),
+            RuleAction::Allow | RuleAction::Unspecified => Action::Allow,
+            // A pass that covers more than it says could let packets past the denials of its tier.
+            RuleAction::NextTier if draft.is_odd => Action::Deny,
+            RuleAction::NextTier => Action::Pass,
+            RuleAction::Deny => Action::Deny,
+        };
+        let mut clauses = SmallVec::new();
+        for from in &source_ports {
+            for to in &destination_ports {
+                let mut l4 = draft.l4.and(&from.protocols).and(&to.protocols);
+                if let Some(protocol) = to.protocol {
+                    l4 = l4.and(&to.ports.as_destination(protocol));
+                }
+                if l4.is_empty() || from.ports.is_empty() || !draft.families.contains(&true) {
+                    continue;
+                }
+                clauses.push(Clause {
+                    families: draft.families,
+                    source: source_address.and(&from.address),
+                    destination: destination_address.and(&to.address),
+                    l4,
+                    source_port: from.ports.clone(),
+                });
+            }
+        }
+        Ok(Some(CompiledRule { index, action, clauses }).filter(|rule| !rule.clauses.is_empty()))
+    }
+
+    /// What has to hold of the address of a side whatever the port; `None` if nothing can.
+    fn address(&mut self, side: &Side<'_>, draft: &mut Draft) -> Compiled<Option<AddressCondition>> {
+        let mut condition = AddressCondition::default();
+        let not_nets = &side.rule.extras.not_nets;
+        for (nets, atoms) in [(&side.rule.nets, &mut condition.all), (not_nets, &mut condition.none)] {
+            if nets.is_empty() {
+                continue;
+            }
+            // A list of networks of one family makes the rule one for that family, negated or not.
+            for (allowed, family) in draft.families.iter_mut().zip(Family::ALL) {
+                *allowed &= nets.iter().any(|net| net.family() == family);
+            }
+            atoms.push(self.list(nets));
+        }
+        for id in side.sets {
+            match self.set(id, draft)? {
+                Some(Set::Nets(atom)) => condition.all.push(*atom),
+                Some(Set::Ports(_)) => return Ok(None),
+                None => {}
+            }
+        }
+        for id in side.not_sets {
+            if let Some(Set::Nets(atom)) = self.set(id, draft)? {
+                condition.none.push(*atom);
+            }
+        }
+        condition.tidy();
+        Ok(Some(condition))
+    }
+
+    fn list(&mut self, nets: &[Cidr]) -> AtomId {
+        let list = self.lists.acquire(nets, self.addresses);
+        let atom = list.atom;
+        self.used.push(list);
+        atom
+    }
+
+    /// `None` for a set that cannot exist, since its id is no name.
+    fn set(&self, id: &IpSetId, draft: &mut Draft) -> Compiled<Option<&Set>> {
+        match self.sets.get(id) {
+            Some(set) => Ok(Some(set)),
+            None if is_name(id) => Err(Missing::IpSet(id.clone())),
+            None => {
+                draft.is_odd = true;
+                Ok(None)
+            }
+        }
+    }
+
+    fn ports(&self, side: &Side<'_>, draft: &mut Draft) -> Compiled<Vec<PortAlternative>> {
+        let mut asked = AskedPorts::new(side.rule, draft);
+        asked.by_name = !side.named_ports.is_empty();
+        for id in side.named_ports {
+            match self.set(id, draft)? {
+                Some(Set::Ports(ports)) => asked.named.push(ports),
+                Some(Set::Nets(_)) => {}
+                None => asked.is_enforced = false,
+            }
+        }
+        // Alternatives: without one of them, none may be asked for.
+        if !asked.is_enforced {
+            asked.numeric = None;
+            asked.named.clear();
+            asked.by_name = false;
+        }
+        for id in side.services {
+            match self.set(id, draft)? {
+                Some(Set::Ports(ports)) => asked.services.push(ports),
+                Some(Set::Nets(_)) => asked.is_impossible = true,
+                None => {}
+            }
+        }
+        for id in side.not_named_ports {
+            if let Some(Set::Ports(ports)) = self.set(id, draft)? {
+                asked.not_named.push(ports);
+            }
+        }
+        Ok(asked.alternatives(draft.protocol))
+    }
+}
+
+type SetPorts = ahash::AHashMap<(PortProtocol, u16), AtomId>;
+
+/// What a side asks of ports.
+#[derive(Default)]
+struct AskedPorts<'a> {
+    /// One of these; any if `None`, and there are no names either.
+    numeric: Option<Intervals>,
+    /// None of these, and a port.
+    not_numeric: Option<Intervals>,
+    is_enforced: bool,
+    by_name: bool,
+    named: Vec<&'a SetPorts>,
+    not_named: Vec<&'a SetPorts>,
+    services: Vec<&'a SetPorts>,
+    is_impossible: bool,
+}
+
+impl<'a> AskedPorts<'a> {
+    fn new(rule: &EntityMatch, draft: &mut Draft) -> Self {
+        let numeric = enforced(rule.numeric_ports(), draft).map(Intervals::ports);
+        let is_enforced = numeric.is_some();
+        let numeric = numeric.filter(|ports| !ports.is_empty());
+        let not_numeric = enforced(rule.not_numeric_ports(), draft).map(Intervals::ports);
+        let not_numeric = not_numeric.filter(|ports| !ports.is_empty());
+        Self { numeric, not_numeric, is_enforced, ..Self::default() }
+    }
+
+    fn alternatives(&self, wanted: Option<Protocol>) -> Vec<PortAlternative> {
+        if self.is_impossible {
+            return Vec::new();
+        }
+        let mut alternatives = Vec::new();
+        let named_sets = || self.named.iter().chain(&self.not_named).chain(&self.services);
+        if let Some(wanted) = wanted {
+            self.of_protocol(wanted.number(), &mut alternatives);
+            return alternatives;
+        }
+        // Ports by number are not enforced without a protocol.
+        let mut others = Intervals::between(0, L4_END);
+        for protocol in PortProtocol::ALL {
+            let number = NamedProtocol::from(protocol).number();
+            if named_sets().any(|ports| ports.keys().any(|(of, _)| *of == protocol)) {
+                others = others.and(&Intervals::protocol(number).not(L4_END));
+                self.of_protocol(number, &mut alternatives);
+            }
+        }
+        if self.services.is_empty() && !self.by_name {
+            alternatives.push(PortAlternative {
+                protocols: others,
+                ports: Intervals::between(0, PORTS_END),
+                protocol: None,
+                address: AddressCondition::default(),
+            });
+        }
+        alternatives
+    }
+
+    fn of_protocol(&self, protocol: u8, alternatives: &mut Vec<PortAlternative>) {
+        let all = || Intervals::between(0, PORTS_END);
+        let listed = match (&self.numeric, self.by_name) {
+            (Some(ports), _) => ports.clone(),
+            (None, true) => Intervals::none(),
+            (None, false) => all(),
+        };
+        let not_excluded = match &self.not_numeric {
+            Some(ports) => ports.not(PORTS_END).and(&Intervals::between(1, PORTS_END)),
+            None => all(),
+        };
+        let mut plain = if self.services.is_empty() { listed.and(&not_excluded) } else { Intervals::none() };
+        let mut push = |ports: Intervals, mut address: AddressCondition| {
+            address.tidy();
+            let protocols = Intervals::protocol(protocol);
+            alternatives.push(PortAlternative { protocols, ports, protocol: Some(protocol), address });
+        };
+        for key @ (_, port) in self.named_keys(protocol) {
+            let point = Intervals::point(1 + u32::from(port));
+            if !not_excluded.contains(1 + u32::from(port)) {
+                continue;
+            }
+            let find = |ports: &&SetPorts| ports.get(&key).copied();
+            let services: Option<SmallVec<[AtomId; 2]>> = self.services.iter().map(find).collect();
+            let Some(services) = services else { continue };
+            let none: SmallVec<[AtomId; 2]> = self.not_named.iter().filter_map(find).collect();
+            if listed.contains(1 + u32::from(port)) {
+                if services.is_empty() && none.is_empty() {
+                    continue;
+                }
+                plain = plain.and(&point.not(PORTS_END));
+                push(point, AddressCondition { all: services, none });
+                continue;
+            }
+            for named in self.named.iter().filter_map(find) {
+                let mut all = services.clone();
+                all.push(named);
+                push(point.clone(), AddressCondition { all, none: none.clone() });
+            }
+        }
+        if !plain.is_empty() {
+            push(plain, AddressCondition::default());
+        }
+    }
+
+    /// The ports of a protocol that some set of the side has, ascending.
+    fn named_keys(&self, protocol: u8) -> Vec<(PortProtocol, u16)> {
+        let Some(protocol) = PortProtocol::of(Protocol::Number(protocol)) else { return Vec::new() };
+        let sets = self.named.iter().chain(&self.not_named).chain(&self.services);
+        let mut keys: Vec<_> = sets.flat_map(|ports| ports.keys()).filter(|(of, _)| *of == protocol).copied().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+impl AddressCondition {
+    fn tidy(&mut self) {
+        self.all.sort_unstable();
+        self.all.dedup();
+        self.none.sort_unstable();
+        self.none.dedup();
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        both.all.extend_from_slice(&other.all);
+        both.none.extend_from_slice(&other.none);
+        both.tidy();
+        both
+    }
+}
+
+/// Family, protocol and ICMP message; `None` if the rule can match nothing.
+fn draft(view: RuleView<'_>) -> Option<Draft> {
+    let RuleView { rule, .. } = view;
+    let mut draft = Draft {
+        families: Family::ALL.map(|family| view.ip_version().is_none_or(|only| only == family)),
+        protocol: None,
+        l4: Intervals::between(0, L4_END),
+        is_odd: rule.extras.http.is_some(),
+    };
+    let excluded = rule.extras.not_protocol;
+    draft.is_odd |= [rule.protocol, excluded].into_iter().flatten().any(|protocol| protocol.number() == 0);
+    let nonzero = |protocol: &Protocol| protocol.number() != 0;
+    draft.protocol = rule.protocol.filter(nonzero);
+    match (draft.protocol, excluded.filter(nonzero)) {
+        (Some(wanted), Some(excluded)) if wanted.number() == excluded.number() => return None,
+        (Some(wanted), _) => draft.l4 = Intervals::protocol(wanted.number()),
+        (None, Some(excluded)) => draft.l4 = Intervals::protocol(excluded.number()).not(L4_END),
+        (None, None) => {}
+    }
+    icmp(rule, &mut draft);
+    Some(draft)
+}
+
+fn icmp(rule: &Rule, draft: &mut Draft) {
+    let extras = &*rule.extras;
+    let asked = [(extras.icmp_type, extras.icmp_code), (extras.not_icmp_type, extras.not_icmp_code)];
+    draft.is_odd |= asked.iter().any(|(icmp_type, code)| icmp_type.is_none() && code.is_some());
+    if asked.iter().all(|(icmp_type, _)| icmp_type.is_none()) {
+        return;
+    }
+    let protocol = draft.protocol.map(Protocol::number);
+    let families = match protocol {
+        Some(number) if number == Protocol::ICMP.number() => [true, false],
+        Some(number) if number == Protocol::ICMPV6.number() => [false, true],
+        _ => {
+            draft.is_odd = true;
+            return;
+        }
+    };
+    for (allowed, family) in draft.families.iter_mut().zip(families) {
+        *allowed &= family;
+    }
+    let Some(protocol) = protocol else { return };
+    let [wanted, excluded] = asked.map(|(icmp_type, code)| icmp_type.map(|icmp_type| (icmp_type, code)));
+    draft.l4 = Intervals::icmp(protocol, wanted);
+    if excluded.is_some() {
+        draft.l4 = draft.l4.and(&Intervals::icmp(protocol, excluded).not(L4_END));
+    }
+}
+
+/// The ports, if they can be asked for; a rule for which they cannot is odd.
+fn enforced<T: Iterator<Item = (u16, u16)> + Clone>(ports: T, draft: &mut Draft) -> Option<T> {
+    /// TCP, UDP, DCCP, SCTP and UDP-Lite.
+    const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+
+    let has_ports = draft.protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol.number()));
+    let mut all = ports.clone();
+    let is_odd = ports.clone().any(|(first, last)| first > last) || !has_ports && all.next().is_some();
+    draft.is_odd |= is_odd;
+    (!is_odd).then_some(ports)
+}
+
+fn sides<'a>(rule: &'a Rule, sets: &'a RuleSets) -> (Side<'a>, Side<'a>) {
+    let source = Side {
+        rule: &rule.source,
+        sets: &sets.src,
+        not_sets: &sets.not_src,
+        named_ports: &sets.src_named_ports,
+        not_named_ports: &sets.not_src_named_ports,
+        services: &[],
+    };
+    let destination = Side {
+        rule: &rule.destination,
+        sets: &sets.dst,
+        not_sets: &sets.not_dst,
+        named_ports: &sets.dst_named_ports,
+        not_named_ports: &sets.not_dst_named_ports,
+        services: &sets.dst_ip_ports,
+    };
+    (source, destination)
+}
+
+/// Whether a rule can name the set.
+pub(crate) fn is_name(id: &IpSetId) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'#' | b'\\');
+    !id.as_str().is_empty() && id.as_str().bytes().all(is_plain)
+}

@@ -1,0 +1,85 @@
+//! Columns: points of a line that are the same to all clauses of a group.
+
+use ahash::AHashMap;
+
+use crate::bits::Bits;
+use crate::line::Intervals;
+
+/// The columns of one line.
+#[derive(Clone, Debug)]
+pub(crate) struct Columns {
+    /// Where each stretch of one column starts, ascending, and its column.
+    stretches: Vec<(u32, u32)>,
+    /// For each column the clauses that hold for its points.
+    bits: Vec<Bits>,
+}
+
+impl Columns {
+    /// With what each clause asks of the point.
+    pub(crate) fn new<'a>(conditions: impl ExactSizeIterator<Item = &'a Intervals>, line_end: u32) -> Self {
+        let mut current = Bits::new(conditions.len());
+        let mut edges: Vec<(u32, usize, bool)> = Vec::new();
+        for (number, intervals) in conditions.enumerate() {
+            for (start, end) in intervals.iter() {
+                if start == 0 {
+                    current.insert(number);
+                } else {
+                    edges.push((start, number, true));
+                }
+                if end < line_end {
+                    edges.push((end, number, false));
+                }
+            }
+        }
+        edges.sort_unstable_by_key(|(at, ..)| *at);
+        let mut columns = Self { stretches: Vec::new(), bits: Vec::new() };
+        let mut known: AHashMap<Bits, u32> = AHashMap::new();
+        columns.stretch(0, &current, &mut known);
+        for at in edges.chunk_by(|(left, ..), (right, ..)| left == right) {
+            for (_, number, starts) in at {
+                if *starts {
+                    current.insert(*number);
+                } else {
+                    current.remove(*number);
+                }
+            }
+            let start = at.first().map_or(0, |(start, ..)| *start);
+            columns.stretch(start, &current, &mut known);
+        }
+        columns
+    }
+
+    fn stretch(&mut self, start: u32, bits: &Bits, known: &mut AHashMap<Bits, u32>) {
+        let column = match known.get(bits) {
+            Some(column) => *column,
+            None => {
+                let column = u32::try_from(self.bits.len()).unwrap_or(u32::MAX);
+                self.bits.push(bits.clone());
+                known.insert(bits.clone(), column);
+                column
+            }
+        };
+        if self.stretches.last().is_none_or(|(_, last)| *last != column) {
+            self.stretches.push((start, column));
+        }
+    }
+
+    /// The column of a point.
+    pub(crate) fn of(&self, point: u32) -> usize {
+        let behind = self.stretches.partition_point(|(start, _)| *start <= point);
+        self.stretches.get(behind.saturating_sub(1)).map_or(0, |(_, column)| *column as usize)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bits.len()
+    }
+
+    /// The clauses of each column.
+    pub(crate) fn words(&self) -> impl Iterator<Item = &[u64]> {
+        self.bits.iter().map(Bits::words)
+    }
+
+    pub(crate) fn words_of(&self, column: usize) -> &[u64] {
+        self.bits.get(column).map_or(&[], Bits::words)
+    }
+}

@@ -1,0 +1,191 @@
+//! Asking tables.
+
+use std::net::IpAddr;
+
+use tortie_evaluate::{Answer, DecidedBy, Layer, Missing, Packet, Verdict};
+use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
+
+use crate::classes::{Classes, HOST_GROUPS};
+use crate::ids::{ClassId, GroupId, L4ClassId};
+use crate::line::{L4Detail, at_l4_point, l4_point, source_port_point};
+use crate::program::StagedRuling;
+use crate::table::{Point, Table};
+use crate::view::TableView;
+
+/// Classes and tables that are up to date. As long as it lives, nothing can be applied.
+#[derive(Clone, Debug)]
+pub struct Compiled<'a> {
+    pub(crate) classes: &'a Classes,
+    changed: Vec<GroupId>,
+}
+
+impl<'a> Compiled<'a> {
+    pub(crate) fn new(classes: &'a Classes, changed: Vec<GroupId>) -> Self {
+        Self { classes, changed }
+    }
+
+    /// What the policies of a workload say about a packet to it (ingress) or from it (egress).
+    ///
+    /// # Errors
+    /// If the workload, or something that its policies refer to, does not exist.
+    pub fn workload(&self, id: &WorkloadEndpointId, direction: Direction, packet: &Packet) -> Result<Answer, Missing> {
+        let workload = self.classes.workloads.get(id).ok_or_else(|| Missing::Workload(id.clone()))?;
+        if !workload.is_active {
+            return Ok(Answer { verdict: Verdict::Deny, decided_by: DecidedBy::EndpointInactive });
+        }
+        if direction == Direction::Egress
+            && let Some((guard, _)) = self.classes.settings.guards(packet).find(|(_, denies)| *denies)
+        {
+            return Ok(Answer { verdict: Verdict::Deny, decided_by: DecidedBy::Guard(guard) });
+        }
+        let group = match direction {
+            Direction::Ingress => workload.ingress,
+            Direction::Egress => workload.egress,
+        };
+        self.answer(group, direction, packet).unwrap_or_else(|| Err(Missing::Workload(id.clone())))
+    }
+
+    /// What one layer of a host endpoint says about a packet that comes in by it (ingress) or leaves by it (egress).
+    ///
+    /// # Errors
+    /// If the endpoint, or something that its policies refer to, does not exist.
+    pub fn host(
+        &self,
+        name: &HostEndpointName,
+        layer: Layer,
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Answer, Missing> {
+        let group = self.host_group(name, layer, direction).ok_or_else(|| Missing::Host(name.clone()))?;
+        if let Some(port) = self.classes.settings.failsafe(layer, direction, packet) {
+            return Ok(Answer { verdict: Verdict::Allow, decided_by: DecidedBy::Failsafe(port) });
+        }
+        self.answer(group, direction, packet).unwrap_or_else(|| Err(Missing::Host(name.clone())))
+    }
+
+    /// What the staged policies of a group say about a packet, of those that come before what decides.
+    ///
+    /// # Errors
+    /// If something is missing that the policies refer to.
+    pub fn staged(&self, group: GroupId, packet: &Packet) -> Result<Vec<StagedRuling>, Missing> {
+        let Some((direction, table)) = self.table_of(group) else { return Ok(Vec::new()) };
+        Ok(table?.staged(&self.point(direction, packet)))
+    }
+
+    /// The group of a workload for a direction.
+    #[must_use]
+    pub fn workload_group(&self, id: &WorkloadEndpointId, direction: Direction) -> Option<GroupId> {
+        let workload = self.classes.workloads.get(id)?;
+        Some(match direction {
+            Direction::Ingress => workload.ingress,
+            Direction::Egress => workload.egress,
+        })
+    }
+
+    /// The group of a host endpoint for a layer and direction.
+    #[must_use]
+    pub fn host_group(&self, name: &HostEndpointName, layer: Layer, direction: Direction) -> Option<GroupId> {
+        let place = HOST_GROUPS.iter().position(|asked| *asked == (layer, direction))?;
+        self.classes.hosts.get(name)?.get(place).copied()
+    }
+
+    fn answer(&self, group: GroupId, direction: Direction, packet: &Packet) -> Option<Result<Answer, Missing>> {
+        let (_, table) = self.table_of(group)?;
+        let table = match table {
+            Ok(table) => table,
+            Err(missing) => return Some(Err(missing)),
+        };
+        let (verdict, by) = table.decision(&self.point(direction, packet))?;
+        Some(Ok(Answer { verdict: *verdict, decided_by: by.clone() }))
+    }
+
+    pub(crate) fn table_of(&self, group: GroupId) -> Option<(Direction, Result<&'a Table, Missing>)> {
+        let groups = &self.classes.groups;
+        Some((groups.key(group)?.direction, groups.table(group)?.map_err(Clone::clone)))
+    }
+
+    fn point(&self, direction: Direction, packet: &Packet) -> Point {
+        let (own, peer) = match direction {
+            Direction::Ingress => (packet.destination(), packet.source()),
+            Direction::Egress => (packet.source(), packet.destination()),
+        };
+        Point {
+            family: packet.family(),
+            own: self.class_of(own),
+            peer: self.class_of(peer),
+            l4: l4_point(packet),
+            source_port: source_port_point(packet),
+        }
+    }
+
+    /// The class of an address.
+    #[must_use]
+    pub fn class_of(&self, address: IpAddr) -> ClassId {
+        self.classes.addresses.class_of(address)
+    }
+
+    /// All networks that tell addresses apart, each before what it covers, with their classes. Of those that cover an address
+    /// the longest tells its class; without any, addresses of a family have the class of this family's [`Self::rest`].
+    pub fn prefixes(&self) -> impl Iterator<Item = (Cidr, ClassId)> + '_ {
+        self.classes.addresses.prefixes()
+    }
+
+    /// The class of addresses that no network covers.
+    #[must_use]
+    pub fn rest(&self, family: Family) -> ClassId {
+        crate::addresses::unknown(family)
+    }
+
+    /// How many address classes there are, those of [`Self::rest`] included.
+    #[must_use]
+    pub fn class_count(&self) -> usize {
+        self.classes.addresses.class_count()
+    }
+
+    /// The L4 class of a packet: what all rules together can tell of its protocol, destination port and ICMP message.
+    #[must_use]
+    pub fn l4_class_of(&self, packet: &Packet) -> L4ClassId {
+        self.classes.owners.l4.class_of(l4_point(packet))
+    }
+
+    /// Where each stretch of one L4 class begins, in order: with this protocol and detail, and on to the next one.
+    pub fn l4_classes(&self) -> impl Iterator<Item = (u8, L4Detail, L4ClassId)> + '_ {
+        self.classes.owners.l4.iter().map(|(start, class)| {
+            let (protocol, detail) = at_l4_point(start);
+            (protocol, detail, class)
+        })
+    }
+
+    /// The class of a packet's source port: what all rules together can tell of it.
+    #[must_use]
+    pub fn source_port_class_of(&self, packet: &Packet) -> L4ClassId {
+        self.classes.owners.source_ports.class_of(source_port_point(packet))
+    }
+
+    /// The first port of each class of source ports, in order; `None` stands for packets without ports.
+    pub fn source_port_classes(&self) -> impl Iterator<Item = (Option<u16>, L4ClassId)> + '_ {
+        let port = |start: u32| u16::try_from(start.checked_sub(1)?).ok();
+        self.classes.owners.source_ports.iter().map(move |(start, class)| (port(start), class))
+    }
+
+    /// All groups of endpoints with equal policies, each for one direction, ascending.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.classes.groups.iter()
+    }
+
+    /// The groups whose tables are others than at the flush before, in order. Those that are gone have no table any more.
+    #[must_use]
+    pub fn changed_groups(&self) -> &[GroupId] {
+        &self.changed
+    }
+
+    /// The table of a group; `None` if there is no such group.
+    ///
+    /// # Errors
+    /// If something is missing that its policies refer to. Such a group must be denied everything.
+    #[must_use]
+    pub fn table(&self, group: GroupId) -> Option<Result<TableView<'a>, Missing>> {
+        let (_, table) = self.table_of(group)?;
+        Some(table.map(|table| TableView::new(self.classes, table)))
+    }
+}

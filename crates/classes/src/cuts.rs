@@ -1,0 +1,67 @@
+//! The stretches into which the rules of all policies cut a line, as numbered classes.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{L4ClassId, Slab};
+use crate::line::Intervals;
+
+/// A line and where it is cut.
+#[derive(Clone, Debug)]
+pub(crate) struct Cuts {
+    /// By where a stretch starts: its class, and how many intervals start or end there.
+    stretches: BTreeMap<u32, (L4ClassId, u32)>,
+    starts: Slab<L4ClassId, u32>,
+    line_end: u32,
+}
+
+impl Cuts {
+    pub(crate) fn new(line_end: u32) -> Self {
+        let mut starts = Slab::default();
+        let first = starts.insert(0);
+        Self { stretches: [(0, (first, 1))].into(), starts, line_end }
+    }
+
+    /// Whether it is in one piece.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stretches.len() == 1 && self.starts.len() == 1
+    }
+
+    pub(crate) fn cut(&mut self, intervals: &Intervals) {
+        for at in self.edges(intervals) {
+            let starts = &mut self.starts;
+            let (_, users) = self.stretches.entry(at).or_insert_with(|| (starts.insert(at), 0));
+            *users += 1;
+        }
+    }
+
+    /// Takes back what [`Self::cut`] did.
+    pub(crate) fn mend(&mut self, intervals: &Intervals) {
+        for at in self.edges(intervals) {
+            let Some((class, users)) = self.stretches.get_mut(&at) else { continue };
+            *users -= 1;
+            if *users == 0 {
+                self.starts.remove(*class);
+                self.stretches.remove(&at);
+            }
+        }
+    }
+
+    fn edges(&self, intervals: &Intervals) -> Vec<u32> {
+        let ends = intervals.iter().flat_map(|(start, end)| [start, end]);
+        ends.filter(|at| *at != 0 && *at < self.line_end).collect()
+    }
+
+    pub(crate) fn class_of(&self, point: u32) -> L4ClassId {
+        self.stretches.range(..=point).next_back().map_or_else(L4ClassId::default, |(_, (class, _))| *class)
+    }
+
+    /// Each stretch by where it starts, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, L4ClassId)> + '_ {
+        self.stretches.iter().map(|(start, (class, _))| (*start, *class))
+    }
+
+    /// The first point of a class.
+    pub(crate) fn start_of(&self, class: L4ClassId) -> Option<u32> {
+        self.starts.get(class).copied()
+    }
+}

@@ -1,0 +1,175 @@
+//! Small numbers that name things, and values by them.
+
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+
+/// A small number that names something.
+pub(crate) trait Id: Copy + Eq + Hash + Ord {
+    fn new(number: u32) -> Self;
+    fn number(self) -> u32;
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $visibility:vis $name:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        $visibility struct $name(u32);
+
+        impl Id for $name {
+            fn new(number: u32) -> Self {
+                Self(number)
+            }
+            fn number(self) -> u32 {
+                self.0
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// Something that an address is in or not: an IP set, a port of an IP set, a list of networks of rules.
+    pub(crate) AtomId
+    /// A network that is a member of atoms.
+    pub(crate) EntryId
+    /// Networks that are members of the same atoms, below the same network.
+    pub(crate) BucketId
+    /// Addresses that are in the same atoms.
+    pub ClassId
+    /// A policy or profile.
+    pub(crate) OwnerId
+    /// Endpoints with equal policies, in one direction.
+    pub GroupId
+    /// Address classes that are the same to all rules of a group.
+    pub(crate) RowId
+    /// Outcomes of a row against a row, for all columns.
+    pub(crate) LineId
+    /// Packets that are the same to all rules by protocol, destination port and ICMP message, or by source port.
+    pub L4ClassId
+}
+
+macro_rules! public_numbers {
+    ($($name:ident)*) => {$(
+        impl $name {
+            /// The number. Numbers are small, and those that are free are given out again.
+            #[must_use]
+            pub fn number(self) -> u32 {
+                self.0
+            }
+        }
+    )*};
+}
+
+public_numbers!(ClassId GroupId L4ClassId);
+
+/// Values by id; ids of removed values are used again.
+#[derive(Clone, Debug)]
+pub(crate) struct Slab<K, T> {
+    slots: Vec<Option<T>>,
+    free: Vec<K>,
+}
+
+impl<K, T> Default for Slab<K, T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<K: Id, T> Slab<K, T> {
+    pub(crate) fn insert(&mut self, value: T) -> K {
+        if let Some(id) = self.free.pop() {
+            if let Some(slot) = self.slots.get_mut(id.number() as usize) {
+                *slot = Some(value);
+            }
+            return id;
+        }
+        // Fewer than 2^32 objects fit into memory.
+        let id = K::new(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+        self.slots.push(Some(value));
+        id
+    }
+
+    pub(crate) fn remove(&mut self, id: K) -> Option<T> {
+        let value = self.slots.get_mut(id.number() as usize)?.take()?;
+        self.free.push(id);
+        Some(value)
+    }
+
+    pub(crate) fn get(&self, id: K) -> Option<&T> {
+        self.slots.get(id.number() as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: K) -> Option<&mut T> {
+        self.slots.get_mut(id.number() as usize)?.as_mut()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Every id in use with its value, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
+        self.slots.iter().zip(0..).filter_map(|(slot, number)| Some((K::new(number), slot.as_ref()?)))
+    }
+}
+
+/// Lists that are held once, by id, with the number of their users.
+#[derive(Clone, Debug)]
+pub(crate) struct Interned<K, T> {
+    ids: AHashMap<Arc<[T]>, K>,
+    lists: Slab<K, (Arc<[T]>, u32)>,
+    id: PhantomData<K>,
+}
+
+impl<K, T> Default for Interned<K, T> {
+    fn default() -> Self {
+        Self { ids: AHashMap::new(), lists: Slab::default(), id: PhantomData }
+    }
+}
+
+impl<K: Id, T: Copy + Eq + Hash> Interned<K, T> {
+    /// Adds a user of the list. Whether the list is new comes with its id.
+    pub(crate) fn acquire(&mut self, list: &[T]) -> (K, bool) {
+        if let Some(id) = self.ids.get(list).copied() {
+            if let Some((_, users)) = self.lists.get_mut(id) {
+                *users += 1;
+            }
+            return (id, false);
+        }
+        let list: Arc<[T]> = list.into();
+        let id = self.lists.insert((Arc::clone(&list), 1));
+        self.ids.insert(list, id);
+        (id, true)
+    }
+
+    /// Takes a user away. Whether it was the last one; the list stays until it is [removed](Self::remove_unused).
+    pub(crate) fn release(&mut self, id: K) -> bool {
+        let Some((_, users)) = self.lists.get_mut(id) else { return false };
+        *users = users.saturating_sub(1);
+        *users == 0
+    }
+
+    /// The list, if it has no users; it is not there any more then.
+    pub(crate) fn remove_unused(&mut self, id: K) -> Option<Arc<[T]>> {
+        self.lists.get(id).filter(|(_, users)| *users == 0)?;
+        let (list, _) = self.lists.remove(id)?;
+        self.ids.remove(&list);
+        Some(list)
+    }
+
+    /// Empty if there is no such list.
+    pub(crate) fn get(&self, id: K) -> &[T] {
+        self.lists.get(id).map_or(&[], |(list, _)| list)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lists.len()
+    }
+
+    /// Every id in use with its list, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &[T])> {
+        self.lists.iter().map(|(id, (list, _))| (id, &**list))
+    }
+}

@@ -1,0 +1,29 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+
+mod addresses;
+mod axis;
+mod bits;
+mod classes;
+mod clause;
+mod columns;
+mod compiled;
+mod cuts;
+mod groups;
+mod ids;
+mod line;
+mod owners;
+mod program;
+mod sets;
+mod table;
+mod view;
+
+pub use classes::Classes;
+pub use compiled::Compiled;
+pub use ids::{ClassId, GroupId, L4ClassId};
+pub use line::L4Detail;
+pub use program::StagedRuling;
+pub use view::{Row, TableView};
+
+pub use tortie_evaluate as evaluate;

@@ -1,0 +1,184 @@
+//! Protocols, ports and ICMP messages as points on a line.
+//!
+//! What follows the IP header is one point: each protocol has a stretch of the line, and on it a point for packets without
+//! more, one for each ICMP type and code, and one for each destination port. What a rule says about it is a list of intervals;
+//! their ends cut the line into *L4 classes*. Source ports have a line of their own.
+
+use smallvec::{SmallVec, smallvec};
+use tortie_evaluate::{Packet, Payload};
+
+/// The stretch of one protocol, a power of two.
+const PROTOCOL: u32 = 1 << 18;
+const FIRST_ICMP: u32 = 1;
+const FIRST_PORT: u32 = FIRST_ICMP + (1 << 16);
+/// The end of the line of protocols.
+pub(crate) const L4_END: u32 = PROTOCOL * 256;
+/// The end of the line of source ports, on which 0 stands for no port.
+pub(crate) const PORTS_END: u32 = 1 + (1 << 16);
+
+/// Where a packet is on the line of protocols.
+pub(crate) fn l4_point(packet: &Packet) -> u32 {
+    let detail = match packet.payload() {
+        Payload::Ports { destination, .. } => FIRST_PORT + u32::from(destination),
+        Payload::Icmp { icmp_type, code } => FIRST_ICMP + u32::from(u16::from_be_bytes([icmp_type, code])),
+        Payload::Other => 0,
+    };
+    u32::from(packet.protocol()) * PROTOCOL + detail
+}
+
+/// Where a packet is on the line of source ports.
+pub(crate) fn source_port_point(packet: &Packet) -> u32 {
+    packet.source_port().map_or(0, |port| 1 + u32::from(port))
+}
+
+/// The protocol at a point, and what follows; ports are destination ports.
+pub(crate) fn at_l4_point(point: u32) -> (u8, L4Detail) {
+    let protocol = u8::try_from(point / PROTOCOL).unwrap_or(u8::MAX);
+    let detail = point % PROTOCOL;
+    let number = |from: u32| u16::try_from(detail - from).unwrap_or(u16::MAX);
+    let detail = match detail {
+        0 => L4Detail::Other,
+        FIRST_ICMP..FIRST_PORT => {
+            let [icmp_type, code] = number(FIRST_ICMP).to_be_bytes();
+            L4Detail::Icmp { icmp_type, code }
+        }
+        _ => L4Detail::Port(number(FIRST_PORT)),
+    };
+    (protocol, detail)
+}
+
+/// What follows the IP header, as far as classes tell it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum L4Detail {
+    /// Neither ports nor an ICMP message.
+    Other,
+    /// An ICMP message.
+    Icmp {
+        /// Its type.
+        icmp_type: u8,
+        /// Its code.
+        code: u8,
+    },
+    /// A destination port.
+    Port(u16),
+}
+
+/// Points, as ascending intervals that do not touch; ends are excluded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Intervals(SmallVec<[(u32, u32); 1]>);
+
+impl Intervals {
+    pub(crate) fn none() -> Self {
+        Self(SmallVec::new())
+    }
+
+    pub(crate) fn between(start: u32, end: u32) -> Self {
+        Self(smallvec![(start, end)])
+    }
+
+    pub(crate) fn point(point: u32) -> Self {
+        Self::between(point, point + 1)
+    }
+
+    /// All packets of a protocol.
+    pub(crate) fn protocol(protocol: u8) -> Self {
+        let start = u32::from(protocol) * PROTOCOL;
+        Self::between(start, start + PROTOCOL)
+    }
+
+    /// ICMP messages, of a type, and of a code.
+    pub(crate) fn icmp(protocol: u8, icmp_type: Option<(u8, Option<u8>)>) -> Self {
+        let first = u32::from(protocol) * PROTOCOL + FIRST_ICMP;
+        let of_type = |icmp_type: u8| first + (u32::from(icmp_type) << 8);
+        match icmp_type {
+            None => Self::between(first, first + (1 << 16)),
+            Some((icmp_type, None)) => Self::between(of_type(icmp_type), of_type(icmp_type) + (1 << 8)),
+            Some((icmp_type, Some(code))) => Self::point(of_type(icmp_type) + u32::from(code)),
+        }
+    }
+
+    /// These ports, both ends included, on the line of source ports.
+    pub(crate) fn ports(ports: impl Iterator<Item = (u16, u16)>) -> Self {
+        let mut all: SmallVec<[(u32, u32); 1]> =
+            ports.map(|(first, last)| (1 + u32::from(first), 2 + u32::from(last))).collect();
+        all.sort_unstable();
+        let mut merged: SmallVec<[(u32, u32); 1]> = SmallVec::new();
+        for (start, end) in all {
+            match merged.last_mut() {
+                Some((_, last_end)) if start <= *last_end => *last_end = end.max(*last_end),
+                _ => merged.push((start, end)),
+            }
+        }
+        Self(merged)
+    }
+
+    /// The same as these points of the line of source ports, for destination ports of a protocol.
+    pub(crate) fn as_destination(&self, protocol: u8) -> Self {
+        let start = u32::from(protocol) * PROTOCOL;
+        if self.0.as_slice() == [(0, PORTS_END)] {
+            return Self::protocol(protocol);
+        }
+        let mut result = Self::none();
+        for (from, to) in &self.0 {
+            // Without ports is apart from port 0 on the other line.
+            if *from == 0 {
+                result.0.push((start, start + FIRST_PORT));
+            }
+            let (from, to) = (start + FIRST_PORT + from.max(&1) - 1, start + FIRST_PORT + to - 1);
+            match result.0.last_mut() {
+                Some((_, end)) if *end == from => *end = to,
+                _ if from < to => result.0.push((from, to)),
+                _ => {}
+            }
+        }
+        result
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn contains(&self, point: u32) -> bool {
+        self.0.iter().any(|(start, end)| (*start..*end).contains(&point))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.0.iter().copied()
+    }
+
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        let mut result = SmallVec::new();
+        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        while let (Some((start, end)), Some((other_start, other_end))) = (ours.peek(), theirs.peek()) {
+            let common = (*start.max(other_start), *end.min(other_end));
+            if common.0 < common.1 {
+                result.push(common);
+            }
+            if end < other_end {
+                ours.next();
+            } else {
+                theirs.next();
+            }
+        }
+        Self(result)
+    }
+
+    /// All points before `line_end` that are not in here.
+    pub(crate) fn not(&self, line_end: u32) -> Self {
+        let mut result = SmallVec::new();
+        let mut from = 0;
+        for (start, end) in &self.0 {
+            if from < *start {
+                result.push((from, *start));
+            }
+            from = *end;
+        }
+        if from < line_end {
+            result.push((from, line_end));
+        }
+        Self(result)
+    }
+}
+
+#[cfg(test)]
+mod tests;

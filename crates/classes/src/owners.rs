@@ -1,0 +1,218 @@
+//! Policies and profiles, compiled.
+
+use std::sync::Arc;
+
+use ahash::{AHashMap, AHashSet};
+use tortie_evaluate::Missing;
+use tortie_model::desired::Rules;
+use tortie_model::{Direction, IpSetId, PolicyId, ProfileName};
+
+use crate::addresses::Addresses;
+use crate::clause::{CompiledRule, Compiler};
+use crate::cuts::Cuts;
+use crate::ids::{GroupId, OwnerId, Slab};
+use crate::line::{L4_END, PORTS_END};
+use crate::program::{CompiledRules, RuleSource};
+use crate::sets::{NetList, NetLists, Sets};
+
+/// What has rules.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum OwnerKey {
+    Policy(PolicyId),
+    Profile(ProfileName),
+}
+
+impl OwnerKey {
+    fn missing(&self) -> Missing {
+        match self {
+            Self::Policy(id) => Missing::Policy(id.clone()),
+            Self::Profile(name) => Missing::Profile(name.clone()),
+        }
+    }
+}
+
+/// A policy or profile that was sent, or that groups refer to.
+#[derive(Clone, Debug)]
+struct Owner {
+    key: OwnerKey,
+    /// Inbound and outbound.
+    rules: Option<[Rules; 2]>,
+    compiled: [CompiledRules; 2],
+    lists: Vec<NetList>,
+    groups: AHashSet<GroupId>,
+    is_pending: bool,
+}
+
+/// All policies and profiles, and what their rules need.
+#[derive(Clone, Debug)]
+pub(crate) struct Owners {
+    owners: Slab<OwnerId, Owner>,
+    ids: AHashMap<OwnerKey, OwnerId>,
+    set_users: AHashMap<IpSetId, AHashSet<OwnerId>>,
+    lists: NetLists,
+    /// What the rules of all policies and profiles tell apart.
+    pub(crate) l4: Cuts,
+    pub(crate) source_ports: Cuts,
+    pending: Vec<OwnerId>,
+}
+
+impl Owners {
+    pub(crate) fn new() -> Self {
+        Self {
+            owners: Slab::default(),
+            ids: AHashMap::new(),
+            set_users: AHashMap::new(),
+            lists: NetLists::default(),
+            l4: Cuts::new(L4_END),
+            source_ports: Cuts::new(PORTS_END),
+            pending: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.owners.len() == 0
+            && self.ids.is_empty()
+            && self.set_users.is_empty()
+            && self.lists.is_empty()
+            && self.l4.is_empty()
+            && self.source_ports.is_empty()
+    }
+
+    /// Replaces the rules, inbound and outbound; `None` takes them away.
+    pub(crate) fn set(&mut self, key: &OwnerKey, rules: Option<[Rules; 2]>) {
+        let id = self.id(key);
+        let Some(owner) = self.owners.get_mut(id) else { return };
+        let before = std::mem::replace(&mut owner.rules, rules);
+        for set in sets(before.as_ref()) {
+            if let Some(users) = self.set_users.get_mut(set) {
+                users.remove(&id);
+                if users.is_empty() {
+                    self.set_users.remove(set);
+                }
+            }
+        }
+        for set in sets(owner.rules.as_ref()) {
+            self.set_users.entry(set.clone()).or_default().insert(id);
+        }
+        self.set_pending(id);
+    }
+
+    /// Has rules compiled again that ask for this set.
+    pub(crate) fn set_changed(&mut self, id: &IpSetId) {
+        let users: Vec<OwnerId> = self.set_users.get(id).into_iter().flatten().copied().collect();
+        users.into_iter().for_each(|owner| self.set_pending(owner));
+    }
+
+    pub(crate) fn add_group(&mut self, key: &OwnerKey, group: GroupId) {
+        let id = self.id(key);
+        if let Some(owner) = self.owners.get_mut(id) {
+            owner.groups.insert(group);
+        }
+    }
+
+    pub(crate) fn remove_group(&mut self, key: &OwnerKey, group: GroupId) {
+        let Some(id) = self.ids.get(key).copied() else { return };
+        if let Some(owner) = self.owners.get_mut(id) {
+            owner.groups.remove(&group);
+            self.set_pending(id);
+        }
+    }
+
+    fn id(&mut self, key: &OwnerKey) -> OwnerId {
+        if let Some(id) = self.ids.get(key) {
+            return *id;
+        }
+        let missing = || Err(key.missing());
+        let id = self.owners.insert(Owner {
+            key: key.clone(),
+            rules: None,
+            compiled: [missing(), missing()],
+            lists: Vec::new(),
+            groups: AHashSet::new(),
+            is_pending: false,
+        });
+        self.ids.insert(key.clone(), id);
+        id
+    }
+
+    fn set_pending(&mut self, id: OwnerId) {
+        if let Some(owner) = self.owners.get_mut(id)
+            && !std::mem::replace(&mut owner.is_pending, true)
+        {
+            self.pending.push(id);
+        }
+    }
+
+    /// Compiles what is pending, and gives the groups that are to be made again.
+    pub(crate) fn flush(&mut self, sets: &Sets, addresses: &mut Addresses) -> AHashSet<GroupId> {
+        let mut groups = AHashSet::new();
+        for id in std::mem::take(&mut self.pending) {
+            let Some(owner) = self.owners.get_mut(id) else { continue };
+            owner.is_pending = false;
+            let mut lists = Vec::new();
+            let compiled = match &owner.rules {
+                Some(rules) => {
+                    let mut compiler = Compiler { sets, lists: &mut self.lists, addresses, used: &mut lists };
+                    [0, 1].map(|direction| compile(rules.get(direction), &mut compiler))
+                }
+                None => [Err(owner.key.missing()), Err(owner.key.missing())],
+            };
+            for rule in rules_of(&compiled) {
+                rule.clauses.iter().for_each(|clause| {
+                    self.l4.cut(&clause.l4);
+                    self.source_ports.cut(&clause.source_port);
+                });
+            }
+            let before = std::mem::replace(&mut owner.compiled, compiled);
+            for rule in rules_of(&before) {
+                rule.clauses.iter().for_each(|clause| {
+                    self.l4.mend(&clause.l4);
+                    self.source_ports.mend(&clause.source_port);
+                });
+            }
+            for list in std::mem::replace(&mut owner.lists, lists) {
+                self.lists.release(&list, addresses);
+            }
+            groups.extend(&owner.groups);
+            if owner.rules.is_none() && owner.groups.is_empty() {
+                self.ids.remove(&owner.key);
+                self.owners.remove(id);
+            }
+        }
+        groups
+    }
+
+    fn compiled(&self, key: &OwnerKey, direction: Direction) -> CompiledRules {
+        let owner = self.ids.get(key).and_then(|id| self.owners.get(*id)).ok_or_else(|| key.missing())?;
+        let [inbound, outbound] = &owner.compiled;
+        match direction {
+            Direction::Ingress => inbound.clone(),
+            Direction::Egress => outbound.clone(),
+        }
+    }
+}
+
+impl RuleSource for Owners {
+    fn policy(&self, id: &PolicyId, direction: Direction) -> CompiledRules {
+        self.compiled(&OwnerKey::Policy(id.clone()), direction)
+    }
+
+    fn profile(&self, name: &ProfileName, direction: Direction) -> CompiledRules {
+        self.compiled(&OwnerKey::Profile(name.clone()), direction)
+    }
+}
+
+fn compile(rules: Option<&Rules>, compiler: &mut Compiler<'_>) -> CompiledRules {
+    let views = rules.into_iter().flat_map(Rules::iter).enumerate();
+    let compiled: Result<Vec<CompiledRule>, Missing> =
+        views.filter_map(|(index, view)| compiler.rule(index, view).transpose()).collect();
+    compiled.map(Arc::from)
+}
+
+fn rules_of(compiled: &[CompiledRules; 2]) -> impl Iterator<Item = &CompiledRule> {
+    compiled.iter().flatten().flat_map(|rules| rules.iter())
+}
+
+fn sets(rules: Option<&[Rules; 2]>) -> impl Iterator<Item = &IpSetId> {
+    rules.into_iter().flatten().flat_map(|rules| rules.iter().flat_map(|view| view.sets.iter()))
+}

@@ -1,0 +1,210 @@
+//! The policies of a group of endpoints as one list of clauses, with what follows if one holds.
+
+use std::sync::Arc;
+
+use tortie_evaluate::{DecidedBy, Layer, Missing, Ruling, Verdict};
+use tortie_model::desired::TierPolicies;
+use tortie_model::{Direction, PolicyId, ProfileName, TierDefaultAction, TierName};
+
+use crate::clause::{Action, Clause, CompiledRule};
+use crate::line::{Intervals, L4_END, PORTS_END};
+
+/// The rules of a policy or profile for one direction.
+pub(crate) type CompiledRules = Result<Arc<[CompiledRule]>, Missing>;
+
+/// Endpoints whose traffic in one direction is judged alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GroupKey {
+    pub(crate) layer: Layer,
+    pub(crate) direction: Direction,
+    pub(crate) tiers: Box<[GroupTier]>,
+    pub(crate) profiles: Arc<[ProfileName]>,
+}
+
+/// The policies of a tier that govern a direction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GroupTier {
+    pub(crate) name: TierName,
+    pub(crate) default_action: Option<TierDefaultAction>,
+    pub(crate) policies: Arc<[PolicyId]>,
+}
+
+impl GroupKey {
+    pub(crate) fn new(
+        (layer, direction): (Layer, Direction),
+        tiers: &[TierPolicies],
+        profiles: &Arc<[ProfileName]>,
+    ) -> Self {
+        let tier = |tier: &TierPolicies| GroupTier {
+            name: tier.name.clone(),
+            default_action: tier.default_action,
+            policies: Arc::clone(match direction {
+                Direction::Ingress => &tier.ingress,
+                Direction::Egress => &tier.egress,
+            }),
+        };
+        let profiles = if layer == Layer::Normal { Arc::clone(profiles) } else { Arc::default() };
+        Self { layer, direction, tiers: tiers.iter().map(tier).collect(), profiles }
+    }
+
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &PolicyId> {
+        self.tiers.iter().flat_map(|tier| tier.policies.iter())
+    }
+}
+
+/// What a staged policy says, with no consequences.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StagedRuling {
+    /// The tier.
+    pub tier: TierName,
+    /// The policy.
+    pub policy: PolicyId,
+    /// What it says.
+    pub ruling: Ruling,
+    /// Which of its rules says so.
+    pub index: usize,
+}
+
+/// What follows if a clause is the first that holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// This one of the decisions is made.
+    Decide(usize),
+    /// Clauses from here on decide.
+    Jump(usize),
+    /// This one of the staged rulings is noted, and clauses from here on decide.
+    Note(usize, usize),
+}
+
+/// All clauses of a group, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Program {
+    pub(crate) clauses: Vec<Clause>,
+    /// One for each clause.
+    pub(crate) steps: Vec<Step>,
+    pub(crate) decisions: Vec<(Verdict, DecidedBy)>,
+    pub(crate) staged: Vec<StagedRuling>,
+}
+
+/// Finds the rules of a policy or profile.
+pub(crate) trait RuleSource {
+    fn policy(&self, id: &PolicyId, direction: Direction) -> CompiledRules;
+    fn profile(&self, name: &ProfileName, direction: Direction) -> CompiledRules;
+}
+
+impl Program {
+    pub(crate) fn new(key: &GroupKey, rules: &impl RuleSource) -> Result<Self, Missing> {
+        let mut program = Self::default();
+        for tier in &key.tiers {
+            program.tier(tier, key, rules)?;
+        }
+        let (verdict, by) = match key.layer {
+            Layer::Normal => {
+                for name in &*key.profiles {
+                    program.profile(name, &rules.profile(name, key.direction)?);
+                }
+                (Verdict::Deny, DecidedBy::EndOfProfiles)
+            }
+            Layer::Forward if key.tiers.is_empty() => (Verdict::Allow, DecidedBy::NoForwardPolicy),
+            Layer::Forward | Layer::Untracked | Layer::PreDnat => (Verdict::Undecided, DecidedBy::Nothing),
+        };
+        program.always(verdict, by);
+        Ok(program)
+    }
+
+    fn tier(&mut self, tier: &GroupTier, key: &GroupKey, rules: &impl RuleSource) -> Result<(), Missing> {
+        let mut passes = Vec::new();
+        let mut is_enforced = false;
+        for id in &*tier.policies {
+            let rules = rules.policy(id, key.direction)?;
+            if id.kind.is_staged() {
+                self.staged_policy(tier, id, &rules);
+                continue;
+            }
+            is_enforced = true;
+            for rule in &*rules {
+                let by = || DecidedBy::PolicyRule { tier: tier.name.clone(), policy: id.clone(), index: rule.index };
+                match rule.action {
+                    Action::Allow => self.decide(rule, Verdict::Allow, by()),
+                    Action::Deny => self.decide(rule, Verdict::Deny, by()),
+                    Action::Pass => self.push(rule, &mut passes),
+                }
+            }
+        }
+        // A tier whose policies are all staged only previews, and so does its end.
+        let has_end = is_enforced && !matches!(key.layer, Layer::Untracked | Layer::PreDnat);
+        if has_end && tier.default_action != Some(TierDefaultAction::Pass) {
+            self.always(Verdict::Deny, DecidedBy::EndOfTier { tier: tier.name.clone() });
+        }
+        self.land(&passes);
+        Ok(())
+    }
+
+    fn staged_policy(&mut self, tier: &GroupTier, id: &PolicyId, rules: &[CompiledRule]) {
+        let mut notes = Vec::new();
+        for rule in rules {
+            self.push(rule, &mut notes);
+            let ruling = match rule.action {
+                Action::Allow => Ruling::Allow,
+                Action::Deny => Ruling::Deny,
+                Action::Pass => Ruling::Pass,
+            };
+            let (tier, policy) = (tier.name.clone(), id.clone());
+            let noted = self.staged.len();
+            self.staged.push(StagedRuling { tier, policy, ruling, index: rule.index });
+            for step in self.steps.iter_mut().rev().take(rule.clauses.len()) {
+                *step = Step::Note(noted, 0);
+            }
+        }
+        self.land(&notes);
+    }
+
+    fn profile(&mut self, name: &ProfileName, rules: &[CompiledRule]) {
+        let mut passes = Vec::new();
+        for rule in rules {
+            let by = || DecidedBy::ProfileRule { profile: name.clone(), index: rule.index };
+            match rule.action {
+                Action::Allow => self.decide(rule, Verdict::Allow, by()),
+                Action::Deny => self.decide(rule, Verdict::Deny, by()),
+                Action::Pass => self.push(rule, &mut passes),
+            }
+        }
+        self.land(&passes);
+    }
+
+    fn decide(&mut self, rule: &CompiledRule, verdict: Verdict, by: DecidedBy) {
+        self.clauses.extend(rule.clauses.iter().cloned());
+        self.steps.extend(rule.clauses.iter().map(|_| Step::Decide(self.decisions.len())));
+        self.decisions.push((verdict, by));
+    }
+
+    /// Adds clauses from which it goes on somewhere; they are noted in `places` until that is known.
+    fn push(&mut self, rule: &CompiledRule, places: &mut Vec<usize>) {
+        places.extend(self.steps.len()..self.steps.len() + rule.clauses.len());
+        self.clauses.extend(rule.clauses.iter().cloned());
+        self.steps.extend(rule.clauses.iter().map(|_| Step::Jump(0)));
+    }
+
+    /// Lets it go on here from these places.
+    fn land(&mut self, places: &[usize]) {
+        let here = self.steps.len();
+        for place in places {
+            match self.steps.get_mut(*place) {
+                Some(Step::Jump(target) | Step::Note(_, target)) => *target = here,
+                Some(Step::Decide(_)) | None => {}
+            }
+        }
+    }
+
+    fn always(&mut self, verdict: Verdict, by: DecidedBy) {
+        self.clauses.push(Clause {
+            families: [true, true],
+            source: Default::default(),
+            destination: Default::default(),
+            l4: Intervals::between(0, L4_END),
+            source_port: Intervals::between(0, PORTS_END),
+        });
+        self.steps.push(Step::Decide(self.decisions.len()));
+        self.decisions.push((verdict, by));
+    }
+}

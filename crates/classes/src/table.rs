@@ -1,0 +1,271 @@
+//! The table of a group: rows of address classes × columns of ports, and what becomes of a packet in each cell.
+
+use ahash::AHashMap;
+use smallvec::SmallVec;
+use tortie_evaluate::{DecidedBy, Verdict};
+use tortie_model::{Direction, Family};
+
+use crate::axis::Axis;
+use crate::bits::{Bits, first_common};
+use crate::columns::Columns;
+use crate::ids::{AtomId, ClassId, Interned, LineId, RowId};
+use crate::line::{L4_END, PORTS_END};
+use crate::program::{Program, StagedRuling, Step};
+
+/// With more cells than this, none are kept: what they would say is found from the clauses of rows and columns.
+const MAX_CELLS: usize = 1 << 15;
+
+/// What becomes of a packet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Outcome {
+    decision: usize,
+    staged: SmallVec<[usize; 2]>,
+}
+
+/// Everything that a group says.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    steps: Vec<Step>,
+    decisions: Vec<(Verdict, DecidedBy)>,
+    staged: Vec<StagedRuling>,
+    peer: Axis,
+    /// The end where the endpoints of the group are.
+    own: Axis,
+    l4: Columns,
+    source_ports: Columns,
+    outcomes: Vec<Outcome>,
+    outcome_ids: AHashMap<Outcome, u32>,
+    /// Outcomes by source port, then by L4 class.
+    lines: Interned<LineId, u32>,
+    /// By row of this end, and of the peer.
+    cells: AHashMap<(RowId, RowId), LineId>,
+    has_cells: bool,
+}
+
+/// The classes of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) family: Family,
+    pub(crate) own: ClassId,
+    pub(crate) peer: ClassId,
+    pub(crate) l4: u32,
+    pub(crate) source_port: u32,
+}
+
+impl Table {
+    /// Without any classes.
+    pub(crate) fn new(program: Program, direction: Direction) -> Self {
+        let Program { clauses, steps, decisions, staged } = program;
+        let sources = Axis::new(clauses.iter().map(|clause| (&clause.source, clause.families)));
+        let destinations = Axis::new(clauses.iter().map(|clause| (&clause.destination, clause.families)));
+        let (peer, own) = match direction {
+            Direction::Ingress => (sources, destinations),
+            Direction::Egress => (destinations, sources),
+        };
+        let l4 = Columns::new(clauses.iter().map(|clause| &clause.l4), L4_END);
+        let source_ports = Columns::new(clauses.iter().map(|clause| &clause.source_port), PORTS_END);
+        Self {
+            steps,
+            decisions,
+            staged,
+            peer,
+            own,
+            l4,
+            source_ports,
+            outcomes: Vec::new(),
+            outcome_ids: AHashMap::new(),
+            lines: Interned::default(),
+            cells: AHashMap::new(),
+            has_cells: false,
+        }
+    }
+
+    /// The atoms that tell classes apart here.
+    pub(crate) fn atoms(&self) -> impl Iterator<Item = AtomId> + '_ {
+        self.peer.atoms().chain(self.own.atoms())
+    }
+
+    /// Takes classes on without filling cells in.
+    pub(crate) fn add_row<A>(&mut self, class: ClassId, family: Family, atoms: impl Fn() -> A)
+    where
+        A: Iterator<Item = AtomId>,
+    {
+        self.peer.add(class, family, atoms());
+        self.own.add(class, family, atoms());
+    }
+
+    /// Fills all cells in, if there are not too many.
+    pub(crate) fn fill(&mut self) {
+        self.has_cells = self.cell_count() <= MAX_CELLS;
+        if !self.has_cells {
+            return;
+        }
+        let (own, peer): (Vec<RowId>, Vec<RowId>) = (self.own.rows().collect(), self.peer.rows().collect());
+        for own in own {
+            for peer in &peer {
+                self.fill_line(own, *peer);
+            }
+        }
+    }
+
+    /// How many cells there are, kept or not.
+    pub(crate) fn cell_count(&self) -> usize {
+        [self.own.row_count(), self.peer.row_count(), self.l4.len(), self.source_ports.len()]
+            .into_iter()
+            .fold(1, usize::saturating_mul)
+    }
+
+    pub(crate) fn has_cells(&self) -> bool {
+        self.has_cells
+    }
+
+    /// Takes a new class on, and fills in the cells that are new with it.
+    pub(crate) fn add_class<A>(&mut self, class: ClassId, family: Family, atoms: impl Fn() -> A)
+    where
+        A: Iterator<Item = AtomId>,
+    {
+        let (peer, own) = (self.peer.add(class, family, atoms()), self.own.add(class, family, atoms()));
+        if !self.has_cells || peer.is_none() && own.is_none() {
+            return;
+        }
+        if self.cell_count() > MAX_CELLS {
+            self.has_cells = false;
+            self.cells = AHashMap::new();
+            self.lines = Interned::default();
+            return;
+        }
+        if let Some(peer) = peer {
+            let rows: Vec<RowId> = self.own.rows().collect();
+            rows.into_iter().for_each(|own| self.fill_line(own, peer));
+        }
+        if let Some(own) = own {
+            let rows: Vec<RowId> = self.peer.rows().collect();
+            rows.into_iter().for_each(|peer| self.fill_line(own, peer));
+        }
+    }
+
+    /// Lets a class go, with the cells that only it had.
+    pub(crate) fn remove_class(&mut self, class: ClassId) {
+        if let Some(peer) = self.peer.remove(class) {
+            let rows: Vec<RowId> = self.own.rows().collect();
+            rows.into_iter().for_each(|own| self.remove_line(own, peer));
+        }
+        if let Some(own) = self.own.remove(class) {
+            let rows: Vec<RowId> = self.peer.rows().collect();
+            rows.into_iter().for_each(|peer| self.remove_line(own, peer));
+        }
+    }
+
+    fn fill_line(&mut self, own: RowId, peer: RowId) {
+        if self.cells.contains_key(&(own, peer)) {
+            return;
+        }
+        let rows = Bits::common(self.own.words(own), self.peer.words(peer));
+        let mut line: SmallVec<[u32; 64]> = SmallVec::new();
+        for ports in self.source_ports.words() {
+            for l4 in self.l4.words() {
+                let outcome = walk(&self.steps, |from| first_common([rows.words(), ports, l4], from));
+                let number = match self.outcome_ids.get(&outcome) {
+                    Some(number) => *number,
+                    None => {
+                        let number = u32::try_from(self.outcomes.len()).unwrap_or(u32::MAX);
+                        self.outcomes.push(outcome.clone());
+                        self.outcome_ids.insert(outcome, number);
+                        number
+                    }
+                };
+                line.push(number);
+            }
+        }
+        let (line, _) = self.lines.acquire(&line);
+        self.cells.insert((own, peer), line);
+    }
+
+    fn remove_line(&mut self, own: RowId, peer: RowId) {
+        if let Some(line) = self.cells.remove(&(own, peer))
+            && self.lines.release(line)
+        {
+            self.lines.remove_unused(line);
+        }
+    }
+
+    /// What becomes of a packet.
+    fn outcome(&self, point: &Point) -> Outcome {
+        let own = self.own.row_of(point.own, point.family);
+        let peer = self.peer.row_of(point.peer, point.family);
+        self.outcome_at(own, peer, self.l4.of(point.l4), self.source_ports.of(point.source_port))
+    }
+
+    fn outcome_at(&self, own: RowId, peer: RowId, l4: usize, source_port: usize) -> Outcome {
+        let kept = self.cells.get(&(own, peer)).and_then(|line| {
+            let number = *self.lines.get(*line).get(source_port * self.l4.len() + l4)?;
+            self.outcomes.get(number as usize)
+        });
+        if let Some(outcome) = kept {
+            return outcome.clone();
+        }
+        let sets =
+            [self.own.words(own), self.peer.words(peer), self.l4.words_of(l4), self.source_ports.words_of(source_port)];
+        walk(&self.steps, |from| first_common(sets, from))
+    }
+
+    /// What is decided about a packet, and by what.
+    pub(crate) fn decision(&self, point: &Point) -> Option<&(Verdict, DecidedBy)> {
+        self.decisions.get(self.outcome(point).decision)
+    }
+
+    /// The same for rows and columns.
+    pub(crate) fn decision_at(
+        &self,
+        own: RowId,
+        peer: RowId,
+        l4: usize,
+        source_port: usize,
+    ) -> Option<&(Verdict, DecidedBy)> {
+        self.decisions.get(self.outcome_at(own, peer, l4, source_port).decision)
+    }
+
+    /// What staged policies that come before the decision say.
+    pub(crate) fn staged(&self, point: &Point) -> Vec<StagedRuling> {
+        let noted = self.outcome(point).staged;
+        noted.into_iter().filter_map(|noted| self.staged.get(noted).cloned()).collect()
+    }
+
+    pub(crate) fn peer(&self) -> &Axis {
+        &self.peer
+    }
+
+    pub(crate) fn own(&self) -> &Axis {
+        &self.own
+    }
+
+    pub(crate) fn l4(&self) -> &Columns {
+        &self.l4
+    }
+
+    pub(crate) fn source_ports(&self) -> &Columns {
+        &self.source_ports
+    }
+}
+
+/// Goes through the clauses that hold, in order, until one decides. The last clause of each program always does.
+fn walk(steps: &[Step], next: impl Fn(usize) -> Option<usize>) -> Outcome {
+    let mut outcome = Outcome { decision: usize::MAX, staged: SmallVec::new() };
+    let mut from = 0;
+    while let Some(at) = next(from) {
+        // Targets are behind where they are named, so that this ends.
+        from = match steps.get(at) {
+            Some(Step::Decide(decision)) => {
+                outcome.decision = *decision;
+                break;
+            }
+            Some(Step::Jump(target)) => *target,
+            Some(Step::Note(noted, target)) => {
+                outcome.staged.push(*noted);
+                *target
+            }
+            None => break,
+        };
+    }
+    outcome
+}

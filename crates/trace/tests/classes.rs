@@ -1,0 +1,155 @@
+//! Every flow of the policy cases gets the verdict that packets get on a real kernel, from tables, and from the rule that the
+//! evaluator names.
+#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use tortie_calc::{Graph, GraphConfig};
+use tortie_classes::{Classes, Compiled};
+use tortie_datastore::{DirState, FileContent};
+use tortie_evaluate::{Evaluator, Packet, Settings, Verdict};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Cidr, Direction, Family, Protocol, SyncStatus, Update, WorkloadEndpointId};
+use tortie_resources::manifest::Options;
+use tortie_testkit::cases::{self, Case, Step};
+use tortie_testkit::lab;
+use tortie_testkit::manifests::cluster_objects;
+
+/// Where pods are, by namespace and name.
+type Pods = BTreeMap<String, (WorkloadEndpointId, Vec<IpAddr>)>;
+
+/// A node that has all pods of a case.
+struct Node {
+    directory: DirState,
+    files: BTreeMap<PathBuf, String>,
+    graph: Graph,
+    evaluator: Evaluator,
+    classes: Classes,
+    pods: Pods,
+}
+
+impl Node {
+    fn new() -> Self {
+        let mut graph = Graph::new(&GraphConfig::new(lab::node_name(0).as_str().into()));
+        graph.on_update(Update::Ready(Some(true)));
+        graph.on_status(SyncStatus::InSync);
+        let mut directory = DirState::new(Options::default());
+        directory.take_updates().into_iter().for_each(|update| graph.on_update(update));
+        Self {
+            directory,
+            files: BTreeMap::new(),
+            graph,
+            evaluator: Evaluator::new(Settings::default()),
+            classes: Classes::new(Settings::default()),
+            pods: BTreeMap::new(),
+        }
+    }
+
+    fn follow(&mut self, step: &Step) {
+        let objects = cluster_objects(&step.cluster).into_iter().chain(step.policies.iter().cloned());
+        let file = |object: serde_json::Value| {
+            let name = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let kind = object["kind"].as_str().unwrap();
+            (PathBuf::from(format!("{kind}.{}.{}.json", name("namespace"), name("name"))), object.to_string())
+        };
+        let files: BTreeMap<PathBuf, String> = objects.map(file).collect();
+        let gone: Vec<PathBuf> = self.files.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
+        gone.iter().for_each(|path| self.set(path, None));
+        for (path, text) in &files {
+            if self.files.get(path) != Some(text) {
+                self.set(path, Some(text));
+            }
+        }
+        self.files = files;
+        let mut messages = Vec::new();
+        self.graph.flush(&mut messages);
+        for message in &messages {
+            self.evaluator.apply(message).unwrap();
+            self.classes.apply(message).unwrap();
+            match message {
+                DesiredUpdate::WorkloadEndpoint(id, state) => {
+                    let addresses = state.endpoint.nets().map(Cidr::address).collect();
+                    self.pods.insert(id.workload.to_string(), (id.clone(), addresses));
+                }
+                DesiredUpdate::WorkloadEndpointRemove(id) => drop(self.pods.remove(&*id.workload)),
+                _ => {}
+            }
+        }
+    }
+
+    fn set(&mut self, path: &Path, text: Option<&str>) {
+        for update in self.directory.set_file(path, text.map(FileContent::Text)) {
+            self.graph.on_update(match update {
+                Update::Ready(_) => Update::Ready(Some(true)),
+                update => update,
+            });
+        }
+    }
+}
+
+/// Whether both ends let a flow through: the source, and the destination.
+fn ask(compiled: &Compiled<'_>, evaluator: &Evaluator, pods: &Pods, flow: &lab::Flow) -> (bool, bool) {
+    let family = if flow.family == lab::Family::V4 { Family::V4 } else { Family::V6 };
+    let place = |place: &lab::Place| {
+        let lab::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
+        let (id, addresses) = &pods[&format!("{namespace}/{name}")];
+        (id, *addresses.iter().find(|address| Family::of(**address) == family).unwrap())
+    };
+    let ((from, source), (to, destination)) = (place(&flow.from), place(&flow.to));
+    let protocol = match flow.port.protocol {
+        lab::Protocol::Tcp => Protocol::TCP,
+        lab::Protocol::Udp => Protocol::UDP,
+        lab::Protocol::Sctp => Protocol::SCTP,
+    };
+    let packet = Packet::with_ports(protocol, (source, 40000), (destination, flow.port.number)).unwrap();
+    let [egress, ingress] = [(from, Direction::Egress), (to, Direction::Ingress)].map(|(id, direction)| {
+        let answer = compiled.workload(id, direction, &packet).unwrap();
+        assert_eq!(answer, evaluator.workload(id, direction, &packet).unwrap(), "{flow}");
+        answer.verdict == Verdict::Allow
+    });
+    (egress, ingress)
+}
+
+fn agrees(case: &Case) -> usize {
+    let mut node = Node::new();
+    let mut asked = 0;
+    for (number, step) in case.steps.iter().enumerate() {
+        node.follow(step);
+        let compiled = node.classes.flush();
+        for (flow, expected) in step.expected.iter().filter(|(flow, _)| !step.contested.contains(flow)) {
+            let found = ask(&compiled, &node.evaluator, &node.pods, flow);
+            if flow.from != flow.to {
+                let name = format!("{}, step {number}, {flow}", case.name);
+                assert_eq!(found, (expected.egress, expected.ingress), "{name}");
+            }
+            asked += 1;
+        }
+    }
+    asked
+}
+
+fn all_agree(file: &Path) {
+    let cases = cases::read(file).unwrap();
+    let asked: usize = cases.iter().map(agrees).sum();
+    println!("{}: {asked} flows of {} cases", file.display(), cases.len());
+    assert!(asked > 0);
+}
+
+#[test]
+fn cases_of_network_policies() {
+    let [generated, _] = cases::bundled();
+    all_agree(&generated);
+}
+
+#[test]
+fn cases_of_the_end_to_end_suite() {
+    let [_, end_to_end] = cases::bundled();
+    all_agree(&end_to_end);
+}
+
+#[test]
+fn cases_of_admin_policies() {
+    all_agree(&cases::bundled_admin());
+}
