@@ -140,6 +140,9 @@ pub struct TunnelsConfig {
     pub ipip_mtu: u32,
     /// This node's address in IP-in-IP tunnels, `IpInIpTunnelAddr`.
     pub ipip_address: Option<IpAddr>,
+    /// Whether the kernel computes wrong checksums of packets through tunnels whose source port it has changed, if it leaves
+    /// them to the tunnel's device.
+    pub checksum_offload_broken: bool,
     /// Whether the IP-in-IP device keeps its addresses when it is not in use: `IpInIpEnabled` is set.
     pub keep_ipip_addresses: bool,
 }
@@ -152,6 +155,7 @@ impl Default for TunnelsConfig {
             vxlan_mtu_v6: 1390,
             ipip_mtu: 1440,
             ipip_address: None,
+            checksum_offload_broken: false,
             keep_ipip_addresses: false,
         }
     }

@@ -92,6 +92,10 @@ pub struct FakeKernel {
     pub threaded: BTreeMap<String, bool>,
     /// Devices that cannot be made or changed, by their name.
     pub broken_devices: BTreeSet<String>,
+    /// The checksum offload of devices cannot be changed.
+    pub broken_offload: bool,
+    /// Devices without checksum offload, by their name.
+    pub without_checksum_offload: BTreeSet<String>,
     /// How many of the next lists of neighbours, forwarding entries and routes are interrupted.
     pub interrupted_lists: usize,
     /// How many routes were listed so far.
@@ -145,6 +149,8 @@ impl FakeKernel {
             lacks_wireguard: false,
             threaded: BTreeMap::new(),
             broken_devices: BTreeSet::new(),
+            broken_offload: false,
+            without_checksum_offload: BTreeSet::new(),
             interrupted_lists: 0,
             listed_routes: 0,
             next_index: 1000,
@@ -266,6 +272,7 @@ impl FakeKernel {
         self.redirections.remove(&index);
         self.wireguards.remove(&index);
         self.threaded.remove(&name);
+        self.without_checksum_offload.remove(&name);
         Some(())
     }
 
@@ -524,6 +531,17 @@ impl Kernel for FakeKernel {
             DeviceChange::Create { .. } | DeviceChange::Delete(_) => true,
         };
         if is_done { Ok(()) } else { Err(KernelError::NotFound) }
+    }
+
+    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+        match self.devices.get(name.as_str()) {
+            Some((device, _)) if device.index == interface && !self.broken_offload => {
+                self.without_checksum_offload.insert(name.as_str().to_owned());
+                Ok(())
+            }
+            Some(_) => Err(KernelError::Failed("No such file or directory".to_owned())),
+            None => Err(KernelError::NotFound),
+        }
     }
 
     fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {

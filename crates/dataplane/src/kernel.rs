@@ -92,6 +92,16 @@ pub trait Kernel {
     /// [`KernelError::Exists`] for what is there already.
     fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError>;
 
+    /// Has checksums of packets that are sent computed before the device with this index and name gets them; does nothing if they
+    /// are already.
+    ///
+    /// # Errors
+    /// If that fails. Only asked where [`TunnelsConfig::checksum_offload_broken`](crate::TunnelsConfig) says so.
+    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+        let _ = (interface, name);
+        Err(KernelError::Unsupported)
+    }
+
     /// The value of a sysctl, without the line end.
     ///
     /// # Errors

@@ -34,6 +34,8 @@ pub(crate) struct DeviceSpec {
     pub(crate) mtu: u32,
     /// Its only address, but for those that the kernel makes itself.
     pub(crate) address: Option<IpAddr>,
+    /// Whether checksums are computed before it gets packets.
+    pub(crate) no_checksum_offload: bool,
 }
 
 /// A tunnel device and its addresses of one family.
@@ -152,10 +154,17 @@ impl TunnelDevice {
             self.change(kernel, "its MTU cannot be set", &DeviceChange::SetMtu(device.index, spec.mtu))
         };
         self.set_address(kernel, &device, spec.address)?;
+        // So it is without this.
+        let checksums = if spec.no_checksum_offload {
+            let result = kernel.disable_checksum_offload(device.index, &self.name);
+            result.map_err(problem("its checksum offload cannot be switched off"))
+        } else {
+            Ok(())
+        };
         if !device.is_up {
             self.change(kernel, "it cannot be switched on", &DeviceChange::SetUp(device.index))?;
         }
-        mtu
+        mtu.and(checksums)
     }
 
     fn is_foreign(&self, device: &Device) -> bool {

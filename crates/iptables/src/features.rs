@@ -43,13 +43,9 @@ impl Features {
                 unused.push(piece);
                 continue;
             };
-            let value = match value.trim().to_ascii_lowercase().as_str() {
-                "true" | "t" | "1" => true,
-                "false" | "f" | "0" => false,
-                _ => {
-                    unused.push(piece);
-                    continue;
-                }
+            let Some(value) = parse_override(value) else {
+                unused.push(piece);
+                continue;
             };
             match name.trim() {
                 "SNATFullyRandom" => self.snat_random_fully = value,
@@ -60,6 +56,16 @@ impl Features {
             }
         }
         unused
+    }
+}
+
+/// The value of a piece of `FeatureDetectOverride`.
+#[must_use]
+pub fn parse_override(value: &str) -> Option<bool> {
+    match value.trim().to_ascii_lowercase().as_str() {
+        "true" | "t" | "1" => Some(true),
+        "false" | "f" | "0" => Some(false),
+        _ => None,
     }
 }
 

@@ -114,7 +114,7 @@ pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
 pub use backend::{Backend, BackendProbe, MissingProgram, Programs, SweepFacts, backend_to_sweep, detect_backend};
 pub use chain::{Chain, Comment, Comments, Origin, Rule};
 pub use command::{Command, CommandError};
-pub use features::{Features, Version};
+pub use features::{Features, Version, parse_override};
 pub use generation::{CommitCounter, ForeignCommits};
 pub use hash::{HASH_COMMENT_PREFIX, RuleHash};
 pub use mark::{MarkBits, MaskedMark};

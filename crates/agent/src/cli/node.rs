@@ -123,6 +123,7 @@ pub(super) fn dataplane_settings(
         tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
     }
     iptables.apply_to(&mut settings.iptables);
+    settings.tunnels.checksum_offload_broken = iptables.checksum_offload_broken;
     settings::set_mtus(&mut settings, machine.mtus());
     if settings.wireguard.table.is_none() && (config.wireguard_enabled || config.wireguard_enabled_v6) {
         tracing::error!("RouteTableRanges has no table that WireGuard could take; nothing is encrypted");

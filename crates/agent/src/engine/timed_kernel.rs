@@ -118,6 +118,10 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
         self.timed(|kernel| kernel.change_device(change))
     }
 
+    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.disable_checksum_offload(interface, name))
+    }
+
     fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
         self.timed(|kernel| kernel.read_sysctl(path))
     }

@@ -1,6 +1,7 @@
 //! The Linux kernel as the dataplane sees it: [`LinuxKernel`], and what [`detect`](fn@detect) finds out about iptables before a
 //! dataplane is set up.
 
+mod checksums;
 mod conntrack;
 mod detect;
 mod limits;
@@ -22,7 +23,7 @@ pub use detect::{DetectError, Detected, IptablesSetup, detect};
 pub use limits::TimeLimits;
 
 use crate::exec::{ExecError, Finished, Job, Runner};
-use crate::netlink::{Netlink, NetlinkError, Nftables, WireguardNetlink};
+use crate::netlink::{Netlink, NetlinkError, Nftables, WireguardNetlink, ethtool};
 use sysctl::SysctlTree;
 
 /// The kernel behind the network namespace of the thread that uses it.
@@ -223,6 +224,13 @@ impl Kernel for LinuxKernel {
 
     fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
         self.with_netlink(|netlink| netlink.change_device(change))
+    }
+
+    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+        let netlink = || ethtool::disable_checksum_offload(interface, self.netlink_timeout);
+        let result = checksums::disable_offload(name, self.limits.probe, netlink, |job| self.runner.run(job));
+        self.runner.note_progress();
+        result
     }
 
     fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {

@@ -19,6 +19,7 @@
 pub(crate) mod conntrack;
 mod device;
 mod error;
+pub(crate) mod ethtool;
 mod generation;
 mod leftovers;
 mod link;

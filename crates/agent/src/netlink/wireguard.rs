@@ -91,11 +91,7 @@ impl WireguardNetlink {
     /// If the kernel refuses; [`NetlinkError::is_not_found`] if it has no `WireGuard`.
     pub fn open(timeout: Duration) -> Result<Self, NetlinkError> {
         let mut socket = Socket::open_generic(timeout)?;
-        let payload = [header(CTRL_CMD_GETFAMILY), attribute(CTRL_ATTR_FAMILY_NAME, b"wireguard\0")].concat();
-        let id = socket.ask(GENL_ID_CTRL, &payload, "generic netlink family", |kind, payload| match kind {
-            GENL_ID_CTRL => parse_family(payload).map(Some),
-            _ => Ok(None),
-        })?;
+        let id = family(&mut socket, b"wireguard\0")?;
         Ok(Self { socket, id })
     }
 
@@ -132,8 +128,17 @@ impl WireguardNetlink {
     }
 }
 
-fn header(command: u8) -> Vec<u8> {
+pub(super) fn header(command: u8) -> Vec<u8> {
     vec![command, VERSION, 0, 0]
+}
+
+/// The number by which the kernel knows a family of generic netlink, by its name with a NUL.
+pub(super) fn family(socket: &mut Socket, name: &[u8]) -> Result<u16, NetlinkError> {
+    let payload = [header(CTRL_CMD_GETFAMILY), attribute(CTRL_ATTR_FAMILY_NAME, name)].concat();
+    socket.ask(GENL_ID_CTRL, &payload, "generic netlink family", |kind, payload| match kind {
+        GENL_ID_CTRL => parse_family(payload).map(Some),
+        _ => Ok(None),
+    })
 }
 
 /// The number of a family of generic netlink.
@@ -177,7 +182,7 @@ pub(super) fn set_requests(interface: u32, key: Option<&PrivateKey>, change: &Wi
     messages
 }
 
-fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
+pub(super) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute(kind | NESTED, value)
 }
 

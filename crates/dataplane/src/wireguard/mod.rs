@@ -175,6 +175,7 @@ impl Wireguard {
             mac: None,
             mtu: self.settings.mtu,
             address: self.nodes.own_address(),
+            no_checksum_offload: false,
         }));
         self.nodes.complete(&mut self.peers, &mut self.routes);
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tortie_dataplane::fake::{FakeKernel, Writes};
-use tortie_dataplane::{Dataplane, DataplaneProblem, DeviceKind, Kernel, LinkEvent, RouteKind, RouteProtocol};
+use tortie_dataplane::{
+    Dataplane, DataplaneConfig, DataplaneProblem, DeviceKind, Kernel, LinkEvent, RouteKind, RouteProtocol,
+};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::{
     DesiredUpdate, Encapsulation, HostMetadata, PoolType, Route, RouteTypes, Vtep, VtepAddresses,
@@ -27,6 +29,10 @@ impl Node {
     fn with(kernel: FakeKernel, vni: u32) -> Self {
         let mut options = config(Backend::Nft);
         options.tunnels.vxlan_vni = vni;
+        Self::of(options, kernel)
+    }
+
+    fn of(options: DataplaneConfig, kernel: FakeKernel) -> Self {
         let mut dataplane = Dataplane::new(options);
         dataplane.on_link(up("eth0", 2));
         dataplane.on_link(addresses("eth0", &["10.0.0.1", "fd00::1"]));
@@ -388,6 +394,43 @@ fn a_device_that_cannot_be_made_is_tried_again_and_named() {
     node.kernel.sleep(std::time::Duration::from_secs(10));
     assert_eq!(node.settle(), []);
     assert_eq!(node.routes(), ROUTES);
+}
+
+#[test]
+fn checksums_are_not_left_to_devices_of_a_kernel_that_gets_them_wrong() {
+    let mut sound = Node::new();
+    sound.tell(two_nodes()).settle();
+    assert!(sound.kernel.without_checksum_offload.is_empty());
+
+    let mut options = config(Backend::Nft);
+    options.tunnels.checksum_offload_broken = true;
+    let mut node = Node::of(options, kernel(Backend::Nft));
+    node.tell(two_nodes());
+    assert_eq!(node.settle(), []);
+    let off = |node: &Node| node.kernel.without_checksum_offload.iter().cloned().collect::<Vec<_>>();
+    assert_eq!(off(&node), [V6, V4]);
+    // Somebody switches it on again, or replaces the device.
+    node.kernel.without_checksum_offload.remove(V6);
+    let index = node.kernel.devices[V4].0.index;
+    node.kernel.remove_device(index);
+    node.kernel.sleep(std::time::Duration::from_secs(10));
+    assert_eq!(node.settle(), []);
+    assert_eq!(off(&node), [V6, V4]);
+
+    // Most packets pass all the same.
+    let mut options = config(Backend::Nft);
+    options.tunnels.checksum_offload_broken = true;
+    let mut node = Node::of(options, kernel(Backend::Nft));
+    node.kernel.broken_offload = true;
+    node.tell(two_nodes());
+    let problems = node.settle().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let why = "its checksum offload cannot be switched off: No such file or directory";
+    assert_eq!(problems, [V4, V6].map(|name| format!("device {name}: {why}")));
+    assert_eq!(node.routes(), ROUTES);
+    node.kernel.broken_offload = false;
+    node.kernel.sleep(std::time::Duration::from_secs(10));
+    assert_eq!(node.settle(), []);
+    assert_eq!(off(&node), [V6, V4]);
 }
 
 #[test]

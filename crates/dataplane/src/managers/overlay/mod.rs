@@ -287,6 +287,7 @@ impl Overlay {
             mac: Some(own.mac),
             mtu: self.config.vxlan_mtu(self.family),
             address: Some(own.tunnel),
+            no_checksum_offload: self.config.checksum_offload_broken,
         })
     }
 
@@ -295,9 +296,13 @@ impl Overlay {
             _ if !asked.ipip && self.config.keep_ipip_addresses => Wanted::Unknown(None),
             _ if !asked.ipip => Wanted::Bare,
             None => Wanted::Unknown(Some(DeviceProblem::NoAddress)),
-            address => {
-                Wanted::Present(DeviceSpec { kind: DeviceKind::Ipip, mac: None, mtu: self.config.ipip_mtu, address })
-            }
+            address => Wanted::Present(DeviceSpec {
+                kind: DeviceKind::Ipip,
+                mac: None,
+                mtu: self.config.ipip_mtu,
+                address,
+                no_checksum_offload: self.config.checksum_offload_broken,
+            }),
         }
     }
 }

@@ -1,0 +1,57 @@
+//! Checksums that kernels get wrong if they leave them to a tunnel's device.
+
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tortie_dataplane::KernelError;
+use tortie_iptables::Version;
+use tortie_model::IfaceName;
+
+use crate::exec::{ExecError, Finished, Job};
+use crate::netlink::NetlinkError;
+
+/// The last kernel that the original takes for broken, and any of an unknown version
+/// (`ChecksumOffloadBroken` in `felix/environment/feature_detect_linux.go`).
+const LAST_BROKEN: Version = Version(5, 7, 0);
+/// What `FeatureDetectOverride` calls it.
+const NAME: &str = "ChecksumOffloadBroken";
+
+/// Whether the kernel is broken in this way, with what `FeatureDetectOverride` says of that. Takes the pieces out of those
+/// that nobody has used.
+pub(super) fn is_broken(kernel: Option<Version>, unused_overrides: &mut Vec<String>) -> bool {
+    let mut broken = kernel.is_none_or(|kernel| kernel <= LAST_BROKEN);
+    unused_overrides.retain(|piece| {
+        let value = piece.split_once('=').filter(|(name, _)| name.trim() == NAME);
+        let value = value.and_then(|(_, value)| tortie_iptables::parse_override(value));
+        broken = value.unwrap_or(broken);
+        value.is_none()
+    });
+    broken
+}
+
+/// Has checksums computed before the device gets packets: as `netlink` does, or, where the kernel has no such interface, with the
+/// `ethtool` program.
+pub(super) fn disable_offload(
+    device: &IfaceName,
+    limit: Duration,
+    netlink: impl FnOnce() -> Result<(), NetlinkError>,
+    run: impl FnOnce(&Job) -> Result<Finished, ExecError>,
+) -> Result<(), KernelError> {
+    match netlink() {
+        Ok(()) => return Ok(()),
+        Err(error) if error.errno() == Some(Errno::NODEV) => return Err(KernelError::NotFound),
+        Err(error) if error.is_not_found() || error.is_unsupported() => {}
+        Err(error) => return Err(KernelError::Failed(error.to_string())),
+    }
+    let args = ["-K", device.as_str(), "tx", "off"].map(str::to_owned).to_vec();
+    let finished = run(&Job { program: "ethtool".to_owned(), args, input: Vec::new(), limit })
+        .map_err(|error| KernelError::Failed(error.to_string()))?;
+    if finished.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&finished.stderr);
+    Err(KernelError::Failed(format!("ethtool -K {device} tx off: {}: {}", finished.status, said.trim())))
+}
+
+#[cfg(test)]
+mod tests;
