@@ -117,19 +117,11 @@ impl Health {
             "/readiness" => |c| c.ready,
             _ => return Response::text(404, "ask for /liveness or /readiness\n"),
         };
-        let now = Instant::now();
         let mut all_good = true;
         let mut table = format!("{:<28}{:<14}{:<8}{:<8}DETAIL\n", "COMPONENT", "TIMEOUT", "LIVE", "READY");
-        for (reporter, entry) in self.lock().iter() {
-            let timed_out =
-                !entry.paused && !entry.timeout.is_zero() && now.duration_since(entry.reported) > entry.timeout;
-            let condition = if timed_out {
-                Condition { detail: "no report in time".into(), ..Condition::default() }
-            } else {
-                entry.condition.clone()
-            };
+        for (reporter, timeout, condition) in self.timed_conditions() {
             all_good &= good(&condition);
-            let timeout = if entry.timeout.is_zero() { "-".into() } else { entry.timeout.shown() };
+            let timeout = if timeout.is_zero() { "-".into() } else { timeout.shown() };
             // Writing to a string cannot fail.
             let _ = writeln!(
                 table,
@@ -141,6 +133,27 @@ impl Health {
             );
         }
         Response::text(if all_good { 200 } else { 503 }, table)
+    }
+
+    /// How each reporter is now; one that has not reported in time is neither live nor ready.
+    #[must_use]
+    pub fn conditions(&self) -> Vec<(Reporter, Condition)> {
+        self.timed_conditions().into_iter().map(|(reporter, _, condition)| (reporter, condition)).collect()
+    }
+
+    fn timed_conditions(&self) -> Vec<(Reporter, Duration, Condition)> {
+        let now = Instant::now();
+        let condition = |(reporter, entry): (&Reporter, &Entry)| {
+            let timed_out =
+                !entry.paused && !entry.timeout.is_zero() && now.duration_since(entry.reported) > entry.timeout;
+            let condition = if timed_out {
+                Condition { detail: "no report in time".into(), ..Condition::default() }
+            } else {
+                entry.condition.clone()
+            };
+            (*reporter, entry.timeout, condition)
+        };
+        self.lock().iter().map(condition).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Reporter, Entry>> {

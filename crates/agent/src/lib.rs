@@ -16,6 +16,7 @@ pub mod health;
 pub mod http;
 pub mod kernel;
 pub mod leftovers;
+pub mod local_api;
 pub mod logging;
 pub mod machine;
 pub mod metrics;

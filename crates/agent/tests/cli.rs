@@ -47,7 +47,7 @@ fn help_teaches_every_command_and_the_exit_codes() {
     for word in ["run", "render", "check", "selector", "trace", "replay", "cleanup", "parameters", "Exit codes:"] {
         assert!(help.contains(word), "{word} is missing in\n{help}");
     }
-    for command in ["run", "render", "check", "selector", "trace", "replay", "cleanup"] {
+    for command in ["run", "render", "check", "selector", "trace", "status", "config", "show", "replay", "cleanup"] {
         let output = tortie(&[command, "--help"]);
         assert!(output.status.success() && stdout(&output).len() > 200, "{command}: {}", stdout(&output));
     }
@@ -276,4 +276,48 @@ fn without_a_thread_for_file_events_a_directory_is_read_all_the_same() {
         assert_eq!(output.status.code(), Some(code), "{threads} threads: {}", stderr(&output));
         assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn pods_are_picked_by_inherited_labels_and_own_labels_win() {
+    let pod = |name: &str, labels: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, labels: {labels}}}\n\
+             spec: {{nodeName: n1, containers: [{{name: c, image: i}}]}}\n\
+             status: {{phase: Running, podIPs: [{{ip: 10.0.0.{}}}]}}\n",
+            name.len()
+        )
+    };
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {env: prod}}\n";
+    let dir = directory(&[
+        ("namespace.yaml", namespace),
+        ("web.yaml", &pod("web", "{app: web}")),
+        ("forged.yaml", &pod("test", "{app: test, pcns.env: test}")),
+        ("db.yaml", &pod("db", "{app: db}")),
+        (
+            "profile.yaml",
+            "apiVersion: projectcalico.org/v3\nkind: Profile\nmetadata: {name: p}\nspec: {labelsToApply: {own: 'no'}}\n",
+        ),
+        (
+            "endpoint.yaml",
+            "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\n\
+             metadata: {name: n1-k8s-own-eth0, namespace: shop, labels: {own: 'yes'}}\n\
+             spec: {orchestrator: k8s, node: n1, pod: own, endpoint: eth0, interfaceName: cali0own, profiles: [p], \
+             ipNetworks: [10.65.0.2/32]}\n",
+        ),
+    ]);
+    let datastore = format!("file:{}", dir.path().display());
+    let show = |selector: &str| {
+        let output = tortie(&["show", "pods", selector, "--datastore", &datastore, "--output", "json"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let answer: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let pods = answer["pods"].as_array().unwrap().iter();
+        pods.map(|pod| pod["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(show("pcns.env == 'prod'"), ["shop/db", "shop/test", "shop/web"]);
+    assert_eq!(show("pcns.env == 'prod' && app == 'web'"), ["shop/web"]);
+    assert_eq!(show("own == 'yes'"), ["shop/own"]);
+    assert!(show("own == 'no'").is_empty());
+    assert!(show("!all()").is_empty());
+    assert_eq!(tortie(&["show", "pods", "app ==", "--datastore", &datastore]).status.code(), Some(2));
 }

@@ -246,6 +246,7 @@ fn passwords_and_certificates_are_used_and_not_shown() {
     let (driver, out) = (world.script("cat <&3 >OUT"), world.folder.path().join("OUT"));
     let log = world.folder.path().join("log");
     let mut agent = Command::new(env!("CARGO_BIN_EXE_tortie"))
+        .env("TORTIE_SOCKET", "")
         .args(["run", "--node", "n", "--dataplane", &driver, "--etcd-password-file", &password])
         .args(&world.options)
         .env("FELIX_LOGSEVERITYSCREEN", "Trace")
@@ -363,6 +364,7 @@ fn what_a_driver_reports_is_written_as_what_the_program_finds_itself() {
         world.script("cat before >&4\nuntil [ -e go ]; do sleep 0.02; done\ncat after >&4\nexec cat <&3 >/dev/null");
 
     let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
+        .env("TORTIE_SOCKET", "")
         .args(["run", "--node", "n", "--dataplane", &driver])
         .args(&world.options)
         .env("FELIX_ENDPOINTSTATUSPATHPREFIX", folder.path())

@@ -123,6 +123,7 @@ impl Agent {
         fs::write(&driver, "#!/bin/sh\nexec cat <&3 >/dev/null\n").unwrap();
         fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            .env("TORTIE_SOCKET", "")
             .args(["run", "--node", "demo-node", "--datastore", datastore, "--state-dir"])
             .arg(folder.join("state"))
             .args(["--dataplane", &format!("exec:{}", driver.display())])

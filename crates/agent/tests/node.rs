@@ -3,6 +3,7 @@
 
 mod node {
     pub(super) mod agent;
+    mod asked;
     mod by_address;
     mod connections;
     mod ending;

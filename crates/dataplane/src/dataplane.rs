@@ -6,7 +6,7 @@ use std::time::Duration;
 use tortie_ipsets::{Member, Report, SetType};
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
 use tortie_model::desired::{DesiredUpdate, Vtep, WireguardPeer, WorkloadEndpointState};
-use tortie_model::{AdminState, Cidr, Family, HostEndpointName, Hostname, IfaceName, Mac, WorkloadEndpointId};
+use tortie_model::{AdminState, Cidr, Family, HostEndpointName, Hostname, IfaceName, IpSetId, Mac, WorkloadEndpointId};
 use tortie_rules::names::static_set;
 use tortie_rules::{Renderer, WorkloadsBy};
 
@@ -340,6 +340,14 @@ impl Dataplane {
     /// The status of each host endpoint, as of the last apply.
     pub fn host_statuses(&self) -> impl Iterator<Item = (&HostEndpointName, EndpointStatus)> {
         self.statuses.hosts()
+    }
+
+    /// The members that an IP set is to have in both families, in order; `None` if there is no such set.
+    #[must_use]
+    pub fn ip_set_members(&self, id: &IpSetId) -> Option<Vec<Member>> {
+        let mut families = self.output.families.iter().filter_map(|output| output.ip_sets.desired_members(id));
+        let first = families.next()?;
+        Some(first.into_iter().chain(families.flatten()).collect())
     }
 
     /// All that is out of sync, as of the last apply.

@@ -1,5 +1,6 @@
 //! Who enforces: this program or another.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -21,6 +22,15 @@ impl FromStr for DataplaneUrl {
             None if text == "internal" => Ok(Self::Internal),
             Some(("exec", path)) if !path.is_empty() => Ok(Self::Exec(path.into())),
             _ => Err("expected internal or exec:PATH, the path of a driver program".into()),
+        }
+    }
+}
+
+impl fmt::Display for DataplaneUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Internal => f.write_str("internal"),
+            Self::Exec(program) => write!(f, "exec:{}", program.display()),
         }
     }
 }

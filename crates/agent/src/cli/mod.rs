@@ -6,11 +6,15 @@
     reason = "these comments are help texts, read on a terminal"
 )]
 
+mod agent_socket;
 #[cfg(feature = "etcd")]
 mod apply;
 mod capability;
 mod check;
 mod cleanup;
+mod cluster;
+mod columns;
+mod configuration;
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 mod controller;
 mod dataplane;
@@ -34,7 +38,9 @@ mod render;
 mod replay;
 mod run;
 mod selector;
+mod show;
 mod signals;
+mod status;
 mod trace;
 #[cfg(all(feature = "fanout", feature = "kubernetes"))]
 mod typha_service;
@@ -57,7 +63,7 @@ Exit codes:
   0    success; for `check`: nothing is wrong
   1    failure; for `check`: problems were found; for `run`: the input is unusable (see --unreadable)
   2    wrong usage, or a selector that does not parse
-  3    for `trace`: the connection is denied
+  3    for `trace`: the connection is denied; for `status`: the agent is not ready
   129  for `dataplane`: a parameter changed; both sides should be started again";
 
 /// A network-policy engine for Linux: what the cluster says becomes what this node's kernel enforces.
@@ -76,6 +82,9 @@ enum Command {
     Check(check::Args),
     Selector(selector::Args),
     Trace(trace::Args),
+    Status(status::Args),
+    Config(configuration::Args),
+    Show(show::Args),
     Replay(replay::Args),
     Cleanup(cleanup::Args),
     Parameters(parameters::Args),
@@ -118,6 +127,9 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Selector(args) => selector::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Config(args) => configuration::run(&args),
+        Command::Show(args) => show::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::Parameters(args) => parameters::run(&args),

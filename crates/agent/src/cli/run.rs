@@ -1,9 +1,11 @@
 //! `tortie run`.
 
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Instant;
 
 use tortie_datastore::{Resend, Watching, watch};
 use tortie_model::Hostname;
@@ -26,6 +28,7 @@ use crate::exec::Runner;
 use crate::health::{Health, Reporter};
 use crate::kernel::{IptablesSetup, LinuxKernel};
 use crate::leftovers::TakeOver;
+use crate::local_api::{DEFAULT_SOCKET, Facts, Server, Service};
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 use crate::settings;
@@ -62,6 +65,9 @@ pub(super) struct Args {
     /// How log lines look.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
+    /// The socket on which `tortie status`, `config` and `show` ask; an empty text for none.
+    #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
+    socket: OsString,
     #[command(flatten)]
     machine: MachineArgs,
     #[command(flatten)]
@@ -103,6 +109,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let source = args.datastore.source(&sources, wanted)?;
     let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
     events.wake_with(wake(&sender, || Input::Datastore));
+    let facts = Facts {
+        node: hostname.to_string(),
+        datastore: args.datastore.place(),
+        dataplane: args.dataplane.to_string(),
+        started: Instant::now(),
+    };
+    let _local_api = answer_locally(&args.socket, facts, &health, &metrics, sender.clone());
     let inputs = Inputs { others, datastore: events, stop, reload };
     let files = FileWriter::start().map_err(Failure::io("the thread of endpoint status files"))?;
     #[cfg_attr(
@@ -167,6 +180,25 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Answers questions on a socket, if one is wanted. Without it policy is enforced all the same.
+fn answer_locally(
+    socket: &OsStr,
+    facts: Facts,
+    health: &Health,
+    metrics: &SharedMetrics,
+    engine: SyncSender<Input>,
+) -> Option<Server> {
+    if socket.is_empty() {
+        return None;
+    }
+    let ask = move |question| engine.try_send(Input::Question(question)).is_ok();
+    let service = Service::new(facts, health.clone(), metrics.clone(), ask);
+    let path = Path::new(socket);
+    Server::start(path, service)
+        .inspect_err(|error| tracing::warn!(socket = %path.display(), %error, "nobody can ask this agent"))
+        .ok()
 }
 
 /// What all sessions of the program have in common.

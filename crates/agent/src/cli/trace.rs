@@ -8,18 +8,13 @@ mod text;
 mod view;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
-use std::time::Duration;
 
-use tortie_datastore::Everything;
 use tortie_evaluate::Verdict;
 use tortie_model::Hostname;
 
 use super::Failure;
-use super::datastore::{DatastoreArgs, Wanted};
-use super::directory::{DirectoryArgs, SettleArgs};
+use super::cluster::ClusterArgs;
 use super::yaml;
-use crate::settings;
 use answer::Answer;
 use origin::Origins;
 use question::{Question, QuestionArgs};
@@ -40,7 +35,7 @@ const DENIED: u8 = 3;
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     #[command(flatten)]
-    datastore: DatastoreArgs,
+    cluster: ClusterArgs,
     #[command(flatten)]
     question: QuestionArgs,
     /// Ask only for what this node enforces.
@@ -56,12 +51,6 @@ pub(super) struct Args {
     /// `{"verdict", "end", "tier", "policy", "rule", "position"}`, or `{"error"}`.
     #[arg(long, conflicts_with_all = ["from", "to", "port", "verbose", "output"])]
     batch: bool,
-    /// A configuration file in Felix's format.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// For how many seconds to try again while the datastore cannot be read.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    timeout: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
@@ -76,8 +65,8 @@ enum Output {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut view = read(args)?;
-    let origins = match args.datastore.directory() {
+    let mut view = View::new(args.cluster.read()?);
+    let origins = match args.cluster.datastore.directory() {
         Some(root) => Origins::read(root, view.options()).map_err(Failure::io(root.display().to_string()))?,
         None => Origins::default(),
     };
@@ -100,25 +89,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Verdict::Deny => Err(Failure::Reported(DENIED)),
         Verdict::Allow | Verdict::Undecided => Ok(()),
     }
-}
-
-/// The whole cluster. What is wrong with it is said, since answers depend on it.
-fn read(args: &Args) -> Result<View, Failure> {
-    let sources = super::local_sources(args.config.as_deref())?;
-    let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
-    let options = settings::manifests(&local);
-    let wanted = Wanted {
-        options: options.clone(),
-        blocks: false,
-        node: None,
-        directory: DirectoryArgs::only_read(SettleArgs::default()),
-    };
-    let source = args.datastore.source(&sources, wanted)?;
-    let Everything { updates, problems, .. } = super::render::read(source, Duration::from_secs(args.timeout))?;
-    for problem in problems {
-        eprintln!("{problem}");
-    }
-    Ok(View::new(sources, local, options, updates))
 }
 
 #[cfg(test)]

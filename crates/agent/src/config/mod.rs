@@ -11,7 +11,6 @@ mod resolve;
 pub(crate) mod shown;
 mod sources;
 
-#[cfg(test)]
 pub(crate) use params::PARAMS;
 pub use params::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, IptablesBackend, LogSeverity,

@@ -1,10 +1,11 @@
 //! The seam between what was calculated and whoever enforces it.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use tortie_dataplane::StatusChange;
-use tortie_model::Family;
+use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Family, HostEndpointName, IpSetId, WorkloadEndpointId};
 
 use crate::config::{Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
@@ -61,6 +62,41 @@ pub trait Enforcement {
 
     /// Whether everything has been in force once.
     fn has_enforced(&self) -> bool;
+
+    /// How it is, as of the last apply. Nothing is known of another program.
+    fn report(&self) -> EnforcementReport {
+        EnforcementReport::default()
+    }
+
+    /// The members that an IP set is to have, as the kernel spells them; `None` for one that is not enforced here.
+    fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {
+        let _ = id;
+        None
+    }
+}
+
+/// How an enforcement is.
+#[derive(Clone, Debug, Default)]
+pub struct EnforcementReport {
+    /// What is out of sync, and what is not as configured.
+    pub problems: Vec<String>,
+    /// The last apply.
+    pub last_apply: Option<Applied>,
+    /// The status of each workload endpoint.
+    pub workloads: BTreeMap<WorkloadEndpointId, EndpointStatus>,
+    /// The status of each host endpoint.
+    pub hosts: BTreeMap<HostEndpointName, EndpointStatus>,
+}
+
+/// An apply that is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Applied {
+    /// When it ended.
+    pub ended: Instant,
+    /// How long it took.
+    pub took: Duration,
+    /// Whether everything is in force that can be.
+    pub complete: bool,
 }
 
 /// What came of an attempt to enforce.

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use tortie_dataplane::{
     ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, LinkEvent, ProblemIdentity, WireguardKey,
 };
+use tortie_model::IpSetId;
 use tortie_model::desired::DesiredUpdate;
 
-use super::enforcement::{Enforcement, HEARTBEAT, Progress};
+use super::enforcement::{Applied, Enforcement, EnforcementReport, HEARTBEAT, Progress};
 use super::observe;
 use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
@@ -33,6 +34,7 @@ pub struct InKernel<K> {
     /// What is out of sync in the kernel, as far as it has been logged, in the words of the last apply.
     problems: BTreeMap<ProblemIdentity, String>,
     applied_once: bool,
+    last_apply: Option<Applied>,
     /// What is not as configured for as long as this enforces.
     drawback: Option<String>,
     /// What is still to be put right in the kernel, by which the node does not do its job.
@@ -59,6 +61,7 @@ impl<K: Kernel> InKernel<K> {
             batches: observe::LinkBatches::default(),
             problems: BTreeMap::new(),
             applied_once: false,
+            last_apply: None,
             drawback: None,
             degraded: None,
             machine: None,
@@ -123,6 +126,7 @@ impl<K: Kernel> InKernel<K> {
         if !report.applied {
             return false;
         }
+        self.last_apply = Some(Applied { ended: Instant::now(), took, complete: report.enforced() });
         let mut metrics = self.metrics.lock();
         metrics.apply_time.observe(took, Instant::now());
         let count = report.problems.len() + usize::from(self.drawback.is_some());
@@ -260,6 +264,20 @@ impl<K: Kernel> Enforcement for InKernel<K> {
 
     fn has_enforced(&self) -> bool {
         self.applied_once
+    }
+
+    fn report(&self) -> EnforcementReport {
+        let lasting = self.drawback.as_deref().into_iter().chain(self.machine.as_ref().and_then(Machine::problem));
+        EnforcementReport {
+            problems: self.problems.values().map(String::as_str).chain(lasting).map(str::to_owned).collect(),
+            last_apply: self.last_apply,
+            workloads: self.dataplane.workload_statuses().map(|(id, status)| (id.clone(), status)).collect(),
+            hosts: self.dataplane.host_statuses().map(|(name, status)| (name.clone(), status)).collect(),
+        }
+    }
+
+    fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {
+        self.dataplane.ip_set_members(id).map(|members| members.iter().map(ToString::to_string).collect())
     }
 }
 

@@ -71,6 +71,11 @@ impl InputProblems {
         self.known.values().next()
     }
 
+    /// All of them, in words.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.known.values().map(String::as_str)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.known.len()
     }

@@ -10,6 +10,7 @@ mod hold;
 mod host_cut;
 mod in_kernel;
 mod input_problems;
+pub mod inspect;
 mod latency;
 mod observe;
 mod policy_news;
@@ -19,7 +20,7 @@ mod timed_kernel;
 mod turn_times;
 
 pub(crate) use enforcement::HEARTBEAT;
-pub use enforcement::{Enforcement, ProcessStatus, Progress};
+pub use enforcement::{Applied, Enforcement, EnforcementReport, ProcessStatus, Progress};
 pub use in_kernel::InKernel;
 pub(crate) use observe::log_status;
 pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};

@@ -14,6 +14,7 @@ use super::enforcement::Enforcement;
 use super::hold::{Hold, UnknownNode};
 use super::host_cut::HostCut;
 use super::input_problems::InputProblems;
+use super::inspect::{Inventory, Question};
 use super::latency::Latency;
 use super::observe;
 use super::policy_news::PolicyNews;
@@ -50,6 +51,8 @@ pub enum Input {
         /// What it has to say.
         event: DriverEvent,
     },
+    /// Somebody wants to know something.
+    Question(Question),
     /// There is something else to look at: [`Inputs::stop`], [`Inputs::reload`].
     Wake,
 }
@@ -135,27 +138,28 @@ pub struct Session<E> {
     pub(super) graph: Graph,
     pub(super) enforcement: E,
     pub(super) metrics: SharedMetrics,
-    number: u64,
+    pub(super) number: u64,
     hostname: Hostname,
     health: Health,
-    sources: Sources,
-    resolved: Resolved,
+    pub(super) sources: Sources,
+    pub(super) resolved: Resolved,
     unreadable: Unreadable,
     latency: Latency,
-    in_sync: bool,
+    pub(super) in_sync: bool,
     /// Everything is being told to this session, or has been.
     begun: bool,
     /// Why the datastore cannot be read now.
-    unavailable: Option<String>,
+    pub(super) unavailable: Option<String>,
     /// Everything is being told again.
-    resyncing: bool,
+    pub(super) resyncing: bool,
     /// The datastore says that it may be used.
     ready: bool,
     /// Something has said that this node exists, in this session or an earlier one.
     node_is_known: bool,
     /// Why nothing new is enforced.
-    hold: Option<Hold>,
-    problems: InputProblems,
+    pub(super) hold: Option<Hold>,
+    pub(super) problems: InputProblems,
+    pub(super) inventory: Inventory,
     news: PolicyNews,
     host_cut: HostCut,
     turn_times: TurnTimes,
@@ -221,6 +225,7 @@ impl<E: Enforcement> Session<E> {
             node_is_known,
             hold: None,
             problems: InputProblems::default(),
+            inventory: Inventory::default(),
             news: PolicyNews::default(),
             host_cut: HostCut::default(),
             turn_times: TurnTimes::default(),
@@ -325,6 +330,7 @@ impl<E: Enforcement> Session<E> {
                 self.turn_times.told(TurnCause::Driver);
                 self.enforcement.on_driver(event)?;
             }
+            Input::Question(question) => self.answer(&question),
             Input::Links { .. } | Input::Driver { .. } | Input::Datastore | Input::Wake => {}
         }
         Ok(())
@@ -547,6 +553,7 @@ impl<E: Enforcement> Session<E> {
                 update => {
                     observe::count_message(&update, &mut self.metrics.lock());
                     self.host_cut.on_update(&update);
+                    self.inventory.on_update(&update);
                     self.enforcement.on_update(update);
                 }
             }

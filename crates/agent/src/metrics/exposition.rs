@@ -45,6 +45,12 @@ impl Histogram {
     pub fn count(&self) -> u64 {
         self.count
     }
+
+    /// Their mean, in seconds.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / as_f64(self.count))
+    }
 }
 
 /// A text under construction.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, WorkloadEndpointId};
+use tortie_model::{Family, IpSetId, WorkloadEndpointId};
 
 #[cfg(feature = "kubernetes")]
 use super::NodeKeyWriter;
@@ -15,7 +15,7 @@ use super::{FileNews, FileWriter, file_text};
 use super::{StatusNews, StatusWriter};
 use crate::config::{Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
-use crate::engine::{Enforcement, Progress};
+use crate::engine::{Enforcement, EnforcementReport, Progress};
 use crate::monitor::MonitorEvent;
 
 /// Those who are told.
@@ -179,5 +179,13 @@ impl<E: Enforcement> Enforcement for Reported<E> {
 
     fn has_enforced(&self) -> bool {
         self.inner.has_enforced()
+    }
+
+    fn report(&self) -> EnforcementReport {
+        self.inner.report()
+    }
+
+    fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {
+        self.inner.set_members(id)
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -142,6 +142,16 @@ impl Node {
         self.folder.path().join("state")
     }
 
+    /// Where the agent answers questions.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("agent.sock")
+    }
+
+    /// Asks the agent with these arguments of the program.
+    pub(crate) fn ask(&self, args: &[&str]) -> Output {
+        self.tortie().args(args).arg("--socket").arg(self.socket()).output().unwrap()
+    }
+
     pub(crate) fn manifests(&self) -> PathBuf {
         self.folder.path().join("manifests")
     }
@@ -169,6 +179,7 @@ impl Node {
         command.args(["run", "--node", "n1", "--log-format", "json", "--datastore"]).arg(&self.datastore);
         command.arg("--state-dir").arg(self.state()).args(&self.flags);
         command.arg("--mtu-file").arg(self.folder.path().join("mtu"));
+        command.arg("--socket").arg(self.socket());
         if let Some(config) = &self.config {
             command.arg("--config").arg(config);
         }

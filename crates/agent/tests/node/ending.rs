@@ -117,6 +117,7 @@ tortie_testkit::kernel_test! {
 fn without_the_capability_one_line_says_so() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
     command
+        .env("TORTIE_SOCKET", "")
         .args(["run", "--node", "n1", "--datastore", "file:/nowhere"])
         .env("FELIX_NONSENSE", "1")
         .env("FELIX_ENDPOINTSTATUSPATHPREFIX", "none");

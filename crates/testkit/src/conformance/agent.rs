@@ -132,6 +132,8 @@ impl CommandAgent {
             "{state}",
             "--mtu-file",
             "{state}/mtu",
+            "--socket",
+            "{state}/agent.sock",
         ];
         Self::new(program, flags.into_iter().chain(SETTLED))
     }

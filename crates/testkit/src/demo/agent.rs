@@ -75,6 +75,7 @@ impl<'n> Agent<'n> {
             .arg(folder.join("mtu"))
             .env("FELIX_IPTABLESBACKEND", &options.backend)
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", folder)
+            .env("TORTIE_SOCKET", folder.join("agent.sock"))
             .env("FELIX_HEALTHENABLED", "true")
             .env("FELIX_HEALTHHOST", "127.0.0.1")
             .env("FELIX_HEALTHPORT", HEALTH.to_string())

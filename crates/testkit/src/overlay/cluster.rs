@@ -162,6 +162,7 @@ impl OverlayCluster {
             .args(["--file-settle-ms", "50", "--empty-file-settle-ms", "50"])
             .env("XTABLES_LOCKFILE", folder.join("xtables.lock"))
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", "none")
+            .env("TORTIE_SOCKET", "")
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
         let agent = Program::start("agent", self.node(number), folder, &mut command)?;
         self.members[number].agent = Some(agent);

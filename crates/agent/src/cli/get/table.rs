@@ -1,9 +1,9 @@
 //! Resources as a table for people.
 
-use std::fmt::Write as _;
-
 use serde_json::Value;
 use tortie_resources::stored::ResourceKind;
+
+use super::super::columns::aligned;
 
 /// The columns after namespace and name: title, and where the value is.
 fn columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
@@ -55,18 +55,7 @@ pub(super) fn table(kind: ResourceKind, objects: &[Value]) -> String {
     for object in objects {
         rows.push(columns.iter().map(|(title, at)| cell(title, object.pointer(at))).collect());
     }
-    let width = |n: usize| rows.iter().filter_map(|row| row.get(n)).map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:width$}   ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    aligned(&rows)
 }
 
 fn cell(title: &str, value: Option<&Value>) -> String {

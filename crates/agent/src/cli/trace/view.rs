@@ -10,6 +10,7 @@ use tortie_resources::manifest::Options;
 use tortie_resources::spelling::closest;
 use tortie_trace::{Cluster, Connection, Place};
 
+use super::super::cluster::WholeCluster;
 use super::question::{End, Question};
 use crate::config::{Config, Sources};
 use crate::settings;
@@ -24,7 +25,8 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(sources: Sources, local: Config, options: Options, updates: Vec<Update>) -> Self {
+    pub(super) fn new(cluster: WholeCluster) -> Self {
+        let WholeCluster { sources, local, options, updates } = cluster;
         let graph = settings::graph(&local, Hostname::new(""));
         let mut cluster = Cluster::new(graph, tortie_evaluate::Settings::default());
         updates.into_iter().for_each(|update| cluster.apply(update));

@@ -58,6 +58,7 @@ impl Node {
             .arg(self.folder.path().join("mtu"))
             .env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"))
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", self.folder.path())
+            .env("TORTIE_SOCKET", "")
             .envs([
                 ("FELIX_IPTABLESBACKEND", self.backend.as_str()),
                 ("FELIX_HEALTHENABLED", "true"),

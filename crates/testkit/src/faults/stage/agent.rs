@@ -46,6 +46,7 @@ impl Stage {
             .env(MARK, &self.folder)
             .env("XTABLES_LOCKFILE", self.folder.join("xtables.lock"))
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", &self.folder)
+            .env("TORTIE_SOCKET", "")
             .envs(&self.environment)
             .current_dir(&self.folder)
             .stdin(Stdio::null())

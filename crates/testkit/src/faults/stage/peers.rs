@@ -31,6 +31,7 @@ impl Stage {
             .env("XTABLES_LOCKFILE", folder.join("xtables.lock"))
             .envs(&self.environment)
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", "none")
+            .env("TORTIE_SOCKET", "")
             .env("FELIX_HEALTHENABLED", "false")
             .env("FELIX_PROMETHEUSMETRICSENABLED", "false");
         Ok(Program::start("agent", self.node(number)?, &folder, &mut command)?)

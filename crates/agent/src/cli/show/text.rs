@@ -1,0 +1,123 @@
+//! Answers for people.
+
+use std::fmt::Write as _;
+
+use super::super::columns::table;
+use crate::engine::inspect::{Endpoint, IpSet, Policy, Tier};
+
+pub(super) fn endpoints(endpoints: &[Endpoint]) -> String {
+    let count = |endpoint: &Endpoint| {
+        let lists = [&endpoint.tiers, &endpoint.untracked_tiers, &endpoint.pre_dnat_tiers, &endpoint.forward_tiers];
+        let mut policies: Vec<&String> =
+            lists.into_iter().flatten().flat_map(|tier| tier.ingress.iter().chain(&tier.egress)).collect();
+        policies.sort();
+        policies.dedup();
+        policies.len().to_string()
+    };
+    let rows = endpoints.iter().map(|endpoint| {
+        vec![
+            endpoint.name.clone(),
+            endpoint.kind.clone(),
+            endpoint.interface.clone().unwrap_or_default(),
+            endpoint.addresses.join(","),
+            count(endpoint),
+            endpoint.status.clone().unwrap_or_default(),
+        ]
+    });
+    table(&["NAME", "KIND", "INTERFACE", "ADDRESSES", "POLICIES", "STATUS"], rows)
+}
+
+pub(super) fn policies(policies: &[Policy]) -> String {
+    let rows = policies.iter().map(|policy| {
+        vec![
+            policy.id.clone(),
+            policy.tier.clone(),
+            policy.order.map_or_else(String::new, |order| order.to_string()),
+            policy.endpoints.len().to_string(),
+            policy.selector.clone(),
+        ]
+    });
+    table(&["POLICY", "TIER", "ORDER", "ENDPOINTS", "SELECTOR"], rows)
+}
+
+/// Writing to a string cannot fail, here and below.
+pub(super) fn policy(policy: &Policy) -> String {
+    let mut out = String::new();
+    let staged = if policy.staged { ", staged: nothing is enforced" } else { "" };
+    let order = policy.order.map_or_else(String::new, |order| format!(", order {order}"));
+    let _ = writeln!(out, "{}: tier {}{order}{staged}", policy.id, policy.tier);
+    let mut line = |name: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = writeln!(out, "  {name:<11}{value}");
+        }
+    };
+    line("selector", &policy.selector);
+    line("endpoints", &policy.endpoints.join(", "));
+    let way = |rules: usize, chain: &Option<String>| match chain {
+        _ if rules == 0 => "no rules".to_owned(),
+        Some(chain) => format!("{rules} rules, chain {chain}"),
+        None => format!("{rules} rules"),
+    };
+    line("ingress", &way(policy.ingress_rules, &policy.ingress_chain));
+    line("egress", &way(policy.egress_rules, &policy.egress_chain));
+    line("IP sets", &policy.ip_sets.join(", "));
+    out
+}
+
+pub(super) fn policies_of(endpoint: &Endpoint) -> String {
+    let mut out = String::new();
+    let status = endpoint.status.as_deref().map_or_else(String::new, |status| format!(", {status}"));
+    let interface = endpoint.interface.as_deref().map_or_else(String::new, |name| format!(" on {name}"));
+    let _ = writeln!(out, "{} endpoint {}{interface}{status}", endpoint.kind, endpoint.name);
+    let lists = [
+        ("", &endpoint.tiers),
+        ("untracked ", &endpoint.untracked_tiers),
+        ("pre-DNAT ", &endpoint.pre_dnat_tiers),
+        ("forwarded ", &endpoint.forward_tiers),
+    ];
+    for (kind, tiers) in lists {
+        way(&mut out, &format!("{kind}ingress"), tiers, |tier| &tier.ingress);
+        way(&mut out, &format!("{kind}egress"), tiers, |tier| &tier.egress);
+    }
+    if !endpoint.profiles.is_empty() {
+        let _ = writeln!(out, "  profiles: {}", endpoint.profiles.join(", "));
+    }
+    out
+}
+
+fn way(out: &mut String, name: &str, tiers: &[Tier], policies: impl Fn(&Tier) -> &Vec<String>) {
+    let mut tiers = tiers.iter().filter(|tier| !policies(tier).is_empty()).peekable();
+    if tiers.peek().is_some() {
+        let _ = writeln!(out, "  {name}");
+    }
+    for tier in tiers {
+        let _ = writeln!(out, "    tier {}, then {}", tier.name, tier.default_action.to_lowercase());
+        for policy in policies(tier) {
+            let _ = writeln!(out, "      {policy}");
+        }
+    }
+}
+
+pub(super) fn sets(sets: &[IpSet]) -> String {
+    let rows = sets.iter().map(|set| {
+        vec![
+            set.id.clone(),
+            set.set_type.clone(),
+            set.size.to_string(),
+            set.kernel_names.join(","),
+            set.users.join(","),
+        ]
+    });
+    table(&["ID", "TYPE", "SIZE", "IN THE KERNEL", "USED BY"], rows)
+}
+
+pub(super) fn set(set: &IpSet) -> String {
+    let mut out = sets(std::slice::from_ref(set));
+    match &set.members {
+        Some(members) => members.iter().for_each(|member| {
+            let _ = writeln!(out, "  {member}");
+        }),
+        None => out.push_str("  another program enforces; its members are not known here\n"),
+    }
+    out
+}

@@ -1,0 +1,181 @@
+//! The answers; their fields are those of `org.tortie.agent.varlink`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What is answered to a query of the same name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// How the engine is.
+    Status(EngineStatus),
+    /// All parameters.
+    Configuration(Configuration),
+    /// Endpoints, workloads first, by name.
+    Endpoints(Vec<Endpoint>),
+    /// Policies, by name.
+    Policies(Vec<Policy>),
+    /// IP sets, by id.
+    IpSets(Vec<IpSet>),
+}
+
+/// How the engine is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EngineStatus {
+    /// Counts the times that the engine began in this process.
+    pub session: u64,
+    /// `waiting`, `resyncing` or `in sync`.
+    pub datastore_state: String,
+    /// Why the datastore cannot be read now.
+    pub datastore_unavailable: Option<String>,
+    /// Why nothing new is enforced.
+    pub on_hold: Option<String>,
+    /// What is wrong with the input.
+    pub input_problems: Vec<String>,
+    /// Objects that are invalid under the configuration in force.
+    pub ignored_objects: Vec<String>,
+    /// What is out of sync in the kernel.
+    pub dataplane_problems: Vec<String>,
+    /// The last time that the kernel was programmed.
+    pub last_apply: Option<LastApply>,
+    /// Workload endpoints of this node.
+    pub workload_endpoints: usize,
+    /// Host endpoints of this node.
+    pub host_endpoints: usize,
+    /// Policies that apply to them.
+    pub policies: usize,
+    /// IP sets that these need.
+    pub ip_sets: usize,
+}
+
+/// The last time that the kernel was programmed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastApply {
+    /// When it ended.
+    pub seconds_ago: f64,
+    /// How long it took.
+    pub took_ms: f64,
+    /// Whether everything is in force that can be.
+    pub complete: bool,
+}
+
+/// All parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// By name.
+    pub parameters: Vec<Parameter>,
+    /// What the operator should know of the values.
+    pub notices: Vec<String>,
+}
+
+/// A parameter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// The value in force.
+    pub value: String,
+    /// Where that is set; `default` if nowhere.
+    pub source: String,
+    /// The values of other sources that this one overrides, the strongest first.
+    pub overridden: Vec<SetValue>,
+    /// Whether it has an effect here.
+    pub used: bool,
+}
+
+/// A value that some source sets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetValue {
+    /// Where.
+    pub source: String,
+    /// The value as written.
+    pub value: String,
+}
+
+/// An endpoint of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// `workload` or `host`.
+    pub kind: String,
+    /// `NAMESPACE/POD` for pods, the name of host endpoints.
+    pub name: String,
+    /// `ORCHESTRATOR/WORKLOAD/ENDPOINT`, the name of host endpoints.
+    pub id: String,
+    /// The interface on the host; `*` for all of the host's.
+    pub interface: Option<String>,
+    /// Addresses.
+    pub addresses: Vec<String>,
+    /// Its own labels.
+    pub labels: BTreeMap<String, String>,
+    /// Profiles in order of evaluation.
+    pub profiles: Vec<String>,
+    /// `up`, `down` or `error`, as of the last apply.
+    pub status: Option<String>,
+    /// Policies for traffic to and from it.
+    pub tiers: Vec<Tier>,
+    /// Of a host endpoint: policies before connection tracking.
+    pub untracked_tiers: Vec<Tier>,
+    /// Of a host endpoint: policies before destination NAT.
+    pub pre_dnat_tiers: Vec<Tier>,
+    /// Of a host endpoint: policies for forwarded traffic.
+    pub forward_tiers: Vec<Tier>,
+}
+
+/// The policies of a tier that apply to an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tier {
+    /// Its name.
+    pub name: String,
+    /// `Deny` or `Pass`, for traffic that some of its policies selected and none decided.
+    pub default_action: String,
+    /// Policies for traffic to the endpoint, in order of evaluation.
+    pub ingress: Vec<String>,
+    /// Policies for traffic from the endpoint, in order of evaluation.
+    pub egress: Vec<String>,
+}
+
+/// A policy that applies to endpoints of this node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// `KIND/NAMESPACE/NAME`, or `KIND/NAME`.
+    pub id: String,
+    /// Its tier.
+    pub tier: String,
+    /// Its position there; without one it comes last.
+    pub order: Option<f64>,
+    /// Which endpoints it is for.
+    pub selector: String,
+    /// Whether it is calculated and never enforced.
+    pub staged: bool,
+    /// How many rules it has for traffic to its endpoints.
+    pub ingress_rules: usize,
+    /// How many rules it has for traffic from its endpoints.
+    pub egress_rules: usize,
+    /// The IP sets that its rules name.
+    pub ip_sets: Vec<String>,
+    /// The endpoints of this node to which it applies, by name.
+    pub endpoints: Vec<String>,
+    /// Its chain in the kernel for traffic to its endpoints; none if it is staged.
+    pub ingress_chain: Option<String>,
+    /// Its chain in the kernel for traffic from its endpoints; none if it is staged.
+    pub egress_chain: Option<String>,
+}
+
+/// An IP set that policies of this node need.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IpSet {
+    /// Its id.
+    pub id: String,
+    /// `hash:ip`, `hash:net` or `hash:ip,port`.
+    #[serde(rename = "type")]
+    pub set_type: String,
+    /// How many members it has, of both families.
+    pub size: usize,
+    /// The names of its sets in the kernel, by family.
+    pub kernel_names: Vec<String>,
+    /// The policies and profiles whose rules name it.
+    pub users: Vec<String>,
+    /// Its members, if one set was asked for and this program enforces.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub members: Option<Vec<String>>,
+}

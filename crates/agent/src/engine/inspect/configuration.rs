@@ -1,0 +1,62 @@
+//! Each parameter, its value, and where that comes from.
+
+use tortie_model::desired::ConfigSource;
+
+use super::answers::{Configuration, Parameter, SetValue};
+use crate::config::felix::{PARAMETERS, Treatment};
+use crate::config::{Notice, PARAMS, Resolved, Sources, source_name};
+
+/// All parameters of Felix's and ours.
+pub(super) fn of(sources: &Sources, resolved: &Resolved) -> Configuration {
+    let mut parameters: Vec<Parameter> = PARAMETERS
+        .iter()
+        .map(|felix| {
+            let known = PARAMS.iter().find(|param| param.name == felix.name);
+            let default = known.map_or_else(|| shown(felix.default), |param| (param.default)());
+            let mut set: Vec<(ConfigSource, SetValue)> = Vec::new();
+            // The strongest first.
+            for (source, raw) in sources.iter().rev() {
+                let written = raw.iter().filter(|(name, _)| name.eq_ignore_ascii_case(felix.name));
+                let is_heeded = !is_refused(resolved, felix.name, source);
+                set.extend(written.filter(|_| is_heeded).map(|(_, value)| {
+                    (source, SetValue { source: source_name(source).to_owned(), value: value.clone() })
+                }));
+            }
+            let mut set = set.into_iter();
+            let (source, value) = match set.next() {
+                None => (source_name(ConfigSource::Default).to_owned(), default),
+                Some((source, _)) if is_bad(resolved, felix.name, source) => (source_name(source).to_owned(), default),
+                Some((_, SetValue { source, value })) => (source, value),
+            };
+            Parameter {
+                name: felix.name.to_owned(),
+                value,
+                source,
+                overridden: set.map(|(_, value)| value).collect(),
+                used: !matches!(felix.treatment, Treatment::NotUsed(_) | Treatment::Description),
+            }
+        })
+        .collect();
+    parameters.sort_by(|a, b| a.name.cmp(&b.name));
+    Configuration { parameters, notices: resolved.notices.iter().map(ToString::to_string).collect() }
+}
+
+fn shown(default: &str) -> String {
+    if default.is_empty() { "none".into() } else { default.to_owned() }
+}
+
+/// Whether the value stands where it does not count.
+fn is_refused(resolved: &Resolved, name: &str, at: ConfigSource) -> bool {
+    resolved
+        .notices
+        .iter()
+        .any(|notice| matches!(notice, Notice::LocalOnly { name: n, source } if *n == name && *source == at))
+}
+
+/// Whether the value cannot be read, so that the default stands.
+fn is_bad(resolved: &Resolved, name: &str, at: ConfigSource) -> bool {
+    resolved
+        .notices
+        .iter()
+        .any(|notice| matches!(notice, Notice::Bad { name: n, source, .. } if *n == name && *source == at))
+}

@@ -1,0 +1,104 @@
+//! What a session says when it is asked: how it is, its configuration, its endpoints, policies and IP sets.
+//!
+//! Questions come in like events and are answered between two turns, from what the calculation sent; nothing is read from
+//! the kernel, so an answer costs what it is long.
+
+mod answers;
+mod configuration;
+mod inventory;
+
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
+
+use super::Session;
+use super::enforcement::Enforcement;
+pub use answers::{Answer, Configuration, Endpoint, EngineStatus, IpSet, LastApply, Parameter, Policy, SetValue, Tier};
+pub(super) use inventory::Inventory;
+
+/// What can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// How the engine is.
+    Status,
+    /// All parameters.
+    Configuration,
+    /// Endpoints of this node: all, or those with this name, interface or address.
+    Endpoints(Option<String>),
+    /// Policies that apply to endpoints of this node: all, or those with this name.
+    Policies(Option<String>),
+    /// IP sets that policies of this node need: all, or one with its members.
+    IpSets(Option<String>),
+}
+
+/// A query, and where the answer goes.
+#[derive(Debug)]
+pub struct Question {
+    /// What is asked.
+    pub query: Query,
+    /// Takes one answer; it must have room for it.
+    pub reply: SyncSender<Answer>,
+}
+
+impl<E: Enforcement> Session<E> {
+    /// Answers. Whoever has stopped waiting is not told.
+    pub(super) fn answer(&self, question: &Question) {
+        let answer = match &question.query {
+            Query::Status => Answer::Status(self.status()),
+            Query::Configuration => Answer::Configuration(configuration::of(&self.sources, &self.resolved)),
+            Query::Endpoints(name) => Answer::Endpoints(self.endpoints(name.as_deref())),
+            Query::Policies(name) => Answer::Policies(self.inventory.policies(name.as_deref())),
+            Query::IpSets(id) => Answer::IpSets(self.ip_sets(id.as_deref())),
+        };
+        let _ = question.reply.try_send(answer);
+    }
+
+    fn status(&self) -> EngineStatus {
+        let report = self.enforcement.report();
+        let state = match (self.in_sync, self.resyncing) {
+            (true, false) => "in sync",
+            (_, true) => "resyncing",
+            (false, false) => "waiting",
+        };
+        let last_apply = report.last_apply.map(|apply| LastApply {
+            seconds_ago: Instant::now().saturating_duration_since(apply.ended).as_secs_f64(),
+            took_ms: apply.took.as_secs_f64() * 1e3,
+            complete: apply.complete,
+        });
+        EngineStatus {
+            session: self.number,
+            datastore_state: state.to_owned(),
+            datastore_unavailable: self.unavailable.clone(),
+            on_hold: self.hold.as_ref().map(ToString::to_string),
+            input_problems: self.problems.texts().map(str::to_owned).collect(),
+            ignored_objects: self.graph.problems().map(|problem| super::describe_ignored(&problem)).collect(),
+            dataplane_problems: report.problems,
+            last_apply,
+            workload_endpoints: self.inventory.workload_count(),
+            host_endpoints: self.inventory.host_count(),
+            policies: self.inventory.policy_count(),
+            ip_sets: self.inventory.set_count(),
+        }
+    }
+
+    fn endpoints(&self, name: Option<&str>) -> Vec<Endpoint> {
+        let report = self.enforcement.report();
+        let of_workload = |id: &WorkloadEndpointId| report.workloads.get(id).copied();
+        let of_host = |name: &HostEndpointName| report.hosts.get(name).copied();
+        self.inventory.endpoints(name, of_workload, of_host)
+    }
+
+    fn ip_sets(&self, id: Option<&str>) -> Vec<IpSet> {
+        let mut sets = self.inventory.ip_sets(id);
+        if id.is_some() {
+            for set in &mut sets {
+                set.members = self.enforcement.set_members(&IpSetId::new(&*set.id));
+            }
+        }
+        sets
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Asking a running agent.
+
+use std::io::{self, BufReader, ErrorKind};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::service::INTERFACE;
+use super::wire::{self, Call, Reply};
+
+/// How long an answer is waited for; longer than the agent waits for its engine.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A connection to the agent of this node.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error("no agent answers at {}: {error}; is `tortie run` running, with this --socket?", path.display())]
+    NoAgent {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Only root may ask, and whoever the agent runs as.
+    #[error("{}: only root may ask this agent, and whoever it runs as", path.display())]
+    Denied {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Its engine has been doing something long.
+    #[error("the agent is busy and did not answer in time; `tortie status` says with what")]
+    Busy,
+    /// It does not know what is asked, or speaks another language.
+    #[error("the agent cannot answer: {0}")]
+    Refused(String),
+    /// The connection broke.
+    #[error("{}: {error}", path.display())]
+    Broken {
+        /// Where.
+        path: PathBuf,
+        /// How.
+        error: io::Error,
+    },
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`ClientError::NoAgent`] or [`ClientError::Denied`].
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let connected = UnixStream::connect(path).and_then(|stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            Ok(stream)
+        });
+        let path = path.to_owned();
+        match connected {
+            Ok(stream) => Ok(Self { path, stream: BufReader::new(stream) }),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(ClientError::Denied { path }),
+            Err(error) => Err(ClientError::NoAgent { path, error }),
+        }
+    }
+
+    /// Calls a method of the agent's interface.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or another than expected.
+    pub fn call<T: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        parameters: Map<String, Value>,
+    ) -> Result<T, ClientError> {
+        let call = Call { method: format!("{INTERFACE}.{method}"), parameters, ..Call::default() };
+        let broken = |path: &Path| {
+            let path = path.to_owned();
+            move |error| ClientError::Broken { path, error }
+        };
+        wire::write(self.stream.get_mut(), &call).map_err(broken(&self.path))?;
+        let message = wire::read(&mut self.stream, wire::MAX_ANSWER).map_err(broken(&self.path))?;
+        let message = message.ok_or_else(|| broken(&self.path)(ErrorKind::UnexpectedEof.into()))?;
+        let refused = |error: serde_json::Error| ClientError::Refused(error.to_string());
+        let Reply { error, parameters } = serde_json::from_slice(&message).map_err(refused)?;
+        match error.as_deref() {
+            None => serde_json::from_value(parameters).map_err(refused),
+            Some("org.varlink.service.PermissionDenied") => Err(ClientError::Denied { path: self.path.clone() }),
+            Some("org.tortie.agent.Busy") => Err(ClientError::Busy),
+            Some(other) => Err(ClientError::Refused(format!("{other} {parameters}"))),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+use std::io::{Read as _, Write as _};
+use std::time::Instant;
+
+use rustix::process::Uid;
+use serde_json::{Map, Value};
+
+use super::*;
+use crate::health::Health;
+use crate::local_api::{Client, ClientError, Facts, Status};
+use crate::metrics::SharedMetrics;
+
+fn service() -> Service {
+    let facts = Facts {
+        node: "n1".into(),
+        datastore: "file:/etc/tortie".into(),
+        dataplane: "internal".into(),
+        started: Instant::now(),
+    };
+    Service::new(facts, Health::default(), SharedMetrics::default(), |_| false)
+}
+
+fn ask(path: &Path) -> Result<Status, ClientError> {
+    Client::connect(path)?.call("Status", Map::new())
+}
+
+#[test]
+fn it_answers_again_and_again_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("below").join("agent.sock");
+    let server = Server::start(&path, service()).unwrap();
+    let mut client = Client::connect(&path).unwrap();
+    for _ in 0..3 {
+        let status: Status = client.call("Status", Map::new()).unwrap();
+        assert_eq!(status.node, "n1");
+    }
+    assert!(matches!(client.call::<Value>("Nothing", Map::new()), Err(ClientError::Refused(_))));
+    assert!(matches!(client.call::<Value>("Policies", Map::new()), Err(ClientError::Busy)));
+    drop(server);
+    assert!(!path.exists());
+    assert!(matches!(ask(&path), Err(ClientError::NoAgent { .. })));
+}
+
+#[test]
+fn only_the_socket_of_a_dead_agent_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    // As a killed process leaves it.
+    drop(UnixListener::bind(&path).unwrap());
+    let server = Server::start(&path, service()).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let second = Server::start(&path, service()).unwrap_err();
+    assert_eq!(second.kind(), ErrorKind::AddrInUse);
+    assert!(ask(&path).is_ok(), "the first goes on");
+    drop(server);
+    fs::write(&path, "precious").unwrap();
+    assert_eq!(Server::start(&path, service()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn whoever_sends_nonsense_or_nothing_is_left_and_others_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let _server = Server::start(&path, service()).unwrap();
+    let _silent: Vec<UnixStream> = (0..MAX_CLIENTS - 2).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    for nonsense in [&b"GET / HTTP/1.1\r\n\r\n\0"[..], b"\0", b"{}\0", &vec![b'x'; 70_000]] {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        // The rest of what is too long may meet a closed connection.
+        let _ = stream.write_all(nonsense);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty());
+    }
+    assert!(ask(&path).is_ok());
+}
+
+#[test]
+fn too_many_clients_are_turned_away_until_one_leaves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let _server = Server::start(&path, service()).unwrap();
+    let mut clients: Vec<UnixStream> = (0..MAX_CLIENTS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    assert!(matches!(ask(&path), Err(ClientError::Broken { .. })));
+    clients.pop();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while ask(&path).is_err() {
+        assert!(Instant::now() < patience);
+    }
+}
+
+#[test]
+fn only_root_and_the_owner_may_ask() {
+    if !geteuid().is_root() {
+        eprintln!("not run: only root can become somebody else");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let _server = Server::start(&path, service()).unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let nobody = Uid::from_raw(65_534);
+    let as_nobody = |path: &Path| {
+        let path = path.to_owned();
+        // Of this thread alone.
+        thread::spawn(move || {
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            ask(&path)
+        })
+        .join()
+        .unwrap()
+    };
+    assert!(matches!(as_nobody(&path), Err(ClientError::Denied { .. })), "by its permissions");
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    assert!(matches!(as_nobody(&path), Err(ClientError::Denied { .. })), "by the server");
+    assert!(ask(&path).is_ok());
+}

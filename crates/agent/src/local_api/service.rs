@@ -1,0 +1,254 @@
+//! From calls to answers.
+
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::wire::{Call, Reply};
+use crate::engine::inspect::{Answer, EngineStatus, Query, Question};
+use crate::health::Health;
+use crate::metrics::SharedMetrics;
+
+/// Our interface.
+pub(super) const INTERFACE: &str = "org.tortie.agent";
+const DESCRIPTION: &str = include_str!("org.tortie.agent.varlink");
+/// The interface that every varlink service has (<https://varlink.org/Service>).
+const STANDARD: &str = "org.varlink.service";
+const STANDARD_DESCRIPTION: &str = include_str!("org.varlink.service.varlink");
+
+/// How long the engine is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same when the rest of the answer is of use without it.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What does not change while the program runs.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The node's name.
+    pub node: String,
+    /// The datastore, without anything that is secret.
+    pub datastore: String,
+    /// Who enforces.
+    pub dataplane: String,
+    /// When the program began.
+    pub started: Instant,
+}
+
+/// How the agent is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The program's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// The node's name.
+    pub node: String,
+    /// The datastore, without anything that is secret.
+    pub datastore: String,
+    /// Who enforces.
+    pub dataplane: String,
+    /// Since its start.
+    pub uptime_seconds: u64,
+    /// Whether all parts work.
+    pub live: bool,
+    /// Whether policy is in force and nothing is held back.
+    pub ready: bool,
+    /// The parts.
+    pub components: Vec<Component>,
+    /// Since its start.
+    pub counters: Counters,
+    /// How the engine is; `None` if it is busy with something long.
+    pub engine: Option<EngineStatus>,
+}
+
+/// A part of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Component {
+    /// Its name.
+    pub name: String,
+    /// Whether it works.
+    pub live: bool,
+    /// Whether it does its job.
+    pub ready: bool,
+    /// More to say.
+    pub detail: String,
+}
+
+/// What was counted since the program's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Changes that came from the datastore.
+    pub updates: u64,
+    /// Changes that are in the kernel.
+    pub events_to_kernel: u64,
+    /// The time from the arrival of a change to that, on average.
+    pub event_to_kernel_mean_ms: Option<f64>,
+    /// Applies that left something undone.
+    pub apply_failures: u64,
+    /// Problems in the input now.
+    pub input_problems: u64,
+    /// Objects that the kernel does not take now.
+    pub dataplane_problems: u64,
+}
+
+/// Answers calls.
+pub struct Service {
+    facts: Facts,
+    health: Health,
+    metrics: SharedMetrics,
+    /// Takes a question to the engine; gives it back if the engine has no room for it.
+    ask: Box<dyn Fn(Question) -> bool + Send + Sync>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Answers from these, and what the engine says; `ask` takes a question there without waiting, and says whether it did.
+    pub fn new(
+        facts: Facts,
+        health: Health,
+        metrics: SharedMetrics,
+        ask: impl Fn(Question) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { facts, health, metrics, ask: Box::new(ask) }
+    }
+
+    /// Answers one message.
+    pub(super) fn reply(&self, message: &[u8]) -> Result<(Reply, bool), serde_json::Error> {
+        let call: Call = serde_json::from_slice(message)?;
+        let Some((interface, method)) = call.method.rsplit_once('.') else {
+            return Ok((method_not_found(&call.method), call.oneway));
+        };
+        let reply = match interface {
+            INTERFACE => self.own(method, &call),
+            STANDARD => standard(method, &call),
+            other => standard_error("InterfaceNotFound", "interface", other),
+        };
+        Ok((reply, call.oneway))
+    }
+
+    fn own(&self, method: &str, call: &Call) -> Reply {
+        let (query, allowed) = match method {
+            "Status" => (Query::Status, None),
+            "Configuration" => (Query::Configuration, None),
+            "Endpoints" => (Query::Endpoints(None), Some("name")),
+            "Policies" => (Query::Policies(None), Some("name")),
+            "IpSets" => (Query::IpSets(None), Some("id")),
+            _ => return method_not_found(&call.method),
+        };
+        let which = match which(&call.parameters, allowed) {
+            Ok(which) => which,
+            Err(parameter) => return standard_error("InvalidParameter", "parameter", parameter),
+        };
+        let query = match query {
+            Query::Status => return Reply::of(json!(self.status())),
+            Query::Configuration => Query::Configuration,
+            Query::Endpoints(_) => Query::Endpoints(which),
+            Query::Policies(_) => Query::Policies(which),
+            Query::IpSets(_) => Query::IpSets(which),
+        };
+        match self.engine(query, PATIENCE) {
+            Some(Answer::Configuration(configuration)) => Reply::of(json!(configuration)),
+            Some(Answer::Endpoints(endpoints)) => Reply::of(json!({ "endpoints": endpoints })),
+            Some(Answer::Policies(policies)) => Reply::of(json!({ "policies": policies })),
+            Some(Answer::IpSets(sets)) => Reply::of(json!({ "ip_sets": sets })),
+            Some(Answer::Status(_)) | None => Reply::error(&format!("{INTERFACE}.Busy"), json!({})),
+        }
+    }
+
+    fn engine(&self, query: Query, patience: Duration) -> Option<Answer> {
+        let (reply, answer) = sync_channel(1);
+        (self.ask)(Question { query, reply }).then(|| answer.recv_timeout(patience).ok())?
+    }
+
+    fn status(&self) -> Status {
+        let Facts { node, datastore, dataplane, started } = &self.facts;
+        let engine = match self.engine(Query::Status, SHORT_PATIENCE) {
+            Some(Answer::Status(status)) => Some(status),
+            _ => None,
+        };
+        let components: Vec<Component> = self
+            .health
+            .conditions()
+            .into_iter()
+            .map(|(reporter, condition)| Component {
+                name: reporter.name().to_owned(),
+                live: condition.live,
+                ready: condition.ready,
+                detail: condition.detail,
+            })
+            .collect();
+        let metrics = self.metrics.lock();
+        let counters = Counters {
+            updates: metrics.updates_processed.values().sum(),
+            events_to_kernel: metrics.event_to_kernel.count(),
+            event_to_kernel_mean_ms: metrics.event_to_kernel.mean().map(|mean| mean * 1e3),
+            apply_failures: metrics.apply_failures,
+            input_problems: metrics.input_problems,
+            dataplane_problems: metrics.dataplane_problems,
+        };
+        drop(metrics);
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            node: node.clone(),
+            datastore: datastore.clone(),
+            dataplane: dataplane.clone(),
+            uptime_seconds: started.elapsed().as_secs(),
+            live: components.iter().all(|component| component.live),
+            ready: components.iter().all(|component| component.ready),
+            components,
+            counters,
+            engine,
+        }
+    }
+}
+
+/// The only parameter that there may be; the name of one that may not.
+fn which<'a>(parameters: &'a Map<String, Value>, allowed: Option<&str>) -> Result<Option<String>, &'a str> {
+    let mut which = None;
+    for (name, value) in parameters {
+        match value {
+            Value::String(text) if Some(name.as_str()) == allowed => which = Some(text.clone()),
+            Value::Null if Some(name.as_str()) == allowed => {}
+            _ => return Err(name),
+        }
+    }
+    Ok(which)
+}
+
+fn standard(method: &str, call: &Call) -> Reply {
+    match method {
+        "GetInfo" => Reply::of(json!({
+            "vendor": "Tortie",
+            "product": "tortie",
+            "version": env!("CARGO_PKG_VERSION"),
+            "url": "",
+            "interfaces": [STANDARD, INTERFACE],
+        })),
+        "GetInterfaceDescription" => match call.parameters.get("interface").and_then(Value::as_str) {
+            Some(INTERFACE) => Reply::of(json!({ "description": DESCRIPTION })),
+            Some(STANDARD) => Reply::of(json!({ "description": STANDARD_DESCRIPTION })),
+            Some(other) => standard_error("InterfaceNotFound", "interface", other),
+            None => standard_error("InvalidParameter", "parameter", "interface"),
+        },
+        _ => method_not_found(&call.method),
+    }
+}
+
+fn method_not_found(method: &str) -> Reply {
+    standard_error("MethodNotFound", "method", method)
+}
+
+fn standard_error(error: &str, name: &str, value: &str) -> Reply {
+    Reply::error(&format!("{STANDARD}.{error}"), json!({ name: value }))
+}
+
+#[cfg(test)]
+mod tests;
