@@ -124,8 +124,7 @@ impl Axis {
     }
 
     pub(crate) fn row_of(&self, class: ClassId, family: Family) -> RowId {
-        let plain = self.plain.get(place(family)).copied().unwrap_or_default();
-        self.by_class.get(&class).copied().unwrap_or(plain)
+        self.by_class.get(&class).copied().unwrap_or_else(|| self.plain_row(family))
     }
 
     /// The clauses of a row.
@@ -141,8 +140,13 @@ impl Axis {
         self.rows.len()
     }
 
-    /// The classes that have a row of their own, in no order.
-    pub(crate) fn classes(&self) -> impl Iterator<Item = ClassId> + '_ {
-        self.by_class.keys().copied()
+    /// The classes that some clause tells from the rest of their family, in no order, with their rows.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = (ClassId, RowId)> + '_ {
+        self.by_class.iter().map(|(class, row)| (*class, *row))
+    }
+
+    /// The row of all other classes of a family.
+    pub(crate) fn plain_row(&self, family: Family) -> RowId {
+        self.plain.get(place(family)).copied().unwrap_or_default()
     }
 }

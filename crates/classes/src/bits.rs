@@ -24,6 +24,19 @@ impl Bits {
         }
     }
 
+    pub(crate) fn contains(&self, number: usize) -> bool {
+        self.0.get(number / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
+    /// The numbers in the set, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, word)| {
+            let rest = |word: &u64| Some(word & (word - 1)).filter(|rest| *rest != 0);
+            let words = std::iter::successors(Some(*word).filter(|word| *word != 0), rest);
+            words.map(move |word| at * 64 + word.trailing_zeros() as usize)
+        })
+    }
+
     /// Takes out what is not in the other set.
     pub(crate) fn keep(&mut self, other: &[u64]) {
         for (word, other) in self.0.iter_mut().zip(other) {

@@ -1,9 +1,10 @@
 //! What a node must enforce, replayed from messages, and compiled.
 
 use ahash::AHashMap;
+use smallvec::SmallVec;
 use tortie_evaluate::{Layer, Settings, UpdateError};
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, Policy, Profile, WorkloadEndpointState};
-use tortie_model::{AdminState, Direction, HostEndpointName, IpSetId, WorkloadEndpointId};
+use tortie_model::{AdminState, Cidr, Direction, HostEndpointName, IpSetId, WorkloadEndpointId};
 
 use crate::addresses::Addresses;
 use crate::clause::is_name;
@@ -29,6 +30,7 @@ pub(crate) const HOST_GROUPS: [(Layer, Direction); 8] = [
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     pub(crate) is_active: bool,
+    pub(crate) addresses: SmallVec<[Cidr; 2]>,
     pub(crate) ingress: GroupId,
     pub(crate) egress: GroupId,
 }
@@ -121,6 +123,7 @@ impl Classes {
             };
             Workload {
                 is_active: state.endpoint.state != AdminState::Inactive,
+                addresses: state.endpoint.nets().collect(),
                 ingress: group(Direction::Ingress),
                 egress: group(Direction::Egress),
             }

@@ -46,6 +46,8 @@ ids! {
     pub(crate) RowId
     /// Outcomes of a row against a row, for all columns.
     pub(crate) LineId
+    /// Workloads that nothing tells apart, in a matrix.
+    pub EndpointClassId
     /// Packets that are the same to all rules by protocol, destination port and ICMP message, or by source port.
     pub L4ClassId
 }
@@ -62,7 +64,7 @@ macro_rules! public_numbers {
     )*};
 }
 
-public_numbers!(ClassId GroupId L4ClassId);
+public_numbers!(ClassId EndpointClassId GroupId L4ClassId);
 
 /// Values by id; ids of removed values are used again.
 #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@ mod cuts;
 mod groups;
 mod ids;
 mod line;
+mod matrix;
 mod owners;
 mod program;
 mod sets;
@@ -21,8 +22,9 @@ mod view;
 
 pub use classes::Classes;
 pub use compiled::Compiled;
-pub use ids::{ClassId, GroupId, L4ClassId};
+pub use ids::{ClassId, EndpointClassId, GroupId, L4ClassId};
 pub use line::L4Detail;
+pub use matrix::{Matrix, Question};
 pub use program::StagedRuling;
 pub use view::{Row, TableView};
 

@@ -118,6 +118,12 @@ impl Owners {
         }
     }
 
+    /// The groups that a policy or profile has a part in, in no order.
+    pub(crate) fn groups_of(&self, key: &OwnerKey) -> impl Iterator<Item = GroupId> + '_ {
+        let owner = self.ids.get(key).and_then(|id| self.owners.get(*id));
+        owner.into_iter().flat_map(|owner| owner.groups.iter().copied())
+    }
+
     fn id(&mut self, key: &OwnerKey) -> OwnerId {
         if let Some(id) = self.ids.get(key) {
             return *id;

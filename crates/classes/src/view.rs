@@ -116,7 +116,7 @@ impl<'a> TableView<'a> {
 }
 
 fn sorted(axis: &Axis) -> Vec<ClassId> {
-    let mut classes: Vec<ClassId> = axis.classes().collect();
+    let mut classes: Vec<ClassId> = axis.classes().map(|(class, _)| class).collect();
     classes.sort_unstable();
     classes
 }

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tortie_calc::{Graph, GraphConfig};
-use tortie_classes::{Classes, Compiled};
+use tortie_classes::{Classes, Compiled, Question};
 use tortie_evaluate::{Evaluator, Layer, Packet, Settings};
-use tortie_model::desired::Members;
-use tortie_model::{Direction, Hostname, Protocol, SyncStatus, Update};
+use tortie_model::desired::{Members, WorkloadEndpointState};
+use tortie_model::{Cidr, Direction, Family, Hostname, Protocol, SyncStatus, Update};
 use tortie_testkit::evaluator::{DesiredState, Layer as OracleLayer, Verdict};
 use tortie_testkit::mock::MemberSet;
 use tortie_testkit::oracle::{Datastore, expected};
@@ -94,14 +94,54 @@ fn compare(
         }
     }
     for address in [source, destination] {
-        let has = |state: &tortie_model::desired::WorkloadEndpointState| {
-            state.endpoint.nets().any(|net| net.address() == address)
-        };
+        let has = |state: &WorkloadEndpointState| state.endpoint.nets().any(|net| net.address() == address);
         let mut found = evaluator.workloads_with_address(address).to_vec();
         found.sort();
         let expected: Vec<_> =
             meant.workloads.iter().filter(|(_, state)| has(state)).map(|(id, _)| id.clone()).collect();
         assert_eq!(found, expected);
+    }
+}
+
+/// All pairs of workloads, one by one.
+fn compare_matrix(evaluator: &Evaluator, tables: &Compiled<'_>, meant: &DesiredState) {
+    for family in Family::ALL {
+        let ports = [(Protocol::TCP, 80), (Protocol::UDP, 53)];
+        let matrix = tables.matrix(family, &ports.map(|(protocol, port)| Question::port(protocol, port)));
+        let address = |state: &WorkloadEndpointState| {
+            let net = state.endpoint.nets().find(|net| net.family() == family);
+            net.map(Cidr::address)
+        };
+        for (from, source) in &meant.workloads {
+            assert_eq!(matrix.class_of(from).is_some(), address(source).is_some());
+            let (Some(source_class), Some(source)) = (matrix.class_of(from), address(source)) else { continue };
+            assert!(matrix.members(source_class).contains(from));
+            for (to, destination) in &meant.workloads {
+                let (Some(class), Some(destination)) = (matrix.class_of(to), address(destination)) else { continue };
+                for (question, (protocol, port)) in ports.into_iter().enumerate() {
+                    let packet = Packet::with_ports(protocol, (source, 50_000), (destination, port)).unwrap();
+                    let is_open =
+                        [(from, Direction::Egress), (to, Direction::Ingress)].iter().all(|(id, direction)| {
+                            let verdict = evaluator.workload(id, *direction, &packet).unwrap().verdict;
+                            verdict == tortie_evaluate::Verdict::Allow
+                        });
+                    assert_eq!(matrix.allows(question, source_class, class), is_open, "{from} {to} {packet:?}");
+                    assert_eq!(matrix.reachable_from(question, source_class).any(|other| other == class), is_open);
+                    assert_eq!(matrix.reaches(question, class).any(|other| other == source_class), is_open);
+                }
+            }
+        }
+        for (id, state) in &meant.workloads {
+            let Some(class) = matrix.class_of(id) else { continue };
+            let [inbound, outbound] = [Direction::Ingress, Direction::Egress]
+                .map(|direction| matrix.policies_of(class, direction).collect::<Vec<_>>());
+            assert_eq!(inbound, state.tiers.iter().flat_map(|tier| &*tier.ingress).collect::<Vec<_>>());
+            assert_eq!(outbound, state.tiers.iter().flat_map(|tier| &*tier.egress).collect::<Vec<_>>());
+            for policy in meant.policies.keys() {
+                let is_governed = inbound.contains(&policy) || outbound.contains(&policy);
+                assert_eq!(matrix.endpoints_of(policy).contains(&class), is_governed, "{policy} {id}");
+            }
+        }
     }
 }
 
@@ -146,6 +186,7 @@ proptest! {
             messages.iter().for_each(|message| classes.apply(message).unwrap());
             let (meant, tables) = (meant(&datastore), classes.flush());
             flows.iter().for_each(|flow| compare(&evaluator, &tables, &meant, *flow));
+            compare_matrix(&evaluator, &tables, &meant);
             in_force.extend(messages);
             let mut at_once = Classes::new(Settings::default());
             in_force.iter().for_each(|message| at_once.apply(message).unwrap());

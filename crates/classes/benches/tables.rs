@@ -1,0 +1,219 @@
+//! 5,000 policies and 100,000 addresses: compiled at once, changed, asked; and all pairs of 100,000 pods.
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use tortie_classes::{Classes, Question};
+use tortie_evaluate::{Packet, Settings};
+use tortie_model::desired::{
+    DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies,
+    WorkloadEndpointState,
+};
+use tortie_model::{
+    Cidr, Direction, EntityMatch, Family, IpSetId, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction,
+    TierName, WorkloadEndpoint, WorkloadEndpointId,
+};
+
+const ADDRESSES: u32 = 100_000;
+const POLICIES: u32 = 5_000;
+/// Deployments, all pods of which have the same labels.
+const APPS: u32 = 5_000;
+const APPS_IN_NAMESPACE: u32 = 50;
+/// On one node, no two with the same policies.
+const LOCAL: u32 = 250;
+
+fn address(pod: u32) -> IpAddr {
+    Ipv4Addr::from_bits(0x0a00_0000 + pod).into()
+}
+
+fn app_set(app: u32) -> IpSetId {
+    format!("s:app{app}").as_str().into()
+}
+
+fn namespace_set(namespace: u32) -> IpSetId {
+    format!("s:namespace{namespace}").as_str().into()
+}
+
+fn set(id: IpSetId, holds: impl Fn(u32) -> bool) -> DesiredUpdate {
+    let members = (0..ADDRESSES).filter(|pod| holds(pod % APPS)).map(|pod| Cidr::host(address(pod))).collect();
+    DesiredUpdate::IpSet(IpSetUpdate { id, set_type: IpSetType::Ip, members: Members::Nets(members) })
+}
+
+/// A set for each app, each namespace, and eight others that divide apps another way. Each address is in ten of them.
+fn sets() -> Vec<DesiredUpdate> {
+    let apps = (0..APPS).map(|app| {
+        let pods = (0..ADDRESSES / APPS).map(|pod| Cidr::host(address(pod * APPS + app)));
+        let members = Members::Nets(pods.collect());
+        DesiredUpdate::IpSet(IpSetUpdate { id: app_set(app), set_type: IpSetType::Ip, members })
+    });
+    let namespaces =
+        (0..APPS / APPS_IN_NAMESPACE).map(|at| set(namespace_set(at), move |app| app / APPS_IN_NAMESPACE == at));
+    let others = (0..8).flat_map(|kind: u32| {
+        (0..2)
+            .map(move |value| set(format!("s:kind{kind}-{value}").as_str().into(), move |app| app >> kind & 1 == value))
+    });
+    apps.chain(namespaces).chain(others).collect()
+}
+
+fn policy_id(number: u32) -> PolicyId {
+    PolicyId::new(PolicyKind::NetworkPolicy, format!("ns{}", number / APPS_IN_NAMESPACE), format!("policy{number}"))
+}
+
+/// In: two apps and their own namespace, each to a port. Out: DNS, and whatever is not in a private network.
+fn policy(number: u32, port: u16) -> DesiredUpdate {
+    let to = |port: u16| Rule {
+        action: RuleAction::Allow,
+        protocol: Some(Protocol::TCP),
+        destination: EntityMatch { ports: [PortSpec::single(port)].into(), ..EntityMatch::default() },
+        ..Rule::default()
+    };
+    let from = |set: IpSetId| RuleSets { src: [set].into_iter().collect(), ..RuleSets::default() };
+    let inbound = Rules::new(
+        [to(port), to(5432), to(9090)].into(),
+        [from(app_set(number * 7 % APPS)), from(app_set(number * 13 % APPS)), from(namespace_set(number % 100))].into(),
+    );
+    let dns = Rule { protocol: Some(Protocol::UDP), ..to(53) };
+    let mut outside = to(443);
+    outside.destination.nets = ["0.0.0.0/0".parse::<Cidr>().expect("a network")].into();
+    outside.destination.extras.not_nets = ["10.0.0.0/8".parse::<Cidr>().expect("a network")].into();
+    let peer = RuleSets { dst: [app_set(number * 11 % APPS)].into_iter().collect(), ..RuleSets::default() };
+    let outbound = Rules::new([dns, outside, to(5432)].into(), [RuleSets::default(), RuleSets::default(), peer].into());
+    let (inbound, outbound) = (inbound.expect("as many"), outbound.expect("as many"));
+    let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound, outbound };
+    DesiredUpdate::Policy(policy_id(number), policy.into())
+}
+
+fn workload_id(pod: u32) -> WorkloadEndpointId {
+    WorkloadEndpointId {
+        orchestrator: "k8s".into(),
+        workload: format!("ns/pod{pod}").as_str().into(),
+        endpoint: "eth0".into(),
+    }
+}
+
+fn workload(pod: u32, policies: impl Iterator<Item = u32>) -> DesiredUpdate {
+    let ids: Arc<[PolicyId]> = policies.map(policy_id).collect();
+    let tier =
+        TierPolicies { name: TierName::default_tier(), default_action: None, ingress: Arc::clone(&ids), egress: ids };
+    let endpoint = WorkloadEndpoint { ipv4_nets: [Cidr::host(address(pod))].into(), ..WorkloadEndpoint::default() };
+    let endpoint = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier].into(), computed: None };
+    DesiredUpdate::WorkloadEndpoint(workload_id(pod), endpoint)
+}
+
+/// A node with 250 workloads that 20 policies each govern.
+fn node() -> Vec<DesiredUpdate> {
+    let each = POLICIES / LOCAL;
+    let workloads = (0..LOCAL).map(|pod| workload(pod, pod * each..(pod + 1) * each));
+    sets().into_iter().chain((0..POLICIES).map(|number| policy(number, 8080))).chain(workloads).collect()
+}
+
+/// All pods as if they were on one node; the pods of an app have one policy of their own.
+fn cluster() -> Vec<DesiredUpdate> {
+    let workloads = (0..ADDRESSES).map(|pod| workload(pod, std::iter::once(pod % APPS)));
+    sets().into_iter().chain((0..POLICIES).map(|number| policy(number, 8080))).chain(workloads).collect()
+}
+
+fn compiled(updates: &[DesiredUpdate]) -> Classes {
+    let mut classes = Classes::new(Settings::default());
+    updates.iter().for_each(|update| classes.apply(update).expect("sets first"));
+    classes.flush();
+    classes
+}
+
+fn change(classes: &mut Classes, update: &DesiredUpdate) {
+    classes.apply(update).expect("the set is there");
+    black_box(classes.flush());
+}
+
+fn of_node(c: &mut Criterion) {
+    let updates = node();
+    let mut group = c.benchmark_group("classes");
+    group.sample_size(10);
+    group.bench_function("compile_5000_policies_100000_addresses", |b| {
+        b.iter_batched(|| (), |()| compiled(&updates), BatchSize::PerIteration);
+    });
+    let mut classes = compiled(&updates);
+    let (one, none) = (Members::Nets(vec![Cidr::host(address(7))]), Members::Nets(Vec::new()));
+    let delta = |added: &Members, removed: &Members| {
+        let (added, removed) = (added.clone(), removed.clone());
+        DesiredUpdate::IpSetDelta(IpSetDelta { id: app_set(0), added, removed })
+    };
+    let (join, leave) = (delta(&one, &none), delta(&none, &one));
+    group.sample_size(100);
+    group.bench_function("member_joins_and_leaves", |b| {
+        b.iter(|| {
+            change(&mut classes, &join);
+            change(&mut classes, &leave);
+        });
+    });
+    let (before, after) = (policy(77, 8080), policy(77, 8081));
+    group.bench_function("rule_changes_and_back", |b| {
+        b.iter(|| {
+            change(&mut classes, &after);
+            change(&mut classes, &before);
+        });
+    });
+    let wide = |text: &str| {
+        let nets = Members::Nets(vec![text.parse().expect("a network")]);
+        (delta(&nets, &none), delta(&none, &nets))
+    };
+    let (known, new) = (wide("10.0.0.0/8"), wide("10.0.0.0/9"));
+    group.sample_size(10);
+    for (name, (join, leave)) in [("known", known), ("new", new)] {
+        group.bench_function(format!("{name}_network_around_100000_addresses_joins_and_leaves"), |b| {
+            b.iter(|| {
+                change(&mut classes, &join);
+                change(&mut classes, &leave);
+            });
+        });
+    }
+    let packets: Vec<(WorkloadEndpointId, Packet)> = (0..ADDRESSES)
+        .map(|number| {
+            let (local, peer) = (number % LOCAL, number.wrapping_mul(0x9e37_79b9) % ADDRESSES);
+            let port = if number % 3 == 0 { 8080 } else { 5432 };
+            let packet = Packet::tcp((address(peer), 40_000), (address(local), port)).expect("one family");
+            (workload_id(local), packet)
+        })
+        .collect();
+    let compiled = classes.flush();
+    group.throughput(Throughput::Elements(ADDRESSES.into()));
+    group.bench_function("100000_packets", |b| {
+        b.iter(|| {
+            for (id, packet) in &packets {
+                black_box(compiled.workload(id, Direction::Ingress, packet).expect("complete"));
+            }
+        });
+    });
+    group.finish();
+}
+
+fn of_cluster(c: &mut Criterion) {
+    let mut group = c.benchmark_group("matrix");
+    group.sample_size(10);
+    let updates = cluster();
+    group.bench_function("compile_100000_pods", |b| {
+        b.iter_batched(|| (), |()| compiled(&updates), BatchSize::PerIteration);
+    });
+    let mut classes = compiled(&updates);
+    let compiled = classes.flush();
+    let questions = [8080, 5432, 9090].map(|port| Question::port(Protocol::TCP, port));
+    group.bench_function("matrix_of_100000_pods_3_ports", |b| {
+        b.iter(|| compiled.matrix(Family::V4, &questions));
+    });
+    let matrix = compiled.matrix(Family::V4, &questions);
+    println!("{} classes of pods, {} of addresses", matrix.classes().len(), compiled.class_count());
+    group.bench_function("all_pairs_3_ports", |b| {
+        b.iter(|| {
+            let open = |question| -> usize {
+                matrix.classes().map(|from| matrix.reachable_from(question, from).count()).sum()
+            };
+            black_box((0..questions.len()).map(open).sum::<usize>())
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, of_node, of_cluster);
+criterion_main!(benches);

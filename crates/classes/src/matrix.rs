@@ -1,0 +1,293 @@
+//! Who may talk to whom, for all pairs of workloads at once.
+//!
+//! Workloads that nothing tells apart are one class: the same groups, and the same class of address. What a group lets through
+//! is found once for each of its own rows: the verdict of the row that most peers have, and those of the few classes that have
+//! another row. A pair is open if the bit of the destination is set for the source, and the other way round.
+
+use ahash::{AHashMap, AHashSet};
+use tortie_evaluate::{Packet, Payload, Verdict};
+use tortie_model::{Direction, Family, PolicyId, Protocol, WorkloadEndpointId};
+
+use crate::bits::Bits;
+use crate::compiled::Compiled;
+use crate::ids::{ClassId, EndpointClassId, GroupId, Id, RowId};
+use crate::line::{l4_point, source_port_point};
+use crate::owners::OwnerKey;
+use crate::program::GroupKey;
+
+/// A kind of packets that a matrix tells about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Question {
+    /// The number of the protocol.
+    pub protocol: u8,
+    /// What follows the IP header.
+    pub payload: Payload,
+}
+
+impl Question {
+    /// Packets of this protocol.
+    #[must_use]
+    pub fn new(protocol: u8, payload: Payload) -> Self {
+        Self { protocol, payload }
+    }
+
+    /// Packets to a port. They come from port 50000, which only matters to rules that ask for source ports.
+    #[must_use]
+    pub fn port(protocol: Protocol, port: u16) -> Self {
+        Self::new(protocol.number(), Payload::Ports { source: 50_000, destination: port })
+    }
+}
+
+/// Workloads that nothing tells apart.
+#[derive(Clone, Debug)]
+struct EndpointClass {
+    members: Vec<WorkloadEndpointId>,
+    address: ClassId,
+    /// Which of the sides of each direction.
+    sides: Both<usize>,
+}
+
+/// Something for each direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Both<T> {
+    egress: T,
+    ingress: T,
+}
+
+impl<T> Both<T> {
+    fn of(&self, direction: Direction) -> &T {
+        match direction {
+            Direction::Egress => &self.egress,
+            Direction::Ingress => &self.ingress,
+        }
+    }
+}
+
+/// What decides in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Side {
+    /// None if everything is denied.
+    group: Option<GroupId>,
+    /// What the group's own end is.
+    own: RowId,
+}
+
+/// Which classes of workloads may open connections to which others. See [`Compiled::matrix`].
+#[derive(Clone, Debug)]
+pub struct Matrix<'a> {
+    compiled: &'a Compiled<'a>,
+    classes: Vec<EndpointClass>,
+    by_endpoint: AHashMap<WorkloadEndpointId, EndpointClassId>,
+    sides: Both<Sides>,
+    /// For each question, direction and side the classes that it lets through.
+    open: Vec<Both<Vec<Bits>>>,
+}
+
+/// The sides of one direction, each once.
+#[derive(Clone, Debug, Default)]
+struct Sides {
+    all: Vec<Side>,
+    numbers: AHashMap<Side, usize>,
+}
+
+impl Sides {
+    fn number(&mut self, side: Side) -> usize {
+        *self.numbers.entry(side).or_insert_with(|| {
+            self.all.push(side);
+            self.all.len() - 1
+        })
+    }
+}
+
+impl Compiled<'_> {
+    /// Which workloads may open connections to which others, by their first addresses of a family, for each of these
+    /// questions. Workloads without such an address are left out. A workload is asked about others; what it says to itself
+    /// meets no policy. Host endpoints have no part in it.
+    ///
+    /// What lacks something that its policies refer to is denied everything.
+    #[must_use]
+    pub fn matrix(&self, family: Family, questions: &[Question]) -> Matrix<'_> {
+        let mut matrix = Matrix::without_answers(self, family);
+        let mut by_address: AHashMap<ClassId, Vec<usize>> = AHashMap::new();
+        for (number, class) in matrix.classes.iter().enumerate() {
+            by_address.entry(class.address).or_default().push(number);
+        }
+        let peers = Peers { family, count: matrix.classes.len(), by_address };
+        for question in questions {
+            let answers = |direction| {
+                let sides = matrix.sides.of(direction).all.iter();
+                sides.map(|side| peers.open(self, direction, *side, *question)).collect()
+            };
+            let open = Both { egress: answers(Direction::Egress), ingress: answers(Direction::Ingress) };
+            matrix.open.push(open);
+        }
+        matrix
+    }
+}
+
+/// The classes of a matrix as peers of others.
+struct Peers {
+    family: Family,
+    count: usize,
+    by_address: AHashMap<ClassId, Vec<usize>>,
+}
+
+impl Peers {
+    /// The peers that a side lets through.
+    fn open(&self, compiled: &Compiled<'_>, direction: Direction, side: Side, question: Question) -> Bits {
+        let mut open = Bits::new(self.count);
+        let nowhere = match self.family {
+            Family::V4 => std::net::Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let Ok(packet) = Packet::new(nowhere, nowhere, question.protocol, question.payload) else { return open };
+        let is_guarded = || compiled.classes.settings.guards(&packet).any(|(_, denies)| denies);
+        if direction == Direction::Egress && is_guarded() {
+            return open;
+        }
+        let Some((_, Ok(table))) = side.group.and_then(|group| compiled.table_of(group)) else { return open };
+        let (l4, source_port) = (table.l4().of(l4_point(&packet)), table.source_ports().of(source_port_point(&packet)));
+        let mut rows: AHashMap<RowId, bool> = AHashMap::new();
+        let mut lets_through = |row: RowId| {
+            *rows.entry(row).or_insert_with(|| {
+                let decision = table.decision_at(side.own, row, l4, source_port);
+                decision.is_some_and(|(verdict, _)| *verdict == Verdict::Allow)
+            })
+        };
+        let by_default = lets_through(table.peer().plain_row(self.family));
+        if by_default {
+            (0..self.count).for_each(|number| open.insert(number));
+        }
+        for (class, row) in table.peer().classes() {
+            let Some(numbers) = self.by_address.get(&class) else { continue };
+            match lets_through(row) {
+                allowed if allowed == by_default => {}
+                true => numbers.iter().for_each(|number| open.insert(*number)),
+                false => numbers.iter().for_each(|number| open.remove(*number)),
+            }
+        }
+        open
+    }
+}
+
+impl Side {
+    fn new(compiled: &Compiled<'_>, group: Option<GroupId>, address: ClassId, family: Family) -> Self {
+        let table = group.and_then(|group| compiled.table_of(group)?.1.ok());
+        Self { group, own: table.map_or_else(RowId::default, |table| table.own().row_of(address, family)) }
+    }
+}
+
+impl<'a> Matrix<'a> {
+    fn without_answers(compiled: &'a Compiled<'a>, family: Family) -> Self {
+        let mut matrix = Self {
+            compiled,
+            classes: Vec::new(),
+            by_endpoint: AHashMap::new(),
+            sides: Both::default(),
+            open: Vec::new(),
+        };
+        let mut workloads: Vec<_> = compiled.classes.workloads.iter().collect();
+        workloads.sort_unstable_by_key(|(id, _)| *id);
+        let mut known: AHashMap<(Both<usize>, ClassId), EndpointClassId> = AHashMap::new();
+        for (id, workload) in workloads {
+            let Some(net) = workload.addresses.iter().find(|net| net.family() == family) else { continue };
+            let address = compiled.class_of(net.address());
+            let side = |group| Side::new(compiled, workload.is_active.then_some(group), address, family);
+            let sides = Both {
+                egress: matrix.sides.egress.number(side(workload.egress)),
+                ingress: matrix.sides.ingress.number(side(workload.ingress)),
+            };
+            let class = *known.entry((sides, address)).or_insert_with(|| {
+                let class = numbered(matrix.classes.len());
+                matrix.classes.push(EndpointClass { members: Vec::new(), address, sides });
+                class
+            });
+            if let Some(class) = matrix.classes.get_mut(class.number() as usize) {
+                class.members.push(id.clone());
+            }
+            matrix.by_endpoint.insert(id.clone(), class);
+        }
+        matrix
+    }
+
+    /// All classes, in the order of their first workloads.
+    pub fn classes(&self) -> impl ExactSizeIterator<Item = EndpointClassId> + use<> {
+        (0..self.classes.len()).map(numbered)
+    }
+
+    /// The class of a workload; `None` if it has no address of the family.
+    #[must_use]
+    pub fn class_of(&self, workload: &WorkloadEndpointId) -> Option<EndpointClassId> {
+        self.by_endpoint.get(workload).copied()
+    }
+
+    /// The workloads of a class, in order.
+    #[must_use]
+    pub fn members(&self, class: EndpointClassId) -> &[WorkloadEndpointId] {
+        self.class(class).map_or(&[], |class| &class.members)
+    }
+
+    /// Whether workloads of one class may open connections to those of another. The question is named by its place in the list.
+    #[must_use]
+    pub fn allows(&self, question: usize, from: EndpointClassId, to: EndpointClassId) -> bool {
+        self.lets(question, Direction::Egress, from, to) && self.lets(question, Direction::Ingress, to, from)
+    }
+
+    /// The classes to which a class may open connections, in order.
+    pub fn reachable_from(&self, question: usize, from: EndpointClassId) -> impl Iterator<Item = EndpointClassId> + '_ {
+        let let_out = self.open(question, Direction::Egress, from).into_iter().flat_map(Bits::iter);
+        let_out.map(numbered).filter(move |to| self.lets(question, Direction::Ingress, *to, from))
+    }
+
+    /// The classes that may open connections to a class, in order.
+    pub fn reaches(&self, question: usize, to: EndpointClassId) -> impl Iterator<Item = EndpointClassId> + '_ {
+        let let_in = self.open(question, Direction::Ingress, to).into_iter().flat_map(Bits::iter);
+        let_in.map(numbered).filter(move |from| self.lets(question, Direction::Egress, *from, to))
+    }
+
+    /// The policies that govern a class in a direction, in order of evaluation, staged ones included.
+    pub fn policies_of(
+        &self,
+        class: EndpointClassId,
+        direction: Direction,
+    ) -> impl Iterator<Item = &'a PolicyId> + use<'a> {
+        let workload = self.members(class).first();
+        let group = workload.and_then(|workload| self.compiled.workload_group(workload, direction));
+        let key = group.and_then(|group| self.compiled.classes.groups.key(group));
+        key.into_iter().flat_map(GroupKey::policies)
+    }
+
+    /// The classes that a policy governs in either direction, in order.
+    #[must_use]
+    pub fn endpoints_of(&self, policy: &PolicyId) -> Vec<EndpointClassId> {
+        let groups: AHashSet<GroupId> =
+            self.compiled.classes.owners.groups_of(&OwnerKey::Policy(policy.clone())).collect();
+        let is_governed = |class: &EndpointClassId| {
+            let workload = self.members(*class).first();
+            [Direction::Ingress, Direction::Egress].into_iter().any(|direction| {
+                let group = workload.and_then(|workload| self.compiled.workload_group(workload, direction));
+                group.is_some_and(|group| groups.contains(&group))
+            })
+        };
+        self.classes().filter(is_governed).collect()
+    }
+
+    fn class(&self, class: EndpointClassId) -> Option<&EndpointClass> {
+        self.classes.get(class.number() as usize)
+    }
+
+    /// What a class lets through.
+    fn open(&self, question: usize, direction: Direction, class: EndpointClassId) -> Option<&Bits> {
+        let side = *self.class(class)?.sides.of(direction);
+        self.open.get(question)?.of(direction).get(side)
+    }
+
+    fn lets(&self, question: usize, direction: Direction, class: EndpointClassId, peer: EndpointClassId) -> bool {
+        self.open(question, direction, class).is_some_and(|open| open.contains(peer.number() as usize))
+    }
+}
+
+fn numbered(number: usize) -> EndpointClassId {
+    EndpointClassId::new(u32::try_from(number).unwrap_or(u32::MAX))
+}
