@@ -3,8 +3,8 @@
 //! An *atom* is something that an address is in or not: an IP set, one protocol and port of an IP set with ports, a list of
 //! networks that rules give. The atoms that an address is in make its *class*. Networks that are members of some atom are
 //! *entries*; the longest one that covers an address tells its class. Entries with the same atoms of their own, straight below
-//! the same wider entry, are a *bucket* and share a class, so that a change of the wider one costs as much as it has buckets
-//! below it, not as much as it has addresses.
+//! the same wider entry, are a *bucket*. What wider entries add is asked of them, so that whoever needs to know about an atom
+//! that nearly all addresses are in need not know about all buckets.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -37,7 +37,8 @@ struct Bucket {
 #[derive(Clone, Debug, Default)]
 struct Atom {
     members: AHashSet<EntryId>,
-    classes: AHashSet<ClassId>,
+    /// Those that have it as an atom of their own.
+    buckets: AHashSet<BucketId>,
 }
 
 /// Addresses and their classes. Changes of members count from the next flush on.
@@ -58,16 +59,25 @@ pub(crate) struct Addresses {
     /// For each class its family and its atoms, ascending.
     classes: Interned<ClassId, u32>,
     pending: Vec<EntryId>,
-    born: Vec<ClassId>,
-    unused: Vec<ClassId>,
+    born: Vec<BucketId>,
+    unused: Vec<BucketId>,
+    inherited: Inherited,
 }
 
-/// What a flush did to classes.
+/// Buckets that have other atoms than before by what is around them, and which atoms.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ClassChanges {
-    pub(crate) born: Vec<ClassId>,
-    /// With the atoms that they had.
-    pub(crate) gone: Vec<(ClassId, Vec<AtomId>)>,
+pub(crate) struct Inherited {
+    pub(crate) buckets: AHashSet<BucketId>,
+    pub(crate) atoms: AHashSet<AtomId>,
+}
+
+/// What a flush did to buckets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BucketChanges {
+    pub(crate) born: Vec<BucketId>,
+    /// With the atoms that were their own.
+    pub(crate) gone: Vec<(BucketId, Vec<AtomId>)>,
+    pub(crate) inherited: Inherited,
 }
 
 fn place(family: Family) -> usize {
@@ -105,6 +115,7 @@ impl Addresses {
             pending: Vec::new(),
             born: Vec::new(),
             unused: Vec::new(),
+            inherited: Inherited::default(),
         }
     }
 
@@ -185,7 +196,7 @@ impl Addresses {
     }
 
     /// Gives every entry the class that it has now.
-    pub(crate) fn flush(&mut self) -> ClassChanges {
+    pub(crate) fn flush(&mut self) -> BucketChanges {
         self.settle_nets();
         let mut pending: Vec<(u8, EntryId)> = std::mem::take(&mut self.pending)
             .into_iter()
@@ -253,6 +264,7 @@ impl Addresses {
         if is_new {
             let class = self.class_below(parent, net.family(), &own);
             self.buckets.insert(bucket, Bucket { parent, class, nets: SmallVec::new() });
+            self.born.push(bucket);
             if let Some(parent) = parent {
                 self.below.entry(parent).or_default().insert(bucket);
             }
@@ -284,18 +296,8 @@ impl Addresses {
         {
             bucket.nets.retain(|other| *other != entry);
         }
-        if !self.bucket_keys.release(id) || self.bucket_keys.remove_unused(id).is_none() {
-            return;
-        }
-        let Some(bucket) = self.buckets.remove(&id) else { return };
-        self.release_class(bucket.class);
-        if let Some(parent) = bucket.parent
-            && let Some(below) = self.below.get_mut(&parent)
-        {
-            below.remove(&id);
-            if below.is_empty() {
-                self.below.remove(&parent);
-            }
+        if self.bucket_keys.release(id) {
+            self.unused.push(id);
         }
     }
 
@@ -309,14 +311,24 @@ impl Addresses {
                 let own: SmallVec<[AtomId; 8]> =
                     self.bucket_keys.get(bucket).iter().skip(1).map(|atom| AtomId::new(*atom)).collect();
                 let class = self.class_below(Some(parent), family, &own);
-                let Some(bucket) = self.buckets.get_mut(&bucket) else { continue };
-                let before = std::mem::replace(&mut bucket.class, class);
+                let Some(state) = self.buckets.get_mut(&bucket) else { continue };
+                let before = std::mem::replace(&mut state.class, class);
                 if before != class {
-                    changed.extend_from_slice(&bucket.nets);
+                    changed.extend_from_slice(&state.nets);
+                    self.note_inherited(bucket, before, class);
                 }
                 self.release_class(before);
             }
         }
+    }
+
+    fn note_inherited(&mut self, bucket: BucketId, before: ClassId, after: ClassId) {
+        let (before, after) = (self.classes.get(before), self.classes.get(after));
+        let differs = |in_one: &[u32], atom: &u32| in_one.get(1..).unwrap_or_default().binary_search(atom).is_err();
+        let lost = before.iter().skip(1).filter(|atom| differs(after, atom));
+        let gained = after.iter().skip(1).filter(|atom| differs(before, atom));
+        self.inherited.atoms.extend(lost.chain(gained).map(|atom| AtomId::new(*atom)));
+        self.inherited.buckets.insert(bucket);
     }
 
     /// The class of what has these atoms itself and is covered by an entry, acquired.
@@ -333,16 +345,12 @@ impl Addresses {
             atoms.sort_unstable();
         }
         vector.dedup();
-        let (class, is_new) = self.classes.acquire(&vector);
-        if is_new {
-            self.born.push(class);
-        }
-        class
+        self.classes.acquire(&vector).0
     }
 
     fn release_class(&mut self, class: ClassId) {
         if self.classes.release(class) {
-            self.unused.push(class);
+            self.classes.remove_unused(class);
         }
     }
 
@@ -355,31 +363,36 @@ impl Addresses {
             .find_map(|wider| self.by_net.get(&wider.masked()).copied())
     }
 
-    fn finish(&mut self) -> ClassChanges {
-        let mut changes = ClassChanges::default();
-        for class in std::mem::take(&mut self.unused) {
-            let Some(vector) = self.classes.remove_unused(class) else { continue };
-            let atoms: Vec<AtomId> = vector.iter().skip(1).map(|atom| AtomId::new(*atom)).collect();
+    fn finish(&mut self) -> BucketChanges {
+        let mut changes = BucketChanges { inherited: std::mem::take(&mut self.inherited), ..BucketChanges::default() };
+        for id in std::mem::take(&mut self.unused) {
+            let Some(key) = self.bucket_keys.remove_unused(id) else { continue };
+            if let Some(bucket) = self.buckets.remove(&id) {
+                self.release_class(bucket.class);
+                self.remove_below(bucket.parent, id);
+            }
+            let atoms: Vec<AtomId> = key.iter().skip(1).map(|atom| AtomId::new(*atom)).collect();
             let mut was_known = false;
             for atom in &atoms {
                 if let Some(atom) = self.atoms.get_mut(*atom) {
-                    was_known |= atom.classes.remove(&class);
+                    was_known |= atom.buckets.remove(&id);
                 }
             }
+            changes.inherited.buckets.remove(&id);
             if was_known {
-                changes.gone.push((class, atoms));
+                changes.gone.push((id, atoms));
             }
         }
-        for class in std::mem::take(&mut self.born) {
-            let atoms = self.classes.get(class).iter().skip(1).map(|atom| AtomId::new(*atom));
+        for id in std::mem::take(&mut self.born) {
+            let own = self.bucket_keys.get(id).iter().skip(1).map(|atom| AtomId::new(*atom));
             let mut is_there = false;
-            for atom in atoms {
+            for atom in own {
                 if let Some(atom) = self.atoms.get_mut(atom) {
-                    is_there |= atom.classes.insert(class);
+                    is_there |= atom.buckets.insert(id);
                 }
             }
             if is_there {
-                changes.born.push(class);
+                changes.born.push(id);
             }
         }
         for atom in std::mem::take(&mut self.retired) {
@@ -388,17 +401,54 @@ impl Addresses {
         changes
     }
 
+    fn remove_below(&mut self, parent: Option<EntryId>, id: BucketId) {
+        if let Some(parent) = parent
+            && let Some(below) = self.below.get_mut(&parent)
+        {
+            below.remove(&id);
+            if below.is_empty() {
+                self.below.remove(&parent);
+            }
+        }
+    }
+
     /// What an entry without a bucket has, for as long as it has none: what nothing is known of.
     fn class_of_entry(&self, id: EntryId) -> ClassId {
         let bucket = self.entries.get(id).and_then(|entry| self.buckets.get(&entry.bucket?));
         bucket.map_or(unknown(Family::V4), |bucket| bucket.class)
     }
 
+    /// The bucket of the longest network that covers an address.
+    pub(crate) fn bucket_of(&self, address: IpAddr) -> Option<BucketId> {
+        let host = Cidr::host(address);
+        let entry = self.by_net.get(&host).copied().or_else(|| self.covering(host))?;
+        self.entries.get(entry)?.bucket
+    }
+
     /// The class of an address.
     pub(crate) fn class_of(&self, address: IpAddr) -> ClassId {
-        let family = Family::of(address);
-        let found = self.by_net.get(&Cidr::host(address)).copied().or_else(|| self.covering(Cidr::host(address)));
-        found.map_or(unknown(family), |entry| self.class_of_entry(entry))
+        let bucket = self.bucket_of(address).and_then(|bucket| self.buckets.get(&bucket));
+        bucket.map_or(unknown(Family::of(address)), |bucket| bucket.class)
+    }
+
+    /// A bucket, and those of what is around it, from the inside.
+    pub(crate) fn outwards(&self, bucket: Option<BucketId>) -> impl Iterator<Item = BucketId> + '_ {
+        std::iter::successors(bucket, |bucket| self.around(*bucket))
+    }
+
+    /// The bucket of the network straight around a bucket.
+    pub(crate) fn around(&self, bucket: BucketId) -> Option<BucketId> {
+        self.entries.get(self.buckets.get(&bucket)?.parent?)?.bucket
+    }
+
+    /// The atoms that are a bucket's own, not those of what is around it.
+    pub(crate) fn own_atoms(&self, bucket: BucketId) -> impl Iterator<Item = AtomId> + '_ {
+        self.bucket_keys.get(bucket).iter().skip(1).map(|atom| AtomId::new(*atom))
+    }
+
+    /// The class of a bucket's addresses.
+    pub(crate) fn class_of_bucket(&self, bucket: BucketId) -> ClassId {
+        self.buckets.get(&bucket).map_or(unknown(Family::V4), |bucket| bucket.class)
     }
 
     /// The family of a class.
@@ -411,14 +461,19 @@ impl Addresses {
         self.classes.get(class).iter().skip(1).map(|atom| AtomId::new(*atom))
     }
 
-    /// The classes that are in an atom, in no order.
-    pub(crate) fn classes_in(&self, atom: AtomId) -> impl Iterator<Item = ClassId> + '_ {
-        self.atoms.get(atom).into_iter().flat_map(|atom| atom.classes.iter().copied())
+    /// The buckets that have an atom of their own, in no order.
+    pub(crate) fn buckets_with(&self, atom: AtomId) -> impl Iterator<Item = BucketId> + '_ {
+        self.atoms.get(atom).into_iter().flat_map(|atom| atom.buckets.iter().copied())
     }
 
     /// All networks of which something is known, each before what it covers, with their classes.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = (Cidr, ClassId)> + '_ {
         self.ordered.iter().map(|(net, id)| (*net, self.class_of_entry(*id)))
+    }
+
+    /// All classes, ascending.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = ClassId> + '_ {
+        self.classes.iter().map(|(class, _)| class)
     }
 
     pub(crate) fn class_count(&self) -> usize {

@@ -1,12 +1,16 @@
-//! Rows: address classes that are the same to all clauses of a group, at one end of a packet.
+//! Rows: addresses that are the same to all clauses of a group, at one end of a packet.
+//!
+//! A bucket of addresses has an entry of its own only if it has an atom of its own that some clause asks for. Any other has the
+//! row of what is around it.
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
 use tortie_model::Family;
 
+use crate::addresses::Addresses;
 use crate::bits::Bits;
 use crate::clause::AddressCondition;
-use crate::ids::{AtomId, ClassId, Interned, RowId};
+use crate::ids::{AtomId, BucketId, ClassId, Interned, RowId};
 
 /// The clauses that ask for an atom.
 #[derive(Clone, Debug, Default)]
@@ -27,9 +31,9 @@ pub(crate) struct Axis {
     of_family: [Bits; 2],
     /// For each row the clauses of which this end lets a packet match.
     rows: Interned<RowId, u64>,
-    /// The rows of classes without any of the atoms.
+    /// The rows of addresses without any of the atoms.
     plain: [RowId; 2],
-    by_class: AHashMap<ClassId, RowId>,
+    by_bucket: AHashMap<BucketId, RowId>,
 }
 
 fn place(family: Family) -> usize {
@@ -47,7 +51,7 @@ impl Axis {
             of_family: [Bits::new(count), Bits::new(count)],
             rows: Interned::default(),
             plain: [RowId::default(), RowId::default()],
-            by_class: AHashMap::new(),
+            by_bucket: AHashMap::new(),
         };
         for ((number, (condition, families)), required) in (0..).zip(conditions).zip(&mut axis.required) {
             *required = u32::try_from(condition.all.len()).unwrap_or(u32::MAX);
@@ -106,25 +110,35 @@ impl Axis {
         Some(bits)
     }
 
-    /// Takes a class on. The row that is new with it, if one is.
-    pub(crate) fn add(&mut self, class: ClassId, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<RowId> {
-        if self.by_class.contains_key(&class) {
+    /// Takes a bucket on. The row that is new with it, if one is.
+    pub(crate) fn add(&mut self, bucket: &BucketAtoms<'_>) -> Option<RowId> {
+        if self.by_bucket.contains_key(&bucket.id) || !bucket.own().any(|atom| self.atoms.contains_key(&atom)) {
             return None;
         }
-        let bits = self.matching(family, atoms)?;
+        let bits = self.matching(bucket.family(), bucket.all())?;
         let (row, is_new) = self.rows.acquire(bits.words());
-        self.by_class.insert(class, row);
+        self.by_bucket.insert(bucket.id, row);
         is_new.then_some(row)
     }
 
-    /// Lets a class go. The row that goes with it, if one does.
-    pub(crate) fn remove(&mut self, class: ClassId) -> Option<RowId> {
-        let row = self.by_class.remove(&class)?;
+    /// Lets a bucket go. The row that goes with it, if one does.
+    pub(crate) fn remove(&mut self, bucket: BucketId) -> Option<RowId> {
+        let row = self.by_bucket.remove(&bucket)?;
         (self.rows.release(row) && self.rows.remove_unused(row).is_some()).then_some(row)
     }
 
-    pub(crate) fn row_of(&self, class: ClassId, family: Family) -> RowId {
-        self.by_class.get(&class).copied().unwrap_or_else(|| self.plain_row(family))
+    /// The row of a bucket, which is given with those around it.
+    pub(crate) fn row_of(&self, mut outwards: impl Iterator<Item = BucketId>, family: Family) -> RowId {
+        let found = outwards.find_map(|bucket| self.by_bucket.get(&bucket).copied());
+        found.unwrap_or_else(|| self.plain.get(place(family)).copied().unwrap_or_default())
+    }
+
+    /// The row of addresses with exactly these atoms, if there are any such.
+    pub(crate) fn row_with(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<RowId> {
+        match self.matching(family, atoms) {
+            Some(bits) => self.rows.find(bits.words()),
+            None => self.plain.get(place(family)).copied(),
+        }
     }
 
     /// The clauses of a row.
@@ -140,13 +154,34 @@ impl Axis {
         self.rows.len()
     }
 
-    /// The classes that some clause tells from the rest of their family, in no order, with their rows.
-    pub(crate) fn classes(&self) -> impl Iterator<Item = (ClassId, RowId)> + '_ {
-        self.by_class.iter().map(|(class, row)| (*class, *row))
+    /// The buckets that have an entry of their own, in no order, with their rows.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (BucketId, RowId)> + '_ {
+        self.by_bucket.iter().map(|(bucket, row)| (*bucket, *row))
+    }
+}
+
+/// A bucket with its atoms.
+#[derive(Clone, Copy)]
+pub(crate) struct BucketAtoms<'a> {
+    pub(crate) id: BucketId,
+    addresses: &'a Addresses,
+    class: ClassId,
+}
+
+impl<'a> BucketAtoms<'a> {
+    pub(crate) fn new(id: BucketId, addresses: &'a Addresses) -> Self {
+        Self { id, addresses, class: addresses.class_of_bucket(id) }
     }
 
-    /// The row of all other classes of a family.
-    pub(crate) fn plain_row(&self, family: Family) -> RowId {
-        self.plain.get(place(family)).copied().unwrap_or_default()
+    fn family(&self) -> Family {
+        self.addresses.family_of(self.class)
+    }
+
+    fn own(&self) -> impl Iterator<Item = AtomId> + use<'a> {
+        self.addresses.own_atoms(self.id)
+    }
+
+    fn all(&self) -> impl Iterator<Item = AtomId> + use<'a> {
+        self.addresses.atoms_of(self.class)
     }
 }

@@ -24,6 +24,13 @@ impl Bits {
         }
     }
 
+    /// Puts in what is in the other set.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (word, other) in self.0.iter_mut().zip(&other.0) {
+            *word |= other;
+        }
+    }
+
     pub(crate) fn contains(&self, number: usize) -> bool {
         self.0.get(number / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
     }

@@ -165,8 +165,8 @@ impl Classes {
     pub fn flush(&mut self) -> Compiled<'_> {
         let groups = self.owners.flush(&self.sets, &mut self.addresses);
         self.groups.set_pending(groups);
-        let classes = self.addresses.flush();
-        let changed = self.groups.flush(&classes, &self.owners, &self.addresses);
+        let buckets = self.addresses.flush();
+        let changed = self.groups.flush(&buckets, &self.owners, &self.addresses);
         Compiled::new(self, changed)
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct AddressCondition {
 }
 
 /// What has to hold of a packet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
     pub(crate) families: [bool; 2],
     pub(crate) source: AddressCondition,
@@ -41,7 +41,7 @@ pub(crate) enum Action {
 }
 
 /// A rule with its clauses, of which one must hold.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CompiledRule {
     /// Its place in the list of its direction.
     pub(crate) index: usize,

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use tortie_evaluate::{Answer, DecidedBy, Layer, Missing, Packet, Verdict};
 use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
 
+use crate::axis::Axis;
 use crate::classes::{Classes, HOST_GROUPS};
 use crate::ids::{ClassId, GroupId, L4ClassId};
 use crate::line::{L4Detail, at_l4_point, l4_point, source_port_point};
@@ -69,7 +70,8 @@ impl<'a> Compiled<'a> {
     /// If something is missing that the policies refer to.
     pub fn staged(&self, group: GroupId, packet: &Packet) -> Result<Vec<StagedRuling>, Missing> {
         let Some((direction, table)) = self.table_of(group) else { return Ok(Vec::new()) };
-        Ok(table?.staged(&self.point(direction, packet)))
+        let table = table?;
+        Ok(table.staged(&self.point(table, direction, packet)))
     }
 
     /// The group of a workload for a direction.
@@ -95,7 +97,7 @@ impl<'a> Compiled<'a> {
             Ok(table) => table,
             Err(missing) => return Some(Err(missing)),
         };
-        let (verdict, by) = table.decision(&self.point(direction, packet))?;
+        let (verdict, by) = table.decision(&self.point(table, direction, packet))?;
         Some(Ok(Answer { verdict: *verdict, decided_by: by.clone() }))
     }
 
@@ -104,15 +106,16 @@ impl<'a> Compiled<'a> {
         Some((groups.key(group)?.direction, groups.table(group)?.map_err(Clone::clone)))
     }
 
-    fn point(&self, direction: Direction, packet: &Packet) -> Point {
+    fn point(&self, table: &Table, direction: Direction, packet: &Packet) -> Point {
         let (own, peer) = match direction {
             Direction::Ingress => (packet.destination(), packet.source()),
             Direction::Egress => (packet.source(), packet.destination()),
         };
+        let addresses = &self.classes.addresses;
+        let row = |axis: &Axis, address| axis.row_of(addresses.outwards(addresses.bucket_of(address)), packet.family());
         Point {
-            family: packet.family(),
-            own: self.class_of(own),
-            peer: self.class_of(peer),
+            own: row(table.own(), own),
+            peer: row(table.peer(), peer),
             l4: l4_point(packet),
             source_port: source_port_point(packet),
         }
@@ -134,6 +137,11 @@ impl<'a> Compiled<'a> {
     #[must_use]
     pub fn rest(&self, family: Family) -> ClassId {
         crate::addresses::unknown(family)
+    }
+
+    /// All address classes, ascending.
+    pub fn classes(&self) -> impl Iterator<Item = ClassId> + '_ {
+        self.classes.addresses.classes()
     }
 
     /// How many address classes there are, those of [`Self::rest`] included.
@@ -173,7 +181,8 @@ impl<'a> Compiled<'a> {
         self.classes.groups.iter()
     }
 
-    /// The groups whose tables are others than at the flush before, in order. Those that are gone have no table any more.
+    /// The groups whose tables may be others than at the flush before, in order. Those that are gone have no table any more.
+    /// A class that is new may have a row in a table that has not changed.
     #[must_use]
     pub fn changed_groups(&self) -> &[GroupId] {
         &self.changed

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::Missing;
 
-use crate::addresses::{Addresses, ClassChanges};
-use crate::ids::{AtomId, GroupId, Slab};
+use crate::addresses::{Addresses, BucketChanges};
+use crate::axis::BucketAtoms;
+use crate::ids::{AtomId, BucketId, GroupId, Slab};
 use crate::owners::{OwnerKey, Owners};
 use crate::program::{GroupKey, Program};
 use crate::table::Table;
@@ -46,7 +47,7 @@ impl Groups {
         let key = Arc::new(key);
         let id = self.groups.insert(Group { key: Arc::clone(&key), endpoints: 1, table: None });
         for owner in owner_keys(&key) {
-            owners.add_group(&owner, id);
+            owners.add_group(&owner, id, key.direction);
         }
         self.ids.insert(key, id);
         self.pending.insert(id);
@@ -77,23 +78,33 @@ impl Groups {
     }
 
     /// Brings all tables up to date. Gives those that changed, in order.
-    pub(crate) fn flush(&mut self, classes: &ClassChanges, owners: &Owners, addresses: &Addresses) -> Vec<GroupId> {
-        for (class, atoms) in &classes.gone {
-            for id in self.users(atoms.iter().copied()) {
+    pub(crate) fn flush(&mut self, buckets: &BucketChanges, owners: &Owners, addresses: &Addresses) -> Vec<GroupId> {
+        for (bucket, own) in &buckets.gone {
+            for id in self.users(own.iter().copied()) {
                 if let Some(table) = self.table_mut(id) {
-                    table.remove_class(*class);
+                    table.remove(*bucket);
                     self.changed.insert(id);
                 }
             }
         }
-        for class in &classes.born {
-            let family = addresses.family_of(*class);
-            for id in self.users(addresses.atoms_of(*class)) {
+        for bucket in &buckets.born {
+            let bucket_atoms = BucketAtoms::new(*bucket, addresses);
+            for id in self.users(addresses.own_atoms(*bucket)) {
                 if let Some(table) = self.table_mut(id) {
-                    table.add_class(*class, family, || addresses.atoms_of(*class));
+                    table.add(&bucket_atoms);
                     self.changed.insert(id);
                 }
             }
+        }
+        for id in self.users(buckets.inherited.atoms.iter().copied()) {
+            let Some(table) = self.table_mut(id) else { continue };
+            let touched: AHashSet<BucketId> =
+                table.buckets().filter(|bucket| buckets.inherited.buckets.contains(bucket)).collect();
+            for bucket in touched {
+                table.remove(bucket);
+                table.add(&BucketAtoms::new(bucket, addresses));
+            }
+            self.changed.insert(id);
         }
         for id in std::mem::take(&mut self.pending) {
             self.build(id, owners, addresses);
@@ -122,8 +133,8 @@ impl Groups {
             let mut table = Table::new(program, group.key.direction);
             let atoms: AHashSet<AtomId> = table.atoms().collect();
             for atom in atoms {
-                for class in addresses.classes_in(atom) {
-                    table.add_row(class, addresses.family_of(class), || addresses.atoms_of(class));
+                for bucket in addresses.buckets_with(atom) {
+                    table.add_row(&BucketAtoms::new(bucket, addresses));
                 }
                 self.by_atom.entry(atom).or_default().insert(id);
             }

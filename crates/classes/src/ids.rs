@@ -161,6 +161,10 @@ impl<K: Id, T: Copy + Eq + Hash> Interned<K, T> {
         Some(list)
     }
 
+    pub(crate) fn find(&self, list: &[T]) -> Option<K> {
+        self.ids.get(list).copied()
+    }
+
     /// Empty if there is no such list.
     pub(crate) fn get(&self, id: K) -> &[T] {
         self.lists.get(id).map_or(&[], |(list, _)| list)

@@ -1,8 +1,8 @@
 //! Who may talk to whom, for all pairs of workloads at once.
 //!
 //! Workloads that nothing tells apart are one class: the same groups, and the same class of address. What a group lets through
-//! is found once for each of its own rows: the verdict of the row that most peers have, and those of the few classes that have
-//! another row. A pair is open if the bit of the destination is set for the source, and the other way round.
+//! is found once for each of its own rows: the verdict for all that lie straight below the same network, and those of the few
+//! that have rows of their own. A pair is open if the bit of the destination is set for the source, and the other way round.
 
 use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::{Packet, Payload, Verdict};
@@ -10,7 +10,7 @@ use tortie_model::{Direction, Family, PolicyId, Protocol, WorkloadEndpointId};
 
 use crate::bits::Bits;
 use crate::compiled::Compiled;
-use crate::ids::{ClassId, EndpointClassId, GroupId, Id, RowId};
+use crate::ids::{BucketId, ClassId, EndpointClassId, GroupId, Id, RowId};
 use crate::line::{l4_point, source_port_point};
 use crate::owners::OwnerKey;
 use crate::program::GroupKey;
@@ -43,7 +43,8 @@ impl Question {
 #[derive(Clone, Debug)]
 struct EndpointClass {
     members: Vec<WorkloadEndpointId>,
-    address: ClassId,
+    /// Of one of them; the others have the same rows.
+    bucket: Option<BucketId>,
     /// Which of the sides of each direction.
     sides: Both<usize>,
 }
@@ -109,11 +110,7 @@ impl Compiled<'_> {
     #[must_use]
     pub fn matrix(&self, family: Family, questions: &[Question]) -> Matrix<'_> {
         let mut matrix = Matrix::without_answers(self, family);
-        let mut by_address: AHashMap<ClassId, Vec<usize>> = AHashMap::new();
-        for (number, class) in matrix.classes.iter().enumerate() {
-            by_address.entry(class.address).or_default().push(number);
-        }
-        let peers = Peers { family, count: matrix.classes.len(), by_address };
+        let peers = Peers::new(self, family, &matrix.classes);
         for question in questions {
             let answers = |direction| {
                 let sides = matrix.sides.of(direction).all.iter();
@@ -130,10 +127,24 @@ impl Compiled<'_> {
 struct Peers {
     family: Family,
     count: usize,
-    by_address: AHashMap<ClassId, Vec<usize>>,
+    by_bucket: AHashMap<BucketId, Vec<usize>>,
+    /// By the bucket of the network that they lie straight below, or that they are addresses of.
+    around: AHashMap<Option<BucketId>, Bits>,
 }
 
 impl Peers {
+    fn new(compiled: &Compiled<'_>, family: Family, classes: &[EndpointClass]) -> Self {
+        let mut peers = Self { family, count: classes.len(), by_bucket: AHashMap::new(), around: AHashMap::new() };
+        for (number, class) in classes.iter().enumerate() {
+            if let Some(bucket) = class.bucket {
+                peers.by_bucket.entry(bucket).or_default().push(number);
+            }
+            let around = class.bucket.and_then(|bucket| compiled.classes.addresses.around(bucket));
+            peers.around.entry(around).or_insert_with(|| Bits::new(classes.len())).insert(number);
+        }
+        peers
+    }
+
     /// The peers that a side lets through.
     fn open(&self, compiled: &Compiled<'_>, direction: Direction, side: Side, question: Question) -> Bits {
         let mut open = Bits::new(self.count);
@@ -155,16 +166,18 @@ impl Peers {
                 decision.is_some_and(|(verdict, _)| *verdict == Verdict::Allow)
             })
         };
-        let by_default = lets_through(table.peer().plain_row(self.family));
-        if by_default {
-            (0..self.count).for_each(|number| open.insert(number));
+        let addresses = &compiled.classes.addresses;
+        for (around, classes) in &self.around {
+            if lets_through(table.peer().row_of(addresses.outwards(*around), self.family)) {
+                open.add(classes);
+            }
         }
-        for (class, row) in table.peer().classes() {
-            let Some(numbers) = self.by_address.get(&class) else { continue };
-            match lets_through(row) {
-                allowed if allowed == by_default => {}
-                true => numbers.iter().for_each(|number| open.insert(*number)),
-                false => numbers.iter().for_each(|number| open.remove(*number)),
+        for (bucket, row) in table.peer().buckets() {
+            let Some(numbers) = self.by_bucket.get(&bucket) else { continue };
+            if lets_through(row) {
+                numbers.iter().for_each(|number| open.insert(*number));
+            } else {
+                numbers.iter().for_each(|number| open.remove(*number));
             }
         }
         open
@@ -172,9 +185,10 @@ impl Peers {
 }
 
 impl Side {
-    fn new(compiled: &Compiled<'_>, group: Option<GroupId>, address: ClassId, family: Family) -> Self {
+    fn new(compiled: &Compiled<'_>, group: Option<GroupId>, bucket: Option<BucketId>, family: Family) -> Self {
         let table = group.and_then(|group| compiled.table_of(group)?.1.ok());
-        Self { group, own: table.map_or_else(RowId::default, |table| table.own().row_of(address, family)) }
+        let outwards = compiled.classes.addresses.outwards(bucket);
+        Self { group, own: table.map_or_else(RowId::default, |table| table.own().row_of(outwards, family)) }
     }
 }
 
@@ -192,15 +206,16 @@ impl<'a> Matrix<'a> {
         let mut known: AHashMap<(Both<usize>, ClassId), EndpointClassId> = AHashMap::new();
         for (id, workload) in workloads {
             let Some(net) = workload.addresses.iter().find(|net| net.family() == family) else { continue };
-            let address = compiled.class_of(net.address());
-            let side = |group| Side::new(compiled, workload.is_active.then_some(group), address, family);
+            let (address, bucket) =
+                (compiled.class_of(net.address()), compiled.classes.addresses.bucket_of(net.address()));
+            let side = |group| Side::new(compiled, workload.is_active.then_some(group), bucket, family);
             let sides = Both {
                 egress: matrix.sides.egress.number(side(workload.egress)),
                 ingress: matrix.sides.ingress.number(side(workload.ingress)),
             };
             let class = *known.entry((sides, address)).or_insert_with(|| {
                 let class = numbered(matrix.classes.len());
-                matrix.classes.push(EndpointClass { members: Vec::new(), address, sides });
+                matrix.classes.push(EndpointClass { members: Vec::new(), bucket, sides });
                 class
             });
             if let Some(class) = matrix.classes.get_mut(class.number() as usize) {

@@ -39,7 +39,7 @@ struct Owner {
     rules: Option<[Rules; 2]>,
     compiled: [CompiledRules; 2],
     lists: Vec<NetList>,
-    groups: AHashSet<GroupId>,
+    groups: AHashMap<GroupId, Direction>,
     is_pending: bool,
 }
 
@@ -103,10 +103,10 @@ impl Owners {
         users.into_iter().for_each(|owner| self.set_pending(owner));
     }
 
-    pub(crate) fn add_group(&mut self, key: &OwnerKey, group: GroupId) {
+    pub(crate) fn add_group(&mut self, key: &OwnerKey, group: GroupId, direction: Direction) {
         let id = self.id(key);
         if let Some(owner) = self.owners.get_mut(id) {
-            owner.groups.insert(group);
+            owner.groups.insert(group, direction);
         }
     }
 
@@ -114,14 +114,16 @@ impl Owners {
         let Some(id) = self.ids.get(key).copied() else { return };
         if let Some(owner) = self.owners.get_mut(id) {
             owner.groups.remove(&group);
-            self.set_pending(id);
+            if owner.rules.is_none() && owner.groups.is_empty() {
+                self.set_pending(id);
+            }
         }
     }
 
     /// The groups that a policy or profile has a part in, in no order.
     pub(crate) fn groups_of(&self, key: &OwnerKey) -> impl Iterator<Item = GroupId> + '_ {
         let owner = self.ids.get(key).and_then(|id| self.owners.get(*id));
-        owner.into_iter().flat_map(|owner| owner.groups.iter().copied())
+        owner.into_iter().flat_map(|owner| owner.groups.keys().copied())
     }
 
     fn id(&mut self, key: &OwnerKey) -> OwnerId {
@@ -134,7 +136,7 @@ impl Owners {
             rules: None,
             compiled: [missing(), missing()],
             lists: Vec::new(),
-            groups: AHashSet::new(),
+            groups: AHashMap::new(),
             is_pending: false,
         });
         self.ids.insert(key.clone(), id);
@@ -179,7 +181,11 @@ impl Owners {
             for list in std::mem::replace(&mut owner.lists, lists) {
                 self.lists.release(&list, addresses);
             }
-            groups.extend(&owner.groups);
+            let is_other = |direction: Direction| match direction {
+                Direction::Ingress => before.first() != owner.compiled.first(),
+                Direction::Egress => before.last() != owner.compiled.last(),
+            };
+            groups.extend(owner.groups.iter().filter(|(_, direction)| is_other(**direction)).map(|(group, _)| *group));
             if owner.rules.is_none() && owner.groups.is_empty() {
                 self.ids.remove(&owner.key);
                 self.owners.remove(id);

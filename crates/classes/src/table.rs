@@ -3,12 +3,12 @@
 use ahash::AHashMap;
 use smallvec::SmallVec;
 use tortie_evaluate::{DecidedBy, Verdict};
-use tortie_model::{Direction, Family};
+use tortie_model::Direction;
 
-use crate::axis::Axis;
+use crate::axis::{Axis, BucketAtoms};
 use crate::bits::{Bits, first_common};
 use crate::columns::Columns;
-use crate::ids::{AtomId, ClassId, Interned, LineId, RowId};
+use crate::ids::{AtomId, BucketId, Interned, LineId, RowId};
 use crate::line::{L4_END, PORTS_END};
 use crate::program::{Program, StagedRuling, Step};
 
@@ -42,12 +42,11 @@ pub(crate) struct Table {
     has_cells: bool,
 }
 
-/// The classes of a packet.
+/// Where a packet is in a table, but for its columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
-    pub(crate) family: Family,
-    pub(crate) own: ClassId,
-    pub(crate) peer: ClassId,
+    pub(crate) own: RowId,
+    pub(crate) peer: RowId,
     pub(crate) l4: u32,
     pub(crate) source_port: u32,
 }
@@ -85,13 +84,10 @@ impl Table {
         self.peer.atoms().chain(self.own.atoms())
     }
 
-    /// Takes classes on without filling cells in.
-    pub(crate) fn add_row<A>(&mut self, class: ClassId, family: Family, atoms: impl Fn() -> A)
-    where
-        A: Iterator<Item = AtomId>,
-    {
-        self.peer.add(class, family, atoms());
-        self.own.add(class, family, atoms());
+    /// Takes a bucket on without filling cells in.
+    pub(crate) fn add_row(&mut self, bucket: &BucketAtoms<'_>) {
+        self.peer.add(bucket);
+        self.own.add(bucket);
     }
 
     /// Fills all cells in, if there are not too many.
@@ -119,12 +115,9 @@ impl Table {
         self.has_cells
     }
 
-    /// Takes a new class on, and fills in the cells that are new with it.
-    pub(crate) fn add_class<A>(&mut self, class: ClassId, family: Family, atoms: impl Fn() -> A)
-    where
-        A: Iterator<Item = AtomId>,
-    {
-        let (peer, own) = (self.peer.add(class, family, atoms()), self.own.add(class, family, atoms()));
+    /// Takes a new bucket on, and fills in the cells that are new with it.
+    pub(crate) fn add(&mut self, bucket: &BucketAtoms<'_>) {
+        let (peer, own) = (self.peer.add(bucket), self.own.add(bucket));
         if !self.has_cells || peer.is_none() && own.is_none() {
             return;
         }
@@ -144,13 +137,18 @@ impl Table {
         }
     }
 
-    /// Lets a class go, with the cells that only it had.
-    pub(crate) fn remove_class(&mut self, class: ClassId) {
-        if let Some(peer) = self.peer.remove(class) {
+    /// The buckets that have rows of their own, in no order; some twice.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = BucketId> + '_ {
+        self.peer.buckets().chain(self.own.buckets()).map(|(bucket, _)| bucket)
+    }
+
+    /// Lets a bucket go, with the cells that only it had.
+    pub(crate) fn remove(&mut self, bucket: BucketId) {
+        if let Some(peer) = self.peer.remove(bucket) {
             let rows: Vec<RowId> = self.own.rows().collect();
             rows.into_iter().for_each(|own| self.remove_line(own, peer));
         }
-        if let Some(own) = self.own.remove(class) {
+        if let Some(own) = self.own.remove(bucket) {
             let rows: Vec<RowId> = self.peer.rows().collect();
             rows.into_iter().for_each(|peer| self.remove_line(own, peer));
         }
@@ -191,9 +189,7 @@ impl Table {
 
     /// What becomes of a packet.
     fn outcome(&self, point: &Point) -> Outcome {
-        let own = self.own.row_of(point.own, point.family);
-        let peer = self.peer.row_of(point.peer, point.family);
-        self.outcome_at(own, peer, self.l4.of(point.l4), self.source_ports.of(point.source_port))
+        self.outcome_at(point.own, point.peer, self.l4.of(point.l4), self.source_ports.of(point.source_port))
     }
 
     fn outcome_at(&self, own: RowId, peer: RowId, l4: usize, source_port: usize) -> Outcome {

@@ -34,29 +34,21 @@ impl<'a> TableView<'a> {
         Self { classes, table }
     }
 
-    /// The row of an address class at the peer's end.
+    /// The row of an address class at the peer's end; `None` if there is no such class.
     #[must_use]
-    pub fn peer_row(&self, class: ClassId) -> Row {
-        Row(self.table.peer().row_of(class, self.classes.addresses.family_of(class)))
+    pub fn peer_row(&self, class: ClassId) -> Option<Row> {
+        self.row(self.table.peer(), class)
     }
 
-    /// The row of an address class at the group's own end.
+    /// The row of an address class at the group's own end; `None` if there is no such class.
     #[must_use]
-    pub fn own_row(&self, class: ClassId) -> Row {
-        Row(self.table.own().row_of(class, self.classes.addresses.family_of(class)))
+    pub fn own_row(&self, class: ClassId) -> Option<Row> {
+        self.row(self.table.own(), class)
     }
 
-    /// The address classes that have another row at the peer's end than the [rest](crate::Compiled::rest) of their family may
-    /// have, in order.
-    #[must_use]
-    pub fn peer_classes(&self) -> Vec<ClassId> {
-        sorted(self.table.peer())
-    }
-
-    /// The same for the group's own end.
-    #[must_use]
-    pub fn own_classes(&self) -> Vec<ClassId> {
-        sorted(self.table.own())
+    fn row(&self, axis: &Axis, class: ClassId) -> Option<Row> {
+        let addresses = &self.classes.addresses;
+        axis.row_with(addresses.family_of(class), addresses.atoms_of(class)).map(Row)
     }
 
     /// The rows of the peer's end, in order.
@@ -113,10 +105,4 @@ impl<'a> TableView<'a> {
         let (verdict, by) = self.table.decision_at(own.0, peer.0, l4, source_port)?;
         Some((*verdict, by))
     }
-}
-
-fn sorted(axis: &Axis) -> Vec<ClassId> {
-    let mut classes: Vec<ClassId> = axis.classes().map(|(class, _)| class).collect();
-    classes.sort_unstable();
-    classes
 }

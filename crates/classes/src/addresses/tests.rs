@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use tortie_model::{Cidr, Family};
 
-use super::{Addresses, ClassChanges};
-use crate::ids::{AtomId, ClassId};
+use super::{Addresses, BucketChanges};
+use crate::ids::{AtomId, BucketId, ClassId};
 
 const ATOMS: usize = 5;
 
@@ -47,14 +47,15 @@ struct Model {
     addresses: Addresses,
     atoms: Vec<AtomId>,
     members: Vec<BTreeSet<Cidr>>,
-    known: BTreeSet<ClassId>,
+    /// The buckets that were told, with the atoms that they have with all that is around them.
+    known: BTreeMap<BucketId, Vec<AtomId>>,
 }
 
 impl Model {
     fn new() -> Self {
         let mut addresses = Addresses::new();
         let atoms = (0..ATOMS).map(|_| addresses.add_atom()).collect();
-        Self { addresses, atoms, members: vec![BTreeSet::new(); ATOMS], known: BTreeSet::new() }
+        Self { addresses, atoms, members: vec![BTreeSet::new(); ATOMS], known: BTreeMap::new() }
     }
 
     fn edit(&mut self, edit: &Edit) {
@@ -80,12 +81,32 @@ impl Model {
         }
     }
 
-    fn check(&mut self, changes: &ClassChanges) {
-        for (class, _) in &changes.gone {
-            assert!(self.known.remove(class), "{class:?} went without having been there");
+    fn check(&mut self, changes: &BucketChanges) {
+        let atoms_of = |addresses: &Addresses, bucket| -> Vec<AtomId> {
+            addresses.atoms_of(addresses.class_of_bucket(bucket)).collect()
+        };
+        for (bucket, _) in &changes.gone {
+            assert!(self.known.remove(bucket).is_some(), "{bucket:?} went without having been there");
         }
-        for class in &changes.born {
-            assert!(self.known.insert(*class), "{class:?} was there already");
+        for bucket in &changes.born {
+            let atoms = atoms_of(&self.addresses, *bucket);
+            assert!(self.known.insert(*bucket, atoms).is_none(), "{bucket:?} was there already");
+        }
+        for (bucket, atoms) in &mut self.known {
+            let now = atoms_of(&self.addresses, *bucket);
+            let own: Vec<AtomId> = self.addresses.own_atoms(*bucket).collect();
+            let outwards = self.addresses.outwards(Some(*bucket));
+            let mut with_others: Vec<AtomId> =
+                outwards.flat_map(|bucket| self.addresses.own_atoms(bucket).collect::<Vec<_>>()).collect();
+            with_others.sort_unstable();
+            with_others.dedup();
+            assert_eq!(now, with_others);
+            assert!(own.iter().all(|atom| self.addresses.buckets_with(*atom).any(|other| other == *bucket)));
+            let differs = |atom: &&AtomId| now.contains(*atom) != atoms.contains(*atom);
+            for atom in now.iter().chain(&*atoms).filter(differs) {
+                assert!(changes.inherited.buckets.contains(bucket) && changes.inherited.atoms.contains(atom));
+            }
+            *atoms = now;
         }
         let mut classes: BTreeMap<ClassId, (Family, Vec<usize>)> = BTreeMap::new();
         let mut vectors = BTreeMap::new();
@@ -103,10 +124,9 @@ impl Model {
                 found.sort_unstable();
                 assert_eq!(found, expected, "{address}");
                 assert_eq!(self.addresses.family_of(class), family);
-                for atom in self.addresses.atoms_of(class) {
-                    assert!(self.addresses.classes_in(atom).any(|other| other == class));
-                }
-                assert!(expected.is_empty() || self.known.contains(&class));
+                let bucket = self.addresses.bucket_of(address);
+                assert_eq!(bucket.is_some(), !expected.is_empty());
+                assert!(bucket.is_none_or(|bucket| self.known.contains_key(&bucket)));
                 let vector = (family, expected);
                 assert_eq!(*classes.entry(class).or_insert_with(|| vector.clone()), vector);
                 assert_eq!(*vectors.entry(vector).or_insert(class), class);
@@ -114,8 +134,10 @@ impl Model {
         }
         // Each class that is there has a network.
         let used: BTreeSet<ClassId> = self.addresses.prefixes().map(|(_, class)| class).collect();
-        assert_eq!(used, self.known);
-        assert_eq!(self.addresses.class_count(), self.known.len() + 2);
+        assert_eq!(self.addresses.class_count(), used.len() + 2);
+        let buckets: BTreeSet<ClassId> =
+            self.known.keys().map(|bucket| self.addresses.class_of_bucket(*bucket)).collect();
+        assert_eq!(used, buckets);
     }
 }
 

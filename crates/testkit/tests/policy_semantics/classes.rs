@@ -132,10 +132,10 @@ fn run(cases: u32, config: &tortie_rules::RulesConfig, spoil: bool) {
 
 #[test]
 fn tables_say_what_the_evaluator_says() {
-    run(40, &crate::chains::config(), false);
+    run(25, &crate::chains::config(), false);
 }
 
 #[test]
 fn tables_say_what_the_evaluator_says_with_failsafe_ports_and_odd_rules() {
-    run(40, &crate::evaluate::busy_config(tortie_rules::EndpointToHostAction::Drop), true);
+    run(25, &crate::evaluate::busy_config(tortie_rules::EndpointToHostAction::Drop), true);
 }
