@@ -175,7 +175,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         Used("Whether the hooks go first or last in the kernel's chains"),
     ),
     felix("ClusterGUID", "string", "baddecaf", Description),
-    felix("ClusterType", "string", "", Description),
+    felix(
+        "ClusterType",
+        "string",
+        "",
+        Used("Whether the cluster is Azure's (`aks`), whose network takes smaller packets than its machines say"),
+    ),
     felix(
         "CutDeniedConnections",
         "bool",

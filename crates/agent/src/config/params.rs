@@ -366,6 +366,7 @@ params! {
     vxlan_mtu_v6: u32 = "VXLANMTUV6", parse::mtu, 0, 0, PLAIN;
     wireguard_mtu: u32 = "WireguardMTU", parse::mtu, 0, 0, PLAIN;
     wireguard_mtu_v6: u32 = "WireguardMTUV6", parse::mtu, 0, 0, PLAIN;
+    on_aks: bool = "ClusterType", parse::is_on_aks, false, false, PLAIN;
     kube_node_port_ranges: Vec<(u16, u16)> =
         "KubeNodePortRanges", parse::port_ranges, vec![(30000, 32767)], vec![], PLAIN;
     feature_detect_override: String =

@@ -62,6 +62,15 @@ pub(crate) fn text(raw: &str) -> Parsed<String> {
     Ok(raw.into())
 }
 
+/// Whether a cluster is Azure's, by what it says of its type: words with commas between them, in any order. The first that names
+/// a provider of Kubernetes counts; so does the first that is empty, for none (`KubernetesProvider` in
+/// `felix/config/config_params.go`).
+pub(crate) fn is_on_aks(raw: &str) -> Parsed<bool> {
+    const PROVIDERS: [&str; 7] = ["", "eks", "ecs", "gke", "aks", "openshift", "dockerenterprise"];
+    let mut words = raw.split(',').map(str::to_ascii_lowercase);
+    Ok(words.find(|word| PROVIDERS.contains(&word.as_str())).as_deref() == Some("aks"))
+}
+
 /// A region of `OpenStack`: a DNS label that leaves room for what Felix puts before it elsewhere.
 pub(crate) fn region(raw: &str) -> Parsed<String> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();

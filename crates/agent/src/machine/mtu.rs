@@ -12,6 +12,9 @@ const VXLAN_V6_HEADERS: u32 = 70;
 const WIREGUARD_HEADERS: u32 = 60;
 const WIREGUARD_V6_HEADERS: u32 = 80;
 
+/// How much smaller packets must be on Azure than its machines say, if they must not be fragmented, as those of `WireGuard`.
+const AZURE_LESS: u32 = 100;
+
 /// The MTU of the machine and of the devices of its tunnels, whether there are any or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -55,13 +58,16 @@ impl Mtus {
             0 => host.saturating_sub(headers),
             configured => configured,
         };
+        // As the original, only if the hosts' own packets are encrypted.
+        let is_on_azure = config.on_aks && config.wireguard_host_encryption_enabled;
+        let wireguard = if is_on_azure { AZURE_LESS } else { 0 };
         Self {
             host,
             ipip: or_less(config.ipip_mtu, IPIP_HEADERS),
             vxlan_v4: or_less(config.vxlan_mtu, VXLAN_HEADERS),
             vxlan_v6: or_less(config.vxlan_mtu_v6, VXLAN_V6_HEADERS),
-            wireguard_v4: or_less(config.wireguard_mtu, WIREGUARD_HEADERS),
-            wireguard_v6: or_less(config.wireguard_mtu_v6, WIREGUARD_V6_HEADERS),
+            wireguard_v4: or_less(config.wireguard_mtu, wireguard + WIREGUARD_HEADERS),
+            wireguard_v6: or_less(config.wireguard_mtu_v6, wireguard + WIREGUARD_V6_HEADERS),
         }
     }
 

@@ -69,6 +69,25 @@ fn tunnels_leave_less_for_workloads() {
     assert_eq!(configured.of_workloads(none), 1500);
 }
 
+/// Azure's network fragments packets of more than 1400 bytes, although its machines have an MTU of 1500.
+#[test]
+fn wireguard_has_less_on_azure_if_hosts_are_encrypted() {
+    let wireguard = |cluster: &str, hosts: &str, others: &[(&str, &str)]| {
+        let pairs = [&[("ClusterType", cluster), ("WireguardHostEncryptionEnabled", hosts)][..], others].concat();
+        let mtus = Mtus::new(&config(&pairs), 1500);
+        assert_eq!((mtus.ipip, mtus.vxlan_v4, mtus.vxlan_v6), (1480, 1450, 1430));
+        (mtus.wireguard_v4, mtus.wireguard_v6)
+    };
+    for on_azure in ["aks", "typha,kdd,k8s,operator,AKS", "k8s,aks,eks", "aks,"] {
+        assert_eq!(wireguard(on_azure, "true", &[]), (1340, 1320), "{on_azure}");
+        assert_eq!(wireguard(on_azure, "false", &[]), (1440, 1420), "{on_azure}");
+    }
+    for elsewhere in ["k8s,bgp", "eks,aks", "k8s,,aks", ",aks", "k8s, aks", "maks"] {
+        assert_eq!(wireguard(elsewhere, "true", &[]), (1440, 1420), "{elsewhere}");
+    }
+    assert_eq!(wireguard("aks", "true", &[("WireguardMTU", "1300")]), (1300, 1320));
+}
+
 #[test]
 fn the_file_holds_the_number_alone_and_is_written_only_when_that_changes() {
     let folder = tempfile::tempdir().unwrap();

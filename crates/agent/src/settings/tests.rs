@@ -186,6 +186,7 @@ fn every_parameter_changes_something() {
         "VXLANMTUV6",
         "WireguardMTU",
         "WireguardMTUV6",
+        "ClusterType",
         "OpenstackRegion",
         "CutDeniedConnections",
     ];
