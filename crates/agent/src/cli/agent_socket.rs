@@ -33,10 +33,10 @@ enum Output {
 }
 
 impl AskArgs {
-    /// Calls a method of the agent, with the parameter of this name if it has a value.
-    pub(super) fn ask<T: DeserializeOwned>(&self, method: &str, parameter: Option<(&str, &str)>) -> Result<T, Failure> {
+    /// Calls a method of the agent.
+    pub(super) fn ask<T: DeserializeOwned>(&self, method: &str, parameters: &[(&str, Value)]) -> Result<T, Failure> {
         let parameters: Map<String, Value> =
-            parameter.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+            parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let mut client = Client::connect(&self.socket).map_err(failed)?;
         client.call(method, parameters).map_err(failed)
     }

@@ -23,7 +23,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut configuration: Configuration = args.ask.ask("Configuration", None)?;
+    let mut configuration: Configuration = args.ask.ask("Configuration", &[])?;
     let is_called = |parameter: &Parameter, name: &String| parameter.name.eq_ignore_ascii_case(name);
     let known = |name: &&String| configuration.parameters.iter().any(|parameter| is_called(parameter, name));
     if let Some(unknown) = args.names.iter().find(|name| !known(name)) {

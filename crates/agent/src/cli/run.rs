@@ -37,6 +37,7 @@ use crate::status::NodeKeyWriter;
 use crate::status::{FileNews, FileWriter, Reported, StatusWriters};
 #[cfg(feature = "etcd")]
 use crate::status::{StatusNews, StatusSettings, StatusWriter};
+use crate::stop::Stop;
 
 /// Enforce policy on this node, and keep enforcing it while the datastore changes.
 ///
@@ -115,7 +116,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         dataplane: args.dataplane.to_string(),
         started: Instant::now(),
     };
-    let _local_api = answer_locally(&args.socket, facts, &health, &metrics, sender.clone());
+    let _local_api = answer_locally(&args.socket, facts, &health, &metrics, sender.clone(), stop.clone());
     let inputs = Inputs { others, datastore: events, stop, reload };
     let files = FileWriter::start().map_err(Failure::io("the thread of endpoint status files"))?;
     #[cfg_attr(
@@ -189,12 +190,13 @@ fn answer_locally(
     health: &Health,
     metrics: &SharedMetrics,
     engine: SyncSender<Input>,
+    stop: Stop,
 ) -> Option<Server> {
     if socket.is_empty() {
         return None;
     }
     let ask = move |question| engine.try_send(Input::Question(question)).is_ok();
-    let service = Service::new(facts, health.clone(), metrics.clone(), ask);
+    let service = Service::new(facts, health.clone(), metrics.clone(), ask, Runner::new(stop));
     let path = Path::new(socket);
     Server::start(path, service)
         .inspect_err(|error| tracing::warn!(socket = %path.display(), %error, "nobody can ask this agent"))

@@ -5,6 +5,7 @@ mod text;
 
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::Failure;
 use super::agent_socket::AskArgs;
@@ -32,7 +33,7 @@ enum What {
         #[arg(value_name = "ENDPOINT")]
         endpoint: Option<String>,
     },
-    /// A policy, and the endpoints of this node to which it applies
+    /// A policy, the endpoints of this node to which it applies, and how many packets its rules matched in the kernel
     ///
     /// Example: tortie show policy shop/db-clients
     Policy {
@@ -74,30 +75,30 @@ struct IpSets {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Policies { ask, endpoint: Some(name) } => {
-            let found: Endpoints = ask.ask("Endpoints", Some(("name", name)))?;
+            let found: Endpoints = ask.ask("Endpoints", &[("name", json!(name))])?;
             some(&found.endpoints, || format!("this node has no endpoint `{name}`"))?;
             ask.print(&found, || found.endpoints.iter().map(text::policies_of).collect())
         }
         What::Policies { ask, endpoint: None } => {
-            let found: Policies = ask.ask("Policies", None)?;
+            let found: Policies = ask.ask("Policies", &[])?;
             ask.print(&found, || text::policies(&found.policies))
         }
         What::Policy { ask, name } => {
-            let found: Policies = ask.ask("Policies", Some(("name", name)))?;
+            let found: Policies = ask.ask("Policies", &[("name", json!(name)), ("counters", json!(true))])?;
             some(&found.policies, || format!("no policy `{name}` applies to endpoints of this node"))?;
             ask.print(&found, || found.policies.iter().map(text::policy).collect())
         }
         What::Endpoints { ask } => {
-            let found: Endpoints = ask.ask("Endpoints", None)?;
+            let found: Endpoints = ask.ask("Endpoints", &[])?;
             ask.print(&found, || text::endpoints(&found.endpoints))
         }
         What::Sets { ask, id: Some(id) } => {
-            let found: IpSets = ask.ask("IpSets", Some(("id", id)))?;
+            let found: IpSets = ask.ask("IpSets", &[("id", json!(id))])?;
             some(&found.ip_sets, || format!("no policy of this node needs an IP set `{id}`"))?;
             ask.print(&found, || found.ip_sets.iter().map(text::set).collect())
         }
         What::Sets { ask, id: None } => {
-            let found: IpSets = ask.ask("IpSets", None)?;
+            let found: IpSets = ask.ask("IpSets", &[])?;
             ask.print(&found, || text::sets(&found.ip_sets))
         }
         What::Pods(args) => pods::run(args),

@@ -24,7 +24,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let status: Status = args.ask.ask("Status", None)?;
+    let status: Status = args.ask.ask("Status", &[])?;
     args.ask.print(&status, || text(&status))?;
     if status.ready { Ok(()) } else { Err(Failure::Reported(NOT_READY)) }
 }

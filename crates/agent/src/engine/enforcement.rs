@@ -7,6 +7,7 @@ use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, HostEndpointName, IpSetId, WorkloadEndpointId};
 
+use super::inspect::Listing;
 use crate::config::{Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
 use crate::monitor::MonitorEvent;
@@ -86,6 +87,8 @@ pub struct EnforcementReport {
     pub workloads: BTreeMap<WorkloadEndpointId, EndpointStatus>,
     /// The status of each host endpoint.
     pub hosts: BTreeMap<HostEndpointName, EndpointStatus>,
+    /// How its rules can be listed.
+    pub listings: Vec<Listing>,
 }
 
 /// An apply that is over.

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use tortie_dataplane::{
     ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, LinkEvent, ProblemIdentity, WireguardKey,
 };
-use tortie_model::IpSetId;
 use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Family, IpSetId};
 
 use super::enforcement::{Applied, Enforcement, EnforcementReport, HEARTBEAT, Progress};
+use super::inspect::Listing;
 use super::observe;
 use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
@@ -35,6 +36,8 @@ pub struct InKernel<K> {
     problems: BTreeMap<ProblemIdentity, String>,
     applied_once: bool,
     last_apply: Option<Applied>,
+    /// How the rules can be listed.
+    listings: Vec<Listing>,
     /// What is not as configured for as long as this enforces.
     drawback: Option<String>,
     /// What is still to be put right in the kernel, by which the node does not do its job.
@@ -49,6 +52,12 @@ impl<K: Kernel> InKernel<K> {
     /// Writes nothing yet. How things are is reported to `health` and counted in `metrics`.
     pub fn new(config: DataplaneConfig, mut kernel: K, health: Health, metrics: SharedMetrics) -> Self {
         let throttle = Throttle::new(kernel.now());
+        let programs = |family| match family {
+            Family::V4 => &config.iptables.programs_v4,
+            Family::V6 => &config.iptables.programs_v6,
+        };
+        let listing = |family: &Family| Listing { family: *family, program: programs(*family).save.clone() };
+        let listings = config.families.iter().map(listing).collect();
         // All that there are will be told.
         metrics.lock().interfaces.clear();
         Self {
@@ -62,6 +71,7 @@ impl<K: Kernel> InKernel<K> {
             problems: BTreeMap::new(),
             applied_once: false,
             last_apply: None,
+            listings,
             drawback: None,
             degraded: None,
             machine: None,
@@ -272,6 +282,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
             problems: self.problems.values().map(String::as_str).chain(lasting).map(str::to_owned).collect(),
             last_apply: self.last_apply,
             workloads: self.dataplane.workload_statuses().map(|(id, status)| (id.clone(), status)).collect(),
+            listings: self.listings.clone(),
             hosts: self.dataplane.host_statuses().map(|(name, status)| (name.clone(), status)).collect(),
         }
     }

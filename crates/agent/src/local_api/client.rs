@@ -97,6 +97,10 @@ impl Client {
             None => serde_json::from_value(parameters).map_err(refused),
             Some("org.varlink.service.PermissionDenied") => Err(ClientError::Denied { path: self.path.clone() }),
             Some("org.tortie.agent.Busy") => Err(ClientError::Busy),
+            Some("org.tortie.agent.NotListed") => {
+                let why = parameters.get("why").and_then(Value::as_str).unwrap_or_default();
+                Err(ClientError::Refused(format!("its rules cannot be listed: {why}")))
+            }
             Some(other) => Err(ClientError::Refused(format!("{other} {parameters}"))),
         }
     }

@@ -5,6 +5,7 @@
 //! `org.tortie.agent.varlink`, which the agent gives out itself. Root may ask, and whoever the agent runs as.
 
 mod client;
+mod counters;
 mod server;
 mod service;
 mod wire;

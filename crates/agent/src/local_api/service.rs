@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::counters;
 use super::wire::{Call, Reply};
 use crate::engine::inspect::{Answer, EngineStatus, Query, Question};
+use crate::exec::Runner;
 use crate::health::Health;
 use crate::metrics::SharedMetrics;
 
@@ -100,6 +102,7 @@ pub struct Service {
     metrics: SharedMetrics,
     /// Takes a question to the engine; gives it back if the engine has no room for it.
     ask: Box<dyn Fn(Question) -> bool + Send + Sync>,
+    runner: Runner,
 }
 
 impl std::fmt::Debug for Service {
@@ -110,13 +113,15 @@ impl std::fmt::Debug for Service {
 
 impl Service {
     /// Answers from these, and what the engine says; `ask` takes a question there without waiting, and says whether it did.
+    /// `runner` lists the kernel's rules.
     pub fn new(
         facts: Facts,
         health: Health,
         metrics: SharedMetrics,
         ask: impl Fn(Question) -> bool + Send + Sync + 'static,
+        runner: Runner,
     ) -> Self {
-        Self { facts, health, metrics, ask: Box::new(ask) }
+        Self { facts, health, metrics, ask: Box::new(ask), runner }
     }
 
     /// Answers one message.
@@ -142,7 +147,16 @@ impl Service {
             "IpSets" => (Query::IpSets(None), Some("id")),
             _ => return method_not_found(&call.method),
         };
-        let which = match which(&call.parameters, allowed) {
+        let mut parameters = call.parameters.clone();
+        let with_counters = match (method, parameters.get("counters")) {
+            ("Policies", Some(Value::Bool(wanted))) => {
+                let wanted = *wanted;
+                parameters.shift_remove("counters");
+                wanted
+            }
+            _ => false,
+        };
+        let which = match which(&parameters, allowed) {
             Ok(which) => which,
             Err(parameter) => return standard_error("InvalidParameter", "parameter", parameter),
         };
@@ -156,7 +170,15 @@ impl Service {
         match self.engine(query, PATIENCE) {
             Some(Answer::Configuration(configuration)) => Reply::of(json!(configuration)),
             Some(Answer::Endpoints(endpoints)) => Reply::of(json!({ "endpoints": endpoints })),
-            Some(Answer::Policies(policies)) => Reply::of(json!({ "policies": policies })),
+            Some(Answer::Policies(mut policies, listings)) => {
+                if with_counters
+                    && let Err(why) =
+                        counters::note(&mut policies, &listings, |listing| counters::list(listing, &self.runner))
+                {
+                    return Reply::error(&format!("{INTERFACE}.NotListed"), json!({ "why": why }));
+                }
+                Reply::of(json!({ "policies": policies }))
+            }
             Some(Answer::IpSets(sets)) => Reply::of(json!({ "ip_sets": sets })),
             Some(Answer::Status(_)) | None => Reply::error(&format!("{INTERFACE}.Busy"), json!({})),
         }

@@ -65,6 +65,9 @@ tortie_testkit::kernel_test! {
         assert_eq!(policy["endpoints"], serde_json::json!(["shop/web"]));
         let chain = policy["ingress_chain"].as_str().unwrap();
         assert!(node.kernel_state().contains(&format!("-A {chain} ")), "{chain}");
+        let counted = policy["counters"].as_array().unwrap();
+        let families: Vec<_> = counted.iter().map(|rule| (rule["chain"] == chain, &rule["ip_version"])).collect();
+        assert_eq!(families, [(true, &4.into()), (true, &6.into())], "{counted:?}");
 
         let sets = json(&node, &["show", "sets"]);
         let sets = sets["ip_sets"].as_array().unwrap();

@@ -61,6 +61,13 @@ pub(super) fn policy(policy: &Policy) -> String {
     line("ingress", &way(policy.ingress_rules, &policy.ingress_chain));
     line("egress", &way(policy.egress_rules, &policy.egress_chain));
     line("IP sets", &policy.ip_sets.join(", "));
+    let rows = policy.counters.iter().flatten().map(|rule| {
+        let place = format!("  IPv{} {} {}", rule.ip_version, rule.table, rule.chain);
+        vec![place, rule.packets.to_string(), rule.bytes.to_string(), rule.rule.clone()]
+    });
+    if policy.counters.as_ref().is_some_and(|counters| !counters.is_empty()) {
+        out.push_str(&table(&["  CHAIN", "PACKETS", "BYTES", "RULE"], rows));
+    }
     out
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tortie_model::Family;
 
 /// What is answered to a query of the same name.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,8 +14,8 @@ pub enum Answer {
     Configuration(Configuration),
     /// Endpoints, workloads first, by name.
     Endpoints(Vec<Endpoint>),
-    /// Policies, by name.
-    Policies(Vec<Policy>),
+    /// Policies, by name, and how the kernel's rules can be listed.
+    Policies(Vec<Policy>, Vec<Listing>),
     /// IP sets, by id.
     IpSets(Vec<IpSet>),
 }
@@ -159,6 +160,35 @@ pub struct Policy {
     pub ingress_chain: Option<String>,
     /// Its chain in the kernel for traffic from its endpoints; none if it is staged.
     pub egress_chain: Option<String>,
+    /// The rules of its chains, if their counters were asked for; none if another program enforces.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub counters: Option<Vec<RuleCounters>>,
+}
+
+/// A program that lists the rules of a family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The family.
+    pub family: Family,
+    /// For instance `iptables-nft-save`.
+    pub program: String,
+}
+
+/// What the kernel has counted for a rule of a policy's chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleCounters {
+    /// 4 or 6.
+    pub ip_version: u8,
+    /// `filter`, `mangle` or `raw`.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+    /// The rule, as `iptables-save` prints it.
+    pub rule: String,
+    /// Packets that matched since the chain was written.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// An IP set that policies of this node need.

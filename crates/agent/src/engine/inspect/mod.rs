@@ -14,7 +14,10 @@ use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
 
 use super::Session;
 use super::enforcement::Enforcement;
-pub use answers::{Answer, Configuration, Endpoint, EngineStatus, IpSet, LastApply, Parameter, Policy, SetValue, Tier};
+pub use answers::{
+    Answer, Configuration, Endpoint, EngineStatus, IpSet, LastApply, Listing, Parameter, Policy, RuleCounters,
+    SetValue, Tier,
+};
 pub(super) use inventory::Inventory;
 
 /// What can be asked.
@@ -48,7 +51,9 @@ impl<E: Enforcement> Session<E> {
             Query::Status => Answer::Status(self.status()),
             Query::Configuration => Answer::Configuration(configuration::of(&self.sources, &self.resolved)),
             Query::Endpoints(name) => Answer::Endpoints(self.endpoints(name.as_deref())),
-            Query::Policies(name) => Answer::Policies(self.inventory.policies(name.as_deref())),
+            Query::Policies(name) => {
+                Answer::Policies(self.inventory.policies(name.as_deref()), self.enforcement.report().listings)
+            }
             Query::IpSets(id) => Answer::IpSets(self.ip_sets(id.as_deref())),
         };
         let _ = question.reply.try_send(answer);

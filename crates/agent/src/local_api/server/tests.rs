@@ -5,6 +5,7 @@ use rustix::process::Uid;
 use serde_json::{Map, Value};
 
 use super::*;
+use crate::exec::Runner;
 use crate::health::Health;
 use crate::local_api::{Client, ClientError, Facts, Status};
 use crate::metrics::SharedMetrics;
@@ -16,7 +17,7 @@ fn service() -> Service {
         dataplane: "internal".into(),
         started: Instant::now(),
     };
-    Service::new(facts, Health::default(), SharedMetrics::default(), |_| false)
+    Service::new(facts, Health::default(), SharedMetrics::default(), |_| false, Runner::default())
 }
 
 fn ask(path: &Path) -> Result<Status, ClientError> {

@@ -1,7 +1,9 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::engine::inspect::{Configuration, Endpoint, IpSet, LastApply, Parameter, Policy, SetValue, Tier};
+use crate::engine::inspect::{
+    Configuration, Endpoint, IpSet, LastApply, Listing, Parameter, Policy, RuleCounters, SetValue, Tier,
+};
 use crate::health::{Condition, Reporter};
 
 /// A service whose engine answers like this, and what it was asked.
@@ -21,7 +23,7 @@ fn service(answer: impl Fn(&Query) -> Option<Answer> + Send + Sync + 'static) ->
         dataplane: "internal".into(),
         started: Instant::now(),
     };
-    (Service::new(facts, health, SharedMetrics::default(), ask), asked)
+    (Service::new(facts, health, SharedMetrics::default(), ask, Runner::default()), asked)
 }
 
 fn reply(service: &Service, call: &Value) -> Value {
@@ -48,6 +50,8 @@ fn parameters_reach_the_engine_and_others_are_refused_by_name() {
         ("org.tortie.agent.Endpoints", json!({"name": 7}), "name"),
         ("org.tortie.agent.Endpoints", json!({"id": "x"}), "id"),
         ("org.tortie.agent.Status", json!({"name": "x"}), "name"),
+        ("org.tortie.agent.Endpoints", json!({"counters": true}), "counters"),
+        ("org.tortie.agent.Policies", json!({"counters": 1}), "counters"),
         ("org.varlink.service.GetInterfaceDescription", json!({}), "interface"),
     ] {
         assert_eq!(
@@ -76,6 +80,26 @@ fn a_busy_engine_is_said_to_be_busy_and_the_rest_of_the_status_is_told() {
     let status = reply(&service, &json!({"method": "org.tortie.agent.Status"}));
     let status: Status = serde_json::from_value(status["parameters"].clone()).unwrap();
     assert_eq!((status.engine, status.ready, status.node.as_str()), (None, true, "n1"));
+}
+
+#[test]
+fn counters_come_with_policies_if_they_are_asked_for() {
+    let listing = |program: &str| Listing { family: tortie_model::Family::V4, program: program.into() };
+    let answer = move |program: &str| {
+        let listings = vec![listing(program)];
+        service(move |_| Some(Answer::Policies(vec![Policy::default()], listings.clone()))).0
+    };
+    let call = |service: &Service, counters| {
+        reply(service, &json!({"method": "org.tortie.agent.Policies", "parameters": {"counters": counters}}))
+    };
+    let (works, fails) = (answer("/bin/true"), answer("/bin/false"));
+    assert_eq!(call(&works, true)["parameters"]["policies"][0]["counters"], json!([]));
+    for without in [call(&works, false), call(&fails, false)] {
+        assert!(without["parameters"]["policies"][0].get("counters").is_none(), "{without}");
+    }
+    let failed = call(&fails, true);
+    assert_eq!(failed["error"], "org.tortie.agent.NotListed");
+    assert_eq!(failed["parameters"]["why"], "/bin/false: exit status: 1: ");
 }
 
 #[test]
@@ -116,7 +140,8 @@ fn the_description_names_every_field() {
         ("type Parameter", json!(Parameter::default())),
         ("type Tier", json!(tier)),
         ("type Endpoint", json!(Endpoint::default())),
-        ("type Policy", json!(Policy::default())),
+        ("type Policy", json!(Policy { counters: Some(Vec::new()), ..Policy::default() })),
+        ("type RuleCounters", json!(RuleCounters::default())),
         ("type IpSet", json!(ip_set)),
         ("method Configuration", json!(Configuration::default())),
     ] {
