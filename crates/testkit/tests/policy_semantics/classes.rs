@@ -25,9 +25,25 @@ fn staged(explanation: &Explanation) -> Vec<StagedRuling> {
     explanation.steps.iter().filter_map(ruling).collect()
 }
 
+/// What the cell says that the classes of the packet lead to.
+fn by_cell(compiled: &Compiled<'_>, group: GroupId, direction: Direction, packet: &Packet) -> Answer {
+    let table = compiled.table(group).unwrap().unwrap();
+    let [source, destination] = [packet.source(), packet.destination()].map(|address| compiled.class_of(address));
+    let (own, peer) = match direction {
+        Direction::Ingress => (destination, source),
+        Direction::Egress => (source, destination),
+    };
+    let (own, peer) = (table.own_row(own).unwrap(), table.peer_row(peer).unwrap());
+    let l4 = table.l4_column(compiled.l4_class_of(packet));
+    let source_port = table.source_port_column(compiled.source_port_class_of(packet));
+    assert!(l4 < table.l4_columns() && source_port < table.source_port_columns());
+    let (verdict, by) = table.cell(own, peer, l4, source_port).unwrap();
+    Answer { verdict, decided_by: by.clone() }
+}
+
 fn same(
     compiled: &Compiled<'_>,
-    group: GroupId,
+    (group, direction): (GroupId, Direction),
     packet: &Packet,
     explanation: &Explanation,
     answer: &Answer,
@@ -37,6 +53,12 @@ fn same(
     }
     let by_table =
         !matches!(answer.decided_by, DecidedBy::Guard(_) | DecidedBy::Failsafe(_) | DecidedBy::EndpointInactive);
+    if by_table {
+        let found = by_cell(compiled, group, direction, packet);
+        if found != *answer {
+            return Err(TestCaseError::fail(format!("{packet:?}: the cell says {found:?}, not {answer:?}")));
+        }
+    }
     let noted = compiled.staged(group, packet).unwrap();
     if by_table && noted != staged(explanation) {
         return Err(TestCaseError::fail(format!("{packet:?}: noted {noted:?}, {explanation:#?}")));
@@ -51,13 +73,25 @@ fn agree(evaluator: &Evaluator, compiled: &Compiled<'_>, packets: &[Packet]) -> 
                 let id = workload_id(state);
                 let explanation = evaluator.explain_workload(&id, direction, packet).unwrap();
                 let group = compiled.workload_group(&id, direction).unwrap();
-                same(compiled, group, packet, &explanation, &compiled.workload(&id, direction, packet).unwrap())?;
+                same(
+                    compiled,
+                    (group, direction),
+                    packet,
+                    &explanation,
+                    &compiled.workload(&id, direction, packet).unwrap(),
+                )?;
             }
             for layer in LAYERS {
                 let name = host_name();
                 let explanation = evaluator.explain_host(&name, layer, direction, packet).unwrap();
                 let group = compiled.host_group(&name, layer, direction).unwrap();
-                same(compiled, group, packet, &explanation, &compiled.host(&name, layer, direction, packet).unwrap())?;
+                same(
+                    compiled,
+                    (group, direction),
+                    packet,
+                    &explanation,
+                    &compiled.host(&name, layer, direction, packet).unwrap(),
+                )?;
             }
         }
     }
