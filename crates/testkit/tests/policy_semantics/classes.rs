@@ -159,7 +159,7 @@ fn run(cases: u32, config: &tortie_rules::RulesConfig, spoil: bool) {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(cases);
     let strategy = (scenarios(), unenforceable());
     let strategy = strategy.prop_map(|(scenario, spoils)| if spoil { scenario.spoilt(&spoils) } else { scenario });
-    if let Err(error) = runner(cases, 1000).run(&strategy, |scenario| check(&scenario, config)) {
+    if let Err(error) = runner(cases, 200).run(&strategy, |scenario| check(&scenario, config)) {
         panic!("{error}");
     }
 }
