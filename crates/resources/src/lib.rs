@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
+pub mod custom;
 mod duration;
 mod k8s;
 pub mod manifest;

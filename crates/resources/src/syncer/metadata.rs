@@ -92,7 +92,7 @@ fn converted(object: &Object<'_, '_>, uid: &Json, sink: &mut Sink) -> Option<Jso
 
 /// The bits of each byte the other way round, but for the version and the variant (`ConvertUID` of
 /// `libcalico-go/lib/backend/k8s/conversion/conversion.go`). Twice gives back the same.
-fn convert_uid(uid: &str) -> Option<String> {
+pub(crate) fn convert_uid(uid: &str) -> Option<String> {
     let groups: Vec<&str> = uid.split('-').collect();
     if !groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12]) {
         return None;

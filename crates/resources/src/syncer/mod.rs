@@ -19,10 +19,11 @@ use serde_json::{Map as JsonMap, Value as Json, json};
 use tortie_model::{Interner, SyncerObject, Update};
 
 use crate::Severity;
-use crate::manifest::{self, BlockSource, Contributions, Kind, Object, Outcome, Resource};
+use crate::manifest::{self, BlockSource, Contributions, Kind, Object, Options, Outcome, Resource, UnknownFields};
 use crate::tree::Sink;
 
 pub use affinity::{AFFINITIES, affinity_id, read_affinity};
+pub(crate) use metadata::convert_uid;
 
 /// Whom objects are read for (`typha/pkg/syncproto`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -122,6 +123,23 @@ fn judged(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Op
     own.problems.retain(|problem| problem.severity == Severity::Error);
     sink.adopt(own, false);
     contributions.filter(|_| !sink.has_errors())
+}
+
+/// Calico's view of a node of Kubernetes: a `Node` of `projectcalico.org/v3`. `None` if it cannot be understood.
+#[must_use]
+pub fn calico_node(json: &str) -> Option<Json> {
+    let options = Options {
+        syncer: SyncerType::TunnelIpAllocation,
+        block_source: BlockSource::IpamBlocks,
+        unknown_fields: UnknownFields::Ignore,
+        ..Options::default()
+    };
+    let node = manifest::read_object(json, Kind::KubernetesNode, &options, &mut Interner::new()).ok()?;
+    let Outcome::Valid(contributions) = node.outcome else { return None };
+    contributions.iter().find_map(|update| match update {
+        Update::SyncerObject(_, Some(object)) => serde_json::from_str(&object.text).ok(),
+        _ => None,
+    })
 }
 
 /// A name that was checked has nothing that would have to be escaped.

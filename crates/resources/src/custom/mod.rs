@@ -1,0 +1,137 @@
+//! How what Calico keeps looks as custom resources of Kubernetes, `crd.projectcalico.org/v1`: resources of
+//! `projectcalico.org/v3` have their metadata in an annotation, as that of the object is the API server's
+//! (`libcalico-go/lib/backend/k8s/resources/resources.go`), and what etcd has as texts beside them has kinds of its own.
+//!
+//! ```
+//! use serde_json::json;
+//! use tortie_resources::custom::{self, AddressKind};
+//! use tortie_resources::stored::{ResourceKey, ResourceKind};
+//!
+//! let key = ResourceKey::new(ResourceKind::HostEndpoint, "", "n1-auto-hep")?;
+//! let endpoint = json!({"metadata": {"labels": {"rack": "r1"}}, "spec": {"node": "n1", "interfaceName": "*"}});
+//! let object = custom::to_custom(&key, endpoint, None)?;
+//! assert_eq!(object["metadata"]["annotations"]["projectcalico.org/metadata"], r#"{"labels":{"rack":"r1"}}"#);
+//! assert_eq!(custom::from_custom(&key, object)?["metadata"]["labels"]["rack"], "r1");
+//!
+//! let block = AddressKind::at("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26");
+//! assert_eq!(block, Some((AddressKind::Block, "10-0-0-0-26".into())));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod addresses;
+
+use serde_json::{Map, Value};
+
+use crate::manifest::STORED_METADATA;
+use crate::stored::{self, ObjectError, ResourceKey};
+use crate::syncer::convert_uid;
+
+pub use addresses::{AddressError, AddressKind};
+
+/// The `apiVersion` of these objects.
+pub const API_VERSION: &str = "crd.projectcalico.org/v1";
+
+/// What of the metadata in the annotation counts less than that of the object.
+const OF_OBJECT: [&str; 4] = ["name", "namespace", "resourceVersion", "uid"];
+
+fn mapping(field: &'static str) -> ObjectError {
+    ObjectError::Shape { field, expected: "a mapping" }
+}
+
+/// Takes a part out; one that is not there, or null, is empty.
+fn take(of: &mut Map<String, Value>, name: &str, field: &'static str) -> Result<Map<String, Value>, ObjectError> {
+    match of.shift_remove(name) {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(part)) => Ok(part),
+        Some(_) => Err(mapping(field)),
+    }
+}
+
+/// The resource that a custom resource stands for.
+///
+/// # Errors
+/// [`ObjectError::Shape`] if a part is not what it must be.
+pub fn from_custom(key: &ResourceKey, mut object: Value) -> Result<Value, ObjectError> {
+    let whole = object.as_object_mut().ok_or_else(|| mapping("object"))?;
+    let mut own = take(whole, "metadata", "metadata")?;
+    own.shift_remove("managedFields");
+    let is_annotated = own.get("annotations").is_some_and(|annotations| annotations.get(STORED_METADATA).is_some());
+    let mut labels = take(&mut own, "labels", "metadata.labels")?;
+    let mut annotations = take(&mut own, "annotations", "metadata.annotations")?;
+    let mut metadata = match annotations.shift_remove(STORED_METADATA) {
+        None => Map::new(),
+        Some(text) => {
+            let kept = text.as_str().and_then(|text| serde_json::from_str(text).ok());
+            let expected = "metadata as JSON in projectcalico.org/metadata";
+            kept.ok_or(ObjectError::Shape { field: "metadata.annotations", expected })?
+        }
+    };
+    labels.extend(take(&mut metadata, "labels", "metadata.labels")?);
+    annotations.extend(take(&mut metadata, "annotations", "metadata.annotations")?);
+    metadata.retain(|name, value| !value.is_null() && !OF_OBJECT.contains(&&**name));
+    for (name, value) in own {
+        let is_told = OF_OBJECT.contains(&&*name) || matches!(&*name, "creationTimestamp" | "deletionTimestamp");
+        if is_told || !is_annotated {
+            metadata.entry(name).or_insert(value);
+        }
+    }
+    if let Some(uid) = metadata.get("uid").and_then(Value::as_str).and_then(convert_uid) {
+        metadata.insert("uid".into(), uid.into());
+    }
+    for (name, texts) in [("labels", labels), ("annotations", annotations)] {
+        if !texts.is_empty() {
+            metadata.insert(name.into(), texts.into());
+        }
+    }
+    let mut resource = Map::new();
+    resource.insert("apiVersion".into(), stored::API_VERSION.into());
+    resource.insert("kind".into(), key.kind().as_str().into());
+    resource.insert("metadata".into(), metadata.into());
+    whole.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+    resource.append(whole);
+    Ok(resource.into())
+}
+
+/// The custom resource that stands for a resource, instead of one that is there already.
+///
+/// # Errors
+/// [`ObjectError::Shape`] if a part is not what it must be.
+pub fn to_custom(key: &ResourceKey, mut object: Value, instead_of: Option<&Value>) -> Result<Value, ObjectError> {
+    stored::to_stored(key, &mut object)?;
+    let whole = object.as_object_mut().ok_or_else(|| mapping("object"))?;
+    let mut metadata = take(whole, "metadata", "metadata")?;
+    metadata
+        .retain(|name, _| !OF_OBJECT.contains(&&**name) && !matches!(name.as_str(), "generation" | "managedFields"));
+    let is_ours = |name: &str| name.contains("projectcalico.org/") || name.contains("operator.tigera.io/");
+    let ours = |name: &str| -> Map<String, Value> {
+        let texts = metadata.get(name).and_then(Value::as_object).into_iter().flatten();
+        texts.filter(|(name, _)| is_ours(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    let (labels, mut annotations) = (ours("labels"), ours("annotations"));
+    annotations.insert(STORED_METADATA.into(), Value::from(metadata).to_string().into());
+    let mut own = Map::new();
+    own.insert("name".into(), key.name().into());
+    if !key.namespace().is_empty() {
+        own.insert("namespace".into(), key.namespace().into());
+    }
+    for name in ["uid", "resourceVersion", "ownerReferences", "finalizers"] {
+        let value = instead_of.and_then(|before| before.get("metadata")?.get(name));
+        if let Some(value) = value {
+            own.insert(name.into(), value.clone());
+        }
+    }
+    if !labels.is_empty() {
+        own.insert("labels".into(), labels.into());
+    }
+    own.insert("annotations".into(), annotations.into());
+    let mut custom = Map::new();
+    custom.insert("apiVersion".into(), API_VERSION.into());
+    custom.insert("kind".into(), key.kind().as_str().into());
+    custom.insert("metadata".into(), own.into());
+    whole.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+    custom.append(whole);
+    Ok(custom.into())
+}
+
+#[cfg(test)]
+mod tests;
