@@ -78,6 +78,17 @@ impl MemoryStore {
         self.lock().kept.keys().cloned().collect()
     }
 
+    /// Reads what is under all paths that begin with `prefix`, in their order.
+    ///
+    /// # Errors
+    /// The fault that is due.
+    pub fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
+        self.call(None, |state| {
+            let from = state.texts.range(prefix.to_owned()..);
+            Ok(from.take_while(|(path, _)| path.starts_with(prefix)).map(stored_text).collect())
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,13 +233,6 @@ fn stored_text((path, (revision, text)): (&String, &(Revision, String))) -> Stor
 impl TextStore for MemoryStore {
     fn text(&self, path: &str) -> Result<Option<StoredText>, StoreError> {
         self.call(None, |state| Ok(state.texts.get_key_value(path).map(stored_text)))
-    }
-
-    fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
-        self.call(None, |state| {
-            let from = state.texts.range(prefix.to_owned()..);
-            Ok(from.take_while(|(path, _)| path.starts_with(prefix)).map(stored_text).collect())
-        })
     }
 
     fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError> {

@@ -36,6 +36,20 @@ pub trait ResourceStore: Send + Sync {
     /// [`StoreError::Conflict`], [`StoreError::NotFound`], [`StoreError::Invalid`], or what any method may run into.
     fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError>;
 
+    /// Replaces the status of a resource if nobody else has written the resource since this version. Where the status is
+    /// kept with the rest, everything is replaced.
+    ///
+    /// # Errors
+    /// As [`ResourceStore::update`].
+    fn update_status(
+        &self,
+        key: &ResourceKey,
+        object: Value,
+        based_on: Revision,
+    ) -> Result<StoredResource, StoreError> {
+        self.update(key, object, based_on)
+    }
+
     /// Writes a resource whether it is there or not, whoever has written it. Gives it a `uid` and a `creationTimestamp`
     /// if it has none.
     ///

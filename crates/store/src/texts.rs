@@ -4,7 +4,7 @@ use tortie_resources::stored::Revision;
 
 use crate::StoreError;
 
-/// A datastore in which texts under any path are read, and several are replaced together or not at all.
+/// A datastore in which texts under any path are read, and replaced if they are as expected.
 pub trait TextStore: Send + Sync {
     /// Reads what is under a path; `None` if nothing is. What is not UTF-8 is read with replacement characters.
     ///
@@ -12,14 +12,14 @@ pub trait TextStore: Send + Sync {
     /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
     fn text(&self, path: &str) -> Result<Option<StoredText>, StoreError>;
 
-    /// Reads what is under all paths that begin with `prefix`, as it was at one time, in the order of paths.
-    ///
-    /// # Errors
-    /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
-    fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError>;
+    /// Whether several changes can be made together. A datastore without transactions takes them one by one.
+    fn is_transactional(&self) -> bool {
+        true
+    }
 
     /// Makes all of these changes if everything is as they expect, or none. Returns the version of the datastore that they
-    /// have made, or `None` if something is not as expected. No path may be in two of them; more than 128 may be refused.
+    /// have made, or `None` if something is not as expected. No path may be in two of them; more than 128 may be refused,
+    /// and more than one if [`TextStore::is_transactional`] says no.
     ///
     /// # Errors
     /// [`StoreError::Refused`], or [`StoreError::Unavailable`], after which they may have been made.

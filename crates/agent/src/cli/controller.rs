@@ -116,6 +116,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             sync_labels: args.sync_node_labels,
             host_endpoints: args.auto_host_endpoints,
             reconcile_period: args.reconcile_period,
+            kubernetes_datastore: false,
         },
     };
     let datastore = Datastore { store, feed };

@@ -93,6 +93,15 @@ impl ResourceStore for Fenced {
         self.pass()?.update(key, object, based_on)
     }
 
+    fn update_status(
+        &self,
+        key: &ResourceKey,
+        object: Value,
+        based_on: Revision,
+    ) -> Result<StoredResource, StoreError> {
+        self.pass()?.update_status(key, object, based_on)
+    }
+
     fn put(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
         self.pass()?.put(key, object)
     }
@@ -107,8 +116,8 @@ impl TextStore for Fenced {
         self.store.text(path)
     }
 
-    fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
-        self.store.texts(prefix)
+    fn is_transactional(&self) -> bool {
+        self.store.is_transactional()
     }
 
     fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError> {
@@ -141,6 +150,15 @@ impl<R: ResourceStore, W: ResourceStore> ResourceStore for Split<R, W> {
         self.writes.update(key, object, based_on)
     }
 
+    fn update_status(
+        &self,
+        key: &ResourceKey,
+        object: Value,
+        based_on: Revision,
+    ) -> Result<StoredResource, StoreError> {
+        self.writes.update_status(key, object, based_on)
+    }
+
     fn put(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
         self.writes.put(key, object)
     }
@@ -155,8 +173,8 @@ impl<R: TextStore, W: TextStore> TextStore for Split<R, W> {
         self.reads.text(path)
     }
 
-    fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
-        self.reads.texts(prefix)
+    fn is_transactional(&self) -> bool {
+        self.writes.is_transactional()
     }
 
     fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError> {

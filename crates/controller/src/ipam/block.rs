@@ -11,6 +11,9 @@ use tortie_store::timestamp;
 use crate::json::field;
 
 const BLOCKS: &str = "/calico/ipam/v2/assignment/";
+const AFFINITIES: &str = "/calico/ipam/v2/host/";
+/// The state of an affinity that is about to go.
+const PENDING_DELETION: &str = "pendingDeletion";
 /// What addresses that Windows needs for itself are allocated to.
 const WINDOWS_HANDLE: &str = "windows-reserved-ipam-handle";
 /// Blocks are at most a /20 of IPv4 or a /116 of IPv6.
@@ -23,12 +26,7 @@ pub(crate) fn block_path(cidr: Cidr) -> String {
 
 /// The path that says that a block is affine to a node.
 pub(crate) fn affinity_path(node: &str, cidr: Cidr) -> String {
-    format!("{}{}/block/{}", affinity_prefix(node), family(cidr), dashed(cidr))
-}
-
-/// What the paths of all affinities of a node begin with.
-pub(crate) fn affinity_prefix(node: &str) -> String {
-    format!("/calico/ipam/v2/host/{node}/")
+    format!("{AFFINITIES}{node}/{}/block/{}", family(cidr), dashed(cidr))
 }
 
 pub(crate) fn handle_path(handle: &str) -> String {
@@ -40,9 +38,33 @@ pub(crate) fn block_at(path: &str) -> Option<Cidr> {
     network(path.strip_prefix(BLOCKS)?)
 }
 
-/// The network of the block that an affinity of a node is about; `None` if the path is of something else.
-pub(crate) fn affinity_at(node: &str, path: &str) -> Option<Cidr> {
-    network(path.strip_prefix(&affinity_prefix(node))?)
+/// The node and the block that an affinity is about; `None` if the path is of something else.
+pub(crate) fn affinity_at(path: &str) -> Option<(&str, Cidr)> {
+    let (node, rest) = path.strip_prefix(AFFINITIES)?.split_once('/')?;
+    (!node.is_empty()).then_some((node, network(rest)?))
+}
+
+/// Whether an affinity is about to go: it is marked before the block is released, where not both can be at once.
+pub(crate) fn is_leaving(affinity: &str) -> bool {
+    let affinity: Value = serde_json::from_str(affinity).unwrap_or_default();
+    field(&affinity, &["state"]) == PENDING_DELETION || is_deleted(&affinity)
+}
+
+/// The affinity, marked as one that is about to go.
+pub(crate) fn marked(affinity: &str) -> Result<String, String> {
+    match serde_json::from_str(affinity) {
+        Ok(Value::Object(mut fields)) => {
+            fields.insert("state".into(), PENDING_DELETION.into());
+            Ok(Value::Object(fields).to_string())
+        }
+        _ => Err("is no object".into()),
+    }
+}
+
+/// Whether something is marked as deleted, and everybody takes it for gone. In some kinds the mark is text.
+pub(crate) fn is_deleted(object: &Value) -> bool {
+    let mark = field(object, &["deleted"]);
+    *mark == true || mark.as_str().is_some_and(|text| matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
 fn network(rest: &str) -> Option<Cidr> {
@@ -163,6 +185,11 @@ impl Block {
     /// What it is affine to.
     pub(crate) fn affinity(&self) -> Option<&str> {
         self.fields.get("affinity").and_then(Value::as_str)
+    }
+
+    /// Whether it is marked as deleted.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.fields.get("deleted") == Some(&Value::Bool(true))
     }
 
     /// The node that it is affine to.
@@ -303,8 +330,12 @@ fn nth_address(cidr: Cidr, ordinal: usize) -> Option<IpAddr> {
     cidr.contains(address).then_some(address)
 }
 
-/// What is left of a handle that has so many addresses of a block less; `None` if that is not what it says.
-pub(crate) fn decremented(handle: &Value, cidr: Cidr, by: u64) -> Option<Value> {
+/// What is left of a handle that has so many addresses of blocks less; `None` if it says something else.
+pub(crate) fn less(handle: &Value, counts: &BTreeMap<Cidr, u64>) -> Option<Value> {
+    counts.iter().try_fold(handle.clone(), |left, (cidr, count)| decremented(&left, *cidr, *count))
+}
+
+fn decremented(handle: &Value, cidr: Cidr, by: u64) -> Option<Value> {
     let name = cidr.to_string();
     let left = field(handle, &["block", &name]).as_u64()?.checked_sub(by)?;
     let mut handle = handle.clone();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tortie_net::Cidr;
 use tortie_resources::stored::Revision;
 
+use super::affinities::Affinities;
 use super::block::{Allocated, Block, Release, is_windows_handle, sane_handle};
 use super::index::Index;
 use super::release::{Leak, Settled, Written};
@@ -33,6 +34,8 @@ pub(crate) struct Collector {
     by_pod: Index<PodName, Place>,
     /// The blocks that are affine to each node.
     affine: Index<Box<str>, Cidr>,
+    /// What nodes say of blocks.
+    affinities: Affinities,
     suspects: BTreeMap<Place, Suspect>,
     empty_since: BTreeMap<Cidr, Instant>,
     /// Since when it is known of blocks that addresses cool down.
@@ -51,6 +54,7 @@ pub(super) struct KnownBlock {
     /// How many addresses are not free, whoever has them.
     used: usize,
     cools_down: bool,
+    is_deleted: bool,
     /// Why it cannot be read; what is known of it is from before.
     problem: Option<String>,
 }
@@ -152,6 +156,10 @@ pub(crate) enum BlockVerdict {
     Wait(Option<Instant>),
     /// Release it from this node.
     Release(Box<str>),
+    /// A node is about to release it, but does not have it any more.
+    Leave(Box<str>),
+    /// It is marked as deleted.
+    EndDeletion,
     /// Free what has cooled down.
     EndCooldown,
 }
@@ -167,6 +175,7 @@ impl Collector {
     /// All blocks will be told, or told again.
     pub(crate) fn list_begins(&mut self) {
         self.unmentioned = Some(self.blocks.keys().copied().collect());
+        self.affinities.list_begins();
     }
 
     /// What was not told is not there.
@@ -174,6 +183,17 @@ impl Collector {
         let mut touched = Touched::default();
         for cidr in self.unmentioned.take().unwrap_or_default() {
             self.remove_block(cidr, &mut touched);
+        }
+        touched.nodes.extend(self.affinities.list_ends().into_iter().map(|(node, _)| node));
+        touched
+    }
+
+    /// Takes note of an affinity; `None` if there is none, or else whether it is about to go.
+    pub(crate) fn set_affinity(&mut self, node: &str, cidr: Cidr, is_leaving: Option<bool>) -> Touched {
+        let mut touched = Touched::default();
+        if self.affinities.set(node, cidr, is_leaving) {
+            touched.nodes.insert(node.into());
+            touched.blocks.insert(cidr);
         }
         touched
     }
@@ -235,6 +255,7 @@ impl Collector {
             }
         }
         (known.used, known.cools_down) = (block.used(), block.cools_down());
+        known.is_deleted = block.is_deleted() && block.is_empty();
         if known.used > 0 {
             self.empty_since.remove(&cidr);
         }
@@ -263,6 +284,7 @@ impl Collector {
         }
         self.empty_since.remove(&cidr);
         self.cooling_since.remove(&cidr);
+        touched.blocks.insert(cidr);
     }
 
     fn index(&mut self, place: Place, allocation: &Allocation, touched: &mut Touched) {
@@ -294,12 +316,14 @@ impl Collector {
 
     /// Every node that has an address or a block.
     pub(crate) fn nodes(&self) -> BTreeSet<Box<str>> {
-        self.by_node.keys().chain(self.affine.keys()).cloned().collect()
+        self.by_node.keys().chain(self.affine.keys()).chain(self.affinities.nodes()).cloned().collect()
     }
 
     /// The blocks about which something may have to be done.
     pub(crate) fn idle_blocks(&self) -> impl Iterator<Item = Cidr> {
-        self.blocks.iter().filter(|(_, known)| known.used == 0 || known.cools_down).map(|(cidr, _)| *cidr)
+        let needs_care = |known: &KnownBlock| known.used == 0 || known.cools_down || known.is_deleted;
+        let blocks = self.blocks.iter().filter(move |(_, known)| needs_care(known)).map(|(cidr, _)| *cidr);
+        blocks.chain(self.affinities.leaving())
     }
 
     /// The nodes of the addresses of a pod.
@@ -318,9 +342,9 @@ impl Collector {
         }
     }
 
-    /// The blocks that are affine to a node.
-    pub(crate) fn blocks_of(&self, node: &str) -> Vec<Cidr> {
-        self.affine.get(node).copied().collect()
+    /// The blocks that are affine to a node, or of which it says so.
+    pub(crate) fn blocks_of(&self, node: &str) -> BTreeSet<Cidr> {
+        self.affine.get(node).copied().chain(self.affinities.of_node(node)).collect()
     }
 
     /// Judges the addresses of a node.
@@ -423,6 +447,15 @@ impl Collector {
         (grace, cooldown): (Duration, Duration),
         now: Instant,
     ) -> BlockVerdict {
+        let known = self.blocks.get(&cidr).filter(|known| known.problem.is_none());
+        if known.is_some_and(|known| known.is_deleted) {
+            return BlockVerdict::EndDeletion;
+        }
+        let is_known = known.is_some() || !self.blocks.contains_key(&cidr);
+        let owner = known.and_then(|known| known.node.as_deref());
+        if let Some(left) = self.affinities.left_behind(cidr, owner).filter(|_| is_known) {
+            return BlockVerdict::Leave(left);
+        }
         if self.blocks.get(&cidr).is_some_and(|known| known.cools_down && known.problem.is_none()) {
             self.empty_since.remove(&cidr);
             // Times in blocks have no parts of seconds.

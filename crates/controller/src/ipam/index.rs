@@ -37,6 +37,17 @@ impl<K: Ord, V: Ord> Index<K, V> {
         self.0.get(key).into_iter().flatten()
     }
 
+    pub(super) fn has<Q: Ord + ?Sized>(&self, key: &Q, value: &V) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get(key).is_some_and(|values| values.contains(value))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.0.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)))
+    }
+
     pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
         self.0.keys()
     }

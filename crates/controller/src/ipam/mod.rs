@@ -1,5 +1,6 @@
 //! Addresses that nobody has any more (`kube-controllers/pkg/controllers/node/ipam.go`).
 
+mod affinities;
 mod block;
 mod collector;
 mod index;
@@ -7,11 +8,13 @@ mod metrics;
 mod pods;
 mod pools;
 mod release;
+mod stepwise;
 
-pub(crate) use block::block_at;
+pub(crate) use block::{affinity_at, block_at, is_leaving};
 pub(crate) use collector::{BlockVerdict, Collector, NodeState, PodName, Touched, View};
 pub use metrics::{MetricFamily, MetricKind};
 pub(crate) use metrics::{Reclaimed, families};
 pub(crate) use pods::PodFacts;
 pub(crate) use pools::Pools;
 pub(crate) use release::{ReleaseTask, Settled};
+pub(crate) use stepwise::Counts;

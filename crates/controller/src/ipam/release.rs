@@ -1,7 +1,7 @@
-//! Releasing addresses and blocks: what is read is judged once more, and all that belongs together is written at once
-//! (`libcalico-go/lib/ipam/{ipam,ipam_block_reader_writer}.go`).
+//! Releasing addresses and blocks: what is read is judged once more, and all that belongs together is written at once, or
+//! where that cannot be, one after the other (`libcalico-go/lib/ipam/{ipam,ipam_block_reader_writer}.go`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -10,15 +10,14 @@ use tortie_net::Cidr;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 use tortie_store::{StoreError, TextChange};
 
-use super::block::{
-    Block, Release, affinity_at, affinity_path, affinity_prefix, block_path, decremented, handle_path, has_nothing,
-};
+use super::block::{Block, Release, affinity_path, block_path, handle_path, has_nothing, is_leaving, less, marked};
 use super::collector::{Place, PodName, Reason};
 use super::pods::PodFacts;
+use super::stepwise::{self, Counts};
 use crate::nodes::{Access, JobError, Seen, kubernetes_name};
 
 /// How often a write is tried again that somebody else was faster than.
-const TRIES: usize = 8;
+pub(super) const TRIES: usize = 8;
 
 /// An address that has leaked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +43,16 @@ impl Leak {
 pub(crate) enum ReleaseTask {
     /// Release leaks, those of a handle together.
     Leaks { leaks: Vec<Leak>, cooldown: Duration },
-    /// Release all empty blocks of a node that is gone, these and others.
-    Node { node: String, blocks: Vec<Cidr> },
+    /// Release these blocks of a node that is gone, if they are empty.
+    Node { node: String, blocks: BTreeSet<Cidr> },
     /// Release a block from a node, if it is empty.
     Block { cidr: Cidr, node: String },
     /// Free what has cooled down in a block.
     EndCooldown { cidr: Cidr, cooldown: Duration },
+    /// Delete a block that is marked as deleted.
+    EndDeletion { cidr: Cidr },
+    /// Let a handle say so many addresses less, which were released before.
+    Handle { handle: String, counts: Counts },
 }
 
 /// What came of it.
@@ -63,6 +66,10 @@ pub(crate) struct Settled {
     pub(crate) valid: Vec<Place>,
     /// A node that has no blocks any more.
     pub(crate) cleared: Option<String>,
+    /// Handles that say more than they have, and by how much.
+    pub(crate) owed: Vec<(String, Counts)>,
+    /// A handle that does not any more.
+    pub(crate) paid: Option<String>,
     /// How many texts were changed and deleted.
     pub(crate) updated: usize,
     pub(crate) deleted: usize,
@@ -100,6 +107,11 @@ impl ReleaseTask {
                 release_block(access, node, *cidr, false, &mut settled)?;
             }
             Self::EndCooldown { cidr, cooldown } => end_cooldown(access, *cidr, *cooldown, &mut settled)?,
+            Self::EndDeletion { cidr } => end_deletion(access, *cidr, &mut settled)?,
+            Self::Handle { handle, counts } => {
+                stepwise::decrement(access, handle, counts, &mut settled)?;
+                settled.paid = Some(handle.clone());
+            }
         }
         Ok(settled)
     }
@@ -160,6 +172,9 @@ fn release_leaks(
     if blocks.is_empty() {
         return Ok(());
     }
+    if !access.texts.is_transactional() {
+        return stepwise::release(access, &blocks, cooldown, settled);
+    }
     for _ in 0..TRIES {
         if try_release(access, &blocks, cooldown, settled)? {
             return Ok(());
@@ -168,7 +183,7 @@ fn release_leaks(
     Err(too_often("the addresses that have leaked"))
 }
 
-fn too_often(what: &str) -> JobError {
+pub(super) fn too_often(what: &str) -> JobError {
     StoreError::Unavailable(format!("{what}: others keep changing what is kept of them")).into()
 }
 
@@ -182,7 +197,7 @@ fn try_release(
     let mut transaction = Transaction::default();
     let mut unchanged = Vec::new();
     let mut released: Vec<(Cidr, String)> = Vec::new();
-    let mut handles: BTreeMap<&str, BTreeMap<Cidr, u64>> = BTreeMap::new();
+    let mut handles: BTreeMap<&str, Counts> = BTreeMap::new();
     for (cidr, leaks) in blocks {
         let Some((mut block, text, revision)) = read_block(access, *cidr)? else {
             unchanged.push(Written { cidr: *cidr, text: None, revision: Revision::default() });
@@ -202,12 +217,9 @@ fn try_release(
     for (handle, counts) in handles {
         let path = handle_path(handle);
         let Some(stored) = access.texts.text(&path)? else { continue };
-        let mut left: Option<Value> = serde_json::from_str(&stored.text).ok();
-        for (cidr, count) in counts {
-            // What says something else is left as it is.
-            left = left.and_then(|left| decremented(&left, cidr, count));
-        }
-        if let Some(left) = left {
+        let handle: Option<Value> = serde_json::from_str(&stored.text).ok();
+        // What says something else is left as it is.
+        if let Some(left) = handle.and_then(|handle| less(&handle, &counts)) {
             let text = (!has_nothing(&left)).then(|| left.to_string());
             transaction.changes.push(TextChange { path, expected: Some(stored.revision), text });
         }
@@ -222,26 +234,29 @@ fn try_release(
 
 /// What is to be written at once.
 #[derive(Default)]
-struct Transaction {
+pub(super) struct Transaction {
     changes: Vec<TextChange>,
     blocks: Vec<(Cidr, Option<String>)>,
 }
 
 impl Transaction {
     /// Writes a block. It is deleted if nobody has an address of it, and no node it.
-    fn block(&mut self, cidr: Cidr, block: Block, revision: Revision) {
+    pub(super) fn block(&mut self, cidr: Cidr, block: Block, revision: Revision) {
         let is_needed = !block.is_empty() || block.affinity().is_some();
-        let text = is_needed.then(|| block.into_text());
+        self.set(cidr, is_needed.then(|| block.into_text()), revision);
+    }
+
+    fn set(&mut self, cidr: Cidr, text: Option<String>, revision: Revision) {
         self.blocks.push((cidr, text.clone()));
         self.changes.push(TextChange { path: block_path(cidr), expected: Some(revision), text });
     }
 
     /// Says whether everything was as it was when it was read.
-    fn commit(self, access: Access<'_>, settled: &mut Settled) -> Result<bool, JobError> {
+    pub(super) fn commit(self, access: Access<'_>, settled: &mut Settled) -> Result<bool, JobError> {
         if self.changes.is_empty() {
             return Ok(true);
         }
-        let Some(revision) = access.texts.commit(&self.changes)? else { return Ok(false) };
+        let Some(revision) = stepwise::commit(access, &self.changes)? else { return Ok(false) };
         for change in self.changes {
             match change {
                 TextChange { text: Some(_), .. } => settled.updated += 1,
@@ -254,26 +269,26 @@ impl Transaction {
     }
 }
 
-fn read_block(access: Access<'_>, cidr: Cidr) -> Result<Option<(Block, String, Revision)>, JobError> {
+pub(super) fn read_block(access: Access<'_>, cidr: Cidr) -> Result<Option<(Block, String, Revision)>, JobError> {
     let Some(stored) = access.texts.text(&block_path(cidr))? else { return Ok(None) };
     let block = Block::read(cidr, &stored.text);
     let block = block.map_err(|problem| JobError::Unfit(format!("the block {cidr}: {problem}")))?;
     Ok(Some((block, stored.text, stored.revision)))
 }
 
-fn release_node(access: Access<'_>, node: &str, known: &[Cidr], settled: &mut Settled) -> Result<(), JobError> {
+fn release_node(
+    access: Access<'_>,
+    node: &str,
+    blocks: &BTreeSet<Cidr>,
+    settled: &mut Settled,
+) -> Result<(), JobError> {
     if live_node(access, node)? != LiveNode::Gone {
         return Ok(());
     }
-    let affinities = access.texts.texts(&affinity_prefix(node))?;
-    let affine = affinities.iter().filter_map(|stored| affinity_at(node, &stored.path));
-    let mut blocks: Vec<Cidr> = affine.chain(known.iter().copied()).collect();
-    blocks.sort_unstable();
-    blocks.dedup();
     // One that cannot be released is no reason for the others not to be.
     let mut result = Ok(true);
     for cidr in blocks {
-        let one = release_block(access, node, cidr, true, settled);
+        let one = release_block(access, node, *cidr, true, settled);
         result = result.and_then(|all| one.map(|one| all && one));
     }
     if result? {
@@ -283,6 +298,9 @@ fn release_node(access: Access<'_>, node: &str, known: &[Cidr], settled: &mut Se
 }
 
 /// Releases a block from a node if nobody has an address of it, and says whether the node does not have it any more.
+///
+/// Without transactions the affinity is marked first, then the block deleted and then the affinity: whoever ends in
+/// between leaves a mark, by which others can tell that there is something left to do.
 fn release_block(
     access: Access<'_>,
     node: &str,
@@ -291,34 +309,49 @@ fn release_block(
     settled: &mut Settled,
 ) -> Result<bool, JobError> {
     let host = format!("host:{node}");
-    for _ in 0..TRIES {
+    let at_once = access.texts.is_transactional();
+    // Each may be a step, or in vain.
+    for _ in 0..TRIES + 2 {
         let path = affinity_path(node, cidr);
-        let affinity = access.texts.text(&path)?.map(|stored| stored.revision);
+        let affinity = access.texts.text(&path)?;
+        let expected = affinity.as_ref().map(|affinity| affinity.revision);
+        let leaves = affinity.as_ref().is_some_and(|affinity| is_leaving(&affinity.text));
         let block = read_block(access, cidr)?;
         let mut transaction = Transaction::default();
         let is_affine = block.as_ref().is_some_and(|(block, ..)| block.affinity() == Some(&*host));
-        match block {
+        let is_last = match block {
             Some((block, text, revision)) if is_affine => {
                 if !block.is_empty() {
                     settled.written.push(Written { cidr, text: Some(text), revision });
                     return Ok(false);
                 }
-                transaction.blocks.push((cidr, None));
-                transaction.changes.push(TextChange { path: block_path(cidr), expected: Some(revision), text: None });
-                transaction.changes.push(TextChange { path, expected: affinity, text: None });
+                match affinity.filter(|_| !at_once && !leaves) {
+                    Some(affinity) => {
+                        let text = marked(&affinity.text).map_err(|why| JobError::Unfit(format!("{path}: {why}")))?;
+                        transaction.changes.push(TextChange { path, expected, text: Some(text) });
+                    }
+                    None => {
+                        transaction.set(cidr, None, revision);
+                        if at_once {
+                            transaction.changes.push(TextChange { path, expected, text: None });
+                        }
+                    }
+                }
+                at_once
             }
             // A node that is there may be about to claim it.
-            _ if !node_is_gone => return Ok(false),
+            _ if !node_is_gone && !leaves => return Ok(affinity.is_none()),
             other => {
                 if affinity.is_some() {
-                    transaction.changes.push(TextChange { path, expected: affinity, text: None });
+                    transaction.changes.push(TextChange { path, expected, text: None });
                 }
-                if other.is_none() {
+                if other.is_none() && at_once {
                     transaction.changes.push(TextChange { path: block_path(cidr), expected: None, text: None });
                 }
+                true
             }
-        }
-        if transaction.commit(access, settled)? {
+        };
+        if transaction.commit(access, settled)? && is_last {
             return Ok(true);
         }
     }
@@ -334,6 +367,26 @@ fn end_cooldown(access: Access<'_>, cidr: Cidr, cooldown: Duration, settled: &mu
         }
         let mut transaction = Transaction::default();
         transaction.block(cidr, block, revision);
+        if transaction.commit(access, settled)? {
+            return Ok(());
+        }
+    }
+    Err(too_often(&format!("the block {cidr}")))
+}
+
+/// Whoever has marked it was to delete it, and has not.
+fn end_deletion(access: Access<'_>, cidr: Cidr, settled: &mut Settled) -> Result<(), JobError> {
+    for _ in 0..TRIES {
+        let Some((block, text, revision)) = read_block(access, cidr)? else { return Ok(()) };
+        if !block.is_deleted() || !block.is_empty() {
+            settled.written.push(Written { cidr, text: Some(text), revision });
+            return Ok(());
+        }
+        if let Some(node) = block.node() {
+            return release_block(access, node, cidr, false, settled).map(drop);
+        }
+        let mut transaction = Transaction::default();
+        transaction.set(cidr, None, revision);
         if transaction.commit(access, settled)? {
             return Ok(());
         }

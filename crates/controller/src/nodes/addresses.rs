@@ -1,6 +1,6 @@
 //! What is known of the addresses that nodes and pods have.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -11,8 +11,8 @@ use super::followed::Followed;
 use super::task::Item;
 use crate::Observed;
 use crate::ipam::{
-    BlockVerdict, Collector, MetricFamily, NodeState, PodFacts, PodName, Pools, Reclaimed, ReleaseTask, Settled,
-    Touched, View, block_at, families,
+    BlockVerdict, Collector, Counts, MetricFamily, NodeState, PodFacts, PodName, Pools, Reclaimed, ReleaseTask,
+    Settled, Touched, View, affinity_at, block_at, families, is_leaving,
 };
 use crate::json::field;
 
@@ -32,6 +32,8 @@ pub(super) struct Addresses {
     is_informed: bool,
     config_is_mentioned: bool,
     reclaimed: Reclaimed,
+    /// Handles that say more than they have, and by how much.
+    owed: BTreeMap<String, Counts>,
 }
 
 impl Default for Addresses {
@@ -45,6 +47,7 @@ impl Default for Addresses {
             is_informed: false,
             config_is_mentioned: false,
             reclaimed: Reclaimed::default(),
+            owed: BTreeMap::new(),
         }
     }
 }
@@ -91,6 +94,10 @@ impl Addresses {
             self.cooldown = text.map_or(Some(Duration::ZERO), |(text, _)| cooldown(text));
             return Some(self.all_blocks().collect());
         }
+        if let Some((node, cidr)) = affinity_at(path) {
+            let is_leaving = text.map(|(text, _)| is_leaving(text));
+            return Some(items(self.collector.set_affinity(node, cidr, is_leaving)));
+        }
         block_at(path).map(|cidr| items(self.collector.set_block(cidr, text)))
     }
 
@@ -117,7 +124,7 @@ impl Addresses {
     /// Everything that there is to look at.
     pub(super) fn items(&self) -> impl Iterator<Item = Item> {
         let nodes = self.collector.nodes().into_iter().map(|node| Item::Addresses(node.into()));
-        nodes.chain(self.all_blocks())
+        nodes.chain(self.all_blocks()).chain(self.owed.keys().cloned().map(Item::Handle))
     }
 
     fn all_blocks(&self) -> impl Iterator<Item = Item> {
@@ -160,9 +167,18 @@ impl Addresses {
         let Some(cooldown) = self.cooldown.filter(|_| self.is_ready) else { return (None, None) };
         match self.collector.judge_block(cidr, node, (grace, cooldown), now) {
             BlockVerdict::Wait(due) => (None, due),
-            BlockVerdict::Release(node) => (Some(ReleaseTask::Block { cidr, node: node.into() }), None),
+            BlockVerdict::Release(node) | BlockVerdict::Leave(node) => {
+                (Some(ReleaseTask::Block { cidr, node: node.into() }), None)
+            }
+            BlockVerdict::EndDeletion => (Some(ReleaseTask::EndDeletion { cidr }), None),
             BlockVerdict::EndCooldown => (Some(ReleaseTask::EndCooldown { cidr, cooldown }), None),
         }
+    }
+
+    /// What to do about a handle.
+    pub(super) fn handle_task(&self, handle: &str) -> Option<ReleaseTask> {
+        let counts = self.owed.get(handle).filter(|_| self.is_ready)?.clone();
+        Some(ReleaseTask::Handle { handle: handle.to_owned(), counts })
     }
 
     /// A task about this is over.
@@ -175,7 +191,18 @@ impl Addresses {
     /// Takes note of what came of a task, and says what is to be looked at.
     pub(super) fn settle(&mut self, settled: &Settled) -> BTreeSet<Item> {
         self.reclaimed.count(settled, &self.pools);
-        items(self.collector.settle(settled))
+        if let Some(handle) = &settled.paid {
+            self.owed.remove(handle);
+        }
+        let mut items = items(self.collector.settle(settled));
+        for (handle, counts) in &settled.owed {
+            let owed = self.owed.entry(handle.clone()).or_default();
+            for (cidr, count) in counts {
+                *owed.entry(*cidr).or_default() += count;
+            }
+            items.insert(Item::Handle(handle.clone()));
+        }
+        items
     }
 
     pub(super) fn metrics<'n>(&'n self, nodes: &[&'n str]) -> Vec<MetricFamily> {

@@ -24,6 +24,8 @@ pub struct Overrides {
     pub host_endpoints: Option<bool>,
     /// How often the other controllers compare, to be told in the status.
     pub reconcile_period: Duration,
+    /// Whether Kubernetes is the datastore (`DATASTORE_TYPE`): there are no other controllers then, and no labels to copy.
+    pub kubernetes_datastore: bool,
 }
 
 /// What is done about nodes.
@@ -89,7 +91,7 @@ impl NodeConfig {
         let sync_labels = reader.switch(node, place, "syncLabels", true).unwrap_or(true);
         let config = Self {
             enabled: !node.is_null(),
-            sync_labels: overrides.sync_labels.unwrap_or(sync_labels),
+            sync_labels: !overrides.kubernetes_datastore && overrides.sync_labels.unwrap_or(sync_labels),
             host_endpoints: reader.host_endpoints(node, overrides),
             leak_grace: reader.duration(node, place, "leakGracePeriod", LEAK_GRACE),
         };
@@ -100,16 +102,21 @@ impl NodeConfig {
     pub(super) fn status(&self, overrides: &Overrides) -> Value {
         let enabled = |enabled: bool| if enabled { "Enabled" } else { "Disabled" };
         let mut variables = Map::new();
-        if let Some(sync) = overrides.sync_labels {
+        if overrides.kubernetes_datastore {
+            variables.insert("DATASTORE_TYPE".into(), "kubernetes".into());
+        } else if let Some(sync) = overrides.sync_labels {
             variables.insert("SYNC_NODE_LABELS".into(), sync.to_string().into());
         }
         if let Some(create) = overrides.host_endpoints {
             variables.insert("AUTO_HOST_ENDPOINTS".into(), enabled(create).to_lowercase().into());
         }
         let period = json!({"reconcilerPeriod": go_duration_text(overrides.reconcile_period)});
-        let mut controllers = json!({
-            "policy": period, "workloadEndpoint": period, "serviceAccount": period, "namespace": period,
-        });
+        let mut controllers = match overrides.kubernetes_datastore {
+            true => json!({}),
+            false => json!({
+                "policy": period, "workloadEndpoint": period, "serviceAccount": period, "namespace": period,
+            }),
+        };
         if self.enabled {
             let endpoints = &self.host_endpoints;
             let mut node = json!({

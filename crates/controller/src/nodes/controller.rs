@@ -1,5 +1,7 @@
 //! What has to be done about nodes, and when.
 
+mod kubernetes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,7 @@ use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use super::addresses::Addresses;
 use super::config::{self, NodeConfig, Overrides};
+use super::custom::CustomResources;
 use super::followed::{Followed, NodeFacts, Seen};
 use super::kept::{self, KeptEndpoints};
 use super::task::{Done, Item, Job, JobError, Task, is_as_wanted};
@@ -58,8 +61,8 @@ pub enum Next {
 /// Keeps the nodes of Calico's datastore, and what belongs to them, as the nodes of Kubernetes want them
 /// (`kube-controllers/pkg/controllers/node`).
 ///
-/// It hears what Kubernetes says of nodes and pods, and what the datastore holds below [`NodeController::PREFIXES`]. Nothing
-/// is written before both are known and before [`NodeController::lead`]. What differs then is made equal, when it is heard
+/// It hears what Kubernetes says of nodes and pods, and what the datastore holds below [`NodeController::PREFIXES`]; where
+/// Kubernetes is the datastore, what it has of each [`CustomKind`](super::CustomKind). Nodes are the same then. Nothing is written before both are known and before [`NodeController::lead`]. What differs then is made equal, when it is heard
 /// of and every five minutes. What fails is tried again with growing pauses of at most 30 s, for as long as it differs.
 #[derive(Debug)]
 pub struct NodeController {
@@ -69,6 +72,8 @@ pub struct NodeController {
     /// What the configuration was read from.
     configured: Configured,
     nodes: Followed<NodeFacts>,
+    /// What is there where Kubernetes is the datastore.
+    custom: Option<CustomResources>,
     /// The nodes of Calico; null if they cannot be read.
     kept_nodes: BTreeMap<String, Value>,
     /// The nodes of Calico that a node of Kubernetes is.
@@ -99,9 +104,10 @@ enum Configured {
 
 impl NodeController {
     /// The paths below which the datastore's contents must be told.
-    pub const PREFIXES: [&'static str; 8] = [
+    pub const PREFIXES: [&'static str; 9] = [
         "/calico/ipam/v2/assignment/",
         "/calico/ipam/v2/config",
+        "/calico/ipam/v2/host/",
         "/calico/resources/v3/projectcalico.org/clusterinformations/",
         "/calico/resources/v3/projectcalico.org/hostendpoints/",
         "/calico/resources/v3/projectcalico.org/ippools/",
@@ -114,12 +120,14 @@ impl NodeController {
     #[must_use]
     pub fn new(overrides: Overrides) -> Self {
         let (config, config_problems) = NodeConfig::read(&config::default_resource(), &overrides);
-        Self {
+        let custom = overrides.kubernetes_datastore.then(CustomResources::default);
+        let mut controller = Self {
             overrides,
             config,
             config_problems,
             configured: Configured::Unknown,
             nodes: Followed::default(),
+            custom,
             kept_nodes: BTreeMap::new(),
             named: BTreeMap::new(),
             endpoints: KeptEndpoints::default(),
@@ -133,14 +141,26 @@ impl NodeController {
             limiter: RateLimiter::default(),
             failing: BTreeMap::new(),
             totals: Done::default(),
+        };
+        if controller.custom.is_some() {
+            // The first lists of all kinds are one.
+            controller.observe_kept(Kept::ListBegins);
         }
+        controller
     }
 
     /// Takes note of what Kubernetes says.
     pub fn observe(&mut self, kind: Seen, observed: Observed<'_>) {
         match kind {
             Seen::Nodes => {
-                for ((_, name), _) in self.nodes.observe(observed, NodeFacts::read) {
+                let changed = self.nodes.observe(observed, NodeFacts::read);
+                if self.custom.is_some() {
+                    self.observe_node(observed);
+                }
+                for ((_, name), _) in changed {
+                    if self.custom.is_some() && self.nodes.get("", &name).is_none() {
+                        self.set_node(&name, None);
+                    }
                     for node in self.named.get(&*name).into_iter().flatten() {
                         add(&mut self.queue, &mut self.limiter, Item::Node(node.clone()));
                         add(&mut self.queue, &mut self.limiter, Item::Addresses(node.clone()));
@@ -297,6 +317,12 @@ impl NodeController {
         }
     }
 
+    /// Whether it may write.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.leads
+    }
+
     fn knows_all(&self) -> bool {
         self.kept_synced && self.nodes.synced() && self.addresses.pods_synced()
     }
@@ -358,11 +384,17 @@ impl NodeController {
             _ if !self.config.enabled => Ok(None),
             Item::Node(name) => self.node_task(name),
             Item::HostEndpoints(node) => Ok(self.endpoints_task(node)),
-            Item::Addresses(_) | Item::Block(_) => Ok(self.addresses_task(item, now).map(Task::Addresses)),
+            Item::Addresses(_) | Item::Block(_) | Item::Handle(_) => {
+                Ok(self.addresses_task(item, now).map(Task::Addresses))
+            }
         }
     }
 
     fn node_task(&self, name: &str) -> Result<Option<Task>, String> {
+        if self.custom.is_some() {
+            // It is what it is.
+            return Ok(None);
+        }
         let Some(kept) = self.kept_nodes.get(name) else { return Ok(None) };
         let Some(kubernetes) = kept::kubernetes_name(kept) else { return Ok(None) };
         let (node, kubernetes_node) = (name.to_owned(), kubernetes.to_owned());
@@ -381,10 +413,15 @@ impl NodeController {
     /// What to do about addresses, and when to look again.
     fn addresses_task(&mut self, item: &Item, now: Instant) -> Option<ReleaseTask> {
         let grace = self.config.leak_grace;
-        let state = |name: &str| node_state(&self.kept_nodes, &self.nodes, name);
+        let may_be_unknown = self.may_have_more_nodes();
+        let state = |name: &str| match node_state(&self.kept_nodes, &self.nodes, name) {
+            NodeState::Gone if may_be_unknown => NodeState::Foreign,
+            state => state,
+        };
         let (task, due) = match item {
             Item::Addresses(name) => self.addresses.node_task(name, state(name), grace, now),
             Item::Block(cidr) => self.addresses.block_task(*cidr, state, grace, now),
+            Item::Handle(handle) => (self.addresses.handle_task(handle), None),
             Item::Configuration | Item::Node(_) | Item::HostEndpoints(_) => (None, None),
         };
         if let Some(due) = due {
@@ -396,7 +433,7 @@ impl NodeController {
     fn endpoints_task(&self, node: &str) -> Option<Task> {
         let config = &self.config.host_endpoints;
         let kept = self.kept_nodes.get(node);
-        if kept.is_some_and(Value::is_null) {
+        if kept.is_some_and(Value::is_null) || kept.is_none() && self.may_have_more_nodes() {
             return None;
         }
         let wanted = kept.map(|kept| host_endpoints::wanted(node, kept, config)).unwrap_or_default();
@@ -478,7 +515,8 @@ impl NodeController {
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let failing = self.failing.iter().map(|(item, error)| format!("{item}: {error}"));
-        self.config_problems.iter().cloned().chain(self.addresses.problems()).chain(failing).collect()
+        let custom = self.custom.iter().flat_map(CustomResources::problems);
+        self.config_problems.iter().cloned().chain(custom).chain(self.addresses.problems()).chain(failing).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 mod addresses;
 mod config;
 mod controller;
+mod custom;
 mod followed;
 mod host_endpoints;
 mod kept;
@@ -11,6 +12,7 @@ mod task;
 
 pub use config::Overrides;
 pub use controller::{Kept, Next, NodeController};
+pub use custom::CustomKind;
 pub use followed::Seen;
 pub(crate) use kept::kubernetes_name;
 pub use task::{Access, Done, Job, JobError, LiveObjects};

@@ -58,6 +58,8 @@ pub(super) enum Item {
     Addresses(String),
     /// A block that nobody has an address of, or whose addresses cool down.
     Block(Cidr),
+    /// A handle that says more than it has.
+    Handle(String),
 }
 
 impl fmt::Display for Item {
@@ -68,6 +70,7 @@ impl fmt::Display for Item {
             Self::HostEndpoints(node) => write!(f, "host endpoints of Node/{node}"),
             Self::Addresses(node) => write!(f, "addresses of Node/{node}"),
             Self::Block(cidr) => write!(f, "the block {cidr}"),
+            Self::Handle(handle) => write!(f, "the handle {handle}"),
         }
     }
 }
@@ -185,7 +188,7 @@ fn write_configuration(access: Access<'_>, status: &Value, done: &mut Done) -> R
         return Ok(());
     }
     set(&mut object, &["status"], status.clone());
-    access.resources.update(&key, object, revision)?;
+    access.resources.update_status(&key, object, revision)?;
     done.updated += 1;
     Ok(())
 }

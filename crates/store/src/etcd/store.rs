@@ -288,6 +288,15 @@ impl ResourceStore for EtcdStore {
 }
 
 impl EtcdStore {
+    /// Reads what is under all paths that begin with `prefix`, as it was at one time, in the order of paths.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
+    pub fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
+        let (values, _) = self.values(prefix)?;
+        Ok(values.iter().filter_map(|kv| self.stored_text(kv)).collect())
+    }
+
     fn stored_text(&self, kv: &KeyValue) -> Option<StoredText> {
         stored_text(&self.config.key_prefix, kv)
     }
@@ -306,11 +315,6 @@ impl TextStore for EtcdStore {
         let patience = self.config.pace.request;
         let answer = self.call(async |mut client| within(patience, "reading", client.get(key.clone(), None)).await)?;
         Ok(answer.kvs().first().and_then(|kv| self.stored_text(kv)))
-    }
-
-    fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
-        let (values, _) = self.values(prefix)?;
-        Ok(values.iter().filter_map(|kv| self.stored_text(kv)).collect())
     }
 
     fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError> {

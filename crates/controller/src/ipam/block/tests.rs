@@ -39,10 +39,12 @@ fn paths() {
     ] {
         assert_eq!(block_path(net(cidr)), path);
         assert_eq!(block_at(path), Some(net(cidr)));
-        assert_eq!(affinity_at("n-1", &affinity_path("n-1", net(cidr))), Some(net(cidr)));
+        assert_eq!(affinity_at(&affinity_path("n-1", net(cidr))), Some(("n-1", net(cidr))));
     }
     assert_eq!(affinity_path("n1", net("10.0.0.64/26")), "/calico/ipam/v2/host/n1/ipv4/block/10.0.0.64-26");
-    assert_eq!(affinity_at("n", "/calico/ipam/v2/host/n1/ipv4/block/10.0.0.64-26"), None);
+    for path in ["/calico/ipam/v2/host/n1/ipv6/block/10.0.0.64-26", "/calico/ipam/v2/host/n1/strange"] {
+        assert_eq!(affinity_at(path), None);
+    }
     for other in [
         "/calico/ipam/v2/config",
         "/calico/ipam/v2/assignment/ipv6/block/10.0.0.64-26",

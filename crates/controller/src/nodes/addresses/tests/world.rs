@@ -89,22 +89,42 @@ pub(super) enum Race {
 /// A store in which somebody else is faster, once.
 struct Racing<'w> {
     store: &'w MemoryStore,
+    is_transactional: bool,
     kubernetes: &'w Kubernetes,
     race: Mutex<Option<Race>>,
+    written: &'w Mutex<Vec<TextChange>>,
+    calls_left: &'w Mutex<Option<usize>>,
     /// What was released by others.
     lost: Mutex<BTreeSet<Held>>,
 }
 
+impl Racing<'_> {
+    /// Fails once it has been killed.
+    fn live(&self) -> Result<(), StoreError> {
+        match &mut *self.calls_left.lock().expect("no panic") {
+            Some(0) => Err(StoreError::Unavailable("it was killed".into())),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 impl TextStore for Racing<'_> {
+    fn is_transactional(&self) -> bool {
+        self.is_transactional
+    }
+
     fn text(&self, path: &str) -> Result<Option<StoredText>, StoreError> {
+        self.live()?;
         self.store.text(path)
     }
 
-    fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
-        self.store.texts(prefix)
-    }
-
     fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError> {
+        assert!(self.is_transactional || changes.len() == 1, "{changes:?}");
+        self.live()?;
         if let Some(race) = self.race.lock().expect("no panic").take()
             && let Some(cidr) = changes.iter().find_map(|change| super::block_at(&change.path))
             && let Some(block) = read(self.store, cidr)
@@ -129,7 +149,11 @@ impl TextStore for Racing<'_> {
                 truth.pods.insert(name, pod);
             }
         }
-        self.store.commit(changes)
+        let committed = self.store.commit(changes);
+        if matches!(committed, Ok(Some(_))) {
+            self.written.lock().expect("no panic").extend_from_slice(changes);
+        }
+        committed
     }
 }
 
@@ -239,17 +263,26 @@ pub(super) struct World {
     pub(super) kubernetes: Kubernetes,
     pub(super) store: MemoryStore,
     pub(super) controller: NodeController,
+    /// Whether the datastore changes several texts at once.
+    pub(super) is_transactional: bool,
+    /// What workers have written, in this order.
+    pub(super) written: Mutex<Vec<TextChange>>,
+    /// How often workers may still read or write before they are killed.
+    pub(super) calls_left: Mutex<Option<usize>>,
     began: Instant,
     pub(super) now: Instant,
     pub(super) working: Vec<Job>,
 }
 
 impl World {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(is_transactional: bool, now: Instant) -> Self {
         let mut world = Self {
             kubernetes: Kubernetes::default(),
             store: MemoryStore::default(),
             controller: NodeController::new(Overrides::default()),
+            is_transactional,
+            written: Mutex::default(),
+            calls_left: Mutex::default(),
             began: now,
             now,
             working: Vec::new(),
@@ -300,7 +333,7 @@ impl World {
                 self.controller.observe_kept(Kept::Text { path: &path, text: &text, revision: stored.revision });
             }
         }
-        for prefix in ["/calico/ipam/v2/assignment/", "/calico/ipam/v2/config"] {
+        for prefix in ["/calico/ipam/v2/assignment/", "/calico/ipam/v2/config", "/calico/ipam/v2/host/"] {
             for StoredText { path, text, revision } in texts(&self.store, prefix) {
                 self.controller.observe_kept(Kept::Text { path: &path, text: &text, revision });
             }
@@ -430,8 +463,15 @@ impl World {
     pub(super) fn run(&mut self, job: Job, race: Option<Race>, grace: Duration) {
         let before = self.held();
         let had_blocks = self.nodes_with_blocks();
-        let racing =
-            Racing { store: &self.store, kubernetes: &self.kubernetes, race: Mutex::new(race), lost: Mutex::default() };
+        let racing = Racing {
+            store: &self.store,
+            is_transactional: self.is_transactional,
+            kubernetes: &self.kubernetes,
+            race: Mutex::new(race),
+            written: &self.written,
+            calls_left: &self.calls_left,
+            lost: Mutex::default(),
+        };
         let time = UNIX_EPOCH + Duration::from_secs(1_893_456_000) + self.now.duration_since(self.began);
         let access = Access { resources: &self.store, texts: &racing, live: &self.kubernetes, time };
         let result = job.run(access);

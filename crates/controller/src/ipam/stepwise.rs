@@ -1,0 +1,125 @@
+//! Releasing addresses in a datastore that changes one text at a time: blocks first, and then what handles say of them
+//! (`releaseIPsFromBlock` of `libcalico-go/lib/ipam/ipam.go`).
+//!
+//! Whoever ends in between leaves handles that say more than they have. No address is lost by that: handles are only
+//! counts of where to look, and those of pods that are gone are not used again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tortie_net::Cidr;
+use tortie_resources::stored::Revision;
+use tortie_store::{StoreError, TextChange};
+
+use super::block::{Release, handle_path, has_nothing, is_deleted, less};
+use super::release::{Leak, Settled, TRIES, Transaction, Written, read_block, too_often};
+use crate::nodes::{Access, JobError};
+
+/// How many addresses of each block.
+pub(crate) type Counts = BTreeMap<Cidr, u64>;
+
+/// Releases what is still allocated as it was. Of several blocks some may be released although there is an error.
+pub(super) fn release(
+    access: Access<'_>,
+    blocks: &BTreeMap<Cidr, Vec<&Leak>>,
+    cooldown: Duration,
+    settled: &mut Settled,
+) -> Result<(), JobError> {
+    let mut handles: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut result = Ok(());
+    for (cidr, leaks) in blocks {
+        match release_in(access, *cidr, leaks, cooldown, settled) {
+            Ok(released) => {
+                for release in released {
+                    *handles.entry(&release.handle).or_default().entry(*cidr).or_default() += 1;
+                }
+            }
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
+        }
+    }
+    for (handle, counts) in handles {
+        if decrement(access, handle, &counts, settled).is_err() {
+            // It is a task of its own from now on.
+            settled.owed.push((handle.to_owned(), counts));
+        }
+    }
+    // What has been released is told; the others have leaked still, and are tried again, which will fail alone.
+    if settled.released.is_empty() { result } else { Ok(()) }
+}
+
+fn release_in<'l>(
+    access: Access<'_>,
+    cidr: Cidr,
+    leaks: &[&'l Leak],
+    cooldown: Duration,
+    settled: &mut Settled,
+) -> Result<Vec<&'l Release>, JobError> {
+    for _ in 0..TRIES {
+        let Some((mut block, text, revision)) = read_block(access, cidr)? else {
+            settled.written.push(Written { cidr, text: None, revision: Revision::default() });
+            return Ok(Vec::new());
+        };
+        let released = block.release(leaks.iter().map(|leak| &leak.release), access.time, cooldown);
+        if released.is_empty() {
+            settled.written.push(Written { cidr, text: Some(text), revision });
+            return Ok(released);
+        }
+        let mut transaction = Transaction::default();
+        transaction.block(cidr, block, revision);
+        if transaction.commit(access, settled)? {
+            let nodes = leaks.iter().filter(|leak| released.contains(&&leak.release)).map(|leak| leak.node.clone());
+            settled.released.extend(nodes.map(|node| (cidr, node)));
+            return Ok(released);
+        }
+    }
+    Err(too_often(&format!("the block {cidr}")))
+}
+
+/// Lets a handle say so many addresses less. One that says something else is left as it is.
+pub(super) fn decrement(
+    access: Access<'_>,
+    handle: &str,
+    counts: &Counts,
+    settled: &mut Settled,
+) -> Result<(), JobError> {
+    let path = handle_path(handle);
+    for _ in 0..TRIES {
+        let Some(stored) = access.texts.text(&path)? else { return Ok(()) };
+        let kept: Option<Value> = serde_json::from_str(&stored.text).ok();
+        let left = kept.filter(|kept| !is_deleted(kept)).and_then(|kept| less(&kept, counts));
+        let Some(left) = left else { return Ok(()) };
+        let text = (!has_nothing(&left)).then(|| left.to_string());
+        let is_update = text.is_some();
+        let change = TextChange { path: path.clone(), expected: Some(stored.revision), text };
+        if commit(access, &[change])?.is_some() {
+            *if is_update { &mut settled.updated } else { &mut settled.deleted } += 1;
+            return Ok(());
+        }
+    }
+    Err(too_often(&format!("the handle {handle}")))
+}
+
+/// As [`tortie_store::TextStore::commit`]; of one change that may have been made it is found out whether it was.
+pub(super) fn commit(access: Access<'_>, changes: &[TextChange]) -> Result<Option<Revision>, JobError> {
+    let error = match access.texts.commit(changes) {
+        Err(StoreError::Unavailable(why)) => StoreError::Unavailable(why),
+        other => return Ok(other?),
+    };
+    let [TextChange { path, expected: Some(expected), text }] = changes else { return Err(error.into()) };
+    match (access.texts.text(path), text) {
+        (Ok(None), None) => Ok(Some(*expected)),
+        (Ok(Some(found)), Some(text)) if found.revision != *expected && is_same(&found.text, text) => {
+            Ok(Some(found.revision))
+        }
+        _ => Err(error.into()),
+    }
+}
+
+fn is_same(a: &str, b: &str) -> bool {
+    let read = |text| serde_json::from_str::<Value>(text).ok();
+    read(a).is_some_and(|a| Some(a) == read(b))
+}

@@ -1,0 +1,77 @@
+//! Where a datastore changes one text at a time.
+
+use super::*;
+
+/// What was written, in this order: the beginning of the path, and what became of it.
+fn written(world: &World) -> Vec<(&'static str, &'static str)> {
+    let written = std::mem::take(&mut *world.written.lock().expect("no panic"));
+    let step = |change: &tortie_store::TextChange| {
+        let kinds = [("assignment", "block"), ("host", "affinity"), ("handle", "handle")];
+        let kind = kinds.into_iter().find(|(part, _)| change.path.starts_with(&format!("/calico/ipam/v2/{part}/")));
+        let became = match &change.text {
+            None => "deleted",
+            Some(text) if text.contains("pendingDeletion") => "marked",
+            Some(_) => "changed",
+        };
+        (kind.expect("a known path").1, became)
+    };
+    written.iter().map(step).collect()
+}
+
+/// A node with a tunnel, a block that is empty, and a pod that has leaked an address.
+fn leaky() -> World {
+    let mut world = World::new(false, Instant::now());
+    world.node_up(0);
+    world.pod_start("p", 0);
+    world.pod_add("p", false);
+    world.pod_told("p");
+    world.hear_all();
+    world.pod_gone("p", false);
+    world.claim(0);
+    world
+}
+
+/// As the original: a block and then its handles; an affinity is marked before its block is deleted.
+#[test]
+fn the_order_is_the_original_s() {
+    let mut world = leaky();
+    world.drain(GRACE + PERIOD, GRACE);
+    let mut steps = written(&world);
+    // First what became of the leak, and then of the empty block, which may be done before or after.
+    steps.sort_by_key(|(kind, became)| *kind == "affinity" || *became == "deleted" && *kind == "block");
+    let expected = [
+        ("block", "changed"),
+        ("handle", "deleted"),
+        ("affinity", "marked"),
+        ("block", "deleted"),
+        ("affinity", "deleted"),
+    ];
+    assert_eq!(steps, expected);
+    check(&world);
+}
+
+/// Whichever call is the last of one that is killed, the next one goes on.
+#[test]
+fn whoever_comes_next_goes_on() {
+    let run_all = |world: &mut World| {
+        while let Next::Job(job) = world.controller.next(world.now) {
+            world.run(job, None, GRACE);
+        }
+    };
+    let mut steps = BTreeSet::new();
+    for calls in 0..40 {
+        let mut world = leaky();
+        world.hear_all();
+        run_all(&mut world);
+        world.now += GRACE;
+        written(&world);
+        world.calls_left = Some(calls).into();
+        run_all(&mut world);
+        steps.insert(written(&world).len());
+        world.calls_left = None.into();
+        world.restart();
+        settle(&mut world);
+        check(&world);
+    }
+    assert_eq!(steps, (0..=5).collect());
+}

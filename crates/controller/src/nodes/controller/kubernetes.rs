@@ -1,0 +1,58 @@
+//! Where Kubernetes is the datastore: nodes are its own, and everything else are custom resources.
+
+use serde_json::Value;
+use tortie_resources::syncer::calico_node;
+
+use super::{Kept, NodeController};
+use crate::Observed;
+use crate::json::field;
+use crate::nodes::custom::{CustomKind, Told};
+
+impl NodeController {
+    /// Takes note of custom resources. For controllers with [`Overrides::kubernetes_datastore`] only.
+    ///
+    /// [`Overrides::kubernetes_datastore`]: super::Overrides::kubernetes_datastore
+    pub fn observe_custom(&mut self, kind: CustomKind, observed: Observed<'_>) {
+        let Some(custom) = &mut self.custom else { return };
+        for Told { path, text } in custom.observe(kind, observed) {
+            self.observe_kept(match &text {
+                Some((text, revision)) => Kept::Text { path: &path, text, revision: *revision },
+                None => Kept::Deleted { path: &path },
+            });
+        }
+        self.note_what_is_known();
+    }
+
+    /// Takes note that the API server does not know a kind, so that there are no objects of it.
+    pub fn not_installed(&mut self, kind: CustomKind) {
+        if let Some(custom) = &mut self.custom {
+            custom.not_installed(kind);
+            self.note_what_is_known();
+        }
+    }
+
+    fn note_what_is_known(&mut self) {
+        if !self.kept_synced && self.custom.as_ref().is_some_and(super::CustomResources::synced) {
+            self.observe_kept(Kept::ListEnds);
+        }
+    }
+
+    /// Whether there may be nodes that are not known.
+    pub(super) fn may_have_more_nodes(&self) -> bool {
+        self.custom.is_some() && !self.nodes.is_complete()
+    }
+
+    /// Takes note of a node of Kubernetes as the node of Calico that it is.
+    pub(super) fn observe_node(&mut self, observed: Observed<'_>) {
+        let (Observed::Listed(json) | Observed::Changed(json)) = observed else { return };
+        let name = |object: &Value| field(object, &["metadata", "name"]).as_str().unwrap_or_default().to_owned();
+        let (name, node) = match calico_node(json) {
+            Some(node) => (name(&node), node),
+            // Nothing is done about what cannot be understood.
+            None => (name(&serde_json::from_str(json).unwrap_or_default()), Value::Null),
+        };
+        if !name.is_empty() {
+            self.set_node(&name, Some(node));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What the API server holds of Calico where it is the datastore, told as etcd would tell it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use tortie_resources::custom::{AddressKind, from_custom};
+use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+
+use crate::Observed;
+use crate::json::field;
+
+/// A kind of custom resource, `crd.projectcalico.org/v1`, that must be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CustomKind {
+    /// What etcd has as text.
+    Addresses(AddressKind),
+    /// What etcd has as resource.
+    Resources(ResourceKind),
+}
+
+impl CustomKind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Addresses(AddressKind::Block),
+        Self::Addresses(AddressKind::Affinity),
+        Self::Addresses(AddressKind::Config),
+        Self::Resources(ResourceKind::ClusterInformation),
+        Self::Resources(ResourceKind::HostEndpoint),
+        Self::Resources(ResourceKind::IpPool),
+        Self::Resources(ResourceKind::IpReservation),
+        Self::Resources(ResourceKind::KubeControllersConfiguration),
+    ];
+
+    /// The plural in paths of the API.
+    #[must_use]
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Addresses(kind) => kind.plural(),
+            Self::Resources(kind) => kind.plural(),
+        }
+    }
+
+    /// Whether there may be no such kind: older releases do not have it.
+    #[must_use]
+    pub fn is_optional(self) -> bool {
+        self == Self::Resources(ResourceKind::IpReservation)
+    }
+}
+
+/// What is under a path now; nothing if there is no text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) path: String,
+    pub(super) text: Option<(String, Revision)>,
+}
+
+/// The objects that are there. Lists are compared with what was told before: each kind is listed for itself, again and
+/// again, and what is left of that are changes.
+#[derive(Debug, Default)]
+pub(super) struct CustomResources {
+    lists: BTreeMap<CustomKind, List>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    known: BTreeMap<Box<str>, Known>,
+    /// While it is told: what was not told yet.
+    unmentioned: Option<BTreeSet<Box<str>>>,
+    /// An object could not be told from others, so that nothing can be said to be missing.
+    is_incomplete: bool,
+    synced: bool,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// `None` if etcd would have nothing of it.
+    path: Option<String>,
+    revision: Revision,
+    problem: Option<String>,
+}
+
+impl CustomResources {
+    /// Takes note, and says what that means.
+    pub(super) fn observe(&mut self, kind: CustomKind, observed: Observed<'_>) -> Vec<Told> {
+        self.lists.entry(kind).or_default().observe(kind, observed)
+    }
+
+    /// There are no objects of this kind, as there is no such kind. That does not mean that any have been deleted.
+    pub(super) fn not_installed(&mut self, kind: CustomKind) {
+        if kind.is_optional() {
+            self.lists.entry(kind).or_default().synced = true;
+        }
+    }
+
+    /// Whether it is known what there is.
+    pub(super) fn synced(&self) -> bool {
+        CustomKind::ALL.iter().all(|kind| self.lists.get(kind).is_some_and(|list| list.synced))
+    }
+
+    pub(super) fn problems(&self) -> impl Iterator<Item = String> {
+        self.lists.iter().flat_map(|(kind, list)| {
+            let problems = list.known.iter().filter_map(|(name, known)| Some((name, known.problem.as_ref()?)));
+            problems.map(|(name, problem)| format!("{}/{name}: {problem}", kind.plural()))
+        })
+    }
+}
+
+impl List {
+    fn observe(&mut self, kind: CustomKind, observed: Observed<'_>) -> Vec<Told> {
+        match observed {
+            Observed::ListBegins => {
+                self.unmentioned = Some(self.known.keys().cloned().collect());
+                self.is_incomplete = false;
+                Vec::new()
+            }
+            Observed::Listed(json) | Observed::Changed(json) => self.set(kind, json),
+            Observed::ListEnds => {
+                self.synced = true;
+                let gone = self.unmentioned.take().unwrap_or_default();
+                if self.is_incomplete {
+                    return Vec::new();
+                }
+                gone.iter().filter_map(|name| self.remove(name)).collect()
+            }
+            Observed::Deleted { name, .. } => self.remove(name).into_iter().collect(),
+        }
+    }
+
+    fn remove(&mut self, name: &str) -> Option<Told> {
+        let path = self.known.remove(name)?.path?;
+        Some(Told { path, text: None })
+    }
+
+    fn set(&mut self, kind: CustomKind, json: &str) -> Vec<Told> {
+        let object: Value = serde_json::from_str(json).unwrap_or_default();
+        let Some(name) = field(&object, &["metadata", "name"]).as_str().filter(|name| !name.is_empty()) else {
+            self.is_incomplete = true;
+            return Vec::new();
+        };
+        let name: Box<str> = name.into();
+        if let Some(unmentioned) = &mut self.unmentioned {
+            unmentioned.remove(&name);
+        }
+        let known = self.known.entry(name.clone()).or_default();
+        let version = field(&object, &["metadata", "resourceVersion"]).as_str();
+        let Some(revision) = version.and_then(|version| version.parse::<Revision>().ok()) else {
+            // What was told before stays.
+            known.problem = Some("metadata.resourceVersion: is no number".into());
+            return Vec::new();
+        };
+        let (path, text, problem) = read(kind, &name, object);
+        let is_known = known.path == path;
+        if is_known && known.revision == revision {
+            return Vec::new();
+        }
+        let before = known.path.take();
+        // Versions go back when somebody puts a backup in place; what was known is worth nothing then.
+        let is_stale = !is_known || revision < known.revision;
+        let mut told: Vec<Told> =
+            before.filter(|_| is_stale).map(|path| Told { path, text: None }).into_iter().collect();
+        told.extend(path.clone().map(|path| Told { path, text: Some((text, revision)) }));
+        *known = Known { path, revision, problem };
+        told
+    }
+}
+
+/// Under which path etcd would have it, the text, and what is wrong. What cannot be read is told as empty text.
+fn read(kind: CustomKind, name: &str, object: Value) -> (Option<String>, String, Option<String>) {
+    match kind {
+        CustomKind::Addresses(kind) => match kind.path(&object) {
+            Ok(path) => (path, field(&object, &["spec"]).to_string(), None),
+            Err(error) => (None, String::new(), Some(error.to_string())),
+        },
+        CustomKind::Resources(kind) => {
+            let Ok(key) = ResourceKey::new(kind, "", name) else {
+                return (None, String::new(), Some("metadata.name: is no name".into()));
+            };
+            match from_custom(&key, object) {
+                Ok(resource) => (Some(key.path()), resource.to_string(), None),
+                Err(error) => (Some(key.path()), String::new(), Some(error.to_string())),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const BLOCKS: CustomKind = CustomKind::Addresses(AddressKind::Block);
+    const ENDPOINTS: CustomKind = CustomKind::Resources(ResourceKind::HostEndpoint);
+    const PATH: &str = "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26";
+
+    fn block(version: &str, cidr: &str) -> String {
+        json!({"metadata": {"name": "10-0-0-0-26", "resourceVersion": version}, "spec": {"cidr": cidr}}).to_string()
+    }
+
+    fn told(path: &str, text: Option<(&str, i64)>) -> Told {
+        let text = text.map(|(text, version)| (text.to_owned(), Revision(version)));
+        Told { path: path.into(), text }
+    }
+
+    #[test]
+    fn lists_are_told_as_what_has_changed() {
+        let mut custom = CustomResources::default();
+        let text = r#"{"cidr":"10.0.0.0/26"}"#;
+        let mut list = |items: &[&str]| {
+            let mut told = custom.observe(BLOCKS, Observed::ListBegins);
+            for item in items {
+                told.extend(custom.observe(BLOCKS, Observed::Listed(item)));
+            }
+            told.extend(custom.observe(BLOCKS, Observed::ListEnds));
+            told
+        };
+        let now = |version| told(PATH, Some((text, version)));
+        assert_eq!(list(&[&block("5", "10.0.0.0/26")]), [now(5)]);
+        assert_eq!(list(&[&block("5", "10.0.0.0/26")]), []);
+        assert_eq!(list(&[&block("7", "10.0.0.0/26")]), [now(7)]);
+        // A backup was put in place.
+        assert_eq!(list(&[&block("6", "10.0.0.0/26")]), [told(PATH, None), now(6)]);
+        // Who has no name may be anybody.
+        assert_eq!(list(&["{}"]), []);
+        assert_eq!(list(&[]), [told(PATH, None)]);
+        assert_eq!(list(&[]), []);
+        assert!(!custom.synced());
+        for kind in CustomKind::ALL.into_iter().filter(|kind| !kind.is_optional()) {
+            custom.not_installed(kind);
+            assert!(!custom.synced());
+            custom.observe(kind, Observed::ListEnds);
+        }
+        custom.not_installed(CustomKind::Resources(ResourceKind::IpReservation));
+        assert!(custom.synced());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_a_problem() {
+        let mut custom = CustomResources::default();
+        custom.observe(BLOCKS, Observed::Changed(&block("5", "10.0.0.0/26")));
+        // It keeps what was told before.
+        assert_eq!(custom.observe(BLOCKS, Observed::Changed(&block("x", "10.0.0.0/26"))), []);
+        assert_eq!(custom.problems().count(), 1);
+        // It is another block than it is called, and so nobody's.
+        assert_eq!(custom.observe(BLOCKS, Observed::Changed(&block("6", "10.0.0.64/26"))), [told(PATH, None)]);
+        assert_eq!(
+            custom.problems().collect::<Vec<_>>(),
+            ["ipamblocks/10-0-0-0-26: metadata.name: is not `10-0-0-64-26`, as the object would be called"]
+        );
+        let endpoint = json!({"metadata": {"name": "h", "resourceVersion": "9",
+            "annotations": {"projectcalico.org/metadata": "{"}}});
+        let path = "/calico/resources/v3/projectcalico.org/hostendpoints/h";
+        let unreadable = custom.observe(ENDPOINTS, Observed::Changed(&endpoint.to_string()));
+        assert_eq!(unreadable, [told(path, Some(("", 9)))]);
+        assert_eq!(custom.problems().count(), 2);
+        let deleted = custom.observe(ENDPOINTS, Observed::Deleted { namespace: "", name: "h" });
+        assert_eq!((deleted, custom.problems().count()), (vec![told(path, None)], 1));
+    }
+}
