@@ -103,6 +103,21 @@ impl Client {
         self.ask(Self::change(Method::PUT, resource.path(namespace, name), "application/json", object))
     }
 
+    /// As [`Client::replace`], of the status alone; for kinds that keep it apart.
+    ///
+    /// # Errors
+    /// As [`Client::replace`].
+    pub fn replace_status(
+        &self,
+        resource: ApiResource,
+        namespace: &str,
+        name: &str,
+        object: &Value,
+    ) -> Result<Value, ApiError> {
+        let target = format!("{}/status", resource.path(namespace, name));
+        self.ask(Self::change(Method::PUT, target, "application/json", object))
+    }
+
     /// Changes the fields that `patch` has, and removes those that are null there (RFC 7396); gives back what came of
     /// it.
     ///
@@ -138,15 +153,38 @@ impl Client {
         name: &str,
         version: Option<&str>,
     ) -> Result<(), ApiError> {
-        let options = version.map(|version| {
-            serde_json::json!({
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "preconditions": {"resourceVersion": version},
-            })
-        });
-        let body = options.unwrap_or_else(|| serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions"}));
-        self.ask(Self::change(Method::DELETE, resource.path(namespace, name), "application/json", &body)).map(drop)
+        self.delete_if(resource, namespace, name, None, version)
+    }
+
+    /// Deletes this very object, and not another one that has been made since under the same name; only this version of
+    /// it, if one is given.
+    ///
+    /// # Errors
+    /// As [`Client::delete`].
+    pub fn delete_object(
+        &self,
+        resource: ApiResource,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        version: Option<&str>,
+    ) -> Result<(), ApiError> {
+        self.delete_if(resource, namespace, name, Some(uid), version)
+    }
+
+    fn delete_if(
+        &self,
+        resource: ApiResource,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+        version: Option<&str>,
+    ) -> Result<(), ApiError> {
+        let expected = [("uid", uid), ("resourceVersion", version)];
+        let expected: serde_json::Map<String, Value> =
+            expected.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?.into()))).collect();
+        let options = serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": expected});
+        self.ask(Self::change(Method::DELETE, resource.path(namespace, name), "application/json", &options)).map(drop)
     }
 
     /// All objects of a kind, in one answer of at most 8 MiB; with a label selector unless it is empty. For few and

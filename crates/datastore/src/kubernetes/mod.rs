@@ -6,6 +6,7 @@
 //! * [`Reflector`]: all objects of some kinds, and what changes.
 //! * [`ServiceEndpoints`]: where the pods behind a Service are.
 //! * [`KubernetesSource`]: what an agent needs of them, as updates.
+//! * [`KubernetesStore`]: single resources of Calico, read and written.
 //!
 //! Nothing in a signature here is a type of the client that is used underneath. All methods are synchronous; I/O happens
 //! on a thread that a [`Client`] owns.
@@ -22,6 +23,7 @@ mod reflector;
 mod resource;
 mod service;
 mod source;
+mod store;
 
 pub use client::Client;
 pub use config::KubeConfig;
@@ -30,3 +32,4 @@ pub use reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing, W
 pub use resource::ApiResource;
 pub use service::{ServiceEndpoint, ServiceEndpoints};
 pub use source::KubernetesSource;
+pub use store::KubernetesStore;

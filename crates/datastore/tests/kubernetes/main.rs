@@ -4,6 +4,7 @@
 mod client;
 mod reflector;
 mod source;
+mod store;
 mod suite;
 mod syncers;
 

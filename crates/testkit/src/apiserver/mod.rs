@@ -93,7 +93,7 @@ const BUILT_IN: [(&str, &str, &str, &str, bool); 8] = [
 ];
 
 /// Plural, kind, and whether objects belong to namespaces, of Calico's own.
-const CALICO: [(&str, &str, bool); 16] = [
+const CALICO: [(&str, &str, bool); 20] = [
     ("networkpolicies", "NetworkPolicy", true),
     ("globalnetworkpolicies", "GlobalNetworkPolicy", false),
     ("stagednetworkpolicies", "StagedNetworkPolicy", true),
@@ -109,6 +109,10 @@ const CALICO: [(&str, &str, bool); 16] = [
     ("bgpconfigurations", "BGPConfiguration", false),
     ("bgppeers", "BGPPeer", false),
     ("ipamblocks", "IPAMBlock", false),
+    ("ipamconfigs", "IPAMConfig", false),
+    ("ipamhandles", "IPAMHandle", false),
+    ("ipreservations", "IPReservation", false),
+    ("blockaffinities", "BlockAffinity", false),
     ("kubecontrollersconfigurations", "KubeControllersConfiguration", false),
 ];
 
@@ -242,7 +246,12 @@ impl ApiServer {
         let Some(kind) = store.kind_of(&object) else { panic!("no such kind: {object}") };
         let namespace = namespace_of(&kind, &object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let written = if store.get(&kind, &namespace, &name).is_ok() {
+        let before = store.get(&kind, &namespace, &name).map(|before| before["metadata"].clone());
+        let written = if let Ok(before) = before {
+            let mut object = object;
+            for field in ["resourceVersion", "uid"] {
+                object["metadata"][field] = before[field].clone();
+            }
             store.replace(&kind, &namespace, &name, object)
         } else {
             store.create(&kind, &namespace, object)

@@ -111,7 +111,7 @@ fn route(shared: &Shared, path: &[String]) -> Option<Route> {
         ["namespaces", namespace, plural, name] => (*namespace, *plural, *name),
         [plural] => ("", *plural, ""),
         [plural, name] => ("", *plural, *name),
-        [plural @ "nodes", name, "status"] => {
+        [plural @ ("nodes" | "kubecontrollersconfigurations"), name, "status"] => {
             status = true;
             ("", *plural, *name)
         }
@@ -145,6 +145,7 @@ fn object(
                 body.as_object_mut().map(|body| body.shift_remove("spec"));
                 store.patch(kind, namespace, name, &body)
             }
+            "PUT" if *status && !kind.built_in => store.replace_status(kind, namespace, name, &body),
             _ if *status => Err(refuse(405, "MethodNotAllowed", "of a status, only patches are served")),
             "GET" => store.get(kind, namespace, name).cloned(),
             "POST" => store.create(kind, namespace, body),

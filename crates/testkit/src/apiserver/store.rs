@@ -19,6 +19,11 @@ pub(super) struct ServedKind {
 }
 
 impl ServedKind {
+    /// Whether the status is written apart from the rest.
+    fn has_status(&self) -> bool {
+        self.plural == "kubecontrollersconfigurations"
+    }
+
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
@@ -93,8 +98,11 @@ impl Store {
     }
 
     /// Creates an object.
-    pub(super) fn create(&mut self, kind: &ServedKind, namespace: &str, object: Value) -> Result<Value, Refusal> {
+    pub(super) fn create(&mut self, kind: &ServedKind, namespace: &str, mut object: Value) -> Result<Value, Refusal> {
         let name = name_of(&object)?;
+        if kind.has_status() {
+            without(&mut object, "status");
+        }
         if self.get(kind, namespace, &name).is_ok() {
             return Err(refuse(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.plural)));
         }
@@ -103,8 +111,38 @@ impl Store {
         Ok(self.write(kind, namespace, &name, object, &uid))
     }
 
-    /// Replaces an object.
+    /// Replaces an object, but for a status that is kept apart.
     pub(super) fn replace(
+        &mut self,
+        kind: &ServedKind,
+        namespace: &str,
+        name: &str,
+        mut object: Value,
+    ) -> Result<Value, Refusal> {
+        if kind.has_status() {
+            match self.get(kind, namespace, name)?.get("status") {
+                Some(status) => object["status"] = status.clone(),
+                None => without(&mut object, "status"),
+            }
+        }
+        self.replace_whole(kind, namespace, name, object)
+    }
+
+    /// Replaces the status of an object.
+    pub(super) fn replace_status(
+        &mut self,
+        kind: &ServedKind,
+        namespace: &str,
+        name: &str,
+        object: &Value,
+    ) -> Result<Value, Refusal> {
+        let mut whole = self.get(kind, namespace, name)?.clone();
+        whole["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+        whole["status"] = object["status"].clone();
+        self.replace_whole(kind, namespace, name, whole)
+    }
+
+    fn replace_whole(
         &mut self,
         kind: &ServedKind,
         namespace: &str,
@@ -120,7 +158,15 @@ impl Store {
             Some(expected) if !expected.is_empty() && Some(expected) != version.as_str() => {
                 return Err(conflict(kind, name));
             }
+            Some(expected) if !expected.is_empty() => {}
+            // Custom resources are not replaced whatever they are.
+            _ if !kind.built_in => {
+                return Err(refuse(422, "Invalid", "metadata.resourceVersion: must be specified for an update"));
+            }
             _ => {}
+        }
+        if object["metadata"]["uid"].as_str().is_some_and(|given| Some(given) != uid.as_str()) {
+            return Err(conflict(kind, name));
         }
         if same(now, &object) {
             return Ok(now.clone());
@@ -253,6 +299,12 @@ impl Store {
     pub(super) fn forget(&mut self, group: &str, plural: &str) {
         self.objects.remove(&collection(group, plural));
         self.history.remove(&collection(group, plural));
+    }
+}
+
+fn without(object: &mut Value, field: &str) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.shift_remove(field);
     }
 }
 

@@ -1,0 +1,160 @@
+//! Calico's resources and addresses, one by one.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tortie_datastore::kubernetes::KubernetesStore;
+use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+use tortie_store::{ResourceStore, StoreError, TextChange, TextStore};
+use tortie_testkit::apiserver::{ApiServer, Fault, On};
+
+use super::client;
+
+const CRD: &str = "crd.projectcalico.org/v1";
+const BLOCK: &str = "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26";
+
+fn world() -> (ApiServer, KubernetesStore) {
+    let server = ApiServer::start().unwrap();
+    server.install_calico("crd.projectcalico.org", "v1");
+    let store = KubernetesStore::new(client(&server));
+    (server, store)
+}
+
+fn key(kind: ResourceKind, name: &str) -> ResourceKey {
+    ResourceKey::new(kind, "", name).unwrap()
+}
+
+fn apply(server: &ApiServer, kind: &str, name: &str, spec: &Value) {
+    let metadata = json!({"name": name, "labels": {"theirs": "1"}});
+    server.apply(json!({"apiVersion": CRD, "kind": kind, "metadata": metadata, "spec": spec}));
+}
+
+fn change(path: &str, expected: Revision, text: Option<&Value>) -> [TextChange; 1] {
+    [TextChange { path: path.into(), expected: Some(expected), text: text.map(ToString::to_string) }]
+}
+
+#[test]
+fn the_life_of_a_resource() {
+    let (server, store) = world();
+    let key = key(ResourceKind::HostEndpoint, "h");
+    assert_eq!(store.get(&key), Err(StoreError::NotFound(key.clone())));
+    let endpoint = json!({"metadata": {"labels": {"rack": "a"}}, "spec": {"node": "n1", "interfaceName": "*"}});
+    let created = store.create(&key, endpoint.clone()).unwrap();
+    assert_eq!(created.object["metadata"]["labels"], json!({"rack": "a"}));
+    assert_eq!(store.create(&key, endpoint.clone()), Err(StoreError::AlreadyExists(key.clone())));
+    assert_eq!(store.get(&key), Ok(created.clone()));
+    let kept = server.get(CRD, "HostEndpoint", "", "h").unwrap();
+    assert_eq!(kept["metadata"]["annotations"]["projectcalico.org/metadata"], r#"{"labels":{"rack":"a"}}"#);
+    let mut edited = created.object.clone();
+    edited["spec"]["node"] = "n2".into();
+    let updated = store.update(&key, edited.clone(), created.revision).unwrap();
+    assert_eq!(updated.object["metadata"]["uid"], created.object["metadata"]["uid"]);
+    let conflict = StoreError::Conflict { key: key.clone(), expected: created.revision, found: updated.revision };
+    assert_eq!(store.update(&key, edited, created.revision), Err(conflict.clone()));
+    assert_eq!(store.delete(&key, Some(created.revision)), Err(conflict));
+    let put = store.put(&key, endpoint.clone()).unwrap();
+    assert_eq!(store.list(ResourceKind::HostEndpoint, None).unwrap().resources, std::slice::from_ref(&put));
+    store.delete(&key, Some(put.revision)).unwrap();
+    assert_eq!(store.delete(&key, None), Err(StoreError::NotFound(key.clone())));
+    store.put(&key, endpoint).unwrap();
+    store.delete(&key, None).unwrap();
+    // What is not there because its kind is not is no resource that is missing.
+    server.uninstall("crd.projectcalico.org", "hostendpoints");
+    assert!(matches!(store.create(&key, json!({"spec": {}})), Err(StoreError::Unavailable(_))));
+}
+
+#[test]
+fn a_status_is_written_alone() {
+    let (server, store) = world();
+    let key = key(ResourceKind::KubeControllersConfiguration, "default");
+    let created = store.create(&key, json!({"spec": {"logSeverityScreen": "Info"}, "status": {"a": 1}})).unwrap();
+    assert_eq!(created.object.get("status"), None);
+    let mut object = created.object.clone();
+    object["status"] = json!({"environmentVars": {"DATASTORE_TYPE": "kubernetes"}});
+    object["spec"] = json!({"logSeverityScreen": "Debug"});
+    let updated = store.update_status(&key, object.clone(), created.revision).unwrap();
+    assert_eq!(updated.object["status"], object["status"]);
+    assert_eq!(updated.object["spec"]["logSeverityScreen"], "Info");
+    assert!(matches!(store.update_status(&key, object.clone(), created.revision), Err(StoreError::Conflict { .. })));
+    object["status"] = Value::Null;
+    let spec = store.update(&key, object, updated.revision).unwrap();
+    assert_eq!(
+        (&spec.object["status"], &spec.object["spec"]["logSeverityScreen"]),
+        (&updated.object["status"], &json!("Debug"))
+    );
+    server.fail(On::Object, "", Fault::Forbidden, 1);
+    assert!(matches!(store.get(&key), Err(StoreError::Refused(_))));
+}
+
+#[test]
+fn nodes_are_those_of_kubernetes() {
+    let (server, store) = world();
+    server.apply(json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n1", "labels": {"rack": "a"}, "annotations": {"projectcalico.org/IPv4Address": "192.0.2.1/24"}}}));
+    let node = store.get(&key(ResourceKind::Node, "n1")).unwrap();
+    assert_eq!(node.object["spec"]["orchRefs"], json!([{"nodeName": "n1", "orchestrator": "k8s"}]));
+    assert_eq!(node.object["spec"]["bgp"], json!({"ipv4Address": "192.0.2.1/24"}));
+    assert_eq!(node.object["metadata"]["labels"], json!({"rack": "a"}));
+    for kind in [ResourceKind::Node, ResourceKind::Profile, ResourceKind::GlobalNetworkPolicy] {
+        assert!(matches!(store.delete(&key(kind, "n1"), None), Err(StoreError::Refused(_))));
+    }
+}
+
+#[test]
+fn texts_are_changed_one_by_one() {
+    let (server, store) = world();
+    let spec = json!({"cidr": "10.0.0.0/26", "sequenceNumber": 1, "deleted": false});
+    apply(&server, "IPAMBlock", "10-0-0-0-26", &spec);
+    let kept = store.text(BLOCK).unwrap().unwrap();
+    assert_eq!((&*kept.path, serde_json::from_str::<Value>(&kept.text).unwrap()), (BLOCK, spec));
+    let next = json!({"cidr": "10.0.0.0/26", "sequenceNumber": 2, "deleted": false});
+    let revision = store.commit(&change(BLOCK, kept.revision, Some(&next))).unwrap().unwrap();
+    // Somebody else was faster, for both.
+    for text in [Some(&next), None] {
+        assert_eq!(store.commit(&change(BLOCK, kept.revision, text)), Ok(None));
+    }
+    let object = server.get(CRD, "IPAMBlock", "", "10-0-0-0-26").unwrap();
+    assert_eq!((&object["spec"], &object["metadata"]["labels"]), (&next, &json!({"theirs": "1"})));
+    assert!(!store.is_transactional());
+    let both = [change(BLOCK, revision, None), change(BLOCK, revision, None)].concat();
+    for refused in [&both[..], &change("/calico/v1/x", revision, None), &[]] {
+        assert!(matches!(store.commit(refused), Err(StoreError::Refused(_))));
+    }
+    assert_eq!(store.text("/calico/v1/x"), Ok(None));
+}
+
+#[test]
+fn what_is_deleted_is_marked_first() {
+    let (server, store) = world();
+    apply(&server, "IPAMBlock", "10-0-0-0-26", &json!({"cidr": "10.0.0.0/26", "deleted": false}));
+    let kept = store.text(BLOCK).unwrap().unwrap();
+    // It is read and marked, and that is all.
+    server.fail(On::Object, "ipamblocks", Fault::Slow(Duration::ZERO), 2);
+    server.fail(On::Object, "ipamblocks", Fault::Internal, 1);
+    assert!(matches!(store.commit(&change(BLOCK, kept.revision, None)), Err(StoreError::Unavailable(_))));
+    let marked = store.text(BLOCK).unwrap().unwrap();
+    assert!(marked.text.contains(r#""deleted":true"#) && marked.revision > kept.revision, "{marked:?}");
+    // Once marked it is not written again, and so not overtaken by itself.
+    assert!(store.commit(&change(BLOCK, marked.revision, None)).unwrap().is_some());
+    assert_eq!(server.get(CRD, "IPAMBlock", "", "10-0-0-0-26"), None);
+    assert_eq!(store.commit(&change(BLOCK, marked.revision, None)), Ok(None));
+
+    let affinity = "/calico/ipam/v2/host/n1/ipv4/block/10.0.0.0-26";
+    let spec = json!({"cidr": "10.0.0.0/26", "node": "n1", "state": "confirmed", "deleted": "false"});
+    apply(&server, "BlockAffinity", "n1-10-0-0-0-26", &spec);
+    let kept = store.text(affinity).unwrap().unwrap();
+    server.fail(On::Object, "blockaffinities", Fault::Slow(Duration::ZERO), 2);
+    server.fail(On::Object, "blockaffinities", Fault::Internal, 1);
+    assert!(store.commit(&change(affinity, kept.revision, None)).is_err());
+    let object = server.get(CRD, "BlockAffinity", "", "n1-10-0-0-0-26").unwrap();
+    assert_eq!(object["spec"]["deleted"], "true");
+}
+
+#[test]
+fn handles_have_names_in_lower_case() {
+    let (server, store) = world();
+    apply(&server, "IPAMHandle", "a.b", &json!({"handleID": "A.b", "block": {"10.0.0.0/26": 1}, "deleted": false}));
+    assert!(store.text("/calico/ipam/v2/handle/A.b").unwrap().is_some());
+    assert_eq!(store.text("/calico/ipam/v2/handle/a.b"), Ok(None));
+    assert_eq!(store.text("/calico/ipam/v2/handle/c"), Ok(None));
+}
