@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tortie_controller::elector::ElectorConfig;
 use tortie_controller::nodes::{NodeController, Overrides};
-use tortie_datastore::kubernetes::{Client, KubeConfig};
-use tortie_store::etcd::{EtcdFeed, EtcdStore};
+use tortie_datastore::kubernetes::{Client, KubeConfig, KubernetesStore};
+use tortie_store::etcd::{EtcdConfig, EtcdFeed, EtcdStore};
 
 use super::Failure;
-use super::etcd::StoreArgs;
+use super::datastore_url::DatastoreUrl;
+use super::etcd::EtcdArgs;
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, go_duration};
 use crate::controller::{self, Datastore, Split, Store};
@@ -19,32 +20,37 @@ use crate::logging::{self, LogFormat};
 
 /// Keep the datastore equal to what Kubernetes says.
 ///
-/// For clusters where Calico has an etcd of its own: Kubernetes' network policies, and the labels of its namespaces,
-/// service accounts and pods, are written there. What users have written is not touched.
+/// Where Calico has an etcd of its own, Kubernetes' network policies, and the labels of its namespaces, service accounts
+/// and pods, are written there. What users have written is not touched. Calico's nodes follow those of Kubernetes: their
+/// labels are copied, and they are deleted when Kubernetes has them no more.
 ///
-/// Calico's nodes follow those of Kubernetes: their labels are copied, they are deleted when Kubernetes has them no
-/// more, and host endpoints are made for them, as the KubeControllersConfiguration called `default` says. It is made if
-/// there is none. Addresses that were allocated to pods or nodes that are gone are released, and so are empty blocks.
+/// There, and where Kubernetes is the datastore, host endpoints are made for nodes, as the KubeControllersConfiguration
+/// called `default` says. It is made if there is none. Addresses that were allocated to pods or nodes that are gone are
+/// released, and so are empty blocks.
 ///
 /// Several controllers may run with --leader-elect: one of them acts, and another takes over within 15 seconds if it goes
 /// away.
 ///
 /// Example: tortie controller --datastore etcd://10.0.0.1:2379 --leader-elect --http 0.0.0.0:9094
+/// Example: tortie controller --datastore kubernetes: --leader-elect
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
+    /// Where Calico's resources are: etcd://HOST:PORT,HOST:PORT or kubernetes:[KUBECONFIG].
+    #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
+    datastore: DatastoreUrl,
     #[command(flatten)]
-    store: StoreArgs,
+    etcd: EtcdArgs,
     /// How to reach the API server; as other programs find it if not given.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How often everything is compared, such as 5m; 0 for only at the beginning.
+    /// How often policies and labels in etcd are compared, such as 5m; 0 for only at the beginning.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = go_duration)]
     reconcile_period: Duration,
     /// How many objects are written at the same time.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: u8,
-    /// Whether Kubernetes' labels of nodes are copied to Calico's, whatever KubeControllersConfiguration says.
+    /// Whether Kubernetes' labels of nodes are copied to those in etcd, whatever KubeControllersConfiguration says.
     #[arg(long, env = "SYNC_NODE_LABELS", value_name = "true|false", value_parser = go_bool)]
     sync_node_labels: Option<bool>,
     /// Whether each node gets a host endpoint of its own, whatever KubeControllersConfiguration says.
@@ -101,13 +107,30 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let _ = sender.send(());
     }))?;
     let election = args.leader_elect.then(|| election(args));
-    let store = store(args, election.as_ref())?;
-    let kubeconfig = args.kubeconfig.as_ref().map_or_else(KubeConfig::usual, KubeConfig::file);
+    let etcd = match &args.datastore {
+        DatastoreUrl::Etcd(Some(url)) => Some(etcd(args, url)?),
+        DatastoreUrl::Kubernetes(_) => None,
+        other => {
+            let what = format!(
+                "{other} cannot be written to: --datastore must be etcd://HOST:PORT,... or kubernetes:[KUBECONFIG]"
+            );
+            return Err(Failure::Usage(what));
+        }
+    };
+    let kubeconfig = kubeconfig(args)?;
     // What is wrong with it now is a mistake; a server that does not answer is tried again.
     kubeconfig.check().map_err(|error| Failure::Failed(format!("Kubernetes cannot be followed: {error}")))?;
     let client = Client::new(kubeconfig).map_err(Failure::io("the API server's thread"))?;
-    let prefixes = NodeController::PREFIXES.map(str::to_owned).to_vec();
-    let feed = EtcdFeed::new(args.store.config()?, prefixes).map_err(Failure::io("the datastore's thread"))?;
+    let kubernetes_datastore = etcd.is_none();
+    let datastore = match etcd {
+        None => Datastore { store: Box::new(KubernetesStore::new(client.clone())), feed: None },
+        Some(config) => {
+            let store = store(&config, election.as_ref())?;
+            let prefixes = NodeController::PREFIXES.map(str::to_owned).to_vec();
+            let feed = EtcdFeed::new(config, prefixes).map_err(Failure::io("the datastore's thread"))?;
+            Datastore { store, feed: Some(feed) }
+        }
+    };
     let config = controller::Config {
         reconcile_period: args.reconcile_period,
         workers: args.workers.into(),
@@ -116,10 +139,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             sync_labels: args.sync_node_labels,
             host_endpoints: args.auto_host_endpoints,
             reconcile_period: args.reconcile_period,
-            kubernetes_datastore: false,
+            kubernetes_datastore,
         },
     };
-    let datastore = Datastore { store, feed };
     let running = controller::start(&config, &client, datastore).map_err(Failure::io("threads"))?;
     let server = match &args.http {
         Some(address) => {
@@ -150,9 +172,26 @@ fn election(args: &Args) -> ElectorConfig {
     }
 }
 
-fn store(args: &Args, election: Option<&ElectorConfig>) -> Result<Box<dyn Store>, Failure> {
-    let config = args.store.config()?;
-    let open = |config| EtcdStore::new(config).map_err(Failure::io("the datastore"));
+fn etcd(args: &Args, url: &str) -> Result<EtcdConfig, Failure> {
+    let config = url.parse().map_err(|error| Failure::Usage(format!("--datastore: {error}")))?;
+    args.etcd.program_config(&config)
+}
+
+/// The datastore may say it as well.
+fn kubeconfig(args: &Args) -> Result<KubeConfig, Failure> {
+    match (&args.datastore, &args.kubeconfig) {
+        (DatastoreUrl::Kubernetes(Some(_)), Some(_)) => {
+            Err(Failure::Usage("--datastore names a kubeconfig already; --kubeconfig is one too many".into()))
+        }
+        (DatastoreUrl::Kubernetes(Some(place)), None) => {
+            place.to_string_lossy().parse().map_err(|error| Failure::Usage(format!("kubernetes: {error}")))
+        }
+        (_, file) => Ok(file.as_ref().map_or_else(KubeConfig::usual, KubeConfig::file)),
+    }
+}
+
+fn store(config: &EtcdConfig, election: Option<&ElectorConfig>) -> Result<Box<dyn Store>, Failure> {
+    let open = |config: &EtcdConfig| EtcdStore::new(config.clone()).map_err(Failure::io("the datastore"));
     let Some(election) = election else { return Ok(Box::new(open(config)?)) };
     // What is begun before the lead is lost must be over before another leads.
     let rest = election.lease_duration.saturating_sub(election.renew_deadline);
@@ -160,5 +199,5 @@ fn store(args: &Args, election: Option<&ElectorConfig>) -> Result<Box<dyn Store>
     let members = u32::try_from(quick.endpoints.len().max(1)).unwrap_or(u32::MAX);
     quick.pace.connect = quick.pace.connect.min(rest * 2 / 5 / members);
     quick.pace.request = quick.pace.request.min(rest * 2 / 5);
-    Ok(Box::new(Split { reads: open(config)?, writes: open(quick)? }))
+    Ok(Box::new(Split { reads: open(config)?, writes: open(&quick)? }))
 }

@@ -73,6 +73,11 @@ impl EtcdArgs {
         Ok(config)
     }
 
+    /// The whole configuration for a program that has none of Felix's parameters.
+    pub(super) fn program_config(&self, url: &EtcdConfig) -> Result<EtcdConfig, Failure> {
+        self.config(url, &Environment)
+    }
+
     /// A user and the password, if there is a user.
     fn user(&self, around: &dyn Surroundings) -> Result<Option<(String, Password)>, Failure> {
         let flag = self.etcd_user.clone().filter(|user| !user.is_empty());
@@ -108,7 +113,7 @@ pub(super) struct StoreArgs {
 
 impl StoreArgs {
     pub(super) fn config(&self) -> Result<EtcdConfig, Failure> {
-        self.etcd.config(&self.datastore, &Environment)
+        self.etcd.program_config(&self.datastore)
     }
 
     pub(super) fn open(&self) -> Result<EtcdStore, Failure> {

@@ -3,13 +3,16 @@
 //! | thread | does |
 //! |---|---|
 //! | `observer` | hears what Kubernetes says |
-//! | `feed` | hears what the datastore holds of nodes |
+//! | `feed` | hears what etcd holds of nodes |
 //! | `worker-N` | writes to the datastore |
 //! | `election` | holds the lease, if there is one |
+//!
+//! Where Kubernetes is the datastore, the observer hears all, and only the controller of nodes has anything to do.
 
 mod answers;
 mod election;
 mod fence;
+mod followed;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,13 +24,14 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 use tortie_controller::elector::ElectorConfig;
 use tortie_controller::nodes::{self, Access, Kept, LiveObjects, NodeController, Overrides, Seen};
-use tortie_controller::{Controller, Job, Next, Observed, Watched};
+use tortie_controller::{Controller, Job, Next, Observed, Status, Watched};
 use tortie_datastore::kubernetes::{ApiResource, Client, Event, ListWatch, Received, Reflector, Waker};
 use tortie_store::etcd::{EtcdFeed, Heard};
 
 pub use answers::{NodeStatus, answer};
 pub(crate) use election::random;
 pub use fence::{Fence, Fenced, Split, Store};
+pub use followed::{FOLLOWED, Listener, followed_in_kubernetes};
 
 /// How often what is wrong is looked at, to be logged.
 const REPORT: Duration = Duration::from_secs(1);
@@ -43,7 +47,7 @@ pub struct Config {
     pub workers: usize,
     /// The lease by which one of several is elected; `None` if there is only this one.
     pub election: Option<ElectorConfig>,
-    /// What is said of nodes beside the resource that configures it.
+    /// What is said of nodes beside the resource that configures it, and whether Kubernetes is the datastore.
     pub nodes: Overrides,
 }
 
@@ -51,21 +55,9 @@ pub struct Config {
 pub struct Datastore {
     /// Resources one by one, and texts.
     pub store: Box<dyn Store>,
-    /// What is below [`NodeController::PREFIXES`].
-    pub feed: EtcdFeed,
+    /// What is below [`NodeController::PREFIXES`]; `None` where Kubernetes tells that, as the datastore.
+    pub feed: Option<EtcdFeed>,
 }
-
-/// Who wants to hear of a kind of object.
-type Listener = (Option<Watched>, Option<Seen>);
-
-/// Which objects of Kubernetes are followed.
-pub const FOLLOWED: [(Listener, ApiResource); 5] = [
-    ((Some(Watched::NetworkPolicies), None), ApiResource::NETWORK_POLICIES),
-    ((Some(Watched::Namespaces), None), ApiResource::NAMESPACES),
-    ((Some(Watched::ServiceAccounts), None), ApiResource::SERVICE_ACCOUNTS),
-    ((Some(Watched::Pods), Some(Seen::Pods)), ApiResource::PODS),
-    ((None, Some(Seen::Nodes)), ApiResource::NODES),
-];
 
 /// How long the feed waits for something before it looks whether the controller ends.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -76,7 +68,7 @@ pub struct Running {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     observer: (Waker, JoinHandle<()>),
-    feed: JoinHandle<()>,
+    feed: Option<JoinHandle<()>>,
     /// Says so when the lease has been given up.
     released: Option<Receiver<()>>,
 }
@@ -90,7 +82,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    controller: Controller,
+    /// Of policies; `None` where Kubernetes is the datastore.
+    controller: Option<Controller>,
     nodes: NodeController,
     /// The term of the lease that the controller last led in.
     term: u64,
@@ -98,8 +91,8 @@ struct State {
     stopping: bool,
     /// All work is done.
     stopped: bool,
-    /// What cannot be heard of Kubernetes, and why.
-    unheard: [Option<String>; 5],
+    /// What is heard of Kubernetes, and why it cannot be.
+    followed: Vec<(Listener, ApiResource, Option<String>)>,
     /// Why the datastore does not tell what changes.
     unfed: Option<String>,
     /// What is wrong with the election.
@@ -133,13 +126,15 @@ impl Shared {
 pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Result<Running> {
     let Datastore { store, feed } = datastore;
     let fence = if config.election.is_some() { Fence::closed() } else { Fence::open() };
+    let followed: Vec<(Listener, ApiResource)> =
+        if feed.is_some() { FOLLOWED.to_vec() } else { followed_in_kubernetes().collect() };
     let state = State {
-        controller: Controller::new(config.reconcile_period),
+        controller: feed.is_some().then(|| Controller::new(config.reconcile_period)),
         nodes: NodeController::new(config.nodes.clone()),
         term: 0,
         stopping: false,
         stopped: false,
-        unheard: Default::default(),
+        followed: followed.iter().map(|(listener, resource)| (*listener, *resource, None)).collect(),
         unfed: None,
         election: None,
         reported: BTreeSet::new(),
@@ -149,7 +144,7 @@ pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Resu
     let spawn = |name: String, body: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name).spawn(body);
 
     let mut reflector = Reflector::new(client);
-    for (_, resource) in FOLLOWED {
+    for (_, resource) in followed {
         reflector.add(ListWatch::all(resource));
     }
     let waker = reflector.waker();
@@ -157,7 +152,8 @@ pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Resu
     let observer = spawn("observer".into(), Box::new(move || observe(&for_observer, &reflector)))?;
 
     let for_feed = Arc::clone(&shared);
-    let feed = spawn("feed".into(), Box::new(move || follow_datastore(&for_feed, feed)))?;
+    let follow = |feed| spawn("feed".into(), Box::new(move || follow_datastore(&for_feed, feed)));
+    let feed = feed.map(follow).transpose()?;
 
     let mut workers = Vec::new();
     for number in 1..=config.workers.max(1) {
@@ -209,7 +205,7 @@ impl Running {
                     totals: state.nodes.totals().clone(),
                     addresses: if path == "/metrics" { state.nodes.address_metrics() } else { Vec::new() },
                 };
-                (state.controller.status(), nodes, state.problems())
+                (state.status(), nodes, state.problems())
             };
             answer(path, &status, &nodes, &problems)
         }
@@ -233,19 +229,30 @@ impl Running {
         let (waker, observer) = self.observer;
         waker.wake();
         let _ = observer.join();
-        let _ = self.feed.join();
+        let _ = self.feed.map(JoinHandle::join);
     }
 }
 
 impl State {
+    /// What is done about policies; where nothing is, whether the controller leads.
+    fn status(&self) -> Status {
+        let of_nodes = || {
+            let mut status = Status::default();
+            (status.leads, status.in_sync) = (self.nodes.leads(), true);
+            status
+        };
+        self.controller.as_ref().map_or_else(of_nodes, Controller::status)
+    }
+
     fn problems(&self) -> Vec<String> {
-        let unheard = FOLLOWED.iter().zip(&self.unheard).filter_map(|((_, resource), why)| {
+        let unheard = self.followed.iter().filter_map(|(_, resource, why)| {
             let why = why.as_ref()?;
             Some(format!("Kubernetes does not tell of {resource}: {why}"))
         });
         let election = self.election.iter().map(|why| format!("election: {why}"));
         let unfed = self.unfed.iter().map(|why| format!("the datastore does not tell of nodes: {why}"));
-        unheard.chain(unfed).chain(election).chain(self.controller.problems()).chain(self.nodes.problems()).collect()
+        let of_policies = self.controller.iter().flat_map(Controller::problems);
+        unheard.chain(unfed).chain(election).chain(of_policies).chain(self.nodes.problems()).collect()
     }
 }
 
@@ -258,39 +265,58 @@ fn observe(shared: &Shared, reflector: &Reflector) {
             }
             continue;
         };
-        let Some((listener, _)) = FOLLOWED.get(list) else { continue };
         let mut state = shared.lock();
-        if let Some(unheard) = state.unheard.get_mut(list) {
-            match &event {
-                Event::Unavailable(error) => *unheard = Some(error.to_string()),
-                Event::NotInstalled => *unheard = Some("it does not know them".into()),
-                Event::Available | Event::End => *unheard = None,
-                _ => {}
-            }
-        }
-        match &event {
-            Event::Begin => state.observe(*listener, Observed::ListBegins),
-            Event::Item(json) => state.observe(*listener, Observed::Listed(json)),
-            Event::End => state.observe(*listener, Observed::ListEnds),
-            Event::Changed(json) => state.observe(*listener, Observed::Changed(json)),
-            Event::Deleted(meta) => {
-                let (namespace, name) = (&*meta.namespace, &*meta.name);
-                state.observe(*listener, Observed::Deleted { namespace, name });
-            }
-            Event::NotInstalled | Event::Unavailable(_) | Event::Available => {}
-        }
+        state.hear(list, &event);
         drop(state);
         shared.changed.notify_all();
     }
 }
 
 impl State {
-    fn observe(&mut self, (watched, seen): Listener, observed: Observed<'_>) {
-        if let Some(kind) = watched {
-            self.controller.observe(kind, observed, Instant::now());
+    fn hear(&mut self, list: usize, event: &Event) {
+        let Some((listener, _, unheard)) = self.followed.get_mut(list) else { return };
+        let listener = *listener;
+        match event {
+            Event::Unavailable(error) => *unheard = Some(error.to_string()),
+            Event::NotInstalled => {
+                let is_optional = matches!(listener, Listener::Custom(kind) if kind.is_optional());
+                *unheard = (!is_optional).then(|| "it does not know them".into());
+            }
+            Event::Available | Event::End => *unheard = None,
+            _ => {}
         }
-        if let Some(kind) = seen {
-            self.nodes.observe(kind, observed);
+        match event {
+            Event::Begin => self.observe(listener, Observed::ListBegins),
+            Event::Item(json) => self.observe(listener, Observed::Listed(json)),
+            Event::End => self.observe(listener, Observed::ListEnds),
+            Event::Changed(json) => self.observe(listener, Observed::Changed(json)),
+            Event::Deleted(meta) => {
+                let (namespace, name) = (&*meta.namespace, &*meta.name);
+                self.observe(listener, Observed::Deleted { namespace, name });
+            }
+            Event::NotInstalled => {
+                if let Listener::Custom(kind) = listener {
+                    self.nodes.not_installed(kind);
+                }
+            }
+            Event::Unavailable(_) | Event::Available => {}
+        }
+    }
+
+    fn observe(&mut self, listener: Listener, observed: Observed<'_>) {
+        let watched = match listener {
+            Listener::Policies(kind) => Some(kind),
+            Listener::Pods => Some(Watched::Pods),
+            Listener::Nodes | Listener::Custom(_) => None,
+        };
+        if let (Some(controller), Some(kind)) = (&mut self.controller, watched) {
+            controller.observe(kind, observed, Instant::now());
+        }
+        match listener {
+            Listener::Policies(_) => {}
+            Listener::Pods => self.nodes.observe(Seen::Pods, observed),
+            Listener::Nodes => self.nodes.observe(Seen::Nodes, observed),
+            Listener::Custom(kind) => self.nodes.observe_custom(kind, observed),
         }
     }
 }
@@ -349,19 +375,14 @@ fn work(shared: &Shared, store: &Fenced, live: &Live) {
     while !state.stopping {
         let now = Instant::now();
         match shared.fence.term(now) {
-            None => {
-                state.controller.follow();
-                state.nodes.follow();
-            }
+            None => state.follow(),
             Some(term) => {
                 if state.term != term {
                     // Another may have led in between.
-                    state.controller.follow();
-                    state.nodes.follow();
+                    state.follow();
                     state.term = term;
                 }
-                state.controller.lead(now);
-                state.nodes.lead();
+                state.lead(now);
             }
         }
         let work = match state.next(now) {
@@ -380,7 +401,9 @@ fn work(shared: &Shared, store: &Fenced, live: &Live) {
                     Err(error) => tracing::debug!(object = %job, %error, "not written"),
                 }
                 let mut state = shared.lock();
-                state.controller.done(job, result, Instant::now());
+                if let Some(controller) = &mut state.controller {
+                    controller.done(job, result, Instant::now());
+                }
                 state
             }
             Work::Nodes(job) => {
@@ -411,11 +434,26 @@ fn report(object: &dyn std::fmt::Display, created: usize, updated: usize, delete
 }
 
 impl State {
+    fn lead(&mut self, now: Instant) {
+        if let Some(controller) = &mut self.controller {
+            controller.lead(now);
+        }
+        self.nodes.lead();
+    }
+
+    fn follow(&mut self) {
+        if let Some(controller) = &mut self.controller {
+            controller.follow();
+        }
+        self.nodes.follow();
+    }
+
     /// What to do now, or until when to wait.
     fn next(&mut self, now: Instant) -> Result<Work, Option<Instant>> {
-        let policy = match self.controller.next(now) {
-            Next::Job(job) => return Ok(Work::Policy(job)),
-            Next::Wait(until) => until,
+        let policy = match self.controller.as_mut().map(|controller| controller.next(now)) {
+            Some(Next::Job(job)) => return Ok(Work::Policy(job)),
+            Some(Next::Wait(until)) => until,
+            None => None,
         };
         match self.nodes.next(now) {
             nodes::Next::Job(job) => Ok(Work::Nodes(job)),

@@ -1,99 +1,17 @@
-//! `tortie controller` between an API server and a real etcd.
-#![cfg(all(feature = "etcd", feature = "kubernetes"))]
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
+//! Between an API server and a real etcd.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tortie_agent::controller::FOLLOWED;
-use tortie_model::Interner;
-use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_store::etcd::EtcdStore;
 use tortie_store::{ResourceStore, StoreError, TextChange, TextStore};
 use tortie_testkit::apiserver::ApiServer;
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// A controller that runs.
-struct Controller {
-    process: Child,
-    address: String,
-}
-
-impl Controller {
-    fn start(api: &ApiServer, etcd: &Etcd, more: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_tortie"))
-            .args(["controller", "--datastore", &etcd.url(), "--http", "127.0.0.1:0", "--kubeconfig"])
-            .arg(api.kubeconfig())
-            .args(more)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let address = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .inspect(|line| eprintln!("{line}"))
-            .find_map(|line| Some(line.split_once("address=")?.1.trim().to_owned()))
-            .expect("it says where it listens");
-        thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
-        Self { process, address }
-    }
-
-    fn ask(&self, path: &str) -> String {
-        let mut answer = String::new();
-        if let Ok(mut stream) = TcpStream::connect(&self.address) {
-            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
-            // What has come is what counts.
-            let _ = stream.read_to_string(&mut answer);
-        }
-        answer
-    }
-
-    fn metric(&self, name: &str) -> f64 {
-        let metrics = self.ask("/metrics");
-        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).expect(name);
-        line.parse().unwrap()
-    }
-
-    fn leads(&self) -> bool {
-        self.metric("tortie_controller_leads") > 0.0
-    }
-
-    fn is_ready(&self) -> bool {
-        self.ask("/readiness").starts_with("HTTP/1.1 200")
-    }
-
-    fn stop(mut self) {
-        kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
-        let status = self.process.wait().unwrap();
-        assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "not in time: {what}");
-        thread::sleep(Duration::from_millis(50));
-    }
-}
+use super::{Controller, PATIENCE, eventually, rules};
 
 fn key(kind: ResourceKind, namespace: &str, name: &str) -> ResourceKey {
     ResourceKey::new(kind, namespace, name).unwrap()
@@ -175,7 +93,7 @@ fn the_datastore_follows_kubernetes() {
         "endpoint": "eth0", "interfaceName": "cali1", "ipNetworks": ["10.0.0.1/32"]}});
     store.create(&endpoint, made).unwrap();
 
-    let controller = Controller::start(&api, &etcd, &[]);
+    let controller = Controller::start(&api, &etcd.url(), &[]);
     eventually("ready", || controller.is_ready());
     eventually("written", || controller.metric("tortie_controller_waiting") == 0.0);
     assert_eq!(names(&store, ResourceKind::Profile), ["Profile/kns.shop", "Profile/ksa.shop.web"]);
@@ -209,7 +127,7 @@ fn the_datastore_follows_kubernetes() {
     api.apply(policy("late", &json!([443])));
     store.delete(&profile, None).unwrap();
     let revision = etcd.revision().unwrap();
-    let controller = Controller::start(&api, &etcd, &[]);
+    let controller = Controller::start(&api, &etcd.url(), &[]);
     eventually("caught up", || {
         controller.is_ready()
             && spec(&store, &policy_key("knp.default.late")).is_some()
@@ -225,9 +143,9 @@ fn the_datastore_follows_kubernetes() {
 fn one_of_several_acts_and_another_takes_over() {
     let (api, etcd, store) = world();
     let quick = ["--leader-elect", "--lease-duration", "3", "--lease", "kube-system/test"];
-    let first = Controller::start(&api, &etcd, &quick);
+    let first = Controller::start(&api, &etcd.url(), &quick);
     eventually("the first leads", || first.leads() && first.is_ready());
-    let second = Controller::start(&api, &etcd, &quick);
+    let second = Controller::start(&api, &etcd.url(), &quick);
     eventually("the second knows Kubernetes", || second.is_ready());
     assert!(!second.leads());
     let holder = || {
@@ -250,7 +168,7 @@ fn one_of_several_acts_and_another_takes_over() {
     });
 
     // It cannot renew its lease: it stops in time, and begins again.
-    let third = Controller::start(&api, &etcd, &quick);
+    let third = Controller::start(&api, &etcd.url(), &quick);
     eventually("the third knows Kubernetes", || third.is_ready());
     api.partition();
     eventually("nobody leads", || !second.leads() && !third.leads());
@@ -292,7 +210,7 @@ fn nodes_follow_kubernetes() {
     let configuration = key(ResourceKind::KubeControllersConfiguration, "", "default");
     let section = |auto: &str| json!({"spec": {"controllers": {"node": {"hostEndpoint": {"autoCreate": auto}}}}});
 
-    let controller = Controller::start(&api, &etcd, &[]);
+    let controller = Controller::start(&api, &etcd.url(), &[]);
     let labels = |store: &EtcdStore| store.get(&node_key).unwrap().object["metadata"]["labels"].clone();
     eventually("labels", || labels(&store) == json!({"user": "kept", "rack": "a"}));
     eventually("the configuration is made", || spec(&store, &configuration).is_some());
@@ -319,7 +237,7 @@ fn nodes_follow_kubernetes() {
     // Killed, and the node deleted meanwhile.
     drop(controller);
     api.delete("v1", "Node", "", "k1");
-    let controller = Controller::start(&api, &etcd, &[]);
+    let controller = Controller::start(&api, &etcd.url(), &[]);
     eventually("the node is deleted", || spec(&store, &node_key).is_none());
     eventually("its endpoint is deleted", || spec(&store, &endpoint).is_none());
     eventually("at rest", || controller.is_ready() && controller.metric("tortie_controller_waiting") == 0.0);
@@ -387,11 +305,11 @@ fn addresses_that_have_leaked_are_released() {
         edit(&store, &format!("/calico/ipam/v2/handle/h{n}"), one);
     }
 
-    let controller = Controller::start(&api, &etcd, &[]);
-    let metric = |name: &str, node: &str| controller.metric(&format!("{name}{{ippool=\"pool\",node=\"{node}\"}}"));
+    let controller = Controller::start(&api, &etcd.url(), &[]);
+    let metric = |name: &str, node: &str| controller.sample(&format!("{name}{{ippool=\"pool\",node=\"{node}\"}}"));
     eventually("ready", || controller.is_ready());
-    eventually("suspected", || metric("ipam_allocations_gc_candidates", "n1") == 58.0);
-    assert_eq!(metric("ipam_allocations_in_use", "n1"), 60.0);
+    eventually("suspected", || metric("ipam_allocations_gc_candidates", "n1") == Some(58.0));
+    assert_eq!(metric("ipam_allocations_in_use", "n1"), Some(60.0));
     assert_eq!(controller.metric("ipam_ippool_size{ippool=\"pool\"}"), 65536.0);
 
     // While they are released, a plugin allocates what has been free all along, and some of what has been released.
@@ -429,8 +347,8 @@ fn addresses_that_have_leaked_are_released() {
     eventually("the empty block is released", || store.text(empty).unwrap().is_none());
     let handles = || store.texts("/calico/ipam/v2/handle/").unwrap().len();
     assert_eq!(handles(), 2);
-    eventually("counted", || metric("ipam_allocations_gc_reclamations", "n1") == 58.0);
-    assert!(metric("ipam_allocations_gc_candidates", "n1") <= 1.0);
+    eventually("counted", || metric("ipam_allocations_gc_reclamations", "n1") == Some(58.0));
+    assert!(metric("ipam_allocations_gc_candidates", "n1") <= Some(1.0));
 
     // The node goes away, and then its pods.
     api.delete("v1", "Node", "", "k1");
@@ -448,33 +366,15 @@ fn addresses_that_have_leaked_are_released() {
 /// The roles of `deploy/controller.yaml` allow what is done, and nothing else.
 #[test]
 fn roles_allow_exactly_what_is_done() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/controller.yaml");
-    let text = std::fs::read_to_string(file).unwrap();
-    let (_, documents) = read_written(&text, Format::Yaml, &Options::default(), &mut Interner::new());
-    let rules = |kind: &str| {
-        let role = documents.iter().find(|object| object["kind"] == kind).unwrap();
-        let mut allowed = Vec::new();
-        for rule in role["rules"].as_array().unwrap() {
-            for group in rule["apiGroups"].as_array().unwrap() {
-                for resource in rule["resources"].as_array().unwrap() {
-                    for verb in rule["verbs"].as_array().unwrap() {
-                        let [group, resource, verb] = [group, resource, verb].map(|text| text.as_str().unwrap());
-                        allowed.push(format!("{verb} {group}/{resource} {}", rule["resourceNames"]));
-                    }
-                }
-            }
-        }
-        allowed.sort();
-        allowed
-    };
     let mut followed: Vec<String> = FOLLOWED
         .iter()
         .flat_map(|(_, of)| ["list", "watch"].map(|verb| format!("{verb} {}/{} null", of.group, of.plural)))
         .chain(["get /nodes null", "get /pods null"].map(str::to_owned))
         .collect();
     followed.sort();
-    assert_eq!(rules("ClusterRole"), followed);
+    assert_eq!(rules("controller.yaml", "ClusterRole"), followed);
     let lease = |verb: &str, names: &str| format!("{verb} coordination.k8s.io/leases {names}");
     let named = "[\"tortie-controller\"]";
-    assert_eq!(rules("Role"), [lease("create", "null"), lease("get", named), lease("update", named)]);
+    let election = [lease("create", "null"), lease("get", named), lease("update", named)];
+    assert_eq!(rules("controller.yaml", "Role"), election);
 }

@@ -1,0 +1,378 @@
+//! Where Kubernetes is the datastore.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tortie_agent::controller::followed_in_kubernetes;
+use tortie_datastore::kubernetes::{ApiResource, Client, KubeConfig, KubernetesStore};
+use tortie_store::{TextChange, TextStore};
+use tortie_testkit::apiserver::{ApiServer, Fault, On};
+
+use super::{Controller, PATIENCE, eventually, rules};
+
+const CRD: &str = "crd.projectcalico.org/v1";
+const HOUR: &str = "1h0m0s";
+
+/// A cluster whose datastore is Kubernetes.
+struct Cluster {
+    api: ApiServer,
+    client: Client,
+    store: KubernetesStore,
+}
+
+impl Cluster {
+    /// The node `n1`, with a pool and a configuration.
+    fn new(grace: &str, host_endpoint: &Value) -> Self {
+        let api = ApiServer::start().unwrap();
+        api.install_calico("crd.projectcalico.org", "v1");
+        let client = Client::new(KubeConfig::file(api.kubeconfig())).unwrap();
+        let cluster = Self { api, store: KubernetesStore::new(client.clone()), client };
+        cluster.node("n1", &json!({}));
+        cluster.custom("IPPool", "pool", &json!({"cidr": "10.9.0.0/16"}));
+        cluster.configure(grace, host_endpoint);
+        cluster
+    }
+
+    fn custom(&self, kind: &str, name: &str, spec: &Value) {
+        self.api.apply(json!({"apiVersion": CRD, "kind": kind, "metadata": {"name": name}, "spec": spec}));
+    }
+
+    fn configure(&self, grace: &str, host_endpoint: &Value) {
+        let node = json!({"leakGracePeriod": grace, "hostEndpoint": host_endpoint});
+        self.custom("KubeControllersConfiguration", "default", &json!({"controllers": {"node": node}}));
+    }
+
+    fn node(&self, name: &str, labels: &Value) {
+        self.api.apply(json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": labels, "annotations": {"projectcalico.org/IPv4Address": "192.0.2.1/24"}},
+            "status": {"addresses": [{"type": "InternalIP", "address": "198.51.100.1"}, {"type": "Hostname", "address": name}]}}));
+    }
+
+    fn pod(&self, name: &str, node: &str, address: &str) {
+        self.api.apply(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"nodeName": node}, "status": {"podIP": address, "podIPs": [{"ip": address}]}}));
+    }
+
+    /// A block of 10.9.0.0/16 with the first addresses allocated to these, its affinity, and the handles.
+    fn block(&self, number: u8, node: &str, owners: &[Value]) {
+        let cidr = format!("10.9.{number}.0/26");
+        let allocations: Vec<Value> = (0..64).map(|n| if n < owners.len() { n.into() } else { Value::Null }).collect();
+        let handle = |n: usize| format!("h{number}.{n}");
+        let attributes: Vec<Value> =
+            (0..).zip(owners).map(|(n, owner)| json!({"handle_id": handle(n), "secondary": owner})).collect();
+        let sequences: serde_json::Map<String, Value> = (0..owners.len()).map(|n| (n.to_string(), n.into())).collect();
+        let block = json!({"cidr": cidr, "affinity": format!("host:{node}"), "deleted": false, "strictAffinity": false,
+            "allocations": allocations, "unallocated": (owners.len()..64).collect::<Vec<_>>(), "attributes": attributes,
+            "sequenceNumber": owners.len(), "sequenceNumberForAllocation": sequences});
+        for n in 0..owners.len() {
+            self.custom(
+                "IPAMHandle",
+                &handle(n),
+                &json!({"handleID": handle(n), "block": {&cidr: 1}, "deleted": false}),
+            );
+        }
+        self.custom("IPAMBlock", &block_name(number), &block);
+        self.affinity(number, node, "confirmed");
+    }
+
+    fn affinity(&self, number: u8, node: &str, state: &str) {
+        let spec = json!({"node": node, "type": "host", "state": state, "cidr": format!("10.9.{number}.0/26"), "deleted": "false"});
+        self.custom("BlockAffinity", &format!("{node}-{}", block_name(number)), &spec);
+    }
+
+    fn spec(&self, kind: &str, name: &str) -> Option<Value> {
+        self.api.get(CRD, kind, "", name).map(|object| object["spec"].clone())
+    }
+
+    /// Which addresses of a block are not free.
+    fn allocated(&self, number: u8) -> Vec<usize> {
+        let block = self.spec("IPAMBlock", &block_name(number)).unwrap_or_default();
+        let allocations = block["allocations"].as_array().cloned().unwrap_or_default();
+        (0..allocations.len()).filter(|n| !allocations[*n].is_null()).collect()
+    }
+
+    fn names(&self, plural: &'static str) -> BTreeSet<String> {
+        let resource = ApiResource::new("crd.projectcalico.org", "v1", plural);
+        let found = self.client.list(resource, "", "").unwrap();
+        found.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Changes a block as a plugin does, until nobody else was faster.
+    fn edit(&self, number: u8, edit: impl Fn(&mut Value)) {
+        let path = format!("/calico/ipam/v2/assignment/ipv4/block/10.9.{number}.0-26");
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let kept = self.store.text(&path).unwrap().unwrap();
+            let mut block: Value = serde_json::from_str(&kept.text).unwrap();
+            edit(&mut block);
+            let change =
+                TextChange { path: path.clone(), expected: Some(kept.revision), text: Some(block.to_string()) };
+            if self.store.commit(&[change]).unwrap().is_some() {
+                return;
+            }
+            assert!(Instant::now() < until, "others are always faster");
+        }
+    }
+
+    fn start(&self, more: &[&str]) -> Controller {
+        Controller::start(&self.api, "kubernetes:", more)
+    }
+}
+
+fn block_name(number: u8) -> String {
+    format!("10-9-{number}-0-26")
+}
+
+fn pod_of(name: &str, node: &str) -> Value {
+    json!({"pod": name, "namespace": "shop", "node": node})
+}
+
+fn tunnel_of(node: &str) -> Value {
+    json!({"node": node, "type": "vxlanTunnelAddress"})
+}
+
+/// A metric of a node's addresses in the pool; `None` if there is none yet.
+fn addresses(controller: &Controller, name: &str, node: &str) -> Option<f64> {
+    controller.sample(&format!("{name}{{ippool=\"pool\",node=\"{node}\"}}"))
+}
+
+fn at_rest(controller: &Controller) {
+    eventually("at rest", || controller.is_ready() && controller.metric("tortie_controller_waiting") == 0.0);
+}
+
+#[test]
+fn what_has_leaked_is_released_after_its_time() {
+    let cluster = Cluster::new(HOUR, &json!({}));
+    let gone: Vec<Value> = (2..40).map(|n| pod_of(&format!("gone-{n}"), "n1")).collect();
+    cluster.block(0, "n1", &[&[pod_of("alive", "n1"), tunnel_of("n1")], &gone[..]].concat());
+    cluster.block(1, "n1", &[]);
+    cluster.pod("alive", "n1", "10.9.0.0");
+    let controller = cluster.start(&[]);
+    eventually("ready", || controller.is_ready());
+    eventually("suspected", || addresses(&controller, "ipam_allocations_gc_candidates", "n1") == Some(38.0));
+    assert_eq!(addresses(&controller, "ipam_allocations_in_use", "n1"), Some(40.0));
+    // One comes back in time.
+    cluster.pod("gone-2", "n1", "10.9.0.2");
+    eventually("it is in use", || addresses(&controller, "ipam_allocations_gc_candidates", "n1") == Some(37.0));
+    assert_eq!(cluster.allocated(0).len(), 40);
+
+    // While they are released, a plugin changes the block again and again.
+    cluster.pod("new", "n1", "10.9.0.60");
+    cluster.configure("1s", &json!({}));
+    for n in 0..100 {
+        cluster.edit(0, |block| {
+            let attributes = json!({"handle_id": "plugin", "secondary": pod_of("new", "n1")});
+            let place = 60 + n % 4;
+            let list = block["attributes"].as_array_mut().unwrap();
+            let index = list.iter().position(|found| *found == attributes).unwrap_or_else(|| {
+                list.push(attributes.clone());
+                list.len() - 1
+            });
+            for other in 60..64 {
+                block["allocations"][other] = if other == place { index.into() } else { Value::Null };
+            }
+            let sequence = block["sequenceNumber"].as_u64().unwrap();
+            block["sequenceNumberForAllocation"][place.to_string()] = sequence.into();
+            block["sequenceNumber"] = (sequence + 1).into();
+        });
+    }
+    eventually("released", || cluster.allocated(0).into_iter().filter(|n| *n < 60).eq([0, 1, 2]));
+    eventually("counted", || addresses(&controller, "ipam_allocations_gc_reclamations", "n1") >= Some(37.0));
+    eventually("the empty block is released", || cluster.spec("IPAMBlock", &block_name(1)).is_none());
+    eventually("and its affinity", || cluster.names("blockaffinities").len() == 1);
+    eventually("handles", || cluster.names("ipamhandles").len() == 3);
+    assert_eq!(cluster.spec("IPAMBlock", &block_name(0)).unwrap()["strictAffinity"], false);
+    controller.stop();
+}
+
+#[test]
+fn what_a_node_had_is_released_with_it() {
+    let cluster = Cluster::new(HOUR, &json!({}));
+    cluster.node("n2", &json!({}));
+    cluster.block(0, "n1", &[pod_of("stays", "n1"), tunnel_of("n1")]);
+    cluster.block(1, "n2", &[pod_of("last", "n2"), pod_of("gone", "n2"), tunnel_of("n2")]);
+    cluster.block(2, "n2", &[]);
+    for (name, node, address) in [("stays", "n1", "10.9.0.0"), ("last", "n2", "10.9.1.0")] {
+        cluster.pod(name, node, address);
+    }
+    let controller = cluster.start(&[]);
+    eventually("ready", || controller.is_ready());
+    eventually("suspected", || addresses(&controller, "ipam_allocations_gc_candidates", "n2") == Some(1.0));
+    cluster.api.delete("v1", "Node", "", "n2");
+    // A pod that is there still has its address, and the tunnel is needed as long.
+    eventually("released without grace", || cluster.allocated(1) == [0, 2]);
+    cluster.api.delete("v1", "Pod", "shop", "last");
+    let left = |plural| cluster.names(plural).into_iter().collect::<Vec<_>>();
+    eventually("blocks", || left("ipamblocks") == [block_name(0)]);
+    eventually("affinities", || left("blockaffinities") == [format!("n1-{}", block_name(0))]);
+    eventually("handles", || left("ipamhandles") == ["h0.0", "h0.1"]);
+    assert_eq!(cluster.allocated(0), [0, 1]);
+    controller.stop();
+}
+
+/// Others have been killed between two writes.
+#[test]
+fn what_was_left_half_done_is_finished() {
+    let cluster = Cluster::new(HOUR, &json!({}));
+    cluster.block(0, "n1", &[tunnel_of("n1")]);
+    // A block that is marked, with and without an affinity.
+    cluster.block(1, "n1", &[]);
+    cluster.affinity(1, "n1", "pendingDeletion");
+    cluster.edit(1, |block| block["deleted"] = true.into());
+    cluster.block(2, "n1", &[]);
+    cluster.edit(2, |block| {
+        block["deleted"] = true.into();
+        block["affinity"] = Value::Null;
+    });
+    // An affinity whose block is gone, of a node that is there; and others of one that is not.
+    cluster.affinity(3, "n1", "pendingDeletion");
+    cluster.affinity(4, "gone", "confirmed");
+    cluster.affinity(5, "gone", "pendingDeletion");
+    // One whose block another node has meanwhile; and one that is being claimed.
+    cluster.affinity(0, "n2", "pendingDeletion");
+    cluster.affinity(6, "n1", "pending");
+    let controller = cluster.start(&[]);
+    let named = |node: &str, number: u8| format!("{node}-{}", block_name(number));
+    eventually("blocks", || cluster.names("ipamblocks") == BTreeSet::from([block_name(0)]));
+    let expected = BTreeSet::from([named("n1", 0), named("n1", 2), named("n1", 6)]);
+    eventually("affinities", || cluster.names("blockaffinities") == expected);
+    controller.stop();
+}
+
+/// Whatever fails in between, and whoever is killed: in the end everything is as it must be.
+#[test]
+fn it_goes_on_after_failures() {
+    let cluster = Cluster::new(HOUR, &json!({}));
+    cluster.node("n2", &json!({}));
+    cluster.block(0, "n1", &[pod_of("alive", "n1"), pod_of("gone", "n1")]);
+    for number in 1..6 {
+        cluster.block(number, "n2", &[pod_of(&format!("gone-{number}"), "n2"), tunnel_of("n2")]);
+    }
+    cluster.pod("alive", "n1", "10.9.0.0");
+    let quick = ["--leader-elect", "--lease-duration", "3", "--lease", "kube-system/test"];
+    let first = cluster.start(&quick);
+    eventually("the first leads", || first.leads() && first.is_ready());
+    let second = cluster.start(&quick);
+    eventually("the second is ready", || second.is_ready());
+    for plural in ["ipamblocks", "blockaffinities", "ipamhandles"] {
+        for fault in [Fault::Internal, Fault::Hangup, Fault::DropInside, Fault::Truncate, Fault::Hangup] {
+            cluster.api.fail(On::Object, plural, fault, 1);
+        }
+    }
+    cluster.api.delete("v1", "Node", "", "n2");
+    let left = |plural| cluster.names(plural).len();
+    eventually("half of it", || left("ipamblocks") < 5);
+    drop(first);
+    eventually("blocks", || cluster.names("ipamblocks") == BTreeSet::from([block_name(0)]));
+    eventually("affinities", || left("blockaffinities") == 1);
+    eventually("the second leads", || second.leads());
+    assert_eq!(cluster.allocated(0), [0, 1]);
+    // Of handles only those are left that somebody was killed over.
+    assert!(cluster.names("ipamhandles").is_superset(&["h0.0", "h0.1"].map(str::to_owned).into()));
+    second.stop();
+}
+
+fn ours() -> Value {
+    json!({"projectcalico.org/created-by": "calico-kube-controllers"})
+}
+
+#[test]
+fn nodes_have_host_endpoints() {
+    let off = json!({"autoCreate": "Disabled"});
+    let cluster = Cluster::new(HOUR, &off);
+    cluster.node("n1", &json!({"rack": "a"}));
+    // A user's, and what was left behind by a node that is gone, as the original has written it.
+    cluster.custom("HostEndpoint", "mine", &json!({"node": "n1", "interfaceName": "eth0"}));
+    let metadata = json!({"labels": ours()}).to_string();
+    cluster
+        .api
+        .apply(json!({"apiVersion": CRD, "kind": "HostEndpoint", "spec": {"node": "gone", "interfaceName": "*"},
+        "metadata": {"name": "gone-auto-hep", "annotations": {"projectcalico.org/metadata": metadata}}}));
+    let mine = cluster.api.get(CRD, "HostEndpoint", "", "mine");
+    let controller = cluster.start(&[]);
+    let names = || cluster.names("hostendpoints").into_iter().collect::<Vec<_>>();
+    eventually("what is left of a node is deleted", || names() == ["mine"]);
+    let configuration = || cluster.api.get(CRD, "KubeControllersConfiguration", "", "default").unwrap();
+    let status = || configuration()["status"].clone();
+    eventually("the status", || status()["runningConfig"]["controllers"]["node"]["leakGracePeriod"] == HOUR);
+    assert_eq!(status()["environmentVars"], json!({"DATASTORE_TYPE": "kubernetes"}));
+    assert_eq!(status()["runningConfig"]["controllers"].as_object().unwrap().len(), 1);
+    assert_eq!(status()["runningConfig"]["controllers"]["node"]["syncLabels"], "Disabled");
+
+    let templates = json!([{"generateName": "lan", "interfaceCIDRs": ["198.51.100.0/24"], "labels": {"net": "lan"}}]);
+    cluster.configure(HOUR, &json!({"autoCreate": "Enabled", "templates": templates}));
+    eventually("made", || names() == ["mine", "n1-auto-hep", "n1-lan-auto-hep"]);
+    let endpoint = || cluster.api.get(CRD, "HostEndpoint", "", "n1-auto-hep").unwrap_or_default();
+    let labels = || {
+        let text = endpoint()["metadata"]["annotations"]["projectcalico.org/metadata"].as_str().map(str::to_owned);
+        serde_json::from_str::<Value>(&text.unwrap_or_default()).unwrap_or_default()["labels"].clone()
+    };
+    eventually("labels", || labels()["rack"] == "a" && labels()["projectcalico.org/created-by"].is_string());
+    assert_eq!(endpoint()["metadata"]["labels"], ours());
+    assert_eq!(endpoint()["spec"]["expectedIPs"], json!(["192.0.2.1", "198.51.100.1"]));
+    assert_eq!(cluster.spec("HostEndpoint", "n1-lan-auto-hep").unwrap()["expectedIPs"], json!(["198.51.100.1"]));
+
+    // The node changes, another comes, and somebody edits and deletes what is not his.
+    cluster.node("n1", &json!({"rack": "b"}));
+    eventually("relabelled", || labels()["rack"] == "b");
+    cluster.custom("HostEndpoint", "n1-lan-auto-hep", &json!({"node": "n1", "interfaceName": "nonsense"}));
+    let foreign = cluster.api.get(CRD, "HostEndpoint", "", "n1-lan-auto-hep");
+    eventually("it is the user's now", || controller.ask("/readiness").contains("made by somebody else"));
+    assert_eq!(cluster.api.get(CRD, "HostEndpoint", "", "n1-lan-auto-hep"), foreign);
+    cluster.api.delete(CRD, "HostEndpoint", "", "n1-lan-auto-hep");
+    cluster.api.delete(CRD, "HostEndpoint", "", "n1-auto-hep");
+    cluster.api.fail(On::Object, "hostendpoints", Fault::Internal, 3);
+    eventually("made again", || names() == ["mine", "n1-auto-hep", "n1-lan-auto-hep"]);
+    cluster.node("n2", &json!({}));
+    eventually("of the other", || names().len() == 5);
+    cluster.api.delete("v1", "Node", "", "n1");
+    eventually("with its node", || names() == ["mine", "n2-auto-hep", "n2-lan-auto-hep"]);
+    cluster.configure(HOUR, &off);
+    eventually("not wanted any more", || names() == ["mine"]);
+    assert_eq!(cluster.api.get(CRD, "HostEndpoint", "", "mine"), mine);
+    at_rest(&controller);
+    controller.stop();
+}
+
+#[test]
+fn a_configuration_is_made_and_policies_are_left_alone() {
+    let cluster = Cluster::new(HOUR, &json!({}));
+    cluster.api.delete(CRD, "KubeControllersConfiguration", "", "default");
+    cluster.api.uninstall("crd.projectcalico.org", "ipreservations");
+    cluster
+        .api
+        .apply(json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": {"podSelector": {}},
+        "metadata": {"name": "web", "namespace": "shop"}}));
+    let controller = cluster.start(&[]);
+    let made = || cluster.api.get(CRD, "KubeControllersConfiguration", "", "default").unwrap_or_default();
+    eventually("made", || made()["status"]["runningConfig"]["controllers"]["node"]["leakGracePeriod"] == "15m0s");
+    assert_eq!(made()["spec"]["controllers"]["node"]["leakGracePeriod"], "15m0s");
+    at_rest(&controller);
+    assert_eq!(cluster.names("networkpolicies"), BTreeSet::new());
+    assert_eq!(cluster.api.requests("GET /apis/networking.k8s.io/v1/networkpolicies"), 0);
+    controller.stop();
+}
+
+/// The roles of `deploy/controller-kubernetes.yaml` allow what is done, and nothing else.
+#[test]
+fn roles_allow_exactly_what_is_done() {
+    let manifest = "controller-kubernetes.yaml";
+    let right = |verb: &str, what: &str| format!("{verb} crd.projectcalico.org/{what} null");
+    let written = [
+        ("ipamblocks", &["get", "update", "delete"][..]),
+        ("blockaffinities", &["get", "update", "delete"]),
+        ("ipamhandles", &["get", "update", "delete"]),
+        ("hostendpoints", &["get", "create", "update", "delete"]),
+        ("kubecontrollersconfigurations", &["get", "create"]),
+        ("kubecontrollersconfigurations/status", &["update"]),
+    ];
+    let mut expected: Vec<String> = followed_in_kubernetes()
+        .flat_map(|(_, of)| ["list", "watch"].map(|verb| format!("{verb} {}/{} null", of.group, of.plural)))
+        .chain(["get /nodes null", "get /pods null"].map(str::to_owned))
+        .chain(written.iter().flat_map(|(what, verbs)| verbs.iter().map(move |verb| right(verb, what))))
+        .collect();
+    expected.sort();
+    assert_eq!(rules(manifest, "ClusterRole"), expected);
+    assert_eq!(rules(manifest, "Role"), rules("controller.yaml", "Role"));
+}
