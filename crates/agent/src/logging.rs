@@ -1,5 +1,10 @@
-//! Log lines on standard error, as text or JSON.
+//! Log lines as text or JSON: on standard error, and where parameters say in a file and in syslog.
 
+mod destinations;
+mod file;
+mod syslog;
+
+#[cfg(test)]
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +19,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, reload};
 
 use crate::config::LogSeverity;
+pub use destinations::LogSettings;
+use destinations::{DESTINATIONS, Lines};
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -29,16 +36,37 @@ static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 static ERRORS: AtomicU64 = AtomicU64::new(0);
 
-/// Begins to log; further calls only change the severity.
+/// Begins to log to standard error.
 pub fn init(format: LogFormat, severity: LogSeverity) {
+    begin(format);
+    follow(&LogSettings::screen(severity));
+}
+
+/// Changes what is logged, and where. What cannot be opened is said, and the rest is followed.
+pub fn follow(settings: &LogSettings) {
+    let problems = DESTINATIONS.follow(settings);
+    if let Some(handle) = LEVEL.get() {
+        // The subscriber lives as long as the program.
+        let _ = handle.modify(|level| *level = settings.most_verbose());
+    }
+    for problem in problems {
+        tracing::error!("{problem}");
+    }
+}
+
+/// Waits for lines that are on their way to a file, though not long. No line goes there any more.
+pub(crate) fn flush() {
+    DESTINATIONS.flush();
+}
+
+fn begin(format: LogFormat) {
     let _ = FORMAT.set(format);
-    let (level, handle) = reload::Layer::new(filter(severity));
+    let (level, handle) = reload::Layer::new(LevelFilter::OFF);
     if LEVEL.set(handle).is_err() {
-        set_severity(severity);
         return;
     }
     let registry = tracing_subscriber::registry().with(level).with(CountErrors);
-    let lines = fmt::layer().with_writer(io::stderr).with_ansi(false);
+    let lines = fmt::layer().with_writer(Lines).with_ansi(false);
     // Whoever embeds this may have set up a subscriber already; theirs stays.
     let _ = match format {
         LogFormat::Text => registry.with(lines.with_target(false)).try_init(),
@@ -49,14 +77,6 @@ pub fn init(format: LogFormat, severity: LogSeverity) {
 /// Whether lines are JSON objects, those that end the program included.
 pub(crate) fn is_json() -> bool {
     FORMAT.get() == Some(&LogFormat::Json)
-}
-
-/// Changes which lines are logged.
-pub fn set_severity(severity: LogSeverity) {
-    if let Some(handle) = LEVEL.get() {
-        // The subscriber lives as long as the program.
-        let _ = handle.modify(|level| *level = filter(severity));
-    }
 }
 
 /// How many errors have been logged.
@@ -93,7 +113,6 @@ impl<S: tracing::Subscriber> Layer<S> for CountErrors {
     }
 }
 
-/// Log lines of this thread from now on, for as long as the guard lives.
 /// Captures what this thread logs for as long as the guard lives.
 #[cfg(test)]
 pub(crate) fn capture() -> (Captured, tracing::subscriber::DefaultGuard) {

@@ -16,8 +16,10 @@ use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, RulesConfig, Wiregua
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, NatOutgoingExclusions,
-    NftablesMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention, Switch, TableRange, WorkloadSourceSpoofing,
+    NftablesMode, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange,
+    WorkloadSourceSpoofing,
 };
+use crate::logging::LogSettings;
 use crate::machine::Mtus;
 
 /// Parameters that parse but do not fit the machine or each other.
@@ -30,6 +32,22 @@ pub struct SettingsError {
 
 fn unfit<E: Display>(parameter: &'static str) -> impl FnOnce(E) -> SettingsError {
     move |why| SettingsError { parameter, why: why.to_string() }
+}
+
+/// What is logged, and where. Felix also writes a file and to syslog if nobody says so; here somebody must, since others
+/// keep what a program writes to standard error.
+#[must_use]
+pub fn logging(resolved: &Resolved) -> LogSettings {
+    let config = &resolved.config;
+    let is_set = |name: &str| resolved.raw.contains_key(name);
+    let path = Some(&config.log_file_path).filter(|path| !path.is_empty());
+    let file = path.filter(|_| is_set("LogFilePath") || is_set("LogSeverityFile"));
+    LogSettings {
+        screen: config.log_severity_screen,
+        file: file.zip(config.log_severity_file).map(|(path, severity)| (path.into(), severity)),
+        syslog: config.log_severity_sys.filter(|_| is_set("LogSeveritySys")),
+        debug_files: config.log_debug_filename_regex.clone(),
+    }
 }
 
 /// How manifests are read. The datastore's own configuration is not known by then, so this heeds the machine's only.

@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let environment = from_environment(std::env::vars());
     let mut local = Sources::default();
     local.set(tortie_model::desired::ConfigSource::Environment, environment.clone());
-    resolve(&local, args.log_format)?;
+    resolve(&local)?;
 
     let messages = open(args.read_fd, OpenOptions::new().read(true))?;
     let reports = open(args.write_fd, OpenOptions::new().write(true))?;
@@ -99,7 +99,7 @@ fn setup(
     stop: &Stop,
 ) -> Result<ServeSetup<LinuxKernel>, Failure> {
     let (_, resolved) = configuration(message, &environment).map_err(failed)?;
-    announce(&resolved, args.log_format, |notice| !notice.is_local());
+    announce(&resolved, |notice| !notice.is_local());
     let hostname = hostname(None, &resolved);
     let runner = Runner::new(stop.clone());
     let Fitted { settings, drawback, machine, .. } =

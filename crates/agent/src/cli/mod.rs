@@ -55,6 +55,7 @@ use clap::{Parser, Subcommand};
 use tortie_model::desired::ConfigSource;
 
 use crate::config::{Sources, from_environment};
+use crate::logging;
 
 pub use exit::Failure;
 
@@ -144,8 +145,10 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "fanout")]
         Command::Fanout(args) => fanout::run(args),
     };
-    match result {
+    let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
-    }
+    };
+    logging::flush();
+    code
 }

@@ -15,7 +15,7 @@ use crate::config::{Config, IptablesBackend, Notice, Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::exec::Runner;
 use crate::kernel::{self, Detected, IptablesSetup};
-use crate::logging::{self, LogFormat};
+use crate::logging;
 use crate::machine::{self, Machine};
 use crate::metrics::SharedMetrics;
 use crate::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
@@ -56,15 +56,15 @@ pub(super) enum Workloads {
 }
 
 /// Parses all sources, and logs what is to be said of them.
-pub(super) fn resolve(sources: &Sources, format: LogFormat) -> Result<Resolved, Failure> {
+pub(super) fn resolve(sources: &Sources) -> Result<Resolved, Failure> {
     let resolved = sources.resolve().map_err(failed)?;
-    announce(&resolved, format, |_| true);
+    announce(&resolved, |_| true);
     Ok(resolved)
 }
 
 /// Logs what is to be said of the configuration and has not been said, as severely as it asks for.
-pub(super) fn announce(resolved: &Resolved, format: LogFormat, is_new: impl Fn(&Notice) -> bool) {
-    logging::init(format, resolved.config.log_severity_screen);
+pub(super) fn announce(resolved: &Resolved, is_new: impl Fn(&Notice) -> bool) {
+    logging::follow(&settings::logging(resolved));
     for notice in resolved.notices.iter().filter(|notice| is_new(notice)) {
         tracing::warn!("{notice}");
     }

@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         capability::require_net_admin("tortie run")?;
     }
     let sources = super::local_sources(args.config.as_deref())?;
-    let resolved = resolve(&sources, args.log_format)?;
+    let resolved = resolve(&sources)?;
     let hostname = hostname(args.node.as_deref(), &resolved);
     let health = Health::default();
     let metrics = SharedMetrics::default();
@@ -166,9 +166,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 // What a source checks on the way has been said of its objects.
                 let is_unsaid = !args.datastore.reports_parameters();
                 let old = std::mem::replace(&mut run.resolved, resolved);
-                announce(&run.resolved, args.log_format, |notice| {
-                    is_unsaid && !notice.is_local() && !old.notices.contains(notice)
-                });
+                announce(&run.resolved, |notice| is_unsaid && !notice.is_local() && !old.notices.contains(notice));
             }
             SessionEnd::Outdated(why) => tracing::info!("{why}; the engine restarts with it"),
             SessionEnd::Reload => {
@@ -331,7 +329,7 @@ impl Run<'_> {
             .and_then(|()| self.sources.resolve().map_err(failed));
         match resolved {
             Ok(resolved) if resolved.effective() != self.resolved.effective() => {
-                announce(&resolved, self.args.log_format, |notice| !self.resolved.notices.contains(notice));
+                announce(&resolved, |notice| !self.resolved.notices.contains(notice));
                 self.resolved = resolved;
                 true
             }

@@ -41,7 +41,6 @@ const FLOWLOGS: &str = "there are no flow logs";
 const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
 const L2: &str = "addresses of workloads are not answered for on the node's own network";
-const LOG: &str = "the log goes to standard error, by severity alone";
 const MIGRATION: &str = "routes of virtual machines that move have the same metric as others";
 const NFT: &str = "native nftables is not programmed";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
@@ -329,12 +328,37 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("LocalSubnetL2ReachabilityRefreshInterval", "seconds", "120", NotUsed(L2)),
     felix("LogActionRateLimit", "log-rate", "", Used("How many lines Log rules may write")),
     felix("LogActionRateLimitBurst", "int(0,9999)", "5", Used("How many lines Log rules may write at once")),
-    felix("LogDebugFilenameRegex", "regexp(nil-on-empty)", "", NotUsed(LOG)),
-    felix("LogFilePath", "file", "/var/log/calico/felix.log", NotUsed(LOG)),
+    felix(
+        "LogDebugFilenameRegex",
+        "regexp(nil-on-empty)",
+        "",
+        Used("Which of the program's source files may log for debugging"),
+    ),
+    felix(
+        "LogFilePath",
+        "file",
+        "/var/log/calico/felix.log",
+        Used("The file that lines go to as well, once this or LogSeverityFile is set; it may be moved away"),
+    ),
     felix("LogPrefix", "string", "calico-packet", Used("What the lines of Log rules begin with")),
-    felix("LogSeverityFile", "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)", "INFO", NotUsed(LOG)),
-    felix("LogSeverityScreen", "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)", "INFO", Used("What is logged")),
-    felix("LogSeveritySys", "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)", "INFO", NotUsed(LOG)),
+    felix(
+        "LogSeverityFile",
+        "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)",
+        "INFO",
+        Used("What goes to the file, once this or LogFilePath is set"),
+    ),
+    felix(
+        "LogSeverityScreen",
+        "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)",
+        "INFO",
+        Used("What is logged on standard error"),
+    ),
+    felix(
+        "LogSeveritySys",
+        "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)",
+        "INFO",
+        Used("What goes to the syslog of this machine, once this is set"),
+    ),
     felix("MaxIpsetSize", "int", "1048576", Used("The most members of an IP set")),
     felix("MetadataAddr", "hostname", "127.0.0.1", NotUsed(OPENSTACK)),
     felix("MetadataPort", "int(0:65535)", "8775", NotUsed(OPENSTACK)),

@@ -394,6 +394,13 @@ params! {
         "PrometheusMetricsClientAuth", parse::one_of, MetricsClientAuth::NoClientCert, MetricsClientAuth::NoClientCert, PLAIN;
     prometheus_metrics_key_file: String =
         "PrometheusMetricsKeyFile", parse::text, String::new(), String::new(), PLAIN;
+    log_debug_filename_regex: Option<Regex> = "LogDebugFilenameRegex", parse::regex, None, None, PLAIN;
+    log_file_path: String =
+        "LogFilePath", parse::text, "/var/log/calico/felix.log".into(), String::new(), PLAIN;
+    log_severity_file: Option<LogSeverity> =
+        "LogSeverityFile", parse::severity, Some(LogSeverity::Info), None, PLAIN;
+    log_severity_sys: Option<LogSeverity> =
+        "LogSeveritySys", parse::severity, Some(LogSeverity::Info), None, PLAIN;
     log_severity_screen: LogSeverity =
         "LogSeverityScreen", parse::one_of, LogSeverity::Info, LogSeverity::Fatal, PLAIN;
 }

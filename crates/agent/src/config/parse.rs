@@ -8,6 +8,8 @@ use regex::Regex;
 use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
 
+use super::params::LogSeverity;
+
 /// Why a value is not accepted.
 pub(crate) type Refusal = String;
 
@@ -56,6 +58,14 @@ pub(crate) fn boolean(raw: &str) -> Parsed<bool> {
 
 pub(crate) fn optional_boolean(raw: &str) -> Parsed<Option<bool>> {
     boolean(raw).map(Some)
+}
+
+pub(crate) fn severity(raw: &str) -> Parsed<Option<LogSeverity>> {
+    one_of(raw).map(Some)
+}
+
+pub(crate) fn regex(raw: &str) -> Parsed<Option<Regex>> {
+    Regex::new(raw).map(Some).map_err(|error| error.to_string())
 }
 
 pub(crate) fn text(raw: &str) -> Parsed<String> {

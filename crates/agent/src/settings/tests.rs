@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{PARAMS, Raw, Sources};
+use crate::config::{LogSeverity, PARAMS, Raw, Sources};
 use tortie_model::desired::ConfigSource;
 
 fn config(pairs: &[(&str, &str)]) -> Config {
@@ -172,7 +172,11 @@ fn every_parameter_changes_something() {
         "PrometheusMetricsCertFile",
         "PrometheusMetricsClientAuth",
         "PrometheusMetricsKeyFile",
+        "LogDebugFilenameRegex",
+        "LogFilePath",
+        "LogSeverityFile",
         "LogSeverityScreen",
+        "LogSeveritySys",
         "ReportingIntervalSecs",
         "ReportingTTLSecs",
         "EndpointReportingEnabled",
@@ -196,4 +200,25 @@ fn every_parameter_changes_something() {
     let mut all: Vec<_> = PARAMS.iter().map(|param| param.name).collect();
     all.sort_unstable();
     assert_eq!(all, known, "a parameter that is read must also do something");
+}
+
+#[test]
+fn a_file_and_syslog_are_logged_to_once_somebody_says_so() {
+    let log = |pairs: &[(&str, &str)]| {
+        let mut sources = Sources::default();
+        let raw: Raw = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        sources.set(ConfigSource::Environment, raw);
+        let LogSettings { file, syslog, .. } = logging(&sources.resolve().unwrap());
+        (file.map(|(path, severity)| (path.display().to_string(), severity)), syslog)
+    };
+    let info = LogSeverity::Info;
+    let usual = || "/var/log/calico/felix.log".to_owned();
+    assert_eq!(log(&[]), (None, None));
+    assert_eq!(log(&[("LogFilePath", "/x")]), (Some(("/x".into(), info)), None));
+    assert_eq!(log(&[("LogSeverityFile", "debug")]), (Some((usual(), LogSeverity::Debug)), None));
+    assert_eq!(log(&[("LogSeverityFile", "loud")]), (Some((usual(), info)), None));
+    for off in [&[("LogFilePath", "none")], &[("LogSeverityFile", "none")], &[("LogSeveritySys", "none")]] {
+        assert_eq!(log(off), (None, None), "{off:?}");
+    }
+    assert_eq!(log(&[("LogSeveritySys", "ERROR")]), (None, Some(LogSeverity::Error)));
 }

@@ -78,4 +78,23 @@ tortie_testkit::kernel_test! {
         node.write("pool.yaml", pool);
         node.until("the headers of VXLAN fit", |_| holds("1350"));
     }
+
+    fn lines_go_to_a_file_as_well_that_may_be_moved_away() {
+        let mut node = Node::new("nft", CLUSTER);
+        let file = node.folder().join("logs").join("felix.log");
+        node.set("FELIX_LOGFILEPATH", &file.display().to_string());
+        node.set("FELIX_LOGSEVERITYFILE", "debug");
+        node.set("FELIX_LOGDEBUGFILENAMEREGEX", "^session");
+        node.start();
+        let holds = |part: &str| fs::read_to_string(&file).is_ok_and(|text| text.contains(part));
+        node.until("it has both", |_| holds("policy is in force") && holds("\"level\":\"DEBUG\",\"message\":\"applied\""));
+        assert!(!node.log().contains("DEBUG"), "standard error has its own severity");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.lines().filter(|line| line.contains("DEBUG")).all(|line| line.contains("engine::session")), "{text}");
+        fs::rename(&file, file.with_extension("1")).unwrap();
+        node.write("more.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: more}\n");
+        node.until("a new file has what is new", |_| holds("applied") && !holds("starting"));
+        node.stop(Signal::TERM);
+        assert!(holds("stopping"), "the last line is written before the end");
+    }
 }

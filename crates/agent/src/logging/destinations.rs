@@ -1,0 +1,172 @@
+//! Where log lines go: standard error, a file, syslog, each from its own severity on.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use regex::Regex;
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata};
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::file::LogFile;
+use super::filter;
+use super::syslog::Syslog;
+use crate::config::LogSeverity;
+
+/// What is to be logged, and where.
+#[derive(Clone, Debug)]
+pub struct LogSettings {
+    /// What goes to standard error (`LogSeverityScreen`).
+    pub screen: LogSeverity,
+    /// A file, and what goes there (`LogFilePath`, `LogSeverityFile`).
+    pub file: Option<(PathBuf, LogSeverity)>,
+    /// What goes to the syslog of this machine (`LogSeveritySys`).
+    pub syslog: Option<LogSeverity>,
+    /// Only source files with such names may log for debugging (`LogDebugFilenameRegex`).
+    pub debug_files: Option<Regex>,
+}
+
+impl LogSettings {
+    /// Standard error alone.
+    #[must_use]
+    pub fn screen(severity: LogSeverity) -> Self {
+        Self { screen: severity, file: None, syslog: None, debug_files: None }
+    }
+
+    /// The most verbose of all destinations.
+    pub(super) fn most_verbose(&self) -> LevelFilter {
+        let others = self.file.iter().map(|(_, severity)| *severity).chain(self.syslog);
+        others.map(filter).fold(filter(self.screen), LevelFilter::max)
+    }
+}
+
+/// The destinations of the process.
+pub(super) static DESTINATIONS: Destinations =
+    Destinations(Mutex::new(Open { screen: LevelFilter::OFF, file: None, syslog: None, debug_files: None }));
+
+#[derive(Debug)]
+pub(super) struct Destinations(Mutex<Open>);
+
+#[derive(Debug)]
+struct Open {
+    screen: LevelFilter,
+    file: Option<(LevelFilter, LogFile)>,
+    syslog: Option<(LevelFilter, Syslog)>,
+    debug_files: Option<Regex>,
+}
+
+impl Destinations {
+    /// Follows the settings. What stays the same stays open.
+    ///
+    /// # Errors
+    /// What cannot be opened, in words; the others are followed all the same.
+    pub(super) fn follow(&self, settings: &LogSettings) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut open = self.lock();
+        open.screen = filter(settings.screen);
+        open.debug_files.clone_from(&settings.debug_files);
+        let before = open.file.take();
+        open.file = settings.file.as_ref().and_then(|(path, severity)| {
+            let same = before.map(|(_, file)| file).filter(|file| file.path() == path);
+            let file = same.map_or_else(|| LogFile::open(path), Ok);
+            let file = file.inspect_err(|error| problems.push(format!("LogFilePath: {}: {error}", path.display())));
+            Some((filter(*severity), file.ok()?))
+        });
+        let before = open.syslog.take();
+        open.syslog = settings.syslog.and_then(|severity| {
+            let syslog = before.map_or_else(Syslog::open, |(_, syslog)| Ok(syslog));
+            let syslog = syslog.inspect_err(|error| problems.push(format!("LogSeveritySys: syslog: {error}")));
+            Some((filter(severity), syslog.ok()?))
+        });
+        problems
+    }
+
+    /// Waits for what is on its way to the file, though not long.
+    pub(super) fn flush(&self) {
+        let file = self.lock().file.take();
+        drop(file);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes the lines of one event.
+#[derive(Debug)]
+pub(super) struct Line {
+    level: Level,
+    /// Nobody wants it.
+    is_dropped: bool,
+}
+
+impl Write for Line {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if self.is_dropped {
+            return Ok(text.len());
+        }
+        let mut open = DESTINATIONS.lock();
+        if let Some((_, file)) = open.file.as_mut().filter(|(filter, _)| self.level <= *filter) {
+            file.write(text);
+        }
+        if let Some((_, syslog)) = open.syslog.as_mut().filter(|(filter, _)| self.level <= *filter) {
+            syslog.write(self.level, text);
+        }
+        let to_screen = self.level <= open.screen;
+        drop(open);
+        if to_screen { io::stderr().write_all(text).map(|()| text.len()) } else { Ok(text.len()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Makes a [`Line`] for each event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lines;
+
+impl<'w> MakeWriter<'w> for Lines {
+    type Writer = Line;
+
+    fn make_writer(&'w self) -> Line {
+        Line { level: Level::ERROR, is_dropped: false }
+    }
+
+    fn make_writer_for(&'w self, metadata: &Metadata<'_>) -> Line {
+        let level = *metadata.level();
+        let open = DESTINATIONS.lock();
+        let is_wanted = |files: &Regex| metadata.file().is_some_and(|file| files.is_match(file_name(file)));
+        let is_dropped = level == Level::DEBUG && open.debug_files.as_ref().is_some_and(|files| !is_wanted(files));
+        Line { level, is_dropped }
+    }
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_verbose_destination_says_what_is_made_into_lines() {
+        let settings = |screen, file: Option<LogSeverity>, syslog| LogSettings {
+            file: file.map(|severity| ("/tmp/felix.log".into(), severity)),
+            syslog,
+            ..LogSettings::screen(screen)
+        };
+        use LogSeverity::{Debug, Error, Info, Trace, Warning};
+        assert_eq!(settings(Info, None, None).most_verbose(), LevelFilter::INFO);
+        assert_eq!(settings(Error, Some(Debug), Some(Info)).most_verbose(), LevelFilter::DEBUG);
+        assert_eq!(settings(Error, Some(Warning), Some(Trace)).most_verbose(), LevelFilter::TRACE);
+    }
+
+    #[test]
+    fn a_source_file_has_the_name_that_it_has_in_its_directory() {
+        assert_eq!(file_name("crates/agent/src/engine/session.rs"), "session.rs");
+        assert_eq!(file_name("main.rs"), "main.rs");
+    }
+}
