@@ -1,13 +1,13 @@
 //! What commands that ask the running agent have in common.
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::{Failure, yaml};
+use super::Failure;
+use super::output::Output;
 use crate::local_api::{Client, DEFAULT_SOCKET};
 
 /// Whom to ask, and how to answer.
@@ -21,17 +21,6 @@ pub(super) struct AskArgs {
     output: Output,
 }
 
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum Output {
-    /// For people.
-    #[default]
-    Table,
-    /// Everything.
-    Json,
-    /// Everything.
-    Yaml,
-}
-
 impl AskArgs {
     /// Calls a method of the agent.
     pub(super) fn ask<T: DeserializeOwned>(&self, method: &str, parameters: &[(&str, Value)]) -> Result<T, Failure> {
@@ -43,12 +32,7 @@ impl AskArgs {
 
     /// Prints an answer.
     pub(super) fn print<T: Serialize>(&self, answer: &T, for_people: impl FnOnce() -> String) -> Result<(), Failure> {
-        let text = match self.output {
-            Output::Table => for_people(),
-            Output::Json => format!("{:#}\n", json!(answer)),
-            Output::Yaml => yaml::yaml(&json!(answer)),
-        };
-        io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+        self.output.print(|| json!(answer), for_people)
     }
 }
 

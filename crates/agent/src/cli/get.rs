@@ -2,15 +2,13 @@
 
 mod table;
 
-use std::io::{self, Write};
-
 use serde_json::{Value, json};
 use tortie_resources::stored::{API_VERSION, DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, labelled};
 use tortie_store::{ResourceStore, StoreError};
 
 use super::Failure;
 use super::etcd::StoreArgs;
-use super::yaml;
+use super::output::Output;
 
 /// Show resources in etcd, as calicoctl does.
 ///
@@ -36,17 +34,6 @@ pub(super) struct Args {
     output: Output,
     #[command(flatten)]
     store: StoreArgs,
-}
-
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum Output {
-    /// A line for each.
-    #[default]
-    Table,
-    /// Whole.
-    Yaml,
-    /// Whole.
-    Json,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -76,12 +63,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             (list, items)
         }
     };
-    let text = match args.output {
-        Output::Table => table::table(args.kind, &objects),
-        Output::Yaml => yaml::yaml(&shown),
-        Output::Json => format!("{shown:#}\n"),
-    };
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))?;
+    args.output.print(|| shown, || table::table(args.kind, &objects))?;
     for (key, why) in &unreadable {
         eprintln!("{key}: {why}");
     }

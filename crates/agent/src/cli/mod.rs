@@ -33,6 +33,7 @@ mod fanout;
 mod get;
 mod listeners;
 mod node;
+mod output;
 mod parameters;
 mod render;
 mod replay;

@@ -7,14 +7,14 @@ mod question;
 mod text;
 mod view;
 
-use std::io::{self, Write};
+use std::io;
 
 use tortie_evaluate::Verdict;
 use tortie_model::Hostname;
 
 use super::Failure;
 use super::cluster::ClusterArgs;
-use super::yaml;
+use super::output::Output;
 use answer::Answer;
 use origin::Origins;
 use question::{Question, QuestionArgs};
@@ -53,17 +53,6 @@ pub(super) struct Args {
     batch: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum Output {
-    /// A line, or lines with --verbose.
-    #[default]
-    Table,
-    /// Everything.
-    Json,
-    /// Everything.
-    Yaml,
-}
-
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut view = View::new(args.cluster.read()?);
     let origins = match args.cluster.datastore.directory() {
@@ -71,20 +60,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         None => Origins::default(),
     };
     let node = args.node.as_deref().map(Hostname::new);
-    let stdout = io::stdout().lock();
     if args.batch {
-        return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), stdout);
+        return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), io::stdout().lock());
     }
     let question = Question::from_args(&args.question).map_err(Failure::Usage)?;
     let connection = view.ask(&question, node.as_ref()).map_err(Failure::Failed)?;
     let answer = Answer { connection: &connection, origins: &origins, policies: &view };
-    let text = match args.output {
-        Output::Table => text::text(&answer, args.verbose),
-        Output::Json => format!("{:#}\n", answer.whole()),
-        Output::Yaml => yaml::yaml(&answer.whole()),
-    };
-    let mut stdout = stdout;
-    stdout.write_all(text.as_bytes()).map_err(Failure::io("standard output"))?;
+    args.output.print(|| answer.whole(), || text::text(&answer, args.verbose))?;
     match connection.verdict() {
         Verdict::Deny => Err(Failure::Reported(DENIED)),
         Verdict::Allow | Verdict::Undecided => Ok(()),

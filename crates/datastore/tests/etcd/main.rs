@@ -5,4 +5,6 @@
 mod cluster;
 mod source;
 mod suite;
+#[path = "../support/syncer_reader.rs"]
+mod syncer_reader;
 mod syncers;

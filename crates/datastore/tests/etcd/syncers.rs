@@ -1,63 +1,27 @@
 //! What etcd holds for readers of other syncers than Felix's.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 use tortie_datastore::etcd::EtcdSource;
-use tortie_datastore::{Event, InputProblem, Watching, watch};
-use tortie_model::{SyncStatus, Update};
 use tortie_resources::manifest::{BlockSource, Options, SyncerType};
 use tortie_testkit::etcd::Etcd;
 
 use crate::cluster::{config, one};
+use crate::syncer_reader::Reader;
 
 const OTHERS: [SyncerType; 3] = [SyncerType::Bgp, SyncerType::TunnelIpAllocation, SyncerType::NodeStatus];
 const RESOURCES: &str = "/calico/resources/v3/projectcalico.org";
 const AFFINITY: &str = "/calico/ipam/v2/host/n1/ipv4/block/10.1.0.0-26";
 
-struct Reader {
-    watching: Watching,
-    /// Values and versions by path.
-    told: BTreeMap<String, (Json, i64)>,
-    in_sync: bool,
-    problems: Vec<InputProblem>,
+fn reader(etcd: &Etcd, syncer: SyncerType) -> Reader {
+    let options = Options { syncer, block_source: BlockSource::IpamBlocks, ..Options::default() };
+    Reader::new(EtcdSource::new(config(&etcd.url()), options))
 }
 
-impl Reader {
-    fn new(etcd: &Etcd, syncer: SyncerType) -> Self {
-        let options = Options { syncer, block_source: BlockSource::IpamBlocks, ..Options::default() };
-        let watching = watch(EtcdSource::new(config(&etcd.url()), options)).expect("a thread");
-        Self { watching, told: BTreeMap::new(), in_sync: false, problems: Vec::new() }
-    }
-
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + Duration::from_secs(120);
-        while !holds(self) {
-            assert!(Instant::now() < until, "{what}: {:?}, in sync: {}", self.told, self.in_sync);
-            match self.watching.events.recv_timeout(Duration::from_millis(100)) {
-                Some(Event::Status(status)) => self.in_sync = status == SyncStatus::InSync,
-                Some(Event::Problems(problems)) => self.problems = problems,
-                Some(Event::Updates { updates, .. }) => updates.into_iter().for_each(|update| self.take(update)),
-                Some(Event::Unavailable { .. } | Event::Available) | None => {}
-            }
-        }
-    }
-
-    fn take(&mut self, update: Update) {
-        match update {
-            Update::SyncerObject(path, Some(object)) => {
-                let value = serde_json::from_str(&object.text).expect("JSON");
-                self.told.insert(path.to_string(), (value, object.resource_version.parse().expect("a revision")));
-            }
-            Update::SyncerObject(path, None) => drop(self.told.remove(&*path)),
-            other => panic!("{other:?} is for Felix"),
-        }
-    }
-
-    fn paths(&self) -> Vec<&str> {
-        self.told.keys().map(String::as_str).collect()
-    }
+/// The version at which a reader knows an object.
+fn revision(reader: &Reader, path: &str) -> i64 {
+    reader.told[path].1.parse().expect("a revision")
 }
 
 fn put(etcd: &Etcd, path: &str, value: &Json) {
@@ -90,7 +54,7 @@ fn each_syncer_has_its_own_objects() {
     etcd.put("/calico/ipam/v2/host/n1/strange", "{}").expect("put");
     put_resource(&etcd, "Tier", "tiers", "t", &json!({"order": 1}));
     put_resource(&etcd, "KubeControllersConfiguration", "kubecontrollersconfigurations", "default", &json!({}));
-    let [mut of_bgp, mut of_tunnels, mut of_status] = OTHERS.map(|syncer| Reader::new(&etcd, syncer));
+    let [mut of_bgp, mut of_tunnels, mut of_status] = OTHERS.map(|syncer| reader(&etcd, syncer));
     let pool = "/calico/v1/ipam/v4/pool/10.1.0.0-16";
     of_bgp.until("listed", |r| r.in_sync);
     assert_eq!(of_bgp.paths(), [AFFINITY, &bgp, &filter, &peer, &node, pool]);
@@ -99,7 +63,7 @@ fn each_syncer_has_its_own_objects() {
     assert_eq!(of_tunnels.paths(), [&node, pool]);
     of_status.until("listed", |r| r.in_sync);
     assert_eq!(of_status.paths(), [&status]);
-    let before = of_status.told[&status].1;
+    let before = revision(&of_status, &status);
 
     put(&etcd, &status, &{
         let mut object = resource("CalicoNodeStatus", "s", &request);
@@ -107,7 +71,7 @@ fn each_syncer_has_its_own_objects() {
         object
     });
     of_status.until("a report", |r| r.told[&status].0["status"]["lastUpdated"] == "2026-01-01T00:00:00Z");
-    assert!(of_status.told[&status].1 > before, "who writes it back must name the version");
+    assert!(revision(&of_status, &status) > before, "who writes it back must name the version");
     // The last good version stays, and the problem has a name.
     put(&etcd, &filter, &resource("BGPFilter", "f", &json!({"exportV4": [{"action": "Maybe"}]})));
     of_bgp.until("a bad filter", |r| !r.problems.is_empty());
@@ -209,7 +173,7 @@ fn readers_believe_what_etcd_holds_after_any_history() {
     let etcd = one();
     let mut chance = Chance(7);
     let mut kept: BTreeMap<String, Json> = BTreeMap::new();
-    let mut readers = OTHERS.map(|syncer| (syncer, Reader::new(&etcd, syncer)));
+    let mut readers = OTHERS.map(|syncer| (syncer, reader(&etcd, syncer)));
     for round in 0..12 {
         for step in 0..10 {
             let (path, value) = object(chance.below(CHOICES), round * 10 + step);
@@ -225,9 +189,9 @@ fn readers_believe_what_etcd_holds_after_any_history() {
         if round % 4 == 3 {
             etcd.compact().expect("compacted");
         }
-        for (syncer, reader) in &mut readers {
+        for (syncer, known) in &mut readers {
             let expected = expected(&kept, *syncer);
-            reader.until(&format!("round {round} of {syncer}: {expected:?}"), |reader| {
+            known.until(&format!("round {round} of {syncer}: {expected:?}"), |reader| {
                 let told = reader.told.iter().map(|(path, (value, _))| match path.contains("/pool/") {
                     true => (path.clone(), json!({"cidr": value["cidr"], "masquerade": value["masquerade"]})),
                     false => (path.clone(), value.clone()),
@@ -237,8 +201,8 @@ fn readers_believe_what_etcd_holds_after_any_history() {
         }
         // Some come late.
         if round % 5 == 4 {
-            let (syncer, reader) = &mut readers[chance.below(OTHERS.len())];
-            *reader = Reader::new(&etcd, *syncer);
+            let (syncer, known) = &mut readers[chance.below(OTHERS.len())];
+            *known = reader(&etcd, *syncer);
         }
     }
 }

@@ -6,6 +6,8 @@ mod reflector;
 mod source;
 mod store;
 mod suite;
+#[path = "../support/syncer_reader.rs"]
+mod syncer_reader;
 mod syncers;
 
 use std::time::Duration;

@@ -1,60 +1,16 @@
 //! What the API server holds for readers of other syncers than Felix's.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-
 use serde_json::{Value as Json, json};
 use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
-use tortie_datastore::{Event, InputProblem, Watching, watch};
-use tortie_model::{SyncStatus, Update};
 use tortie_resources::manifest::{BlockSource, Options, SyncerType};
 use tortie_testkit::apiserver::ApiServer;
 
 use super::timing;
+use crate::syncer_reader::Reader;
 
-struct Reader {
-    watching: Watching,
-    /// Values and versions by path.
-    told: BTreeMap<String, (Json, String)>,
-    in_sync: bool,
-    problems: Vec<InputProblem>,
-}
-
-impl Reader {
-    fn new(server: &ApiServer, syncer: SyncerType, block_source: BlockSource) -> Self {
-        let options = Options { syncer, block_source, ..Options::default() };
-        let source = KubernetesSource::new(KubeConfig::file(server.kubeconfig()), options).with_timing(timing());
-        let watching = watch(source).expect("a thread");
-        Self { watching, told: BTreeMap::new(), in_sync: false, problems: Vec::new() }
-    }
-
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + Duration::from_secs(120);
-        while !holds(self) {
-            assert!(Instant::now() < until, "{what}: {:?}, in sync: {}", self.told, self.in_sync);
-            match self.watching.events.recv_timeout(Duration::from_millis(100)) {
-                Some(Event::Status(status)) => self.in_sync = status == SyncStatus::InSync,
-                Some(Event::Problems(problems)) => self.problems = problems,
-                Some(Event::Updates { updates, .. }) => updates.into_iter().for_each(|update| self.take(update)),
-                Some(Event::Unavailable { .. } | Event::Available) | None => {}
-            }
-        }
-    }
-
-    fn take(&mut self, update: Update) {
-        match update {
-            Update::SyncerObject(path, Some(object)) => {
-                let value = serde_json::from_str(&object.text).expect("JSON");
-                self.told.insert(path.to_string(), (value, object.resource_version.to_string()));
-            }
-            Update::SyncerObject(path, None) => drop(self.told.remove(&*path)),
-            other => panic!("{other:?} is for Felix"),
-        }
-    }
-
-    fn paths(&self) -> Vec<&str> {
-        self.told.keys().map(String::as_str).collect()
-    }
+fn reader(server: &ApiServer, syncer: SyncerType, block_source: BlockSource) -> Reader {
+    let options = Options { syncer, block_source, ..Options::default() };
+    Reader::new(KubernetesSource::new(KubeConfig::file(server.kubeconfig()), options).with_timing(timing()))
 }
 
 const NODE: &str = "/calico/resources/v3/projectcalico.org/nodes/n1";
@@ -102,7 +58,7 @@ fn each_syncer_has_its_own_objects() {
     for api_version in ["crd.projectcalico.org/v1", "projectcalico.org/v3"] {
         let server = cluster(api_version);
         let reader = |syncer| {
-            let mut reader = Reader::new(&server, syncer, BlockSource::IpamBlocks);
+            let mut reader = reader(&server, syncer, BlockSource::IpamBlocks);
             reader.until("in sync", |r| r.in_sync);
             reader
         };
@@ -149,7 +105,7 @@ fn each_syncer_has_its_own_objects() {
 #[test]
 fn affinities_are_not_asked_for_without_ipam() {
     let server = cluster("crd.projectcalico.org/v1");
-    let mut reader = Reader::new(&server, SyncerType::Bgp, BlockSource::PodCidrs);
+    let mut reader = reader(&server, SyncerType::Bgp, BlockSource::PodCidrs);
     reader.until("in sync", |r| r.in_sync);
     assert_eq!(reader.paths(), [BGP, FILTER, PEER, NODE, POOL]);
     assert_eq!(server.requests("GET /apis/crd.projectcalico.org/v1/blockaffinities"), 0);
@@ -160,7 +116,7 @@ fn affinities_are_not_asked_for_without_ipam() {
 fn nothing_is_not_waited_for() {
     let server = ApiServer::start().expect("a port");
     for syncer in [SyncerType::NodeStatus, SyncerType::TunnelIpAllocation] {
-        let mut reader = Reader::new(&server, syncer, BlockSource::Omitted);
+        let mut reader = reader(&server, syncer, BlockSource::Omitted);
         reader.until("in sync", |r| r.in_sync);
         assert_eq!(reader.paths(), [""; 0]);
     }

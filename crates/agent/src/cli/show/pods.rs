@@ -1,16 +1,16 @@
 //! `tortie show pods`.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
 
 use serde::Serialize;
 use serde_json::json;
 use tortie_model::{Labels, ProfileName, Update, WorkloadEndpoint, WorkloadEndpointKey};
 use tortie_selector::Selector;
 
+use super::super::Failure;
 use super::super::cluster::ClusterArgs;
 use super::super::columns::table;
-use super::super::{Failure, yaml};
+use super::super::output::Output;
 
 /// Pods of the whole cluster that a selector matches, with the labels that they inherit
 ///
@@ -30,17 +30,6 @@ pub(super) struct Args {
     output: Output,
 }
 
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum Output {
-    /// For people.
-    #[default]
-    Table,
-    /// Everything.
-    Json,
-    /// Everything.
-    Yaml,
-}
-
 /// A pod that matches.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Pod {
@@ -58,12 +47,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     let cluster = args.cluster.read()?;
     let pods = matching(&selector, &cluster.updates);
-    let text = match args.output {
-        Output::Table => for_people(&pods),
-        Output::Json => format!("{:#}\n", json!({ "pods": pods })),
-        Output::Yaml => yaml::yaml(&json!({ "pods": pods })),
-    };
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+    args.output.print(|| json!({ "pods": pods }), || for_people(&pods))
 }
 
 fn matching(selector: &Selector, updates: &[Update]) -> Vec<Pod> {

@@ -1,0 +1,35 @@
+//! How answers are printed.
+
+use std::io::{self, Write as _};
+
+use serde_json::Value;
+
+use super::{Failure, yaml};
+
+/// How to answer.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+pub(super) enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// Everything.
+    Json,
+    /// Everything.
+    Yaml,
+}
+
+impl Output {
+    /// Prints the whole answer, or what people are to read of it.
+    pub(super) fn print(
+        self,
+        whole: impl FnOnce() -> Value,
+        for_people: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        let text = match self {
+            Self::Table => for_people(),
+            Self::Json => format!("{:#}\n", whole()),
+            Self::Yaml => yaml::yaml(&whole()),
+        };
+        io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+    }
+}
