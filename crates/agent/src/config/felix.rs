@@ -186,7 +186,9 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "false",
         Own("whether established connections are cut that a change of policy denies. The node should have \
              `net.netfilter.nf_conntrack_tcp_loose=0`: otherwise a TCP connection that is cut goes on if its server speaks \
-             next and policy lets it open connections to its client"),
+             next and policy lets it open connections to its client. In a `FelixConfiguration` it is `cutDeniedConnections`; \
+             where the API server, calicoctl or a Typha does not let through what Calico's schema lacks, it is the annotation \
+             `config.projectcalico.org/CutDeniedConnections: \"true\"`"),
     ),
     felix("DataplaneDriver", "file(must-exist,executable)", "calico-iptables-plugin", NotUsed(FLAGS)),
     felix(

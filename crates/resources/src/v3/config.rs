@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tortie_model::{BgpConfiguration, ConfigName, HostConfigKey, Hostname, ScopedConfig, Update};
 use tortie_selector::Selector;
 
-use super::felix_fields::FIELDS;
+use super::felix_fields::{FIELDS, OWN_FIELDS};
 use crate::manifest::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
@@ -57,10 +57,9 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
             if name == "nodeSelector" || matches!(cursor.content(), Content::Null) {
                 continue;
             }
-            let known =
-                FIELDS.binary_search_by(|(field, ..)| (*field).cmp(name)).ok().and_then(|at| FIELDS.get(at).copied());
+            let known = field(name);
             let (parameter, kind) = match known {
-                Some((_, parameter, kind)) => (parameter.to_owned(), kind),
+                Some((parameter, kind)) => (parameter.to_owned(), kind),
                 None => {
                     cursor.warn(sink, "is not a known parameter");
                     (capitalised(name), FieldKind::Scalar)
@@ -180,8 +179,14 @@ pub(crate) fn bgp_configuration_resource(object: &Object<'_, '_>, sink: &mut Sin
 
 /// Whether a field of `FelixConfiguration` is a duration.
 pub(crate) fn is_duration_of_felix(field: &str) -> bool {
-    let kind = FIELDS.binary_search_by(|(name, ..)| (*name).cmp(field)).ok().and_then(|at| Some(FIELDS.get(at)?.2));
-    matches!(kind, Some(FieldKind::Seconds | FieldKind::Milliseconds))
+    matches!(self::field(field), Some((_, FieldKind::Seconds | FieldKind::Milliseconds)))
+}
+
+/// The parameter that a field of `FelixConfiguration` sets, and how the one is written as the other.
+fn field(name: &str) -> Option<(&'static str, FieldKind)> {
+    let of_felix = || FIELDS.binary_search_by(|(field, ..)| (*field).cmp(name)).ok().and_then(|at| FIELDS.get(at));
+    let (_, parameter, kind) = OWN_FIELDS.iter().find(|(field, ..)| *field == name).or_else(of_felix)?;
+    Some((parameter, *kind))
 }
 
 fn capitalised(name: &str) -> String {

@@ -193,3 +193,6 @@ pub(super) const FIELDS: [(&str, &str, FieldKind); 187] = [
     ("xdpEnabled", "XDPEnabled", Bool),
     ("xdpRefreshInterval", "XDPRefreshInterval", Seconds),
 ];
+
+/// The fields that the original does not have, for parameters that it does not have.
+pub(super) const OWN_FIELDS: [(&str, &str, FieldKind); 1] = [("cutDeniedConnections", "CutDeniedConnections", Bool)];

@@ -50,3 +50,13 @@ spec:
         ]
     );
 }
+
+#[test]
+fn own_parameters_are_fields_like_those_of_the_original() {
+    let config = |spec: &str| calico("FelixConfiguration", spec);
+    assert_eq!(problems(&config("{cutDeniedConnections: true}")), "");
+    let refused = problems(&config("{cutDeniedConnections: sometimes}"));
+    assert!(refused.contains("error: FelixConfiguration/default: spec.cutDeniedConnections: "), "{refused}");
+    let misspelt = problems(&config("{cutDeniedConnection: true}"));
+    assert!(misspelt.contains("spec.cutDeniedConnection: is not a known parameter"), "{misspelt}");
+}
