@@ -85,6 +85,13 @@ fn policy(number: u32, port: u16) -> DesiredUpdate {
     DesiredUpdate::Policy(policy_id(number), policy.into())
 }
 
+/// Everything in, everything out.
+fn open_policy(number: u32) -> DesiredUpdate {
+    let all = || Rules::new([Rule::of(RuleAction::Allow)].into(), [RuleSets::default()].into()).expect("as many");
+    let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: all(), outbound: all() };
+    DesiredUpdate::Policy(policy_id(number), policy.into())
+}
+
 fn workload_id(pod: u32) -> WorkloadEndpointId {
     WorkloadEndpointId {
         orchestrator: "k8s".into(),
@@ -215,5 +222,23 @@ fn of_cluster(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, of_node, of_cluster);
+/// Policies that allow everything from now on.
+fn differences(c: &mut Criterion) {
+    let mut group = c.benchmark_group("difference");
+    group.sample_size(10);
+    let before = compiled(&cluster());
+    for (name, changed) in [("one_policy", 77..78), ("50_policies", 0..50)] {
+        let (mut before, mut after) = (before.clone(), before.clone());
+        changed.for_each(|number| after.apply(&open_policy(number)).expect("sets are there"));
+        let (before, after) = (before.flush(), after.flush());
+        let found = before.difference(&after, Family::V4);
+        println!("{name}: {} parties, {} changes", found.parties.len(), found.workloads.len());
+        group.bench_function(format!("100000_pods_{name}"), |b| {
+            b.iter(|| before.difference(&after, Family::V4));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, of_node, of_cluster, differences);
 criterion_main!(benches);

@@ -420,8 +420,12 @@ impl Addresses {
 
     /// The bucket of the longest network that covers an address.
     pub(crate) fn bucket_of(&self, address: IpAddr) -> Option<BucketId> {
-        let host = Cidr::host(address);
-        let entry = self.by_net.get(&host).copied().or_else(|| self.covering(host))?;
+        self.bucket_of_net(Cidr::host(address))
+    }
+
+    /// The bucket of a network, if it is known, or of the longest one that covers it.
+    pub(crate) fn bucket_of_net(&self, net: Cidr) -> Option<BucketId> {
+        let entry = self.by_net.get(&net).copied().or_else(|| self.covering(net))?;
         self.entries.get(entry)?.bucket
     }
 

@@ -1,5 +1,7 @@
 //! What a node must enforce, replayed from messages, and compiled.
 
+use std::net::IpAddr;
+
 use ahash::AHashMap;
 use smallvec::SmallVec;
 use tortie_evaluate::{Layer, Settings, UpdateError};
@@ -15,7 +17,7 @@ use crate::owners::{OwnerKey, Owners};
 use crate::program::GroupKey;
 use crate::sets::Sets;
 
-/// The questions that a host endpoint has a table for, in the order of [`HostGroups`].
+/// The questions that a host endpoint has a table for, in the order of a host's groups.
 pub(crate) const HOST_GROUPS: [(Layer, Direction); 8] = [
     (Layer::Normal, Direction::Ingress),
     (Layer::Normal, Direction::Egress),
@@ -35,8 +37,12 @@ pub(crate) struct Workload {
     pub(crate) egress: GroupId,
 }
 
-/// A host endpoint's groups, as [`HOST_GROUPS`] lists them.
-pub(crate) type HostGroups = [GroupId; HOST_GROUPS.len()];
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) addresses: SmallVec<[IpAddr; 2]>,
+    /// As [`HOST_GROUPS`] lists them.
+    pub(crate) groups: [GroupId; HOST_GROUPS.len()],
+}
 
 /// What a node must enforce, as classes and tables. See the crate's documentation.
 #[derive(Clone, Debug)]
@@ -47,7 +53,7 @@ pub struct Classes {
     pub(crate) owners: Owners,
     pub(crate) groups: Groups,
     pub(crate) workloads: AHashMap<WorkloadEndpointId, Workload>,
-    pub(crate) hosts: AHashMap<HostEndpointName, HostGroups>,
+    pub(crate) hosts: AHashMap<HostEndpointName, Host>,
 }
 
 impl Classes {
@@ -141,7 +147,8 @@ impl Classes {
     fn set_host(&mut self, name: &HostEndpointName, state: Option<&HostEndpointState>) {
         let Self { groups, owners, hosts, .. } = self;
         let new = state.map(|state| {
-            HOST_GROUPS.map(|(layer, direction)| {
+            let addresses = state.endpoint.expected_ipv4.iter().chain(&state.endpoint.expected_ipv6).copied().collect();
+            let groups = HOST_GROUPS.map(|(layer, direction)| {
                 let tiers = match layer {
                     Layer::Normal => &state.tiers,
                     Layer::Forward => &state.forward_tiers,
@@ -149,13 +156,14 @@ impl Classes {
                     Layer::PreDnat => &state.pre_dnat_tiers,
                 };
                 groups.acquire(GroupKey::new((layer, direction), tiers, &state.endpoint.profiles), owners)
-            })
+            });
+            Host { addresses, groups }
         });
         let before = match new {
             Some(new) => hosts.insert(name.clone(), new),
             None => hosts.remove(name),
         };
-        for group in before.into_iter().flatten() {
+        for group in before.into_iter().flat_map(|host| host.groups) {
             groups.release(group, owners);
         }
     }

@@ -70,6 +70,11 @@ impl Columns {
         self.stretches.get(behind.saturating_sub(1)).map_or(0, |(_, column)| *column as usize)
     }
 
+    /// Where another column may start, ascending; 0 is the first.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = u32> + '_ {
+        self.stretches.iter().map(|(start, _)| *start)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.bits.len()
     }

@@ -88,7 +88,7 @@ impl<'a> Compiled<'a> {
     #[must_use]
     pub fn host_group(&self, name: &HostEndpointName, layer: Layer, direction: Direction) -> Option<GroupId> {
         let place = HOST_GROUPS.iter().position(|asked| *asked == (layer, direction))?;
-        self.classes.hosts.get(name)?.get(place).copied()
+        self.classes.hosts.get(name)?.groups.get(place).copied()
     }
 
     fn answer(&self, group: GroupId, direction: Direction, packet: &Packet) -> Option<Result<Answer, Missing>> {

@@ -10,6 +10,7 @@ mod clause;
 mod columns;
 mod compiled;
 mod cuts;
+mod difference;
 mod groups;
 mod ids;
 mod line;
@@ -18,14 +19,17 @@ mod owners;
 mod program;
 mod sets;
 mod table;
+mod traffic;
 mod view;
 
 pub use classes::Classes;
 pub use compiled::Compiled;
+pub use difference::{Change, Difference, HostChange, Party, Shift};
 pub use ids::{ClassId, EndpointClassId, GroupId, L4ClassId};
 pub use line::L4Detail;
 pub use matrix::{Matrix, Question};
 pub use program::StagedRuling;
+pub use traffic::{Details, Traffic};
 pub use view::{Row, TableView};
 
 pub use tortie_evaluate as evaluate;

@@ -19,16 +19,26 @@ pub(crate) const PORTS_END: u32 = 1 + (1 << 16);
 /// Where a packet is on the line of protocols.
 pub(crate) fn l4_point(packet: &Packet) -> u32 {
     let detail = match packet.payload() {
-        Payload::Ports { destination, .. } => FIRST_PORT + u32::from(destination),
-        Payload::Icmp { icmp_type, code } => FIRST_ICMP + u32::from(u16::from_be_bytes([icmp_type, code])),
-        Payload::Other => 0,
+        Payload::Ports { destination, .. } => L4Detail::Port(destination),
+        Payload::Icmp { icmp_type, code } => L4Detail::Icmp { icmp_type, code },
+        Payload::Other => L4Detail::Other,
     };
-    u32::from(packet.protocol()) * PROTOCOL + detail
+    point_of(packet.protocol(), detail)
 }
 
 /// Where a packet is on the line of source ports.
 pub(crate) fn source_port_point(packet: &Packet) -> u32 {
     packet.source_port().map_or(0, |port| 1 + u32::from(port))
+}
+
+/// Where packets of a protocol are that are told apart by this.
+pub(crate) fn point_of(protocol: u8, detail: L4Detail) -> u32 {
+    let detail = match detail {
+        L4Detail::Other => 0,
+        L4Detail::Icmp { icmp_type, code } => FIRST_ICMP + u32::from(u16::from_be_bytes([icmp_type, code])),
+        L4Detail::Port(port) => FIRST_PORT + u32::from(port),
+    };
+    u32::from(protocol) * PROTOCOL + detail
 }
 
 /// The protocol at a point, and what follows; ports are destination ports.
@@ -80,6 +90,18 @@ impl Intervals {
         Self::between(point, point + 1)
     }
 
+    /// These, which are ascending and may touch.
+    pub(crate) fn ascending(intervals: impl Iterator<Item = (u32, u32)>) -> Self {
+        let mut merged: SmallVec<[(u32, u32); 1]> = SmallVec::new();
+        for (start, end) in intervals {
+            match merged.last_mut() {
+                Some((_, last_end)) if start <= *last_end => *last_end = end.max(*last_end),
+                _ => merged.push((start, end)),
+            }
+        }
+        Self(merged)
+    }
+
     /// All packets of a protocol.
     pub(crate) fn protocol(protocol: u8) -> Self {
         let start = u32::from(protocol) * PROTOCOL;
@@ -102,14 +124,7 @@ impl Intervals {
         let mut all: SmallVec<[(u32, u32); 1]> =
             ports.map(|(first, last)| (1 + u32::from(first), 2 + u32::from(last))).collect();
         all.sort_unstable();
-        let mut merged: SmallVec<[(u32, u32); 1]> = SmallVec::new();
-        for (start, end) in all {
-            match merged.last_mut() {
-                Some((_, last_end)) if start <= *last_end => *last_end = end.max(*last_end),
-                _ => merged.push((start, end)),
-            }
-        }
-        Self(merged)
+        Self::ascending(all.into_iter())
     }
 
     /// The same as these points of the line of source ports, for destination ports of a protocol.
@@ -144,6 +159,13 @@ impl Intervals {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.0.iter().copied()
+    }
+
+    /// Those points that are between two others, of which the second is excluded.
+    pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let first = self.0.partition_point(|(_, last)| *last <= start);
+        let inside = self.0.get(first..).unwrap_or_default().iter().take_while(move |(from, _)| *from < end);
+        inside.map(move |(from, to)| (start.max(*from), end.min(*to)))
     }
 
     pub(crate) fn and(&self, other: &Self) -> Self {

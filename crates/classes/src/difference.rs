@@ -1,0 +1,216 @@
+//! Which connections one state lets through and another does not.
+//!
+//! Workloads and networks that nothing tells apart, before and after, are one party. For each side of a connection, those
+//! parties are found whose cells differ; only pairs with such a party are looked at from both ends.
+
+mod judge;
+mod networks;
+mod parties;
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_evaluate::{DecidedBy, Layer};
+use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
+
+use crate::classes::HOST_GROUPS;
+use crate::compiled::Compiled;
+use crate::traffic::Traffic;
+use judge::{End, Judge};
+use parties::{Parties, Side};
+
+/// Something that is the same before and after a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct States<T> {
+    pub(crate) before: T,
+    pub(crate) after: T,
+}
+
+impl<T> States<T> {
+    fn map<U>(self, mut with: impl FnMut(T) -> U) -> States<U> {
+        States { before: with(self.before), after: with(self.after) }
+    }
+}
+
+/// Addresses that policy treats alike, before a change and after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Party {
+    /// Workloads, in order; never none.
+    Workloads(Vec<WorkloadEndpointId>),
+    /// All other addresses in these networks that are in no longer network of any party, nor a workload's.
+    Networks(Vec<Cidr>),
+}
+
+/// Some kinds of packets that pass on one side of a change only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Shift {
+    /// Whether they pass after the change, and did not before.
+    pub opens: bool,
+    /// Which packets.
+    pub traffic: Traffic,
+    /// Only those from these ports, both ends included.
+    pub source_ports: Option<(u16, u16)>,
+    /// The end that denies them, before or after: the source's, if both do.
+    pub direction: Direction,
+    /// What decided there before.
+    pub before: DecidedBy,
+    /// What decides there after.
+    pub after: DecidedBy,
+}
+
+type Shifts = Arc<[Shift]>;
+
+/// Connections that pass on one side of a change only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// Who opens them: places in [`Difference::parties`], ascending.
+    pub from: Vec<usize>,
+    /// To whom: the same for each of them. A workload that is on both lists has no part in it with itself.
+    pub to: Vec<usize>,
+    /// Which ones, the same for all pairs.
+    pub shifts: Arc<[Shift]>,
+}
+
+/// What a layer of host endpoints lets through on one side of a change only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostChange {
+    /// The host endpoints, in order.
+    pub endpoints: Vec<HostEndpointName>,
+    /// The layer.
+    pub layer: Layer,
+    /// Whether packets come in by the endpoint, or leave by it.
+    pub direction: Direction,
+    /// The other end: places in [`Difference::parties`], ascending.
+    pub peers: Vec<usize>,
+    /// Which packets.
+    pub shifts: Arc<[Shift]>,
+}
+
+/// What a change opens and closes. See [`Compiled::difference`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Difference {
+    /// Those who are named in the changes.
+    pub parties: Vec<Party>,
+    /// Connections from and to workloads.
+    pub workloads: Vec<Change>,
+    /// Packets at host endpoints.
+    pub hosts: Vec<HostChange>,
+}
+
+impl Compiled<'_> {
+    /// Which connections of a family `after` lets through and this does not, or the other way round, exactly: for all pairs of
+    /// workloads, and of workloads and networks, and all packets. Workloads and host endpoints that are only in one of them
+    /// have no part in it, nor have workloads without an address of the family; of several the first counts.
+    ///
+    /// A workload that talks to itself meets no policy. What lacks something that its policies refer to is denied everything.
+    /// The two may be of one [`Classes`](crate::Classes) and a clone that was changed, or have nothing in common.
+    #[must_use]
+    pub fn difference(&self, after: &Compiled<'_>, family: Family) -> Difference {
+        let states = States { before: self, after };
+        let parties = Parties::new(states, family);
+        let mut judge = Judge::new(states, family);
+        let workloads = between_workloads(&parties, &mut judge);
+        let hosts = at_hosts(states, family, &parties, &judge);
+        Difference { parties: parties.into_public(), workloads, hosts }
+    }
+}
+
+/// For each side of a direction the parties with cells that differ.
+fn differing(parties: &Parties<'_>, sides: &[Side], judge: &mut Judge<'_>, direction: Direction) -> Vec<Vec<usize>> {
+    sides.iter().map(|side| parties.where_cells(side, |cell| judge.differs(direction, cell))).collect()
+}
+
+fn between_workloads(parties: &Parties<'_>, judge: &mut Judge<'_>) -> Vec<Change> {
+    let egress = differing(parties, parties.sides(Direction::Egress), judge, Direction::Egress);
+    let ingress = differing(parties, parties.sides(Direction::Ingress), judge, Direction::Ingress);
+    // Which ingress sides treat a source in another way.
+    let mut towards: AHashMap<usize, Vec<usize>> = AHashMap::new();
+    for (side, sources) in ingress.iter().enumerate() {
+        sources.iter().for_each(|source| towards.entry(*source).or_default().push(side));
+    }
+    let members = parties.with_side(Direction::Ingress);
+    // By destinations and what shifts.
+    let mut sources: AHashMap<(Vec<usize>, Shifts), Vec<usize>> = AHashMap::new();
+    for from in 0..parties.len() {
+        let own = parties.side_of(from, Direction::Egress);
+        let by_egress = own.and_then(|side| egress.get(side)).into_iter().flatten();
+        let by_ingress = towards.get(&from).into_iter().flatten().filter_map(|side| members.get(*side)).flatten();
+        let mut destinations: Vec<usize> = by_egress.chain(by_ingress).copied().collect();
+        destinations.sort_unstable();
+        destinations.dedup();
+        let mut tos: AHashMap<Shifts, Vec<usize>> = AHashMap::new();
+        for to in destinations {
+            let shifts =
+                judge.between(parties.cell(from, Direction::Egress, to), parties.cell(to, Direction::Ingress, from));
+            if !shifts.is_empty() {
+                tos.entry(shifts).or_default().push(to);
+            }
+        }
+        for (shifts, to) in tos {
+            // One workload alone has no connections with itself.
+            if to == [from] && !parties.has_several(from) {
+                continue;
+            }
+            sources.entry((to, shifts)).or_default().push(from);
+        }
+    }
+    let mut changes: Vec<Change> =
+        sources.into_iter().map(|((to, shifts), from)| Change { from, to, shifts }).collect();
+    changes.sort_by(|one, other| {
+        (&one.from, &one.to).cmp(&(&other.from, &other.to)).then_with(|| traffic(one).cmp(traffic(other)))
+    });
+    changes
+}
+
+/// No two changes of the same parties have this in common.
+fn traffic(change: &Change) -> impl Iterator<Item = (&Traffic, Option<(u16, u16)>)> {
+    change.shifts.iter().map(|shift| (&shift.traffic, shift.source_ports))
+}
+
+fn at_hosts(
+    states: States<&Compiled<'_>>,
+    family: Family,
+    parties: &Parties<'_>,
+    judge: &Judge<'_>,
+) -> Vec<HostChange> {
+    let mut names: Vec<&HostEndpointName> =
+        states.before.classes.hosts.keys().filter(|name| states.after.classes.hosts.contains_key(*name)).collect();
+    names.sort_unstable();
+    let mut changes = Vec::new();
+    for (place, (layer, direction)) in HOST_GROUPS.into_iter().enumerate() {
+        let mut by_side: AHashMap<Side, Vec<HostEndpointName>> = AHashMap::new();
+        for name in &names {
+            let side = states.map(|state| parties::host_side(state, name, place, family));
+            by_side.entry(side).or_default().push((*name).clone());
+        }
+        for (side, endpoints) in by_side {
+            let mut peers: AHashMap<Shifts, Vec<usize>> = AHashMap::new();
+            for peer in parties.where_cells(&side, |_| true) {
+                let (Some(cell), Some(address)) = (parties.cell_of(&side, peer), parties.address(peer)) else {
+                    continue;
+                };
+                let shifts = judge.shifts(&[End { direction, host: Some((layer, address)), cell }]);
+                if !shifts.is_empty() {
+                    peers.entry(shifts.into()).or_default().push(peer);
+                }
+            }
+            changes.extend(peers.into_iter().map(|(shifts, peers)| HostChange {
+                endpoints: endpoints.clone(),
+                layer,
+                direction,
+                peers,
+                shifts,
+            }));
+        }
+    }
+    changes.sort_by(|one, other| {
+        let key = |change: &HostChange| HOST_GROUPS.iter().position(|asked| *asked == (change.layer, change.direction));
+        (&one.endpoints, key(one), &one.peers).cmp(&(&other.endpoints, key(other), &other.peers))
+    });
+    changes
+}

@@ -1,0 +1,374 @@
+//! What two states say about packets in one place.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_evaluate::{DecidedBy, Layer, Packet, Payload, Settings, Verdict};
+use tortie_model::{Direction, Family, Protocol};
+
+use super::parties::{Own, Side};
+use super::{Shift, States};
+use crate::compiled::Compiled;
+use crate::ids::RowId;
+use crate::line::{Intervals, L4_END, L4Detail, PORTS_END, at_l4_point, point_of};
+use crate::table::Table;
+use crate::traffic::{Traffic, domain};
+
+const IPIP: u8 = 4;
+
+/// What is decided, and by what.
+type Decision<'a> = (Verdict, Cow<'a, DecidedBy>);
+
+/// Where packets are judged, before and after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Cell {
+    pub(crate) side: Side,
+    /// The peer's.
+    pub(crate) rows: States<RowId>,
+}
+
+/// An end of a connection.
+pub(crate) struct End {
+    pub(crate) direction: Direction,
+    pub(crate) cell: Cell,
+    /// For host endpoints: the layer, and the peer's address.
+    pub(crate) host: Option<(Layer, IpAddr)>,
+}
+
+/// What shifts, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Why {
+    opens: bool,
+    direction: Direction,
+    before: DecidedBy,
+    after: DecidedBy,
+}
+
+/// From a point of a line to another, which is excluded.
+type Stretch = (u32, u32);
+
+/// Which points of the line of protocols shift.
+#[derive(Default)]
+struct Points {
+    without_ports: Vec<Stretch>,
+    /// For each stretch of source ports.
+    with_ports: Vec<(Stretch, Vec<Stretch>)>,
+}
+
+/// What both states let through in a cell: from each point on, before and after, for each stretch of source ports.
+type Line = Vec<(u32, Vec<(u32, States<bool>)>)>;
+
+/// Compares what two states say. What it has been asked is remembered.
+pub(crate) struct Judge<'a> {
+    states: States<&'a Compiled<'a>>,
+    family: Family,
+    /// Few are different: who decides has no part in them.
+    lines: Vec<Line>,
+    line_numbers: AHashMap<Line, usize>,
+    line_of: AHashMap<(Direction, Cell), usize>,
+    /// Whether anything shifts between two ends with these lines.
+    shifting: AHashMap<[Option<usize>; 2], bool>,
+    between: AHashMap<[Option<Cell>; 2], Arc<[Shift]>>,
+    with_ports: Intervals,
+    without_ports: Intervals,
+}
+
+impl<'a> Judge<'a> {
+    pub(crate) fn new(states: States<&'a Compiled<'a>>, family: Family) -> Self {
+        Self {
+            states,
+            family,
+            lines: Vec::new(),
+            line_numbers: AHashMap::new(),
+            line_of: AHashMap::new(),
+            shifting: AHashMap::new(),
+            between: AHashMap::new(),
+            with_ports: domain(family, true),
+            without_ports: domain(family, false),
+        }
+    }
+
+    /// Whether packets of workloads are judged in another way in a cell.
+    pub(crate) fn differs(&mut self, direction: Direction, cell: &Cell) -> bool {
+        let number = self.line(direction, cell);
+        self.shifts_anything([Some(number), None])
+    }
+
+    fn line(&mut self, direction: Direction, cell: &Cell) -> usize {
+        if let Some(number) = self.line_of.get(&(direction, *cell)) {
+            return *number;
+        }
+        let end = [End { direction, cell: *cell, host: None }];
+        let (l4, source_ports) = self.cuts(&end);
+        let mut line: Line = Vec::new();
+        for source_port in source_ports {
+            let mut passing: Vec<(u32, States<bool>)> = Vec::new();
+            for point in &l4 {
+                let passes = self.decisions(&end, *point, source_port).next().map(|(_, decision)| decision);
+                let passes =
+                    passes.map(|decision| decision.map(|(verdict, _)| verdict != Verdict::Deny)).unwrap_or_default();
+                if passing.last().is_none_or(|(_, last)| *last != passes) {
+                    passing.push((*point, passes));
+                }
+            }
+            if line.last().is_none_or(|(_, last)| *last != passing) {
+                line.push((source_port, passing));
+            }
+        }
+        let number = *self.line_numbers.entry(line).or_insert_with_key(|line| {
+            self.lines.push(line.clone());
+            self.lines.len() - 1
+        });
+        self.line_of.insert((direction, *cell), number);
+        number
+    }
+
+    fn shifts_anything(&mut self, numbers: [Option<usize>; 2]) -> bool {
+        if let Some(known) = self.shifting.get(&numbers) {
+            return *known;
+        }
+        let lines: Vec<&Line> = numbers.iter().flatten().filter_map(|number| self.lines.get(*number)).collect();
+        let source_ports = lines.iter().flat_map(|line| line.iter().map(|(start, _)| *start));
+        let points =
+            lines.iter().flat_map(|line| line.iter().flat_map(|(_, passing)| passing.iter().map(|(at, _)| *at)));
+        let (source_ports, points) = (sorted(source_ports.collect()), sorted(points.collect()));
+        let shifts = source_ports.iter().any(|source_port| {
+            let passing: Vec<&[(u32, States<bool>)]> =
+                lines.iter().filter_map(|line| Some(&*at(line, *source_port)?.1)).collect();
+            points.iter().any(|point| {
+                let mut passes = passing.iter().filter_map(|passing| Some(at(passing, *point)?.1));
+                let all = States { before: true, after: true };
+                let all = passes.try_fold(all, |all, one| {
+                    Some(States { before: all.before && one.before, after: all.after && one.after })
+                });
+                all.is_some_and(|all| all.before != all.after)
+            })
+        });
+        self.shifting.insert(numbers, shifts);
+        shifts
+    }
+
+    /// What shifts between two ends, of which one may judge nothing.
+    pub(crate) fn between(&mut self, egress: Option<Cell>, ingress: Option<Cell>) -> Arc<[Shift]> {
+        let numbers = [(Direction::Egress, egress), (Direction::Ingress, ingress)]
+            .map(|(direction, cell)| cell.map(|cell| self.line(direction, &cell)));
+        if !self.shifts_anything(numbers) {
+            return Arc::default();
+        }
+        if let Some(known) = self.between.get(&[egress, ingress]) {
+            return Arc::clone(known);
+        }
+        let end = |direction, cell: Option<Cell>| cell.map(|cell| End { direction, cell, host: None });
+        let ends: Vec<End> =
+            end(Direction::Egress, egress).into_iter().chain(end(Direction::Ingress, ingress)).collect();
+        let shifts: Arc<[Shift]> = self.shifts(&ends).into();
+        self.between.insert([egress, ingress], Arc::clone(&shifts));
+        shifts
+    }
+
+    /// What shifts for packets that have to pass all ends.
+    pub(crate) fn shifts(&self, ends: &[End]) -> Vec<Shift> {
+        let (l4, source_ports) = self.cuts(ends);
+        let mut found: Vec<(Why, Points)> = Vec::new();
+        for stretch in stretches(&source_ports, PORTS_END) {
+            for (start, end) in stretches(&l4, L4_END) {
+                let Some(why) = self.why(ends, start, stretch.0) else { continue };
+                let place = found.iter().position(|(known, _)| *known == why).unwrap_or_else(|| {
+                    found.push((why, Points::default()));
+                    found.len() - 1
+                });
+                if let Some((_, points)) = found.get_mut(place) {
+                    points.add(stretch, (start, end));
+                }
+            }
+        }
+        found.into_iter().flat_map(|(why, points)| self.with_traffic(&why, points)).collect()
+    }
+
+    /// Where something may be decided otherwise than just before, on the lines of protocols and of source ports.
+    fn cuts(&self, ends: &[End]) -> (Vec<u32>, Vec<u32>) {
+        let (mut l4, mut source_ports) = (vec![0], vec![0, 1]);
+        let mut cut = |point: u32| l4.extend([point, point + 1]);
+        let port = |protocol: Protocol, port: u16| point_of(protocol.number(), L4Detail::Port(port));
+        for end in ends {
+            for settings in [&self.states.before.classes.settings, &self.states.after.classes.settings] {
+                let Settings { failsafe_inbound, failsafe_outbound, vxlan_port, .. } = settings;
+                if end.host.is_some() {
+                    let failsafe = failsafe_inbound.iter().chain(failsafe_outbound);
+                    failsafe.for_each(|failsafe| cut(port(failsafe.protocol, failsafe.port)));
+                } else {
+                    cut(port(Protocol::UDP, *vxlan_port));
+                    cut(point_of(IPIP, L4Detail::Other));
+                }
+            }
+        }
+        for end in ends {
+            for table in [
+                self.table(self.states.before, end.cell.side.before),
+                self.table(self.states.after, end.cell.side.after),
+            ]
+            .into_iter()
+            .flatten()
+            {
+                l4.extend(table.l4().starts());
+                source_ports.extend(table.source_ports().starts());
+            }
+        }
+        (sorted(l4), sorted(source_ports))
+    }
+
+    fn table(&self, state: &'a Compiled<'a>, own: Own) -> Option<&'a Table> {
+        match own {
+            Own::Inactive => None,
+            Own::Table(group, _) => state.table_of(group)?.1.ok(),
+        }
+    }
+
+    /// What each end decides about packets at a point.
+    fn decisions(
+        &self,
+        ends: &[End],
+        l4: u32,
+        source_port: u32,
+    ) -> impl Iterator<Item = (Direction, States<Decision<'a>>)> {
+        ends.iter().map(move |end| {
+            let States { before, after } = self.states;
+            let Cell { side, rows } = end.cell;
+            let before = self.decision(before, end, (side.before, rows.before), l4, source_port);
+            let after = self.decision(after, end, (side.after, rows.after), l4, source_port);
+            (end.direction, States { before, after })
+        })
+    }
+
+    /// Whether packets at a point pass on one side of the change only, and why.
+    fn why(&self, ends: &[End], l4: u32, source_port: u32) -> Option<Why> {
+        let denied = |of: fn(&States<Decision<'a>>) -> Verdict| {
+            self.decisions(ends, l4, source_port).find(|(_, decision)| of(decision) == Verdict::Deny)
+        };
+        let denied_before = denied(|decision| decision.before.0);
+        let denied_after = denied(|decision| decision.after.0);
+        let (opens, (direction, decision)) = match (denied_before, denied_after) {
+            (Some(before), None) => (true, before),
+            (None, Some(after)) => (false, after),
+            _ => return None,
+        };
+        let States { before, after } = decision.map(|(_, by)| by.into_owned());
+        Some(Why { opens, direction, before, after })
+    }
+
+    fn decision(
+        &self,
+        state: &'a Compiled<'a>,
+        end: &End,
+        (own, peer_row): (Own, RowId),
+        l4: u32,
+        source_port: u32,
+    ) -> Decision<'a> {
+        let (own_group, own_row) = match own {
+            Own::Inactive => return (Verdict::Deny, Cow::Owned(DecidedBy::EndpointInactive)),
+            Own::Table(group, row) => (group, row),
+        };
+        let settings = &state.classes.settings;
+        if let Some(packet) = self.packet(end, l4, source_port) {
+            match end.host {
+                Some((layer, _)) => {
+                    if let Some(port) = settings.failsafe(layer, end.direction, &packet) {
+                        return (Verdict::Allow, Cow::Owned(DecidedBy::Failsafe(port)));
+                    }
+                }
+                None if end.direction == Direction::Egress => {
+                    if let Some((guard, _)) = settings.guards(&packet).find(|(_, denies)| *denies) {
+                        return (Verdict::Deny, Cow::Owned(DecidedBy::Guard(guard)));
+                    }
+                }
+                None => {}
+            }
+        }
+        let lacking = (Verdict::Deny, Cow::Owned(DecidedBy::Nothing));
+        let Some((_, Ok(table))) = state.table_of(own_group) else { return lacking };
+        let (l4, source_port) = (table.l4().of(l4), table.source_ports().of(source_port));
+        let decision = table.decision_at(own_row, peer_row, l4, source_port);
+        decision.map_or(lacking, |(verdict, by)| (*verdict, Cow::Borrowed(by)))
+    }
+
+    /// A packet at a point, as far as settings look at packets.
+    fn packet(&self, end: &End, l4: u32, source_port: u32) -> Option<Packet> {
+        let nowhere: IpAddr = match self.family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let peer = end.host.map_or(nowhere, |(_, peer)| peer);
+        let (source, destination) = match end.direction {
+            Direction::Ingress => (peer, nowhere),
+            Direction::Egress => (nowhere, peer),
+        };
+        let (protocol, detail) = at_l4_point(l4);
+        let payload = match detail {
+            L4Detail::Port(destination) => {
+                Payload::Ports { source: u16::try_from(source_port.saturating_sub(1)).unwrap_or(u16::MAX), destination }
+            }
+            L4Detail::Icmp { icmp_type, code } => Payload::Icmp { icmp_type, code },
+            L4Detail::Other => Payload::Other,
+        };
+        Packet::new(source, destination, protocol, payload).ok()
+    }
+
+    /// The points as kinds of packets that there are.
+    fn with_traffic(&self, why: &Why, points: Points) -> Vec<Shift> {
+        let shift = |intervals: &Intervals, source_ports| {
+            let traffic = Traffic::new(self.family, intervals);
+            let Why { opens, direction, before, after } = why.clone();
+            (!intervals.is_empty()).then_some(Shift { opens, traffic, source_ports, direction, before, after })
+        };
+        let without = Intervals::ascending(points.without_ports.into_iter()).and(&self.without_ports);
+        let mut with: Vec<(Stretch, Intervals)> = Vec::new();
+        for (stretch, intervals) in points.with_ports {
+            let intervals = Intervals::ascending(intervals.into_iter()).and(&self.with_ports);
+            match with.last_mut() {
+                Some(((_, end), last)) if *end == stretch.0 && *last == intervals => *end = stretch.1,
+                _ => with.push((stretch, intervals)),
+            }
+        }
+        if let [((1, PORTS_END), intervals)] = &with[..] {
+            let mut all: Vec<Stretch> = without.iter().chain(intervals.iter()).collect();
+            all.sort_unstable();
+            return shift(&Intervals::ascending(all.into_iter()), None).into_iter().collect();
+        }
+        let port = |point: u32| u16::try_from(point - 1).unwrap_or(u16::MAX);
+        let with =
+            with.iter().filter_map(|((start, end), intervals)| shift(intervals, Some((port(*start), port(end - 1)))));
+        shift(&without, None).into_iter().chain(with).collect()
+    }
+}
+
+impl Points {
+    fn add(&mut self, stretch: Stretch, points: Stretch) {
+        if stretch.0 == 0 {
+            self.without_ports.push(points);
+            return;
+        }
+        match self.with_ports.last_mut() {
+            Some((last, all)) if *last == stretch => all.push(points),
+            _ => self.with_ports.push((stretch, vec![points])),
+        }
+    }
+}
+
+fn sorted(mut points: Vec<u32>) -> Vec<u32> {
+    points.sort_unstable();
+    points.dedup();
+    points
+}
+
+/// What holds at a point, of what holds from other points on, ascending.
+fn at<T>(stretches: &[(u32, T)], point: u32) -> Option<&(u32, T)> {
+    stretches.get(stretches.partition_point(|(start, _)| *start <= point).checked_sub(1)?)
+}
+
+/// From each point to the next.
+fn stretches(starts: &[u32], end: u32) -> impl Iterator<Item = Stretch> + '_ {
+    let ends = starts.iter().copied().skip(1).chain([end]);
+    starts.iter().copied().zip(ends).filter(|(start, end)| start < end)
+}

@@ -1,0 +1,48 @@
+//! Networks of which something is left.
+
+use tortie_model::{Cidr, Family};
+
+/// Those of the networks that have addresses which are in none of the others that they cover. They are given in order, each
+/// before what it covers, and once.
+pub(super) fn not_filled(nets: &[Cidr]) -> Vec<bool> {
+    // Addresses, of all of them for an IPv6 network of length 0 one less.
+    let size = |net: Cidr| {
+        let bits = match net.family() {
+            Family::V4 => 32,
+            Family::V6 => 128,
+        };
+        1_u128.checked_shl(bits - u32::from(net.prefix_len())).unwrap_or(u128::MAX)
+    };
+    let mut covered = vec![0_u128; nets.len()];
+    let mut around: Vec<(usize, Cidr)> = Vec::new();
+    for (place, net) in nets.iter().enumerate() {
+        while around.last().is_some_and(|(_, outer)| !outer.contains(net.address())) {
+            around.pop();
+        }
+        if let Some(covered) = around.last().and_then(|(outer, _)| covered.get_mut(*outer)) {
+            *covered = covered.saturating_add(size(*net));
+        }
+        around.push((place, *net));
+    }
+    nets.iter().zip(covered).map(|(net, covered)| covered < size(*net)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(nets: &[&str]) -> Vec<usize> {
+        let nets: Vec<Cidr> = nets.iter().filter_map(|net| net.parse().ok()).collect();
+        let kept = not_filled(&nets);
+        (0..nets.len()).filter(|place| !kept[*place]).collect()
+    }
+
+    #[test]
+    fn what_others_fill_is_told() {
+        assert_eq!(filled(&["0.0.0.0/0", "0.0.0.0/1", "128.0.0.0/1"]), [0]);
+        assert_eq!(filled(&["::/0", "::/1", "8000::/1"]), [0]);
+        assert_eq!(filled(&["10.0.0.0/30", "10.0.0.0/31", "10.0.0.2/32", "10.0.0.3/32"]), [0]);
+        assert_eq!(filled(&["10.0.0.0/30", "10.0.0.0/31", "10.0.0.0/32", "10.0.0.1/32", "10.0.0.2/32"]), [1]);
+        assert_eq!(filled(&["10.0.0.0/31", "10.0.0.4/31", "10.0.0.5/32"]), [0_usize; 0]);
+    }
+}

@@ -1,0 +1,287 @@
+//! Who is told apart by a change, and how each sees the others.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ahash::{AHashMap, AHashSet};
+use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
+
+use super::judge::Cell;
+use super::networks::not_filled;
+use super::{Party, States};
+use crate::compiled::Compiled;
+use crate::ids::{BucketId, ClassId, GroupId, RowId};
+use crate::table::Table;
+
+/// What judges packets in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Own {
+    /// Nothing passes.
+    Inactive,
+    /// A group's table, and where in it the group's own end is.
+    Table(GroupId, RowId),
+}
+
+/// What judges packets in one direction, before and after.
+pub(crate) type Side = States<Own>;
+
+/// A party, as one state after the other sees it.
+struct Entry {
+    party: Party,
+    buckets: States<Option<BucketId>>,
+    /// Of workloads: egress and ingress.
+    sides: Option<[usize; 2]>,
+    /// An address of it.
+    address: Option<IpAddr>,
+}
+
+/// All parties of a family.
+pub(crate) struct Parties<'a> {
+    states: States<&'a Compiled<'a>>,
+    family: Family,
+    entries: Vec<Entry>,
+    /// Egress and ingress, each side once.
+    sides: [Vec<Side>; 2],
+    by_bucket: States<AHashMap<BucketId, Vec<usize>>>,
+    /// By the networks straight around them.
+    by_around: AHashMap<States<Option<BucketId>>, Vec<usize>>,
+}
+
+fn place(direction: Direction) -> usize {
+    usize::from(direction == Direction::Ingress)
+}
+
+impl<'a> Parties<'a> {
+    pub(crate) fn new(states: States<&'a Compiled<'a>>, family: Family) -> Self {
+        let mut parties = Self {
+            states,
+            family,
+            entries: Vec::new(),
+            sides: [Vec::new(), Vec::new()],
+            by_bucket: States::default(),
+            by_around: AHashMap::new(),
+        };
+        parties.add_workloads();
+        parties.add_networks();
+        parties.index();
+        parties
+    }
+
+    fn add_workloads(&mut self) {
+        let (before, after) = (&self.states.before.classes.workloads, &self.states.after.classes.workloads);
+        let mut ids: Vec<&WorkloadEndpointId> = before.keys().filter(|id| after.contains_key(*id)).collect();
+        ids.sort_unstable();
+        let mut numbers: [AHashMap<Side, usize>; 2] = [AHashMap::new(), AHashMap::new()];
+        let mut known: AHashMap<([usize; 2], States<ClassId>), usize> = AHashMap::new();
+        for id in ids {
+            let address = |state: &Compiled<'_>| {
+                let nets = &state.classes.workloads.get(id)?.addresses;
+                nets.iter().find(|net| net.family() == self.family).map(|net| net.address())
+            };
+            let addresses = States { before: address(self.states.before), after: address(self.states.after) };
+            let States { before: Some(before), after: Some(after) } = addresses else { continue };
+            let seen = [(self.states.before, before), (self.states.after, after)]
+                .map(|(state, address)| (state.classes.addresses.bucket_of(address), state.class_of(address)));
+            let [(bucket, class), (bucket_after, class_after)] = seen;
+            let buckets = States { before: bucket, after: bucket_after };
+            let classes = States { before: class, after: class_after };
+            let mut sides = [0, 0];
+            for ((direction, number), (numbers, all)) in [Direction::Egress, Direction::Ingress]
+                .into_iter()
+                .zip(&mut sides)
+                .zip(numbers.iter_mut().zip(&mut self.sides))
+            {
+                let side = States {
+                    before: workload_side(self.states.before, id, direction, buckets.before, self.family),
+                    after: workload_side(self.states.after, id, direction, buckets.after, self.family),
+                };
+                *number = *numbers.entry(side).or_insert_with(|| {
+                    all.push(side);
+                    all.len() - 1
+                });
+            }
+            let entry = *known.entry((sides, classes)).or_insert_with(|| {
+                let party = Party::Workloads(Vec::new());
+                self.entries.push(Entry { party, buckets, sides: Some(sides), address: Some(after) });
+                self.entries.len() - 1
+            });
+            if let Some(Entry { party: Party::Workloads(members), .. }) = self.entries.get_mut(entry) {
+                members.push(id.clone());
+            }
+        }
+    }
+
+    fn add_networks(&mut self) {
+        let both = [self.states.before, self.states.after];
+        let workloads: AHashSet<Cidr> = both
+            .iter()
+            .flat_map(|state| state.classes.workloads.values().flat_map(|workload| &workload.addresses))
+            .map(|net| Cidr::host(net.address()))
+            .collect();
+        let any = match self.family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let known = both.iter().flat_map(|state| state.prefixes().map(|(net, _)| net));
+        let mut nets: Vec<Cidr> = known
+            .chain(workloads.iter().copied())
+            .chain(Cidr::new(any, 0))
+            .filter(|net| net.family() == self.family)
+            .collect();
+        nets.sort_unstable();
+        nets.dedup();
+        let mut by_buckets: AHashMap<States<Option<BucketId>>, usize> = AHashMap::new();
+        for (net, has_rest) in nets.iter().zip(not_filled(&nets)) {
+            if !has_rest || workloads.contains(net) {
+                continue;
+            }
+            let buckets = self.states.map(|state| state.classes.addresses.bucket_of_net(*net));
+            let entry = *by_buckets.entry(buckets).or_insert_with(|| {
+                let address = Some(net.address());
+                self.entries.push(Entry { party: Party::Networks(Vec::new()), buckets, sides: None, address });
+                self.entries.len() - 1
+            });
+            if let Some(Entry { party: Party::Networks(nets), .. }) = self.entries.get_mut(entry) {
+                nets.push(*net);
+            }
+        }
+    }
+
+    fn index(&mut self) {
+        for (number, entry) in self.entries.iter().enumerate() {
+            if let Some(bucket) = entry.buckets.before {
+                self.by_bucket.before.entry(bucket).or_default().push(number);
+            }
+            if let Some(bucket) = entry.buckets.after {
+                self.by_bucket.after.entry(bucket).or_default().push(number);
+            }
+            let around = |state: &Compiled<'_>, bucket: Option<BucketId>| state.classes.addresses.around(bucket?);
+            let around = States {
+                before: around(self.states.before, entry.buckets.before),
+                after: around(self.states.after, entry.buckets.after),
+            };
+            self.by_around.entry(around).or_default().push(number);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn into_public(self) -> Vec<Party> {
+        self.entries.into_iter().map(|entry| entry.party).collect()
+    }
+
+    pub(crate) fn sides(&self, direction: Direction) -> &[Side] {
+        self.sides.get(place(direction)).map_or(&[], |sides| sides)
+    }
+
+    /// The side of a party; `None` for networks, which have none.
+    pub(crate) fn side_of(&self, party: usize, direction: Direction) -> Option<usize> {
+        self.entries.get(party)?.sides?.get(place(direction)).copied()
+    }
+
+    /// For each side the parties that have it.
+    pub(crate) fn with_side(&self, direction: Direction) -> Vec<Vec<usize>> {
+        let mut members = vec![Vec::new(); self.sides(direction).len()];
+        for party in 0..self.entries.len() {
+            if let Some(members) = self.side_of(party, direction).and_then(|side| members.get_mut(side)) {
+                members.push(party);
+            }
+        }
+        members
+    }
+
+    /// Whether a party is several workloads.
+    pub(crate) fn has_several(&self, party: usize) -> bool {
+        matches!(self.entries.get(party), Some(Entry { party: Party::Workloads(members), .. }) if members.len() > 1)
+    }
+
+    /// An address of a party.
+    pub(crate) fn address(&self, party: usize) -> Option<IpAddr> {
+        self.entries.get(party)?.address
+    }
+
+    /// Where packets between a party and a peer are judged in a direction; `None` if they are not.
+    pub(crate) fn cell(&self, party: usize, direction: Direction, peer: usize) -> Option<Cell> {
+        let side = self.sides(direction).get(self.side_of(party, direction)?)?;
+        self.cell_of(side, peer)
+    }
+
+    pub(crate) fn cell_of(&self, side: &Side, peer: usize) -> Option<Cell> {
+        let buckets = self.entries.get(peer)?.buckets;
+        let rows = States {
+            before: row(self.states.before, side.before, buckets.before, self.family),
+            after: row(self.states.after, side.after, buckets.after, self.family),
+        };
+        Some(Cell { side: *side, rows })
+    }
+
+    /// The parties that a side sees in cells of which something holds, ascending. What has no rows of its own is asked about once.
+    pub(crate) fn where_cells(&self, side: &Side, mut holds: impl FnMut(&Cell) -> bool) -> Vec<usize> {
+        let mut own: AHashSet<usize> = AHashSet::new();
+        for (state, side, by_bucket) in [
+            (self.states.before, side.before, &self.by_bucket.before),
+            (self.states.after, side.after, &self.by_bucket.after),
+        ] {
+            let buckets = table(state, side).into_iter().flat_map(|table| table.peer().buckets());
+            own.extend(buckets.filter_map(|(bucket, _)| by_bucket.get(&bucket)).flatten());
+        }
+        let mut found: Vec<usize> =
+            own.iter().copied().filter(|peer| self.cell_of(side, *peer).is_some_and(|cell| holds(&cell))).collect();
+        for parties in self.by_around.values() {
+            let mut others = parties.iter().copied().filter(|party| !own.contains(party)).peekable();
+            let cell = others.peek().and_then(|party| self.cell_of(side, *party));
+            if cell.is_some_and(|cell| holds(&cell)) {
+                found.extend(others);
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+}
+
+fn table<'a>(state: &'a Compiled<'a>, own: Own) -> Option<&'a Table> {
+    match own {
+        Own::Inactive => None,
+        Own::Table(group, _) => state.table_of(group)?.1.ok(),
+    }
+}
+
+/// The row of a peer.
+fn row(state: &Compiled<'_>, own: Own, bucket: Option<BucketId>, family: Family) -> RowId {
+    let outwards = state.classes.addresses.outwards(bucket);
+    table(state, own).map_or_else(RowId::default, |table| table.peer().row_of(outwards, family))
+}
+
+fn own_row(state: &Compiled<'_>, group: GroupId, bucket: Option<BucketId>, family: Family) -> Own {
+    let outwards = state.classes.addresses.outwards(bucket);
+    let table = state.table_of(group).and_then(|(_, table)| table.ok());
+    Own::Table(group, table.map_or_else(RowId::default, |table| table.own().row_of(outwards, family)))
+}
+
+fn workload_side(
+    state: &Compiled<'_>,
+    id: &WorkloadEndpointId,
+    direction: Direction,
+    bucket: Option<BucketId>,
+    family: Family,
+) -> Own {
+    match state.classes.workloads.get(id) {
+        Some(workload) if workload.is_active => {
+            let group = if direction == Direction::Ingress { workload.ingress } else { workload.egress };
+            own_row(state, group, bucket, family)
+        }
+        _ => Own::Inactive,
+    }
+}
+
+/// What judges packets at a host endpoint, for one of the questions that it has tables for.
+pub(crate) fn host_side(state: &Compiled<'_>, name: &HostEndpointName, question: usize, family: Family) -> Own {
+    let host = state.classes.hosts.get(name);
+    let address = host.and_then(|host| host.addresses.iter().find(|address| Family::of(**address) == family));
+    let bucket = address.and_then(|address| state.classes.addresses.bucket_of(*address));
+    match host.and_then(|host| host.groups.get(question)) {
+        Some(group) => own_row(state, *group, bucket, family),
+        None => Own::Inactive,
+    }
+}
