@@ -200,7 +200,9 @@ impl<'a> Judge<'a> {
                     failsafe.for_each(|failsafe| cut(port(failsafe.protocol, failsafe.port)));
                 } else {
                     cut(port(Protocol::UDP, *vxlan_port));
+                    // Whatever follows the header.
                     cut(point_of(IPIP, L4Detail::Other));
+                    cut(point_of(IPIP + 1, L4Detail::Other));
                 }
             }
         }

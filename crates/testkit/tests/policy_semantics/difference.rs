@@ -189,6 +189,17 @@ fn check_packet(
     Ok(changed)
 }
 
+/// Packets next to what settings treat apart, and at the ends of what there is.
+fn at_the_edges(family: Family) -> impl Iterator<Item = Packet> {
+    let ports = [(17, 8), (17, 9), (17, 10), (6, 65535), (17, 0)];
+    let ports = ports.map(|(protocol, destination)| (protocol, Payload::Ports { source: 65535, destination }));
+    let icmp = if family == Family::V4 { 1 } else { 58 };
+    let others = [3, 4, 5, 18, 255].map(|protocol| (protocol, Payload::Other));
+    let message = (icmp, Payload::Icmp { icmp_type: 255, code: 255 });
+    let all = ports.into_iter().chain(others).chain([message]);
+    all.map(move |(protocol, payload)| Packet::new(address(family, 7), address(family, 7), protocol, payload).unwrap())
+}
+
 /// What a packet carries, between other addresses.
 fn between(packet: &Packet, from: u8, to: u8) -> Packet {
     let family = packet.family();
@@ -211,6 +222,7 @@ fn check(scenarios: &[Scenario; 2], config: &tortie_rules::RulesConfig, grows: b
         Family::ALL.map(|family| compiled.difference(&other, family))
     };
     let packets = scenarios.iter().flat_map(|scenario| &scenario.packets).map(evaluated).filter(is_real);
+    let packets = packets.chain(Family::ALL.into_iter().flat_map(at_the_edges));
     let mut changed = 0;
     for packet in packets {
         for (from, to) in [(1, 4), (4, 6), (1, 5), (5, 1), (6, 0), (3, 6), (HOST, 1), (7, HOST), (HOST, 0), (1, 1)] {
