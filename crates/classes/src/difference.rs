@@ -104,8 +104,9 @@ pub struct Difference {
 
 impl Compiled<'_> {
     /// Which connections of a family `after` lets through and this does not, or the other way round, exactly: for all pairs of
-    /// workloads, and of workloads and networks, and all packets. Workloads and host endpoints that are only in one of them
-    /// have no part in it, nor have workloads without an address of the family; of several the first counts.
+    /// workloads, and of workloads and networks, and all packets. Workloads that are only in one of them have no part in it,
+    /// nor have those without an address of the family; of several addresses the first counts. Where a host endpoint is not,
+    /// everything passes.
     ///
     /// A workload that talks to itself meets no policy. What lacks something that its policies refer to is denied everything.
     /// The two may be of one [`Classes`](crate::Classes) and a clone that was changed, or have nothing in common.
@@ -178,9 +179,10 @@ fn at_hosts(
     parties: &Parties<'_>,
     judge: &Judge<'_>,
 ) -> Vec<HostChange> {
-    let mut names: Vec<&HostEndpointName> =
-        states.before.classes.hosts.keys().filter(|name| states.after.classes.hosts.contains_key(*name)).collect();
+    let (before, after) = (&states.before.classes.hosts, &states.after.classes.hosts);
+    let mut names: Vec<&HostEndpointName> = before.keys().chain(after.keys()).collect();
     names.sort_unstable();
+    names.dedup();
     let mut changes = Vec::new();
     for (place, (layer, direction)) in HOST_GROUPS.into_iter().enumerate() {
         let mut by_side: AHashMap<Side, Vec<HostEndpointName>> = AHashMap::new();

@@ -20,6 +20,7 @@ mod program;
 mod sets;
 mod table;
 mod traffic;
+mod unused;
 mod view;
 
 pub use classes::Classes;
@@ -30,6 +31,7 @@ pub use line::L4Detail;
 pub use matrix::{Matrix, Question};
 pub use program::StagedRuling;
 pub use traffic::{Details, Traffic};
+pub use unused::{Unused, UnusedRule};
 pub use view::{Row, TableView};
 
 pub use tortie_evaluate as evaluate;

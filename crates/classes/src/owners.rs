@@ -43,6 +43,15 @@ struct Owner {
     is_pending: bool,
 }
 
+/// The rules of a policy for one direction.
+pub(crate) struct PolicyRules<'a> {
+    pub(crate) policy: &'a PolicyId,
+    pub(crate) direction: Direction,
+    pub(crate) rules: &'a Rules,
+    /// Those that can match.
+    pub(crate) compiled: &'a [CompiledRule],
+}
+
 /// All policies and profiles, and what their rules need.
 #[derive(Clone, Debug)]
 pub(crate) struct Owners {
@@ -124,6 +133,23 @@ impl Owners {
     pub(crate) fn groups_of(&self, key: &OwnerKey) -> impl Iterator<Item = GroupId> + '_ {
         let owner = self.ids.get(key).and_then(|id| self.owners.get(*id));
         owner.into_iter().flat_map(|owner| owner.groups.keys().copied())
+    }
+
+    /// The policies that govern something, with the actions of their rules and those that can match, for each direction.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = PolicyRules<'_>> {
+        self.owners.iter().filter(|(_, owner)| !owner.groups.is_empty()).flat_map(|(_, owner)| {
+            let policy = match &owner.key {
+                OwnerKey::Policy(id) => Some(id),
+                OwnerKey::Profile(_) => None,
+            };
+            let directions = [Direction::Ingress, Direction::Egress].into_iter().zip(owner.rules.iter().flatten());
+            let rules = directions.zip(&owner.compiled);
+            rules.filter_map(move |((direction, rules), compiled)| {
+                let compiled = compiled.as_deref().ok()?;
+                let governs = owner.groups.values().any(|of| *of == direction);
+                governs.then_some(PolicyRules { policy: policy?, direction, rules, compiled })
+            })
+        })
     }
 
     fn id(&mut self, key: &OwnerKey) -> OwnerId {

@@ -1,6 +1,6 @@
 //! The table of a group: rows of address classes × columns of ports, and what becomes of a packet in each cell.
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use smallvec::SmallVec;
 use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_model::Direction;
@@ -225,6 +225,18 @@ impl Table {
     pub(crate) fn staged(&self, point: &Point) -> Vec<StagedRuling> {
         let noted = self.outcome(point).staged;
         noted.into_iter().filter_map(|noted| self.staged.get(noted).cloned()).collect()
+    }
+
+    /// What is decided and noted somewhere in the table. If cells are not kept, all that its clauses could decide and note.
+    pub(crate) fn outcomes(&self) -> (Vec<&DecidedBy>, Vec<&StagedRuling>) {
+        if !self.has_cells {
+            return (self.decisions.iter().map(|(_, by)| by).collect(), self.staged.iter().collect());
+        }
+        let numbers: AHashSet<u32> = self.lines.iter().flat_map(|(_, line)| line.iter().copied()).collect();
+        let outcomes: Vec<&Outcome> = numbers.iter().filter_map(|number| self.outcomes.get(*number as usize)).collect();
+        let decided = outcomes.iter().filter_map(|outcome| self.decisions.get(outcome.decision)).map(|(_, by)| by);
+        let noted = outcomes.iter().flat_map(|outcome| &outcome.staged).filter_map(|noted| self.staged.get(*noted));
+        (decided.collect(), noted.collect())
     }
 
     pub(crate) fn peer(&self) -> &Axis {

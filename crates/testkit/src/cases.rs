@@ -6,6 +6,7 @@
 mod addressing;
 mod cluster;
 mod compact;
+mod followed;
 
 use std::{
     collections::BTreeSet,
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 pub use addressing::Addressing;
 pub use cluster::{Cluster, ClusterPod, ContainerPort, LabelledNamespace, Labels};
+pub use followed::Followed;
 
 use crate::lab::Flow;
 

@@ -4,26 +4,22 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tortie_calc::{Graph, GraphConfig};
 use tortie_classes::{Classes, Compiled};
-use tortie_datastore::{DirState, FileContent};
 use tortie_evaluate::{Evaluator, Packet, Settings, Verdict};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Cidr, Direction, Family, Protocol, SyncStatus, Update, WorkloadEndpointId};
-use tortie_resources::manifest::Options;
 use tortie_testkit::cases::{self, Case, Step};
 use tortie_testkit::lab;
-use tortie_testkit::manifests::cluster_objects;
 
 /// Where pods are, by namespace and name.
 type Pods = BTreeMap<String, (WorkloadEndpointId, Vec<IpAddr>)>;
 
 /// A node that has all pods of a case.
 struct Node {
-    directory: DirState,
-    files: BTreeMap<PathBuf, String>,
+    followed: cases::Followed,
     graph: Graph,
     evaluator: Evaluator,
     classes: Classes,
@@ -35,11 +31,8 @@ impl Node {
         let mut graph = Graph::new(&GraphConfig::new(lab::node_name(0).as_str().into()));
         graph.on_update(Update::Ready(Some(true)));
         graph.on_status(SyncStatus::InSync);
-        let mut directory = DirState::new(Options::default());
-        directory.take_updates().into_iter().for_each(|update| graph.on_update(update));
         Self {
-            directory,
-            files: BTreeMap::new(),
+            followed: cases::Followed::new(1),
             graph,
             evaluator: Evaluator::new(Settings::default()),
             classes: Classes::new(Settings::default()),
@@ -48,21 +41,12 @@ impl Node {
     }
 
     fn follow(&mut self, step: &Step) {
-        let objects = cluster_objects(&step.cluster).into_iter().chain(step.policies.iter().cloned());
-        let file = |object: serde_json::Value| {
-            let name = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-            let kind = object["kind"].as_str().unwrap();
-            (PathBuf::from(format!("{kind}.{}.{}.json", name("namespace"), name("name"))), object.to_string())
-        };
-        let files: BTreeMap<PathBuf, String> = objects.map(file).collect();
-        let gone: Vec<PathBuf> = self.files.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
-        gone.iter().for_each(|path| self.set(path, None));
-        for (path, text) in &files {
-            if self.files.get(path) != Some(text) {
-                self.set(path, Some(text));
-            }
+        for update in self.followed.follow(step) {
+            self.graph.on_update(match update {
+                Update::Ready(_) => Update::Ready(Some(true)),
+                update => update,
+            });
         }
-        self.files = files;
         let mut messages = Vec::new();
         self.graph.flush(&mut messages);
         for message in &messages {
@@ -76,15 +60,6 @@ impl Node {
                 DesiredUpdate::WorkloadEndpointRemove(id) => drop(self.pods.remove(&*id.workload)),
                 _ => {}
             }
-        }
-    }
-
-    fn set(&mut self, path: &Path, text: Option<&str>) {
-        for update in self.directory.set_file(path, text.map(FileContent::Text)) {
-            self.graph.on_update(match update {
-                Update::Ready(_) => Update::Ready(Some(true)),
-                update => update,
-            });
         }
     }
 }

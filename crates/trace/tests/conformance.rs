@@ -1,65 +1,34 @@
 //! Every flow of the policy cases gets the verdict that packets get on a real kernel.
 #![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tortie_calc::GraphConfig;
-use tortie_datastore::{DirState, FileContent};
 use tortie_evaluate::{Packet, Settings, Verdict};
 use tortie_model::{Direction, Family, Interner, Protocol, Update};
 use tortie_resources::manifest::{Format, Options, Outcome, policy_positions, read};
-use tortie_testkit::cases::{self, Case, Step};
+use tortie_testkit::cases::{self, Step};
 use tortie_testkit::lab;
-use tortie_testkit::manifests::cluster_objects;
 use tortie_trace::{At, Cluster, Connection, Place};
 
 /// How many nodes the pods of a case are on.
 const NODES: usize = 2;
 
-/// The cluster of a case, step by step, as a directory tells of it.
-struct Followed {
-    directory: DirState,
-    files: BTreeMap<PathBuf, String>,
+/// The cluster of a case, step by step.
+struct Case {
+    followed: cases::Followed,
     cluster: Cluster,
 }
 
-impl Followed {
+impl Case {
     fn new() -> Self {
-        let mut directory = DirState::new(Options::default());
-        let mut cluster = Cluster::new(GraphConfig::new("any".into()), Settings::default());
-        directory.take_updates().into_iter().for_each(|update| cluster.apply(update));
-        Self { directory, files: BTreeMap::new(), cluster }
+        let cluster = Cluster::new(GraphConfig::new("any".into()), Settings::default());
+        Self { followed: cases::Followed::new(NODES), cluster }
     }
 
     fn follow(&mut self, step: &Step) {
-        let mut pods = step.cluster.clone();
-        pods.spread(NODES);
-        let objects = cluster_objects(&pods).into_iter().chain(step.policies.iter().cloned());
-        let file = |object: serde_json::Value| {
-            let name = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-            let kind = object["kind"].as_str().unwrap();
-            (PathBuf::from(format!("{kind}.{}.{}.json", name("namespace"), name("name"))), object.to_string())
-        };
-        let files: BTreeMap<PathBuf, String> = objects.map(file).collect();
-        let gone: Vec<PathBuf> = self.files.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
-        for path in gone {
-            self.set(&path, None);
-        }
-        for (path, text) in &files {
-            if self.files.get(path) != Some(text) {
-                self.set(path, Some(text));
-            }
-        }
-        self.files = files;
-        assert_eq!(self.directory.problems().collect::<Vec<_>>(), []);
-    }
-
-    fn set(&mut self, path: &Path, text: Option<&str>) {
-        for update in self.directory.set_file(path, text.map(FileContent::Text)) {
-            self.cluster.apply(update);
-        }
+        self.followed.follow(step).into_iter().for_each(|update| self.cluster.apply(update));
     }
 
     fn place(&self, place: &lab::Place, family: Family) -> (Place, IpAddr) {
@@ -111,8 +80,8 @@ fn positions_are_complete(step: &Step) {
     }
 }
 
-fn agrees(case: &Case) -> usize {
-    let mut followed = Followed::new();
+fn agrees(case: &cases::Case) -> usize {
+    let mut followed = Case::new();
     let mut asked = 0;
     for (number, step) in case.steps.iter().enumerate() {
         followed.follow(step);

@@ -223,7 +223,7 @@ impl<'a> Judge<'a> {
 
     fn table(&self, state: &'a Compiled<'a>, own: Own) -> Option<&'a Table> {
         match own {
-            Own::Inactive => None,
+            Own::Inactive | Own::Absent => None,
             Own::Table(group, _) => state.table_of(group)?.1.ok(),
         }
     }
@@ -270,6 +270,7 @@ impl<'a> Judge<'a> {
     ) -> Decision<'a> {
         let (own_group, own_row) = match own {
             Own::Inactive => return (Verdict::Deny, Cow::Owned(DecidedBy::EndpointInactive)),
+            Own::Absent => return (Verdict::Allow, Cow::Owned(DecidedBy::Nothing)),
             Own::Table(group, row) => (group, row),
         };
         let settings = &state.classes.settings;

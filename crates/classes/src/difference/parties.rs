@@ -17,6 +17,8 @@ use crate::table::Table;
 pub(crate) enum Own {
     /// Nothing passes.
     Inactive,
+    /// Everything passes: there is no such host endpoint.
+    Absent,
     /// A group's table, and where in it the group's own end is.
     Table(GroupId, RowId),
 }
@@ -242,7 +244,7 @@ impl<'a> Parties<'a> {
 
 fn table<'a>(state: &'a Compiled<'a>, own: Own) -> Option<&'a Table> {
     match own {
-        Own::Inactive => None,
+        Own::Inactive | Own::Absent => None,
         Own::Table(group, _) => state.table_of(group)?.1.ok(),
     }
 }
@@ -282,6 +284,6 @@ pub(crate) fn host_side(state: &Compiled<'_>, name: &HostEndpointName, question:
     let bucket = address.and_then(|address| state.classes.addresses.bucket_of(*address));
     match host.and_then(|host| host.groups.get(question)) {
         Some(group) => own_row(state, *group, bucket, family),
-        None => Own::Inactive,
+        None => Own::Absent,
     }
 }

@@ -1,0 +1,103 @@
+//! A whole cluster as one node has it.
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_calc::{Graph, GraphConfig};
+use tortie_classes::Classes;
+use tortie_classes::evaluate::{Settings, UpdateError};
+use tortie_model::desired::{DesiredUpdate, Policy, TierPolicies};
+use tortie_model::{
+    HostEndpointKey, Hostname, IpSetId, PolicyId, SyncStatus, Update, WorkloadEndpointId, WorkloadEndpointKey,
+};
+
+/// The name of the node that has all endpoints.
+const NODE: &str = "cluster";
+
+/// All endpoints of a cluster as if they were on one node.
+pub(crate) struct Cluster {
+    graph: Graph,
+    pub(crate) state: State,
+}
+
+/// What the node has to enforce.
+#[derive(Clone)]
+pub(crate) struct State {
+    pub(crate) classes: Classes,
+    pub(crate) told: Told,
+}
+
+/// What was told that tables do not tell.
+#[derive(Clone, Default)]
+pub(crate) struct Told {
+    /// The policies that govern endpoints.
+    pub(crate) policies: AHashMap<PolicyId, Arc<Policy>>,
+    /// How many members each IP set has.
+    pub(crate) set_sizes: AHashMap<IpSetId, usize>,
+    /// Whether a policy that is enforced governs each workload.
+    pub(crate) has_policy: AHashMap<WorkloadEndpointId, bool>,
+}
+
+impl Cluster {
+    pub(crate) fn new(config: &GraphConfig, settings: Settings) -> Self {
+        let mut graph = Graph::new(&GraphConfig { hostname: Hostname::new(NODE), ..config.clone() });
+        // A datastore without the flag is ready.
+        graph.on_update(Update::Ready(Some(true)));
+        graph.on_status(SyncStatus::InSync);
+        Self { graph, state: State { classes: Classes::new(settings), told: Told::default() } }
+    }
+
+    /// Takes objects over, and gives what the node is told. What is gone comes first: an endpoint that moves from one node to
+    /// another stays.
+    pub(crate) fn apply(&mut self, updates: impl Iterator<Item = Update>) -> Result<Vec<DesiredUpdate>, UpdateError> {
+        let (there, gone): (Vec<Update>, Vec<Update>) = updates.partition(Update::exists);
+        gone.into_iter().chain(there).for_each(|update| self.graph.on_update(on_one_node(update)));
+        let mut desired = Vec::new();
+        self.graph.flush(&mut desired);
+        for update in &desired {
+            self.state.classes.apply(update)?;
+            self.state.told.note(update);
+        }
+        self.state.classes.flush();
+        Ok(desired)
+    }
+}
+
+fn on_one_node(update: Update) -> Update {
+    match update {
+        Update::Ready(_) => Update::Ready(Some(true)),
+        Update::WorkloadEndpoint(key, endpoint) => {
+            let key = WorkloadEndpointKey::new(NODE, key.orchestrator(), key.workload(), key.endpoint());
+            Update::WorkloadEndpoint(key, endpoint)
+        }
+        Update::HostEndpoint(key, endpoint) => {
+            Update::HostEndpoint(HostEndpointKey { host: Hostname::new(NODE), ..key }, endpoint)
+        }
+        other => other,
+    }
+}
+
+impl Told {
+    fn note(&mut self, update: &DesiredUpdate) {
+        match update {
+            DesiredUpdate::Policy(id, policy) => drop(self.policies.insert(id.clone(), policy.clone())),
+            DesiredUpdate::PolicyRemove(id) => drop(self.policies.remove(id)),
+            DesiredUpdate::IpSet(set) => drop(self.set_sizes.insert(set.id.clone(), set.members.len())),
+            DesiredUpdate::IpSetDelta(delta) => {
+                if let Some(size) = self.set_sizes.get_mut(&delta.id) {
+                    *size = (*size + delta.added.len()).saturating_sub(delta.removed.len());
+                }
+            }
+            DesiredUpdate::IpSetRemove(id) => drop(self.set_sizes.remove(id)),
+            DesiredUpdate::WorkloadEndpoint(id, state) => {
+                self.has_policy.insert(id.clone(), state.tiers.iter().any(is_enforced));
+            }
+            DesiredUpdate::WorkloadEndpointRemove(id) => drop(self.has_policy.remove(id)),
+            _ => {}
+        }
+    }
+}
+
+fn is_enforced(tier: &TierPolicies) -> bool {
+    tier.ingress.iter().chain(tier.egress.iter()).any(|policy| !policy.kind.is_staged())
+}

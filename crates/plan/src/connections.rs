@@ -1,0 +1,170 @@
+//! What opens and closes, for both families, by name.
+
+use std::collections::BTreeMap;
+
+use tortie_classes::evaluate::{DecidedBy, Layer};
+use tortie_classes::{Difference, Party, Shift, Traffic};
+use tortie_model::{Direction, Family, HostEndpointName};
+
+use crate::ends::{Ends, Names};
+
+/// What decides before a change and after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Why {
+    /// The end that denies on one side of the change: the source's egress or the destination's ingress.
+    pub direction: Direction,
+    /// What decided there before.
+    pub before: DecidedBy,
+    /// What decides there after.
+    pub after: DecidedBy,
+}
+
+/// Connections that a change opens or closes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Connections {
+    /// Whether they pass after the change, and did not before; else it is the other way round.
+    pub opens: bool,
+    /// Who opens them.
+    pub from: Ends,
+    /// To whom. A workload that is at both ends has no part in it with itself.
+    pub to: Ends,
+    /// Which families, in order.
+    pub families: Vec<Family>,
+    /// Which packets; of both families, those of IPv4.
+    pub traffic: Traffic,
+    /// Only those from these ports, both ends included.
+    pub source_ports: Option<(u16, u16)>,
+    /// Why.
+    pub why: Why,
+}
+
+/// Packets that a change has host endpoints let through or stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostPackets {
+    /// Whether they pass after the change, and did not before; else it is the other way round.
+    pub opens: bool,
+    /// The host endpoints, in order.
+    pub endpoints: Vec<HostEndpointName>,
+    /// The layer of policies.
+    pub layer: Layer,
+    /// Who is at the other end.
+    pub peers: Ends,
+    /// Which families, in order.
+    pub families: Vec<Family>,
+    /// Which packets; of both families, those of IPv4.
+    pub traffic: Traffic,
+    /// Only those from these ports, both ends included.
+    pub source_ports: Option<(u16, u16)>,
+    /// Why. Its direction is that of the packets.
+    pub why: Why,
+}
+
+/// What the two families may have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Common {
+    closes: bool,
+    first: String,
+    second: String,
+    traffic: String,
+    source_ports: Option<(u16, u16)>,
+    direction: Direction,
+    decisions: String,
+}
+
+impl Common {
+    fn new(shift: &Shift, first: &str, second: &Ends) -> Self {
+        Self {
+            closes: !shift.opens,
+            first: first.to_owned(),
+            second: second.to_string(),
+            traffic: shift.traffic.to_string(),
+            source_ports: shift.source_ports,
+            direction: shift.direction,
+            decisions: format!("{:?}, {:?}", shift.before, shift.after),
+        }
+    }
+}
+
+fn why(shift: &Shift) -> Why {
+    Why { direction: shift.direction, before: shift.before.clone(), after: shift.after.clone() }
+}
+
+pub(crate) fn of_workloads(differences: &[(Family, Difference)], names: &Names) -> Vec<Connections> {
+    let mut found: BTreeMap<Common, Connections> = BTreeMap::new();
+    for (family, difference) in differences {
+        let view = View::new(difference, names);
+        for change in &difference.workloads {
+            let (from, to) = (view.ends(&change.from), view.ends(&change.to));
+            for shift in &*change.shifts {
+                let common = Common::new(shift, &from.to_string(), &to);
+                let entry = found.entry(common).or_insert_with(|| Connections {
+                    opens: shift.opens,
+                    from: from.clone(),
+                    to: to.clone(),
+                    families: Vec::new(),
+                    traffic: shift.traffic.clone(),
+                    source_ports: shift.source_ports,
+                    why: why(shift),
+                });
+                if entry.families.last() != Some(family) {
+                    entry.families.push(*family);
+                    entry.from.add(&from);
+                    entry.to.add(&to);
+                }
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+pub(crate) fn of_hosts(differences: &[(Family, Difference)], names: &Names) -> Vec<HostPackets> {
+    let mut found: BTreeMap<Common, HostPackets> = BTreeMap::new();
+    for (family, difference) in differences {
+        let view = View::new(difference, names);
+        for change in &difference.hosts {
+            let peers = view.ends(&change.peers);
+            for shift in &*change.shifts {
+                let place = format!("{:?} {:?}", change.endpoints, change.layer);
+                let entry = found.entry(Common::new(shift, &place, &peers)).or_insert_with(|| HostPackets {
+                    opens: shift.opens,
+                    endpoints: change.endpoints.clone(),
+                    layer: change.layer,
+                    peers: peers.clone(),
+                    families: Vec::new(),
+                    traffic: shift.traffic.clone(),
+                    source_ports: shift.source_ports,
+                    why: why(shift),
+                });
+                if entry.families.last() != Some(family) {
+                    entry.families.push(*family);
+                    entry.peers.add(&peers);
+                }
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+/// The parties of a difference, by name.
+struct View<'a> {
+    difference: &'a Difference,
+    names: &'a Names,
+    networks: usize,
+}
+
+impl<'a> View<'a> {
+    fn new(difference: &'a Difference, names: &'a Names) -> Self {
+        let count = |party: &Party| match party {
+            Party::Workloads(_) => 0,
+            Party::Networks(networks) => networks.len(),
+        };
+        Self { difference, names, networks: difference.parties.iter().map(count).sum() }
+    }
+
+    fn ends(&self, parties: &[usize]) -> Ends {
+        self.names.ends(parties.iter().filter_map(|party| self.difference.parties.get(*party)), self.networks)
+    }
+}

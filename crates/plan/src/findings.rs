@@ -1,0 +1,135 @@
+//! What has no effect, or leaves something open.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tortie_classes::{Compiled, Unused};
+use tortie_model::{Direction, HostEndpointName, IpSetId, Policy, PolicyId};
+
+use crate::cluster::Told;
+
+/// Something that a change brings about and that is likely not meant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Finding {
+    /// Policies governed the workload, and none does any more.
+    LosesAllPolicy {
+        /// The workload, `namespace/pod` for pods.
+        workload: Arc<str>,
+    },
+    /// The host endpoint does not let connections to a port in any more from where it did, by which it may be managed.
+    LosesManagement {
+        /// The host endpoint.
+        endpoint: HostEndpointName,
+        /// The TCP port.
+        port: u16,
+        /// From where, in words.
+        from: String,
+    },
+    /// The selector of a policy matches no endpoint.
+    SelectsNothing {
+        /// The policy.
+        policy: PolicyId,
+    },
+    /// All rules of a policy that allow or deny come to nothing, since other rules decide before them.
+    Shadowed {
+        /// The policy.
+        policy: PolicyId,
+    },
+    /// The selector of a rule, or its service, matches no endpoint and no network set.
+    RuleSelectsNothing {
+        /// The policy.
+        policy: PolicyId,
+        /// The direction.
+        direction: Direction,
+        /// The rule's place in the list of its direction, counted from 0.
+        index: usize,
+    },
+    /// No packet can match a rule.
+    RuleNeverMatches {
+        /// The policy.
+        policy: PolicyId,
+        /// The direction.
+        direction: Direction,
+        /// The rule's place in the list of its direction, counted from 0.
+        index: usize,
+    },
+    /// Other rules decide about all that a rule matches.
+    RuleShadowed {
+        /// The policy.
+        policy: PolicyId,
+        /// The direction.
+        direction: Direction,
+        /// The rule's place in the list of its direction, counted from 0.
+        index: usize,
+    },
+}
+
+impl Finding {
+    /// The policy that it is about.
+    #[must_use]
+    pub fn policy(&self) -> Option<&PolicyId> {
+        match self {
+            Self::LosesAllPolicy { .. } | Self::LosesManagement { .. } => None,
+            Self::SelectsNothing { policy }
+            | Self::Shadowed { policy }
+            | Self::RuleSelectsNothing { policy, .. }
+            | Self::RuleNeverMatches { policy, .. }
+            | Self::RuleShadowed { policy, .. } => Some(policy),
+        }
+    }
+
+    /// The rule that it is about.
+    #[must_use]
+    pub fn rule(&self) -> Option<(Direction, usize)> {
+        match self {
+            Self::RuleSelectsNothing { direction, index, .. }
+            | Self::RuleNeverMatches { direction, index, .. }
+            | Self::RuleShadowed { direction, index, .. } => Some((*direction, *index)),
+            _ => None,
+        }
+    }
+}
+
+/// What policies of a state have no effect.
+pub(crate) fn of_policies(
+    written: &BTreeMap<PolicyId, &Policy>,
+    told: &Told,
+    compiled: &Compiled<'_>,
+) -> BTreeSet<Finding> {
+    let idle = written.keys().filter(|id| !told.policies.contains_key(*id));
+    let mut findings: BTreeSet<Finding> = idle.map(|id| Finding::SelectsNothing { policy: id.clone() }).collect();
+    let unused = compiled.unused_rules();
+    for rules in unused.chunk_by(|one, other| one.policy == other.policy) {
+        let Some(id) = rules.first().map(|rule| &rule.policy) else { continue };
+        let Some(policy) = told.policies.get(id) else { continue };
+        let mut of_policy = Vec::new();
+        for rule in rules {
+            let (policy_id, direction, index) = (id.clone(), rule.direction, rule.index);
+            let list = match direction {
+                Direction::Ingress => &policy.inbound,
+                Direction::Egress => &policy.outbound,
+            };
+            let is_empty = |set: &IpSetId| told.set_sizes.get(set) == Some(&0);
+            let selects_nothing = list.iter().nth(index).is_some_and(|view| {
+                [&view.sets.src, &view.sets.dst, &view.sets.dst_ip_ports]
+                    .into_iter()
+                    .flat_map(|sets| sets.iter())
+                    .any(is_empty)
+            });
+            of_policy.push(match rule.why {
+                _ if selects_nothing => Finding::RuleSelectsNothing { policy: policy_id, direction, index },
+                Unused::NeverDecides => Finding::RuleShadowed { policy: policy_id, direction, index },
+                _ => Finding::RuleNeverMatches { policy: policy_id, direction, index },
+            });
+        }
+        let is_shadowed = of_policy.len() == policy.inbound.iter().chain(policy.outbound.iter()).count()
+            && of_policy.iter().all(|finding| matches!(finding, Finding::RuleShadowed { .. }));
+        if is_shadowed {
+            findings.insert(Finding::Shadowed { policy: id.clone() });
+        } else {
+            findings.extend(of_policy);
+        }
+    }
+    findings
+}

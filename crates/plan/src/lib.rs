@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+
+mod cluster;
+mod connections;
+mod ends;
+mod findings;
+mod plan;
+
+pub use connections::{Connections, HostPackets, Why};
+pub use ends::Ends;
+pub use findings::Finding;
+pub use plan::{Existence, Options, Plan, Programming, between, plan};
+pub use tortie_classes as classes;

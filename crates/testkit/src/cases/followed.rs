@@ -1,0 +1,59 @@
+//! A case as a directory tells of it, step by step.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tortie_datastore::{DirState, FileContent};
+use tortie_model::Update;
+use tortie_resources::manifest::Options;
+
+use super::Step;
+use crate::manifests::cluster_objects;
+
+/// A directory that follows the steps of a case, an object in each file.
+#[derive(Debug)]
+pub struct Followed {
+    directory: DirState,
+    files: BTreeMap<PathBuf, String>,
+    nodes: usize,
+}
+
+impl Followed {
+    /// Before the first step. The pods will be spread over so many nodes.
+    #[must_use]
+    pub fn new(nodes: usize) -> Self {
+        Self { directory: DirState::new(Options::default()), files: BTreeMap::new(), nodes }
+    }
+
+    /// What changes with a step; what is there without any with the first.
+    ///
+    /// # Panics
+    /// If objects of the case have problems.
+    pub fn follow(&mut self, step: &Step) -> Vec<Update> {
+        let mut updates = self.directory.take_updates();
+        let mut pods = step.cluster.clone();
+        pods.spread(self.nodes);
+        let objects = cluster_objects(&pods).into_iter().chain(step.policies.iter().cloned());
+        let files: BTreeMap<PathBuf, String> = objects.map(|object| (path(&object), object.to_string())).collect();
+        let gone: Vec<PathBuf> = self.files.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
+        for path in &gone {
+            updates.extend(self.directory.set_file(path, None));
+        }
+        for (path, text) in &files {
+            if self.files.get(path) != Some(text) {
+                updates.extend(self.directory.set_file(path, Some(FileContent::Text(text))));
+            }
+        }
+        self.files = files;
+        let problems: Vec<String> = self.directory.problems().map(|problem| problem.to_string()).collect();
+        assert_eq!(problems, [""; 0]);
+        updates
+    }
+}
+
+fn path(object: &Value) -> PathBuf {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = |field: &str| text(&object["metadata"][field]);
+    Path::new(&format!("{}.{}.{}.json", text(&object["kind"]), metadata("namespace"), metadata("name"))).to_owned()
+}
