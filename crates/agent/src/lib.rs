@@ -25,3 +25,5 @@ pub mod netlink;
 pub mod settings;
 pub mod status;
 pub mod stop;
+#[cfg(feature = "fanout")]
+mod wireguard_bootstrap;

@@ -188,7 +188,12 @@ fn readers_may_read_exactly_what_is_read() {
 fn who_writes_keys_may_write_nothing_else() {
     assert_eq!(
         allowed("agent/wireguard.yaml"),
-        BTreeSet::from([right("nodes", "get"), right("nodes/status", "patch")])
+        BTreeSet::from([
+            right("nodes", "get"),
+            right("nodes/status", "patch"),
+            // Before they connect to a fan-out they have to know whether they encrypt.
+            ("crd.projectcalico.org".to_owned(), "felixconfigurations".to_owned(), "list".to_owned()),
+        ])
     );
 }
 

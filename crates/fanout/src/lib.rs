@@ -7,6 +7,7 @@
 //! * [`protocol`] is what the two say to each other, [`tls`] how they know each other.
 //! * [`typha`] is Typha's protocol instead, which the server understands as well, and [`typha::TyphaSource`] a source that
 //!   speaks it; [`gob`] is the format that it is written in.
+//! * [`ServerDiscovery`] tells either source before each connection where servers are.
 //!
 //! ```
 //! use std::time::Instant;
@@ -44,9 +45,12 @@ mod attempts;
 pub mod cache;
 pub mod client;
 mod counters;
+mod discovery;
 pub mod gob;
 mod last_good;
 pub mod protocol;
 pub mod server;
 pub mod tls;
 pub mod typha;
+
+pub use discovery::ServerDiscovery;

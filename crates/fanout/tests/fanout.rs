@@ -3,13 +3,17 @@
 
 mod support;
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tortie_datastore::Fallback;
+use tortie_fanout::ServerDiscovery;
 use tortie_fanout::cache::CacheLimits;
-use tortie_fanout::client::ClientConfig;
+use tortie_fanout::client::{ClientConfig, FanoutSource};
 use tortie_fanout::protocol::frame::{self, Compression};
 use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
 use tortie_fanout::server::ServerConfig;
@@ -49,6 +53,40 @@ fn clients_know_what_upstream_knows() {
     assert_eq!(server.stats_of(SyncerType::Felix).streaming, 2);
     drop(early);
     eventually("a connection less", || server.stats().active == 1);
+}
+
+/// Tells one list of servers after the other.
+#[derive(Debug)]
+struct Found {
+    servers: Mutex<VecDeque<Vec<String>>>,
+    connected: AtomicUsize,
+}
+
+impl ServerDiscovery for Found {
+    fn servers(&self) -> Result<Vec<String>, String> {
+        let mut servers = self.servers.lock().map_err(|error| error.to_string())?;
+        servers.pop_front().ok_or_else(|| "nobody answers".to_owned())
+    }
+
+    fn connected(&self) {
+        self.connected.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn servers_are_found_before_each_connection_and_whoever_finds_them_hears_of_success() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (upstream, server) = serve(quick());
+    upstream.resync();
+    let found = Arc::new(Found {
+        servers: Mutex::new([vec![closed.to_string()], vec![server.addresses()[0].to_string()]].into()),
+        connected: AtomicUsize::new(0),
+    });
+    let source = FanoutSource::new(client_config(&[], None)).unwrap();
+    let mut client = Client::from(source.with_discovery(Arc::clone(&found) as Arc<dyn ServerDiscovery>));
+    client.knows(&upstream.truth);
+    assert_eq!(found.servers.lock().unwrap().len(), 0);
+    eventually("success is heard of", || found.connected.load(Ordering::Relaxed) == 1);
 }
 
 #[test]

@@ -52,6 +52,7 @@ impl ClusterArgs {
             blocks: false,
             node: None,
             directory: DirectoryArgs::only_read(SettleArgs::default()),
+            engine: None,
         };
         let source = self.datastore.source(&sources, wanted)?;
         let Everything { updates, problems, .. } = super::render::read(source, Duration::from_secs(self.timeout))?;

@@ -1,8 +1,9 @@
 //! From `--datastore` to a source that runs.
 
 use std::path::Path;
+use std::sync::mpsc::SyncSender;
 #[cfg(feature = "fanout")]
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 #[cfg(feature = "etcd")]
 use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
@@ -12,12 +13,14 @@ use tortie_datastore::{DirSource, Source};
 #[cfg(feature = "fanout")]
 use tortie_fanout::{
     client::{ClientConfig, FanoutSource},
-    typha::{ServerDiscovery, TyphaOptions, TyphaSource},
+    typha::{TyphaOptions, TyphaSource},
 };
 use tortie_model::Hostname;
 use tortie_resources::manifest::{BlockSource, Options};
 
 use super::Failure;
+#[cfg(feature = "fanout")]
+use super::bootstrap::discovery;
 use super::datastore_url::DatastoreUrl;
 #[cfg(feature = "fanout")]
 use super::datastore_url::typha_servers;
@@ -25,6 +28,8 @@ use super::directory::DirectoryArgs;
 #[cfg(feature = "etcd")]
 use super::etcd::Surroundings;
 use crate::config::Sources;
+use crate::engine::Input;
+use crate::stop::Stop;
 
 /// Where the cluster is described, and how to be let in there.
 ///
@@ -81,6 +86,19 @@ pub(super) struct Wanted {
     pub(super) node: Option<Hostname>,
     /// How a directory is read, if it is one.
     pub(super) directory: DirectoryArgs,
+    /// Who programs this node by what is read, if anybody does.
+    pub(super) engine: Option<EngineHandle>,
+}
+
+/// Reaches the engine from other threads.
+#[derive(Clone, Debug)]
+#[cfg_attr(
+    not(feature = "fanout"),
+    expect(dead_code, reason = "only before connections to servers there is something to do")
+)]
+pub(super) struct EngineHandle {
+    pub(super) inputs: SyncSender<Input>,
+    pub(super) stop: Stop,
 }
 
 impl DatastoreArgs {
@@ -156,7 +174,9 @@ impl DatastoreArgs {
         expect(unused_variables, reason = "a directory needs no settings")
     )]
     pub(super) fn source(&self, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
-        let Wanted { options, blocks, node, directory: how } = wanted;
+        let Wanted { options, blocks, node, directory: how, engine } = wanted;
+        #[cfg(not(feature = "fanout"))]
+        drop(engine);
         let block_source = match blocks {
             true if self.use_pod_cidr => BlockSource::PodCidrs,
             true => BlockSource::IpamBlocks,
@@ -181,18 +201,24 @@ impl DatastoreArgs {
             #[cfg(feature = "fanout")]
             DatastoreUrl::Fanout(servers) => {
                 let tls = settings.fanout_tls(&self.fanout)?;
+                let of_engine = (node.clone(), engine);
                 let config = ClientConfig { tls, blocks, ..ClientConfig::new(servers.clone(), node) };
-                Ok(Box::new(FanoutSource::new(config).map_err(|error| Failure::Failed(error.to_string()))?))
+                let source = FanoutSource::new(config).map_err(|error| Failure::Failed(error.to_string()))?;
+                Ok(Box::new(match discovery(self, local, &TyphaServers::Addresses(servers.clone()), of_engine)? {
+                    Some(discovery) => source.with_discovery(discovery),
+                    None => source,
+                }))
             }
             #[cfg(feature = "fanout")]
             DatastoreUrl::Typha(servers) => {
                 let hostname = node.as_ref().map(Hostname::as_str).unwrap_or_default();
+                let of_engine = (node.clone(), engine);
                 let tls = settings.fanout_tls(&self.fanout)?;
-                let (servers, discovery) = match settings.typha(servers.as_ref())? {
-                    TyphaServers::Addresses(servers) => (servers, None),
-                    TyphaServers::Service { namespace, name } => {
-                        (Vec::new(), Some(typha_service(&namespace, &name, hostname)?))
-                    }
+                let servers = settings.typha(servers.as_ref())?;
+                let discovery = discovery(self, local, &servers, of_engine)?;
+                let servers = match servers {
+                    TyphaServers::Addresses(servers) => servers,
+                    TyphaServers::Service { .. } => Vec::new(),
                 };
                 let defaults = TyphaOptions::new(servers, hostname);
                 let typha = TyphaOptions {
@@ -324,22 +350,11 @@ impl Settings<'_> {
 /// Where the servers of Typha are.
 #[cfg(feature = "fanout")]
 #[derive(Debug, PartialEq, Eq)]
-enum TyphaServers {
+pub(super) enum TyphaServers {
     /// Each as host and port.
     Addresses(Vec<String>),
     /// The endpoints of a Service of Kubernetes.
     Service { namespace: String, name: String },
-}
-
-#[cfg(all(feature = "fanout", feature = "kubernetes"))]
-fn typha_service(namespace: &str, name: &str, node: &str) -> Result<Arc<dyn ServerDiscovery>, Failure> {
-    Ok(Arc::new(super::typha_service::TyphaService::new(namespace, name, node)?))
-}
-
-#[cfg(all(feature = "fanout", not(feature = "kubernetes")))]
-fn typha_service(_namespace: &str, name: &str, _node: &str) -> Result<Arc<dyn ServerDiscovery>, Failure> {
-    let missing = "to find it takes a build with --features kubernetes";
-    Err(Failure::Usage(format!("FELIX_TYPHAK8SSERVICENAME={name}: {missing}")))
 }
 
 #[cfg(feature = "etcd")]

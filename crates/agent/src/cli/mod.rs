@@ -9,6 +9,8 @@
 mod agent_socket;
 #[cfg(feature = "etcd")]
 mod apply;
+#[cfg(feature = "fanout")]
+mod bootstrap;
 mod capability;
 mod check;
 mod cleanup;

@@ -58,6 +58,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         blocks: false,
         node: Some(hostname.clone()),
         directory: DirectoryArgs::only_read(SettleArgs::default()),
+        engine: None,
     };
     let Everything { updates, problems, .. } =
         read(args.datastore.source(&sources, wanted)?, Duration::from_secs(args.timeout))?;

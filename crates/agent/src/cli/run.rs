@@ -13,7 +13,7 @@ use tortie_model::Hostname;
 use super::Failure;
 use super::capability;
 use super::dataplane_url::DataplaneUrl;
-use super::datastore::{DatastoreArgs, Wanted};
+use super::datastore::{DatastoreArgs, EngineHandle, Wanted};
 use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
 use super::node::{
@@ -106,6 +106,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         blocks: settings::needs_blocks(&resolved.config),
         node: Some(hostname.clone()),
         directory: args.directory.clone(),
+        engine: Some(EngineHandle { inputs: sender.clone(), stop: stop.clone() }),
     };
     let source = args.datastore.source(&sources, wanted)?;
     let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
@@ -169,6 +170,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 announce(&run.resolved, |notice| is_unsaid && !notice.is_local() && !old.notices.contains(notice));
             }
             SessionEnd::Outdated(why) => tracing::info!("{why}; the engine restarts with it"),
+            SessionEnd::LetGo(waiting) => {
+                tracing::warn!("the datastore cannot be reached; nothing is changed before it has been read again");
+                drop(waiting);
+            }
             SessionEnd::Reload => {
                 tracing::info!("the configuration of this machine changed; the engine restarts with it");
             }

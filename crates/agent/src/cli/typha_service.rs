@@ -7,9 +7,9 @@ use std::time::Duration;
 use tortie_datastore::chance;
 use tortie_datastore::kubernetes::{KubeConfig, ServiceEndpoint, ServiceEndpoints};
 use tortie_fanout::server::Server;
-use tortie_fanout::typha::ServerDiscovery;
 
 use super::Failure;
+use crate::wireguard_bootstrap::{Candidate, FindServers};
 
 /// The name of the Service's port (`typha/pkg/discovery`).
 const PORT_NAME: &str = "calico-typha";
@@ -37,8 +37,8 @@ impl TyphaService {
     }
 }
 
-impl ServerDiscovery for TyphaService {
-    fn servers(&self) -> Result<Vec<String>, String> {
+impl FindServers for TyphaService {
+    fn find(&self) -> Result<Vec<Candidate>, String> {
         let endpoints =
             self.endpoints.list().map_err(|error| format!("endpoints of Service {}: {error}", self.name))?;
         let servers = in_order(endpoints, &self.node, chance);
@@ -81,11 +81,13 @@ pub(super) fn count_servers(namespace: &str, service: &str, server: &Arc<Server>
 }
 
 /// Those that are ready, in random order, but those of the own node first.
-fn in_order(mut endpoints: Vec<ServiceEndpoint>, node: &str, random: impl Fn() -> f64) -> Vec<String> {
+fn in_order(mut endpoints: Vec<ServiceEndpoint>, node: &str, random: impl Fn() -> f64) -> Vec<Candidate> {
     endpoints.retain(|endpoint| endpoint.ready);
     endpoints.sort_by_cached_key(|endpoint| {
         let is_remote = endpoint.node.as_deref() != Some(node);
         (is_remote, random().to_bits())
     });
-    endpoints.into_iter().map(|endpoint| endpoint.address.to_string()).collect()
+    let candidate =
+        |endpoint: ServiceEndpoint| Candidate { address: endpoint.address.to_string(), node: endpoint.node };
+    endpoints.into_iter().map(candidate).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use tortie_calc::Graph;
@@ -53,6 +53,9 @@ pub enum Input {
     },
     /// Somebody wants to know something.
     Question(Question),
+    /// Somebody else is about to change what is in the kernel, and waits until this is dropped: nobody must undo it before
+    /// everything has been told again.
+    LetGo(Sender<()>),
     /// There is something else to look at: [`Inputs::stop`], [`Inputs::reload`].
     Wake,
 }
@@ -81,6 +84,8 @@ pub enum SessionEnd {
     Outdated(String),
     /// The configuration is to be read again. If it turns out to be the same, the session can go on.
     Reload,
+    /// Somebody else is about to change what is in the kernel, and waits until this is dropped, after the session.
+    LetGo(Sender<()>),
 }
 
 /// What follows a turn of the loop.
@@ -173,6 +178,8 @@ pub struct Session<E> {
     input_problems: usize,
     /// Objects that the calculation ignores: how many, and one of them.
     ignored: (usize, Option<String>),
+    /// Who waits for the end of the session.
+    let_go: Option<Sender<()>>,
 }
 
 /// What a session is made from.
@@ -235,6 +242,7 @@ impl<E: Enforcement> Session<E> {
             closed: false,
             input_problems: 0,
             ignored: (0, None),
+            let_go: None,
         }
     }
 
@@ -275,6 +283,9 @@ impl<E: Enforcement> Session<E> {
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(SessionError::InputEnded),
+        }
+        if let Some(waiting) = self.let_go.take() {
+            return Ok(Turn::Over(SessionEnd::LetGo(waiting)));
         }
         let more = self.take_all_from_datastore(inputs)?;
         if inputs.stop.is_set() {
@@ -331,6 +342,8 @@ impl<E: Enforcement> Session<E> {
                 self.enforcement.on_driver(event)?;
             }
             Input::Question(question) => self.answer(&question),
+            // Before that nothing is written.
+            Input::LetGo(waiting) => self.let_go = Some(waiting).filter(|_| self.in_sync),
             Input::Links { .. } | Input::Driver { .. } | Input::Datastore | Input::Wake => {}
         }
         Ok(())

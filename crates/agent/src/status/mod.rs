@@ -15,12 +15,12 @@ mod mailbox;
 #[cfg(feature = "etcd")]
 mod news;
 #[cfg(feature = "kubernetes")]
-mod node_keys;
+pub(crate) mod node_keys;
 mod reported;
 #[cfg(feature = "etcd")]
 mod reporter;
 #[cfg(feature = "etcd")]
-mod wireguard_key;
+pub(crate) mod wireguard_key;
 #[cfg(feature = "etcd")]
 mod writer;
 

@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// How long the thread rests if there is nothing to do.
 const REST: Duration = Duration::from_secs(60);
 
-type Keys = BTreeMap<Family, String>;
+pub(crate) type Keys = BTreeMap<Family, String>;
 
 fn annotation(family: Family) -> &'static str {
     match family {
@@ -78,7 +78,7 @@ fn follow(client: &Client, node: &Hostname, told: &Opened<Keys>) {
 }
 
 /// Lets the node say these keys. What says so already is not written, so that a node without `WireGuard` needs no right to.
-fn write(client: &Client, node: &Hostname, keys: &Keys) -> Result<(), ApiError> {
+pub(crate) fn write(client: &Client, node: &Hostname, keys: &Keys) -> Result<(), ApiError> {
     let there = match client.get(ApiResource::NODES, "", node.as_str()) {
         Err(error) if error.is_not_found() && keys.values().all(String::is_empty) => return Ok(()),
         there => there?,

@@ -9,7 +9,7 @@ use tortie_store::{ResourceStore, StoreError};
 const TRIES: usize = 3;
 
 /// Lets the node's resource say this key, or none if it is empty. What says so already is not written.
-pub(super) fn write(store: &dyn ResourceStore, host: &Hostname, family: Family, key: &str) -> Result<(), StoreError> {
+pub(crate) fn write(store: &dyn ResourceStore, host: &Hostname, family: Family, key: &str) -> Result<(), StoreError> {
     let field = match family {
         Family::V4 => "wireguardPublicKey",
         Family::V6 => "wireguardPublicKeyV6",

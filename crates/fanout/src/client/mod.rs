@@ -17,6 +17,7 @@ use self::session::Lost;
 use self::view::View;
 use crate::attempts::Attempts;
 use crate::cache::OwnPrefix;
+use crate::discovery::{ServerDiscovery, find};
 use crate::tls::{Connector, TlsError, TlsSettings};
 
 /// How long to look for an address, to connect, and to shake hands, each.
@@ -25,7 +26,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Where the servers are, and what is wanted of them.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The servers, each `HOST:PORT`; a name may stand for several addresses.
+    /// The servers, each `HOST:PORT`; a name may stand for several addresses. None if they are found by
+    /// [`ServerDiscovery`].
     pub servers: Vec<String>,
     /// The node whose view is wanted; `None` for everything.
     pub node: Option<Hostname>,
@@ -61,6 +63,7 @@ impl ClientConfig {
 #[derive(Debug)]
 pub struct FanoutSource {
     config: ClientConfig,
+    discovery: Option<Arc<dyn ServerDiscovery>>,
     connector: Option<Connector>,
 }
 
@@ -71,7 +74,27 @@ impl FanoutSource {
     /// [`TlsError`] if the certificates cannot be used.
     pub fn new(config: ClientConfig) -> Result<Self, TlsError> {
         let connector = config.tls.clone().map(Connector::new).transpose()?;
-        Ok(Self { config, connector })
+        Ok(Self { config, discovery: None, connector })
+    }
+
+    /// Finds the servers anew before each connection, in place of [`ClientConfig::servers`].
+    #[must_use]
+    pub fn with_discovery(mut self, discovery: Arc<dyn ServerDiscovery>) -> Self {
+        self.discovery = Some(discovery);
+        self
+    }
+
+    async fn servers(&self) -> Result<Vec<String>, String> {
+        match &self.discovery {
+            None => Ok(self.config.servers.clone()),
+            Some(discovery) => find(discovery).await,
+        }
+    }
+
+    fn connected(&self) {
+        if let Some(discovery) = &self.discovery {
+            discovery.connected();
+        }
     }
 }
 
@@ -130,13 +153,17 @@ async fn connect_again_and_again(
             view.forget_token();
             feed.waiting()?;
         }
-        let (servers, why) = addresses(&source.config.servers, turn).await;
+        let (servers, why) = match source.servers().await {
+            Ok(servers) => addresses(&servers, turn).await,
+            Err(why) => (Vec::new(), why),
+        };
         let lost = match attempts.next(&servers) {
             None => Lost::Failed(why),
             Some((server, _)) => {
                 let session = session::run(source, server, feed, wake, view, || {
                     attempts.serves(server);
                     backoff.succeed();
+                    source.connected();
                 });
                 let lost = session.await?;
                 if let Lost::Drained(reason) = &lost {

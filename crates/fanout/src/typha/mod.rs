@@ -32,7 +32,7 @@ pub use client::{ClientAction, ClientEnd, ClientHello, ClientSession};
 pub(crate) use connection::{Hubs, refuse, serve};
 pub use connection::{ServeEnd, ServeSettings};
 pub use server::{ServerAction, ServerEnd, ServerSession, ServerSettings};
-pub use source::{ServerDiscovery, TyphaOptions, TyphaSource};
+pub use source::{TyphaOptions, TyphaSource};
 pub use time::GoTime;
 pub use update::{Reading, read_update};
 pub use wire::WireError;

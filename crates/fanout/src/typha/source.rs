@@ -1,6 +1,5 @@
 //! An existing Typha, or our own fan-out, as a source of updates.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use super::TORTIE;
 use super::client::{ClientAction, ClientEnd, ClientHello, ClientSession};
 use super::update_reader::UpdateReader;
 use crate::attempts::Attempts;
+use crate::discovery::{ServerDiscovery, find};
 use crate::tls::{BoxStream, Connector, TlsError, TlsSettings};
 
 /// Where a Typha is, and how to talk to it. The defaults are those of Typha's own client.
@@ -73,15 +73,6 @@ impl TyphaOptions {
     }
 }
 
-/// Finds the servers of Typha each time one is to be connected to.
-pub trait ServerDiscovery: fmt::Debug + Send + Sync {
-    /// The servers there are now, each as host and port, those to be preferred first. May block for a minute.
-    ///
-    /// # Errors
-    /// Why they cannot be found, as a sentence for the log.
-    fn servers(&self) -> Result<Vec<String>, String>;
-}
-
 /// A Typha as a source of updates.
 ///
 /// After a connection is lost, another one is made, to the next server. What was told stays true until the new server
@@ -114,11 +105,7 @@ impl TyphaSource {
     async fn next_server(&self, attempts: &mut Attempts<String>) -> Result<String, String> {
         let servers = match &self.discovery {
             None => self.options.servers.clone(),
-            Some(discovery) => {
-                let discovery = Arc::clone(discovery);
-                let found = tokio::task::spawn_blocking(move || discovery.servers()).await;
-                found.map_err(|error| error.to_string())??
-            }
+            Some(discovery) => find(discovery).await?,
         };
         attempts.next(&servers).map(|(server, _)| server).ok_or_else(|| "there is no server to connect to".to_owned())
     }
@@ -230,6 +217,9 @@ impl TyphaSource {
             match action {
                 Some(ServerEvent::Action(ClientAction::Welcome(welcome))) => {
                     tracing::info!(server, version = welcome.version, "connected to Typha");
+                    if let Some(discovery) = &self.discovery {
+                        discovery.connected();
+                    }
                     // What was asked for until now is about to be done.
                     feed.take_resend()?;
                     feed.begin_resync()?;

@@ -110,8 +110,12 @@ impl Client {
     }
 
     pub(crate) fn with(config: ClientConfig) -> Self {
+        Self::from(FanoutSource::new(config).unwrap())
+    }
+
+    pub(crate) fn from(source: FanoutSource) -> Self {
         Self {
-            watching: watch(FanoutSource::new(config).unwrap()).unwrap(),
+            watching: watch(source).unwrap(),
             known: BTreeMap::new(),
             statuses: Vec::new(),
             unavailable: Vec::new(),

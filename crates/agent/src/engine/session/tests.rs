@@ -1,7 +1,7 @@
 mod hold;
 
 use std::cell::{Cell, RefCell};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, TryRecvError, channel as channel_of_unit, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -288,6 +288,26 @@ fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
         resolved.get() && !told(bench) && bench.metrics.lock().input_problems == 0
     });
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
+}
+
+#[test]
+fn a_session_lets_go_of_what_it_has_enforced() {
+    let mut bench = Bench::new(&[], Unreadable::Exit);
+    let (waiting, gone) = channel_of_unit();
+    bench.send(Input::LetGo(waiting));
+    bench.file("cluster.yaml", CLUSTER);
+    bench.run_to_idle();
+    assert_eq!(gone.try_recv(), Err(TryRecvError::Disconnected), "nothing is enforced yet");
+
+    bench.in_sync();
+    bench.run_to_idle();
+    assert!(bench.is_ready());
+    let (waiting, gone) = channel_of_unit();
+    bench.send(Input::LetGo(waiting));
+    let Some(SessionEnd::LetGo(waiting)) = bench.run_until_idle() else { panic!("the session goes on") };
+    assert_eq!(gone.try_recv(), Err(TryRecvError::Empty), "not before the session is gone");
+    drop(waiting);
+    assert_eq!(gone.try_recv(), Err(TryRecvError::Disconnected));
 }
 
 #[test]

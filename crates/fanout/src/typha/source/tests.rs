@@ -1,5 +1,8 @@
+use std::collections::VecDeque;
 use std::io::Write;
 use std::net::TcpListener;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tortie_datastore::{Event, Watching, channel, watch};
 use tortie_model::Update;
@@ -69,6 +72,37 @@ fn servers_that_are_of_no_use_are_passed_over() {
     assert_eq!(told, [ready()]);
     // Of what is told one after the other, the newest is heard at least.
     assert!(failures.last().is_some_and(|why| why.starts_with(&rude_address.to_string())), "{failures:?}");
+}
+
+#[derive(Debug)]
+struct Found {
+    servers: Mutex<VecDeque<Vec<String>>>,
+    connected: AtomicUsize,
+}
+
+impl ServerDiscovery for Found {
+    fn servers(&self) -> Result<Vec<String>, String> {
+        let mut servers = self.servers.lock().unwrap();
+        servers.pop_front().ok_or_else(|| "nobody answers".to_owned())
+    }
+
+    fn connected(&self) {
+        self.connected.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn servers_are_found_before_each_connection_and_whoever_finds_them_hears_of_success() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_feed, server) = serve(None);
+    let found = Arc::new(Found {
+        servers: Mutex::new([vec![closed.to_string()], vec![server.addresses()[0].to_string()]].into()),
+        connected: AtomicUsize::new(0),
+    });
+    let discovery = Arc::clone(&found) as Arc<dyn ServerDiscovery>;
+    let watching = watch(TyphaSource::new(options(&[])).unwrap().with_discovery(discovery)).unwrap();
+    assert_eq!(until_in_sync(&watching).0, [ready()]);
+    assert_eq!((found.servers.lock().unwrap().len(), found.connected.load(Ordering::Relaxed)), (0, 1));
 }
 
 #[test]

@@ -1,0 +1,408 @@
+//! What keeps `WireGuard` from cutting a node off from the servers that tell it the keys of others
+//! (`felix/wireguard/bootstrap.go`).
+//!
+//! With `WireguardHostEncryptionEnabled` nodes encrypt what they send each other. A node whose published key its device does
+//! not have, after a reboot, or whose device does not know the key of a server's node, gets no answer from there, and never
+//! hears what would put that right. So before each connection the datastore is asked directly: device and published key
+//! are removed where they do not agree, and servers that could not be heard are left out. [`decision`] decides; this module
+//! does what it says, with as many attempts as the original and an end.
+
+mod decision;
+mod published;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tortie_dataplane::{DeviceChange, DeviceKind, Kernel, KernelError, WireguardKey};
+use tortie_datastore::chance;
+use tortie_fanout::ServerDiscovery;
+use tortie_model::{Family, Hostname};
+use tortie_store::StoreError;
+
+pub(crate) use decision::Candidate;
+use decision::{DeviceKeys, Facts, Reason, Step, Unreadable};
+#[cfg(feature = "kubernetes")]
+pub(crate) use published::InAnnotations;
+#[cfg(feature = "etcd")]
+pub(crate) use published::InStatus;
+pub(crate) use published::Published;
+
+use crate::config::{Config, Sources};
+use crate::settings;
+use crate::stop::Stop;
+
+/// How often something is tried.
+const TRIES: u32 = 5;
+/// How often the key of another node is asked for, without which the server there is merely tried.
+const QUICK_TRIES: u32 = 2;
+/// The pause after the first failure; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// No attempt begins later than this after the first one for a connection, however long each of them takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long no server must have served before encryption is given up.
+const CUT_OFF: Duration = Duration::from_secs(30);
+
+/// Where servers are.
+pub(crate) trait FindServers: fmt::Debug + Send + Sync {
+    /// The servers there are now, those to be preferred first.
+    ///
+    /// # Errors
+    /// Why they cannot be found, as a sentence for the log.
+    fn find(&self) -> Result<Vec<Candidate>, String>;
+}
+
+/// Servers that are always the same.
+impl FindServers for Vec<String> {
+    fn find(&self) -> Result<Vec<Candidate>, String> {
+        Ok(self.iter().map(|address| Candidate { address: address.clone(), node: None }).collect())
+    }
+}
+
+/// The outside, as far as it is not the datastore.
+pub(crate) trait Surroundings: Send + Sync {
+    /// Does something with the kernel, whose answers may take so long.
+    fn with_kernel(&self, timeout: Duration, task: &mut dyn FnMut(&mut dyn Kernel));
+
+    /// Has whoever programs this node let go of what is in the kernel until everything has been told again. Says whether
+    /// nobody programs it any more.
+    fn let_go(&self) -> bool;
+
+    fn now(&self) -> Instant;
+}
+
+/// Finds servers, and sees to it that what they answer can be heard.
+pub(crate) struct Bootstrap {
+    node: Hostname,
+    /// Parameters that the node itself sets.
+    local: Sources,
+    finder: Box<dyn FindServers>,
+    published: Box<dyn Published>,
+    surroundings: Box<dyn Surroundings>,
+    stop: Stop,
+    state: Mutex<State>,
+}
+
+impl fmt::Debug for Bootstrap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bootstrap").field("finder", &self.finder).finish_non_exhaustive()
+    }
+}
+
+/// What is remembered from one connection to the next.
+#[derive(Debug, Default)]
+struct State {
+    /// Who programs this node has been told everything since it last let go.
+    has_connected: bool,
+    /// Since when no server has served.
+    without_server: Option<Instant>,
+    parameters: Option<Parameters>,
+    /// What has been said and need not be said again.
+    last_words: BTreeMap<Family, Reason>,
+}
+
+#[derive(Clone, Debug)]
+struct Parameters {
+    config: Config,
+    /// The datastore's part is known.
+    is_whole: bool,
+}
+
+impl Bootstrap {
+    pub(crate) fn new(
+        node: Hostname,
+        local: Sources,
+        finder: Box<dyn FindServers>,
+        published: Box<dyn Published>,
+        surroundings: Box<dyn Surroundings>,
+        stop: Stop,
+    ) -> Self {
+        Self { node, local, finder, published, surroundings, stop, state: Mutex::default() }
+    }
+
+    fn with_state<T>(&self, task: impl FnOnce(&mut State) -> T) -> T {
+        task(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Those of the candidates that can be connected to, after everything that is in the way of that is removed.
+    fn approve(&self, candidates: Vec<Candidate>) -> Vec<String> {
+        let now = self.surroundings.now();
+        let (is_start, is_cut_off, known) = self.with_state(|state| {
+            let since = *state.without_server.get_or_insert(now);
+            let is_cut_off = now.duration_since(since) > CUT_OFF;
+            if is_cut_off {
+                state.without_server = Some(now);
+            }
+            (!state.has_connected, is_cut_off, state.parameters.clone())
+        });
+        let attempts = Attempts { begin: now, bootstrap: self };
+        let parameters = match known {
+            Some(parameters) if !is_start => parameters,
+            _ => self.parameters(&attempts),
+        };
+        self.with_state(|state| state.parameters = Some(parameters.clone()));
+        let (mut of_v4, mut of_v6, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for candidate in candidates {
+            match address(&candidate.address) {
+                Some(IpAddr::V4(_)) => of_v4.push(candidate),
+                Some(IpAddr::V6(_)) => of_v6.push(candidate),
+                // What a name stands for, and where that is, nobody knows.
+                None => others.push(candidate),
+            }
+        }
+        let mut approved = Vec::new();
+        for (family, candidates) in [(Family::V4, of_v4), (Family::V6, of_v6)] {
+            let facts = self.facts(family, &parameters, is_start, is_cut_off, candidates);
+            approved.extend(self.settle(family, facts, &parameters.config, &attempts));
+        }
+        approved.extend(others);
+        approved.into_iter().map(|candidate| candidate.address).collect()
+    }
+
+    fn facts(
+        &self,
+        family: Family,
+        Parameters { config, is_whole }: &Parameters,
+        is_start: bool,
+        is_cut_off: bool,
+        candidates: Vec<Candidate>,
+    ) -> Facts {
+        let is_enabled = match family {
+            Family::V4 => config.wireguard_enabled,
+            Family::V6 => config.wireguard_enabled_v6,
+        };
+        Facts {
+            node: self.node.to_string(),
+            is_enabled: (is_enabled || *is_whole).then_some(is_enabled),
+            encrypts_hosts: config.wireguard_host_encryption_enabled,
+            is_start,
+            is_cut_off,
+            candidates,
+            device: None,
+            own_key: None,
+            node_keys: BTreeMap::new(),
+        }
+    }
+
+    /// Finds out what has to be known, and does what follows.
+    fn settle(&self, family: Family, mut facts: Facts, config: &Config, attempts: &Attempts<'_>) -> Vec<Candidate> {
+        loop {
+            match facts.next() {
+                Step::ReadDevice => facts.device = Some(self.device(family, config, attempts)),
+                Step::ReadOwnKey => facts.own_key = Some(attempts.key(self.node.as_str(), family, TRIES)),
+                Step::ReadKeysOf(nodes) => {
+                    for node in nodes {
+                        let key = attempts.key(&node, family, QUICK_TRIES);
+                        facts.node_keys.insert(node, key);
+                    }
+                }
+                Step::Connect(candidates) => {
+                    let all = facts.candidates.len();
+                    if candidates.len() < all {
+                        let servers = candidates.len();
+                        tracing::warn!(%family, servers, all, "servers on nodes whose WireGuard keys are not known here are not connected to");
+                    }
+                    self.with_state(|state| state.last_words.remove(&family));
+                    return candidates;
+                }
+                Step::Remove(reason) => {
+                    self.remove(family, reason, config, attempts);
+                    return facts.candidates;
+                }
+            }
+        }
+    }
+
+    fn device(&self, family: Family, config: &Config, attempts: &Attempts<'_>) -> DeviceKeys {
+        let name = device_name(family, config);
+        let keys = attempts.insist(TRIES, || {
+            let mut keys = Ok(DeviceKeys::default());
+            self.surroundings.with_kernel(config.netlink_timeout, &mut |kernel| keys = read_device(kernel, &name));
+            keys
+        });
+        keys.unwrap_or_else(|error| {
+            tracing::warn!(%error, device = name, "a WireGuard device cannot be read; it counts as absent");
+            DeviceKeys::default()
+        })
+    }
+
+    /// Lets nobody encrypt to or from this node.
+    fn remove(&self, family: Family, reason: Reason, config: &Config, attempts: &Attempts<'_>) {
+        let name = device_name(family, config);
+        let removed = self.remove_device(&name, config.netlink_timeout, attempts);
+        let unpublished = attempts.insist(TRIES, || {
+            let there = !self.published.key(self.node.as_str(), family)?.is_empty();
+            if there {
+                self.published.remove_key(&self.node, family)?;
+            }
+            Ok::<bool, StoreError>(there)
+        });
+        let is_news = self.with_state(|state| state.last_words.insert(family, reason) != Some(reason));
+        match (removed, unpublished) {
+            (Ok(false), Ok(false)) => tracing::debug!(%family, %reason, "there is nothing of WireGuard to remove"),
+            (Ok(device), Ok(key)) => {
+                tracing::warn!(%family, %reason, device, key, "removed WireGuard's device and published key, so that servers can be reached");
+            }
+            (device, key) => {
+                let errors = [device.err().map(|error| error.to_string()), key.err().map(|error| error.to_string())];
+                let error = errors.into_iter().flatten().collect::<Vec<_>>().join("; ");
+                if is_news {
+                    tracing::warn!(%family, %reason, error, "WireGuard's device or published key cannot be removed; servers may not be heard");
+                }
+            }
+        }
+    }
+
+    /// Removes a device, if it is there and one of ours, once nobody programs it any more. Says whether it was.
+    fn remove_device(&self, name: &str, timeout: Duration, attempts: &Attempts<'_>) -> Result<bool, KernelError> {
+        let found = attempts.insist(TRIES, || {
+            let mut found = Ok(None);
+            self.surroundings.with_kernel(timeout, &mut |kernel| found = find_device(kernel, name));
+            found
+        });
+        let Some(index) = found? else { return Ok(false) };
+        if !self.surroundings.let_go() {
+            return Err(KernelError::Failed("the device is in use".to_owned()));
+        }
+        self.with_state(|state| state.has_connected = false);
+        attempts.insist(TRIES, || {
+            let mut result = Ok(());
+            let delete = DeviceChange::Delete(index);
+            self.surroundings.with_kernel(timeout, &mut |kernel| result = kernel.change_device(&delete));
+            match result {
+                Ok(()) => Ok(true),
+                Err(KernelError::NotFound) => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// The parameters of this node, as far as they can be read.
+    fn parameters(&self, attempts: &Attempts<'_>) -> Parameters {
+        let local = self.local.resolve().map(|resolved| resolved.config).unwrap_or_default();
+        let told = attempts.insist(TRIES, || self.published.parameters(&self.node, &settings::manifests(&local)));
+        let resolved = told.map_err(|error| error.to_string()).and_then(|update| {
+            let mut sources = self.local.clone();
+            sources.set_datastore(&update);
+            sources.resolve().map_err(|error| error.to_string())
+        });
+        match resolved {
+            Ok(resolved) => Parameters { config: resolved.config, is_whole: true },
+            Err(error) => {
+                let was_known = self.with_state(|state| state.parameters.as_ref().is_some_and(|known| !known.is_whole));
+                if !was_known {
+                    tracing::warn!(
+                        error,
+                        "the parameters in the datastore cannot be read before a server is connected to; of WireGuard only what the node itself sets is heeded"
+                    );
+                }
+                Parameters { config: local, is_whole: false }
+            }
+        }
+    }
+}
+
+impl ServerDiscovery for Bootstrap {
+    fn servers(&self) -> Result<Vec<String>, String> {
+        self.finder.find().map(|candidates| self.approve(candidates))
+    }
+
+    fn connected(&self) {
+        self.with_state(|state| {
+            state.has_connected = true;
+            state.without_server = None;
+        });
+    }
+}
+
+/// What is tried for one connection.
+struct Attempts<'b> {
+    begin: Instant,
+    bootstrap: &'b Bootstrap,
+}
+
+impl Attempts<'_> {
+    fn key(&self, node: &str, family: Family, tries: u32) -> Result<String, Unreadable> {
+        self.insist(tries, || self.bootstrap.published.key(node, family)).map_err(|error| {
+            tracing::warn!(%error, node, "the published WireGuard key of a node cannot be read");
+            Unreadable
+        })
+    }
+
+    /// Tries again what fails, unless that is of no use.
+    fn insist<T, E: Failure>(&self, tries: u32, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..tries {
+            match attempt() {
+                Err(error) if !error.is_final() => {}
+                result => return result,
+            }
+            let is_late = self.bootstrap.surroundings.now().duration_since(self.begin) > PATIENCE;
+            if is_late || self.bootstrap.stop.wait(pause.mul_f64(1.0 + chance() / 5.0)) {
+                break;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        attempt()
+    }
+}
+
+/// Something that went wrong.
+trait Failure: fmt::Display {
+    /// Trying again does not help.
+    fn is_final(&self) -> bool;
+}
+
+impl Failure for StoreError {
+    fn is_final(&self) -> bool {
+        !matches!(self, Self::Unavailable(_) | Self::Conflict { .. })
+    }
+}
+
+impl Failure for KernelError {
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Unsupported)
+    }
+}
+
+fn device_name(family: Family, config: &Config) -> String {
+    let name = match family {
+        Family::V4 => config.wireguard_interface_name,
+        Family::V6 => config.wireguard_interface_name_v6,
+    };
+    name.to_string()
+}
+
+/// The index of the device of this name, if it is one of `WireGuard`.
+fn find_device(kernel: &mut dyn Kernel, name: &str) -> Result<Option<u32>, KernelError> {
+    let device = kernel.device(name)?;
+    let is_wireguard = |kind: &DeviceKind| matches!(kind, DeviceKind::Other(kind) if kind == "wireguard");
+    Ok(device.filter(|device| is_wireguard(&device.kind)).map(|device| device.index))
+}
+
+fn read_device(kernel: &mut dyn Kernel, name: &str) -> Result<DeviceKeys, KernelError> {
+    let Some(index) = find_device(kernel, name)? else { return Ok(DeviceKeys::default()) };
+    let device = match kernel.wireguard(index) {
+        Err(KernelError::NotFound) => return Ok(DeviceKeys::default()),
+        device => device?,
+    };
+    let text = |key: &WireguardKey| Some(key).filter(|key| key.0 != [0; 32]).map(ToString::to_string);
+    Ok(DeviceKeys {
+        own: device.public_key.as_ref().and_then(text),
+        peers: device.peers.keys().filter_map(text).collect(),
+    })
+}
+
+/// The address of a server that is not written as a name.
+fn address(server: &str) -> Option<IpAddr> {
+    let (host, _) = server.rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! What the datastore has, asked directly and not by way of the servers that are to be connected to.
+
+#[cfg(feature = "etcd")]
+use std::sync::Arc;
+
+use tortie_calc::{Graph, GraphConfig};
+use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
+use tortie_model::{Family, Hostname, SyncStatus, Update};
+use tortie_resources::manifest::{Format, Options, Outcome, read};
+use tortie_resources::stored::{ResourceKey, ResourceKind};
+use tortie_store::{ResourceStore, StoreError};
+
+/// The datastore behind the servers.
+pub(crate) trait Published: Send + Sync {
+    /// What can be read there.
+    fn resources(&self) -> &dyn ResourceStore;
+
+    /// Lets a node say no key of a family.
+    ///
+    /// # Errors
+    /// [`StoreError`]. That the node says none, or is not there, is no error.
+    fn remove_key(&self, node: &Hostname, family: Family) -> Result<(), StoreError>;
+
+    /// The key that a node says, empty for none.
+    ///
+    /// # Errors
+    /// [`StoreError`]. That the node is not there is no error.
+    fn key(&self, node: &str, family: Family) -> Result<String, StoreError> {
+        let field = match family {
+            Family::V4 => "/status/wireguardPublicKey",
+            Family::V6 => "/status/wireguardPublicKeyV6",
+        };
+        match self.resources().get(&node_key(node)?) {
+            Ok(node) => Ok(node.object.pointer(field).and_then(|key| key.as_str()).unwrap_or_default().to_owned()),
+            Err(StoreError::NotFound(_)) => Ok(String::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the datastore says of a node's parameters, by the rules of the calculation.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn parameters(&self, hostname: &Hostname, options: &Options) -> Result<ConfigUpdate, StoreError> {
+        let mut objects = self.resources().list(ResourceKind::FelixConfiguration, None)?.resources;
+        match self.resources().get(&node_key(hostname.as_str())?) {
+            Ok(node) => objects.push(node),
+            Err(StoreError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let mut graph = Graph::new(&GraphConfig::new(hostname.clone()));
+        graph.on_update(Update::Ready(Some(true)));
+        let mut labels = tortie_model::Interner::new();
+        for object in objects {
+            for resource in read(&object.object.to_string(), Format::Json, options, &mut labels).resources {
+                if let Outcome::Valid(updates) = resource.outcome {
+                    updates.into_iter().for_each(|update| graph.on_update(update));
+                }
+            }
+        }
+        graph.on_status(SyncStatus::InSync);
+        let mut told = Vec::new();
+        graph.flush(&mut told);
+        let config = told.into_iter().find_map(|update| match update {
+            DesiredUpdate::Config(config) => Some(config),
+            _ => None,
+        });
+        Ok(config.unwrap_or_default())
+    }
+}
+
+fn node_key(node: &str) -> Result<ResourceKey, StoreError> {
+    ResourceKey::new(ResourceKind::Node, "", node).map_err(|error| StoreError::Refused(format!("node {node}: {error}")))
+}
+
+/// Keys in the status of Calico's nodes.
+#[cfg(feature = "etcd")]
+pub(crate) struct InStatus(pub(crate) Arc<dyn ResourceStore>);
+
+#[cfg(feature = "etcd")]
+impl Published for InStatus {
+    fn resources(&self) -> &dyn ResourceStore {
+        &*self.0
+    }
+
+    fn remove_key(&self, node: &Hostname, family: Family) -> Result<(), StoreError> {
+        crate::status::wireguard_key::write(&*self.0, node, family, "")
+    }
+}
+
+/// Keys in annotations of Kubernetes' nodes.
+#[cfg(feature = "kubernetes")]
+pub(crate) struct InAnnotations {
+    client: tortie_datastore::kubernetes::Client,
+    store: tortie_datastore::kubernetes::KubernetesStore,
+}
+
+#[cfg(feature = "kubernetes")]
+impl InAnnotations {
+    pub(crate) fn new(client: tortie_datastore::kubernetes::Client) -> Self {
+        Self { store: tortie_datastore::kubernetes::KubernetesStore::new(client.clone()), client }
+    }
+}
+
+#[cfg(feature = "kubernetes")]
+impl Published for InAnnotations {
+    fn resources(&self) -> &dyn ResourceStore {
+        &self.store
+    }
+
+    fn remove_key(&self, node: &Hostname, family: Family) -> Result<(), StoreError> {
+        crate::status::node_keys::write(&self.client, node, &[(family, String::new())].into()).map_err(|error| {
+            if error.is_refusal() {
+                StoreError::Refused(error.to_string())
+            } else {
+                StoreError::Unavailable(error.to_string())
+            }
+        })
+    }
+}
