@@ -253,6 +253,8 @@ impl Dataplane {
         let now = kernel.now();
         if self.routes.iter().any(|table| table.is_refresh_due(now)) {
             self.neighbours.refresh();
+            let names = self.links.iter().map(|(name, _)| name);
+            names.for_each(|name| self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name)));
         }
         for (overlay, gate) in self.overlays.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
             debug_assert_eq!(overlay.family(), gate.family());
@@ -278,6 +280,12 @@ impl Dataplane {
         for (wireguard, _) in self.wireguards.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
             wireguard.apply(kernel, &self.links, problems);
         }
+        let check = self.config.retry_interval;
+        for (proxy, gate) in self.proxy_neighbours.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open())
+        {
+            debug_assert_eq!(proxy.family(), gate.family());
+            proxy.apply(kernel, &self.links, check, problems);
+        }
         let v4 = self.policy_gates.iter().find(|gate| gate.family() == Family::V4);
         if let Some(gate) = v4.filter(|gate| gate.is_open()) {
             self.neighbours.apply(kernel, &self.links, gate.unconfirmed(), problems);
@@ -297,6 +305,7 @@ impl Dataplane {
             wakeups.extend(overlay.entries.next(now, retry, self.config.routes.refresh_interval));
         }
         wakeups.extend(self.wireguards.iter().filter_map(|wireguard| wireguard.next(now, retry, &self.links)));
+        wakeups.extend(self.proxy_neighbours.iter().filter_map(|proxy| proxy.next(now, retry)));
         wakeups.extend(self.sysctls.next(now, retry));
         wakeups.extend(self.managers.places.next(now, retry));
         wakeups.extend(self.bandwidth.next(now, self.config.routes.refresh_interval));

@@ -30,6 +30,8 @@ pub struct DataplaneConfig {
     pub tunnels: TunnelsConfig,
     /// Encrypted tunnels.
     pub wireguard: WireguardConfig,
+    /// Whether and how requests for addresses in the node's own subnets are answered, `LocalSubnetL2Reachability`.
+    pub local_reachability: Option<LocalReachabilityConfig>,
     /// Whether workloads may have floating addresses, `FloatingIPs`; always with `OpenStack`.
     pub floating_ips: bool,
     /// Networks outside the cluster whose tunnel packets are accepted, `ExternalNodesCIDRList`.
@@ -53,6 +55,7 @@ impl DataplaneConfig {
             routes: RoutesConfig::default(),
             tunnels: TunnelsConfig::default(),
             wireguard: WireguardConfig::default(),
+            local_reachability: None,
             floating_ips: false,
             external_nodes: Vec::new(),
             ip_forwarding: true,
@@ -169,6 +172,19 @@ impl TunnelsConfig {
             Family::V4 => self.vxlan_mtu_v4,
             Family::V6 => self.vxlan_mtu_v6,
         }
+    }
+}
+
+/// How requests for addresses of pods and load balancers are answered on the node's own networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalReachabilityConfig {
+    /// How often all of them are announced again, `LocalSubnetL2ReachabilityRefreshInterval`; never if `None`.
+    pub announce_interval: Option<Duration>,
+}
+
+impl Default for LocalReachabilityConfig {
+    fn default() -> Self {
+        Self { announce_interval: Some(Duration::from_secs(120)) }
     }
 }
 

@@ -33,6 +33,7 @@ use crate::managers::spoofing::{Spoofing, allowed_prefixes};
 use crate::managers::workloads::{Workloads, is_workload};
 use crate::neighbours::Neighbours;
 use crate::output::Output;
+use crate::proxy_neighbours::ProxyNeighbours;
 use crate::report::{DataplaneProblem, DataplaneStats, EndpointStatus};
 use crate::routes::{Ownership, RouteTable};
 use crate::status::Statuses;
@@ -56,6 +57,8 @@ pub struct Dataplane {
     pub(crate) overlays: Vec<Overlay>,
     /// One for each family, in the order of the output; none if there is no table for their routes.
     pub(crate) wireguards: Vec<Wireguard>,
+    /// One for each family, in the order of the output; none if nothing is answered for.
+    pub(crate) proxy_neighbours: Vec<ProxyNeighbours>,
     /// Rules depend on which tunnels there are, and that has changed.
     tunnels_changed: bool,
     pub(crate) sysctls: Sysctls,
@@ -148,6 +151,7 @@ impl Dataplane {
             neighbours: Neighbours::new(config.routes.enabled && families.contains(&Family::V4)),
             overlays: families.iter().map(|family| Overlay::new(*family, &config)).collect(),
             wireguards: families.iter().filter_map(|family| Wireguard::new(*family, &config)).collect(),
+            proxy_neighbours: families.iter().filter_map(|family| ProxyNeighbours::new(*family, &config)).collect(),
             // The sets that rules refer to have to be filled.
             tunnels_changed: true,
             policy_gates: families.iter().copied().map(PolicyGate::new).collect(),
@@ -184,8 +188,14 @@ impl Dataplane {
             DesiredUpdate::PolicyRemove(id) => managers.policies.on_policy_remove(id),
             DesiredUpdate::Profile(name, profile) => managers.policies.on_profile(name, profile),
             DesiredUpdate::ProfileRemove(name) => managers.policies.on_profile_remove(name),
-            DesiredUpdate::WorkloadEndpoint(id, state) => managers.workloads.on_update(id, state),
-            DesiredUpdate::WorkloadEndpointRemove(id) => managers.workloads.on_remove(&id),
+            DesiredUpdate::WorkloadEndpoint(id, state) => {
+                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_workload(&id, Some(&state)));
+                managers.workloads.on_update(id, state);
+            }
+            DesiredUpdate::WorkloadEndpointRemove(id) => {
+                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_workload(&id, None));
+                managers.workloads.on_remove(&id);
+            }
             DesiredUpdate::HostEndpoint(name, state) => {
                 managers.dscp.on_host(name.clone(), Some(&state));
                 managers.hosts.on_update(name, state);
@@ -197,11 +207,13 @@ impl Dataplane {
             DesiredUpdate::Host(name, node) => {
                 self.overlays.iter_mut().for_each(|overlay| overlay.on_host(&name, Some(&node)));
                 self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_host(&name, Some(&node)));
+                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_host(&name, Some(&node)));
                 managers.nodes.on_update(name, node);
             }
             DesiredUpdate::HostRemove(name) => {
                 self.overlays.iter_mut().for_each(|overlay| overlay.on_host(&name, None));
                 self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_host(&name, None));
+                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_host(&name, None));
                 managers.nodes.on_remove(&name);
             }
             DesiredUpdate::Route(net, route) => {
@@ -223,8 +235,20 @@ impl Dataplane {
             DesiredUpdate::WireguardRemove(node) => self.on_peer(Family::V4, &node, None),
             DesiredUpdate::WireguardV6(node, peer) => self.on_peer(Family::V6, &node, Some(&peer)),
             DesiredUpdate::WireguardV6Remove(node) => self.on_peer(Family::V6, &node, None),
-            DesiredUpdate::IpPool(pool) => managers.pools.on_update(pool),
-            DesiredUpdate::IpPoolRemove(cidr) => managers.pools.on_remove(cidr),
+            DesiredUpdate::IpPool(pool) => {
+                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_pool(&pool));
+                managers.pools.on_update(pool);
+            }
+            DesiredUpdate::IpPoolRemove(cidr) => {
+                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_pool_remove(cidr));
+                managers.pools.on_remove(cidr);
+            }
+            DesiredUpdate::Service(name, service) => {
+                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_service(&name, Some(&service)));
+            }
+            DesiredUpdate::ServiceRemove(name) => {
+                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_service(&name, None));
+            }
             DesiredUpdate::BgpConfiguration(configuration) => {
                 managers.bgp_peers = [
                     !configuration.local_workload_peering_ip_v4.is_empty(),
@@ -238,9 +262,7 @@ impl Dataplane {
             | DesiredUpdate::ServiceAccount(..)
             | DesiredUpdate::ServiceAccountRemove(_)
             | DesiredUpdate::Namespace(..)
-            | DesiredUpdate::NamespaceRemove(_)
-            | DesiredUpdate::Service(..)
-            | DesiredUpdate::ServiceRemove(_) => {}
+            | DesiredUpdate::NamespaceRemove(_) => {}
         }
     }
 
@@ -262,6 +284,7 @@ impl Dataplane {
                 LinkChange::State(name) => self.on_link_state(&name),
                 LinkChange::Addresses(name) => {
                     self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_addresses(&name));
+                    self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(&name));
                     if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
                         self.managers.nodes.on_addresses();
                         self.managers.hosts.on_links();
@@ -278,6 +301,7 @@ impl Dataplane {
             table.on_link(name);
         }
         self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_link(name));
+        self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name));
         if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
             self.managers.hosts.on_links();
             self.overlays.iter_mut().for_each(|overlay| overlay.on_link(name));

@@ -4,6 +4,7 @@
 //! It is put together from the fakes of the drivers, so that rules that refer to missing sets are refused, and sets that
 //! rules refer to cannot be destroyed.
 
+mod proxy;
 mod routing;
 mod wireguard;
 
@@ -22,6 +23,7 @@ use crate::kernel::{
     AddressPlace, CommandOutcome, CommandStatus, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange,
     SysctlPath,
 };
+use crate::proxy_neighbours::{ProxyNeighbour, ProxyNeighbourChange};
 use crate::qdisc::{Qdisc, QdiscChange, QdiscKind};
 use crate::route::{Route, RouteChange, RouteTableIndex};
 use crate::routing_rule::{RoutingRule, RoutingRuleChange};
@@ -78,6 +80,12 @@ pub struct FakeKernel {
     pub routing_rules_fail: bool,
     /// Permanent neighbour entries.
     pub neighbours: BTreeMap<(u32, IpAddr), Mac>,
+    /// Addresses that requests are answered for.
+    pub proxied: BTreeSet<ProxyNeighbour>,
+    /// Addresses that were announced, in order.
+    pub announced: Vec<ProxyNeighbour>,
+    /// Interfaces on which nothing can be answered.
+    pub mute_interfaces: BTreeSet<u32>,
     /// Forwarding entries of devices.
     pub fdb: BTreeMap<(u32, Mac), IpAddr>,
     /// Devices besides those that only events tell of, and their addresses.
@@ -142,6 +150,9 @@ impl FakeKernel {
             routing_rules: Vec::new(),
             routing_rules_fail: false,
             neighbours: BTreeMap::new(),
+            proxied: BTreeSet::new(),
+            announced: Vec::new(),
+            mute_interfaces: BTreeSet::new(),
             fdb: BTreeMap::new(),
             devices: BTreeMap::new(),
             wireguards: BTreeMap::new(),
@@ -469,6 +480,19 @@ impl Kernel for FakeKernel {
             }
         };
         changes.iter().map(&mut change).collect()
+    }
+
+    fn proxy_neighbours(&mut self, family: Family) -> Result<Vec<ProxyNeighbour>, KernelError> {
+        self.list()?;
+        Ok(self.proxied.iter().copied().filter(|entry| Family::of(entry.address) == family).collect())
+    }
+
+    fn change_proxy_neighbours(&mut self, changes: &[ProxyNeighbourChange]) -> Vec<Result<(), KernelError>> {
+        changes.iter().map(|change| self.change_proxied(change)).collect()
+    }
+
+    fn announce(&mut self, neighbours: &[ProxyNeighbour]) -> Vec<Result<(), KernelError>> {
+        neighbours.iter().map(|neighbour| self.announce_one(*neighbour)).collect()
     }
 
     fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {

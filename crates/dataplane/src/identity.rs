@@ -85,6 +85,12 @@ impl DataplaneProblem {
             Self::Neighbour { neighbour, .. } => {
                 ("neighbour cannot be set", format!("{} on interface {}", neighbour.address, neighbour.interface))
             }
+            Self::Subnets { interface, .. } => ("addresses cannot be read", interface.to_string()),
+            Self::ProxyNeighbours { family, .. } => ("answered addresses cannot be listed", family.to_string()),
+            Self::ProxyNeighbour { neighbour, .. } => (
+                "requests for address not answered",
+                format!("{} on interface {}", neighbour.address, neighbour.interface),
+            ),
             Self::Device { name, .. } => ("device out of sync", name.to_string()),
             Self::FdbEntries { interface, .. } => {
                 ("forwarding entries cannot be read", format!("interface {interface}"))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tortie_model::{Cidr, Family, IfaceName, Mac};
 
 use crate::device::{Device, DeviceChange, FdbEntry};
+use crate::proxy_neighbours::{ProxyNeighbour, ProxyNeighbourChange};
 use crate::qdisc::{Qdisc, QdiscChange};
 use crate::route::{Route, RouteChange, RouteTableIndex};
 use crate::routing_rule::{RoutingRule, RoutingRuleChange};
@@ -72,6 +73,29 @@ pub trait Kernel {
     /// Changes neighbour and forwarding entries, in this order, and tells what became of each; an outcome that is missing
     /// counts as a failure. [`KernelError::NotFound`] stands for an entry or an interface that is not there.
     fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>>;
+
+    /// What requests of others are answered for in a family, because [`Kernel::change_proxy_neighbours`] said so. Nothing else
+    /// is known of: not what others have the kernel answer for, nor what an earlier process answered.
+    ///
+    /// # Errors
+    /// If it cannot be told.
+    fn proxy_neighbours(&mut self, family: Family) -> Result<Vec<ProxyNeighbour>, KernelError> {
+        let _ = family;
+        Err(KernelError::Unsupported)
+    }
+
+    /// Answers requests for addresses of others, by ARP or neighbour discovery, with the Ethernet address of the interface
+    /// that they come by, until this ends or is told otherwise. Tells what became of each; an outcome that is missing counts
+    /// as a failure. [`KernelError::NotFound`] stands for an address or an interface that is not there.
+    fn change_proxy_neighbours(&mut self, changes: &[ProxyNeighbourChange]) -> Vec<Result<(), KernelError>> {
+        vec![Err(KernelError::Unsupported); changes.len()]
+    }
+
+    /// Tells everybody behind the interfaces that these addresses are here, and what became of each attempt; an outcome that is
+    /// missing counts as a failure. [`KernelError::NotFound`] stands for an interface that is not there.
+    fn announce(&mut self, neighbours: &[ProxyNeighbour]) -> Vec<Result<(), KernelError>> {
+        vec![Err(KernelError::Unsupported); neighbours.len()]
+    }
 
     /// The device of this name; `None` if there is none.
     ///

@@ -18,6 +18,7 @@ mod links;
 mod managers;
 mod neighbours;
 mod output;
+mod proxy_neighbours;
 mod qdisc;
 mod render;
 mod report;
@@ -35,7 +36,10 @@ mod wireguard_device;
 
 pub use bandwidth::BandwidthProblem;
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
-pub use config::{DataplaneConfig, IpSetsConfig, IptablesConfig, RoutesConfig, TunnelsConfig, WireguardConfig};
+pub use config::{
+    DataplaneConfig, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, RoutesConfig, TunnelsConfig,
+    WireguardConfig,
+};
 pub use dataplane::Dataplane;
 pub use device::{Device, DeviceChange, DeviceKind, FdbEntry, Vxlan};
 pub use identity::ProblemIdentity;
@@ -44,6 +48,7 @@ pub use kernel::{
     NeighbourChange, SysctlPath,
 };
 pub use links::LinkEvent;
+pub use proxy_neighbours::{ProxyNeighbour, ProxyNeighbourChange};
 pub use qdisc::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
 pub use render::Rendered;
 pub use report::{

@@ -14,6 +14,7 @@ use tortie_rules::RuleProblem;
 use crate::bandwidth::BandwidthProblem;
 use crate::device::FdbEntry;
 use crate::kernel::{KernelError, Neighbour, SysctlPath};
+use crate::proxy_neighbours::ProxyNeighbour;
 use crate::route::Route;
 use crate::routing_rule::RoutingRule;
 use crate::wireguard_device::WireguardKey;
@@ -186,6 +187,30 @@ pub enum DataplaneProblem {
         /// The entry.
         neighbour: Neighbour,
         /// What the kernel said.
+        error: KernelError,
+    },
+    /// The subnets of an interface cannot be read.
+    #[error("addresses of {interface} cannot be read: {error}")]
+    Subnets {
+        /// Its name.
+        interface: IfaceName,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// It cannot be told which addresses are answered for in the subnets of the node.
+    #[error("{family} addresses that are answered for cannot be listed: {error}")]
+    ProxyNeighbours {
+        /// Their family.
+        family: Family,
+        /// What is wrong.
+        error: KernelError,
+    },
+    /// Requests for an address in a subnet of the node are not answered as they should be, or it was not announced.
+    #[error("requests for {} on interface {}: {error}", .neighbour.address, .neighbour.interface)]
+    ProxyNeighbour {
+        /// The address, and where.
+        neighbour: ProxyNeighbour,
+        /// What is wrong.
         error: KernelError,
     },
     /// A tunnel device is out of sync.

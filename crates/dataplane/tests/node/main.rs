@@ -9,6 +9,7 @@ mod endpoints;
 mod faults;
 mod opening;
 mod overlay;
+mod proxy_neighbours;
 mod random;
 mod sets;
 mod stopping;
