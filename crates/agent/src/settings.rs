@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tortie_calc::{Demand, GraphConfig, Overlap, SourceSpoofing};
 use tortie_dataplane::{
-    DataplaneConfig, IpSetsConfig, IptablesConfig, RouteProtocol, RouteTableIndex, RoutesConfig, TunnelsConfig,
-    WireguardConfig,
+    DataplaneConfig, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, RouteProtocol, RouteTableIndex,
+    RoutesConfig, TunnelsConfig, WireguardConfig,
 };
 use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
@@ -15,9 +15,9 @@ use tortie_resources::manifest::{Options, ParameterCheck};
 use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, RulesConfig, WireguardTunnel, WorkloadsBy};
 
 use crate::config::{
-    AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, NatOutgoingExclusions,
-    NftablesMode, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange,
-    WorkloadSourceSpoofing,
+    AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, LocalReachability,
+    NatOutgoingExclusions, NftablesMode, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch,
+    TableRange, WorkloadSourceSpoofing,
 };
 use crate::logging::LogSettings;
 use crate::machine::Mtus;
@@ -137,10 +137,20 @@ pub fn dataplane(config: &Config, hostname: Hostname, backend: Backend) -> Resul
         tunnels: tunnels(config),
         wireguard: wireguard(config),
         ip_forwarding: config.ip_forwarding == Switch::Enabled,
+        local_reachability: local_reachability(config),
         floating_ips: config.floating_ips == Switch::Enabled,
         external_nodes: config.external_nodes.clone(),
         ..DataplaneConfig::new(hostname, rules(config)?, backend)
     })
+}
+
+fn local_reachability(config: &Config) -> Option<LocalReachabilityConfig> {
+    match config.local_reachability {
+        LocalReachability::Disabled => None,
+        LocalReachability::PodsAndLoadBalancers => {
+            Some(LocalReachabilityConfig { announce_interval: unless_zero(config.local_reachability_refresh_interval) })
+        }
+    }
 }
 
 fn wireguard(config: &Config) -> WireguardConfig {

@@ -10,6 +10,7 @@ mod node {
     mod input;
     mod opening;
     mod programs;
+    mod reachability;
     mod refusals;
     mod surroundings;
     mod take_over;

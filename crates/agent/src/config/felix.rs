@@ -40,7 +40,6 @@ const FLAGS: &str = "`--datastore` and `--dataplane` say it";
 const FLOWLOGS: &str = "there are no flow logs";
 const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
-const L2: &str = "addresses of workloads are not answered for on the node's own network";
 const MIGRATION: &str = "routes of virtual machines that move have the same metric as others";
 const NFT: &str = "native nftables is not programmed";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
@@ -326,8 +325,18 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         Used("The ports of node-port services, while kube-proxy is in IPVS mode"),
     ),
     felix("LiveMigrationRouteConvergenceTime", "seconds", "30", NotUsed(MIGRATION)),
-    felix("LocalSubnetL2Reachability", "oneof(Disabled,PodsAndLoadBalancers)", "Disabled", NotUsed(L2)),
-    felix("LocalSubnetL2ReachabilityRefreshInterval", "seconds", "120", NotUsed(L2)),
+    felix(
+        "LocalSubnetL2Reachability",
+        "oneof(Disabled,PodsAndLoadBalancers)",
+        "Disabled",
+        Used("Answers ARP and neighbour discovery for addresses of pods and load balancers in the node's own subnets"),
+    ),
+    felix(
+        "LocalSubnetL2ReachabilityRefreshInterval",
+        "seconds",
+        "120",
+        Used("How often these addresses are announced again"),
+    ),
     felix("LogActionRateLimit", "log-rate", "", Used("How many lines Log rules may write")),
     felix("LogActionRateLimitBurst", "int(0,9999)", "5", Used("How many lines Log rules may write at once")),
     felix(

@@ -114,6 +114,15 @@ choices!(
     }
 );
 choices!(
+    /// Which addresses are answered for on the node's own networks.
+    LocalReachability {
+        /// None.
+        Disabled = "Disabled",
+        /// Those of workloads of this node, and its share of those of load balancers.
+        PodsAndLoadBalancers = "PodsAndLoadBalancers",
+    }
+);
+choices!(
     /// Whether a workload may ask to send from addresses that are not its own.
     WorkloadSourceSpoofing {
         /// It may not.
@@ -325,6 +334,10 @@ params! {
         "LogActionRateLimitBurst", |raw| parse::integer_in(raw, 0, 9999), 5, 0, PLAIN;
     service_loop_prevention: ServiceLoopPrevention = "ServiceLoopPrevention", parse::one_of,
         ServiceLoopPrevention::Drop, ServiceLoopPrevention::Disabled, PLAIN;
+    local_reachability: LocalReachability = "LocalSubnetL2Reachability", parse::one_of,
+        LocalReachability::Disabled, LocalReachability::Disabled, PLAIN;
+    local_reachability_refresh_interval: Duration =
+        "LocalSubnetL2ReachabilityRefreshInterval", parse::seconds, secs(120), secs(0), PLAIN;
     istio_ambient_mode: Switch = "IstioAmbientMode", parse::one_of, Switch::Disabled, Switch::Disabled, PLAIN;
     istio_dscp_mark: u8 = "IstioDSCPMark", parse::dscp, 23, 0, PLAIN;
     workload_source_spoofing: WorkloadSourceSpoofing = "WorkloadSourceSpoofing", parse::one_of,

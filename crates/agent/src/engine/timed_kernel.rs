@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tortie_dataplane::{
     AddressPlace, CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour,
-    NeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, RoutingRule, RoutingRuleChange,
-    SysctlPath, WireguardChange, WireguardDevice,
+    NeighbourChange, ProxyNeighbour, ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex,
+    RoutingRule, RoutingRuleChange, SysctlPath, WireguardChange, WireguardDevice,
 };
 use tortie_model::{Cidr, Family, IfaceName};
 
@@ -104,6 +104,18 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
 
     fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
         self.timed(|kernel| kernel.change_neighbours(changes))
+    }
+
+    fn proxy_neighbours(&mut self, family: Family) -> Result<Vec<ProxyNeighbour>, KernelError> {
+        self.timed(|kernel| kernel.proxy_neighbours(family))
+    }
+
+    fn change_proxy_neighbours(&mut self, changes: &[ProxyNeighbourChange]) -> Vec<Result<(), KernelError>> {
+        self.timed(|kernel| kernel.change_proxy_neighbours(changes))
+    }
+
+    fn announce(&mut self, neighbours: &[ProxyNeighbour]) -> Vec<Result<(), KernelError>> {
+        self.timed(|kernel| kernel.announce(neighbours))
     }
 
     fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {

@@ -5,25 +5,28 @@ mod checksums;
 mod conntrack;
 mod detect;
 mod limits;
+mod responder;
 mod sysctl;
 mod threads;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
     AddressPlace, CommandOutcome, CommandStatus, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError,
-    Neighbour, NeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, RoutingRule,
-    RoutingRuleChange, SysctlPath, WireguardChange, WireguardDevice,
+    Neighbour, NeighbourChange, ProxyNeighbour, ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange,
+    RouteTableIndex, RoutingRule, RoutingRuleChange, SysctlPath, WireguardChange, WireguardDevice,
 };
-use tortie_model::{Cidr, Family, IfaceName};
+use tortie_model::{Cidr, Family, IfaceName, Mac};
 
 pub use detect::{DetectError, Detected, IptablesSetup, detect};
 pub use limits::TimeLimits;
 
 use crate::exec::{ExecError, Finished, Job, Runner};
 use crate::netlink::{Netlink, NetlinkError, Nftables, WireguardNetlink, ethtool};
+use responder::Responder;
 use sysctl::SysctlTree;
 
 /// The kernel behind the network namespace of the thread that uses it.
@@ -52,6 +55,8 @@ pub struct LinuxKernel {
     /// The same for nftables, and why it could not be asked the last time.
     nftables: Option<Nftables>,
     nftables_failure: Option<String>,
+    /// There once something is answered for.
+    responder: Option<Responder>,
     sysctls: SysctlTree,
 }
 
@@ -68,6 +73,7 @@ impl LinuxKernel {
             wireguard: None,
             nftables: None,
             nftables_failure: None,
+            responder: None,
             sysctls: SysctlTree::new(PathBuf::from("/proc/sys")),
         }
     }
@@ -117,6 +123,23 @@ impl LinuxKernel {
         }
         self.runner.note_progress();
         result.map_err(kernel_error)
+    }
+
+    /// Does something with an address and the Ethernet address of its interface, which is asked for unless it is in `macs`.
+    fn with_responder(
+        &mut self,
+        macs: &mut BTreeMap<u32, Result<Option<Mac>, KernelError>>,
+        neighbour: ProxyNeighbour,
+        act: impl FnOnce(&Responder, ProxyNeighbour, Option<Mac>) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        let interface = neighbour.interface;
+        let mac = macs.entry(interface).or_insert_with(|| self.with_netlink(|netlink| netlink.mac(interface)));
+        let mac = mac.clone()?;
+        let responder = match self.responder.take() {
+            Some(responder) => responder,
+            None => Responder::spawn()?,
+        };
+        act(self.responder.insert(responder), neighbour, mac)
     }
 
     /// The outcomes of so many changes that go to the kernel together.
@@ -212,6 +235,27 @@ impl Kernel for LinuxKernel {
 
     fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
         self.change_all(changes.len(), |netlink| netlink.change_neighbours(changes))
+    }
+
+    fn proxy_neighbours(&mut self, family: Family) -> Result<Vec<ProxyNeighbour>, KernelError> {
+        Ok(self.responder.as_ref().map(|responder| responder.entries(family)).unwrap_or_default())
+    }
+
+    fn change_proxy_neighbours(&mut self, changes: &[ProxyNeighbourChange]) -> Vec<Result<(), KernelError>> {
+        let mut macs = BTreeMap::new();
+        let mut change = |change: &ProxyNeighbourChange| match *change {
+            ProxyNeighbourChange::Add(neighbour) => self.with_responder(&mut macs, neighbour, Responder::add),
+            ProxyNeighbourChange::Remove(neighbour) => {
+                self.responder.as_ref().map_or(Err(KernelError::NotFound), |responder| responder.remove(neighbour))
+            }
+        };
+        changes.iter().map(&mut change).collect()
+    }
+
+    fn announce(&mut self, neighbours: &[ProxyNeighbour]) -> Vec<Result<(), KernelError>> {
+        let mut macs = BTreeMap::new();
+        let mut announce = |neighbour| self.with_responder(&mut macs, neighbour, Responder::announce);
+        neighbours.iter().copied().map(&mut announce).collect()
     }
 
     fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {

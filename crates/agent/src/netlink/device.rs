@@ -46,6 +46,13 @@ pub(super) fn get_request(name: &str) -> Request {
     Request { message: RouteNetlinkMessage::GetLink(message), flags: 0 }
 }
 
+/// Asks for the device of an index.
+pub(super) fn get_by_index_request(index: u32) -> Request {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    Request { message: RouteNetlinkMessage::GetLink(message), flags: 0 }
+}
+
 /// The request for a change, and what it is called.
 pub(super) fn change_request(change: &DeviceChange) -> (Request, &'static str) {
     let of = |index: u32| {

@@ -41,7 +41,7 @@ use std::time::Duration;
 use tortie_dataplane::{
     Device, DeviceChange, FdbEntry, Neighbour, NeighbourChange, Route, RouteChange, RouteTableIndex,
 };
-use tortie_model::{Cidr, Family};
+use tortie_model::{Cidr, Family, Mac};
 
 pub use conntrack::{Connection, Conntrack, Flow, Tuple};
 pub use error::NetlinkError;
@@ -221,6 +221,15 @@ impl Netlink {
             Err(error) if error.is_not_found() => Ok(None),
             result => result.map(Some),
         }
+    }
+
+    /// The Ethernet address of an interface; `None` if it has none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn mac(&mut self, interface: u32) -> Result<Option<Mac>, NetlinkError> {
+        let device = self.socket.get(device::get_by_index_request(interface), "interface", device::parse)?;
+        Ok(device.mac)
     }
 
     /// The addresses of a device in a family, in order. None if the kernel does not have the family.

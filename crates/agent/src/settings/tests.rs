@@ -129,6 +129,7 @@ fn every_parameter_changes_something() {
         ("WireguardPersistentKeepAlive", "7"),
         ("WireguardThreadingEnabled", "true"),
         ("RouteTableRanges", "7-9"),
+        ("LocalSubnetL2Reachability", "PodsAndLoadBalancers"),
     ];
     let defaults = engine(&[]);
     for (name, value) in of_the_engine {
@@ -139,6 +140,10 @@ fn every_parameter_changes_something() {
 
     let mesh = ("IstioAmbientMode", "Enabled");
     assert_ne!(engine(&[mesh, ("IstioDSCPMark", "AF11")]), engine(&[mesh]));
+
+    let answering = ("LocalSubnetL2Reachability", "PodsAndLoadBalancers");
+    let never = [answering, ("LocalSubnetL2ReachabilityRefreshInterval", "0")];
+    assert_ne!(engine(&never), engine(&[answering]));
 
     let ipvs = |pairs: &[(&str, &str)]| {
         let mut rules = settings(pairs).unwrap().rules;
@@ -196,6 +201,7 @@ fn every_parameter_changes_something() {
     ];
     let mut known: Vec<_> = of_the_engine.iter().map(|(name, _)| *name).chain(of_the_program).collect();
     known.extend(["LogActionRateLimitBurst", "IstioDSCPMark", "KubeNodePortRanges"]);
+    known.push("LocalSubnetL2ReachabilityRefreshInterval");
     known.sort_unstable();
     let mut all: Vec<_> = PARAMS.iter().map(|param| param.name).collect();
     all.sort_unstable();

@@ -127,7 +127,7 @@ impl ProxyNeighbours {
         let role = |state: &WorkloadEndpointState| state.computed.as_ref()?.live_migration_role;
         let counts = state.filter(|state| role(state) != Some(LiveMigrationRole::Source));
         let nets = counts.into_iter().flat_map(|state| state.endpoint.nets());
-        let new: BTreeSet<IpAddr> = nets.filter(|net| net.family() == self.family).map(|net| net.address()).collect();
+        let new: BTreeSet<IpAddr> = nets.filter(|net| net.family() == self.family).map(Cidr::address).collect();
         let old = match new.is_empty() {
             true => self.pods.remove(id),
             false => self.pods.insert(id.clone(), new.clone()),
@@ -222,7 +222,8 @@ impl ProxyNeighbours {
 
     fn read_subnets(&mut self, kernel: &mut dyn Kernel, links: &Links, problems: &mut Vec<DataplaneProblem>) {
         for name in std::mem::take(&mut self.unread) {
-            let link = links.get(name.as_str()).filter(|link| link.is_up);
+            // Of some interfaces nothing is told but that they are there (`InterfaceExclude`).
+            let link = links.get(name.as_str()).filter(|link| link.is_up && !links.addresses_of(&name).is_empty());
             let nets = link.map_or(Ok(Vec::new()), |link| kernel.addresses(link.index, self.family));
             let nets: BTreeSet<Cidr> = match nets {
                 Ok(nets) => nets.into_iter().map(Cidr::masked).collect(),

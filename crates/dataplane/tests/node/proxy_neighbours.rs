@@ -36,7 +36,9 @@ fn kernel_with_subnets() -> FakeKernel {
 }
 
 fn links() -> Vec<LinkEvent> {
-    vec![up("eth0", ETH0), addresses("eth0", &["10.65.0.200"]), up("eth1", ETH1), up("cali1", 11), up("cali9", 9)]
+    let interfaces = [("eth0", ETH0, "10.65.0.200"), ("eth1", ETH1, "10.65.0.201"), ("cali9", 9, "10.65.0.1")];
+    let told = |(name, index, address)| [up(name, index), addresses(name, &[address])];
+    interfaces.into_iter().flat_map(told).chain([up("cali1", 11)]).collect()
 }
 
 fn pool(net: &str, ipip: EncapMode, vxlan: EncapMode) -> DesiredUpdate {
@@ -182,10 +184,20 @@ fn interfaces_come_go_and_change_their_addresses() {
     kernel.devices.get_mut("eth0").unwrap().0.index = 77;
     dataplane.on_link(LinkEvent::Gone { name: "eth0".into() });
     dataplane.on_link(up("eth0", 77));
+    dataplane.on_link(addresses("eth0", &["10.65.0.200"]));
     kernel.announced.clear();
     dataplane.apply(&mut kernel);
     assert_eq!(kernel.proxied, entries([(77, "10.65.0.5")]));
     assert_eq!(kernel.announced, [entry(77, "10.65.0.5")]);
+}
+
+#[test]
+fn an_interface_of_which_no_addresses_are_told_is_left_alone() {
+    let mut kernel = kernel_with_subnets();
+    let mut dataplane = told([of_pod("a", "cali1", 5)]);
+    dataplane.on_link(addresses("eth1", &[]));
+    dataplane.apply(&mut kernel);
+    assert_eq!(kernel.proxied, entries([(ETH0, "fd00::5")]));
 }
 
 #[test]
@@ -352,7 +364,7 @@ fn change_link(kernel: &mut FakeKernel, dataplane: &mut Dataplane, number: u8, f
         &["10.65.0.0/16"],
     ];
     let nets = form.map_or(&[][..], |form| nets[usize::from(form)]);
-    kernel.devices.get_mut(name).unwrap().1 = nets.iter().map(|net| cidr(net)).collect();
+    kernel.devices.get_mut(name).expect("a known interface").1 = nets.iter().map(|net| cidr(net)).collect();
     // Each with an address of its own: a prefix length that changes alone is not told.
     let own = format!("10.99.0.{}", form.unwrap_or(6));
     dataplane.on_link(match form {
