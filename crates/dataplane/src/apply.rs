@@ -36,6 +36,7 @@ impl Dataplane {
         }
         let started = kernel.now();
         self.timers.dirty = false;
+        self.advance_migrations(kernel);
         self.complete();
         self.complete_places(Some(kernel));
         let mut problems = self.static_problems();
@@ -308,6 +309,7 @@ impl Dataplane {
         wakeups.extend(self.proxy_neighbours.iter().filter_map(|proxy| proxy.next(now, retry)));
         wakeups.extend(self.sysctls.next(now, retry));
         wakeups.extend(self.managers.places.next(now, retry));
+        wakeups.extend(self.next_migration(now));
         wakeups.extend(self.bandwidth.next(now, self.config.routes.refresh_interval));
         let refresh = self.config.ip_sets.refresh_interval.zip(self.timers.sets_refreshed);
         wakeups.extend(refresh.map(|(interval, last)| (last + interval).saturating_sub(now)));

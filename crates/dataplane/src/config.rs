@@ -243,6 +243,12 @@ pub struct RoutesConfig {
     pub metric_v4: u32,
     /// The metric of routes to workloads, `IPv6NormalRoutePriority`.
     pub metric_v6: u32,
+    /// The metric of routes to virtual machines that have just moved here, `IPv4ElevatedRoutePriority`.
+    pub elevated_metric_v4: u32,
+    /// The metric of routes to virtual machines that have just moved here, `IPv6ElevatedRoutePriority`.
+    pub elevated_metric_v6: u32,
+    /// For how long after a live migration routes keep that metric, `LiveMigrationRouteConvergenceTime`.
+    pub migration_convergence: Duration,
     /// The source address of the host's own packets to workloads, `DeviceRouteSourceAddress`.
     pub source_v4: Option<IpAddr>,
     /// The source address of the host's own packets to workloads, `DeviceRouteSourceAddressIPv6`.
@@ -263,6 +269,9 @@ impl Default for RoutesConfig {
             protocol: RouteProtocol::BOOT,
             metric_v4: 1024,
             metric_v6: 1024,
+            elevated_metric_v4: 512,
+            elevated_metric_v6: 512,
+            migration_convergence: Duration::from_secs(30),
             source_v4: None,
             source_v6: None,
             remove_external: true,
@@ -272,13 +281,26 @@ impl Default for RoutesConfig {
     }
 }
 
+/// Which of several routes to a workload, on whatever node, is to be taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RoutePriority {
+    /// Any workload's.
+    #[default]
+    Normal,
+    /// That of a virtual machine on the node that it has just moved to, for as long as others may still have a route to
+    /// where it was.
+    Elevated,
+}
+
 impl RoutesConfig {
     /// The metric of routes to workloads.
     #[must_use]
-    pub const fn metric(&self, family: Family) -> u32 {
-        match family {
-            Family::V4 => self.metric_v4,
-            Family::V6 => self.metric_v6,
+    pub const fn metric(&self, family: Family, priority: RoutePriority) -> u32 {
+        match (family, priority) {
+            (Family::V4, RoutePriority::Normal) => self.metric_v4,
+            (Family::V6, RoutePriority::Normal) => self.metric_v6,
+            (Family::V4, RoutePriority::Elevated) => self.elevated_metric_v4,
+            (Family::V6, RoutePriority::Elevated) => self.elevated_metric_v6,
         }
     }
 

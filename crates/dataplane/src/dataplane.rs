@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tortie_ipsets::{Member, Report, SetType};
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
-use tortie_model::desired::{DesiredUpdate, Vtep, WireguardPeer, WorkloadEndpointState};
-use tortie_model::{AdminState, Cidr, Family, HostEndpointName, Hostname, IfaceName, IpSetId, Mac, WorkloadEndpointId};
+use tortie_model::desired::{DesiredUpdate, Vtep, WireguardPeer};
+use tortie_model::{AdminState, Family, HostEndpointName, Hostname, IfaceName, IpSetId, WorkloadEndpointId};
 use tortie_rules::names::static_set;
 use tortie_rules::{Renderer, WorkloadsBy};
 
@@ -23,6 +23,7 @@ use crate::managers::floating::FloatingAddresses;
 use crate::managers::groups::Groups;
 use crate::managers::hosts::Hosts;
 use crate::managers::ip_sets::IpSetManager;
+use crate::managers::live_migrations::LiveMigrations;
 use crate::managers::nodes::Nodes;
 use crate::managers::overlay::Overlay;
 use crate::managers::places::Places;
@@ -65,6 +66,8 @@ pub struct Dataplane {
     pub(crate) bandwidth: Bandwidth,
     pub(crate) gates: Gates,
     pub(crate) timers: Timers,
+    /// Virtual machines have been looked for that had moved here before.
+    pub(crate) has_sought_live: bool,
     /// One for each family, in the order of the output.
     pub(crate) policy_gates: Vec<PolicyGate>,
     pub(crate) statuses: Statuses,
@@ -83,6 +86,7 @@ pub(crate) struct Managers {
     pub(crate) policies: Policies,
     pub(crate) groups: Groups,
     pub(crate) workloads: Workloads,
+    pub(crate) migrations: LiveMigrations,
     pub(crate) places: Places,
     pub(crate) hosts: Hosts,
     pub(crate) marks: EndpointMarkManager,
@@ -135,6 +139,7 @@ impl Dataplane {
             policies: Policies::default(),
             groups: Groups::default(),
             workloads: Workloads::default(),
+            migrations: LiveMigrations::default(),
             places: Places::new(rules.workloads == WorkloadsBy::Address, &families),
             hosts: Hosts::default(),
             marks: EndpointMarkManager::new(rules.ipvs.is_some(), &rules.marks),
@@ -162,6 +167,7 @@ impl Dataplane {
             output,
             managers,
             gates: Gates::default(),
+            has_sought_live: false,
             timers: Timers { dirty: true, ..Timers::default() },
             statuses: Statuses::default(),
             problems: Vec::new(),
@@ -190,10 +196,14 @@ impl Dataplane {
             DesiredUpdate::ProfileRemove(name) => managers.policies.on_profile_remove(name),
             DesiredUpdate::WorkloadEndpoint(id, state) => {
                 self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_workload(&id, Some(&state)));
+                if !managers.places.is_used() {
+                    managers.migrations.on_update(&id, state.computed.as_deref());
+                }
                 managers.workloads.on_update(id, state);
             }
             DesiredUpdate::WorkloadEndpointRemove(id) => {
                 self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_workload(&id, None));
+                managers.migrations.on_remove(&id);
                 managers.workloads.on_remove(&id);
             }
             DesiredUpdate::HostEndpoint(name, state) => {
@@ -460,6 +470,7 @@ impl Dataplane {
         let changed = managers.workloads.complete(&mut completion);
         let hosts_changed = managers.hosts.complete(&self.links, &mut completion);
         self.complete_owners(&changed);
+        self.complete_migrations();
 
         let Self { renderer, output, managers, .. } = self;
         if hosts_changed || !changed.is_empty() {
@@ -501,8 +512,8 @@ impl Dataplane {
 
     /// Tells everybody else which endpoint each interface has now.
     fn complete_owners(&mut self, changed: &BTreeSet<InterfaceName>) {
-        let managers = &mut self.managers;
         for interface in changed.iter().copied() {
+            let managers = &mut self.managers;
             let owner = managers.workloads.owner(interface).map(|(_, state)| state);
             managers.spoofing.on_owner(interface, owner.filter(|_| !managers.places.is_used()));
             managers.floating.on_owner(interface, owner);
@@ -517,17 +528,7 @@ impl Dataplane {
             let name = IfaceName::from(interface);
             self.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
             self.bandwidth.on_owner(&name, owner);
-            let active = owner.filter(|state| state.endpoint.state == AdminState::Active);
-            let reached_at: Vec<Cidr> = active
-                .map(|state| {
-                    let floating = managers.floating.external(state).map(Cidr::host);
-                    state.endpoint.nets().chain(floating).collect()
-                })
-                .unwrap_or_default();
-            for table in &mut self.routes {
-                table.set(&name, reached_at.iter().copied());
-            }
-            self.neighbours.set(&name, active.map(static_entries).unwrap_or_default());
+            self.complete_way(interface);
         }
     }
 
@@ -585,11 +586,4 @@ impl Dataplane {
         hosts.extend(resolved.into_iter().map(|(name, status)| (name.clone(), status)));
         (workloads.collect(), hosts)
     }
-}
-
-/// The static ARP entries of a workload: its own addresses at its own Ethernet address.
-fn static_entries(state: &WorkloadEndpointState) -> BTreeMap<std::net::IpAddr, Mac> {
-    let Some(mac) = state.endpoint.mac else { return BTreeMap::new() };
-    let addresses = state.endpoint.ipv4_nets.iter().filter(|net| net.is_host());
-    addresses.map(|net| (net.address(), mac)).collect()
 }

@@ -16,6 +16,7 @@ mod identity;
 mod kernel;
 mod links;
 mod managers;
+mod migrations;
 mod neighbours;
 mod output;
 mod proxy_neighbours;
@@ -37,7 +38,7 @@ mod wireguard_device;
 pub use bandwidth::BandwidthProblem;
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
 pub use config::{
-    DataplaneConfig, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, RoutesConfig, TunnelsConfig,
+    DataplaneConfig, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, RoutePriority, RoutesConfig, TunnelsConfig,
     WireguardConfig,
 };
 pub use dataplane::Dataplane;
@@ -48,6 +49,8 @@ pub use kernel::{
     NeighbourChange, SysctlPath,
 };
 pub use links::LinkEvent;
+pub use managers::live_migrations::{MigrationChange, MigrationState};
+pub use migrations::AnnouncementWatch;
 pub use proxy_neighbours::{ProxyNeighbour, ProxyNeighbourChange};
 pub use qdisc::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
 pub use render::Rendered;

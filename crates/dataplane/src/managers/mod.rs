@@ -10,6 +10,7 @@ pub(crate) mod floating;
 pub(crate) mod groups;
 pub(crate) mod hosts;
 pub(crate) mod ip_sets;
+pub(crate) mod live_migrations;
 pub(crate) mod nodes;
 pub(crate) mod overlay;
 pub(crate) mod places;

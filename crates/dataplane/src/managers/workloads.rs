@@ -78,6 +78,11 @@ impl Workloads {
         Some((id, &self.endpoints.get(id)?.state))
     }
 
+    /// The interface that an endpoint asks for, whether or not it has it.
+    pub(crate) fn interface(&self, id: &WorkloadEndpointId) -> Option<InterfaceName> {
+        self.endpoints.get(id)?.interface.as_ref().ok().copied()
+    }
+
     /// The interfaces that have an endpoint, in order.
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = InterfaceName> {
         self.claims.keys().copied()

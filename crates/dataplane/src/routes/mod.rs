@@ -13,7 +13,7 @@ use tortie_delta::Delta;
 use tortie_iptables::InterfaceName;
 use tortie_model::{Cidr, Family, IfaceName};
 
-use crate::config::RoutesConfig;
+use crate::config::{RoutePriority, RoutesConfig};
 use crate::gate::holds;
 use crate::kernel::{Kernel, KernelError};
 use crate::links::Links;
@@ -42,8 +42,6 @@ pub(crate) struct RouteTable {
     dirty_interfaces: BTreeSet<IfaceName>,
     has_seen_links: bool,
     routes: Delta<RouteKey, RouteTarget>,
-    /// How many routes are wanted by each interface.
-    wanted_by: BTreeMap<u32, usize>,
     /// Observed routes whose key is taken by another.
     duplicates: Vec<Route>,
     /// What each single address was last routed to, to know when it changes hands.
@@ -52,8 +50,8 @@ pub(crate) struct RouteTable {
     released: BTreeSet<IpAddr>,
     /// Addresses whose old connections are still to be forgotten.
     flushes: Flushes,
-    /// When each workload interface was first seen.
-    first_seen: BTreeMap<u32, Duration>,
+    /// When each workload interface was first seen; `None` once a route was wanted there.
+    first_seen: BTreeMap<u32, Option<Duration>>,
     last_read: Option<Duration>,
     must_read: bool,
     /// Interfaces whose routes must be read.
@@ -91,7 +89,6 @@ impl RouteTable {
             dirty_interfaces: BTreeSet::new(),
             has_seen_links: false,
             routes: Delta::new(),
-            wanted_by: BTreeMap::new(),
             duplicates: Vec::new(),
             holders: BTreeMap::new(),
             released: BTreeSet::new(),
@@ -110,10 +107,15 @@ impl RouteTable {
     }
 
     /// Wants exactly these destinations to be reached by a workload's interface; those of the other family are left out.
-    pub(crate) fn set(&mut self, interface: &IfaceName, destinations: impl IntoIterator<Item = Cidr>) {
+    pub(crate) fn set(
+        &mut self,
+        interface: &IfaceName,
+        destinations: impl IntoIterator<Item = Cidr>,
+        priority: RoutePriority,
+    ) {
         let slot = Slot { class: RouteClass::LocalWorkload, interface: Some(interface.clone()) };
         let of_family = destinations.into_iter().filter(|net| net.family() == self.family);
-        let metric = self.config.metric(self.family);
+        let metric = self.config.metric(self.family, priority);
         let new: BTreeSet<RouteKey> =
             of_family.map(|net| RouteKey { destination: net.masked(), tos: 0, metric }).collect();
         let gone: Vec<RouteKey> = self.slots.keys(&slot).filter(|key| !new.contains(key)).collect();
@@ -195,6 +197,7 @@ impl RouteTable {
         self.remove(now, kernel, ownership, problems);
         self.release_holders(kernel);
         self.write(kernel, ownership, held, problems);
+        self.remove_replaced(kernel, ownership, problems);
         self.flushes.run_all(kernel);
         let failed = problems.len() > before || self.must_read;
         self.retry_at = failed.then_some(now);
@@ -221,7 +224,7 @@ impl RouteTable {
         self.first_seen.retain(|index, _| links.name(*index).is_some());
         for (name, link) in links.iter() {
             if ownership.is_workload(name) {
-                self.first_seen.entry(link.index).or_insert(now);
+                self.first_seen.entry(link.index).or_insert(Some(now));
             }
         }
         for name in changed {
@@ -236,26 +239,14 @@ impl RouteTable {
     fn resolve(&mut self, links: &Links) {
         for key in std::mem::take(&mut self.dirty) {
             let new = self.slots.winner(&key, links);
-            let interface = |target: Option<&RouteTarget>| target.and_then(|target| target.interface);
-            let (old, index) = (interface(self.routes.desired(&key)), interface(new.as_ref()));
+            let index = new.as_ref().and_then(|target| target.interface);
+            if let Some(first_seen) = index.and_then(|index| self.first_seen.get_mut(&index)) {
+                *first_seen = None;
+            }
             match new {
                 Some(target) => self.routes.set_desired(key, target),
                 None => self.routes.remove_desired(&key),
             };
-            if old == index {
-                continue;
-            }
-            if let Some(index) = index {
-                *self.wanted_by.entry(index).or_default() += 1;
-            }
-            if let Some(old) = old
-                && let Some(count) = self.wanted_by.get_mut(&old)
-            {
-                *count -= 1;
-                if *count == 0 {
-                    self.wanted_by.remove(&old);
-                }
-            }
         }
     }
 
@@ -273,10 +264,10 @@ impl RouteTable {
     }
 
     /// Until when routes of an interface that are not wanted are left alone, if they still are. The endpoint of a new
-    /// interface may not be known yet; once some route is wanted there, it is.
+    /// interface may not be known yet; once some route was wanted there, it is.
     fn grace_end(&self, interface: u32, now: Duration) -> Option<Duration> {
-        let end = *self.first_seen.get(&interface)? + self.config.grace_period;
-        (end > now && !self.wanted_by.contains_key(&interface)).then_some(end)
+        let end = (*self.first_seen.get(&interface)?)? + self.config.grace_period;
+        (end > now).then_some(end)
     }
 
     fn remove(
@@ -287,7 +278,8 @@ impl RouteTable {
         problems: &mut Vec<DataplaneProblem>,
     ) {
         let is_in_grace = |route: &Route| route.target.interface.is_some_and(|i| self.grace_end(i, now).is_some());
-        let unexpected: Vec<Route> = self.unexpected(ownership).filter(|route| !is_in_grace(route)).collect();
+        let is_due = |route: &Route| !is_in_grace(route) && self.replacement(route).is_none();
+        let unexpected: Vec<Route> = self.unexpected(ownership).filter(is_due).collect();
         if kernel.is_stopping() {
             return;
         }
@@ -296,7 +288,37 @@ impl RouteTable {
                 self.flushes.want(route.key.destination.address(), kernel);
             }
         }
-        for route in self.delete(unexpected, kernel, problems) {
+        self.remove_all(unexpected, kernel, problems);
+    }
+
+    /// Removes routes that others have taken the place of, once these are there: while the metric of a route changes there
+    /// is no moment without one.
+    fn remove_replaced(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        ownership: &Ownership<'_>,
+        problems: &mut Vec<DataplaneProblem>,
+    ) {
+        let is_there = |key: &RouteKey| self.routes.observed(key) == self.routes.desired(key);
+        let is_due = |route: &Route| self.replacement(route).is_some_and(is_there);
+        let replaced: Vec<Route> = self.unexpected(ownership).filter(is_due).collect();
+        if !kernel.is_stopping() {
+            self.remove_all(replaced, kernel, problems);
+        }
+    }
+
+    /// The route that is wanted in the place of one that is not: to the same destination by the same interface, with
+    /// another metric.
+    fn replacement(&self, route: &Route) -> Option<&RouteKey> {
+        route.target.interface?;
+        let leads_there = |key: &&RouteKey| {
+            self.routes.desired(*key).is_some_and(|target| target.interface == route.target.interface)
+        };
+        self.slots.keys_to(route.key.destination).filter(|key| **key != route.key).find(leads_there)
+    }
+
+    fn remove_all(&mut self, routes: Vec<Route>, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) {
+        for route in self.delete(routes, kernel, problems) {
             self.duplicates.retain(|duplicate| *duplicate != route);
             if self.routes.observed(&route.key) == Some(&route.target) {
                 self.routes.observe_absent(&route.key);

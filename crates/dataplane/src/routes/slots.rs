@@ -117,6 +117,11 @@ impl Slots {
         self.claims.range(keys_to(destination)).next().is_some()
     }
 
+    /// The routes that somebody wants to the destination.
+    pub(super) fn keys_to(&self, destination: Cidr) -> impl Iterator<Item = &RouteKey> {
+        self.claims.range(keys_to(destination)).map(|(key, _)| key)
+    }
+
     /// The interfaces by which somebody wants to reach the destination.
     pub(super) fn interfaces_to(&self, destination: Cidr) -> impl Iterator<Item = &IfaceName> {
         let claims = self.claims.range(keys_to(destination)).flat_map(|(_, claims)| claims);

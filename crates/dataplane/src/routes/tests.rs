@@ -7,7 +7,7 @@ use tortie_iptables::{Backend, InterfaceName};
 use tortie_model::{Cidr, Family};
 
 use super::{Ownership, RouteClass, RouteTable, Slot};
-use crate::config::RoutesConfig;
+use crate::config::{RoutePriority, RoutesConfig};
 use crate::fake::FakeKernel;
 use crate::kernel::Kernel;
 use crate::links::{LinkChange, LinkEvent, Links};
@@ -15,6 +15,7 @@ use crate::report::DataplaneProblem;
 use crate::route::{Route, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
 
 mod classes;
+mod priorities;
 
 const PREFIXES: [InterfaceName; 1] = [InterfaceName::from_static("cali")];
 const GRACE: Duration = Duration::from_secs(10);
@@ -52,8 +53,12 @@ impl Node {
     }
 
     fn set(&mut self, name: &str, destinations: &[&str]) {
+        self.prioritize(name, destinations, RoutePriority::Normal);
+    }
+
+    fn prioritize(&mut self, name: &str, destinations: &[&str], priority: RoutePriority) {
         let destinations: Vec<Cidr> = destinations.iter().map(|text| cidr(text)).collect();
-        self.table.set(&name.into(), destinations);
+        self.table.set(&name.into(), destinations, priority);
     }
 
     fn apply(&mut self) -> Vec<DataplaneProblem> {

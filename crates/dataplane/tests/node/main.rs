@@ -7,6 +7,7 @@ mod common;
 mod conntrack;
 mod endpoints;
 mod faults;
+mod migrations;
 mod opening;
 mod overlay;
 mod proxy_neighbours;

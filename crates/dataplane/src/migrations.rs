@@ -1,0 +1,137 @@
+//! The way to each workload, and how live migrations change it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_iptables::InterfaceName;
+use tortie_model::desired::WorkloadEndpointState;
+use tortie_model::{AdminState, Cidr, IfaceName, Mac};
+
+use crate::config::RoutePriority;
+use crate::dataplane::Dataplane;
+use crate::kernel::Kernel;
+use crate::managers::live_migrations::MigrationChange;
+use crate::managers::workloads::is_workload;
+use crate::route::{Route, RouteKind, RouteTableIndex};
+
+/// An interface behind which a virtual machine is expected to announce itself, by a reverse ARP request or by a gratuitous
+/// ARP packet. One announcement is enough.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct AnnouncementWatch {
+    /// What the announcement is to be reported by.
+    pub number: u64,
+    /// The index of the interface.
+    pub index: u32,
+    /// Its name.
+    pub interface: IfaceName,
+}
+
+impl Dataplane {
+    /// Where announcements of virtual machines are expected. Changes with what is desired, and with interfaces.
+    pub fn announcement_watches(&self) -> impl Iterator<Item = AnnouncementWatch> {
+        self.managers.migrations.awaited().filter_map(|(id, number)| {
+            let interface = IfaceName::from(self.managers.workloads.interface(id)?);
+            let index = self.links.get(interface.as_str())?.index;
+            Some(AnnouncementWatch { number, index, interface })
+        })
+    }
+
+    /// What one of [`announcement_watches`](Self::announcement_watches) waited for has come. Cheap.
+    pub fn on_announcement(&mut self, number: u64) {
+        self.timers.dirty = true;
+        self.managers.migrations.on_announcement(number);
+    }
+
+    /// The changes of live migrations since this was last asked, in order.
+    pub fn take_migrations(&mut self) -> Vec<MigrationChange> {
+        self.managers.migrations.take_changes()
+    }
+
+    /// Has migrations go on whose time has come.
+    pub(crate) fn advance_migrations(&mut self, kernel: &mut dyn Kernel) {
+        let now = kernel.now();
+        self.managers.migrations.advance(now, self.config.routes.migration_convergence);
+        if !std::mem::replace(&mut self.has_sought_live, true) {
+            self.seek_live(kernel);
+        }
+    }
+
+    /// Finds virtual machines that had announced themselves to an earlier process: its routes are there, with the metric
+    /// that they have only then.
+    fn seek_live(&mut self, kernel: &mut dyn Kernel) {
+        let config = &self.config.routes;
+        let mut live = Vec::new();
+        for watch in self.announcement_watches().filter(|_| config.enabled) {
+            let Ok(interface) = InterfaceName::try_from(&watch.interface) else { continue };
+            let Some((_, state)) = self.managers.workloads.owner(interface) else { continue };
+            let wanted = self.destinations(state);
+            let is_found = self.config.families.iter().any(|family| {
+                let [elevated, normal] =
+                    [RoutePriority::Elevated, RoutePriority::Normal].map(|priority| config.metric(*family, priority));
+                let proves = |Route { key, target }: &Route| {
+                    key.metric == elevated
+                        && elevated != normal
+                        && target.kind == RouteKind::Unicast
+                        && target.protocol == config.protocol
+                        && wanted.contains(&key.destination)
+                };
+                // Whatever cannot be read is as good as not there: then the announcement is waited for.
+                let routes = kernel.routes_of(*family, RouteTableIndex::MAIN, watch.index).unwrap_or_default();
+                routes.iter().any(proves)
+            });
+            live.extend(is_found.then_some(watch.number));
+        }
+        live.into_iter().for_each(|number| self.managers.migrations.on_announcement(number));
+    }
+
+    /// How long no migration goes on by itself.
+    pub(crate) fn next_migration(&self, now: Duration) -> Option<Duration> {
+        self.managers.migrations.next(now)
+    }
+
+    /// Brings the ways to virtual machines that migrate up to date.
+    pub(crate) fn complete_migrations(&mut self) {
+        for id in self.managers.migrations.take_dirty() {
+            let interface = self.managers.workloads.interface(&id);
+            let is_owner = |interface: &InterfaceName| {
+                self.managers.workloads.owner(*interface).is_some_and(|(owner, _)| *owner == id)
+            };
+            if let Some(interface) = interface.filter(is_owner) {
+                self.complete_way(interface);
+            }
+        }
+    }
+
+    /// Brings the way to whoever has a workload interface up to date.
+    pub(crate) fn complete_way(&mut self, interface: InterfaceName) {
+        if self.managers.places.is_used() || !is_workload(&self.config.rules.workload_prefixes, interface.as_str()) {
+            return;
+        }
+        let owner = self.managers.workloads.owner(interface);
+        let active = owner.filter(|(_, state)| state.endpoint.state == AdminState::Active);
+        let reached = active.and_then(|(id, state)| Some((state, self.managers.migrations.priority(id)?)));
+        let destinations = reached.map(|(state, _)| self.destinations(state)).unwrap_or_default();
+        let priority = reached.map(|(_, priority)| priority).unwrap_or_default();
+        let entries = reached.map(|(state, _)| static_entries(state)).unwrap_or_default();
+        let name = IfaceName::from(interface);
+        for table in &mut self.routes {
+            table.set(&name, destinations.iter().copied(), priority);
+        }
+        self.neighbours.set(&name, entries);
+    }
+
+    /// What a workload is reached at.
+    fn destinations(&self, state: &WorkloadEndpointState) -> Vec<Cidr> {
+        let floating = self.managers.floating.external(state).map(Cidr::host);
+        state.endpoint.nets().chain(floating).collect()
+    }
+}
+
+/// The static ARP entries of a workload: its own addresses at its own Ethernet address.
+fn static_entries(state: &WorkloadEndpointState) -> BTreeMap<IpAddr, Mac> {
+    let Some(mac) = state.endpoint.mac else { return BTreeMap::new() };
+    let addresses = state.endpoint.ipv4_nets.iter().filter(|net| net.is_host());
+    addresses.map(|net| (net.address(), mac)).collect()
+}
