@@ -4,6 +4,7 @@
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 #![allow(clippy::disallowed_methods, reason = "the agent is where processes, threads, clocks and files belong")]
 
+pub mod announcements;
 pub mod cli;
 pub mod config;
 pub mod connections;

@@ -8,6 +8,7 @@ mod node {
     mod connections;
     mod ending;
     mod input;
+    mod migration;
     mod opening;
     mod programs;
     mod reachability;

@@ -28,6 +28,14 @@ pub struct AnnouncementWatch {
     pub interface: IfaceName,
 }
 
+impl AnnouncementWatch {
+    /// A watch of an interface.
+    #[must_use]
+    pub fn new(number: u64, index: u32, interface: IfaceName) -> Self {
+        Self { number, index, interface }
+    }
+}
+
 impl Dataplane {
     /// Where announcements of virtual machines are expected. Changes with what is desired, and with interfaces.
     pub fn announcement_watches(&self) -> impl Iterator<Item = AnnouncementWatch> {

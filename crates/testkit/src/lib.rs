@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`kernel`] | one question for every test that needs a real kernel: may it run here? |
 //! | [`netns`] | private network namespaces that vanish with the process |
+//! | [`ethernet`] | frames from a namespace, as a virtual machine sends them |
 //! | [`lab`] | a node with pods, built from namespaces, and the measured reachability between them |
 //! | [`apiserver`] | an API server of Kubernetes on loopback, which misbehaves as told |
 //! | [`cases`] | policy cases with the reachability they must give |
@@ -48,6 +49,7 @@ pub mod conformance;
 pub mod demo;
 #[cfg(feature = "servers")]
 pub mod etcd;
+pub mod ethernet;
 pub mod evaluator;
 pub mod faults;
 pub mod golden;

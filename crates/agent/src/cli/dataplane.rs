@@ -10,8 +10,8 @@ use tortie_protocol::{Received, felix};
 use super::Failure;
 use super::capability;
 use super::node::{
-    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, connection_cutter, dataplane_settings, failed, families,
-    hostname, parameters, resolve, wake, watch_links,
+    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, announcements, connection_cutter, dataplane_settings, failed,
+    families, hostname, parameters, resolve, wake, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Raw, Sources, from_environment};
@@ -75,6 +75,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Err(_) if stop.is_set() => return Ok(()),
         setup => setup?,
     };
+    let announced = announcements(sender.clone(), ServeInput::Links);
+    let setup = ServeSetup { in_kernel: setup.in_kernel.with_announcements(announced), ..setup };
     let links = watch_links(&setup.resolved, sender.clone(), ServeInput::Links)?;
     let served = Served::new(setup, reports, sender).map_err(Failure::io("the thread that writes reports"));
     let end = if stop.is_set() { Ok(ServedEnd::Stopped) } else { served?.run(&inputs) };

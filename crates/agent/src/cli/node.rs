@@ -11,6 +11,7 @@ use tortie_model::Hostname;
 use tortie_rules::RulesConfig;
 
 use super::Failure;
+use crate::announcements::Announcements;
 use crate::config::{Config, IptablesBackend, Notice, Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::exec::Runner;
@@ -185,6 +186,17 @@ pub(super) fn connection_cutter(
         return Ok(None);
     }
     ConnectionCutter::start(rules, config.netlink_timeout, metrics.clone()).map(Some).map_err(failed)
+}
+
+/// Reports announcements of virtual machines, where some are expected.
+pub(super) fn announcements<T: Send + 'static>(
+    sender: SyncSender<T>,
+    wrap: impl Fn(MonitorEvent) -> T + Send + Sync + 'static,
+) -> Announcements {
+    Announcements::new(move |number| {
+        // Whoever does not listen any more expects none.
+        let _ = sender.send(wrap(MonitorEvent::Announcement(number)));
+    })
 }
 
 /// Watches the network interfaces for as long as the result lives.

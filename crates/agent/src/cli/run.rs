@@ -17,8 +17,8 @@ use super::datastore::{DatastoreArgs, EngineHandle, Wanted};
 use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
 use super::node::{
-    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, connection_cutter, dataplane_settings, failed, families,
-    hostname, insist, parameters, resolve, wake, watch_links,
+    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, announcements, connection_cutter, dataplane_settings, failed,
+    families, hostname, insist, parameters, resolve, wake, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Resolved, Sources};
@@ -255,6 +255,7 @@ impl Run<'_> {
                 };
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
                 let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine).with_cutter(cutter);
+                let in_kernel = in_kernel.with_announcements(announcements(self.sender.clone(), wrap));
                 self.enforce(number, inputs, in_kernel.with_take_over(take_over))
             }
             DataplaneUrl::Exec(program) => {

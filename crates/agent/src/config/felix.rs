@@ -40,7 +40,6 @@ const FLAGS: &str = "`--datastore` and `--dataplane` say it";
 const FLOWLOGS: &str = "there are no flow logs";
 const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
-const MIGRATION: &str = "routes of virtual machines that move have the same metric as others";
 const NFT: &str = "native nftables is not programmed";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
 const POLICYSYNC: &str = "there is no application-layer policy";
@@ -304,10 +303,20 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         Used("When a table is read again after it was written"),
     ),
     felix("IptablesRefreshInterval", "seconds", "180", Used("How often tables are compared with the kernel")),
-    felix("IPv4ElevatedRoutePriority", "int(1:2147483646)", "512", NotUsed(MIGRATION)),
+    felix(
+        "IPv4ElevatedRoutePriority",
+        "int(1:2147483646)",
+        "512",
+        Used("The metric of IPv4 routes to virtual machines that have just moved to the node"),
+    ),
     felix("IPv4NormalRoutePriority", "int(1:2147483646)", "1024", Used("The metric of IPv4 routes to workloads")),
     felix("IPv4VXLANTunnelAddr", "ipv4", "", OfNodes("The address of the node's VXLAN tunnel, IPv4")),
-    felix("IPv6ElevatedRoutePriority", "int(1:2147483646)", "512", NotUsed(MIGRATION)),
+    felix(
+        "IPv6ElevatedRoutePriority",
+        "int(1:2147483646)",
+        "512",
+        Used("The metric of IPv6 routes to virtual machines that have just moved to the node"),
+    ),
     felix("IPv6NormalRoutePriority", "int(1:2147483646)", "1024", Used("The metric of IPv6 routes to workloads")),
     felix("Ipv6Support", "bool", "true", Used("Whether IPv6 is programmed")),
     felix("IPv6VXLANTunnelAddr", "ipv6", "", OfNodes("The address of the node's VXLAN tunnel, IPv6")),
@@ -324,7 +333,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "30000:32767",
         Used("The ports of node-port services, while kube-proxy is in IPVS mode"),
     ),
-    felix("LiveMigrationRouteConvergenceTime", "seconds", "30", NotUsed(MIGRATION)),
+    felix(
+        "LiveMigrationRouteConvergenceTime",
+        "seconds",
+        "30",
+        Used("For how long after a live migration routes keep that metric"),
+    ),
     felix(
         "LocalSubnetL2Reachability",
         "oneof(Disabled,PodsAndLoadBalancers)",

@@ -313,6 +313,12 @@ params! {
         "IPv4NormalRoutePriority", |raw| parse::integer_in(raw, 1, 2_147_483_646), 1024, 1024, PLAIN;
     ipv6_normal_route_priority: u32 =
         "IPv6NormalRoutePriority", |raw| parse::integer_in(raw, 1, 2_147_483_646), 1024, 1024, PLAIN;
+    ipv4_elevated_route_priority: u32 =
+        "IPv4ElevatedRoutePriority", |raw| parse::integer_in(raw, 1, 2_147_483_646), 512, 512, PLAIN;
+    ipv6_elevated_route_priority: u32 =
+        "IPv6ElevatedRoutePriority", |raw| parse::integer_in(raw, 1, 2_147_483_646), 512, 512, PLAIN;
+    live_migration_route_convergence_time: Duration =
+        "LiveMigrationRouteConvergenceTime", parse::seconds, secs(30), secs(0), PLAIN;
     reporting_interval: Duration = "ReportingIntervalSecs", parse::seconds, secs(30), secs(0), PLAIN;
     reporting_ttl: Duration = "ReportingTTLSecs", parse::seconds, secs(90), secs(0), PLAIN;
     endpoint_reporting_enabled: bool = "EndpointReportingEnabled", parse::boolean, false, false, PLAIN;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
-    ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, LinkEvent, ProblemIdentity, WireguardKey,
+    ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, LinkEvent, MigrationChange, ProblemIdentity,
+    WireguardKey,
 };
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpSetId};
@@ -14,6 +15,7 @@ use super::inspect::Listing;
 use super::observe;
 use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
+use crate::announcements::Announcements;
 use crate::connections::ConnectionCutter;
 use crate::driver::{DriverError, DriverEvent};
 use crate::health::{Condition, Health, Reporter};
@@ -46,6 +48,7 @@ pub struct InKernel<K> {
     /// To be done once policy is in force.
     take_over: Option<TakeOver>,
     cutter: Option<ConnectionCutter>,
+    announcements: Option<Announcements>,
 }
 
 impl<K: Kernel> InKernel<K> {
@@ -77,6 +80,7 @@ impl<K: Kernel> InKernel<K> {
             machine: None,
             take_over: None,
             cutter: None,
+            announcements: None,
         }
     }
 
@@ -102,6 +106,12 @@ impl<K: Kernel> InKernel<K> {
     #[must_use]
     pub fn with_cutter(self, cutter: Option<ConnectionCutter>) -> Self {
         Self { cutter, ..self }
+    }
+
+    /// Listens for virtual machines that move here.
+    #[must_use]
+    pub fn with_announcements(self, announcements: Announcements) -> Self {
+        Self { announcements: Some(announcements), ..self }
     }
 
     #[cfg(test)]
@@ -164,6 +174,16 @@ impl<K: Kernel> InKernel<K> {
         report.enforced()
     }
 
+    /// Says how far live migrations are, and listens where announcements are expected now.
+    fn follow_migrations(&mut self) {
+        for MigrationChange { id, uid, from, to, .. } in self.dataplane.take_migrations() {
+            tracing::info!(endpoint = %id, migration = %uid, %from, %to, "live migration");
+        }
+        if let Some(announcements) = &mut self.announcements {
+            announcements.expect(self.dataplane.announcement_watches().collect());
+        }
+    }
+
     fn condition(&self) -> Condition {
         let missing = self.machine.as_ref().and_then(Machine::problem);
         // As long as something stands in for a part of the policy, the node does not do its job.
@@ -214,6 +234,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
                 self.dataplane.on_link(event);
             }
             MonitorEvent::InSync => self.dataplane.on_links_in_sync(),
+            MonitorEvent::Announcement(number) => self.dataplane.on_announcement(number),
             MonitorEvent::Failed(error) => {
                 tracing::error!(%error, "network interfaces cannot be watched; trying again");
             }
@@ -227,6 +248,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
     fn enforce(&mut self) -> Result<Progress, DriverError> {
         self.batches.note(&mut self.metrics.lock());
         self.health.still_alive(Reporter::Dataplane);
+        self.follow_migrations();
         let now = self.kernel.now();
         let next_look = self.look_at_machine(now);
         if self.outdated().is_some() {
@@ -256,6 +278,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         if self.kernel.is_stopping() {
             return Ok(Progress::idle(HEARTBEAT));
         }
+        self.follow_migrations();
         let done = self.note(&report, begin.elapsed());
         self.health.still_alive(Reporter::Dataplane);
         let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT);

@@ -12,6 +12,7 @@
 //!     match event {
 //!         MonitorEvent::Link(event) => println!("{event:?}"),
 //!         MonitorEvent::InSync => println!("these are all"),
+//!         MonitorEvent::Announcement(_) => {}
 //!         MonitorEvent::Failed(error) => eprintln!("{error}; trying again"),
 //!     }
 //! }
@@ -64,13 +65,16 @@ impl Default for MonitorConfig {
     }
 }
 
-/// What the monitor reports.
+/// What is reported of network interfaces.
 #[derive(Debug)]
 pub enum MonitorEvent {
     /// An interface changed.
     Link(LinkEvent),
     /// All interfaces that exist have been reported. Sent after every time that the monitor had to restart.
     InSync,
+    /// A virtual machine has announced itself, by the number of the watch for it; told by
+    /// [`Announcements`](crate::announcements::Announcements).
+    Announcement(u64),
     /// The monitor could not listen to the kernel or list what exists; it restarts in a moment.
     Failed(NetlinkError),
 }

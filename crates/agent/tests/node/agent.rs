@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -30,6 +30,8 @@ pub(crate) struct Node {
     /// Whether a driver enforces what the agent calculates.
     driven: bool,
     agent: Option<Child>,
+    /// What runs for as long as the node is there.
+    beside: Vec<Child>,
 }
 
 impl Node {
@@ -58,6 +60,7 @@ impl Node {
             is_open: false,
             driven: false,
             agent: None,
+            beside: Vec::new(),
         }
     }
 
@@ -204,6 +207,14 @@ impl Node {
         self.agent = Some(self.namespace.spawn(&mut command).unwrap());
     }
 
+    /// Starts a program that runs for as long as the node is there; what it prints.
+    pub(crate) fn start_beside(&mut self, command: &mut Command) -> ChildStdout {
+        let mut child = self.namespace.spawn(command).unwrap();
+        let output = child.stdout.take().unwrap();
+        self.beside.push(child);
+        output
+    }
+
     /// Starts the agent and waits until it is ready.
     pub(crate) fn start(&mut self) {
         self.spawn();
@@ -305,7 +316,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(agent) = &mut self.agent {
+        for agent in self.agent.iter_mut().chain(&mut self.beside) {
             let _ = agent.kill();
             let _ = agent.wait();
         }

@@ -237,12 +237,11 @@ proptest! {
                                 waits += 1;
                                 told.coming = Some(waits);
                             }
-                            Some(LiveMigrationRole::Target) => {}
                             None if takes_part => {
                                 told.end();
                                 told.settles = Some(now + CONVERGENCE);
                             }
-                            None => {}
+                            Some(LiveMigrationRole::Target) | None => {}
                         }
                     }
                 }

@@ -1,0 +1,128 @@
+//! Announcements on a real kernel.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use tortie_dataplane::AnnouncementWatch;
+use tortie_testkit::ethernet::{FrameSender, arp_request, gratuitous_arp, reverse_arp};
+use tortie_testkit::kernel_test;
+use tortie_testkit::netns::Namespace;
+
+use super::Announcements;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 65, 0, 1);
+const OTHER: Ipv4Addr = Ipv4Addr::new(10, 65, 0, 2);
+
+/// A node with two virtual machines, behind `cali1` and `cali2`.
+struct Node {
+    namespace: Namespace,
+    /// Who sends frames to the node by each of the interfaces.
+    machines: [FrameSender; 2],
+    /// Who sends frames of the node by the first interface.
+    host: FrameSender,
+    announcements: Announcements,
+    reported: Receiver<u64>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let namespace = Namespace::new().unwrap();
+        let machines = [("cali1", 7), ("cali2", 8)].map(|(name, index)| {
+            let pod = Namespace::new().unwrap();
+            let path = pod.path();
+            let veth = format!("link add {name} index {index} type veth peer name eth0 netns {}", path.display());
+            namespace.ip([veth, format!("link set {name} up")]).unwrap();
+            pod.ip(["link set eth0 up"]).unwrap();
+            FrameSender::open(&pod, "eth0").unwrap()
+        });
+        let host = FrameSender::open(&namespace, "cali1").unwrap();
+        let (sender, reported) = channel();
+        let announcements = Announcements::new(move |number| sender.send(number).unwrap());
+        Self { namespace, machines, host, announcements, reported }
+    }
+
+    /// Expects announcements by these interfaces, under numbers that are ten times as large.
+    fn expect(&mut self, indices: &[u32]) {
+        let (namespace, announcements) = (&self.namespace, &mut self.announcements);
+        let interfaces = ["cali1", "cali2"];
+        let watch = |index: &u32| {
+            let interface = interfaces[usize::try_from(*index - 7).unwrap()];
+            AnnouncementWatch::new(u64::from(*index) * 10, *index, interface.into())
+        };
+        let watches: BTreeSet<_> = indices.iter().map(watch).collect();
+        namespace.run(|| announcements.expect(watches)).unwrap();
+    }
+
+    /// Has the second machine announce itself in this way. Everything of the same kind has been heard before.
+    fn hear_all(&mut self, announcement: &[u8]) -> Vec<u64> {
+        self.machines[1].send(announcement).unwrap();
+        let mut heard = Vec::new();
+        while heard.last() != Some(&80) {
+            heard.push(self.reported.recv_timeout(PATIENCE).unwrap());
+        }
+        heard
+    }
+}
+
+fn threads() -> usize {
+    let names = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
+    names.filter(|path| std::fs::read_to_string(path).is_ok_and(|name| name.trim() == "announcements")).count()
+}
+
+kernel_test! {
+    fn each_kind_of_announcement_is_heard_once_and_nothing_else_is() {
+        for announcement in [gratuitous_arp(MAC, ADDRESS), reverse_arp(MAC)] {
+            let mut node = Node::new();
+            node.expect(&[7, 8]);
+            node.machines[0].send(&arp_request(MAC, ADDRESS, OTHER)).unwrap();
+            node.machines[0].send(&announcement).unwrap();
+            node.machines[0].send(&announcement).unwrap();
+            assert_eq!(node.hear_all(&announcement), [70, 80]);
+        }
+    }
+
+    fn nothing_but_an_announcement_counts() {
+        for announcement in [gratuitous_arp(MAC, ADDRESS), reverse_arp(MAC)] {
+            let mut node = Node::new();
+            node.expect(&[7, 8]);
+            node.machines[0].send(&arp_request(MAC, ADDRESS, OTHER)).unwrap();
+            node.host.send(&announcement).unwrap();
+            assert_eq!(node.hear_all(&announcement), [80]);
+        }
+    }
+
+    fn an_interface_where_none_is_expected_is_not_heard() {
+        let mut node = Node::new();
+        node.expect(&[8]);
+        node.machines[0].send(&reverse_arp(MAC)).unwrap();
+        assert_eq!(node.hear_all(&reverse_arp(MAC)), [80]);
+    }
+
+    fn who_comes_to_be_expected_is_heard_and_who_was_before_still_is() {
+        let mut node = Node::new();
+        node.expect(&[7]);
+        node.expect(&[7, 8]);
+        node.machines[0].send(&reverse_arp(MAC)).unwrap();
+        assert_eq!(node.reported.recv_timeout(PATIENCE), Ok(70));
+        node.expect(&[8]);
+        assert_eq!(node.hear_all(&reverse_arp(MAC)), [80]);
+    }
+
+    fn nobody_listens_when_nothing_is_expected() {
+        let mut node = Node::new();
+        let before = threads();
+        node.expect(&[7]);
+        node.expect(&[]);
+        let end = std::time::Instant::now() + PATIENCE;
+        while threads() > before {
+            assert!(std::time::Instant::now() < end, "the thread ends");
+            std::thread::yield_now();
+        }
+        assert!(node.announcements.listener.is_none());
+        assert!(node.reported.try_recv().is_err());
+    }
+}
