@@ -237,7 +237,7 @@ impl DirState {
         }
         Some(match content {
             FileContent::Text(text) => {
-                let manifest = manifest::read(text, format_of(path), &self.options, &mut self.labels);
+                let manifest = manifest::read(text, Format::of(path), &self.options, &mut self.labels);
                 let unreadable = manifest.unreadable.into_iter().map(|error| (error.position, error.what)).collect();
                 Reading { fingerprint, resources: manifest.resources, unreadable }
             }
@@ -508,10 +508,6 @@ fn nameless(path: &Path, resource: Resource) -> impl Iterator<Item = InputProble
         fallback: if problem.severity == Severity::Error { fallback } else { Fallback::NotNeeded },
         problem,
     })
-}
-
-pub(crate) fn format_of(path: &Path) -> Format {
-    if path.extension().is_some_and(|extension| extension == "json") { Format::Json } else { Format::Yaml }
 }
 
 fn fingerprint(content: FileContent<'_>) -> u64 {

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tortie_calc::Graph;
 use tortie_datastore::Everything;
-use tortie_model::Update;
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Hostname, SyncStatus, Update};
 use tortie_resources::manifest::Options;
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
+use super::datastore_url::DatastoreUrl;
 use super::directory::{DirectoryArgs, SettleArgs};
 use crate::config::{Config, Sources};
 use crate::settings;
@@ -39,6 +42,11 @@ pub(super) struct WholeCluster {
 }
 
 impl ClusterArgs {
+    /// Another cluster, read the same way.
+    pub(super) fn at(url: DatastoreUrl, config: Option<PathBuf>, timeout: u64) -> Self {
+        Self { datastore: DatastoreArgs::at(url), config, timeout }
+    }
+
     /// Reads all of it. What is wrong with it is said, since answers depend on it.
     ///
     /// # Errors
@@ -61,4 +69,38 @@ impl ClusterArgs {
         }
         Ok(WholeCluster { sources, local, options, updates })
     }
+}
+
+/// A node's parameters: those of this machine, then the datastore's, as on the node itself.
+///
+/// # Errors
+/// If a parameter that must be right is not.
+pub(super) fn config_of<'a>(
+    sources: &Sources,
+    local: &Config,
+    objects: impl Iterator<Item = &'a Update>,
+    host: &Hostname,
+) -> Result<Config, String> {
+    let mut graph = Graph::new(&settings::graph(local, host.clone()));
+    graph.on_update(Update::Ready(Some(true)));
+    for update in objects {
+        let matters = match update {
+            Update::GlobalConfig(..) | Update::HostConfig(..) | Update::ScopedConfig(..) => true,
+            Update::Node(name, _) => name == host,
+            _ => false,
+        };
+        if matters {
+            graph.on_update(update.clone());
+        }
+    }
+    graph.on_status(SyncStatus::InSync);
+    let mut desired = Vec::new();
+    graph.flush(&mut desired);
+    let mut sources = sources.clone();
+    for update in &desired {
+        if let DesiredUpdate::Config(datastore) = update {
+            sources.set_datastore(datastore);
+        }
+    }
+    sources.resolve().map(|resolved| resolved.config).map_err(|error| error.to_string())
 }

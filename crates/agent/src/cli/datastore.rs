@@ -102,6 +102,18 @@ pub(super) struct EngineHandle {
 }
 
 impl DatastoreArgs {
+    /// A datastore that the environment says how to be let into.
+    pub(super) fn at(datastore: DatastoreUrl) -> Self {
+        Self {
+            datastore,
+            use_pod_cidr: false,
+            #[cfg(feature = "etcd")]
+            etcd: super::etcd::EtcdArgs::default(),
+            #[cfg(feature = "fanout")]
+            fanout: FanoutFlags::default(),
+        }
+    }
+
     /// Where it is, without anything that is secret.
     pub(super) fn place(&self) -> String {
         self.datastore.to_string()

@@ -23,6 +23,7 @@ mod dataplane;
 mod dataplane_url;
 mod datastore;
 mod datastore_url;
+mod decision;
 #[cfg(feature = "etcd")]
 mod delete;
 mod directory;
@@ -35,8 +36,10 @@ mod fanout;
 mod get;
 mod listeners;
 mod node;
+mod origin;
 mod output;
 mod parameters;
+mod plan;
 mod render;
 mod replay;
 mod run;
@@ -66,7 +69,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    success; for `check`: nothing is wrong
   1    failure; for `check`: problems were found; for `run`: the input is unusable (see --unreadable)
-  2    wrong usage, or a selector that does not parse
+  2    wrong usage, or a selector that does not parse; for `plan` and `diff`: something changes
   3    for `trace`: the connection is denied; for `status`: the agent is not ready
   129  for `dataplane`: a parameter changed; both sides should be started again";
 
@@ -86,6 +89,8 @@ enum Command {
     Check(check::Args),
     Selector(selector::Args),
     Trace(trace::Args),
+    Plan(plan::Args),
+    Diff(plan::DiffArgs),
     Status(status::Args),
     Config(configuration::Args),
     Show(show::Args),
@@ -131,6 +136,8 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Selector(args) => selector::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Diff(args) => plan::diff(&args),
         Command::Status(args) => status::run(&args),
         Command::Config(args) => configuration::run(&args),
         Command::Show(args) => show::run(&args),

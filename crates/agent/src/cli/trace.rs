@@ -2,7 +2,6 @@
 
 mod answer;
 mod batch;
-mod origin;
 mod question;
 mod text;
 mod view;
@@ -14,9 +13,9 @@ use tortie_model::Hostname;
 
 use super::Failure;
 use super::cluster::ClusterArgs;
+use super::origin::Origins;
 use super::output::Output;
 use answer::Answer;
-use origin::Origins;
 use question::{Question, QuestionArgs};
 use view::View;
 

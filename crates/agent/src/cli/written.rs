@@ -90,8 +90,7 @@ fn find(path: &Path, files: &mut Vec<(PathBuf, String)>, named: bool) -> Result<
 }
 
 fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<Written>, Vec<InputProblem>) {
-    let format = if file.extension().is_some_and(|end| end == "json") { Format::Json } else { Format::Yaml };
-    let (manifest, objects) = read_written(text, format, &Options::default(), &mut Interner::new());
+    let (manifest, objects) = read_written(text, Format::of(file), &Options::default(), &mut Interner::new());
     let input = |subject: String, problem| InputProblem::new(subject, problem, Fallback::Nothing).in_file(file);
     let error = |position, what: String| FieldProblem::new(Severity::Error, position, "", what);
     let mut problems: Vec<InputProblem> =

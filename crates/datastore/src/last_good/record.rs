@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tortie_model::Interner;
 use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resource};
 
-use crate::dir_state::{Scope, format_of};
+use crate::dir_state::Scope;
 
 /// The first line of a record.
 const MAGIC: &str = "tortie-last-good 1";
@@ -90,7 +90,7 @@ impl Record {
     /// The record after its file has been taken with another content.
     #[must_use]
     pub(crate) fn then(self, text: String, closed: BTreeSet<Scope>, options: &Options) -> Self {
-        let format = format_of(Path::new(&self.path));
+        let format = Format::of(Path::new(&self.path));
         let new = Documents::read(&text, format, options);
         let kept = if new.is_good() { Vec::new() } else { new.lacking(self.documents(format, options)) };
         Self { path: self.path, text, kept, closed }

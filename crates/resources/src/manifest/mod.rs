@@ -4,6 +4,7 @@ mod kind;
 mod meta;
 mod positions;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tortie_model::{Interner, Update};
@@ -26,6 +27,14 @@ pub enum Format {
     Yaml,
     /// JSON, one document.
     Json,
+}
+
+impl Format {
+    /// What the name of a file says: JSON if it ends in `.json`, else YAML.
+    #[must_use]
+    pub fn of(file: &Path) -> Self {
+        if file.extension().is_some_and(|end| end == "json") { Self::Json } else { Self::Yaml }
+    }
 }
 
 /// What conversion needs to know besides the manifest.

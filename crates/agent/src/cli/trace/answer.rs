@@ -1,11 +1,12 @@
 //! What is answered, as data.
 
 use serde_json::{Map, Value, json};
-use tortie_evaluate::{DecidedBy, End, Guard, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Verdict};
+use tortie_evaluate::{DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Verdict};
 use tortie_model::{Direction, PolicyId, Rule};
 use tortie_trace::{Connection, Leg};
 
-use super::origin::Origins;
+use super::super::decision::{decided_by, direction, guard_name};
+use super::super::origin::Origins;
 use super::view::View;
 
 /// The answer to a question.
@@ -20,13 +21,6 @@ pub(super) fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Allow => "allow",
         Verdict::Deny => "deny",
         Verdict::Undecided => "undecided",
-    }
-}
-
-pub(super) fn direction(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Ingress => "ingress",
-        Direction::Egress => "egress",
     }
 }
 
@@ -83,7 +77,10 @@ impl Answer<'_> {
                 _ => {}
             }
         }
-        let reason = leg.map_or_else(|| "no policy applies".to_owned(), reason);
+        let reason = leg.map_or_else(
+            || "no policy applies".to_owned(),
+            |leg| decided_by(&leg.explanation.answer.decided_by, leg.direction),
+        );
         [("tier", tier), ("policy", policy), ("profile", profile), ("rule", rule), ("position", position)]
             .into_iter()
             .chain([("reason", reason.into())])
@@ -152,35 +149,6 @@ fn rule_value(step: &RuleStep, written: Option<&Rule>, position: Option<&str>) -
         "why": why(&step.outcome, written),
         "position": position,
     })
-}
-
-fn guard_name(guard: Guard) -> &'static str {
-    match guard {
-        Guard::Vxlan => "VXLAN of workloads",
-        Guard::IpIp => "IP-in-IP of workloads",
-        Guard::RouterIcmpv6 => "ICMPv6 that routers need",
-        _ => "another",
-    }
-}
-
-/// What a leg's verdict rests on.
-pub(super) fn reason(leg: &Leg) -> String {
-    let way = direction(leg.direction);
-    match &leg.explanation.answer.decided_by {
-        DecidedBy::PolicyRule { policy, index, .. } => format!("{policy}, {way} rule {index}"),
-        DecidedBy::EndOfTier { tier } => {
-            format!("the end of tier {tier}: its policies apply, and no rule of them matches")
-        }
-        DecidedBy::ProfileRule { profile, index } => format!("profile {profile}, {way} rule {index}"),
-        DecidedBy::EndOfProfiles => "no policy applies, and no profile allows it".to_owned(),
-        DecidedBy::Failsafe(port) => format!("failsafe port {} of protocol {}", port.port, port.protocol),
-        DecidedBy::Guard(guard) => format!("{}, whatever policies say", guard_name(*guard)),
-        DecidedBy::EndpointInactive => "the endpoint is not active".to_owned(),
-        DecidedBy::NoForwardPolicy => "no policy applies to what is forwarded".to_owned(),
-        DecidedBy::EndpointToHostAction => "DefaultEndpointToHostAction".to_owned(),
-        DecidedBy::Nothing => "no rule decides".to_owned(),
-        other => format!("{other:?}"),
-    }
 }
 
 /// Why a rule does not match; `None` if it does.

@@ -5,8 +5,8 @@ use std::io::{BufRead, Write};
 use serde_json::json;
 use tortie_model::Hostname;
 
+use super::super::origin::Origins;
 use super::answer::Answer;
-use super::origin::Origins;
 use super::question::{Line, Question};
 use super::view::View;
 use crate::cli::Failure;

@@ -6,7 +6,8 @@ use tortie_evaluate::{DecidedBy, RuleOutcome, RuleStep, Step, Verdict};
 use tortie_model::Direction;
 use tortie_trace::Leg;
 
-use super::answer::{Answer, direction, reason, ruling, why};
+use super::super::decision::{decided_by, direction};
+use super::answer::{Answer, ruling, why};
 
 /// A line if it is denied, and one for each end if it passes; if wanted, all that was looked at.
 pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
@@ -37,7 +38,8 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
 
 /// Writing to a string cannot fail, here and below.
 fn line(out: &mut String, begin: &str, leg: &Leg, answer: &Answer<'_>) {
-    let _ = write!(out, "{begin}{} on {}, {}, by {}", leg.at, leg.node, direction(leg.direction), reason(leg));
+    let by = decided_by(&leg.explanation.answer.decided_by, leg.direction);
+    let _ = write!(out, "{begin}{} on {}, {}, by {by}", leg.at, leg.node, direction(leg.direction));
     if let DecidedBy::PolicyRule { policy, index, .. } = &leg.explanation.answer.decided_by
         && let Some(origin) = answer.origins.rule(policy, leg.direction, *index)
     {

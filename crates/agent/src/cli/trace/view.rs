@@ -3,14 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tortie_calc::Graph;
-use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Cidr, Family, Hostname, Key, Policy, PolicyId, SyncStatus, Update, WorkloadEndpoint};
+use tortie_model::{Cidr, Family, Hostname, Key, Policy, PolicyId, Update, WorkloadEndpoint};
 use tortie_resources::manifest::Options;
 use tortie_resources::spelling::closest;
 use tortie_trace::{Cluster, Connection, Place};
 
-use super::super::cluster::WholeCluster;
+use super::super::cluster::{WholeCluster, config_of};
 use super::question::{End, Question};
 use crate::config::{Config, Sources};
 use crate::settings;
@@ -102,36 +100,10 @@ impl View {
         if self.configured.contains(&host) {
             return Ok(());
         }
-        let config = self.config_of(&host)?;
+        let config = config_of(&self.sources, &self.local, self.cluster.objects(), &host)?;
         let rules = settings::rules(&config).map_err(|error| error.to_string())?;
         self.cluster.configure(host.clone(), settings::graph(&config, host.clone()), settings::evaluation(&rules));
         self.configured.insert(host);
         Ok(())
-    }
-
-    /// A node's parameters: those of this machine, then the datastore's, as on the node itself.
-    fn config_of(&self, host: &Hostname) -> Result<Config, String> {
-        let mut graph = Graph::new(&settings::graph(&self.local, host.clone()));
-        graph.on_update(Update::Ready(Some(true)));
-        for update in self.cluster.objects() {
-            let matters = match update {
-                Update::GlobalConfig(..) | Update::HostConfig(..) | Update::ScopedConfig(..) => true,
-                Update::Node(name, _) => name == host,
-                _ => false,
-            };
-            if matters {
-                graph.on_update(update.clone());
-            }
-        }
-        graph.on_status(SyncStatus::InSync);
-        let mut desired = Vec::new();
-        graph.flush(&mut desired);
-        let mut sources = self.sources.clone();
-        for update in &desired {
-            if let DesiredUpdate::Config(datastore) = update {
-                sources.set_datastore(datastore);
-            }
-        }
-        sources.resolve().map(|resolved| resolved.config).map_err(|error| error.to_string())
     }
 }

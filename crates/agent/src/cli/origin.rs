@@ -23,6 +23,13 @@ pub(super) struct Origin<'a> {
     position: Position,
 }
 
+impl Origin<'_> {
+    /// File, line and column.
+    pub(super) fn parts(&self) -> (String, u32, u32) {
+        (self.file.display().to_string(), self.position.line, self.position.column)
+    }
+}
+
 impl fmt::Display for Origin<'_> {
     /// `file:line:column`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,15 +43,26 @@ impl Origins {
     /// # Errors
     /// If the directory cannot be listed any more.
     pub(super) fn read(root: &Path, options: &Options) -> io::Result<Self> {
+        Ok(Self::of_texts(manifest_texts(root)?, options))
+    }
+
+    /// Reads files. Of several that define one object, that counts which comes first.
+    pub(super) fn of_texts(texts: Vec<(PathBuf, String)>, options: &Options) -> Self {
         let mut origins = Self::default();
-        // Of several files that define one object, that counts which sorts first.
-        for (file, text) in manifest_texts(root)? {
-            let format = if file.extension().is_some_and(|end| end == "json") { Format::Json } else { Format::Yaml };
-            for position in policy_positions(&text, format, options) {
+        for (file, text) in texts {
+            for position in policy_positions(&text, Format::of(&file), options) {
                 origins.policies.entry(position.policy.clone()).or_insert_with(|| (file.clone(), position));
             }
         }
-        Ok(origins)
+        origins
+    }
+
+    /// These, and others for what is not in them.
+    pub(super) fn or(mut self, others: Self) -> Self {
+        for (policy, place) in others.policies {
+            self.policies.entry(policy).or_insert(place);
+        }
+        self
     }
 
     pub(super) fn policy(&self, id: &PolicyId) -> Option<Origin<'_>> {

@@ -1,0 +1,158 @@
+//! `tortie plan` and `tortie diff`.
+
+mod answer;
+mod change;
+mod github;
+mod text;
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use tortie_model::{Hostname, Update};
+use tortie_plan::Options;
+
+use super::Failure;
+use super::cluster::{ClusterArgs, WholeCluster, config_of};
+use super::datastore_url::DatastoreUrl;
+use super::origin::Origins;
+use super::yaml;
+use crate::settings;
+use answer::Answer;
+
+/// The exit code if something changes.
+const CHANGES: u8 = 2;
+
+/// What would applying these objects change, or deleting them?
+///
+/// Says which connections of the whole cluster open and close, between whom, by which rules; what host endpoints let through;
+/// which pods lose all policy, which rules can match nothing or are decided about before; and how much nodes have to
+/// program. The cluster is read from any datastore; nothing is changed, and no privileges are needed. Ends with exit code 0
+/// if nothing changes, and with 2 if something does.
+///
+/// Example: tortie plan -f policy.yaml --datastore file:examples/demo
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Files and directories of the objects; `-` for standard input.
+    #[arg(short, long = "filename", value_name = "PATH", required = true)]
+    files: Vec<PathBuf>,
+    /// The objects are deleted.
+    #[arg(long)]
+    delete: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    how: HowArgs,
+}
+
+/// What differs between two clusters, or two versions of one?
+///
+/// The same as `plan` for all that makes the first the second. Each is a directory of manifests or a datastore, which
+/// is read as the environment says.
+///
+/// Example: tortie diff examples/demo file:/etc/tortie
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct DiffArgs {
+    /// The first: a directory, or what --datastore takes elsewhere.
+    #[arg(value_name = "BEFORE", value_parser = place)]
+    before: DatastoreUrl,
+    /// The second.
+    #[arg(value_name = "AFTER", value_parser = place)]
+    after: DatastoreUrl,
+    /// A configuration file in Felix's format.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// For how many seconds to try again while a datastore cannot be read.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    timeout: u64,
+    #[command(flatten)]
+    how: HowArgs,
+}
+
+/// How to judge and answer.
+#[derive(Debug, clap::Args)]
+struct HowArgs {
+    /// A TCP port by which nodes are managed: host endpoints that close it are named.
+    #[arg(long, value_name = "PORT", default_value = "22")]
+    management_port: Vec<u16>,
+    /// How to answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// How to answer.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// Everything.
+    Json,
+    /// Everything.
+    Yaml,
+    /// Annotations of a pull request, as GitHub's workflows print them.
+    Github,
+}
+
+/// A datastore's URL, or a directory.
+fn place(text: &str) -> Result<DatastoreUrl, String> {
+    let is_url = ["file:", "etcd:", "kubernetes:", "fanout:", "typha:"].iter().any(|scheme| text.starts_with(scheme));
+    if is_url { text.parse() } else { Ok(DatastoreUrl::Directory(text.into())) }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let cluster = args.cluster.read()?;
+    let (change, written) = change::read(&args.files, &cluster.options, args.delete)?;
+    let origins = of_directory(&args.cluster, &cluster)?;
+    answer(cluster, change, &written.or(origins), &args.how)
+}
+
+pub(super) fn diff(args: &DiffArgs) -> Result<(), Failure> {
+    let [before, after] =
+        [&args.before, &args.after].map(|url| ClusterArgs::at(url.clone(), args.config.clone(), args.timeout));
+    let (cluster, other) = (before.read()?, after.read()?);
+    let origins = of_directory(&after, &other)?.or(of_directory(&before, &cluster)?);
+    let change = tortie_plan::between(&cluster.updates, &other.updates);
+    answer(cluster, change, &origins, &args.how)
+}
+
+fn of_directory(place: &ClusterArgs, cluster: &WholeCluster) -> Result<Origins, Failure> {
+    match place.datastore.directory() {
+        Some(root) => Origins::read(root, &cluster.options).map_err(Failure::io(root.display().to_string())),
+        None => Ok(Origins::default()),
+    }
+}
+
+fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &HowArgs) -> Result<(), Failure> {
+    let WholeCluster { sources, local, updates, .. } = cluster;
+    // Parameters that nodes have of their own are left aside: pods of all nodes are judged alike.
+    let anywhere = Hostname::new("");
+    let config = config_of(&sources, &local, updates.iter(), &anywhere).map_err(Failure::Failed)?;
+    let rules = settings::rules(&config).map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut options = Options::new(settings::graph(&config, anywhere), settings::evaluation(&rules));
+    options.management_ports.clone_from(&how.management_port);
+    let plan = tortie_plan::plan(updates, change, &options).map_err(|error| Failure::Failed(error.to_string()))?;
+    let answer = Answer { plan: &plan, origins };
+    let text = match how.output {
+        Output::Table => text::text(&answer),
+        Output::Json => format!("{:#}\n", answer.whole()),
+        Output::Yaml => yaml::yaml(&answer.whole()),
+        Output::Github => github::annotations(&answer),
+    };
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))?;
+    if plan.is_empty() { Ok(()) } else { Err(Failure::Reported(CHANGES)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_directories_and_datastores() {
+        assert_eq!(place("a/b").unwrap(), DatastoreUrl::Directory("a/b".into()));
+        assert_eq!(place("./etcd").unwrap(), DatastoreUrl::Directory("./etcd".into()));
+        assert_eq!(place("file:/a").unwrap(), DatastoreUrl::Directory("/a".into()));
+        assert!(place("file:").is_err());
+    }
+}

@@ -1,0 +1,193 @@
+//! What a change does, as data.
+
+use serde_json::{Map, Value, json};
+use tortie_model::{Family, PolicyId};
+use tortie_plan::classes::evaluate::{DecidedBy, Layer};
+use tortie_plan::classes::{Details, Traffic};
+use tortie_plan::{Connections, Ends, Existence, Finding, HostPackets, Plan, Why};
+
+use super::super::decision::{decided_by, direction};
+use super::super::origin::{Origin, Origins};
+
+/// The answer to what a change does.
+pub(super) struct Answer<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) origins: &'a Origins,
+}
+
+pub(super) fn existence(existence: Existence) -> &'static str {
+    match existence {
+        Existence::Added => "added",
+        Existence::Changed => "changed",
+        Existence::Removed => "removed",
+    }
+}
+
+/// What of a host endpoint is meant.
+pub(super) fn layer(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Normal => "own traffic",
+        Layer::Forward => "forwarded",
+        Layer::Untracked => "before connection tracking",
+        Layer::PreDnat => "before destination NAT",
+    }
+}
+
+/// `TCP 80 from ports 1-1023, IPv6`; families are only told if there is one.
+pub(super) fn packets(traffic: &Traffic, source_ports: Option<(u16, u16)>, families: &[Family]) -> String {
+    let mut text = traffic.to_string();
+    if let Some((first, last)) = source_ports {
+        text += &format!(" from ports {first}-{last}");
+    }
+    if let [family] = families {
+        text += &format!(", {family}");
+    }
+    text
+}
+
+/// What a finding is called, and what it says.
+pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
+    let rule = |policy: &PolicyId| {
+        let rule = finding.rule().map(|(way, index)| format!("{} rule {index}", direction(way)));
+        format!("{policy}, {}", rule.unwrap_or_default())
+    };
+    match finding {
+        Finding::LosesAllPolicy { workload } => ("loses-all-policy", format!("{workload} loses all policy")),
+        Finding::LosesManagement { endpoint, port, from } => {
+            ("loses-management", format!("host endpoint {endpoint} does not let TCP {port} in any more from {from}"))
+        }
+        Finding::SelectsNothing { policy } => ("selects-nothing", format!("{policy} selects no endpoint")),
+        Finding::Shadowed { policy } => {
+            ("shadowed", format!("{policy} comes to nothing: other policies decide before each of its rules"))
+        }
+        Finding::RuleSelectsNothing { policy, .. } => {
+            ("rule-selects-nothing", format!("{} selects nothing that there is", rule(policy)))
+        }
+        Finding::RuleNeverMatches { policy, .. } => {
+            ("rule-never-matches", format!("{} can match no packet", rule(policy)))
+        }
+        Finding::RuleShadowed { policy, .. } => {
+            ("rule-shadowed", format!("{} comes to nothing: others decide before it", rule(policy)))
+        }
+        other => ("other", format!("{other:?}")),
+    }
+}
+
+impl Answer<'_> {
+    /// Where a finding's policy or rule is written.
+    pub(super) fn place(&self, finding: &Finding) -> Option<Origin<'_>> {
+        let policy = finding.policy()?;
+        let rule = finding.rule().and_then(|(way, index)| self.origins.rule(policy, way, index));
+        rule.or_else(|| self.origins.policy(policy))
+    }
+
+    /// What decides after a change, and where that is written.
+    pub(super) fn decision(&self, why: &Why, opens: bool) -> String {
+        let by = decided_by(&why.after, why.direction);
+        match self.rule(&why.after, why) {
+            Some(origin) => format!("{by}: {origin}"),
+            // What closes may be that the rule that allowed is not there any more.
+            None if !opens => format!("{by} (before: {})", decided_by(&why.before, why.direction)),
+            None => by,
+        }
+    }
+
+    /// Where the rule is written that decides.
+    pub(super) fn rule(&self, by: &DecidedBy, why: &Why) -> Option<Origin<'_>> {
+        match by {
+            DecidedBy::PolicyRule { policy, index, .. } => self.origins.rule(policy, why.direction, *index),
+            _ => None,
+        }
+    }
+
+    /// All that is known.
+    pub(super) fn whole(&self) -> Value {
+        let objects = self.plan.objects.iter();
+        let objects: Vec<Value> =
+            objects.map(|(key, change)| json!({"object": key.to_string(), "change": existence(*change)})).collect();
+        let findings = self.plan.findings.iter().map(|found| {
+            let (kind, text) = finding(found);
+            json!({
+                "kind": kind,
+                "text": text,
+                "policy": found.policy().map(ToString::to_string),
+                "end": found.rule().map(|(way, _)| direction(way)),
+                "rule": found.rule().map(|(_, index)| index),
+                "position": self.place(found).map(|place| place.to_string()),
+            })
+        });
+        let programming = self.plan.programming;
+        json!({
+            "objects": objects,
+            "connections": self.plan.connections.iter().map(|found| self.connections(found)).collect::<Vec<_>>(),
+            "hostEndpoints": self.plan.hosts.iter().map(|found| self.host(found)).collect::<Vec<_>>(),
+            "findings": findings.collect::<Vec<_>>(),
+            "programming": {
+                "ipSets": programming.ip_sets,
+                "ipSetsRemoved": programming.ip_sets_removed,
+                "membersAdded": programming.members_added,
+                "membersRemoved": programming.members_removed,
+                "policies": programming.policies,
+                "policiesRemoved": programming.policies_removed,
+                "endpoints": programming.endpoints,
+                "endpointsRemoved": programming.endpoints_removed,
+            },
+        })
+    }
+
+    fn connections(&self, found: &Connections) -> Value {
+        let mut value = self.shift(found.opens, &found.traffic, found.source_ports, &found.families, &found.why);
+        value.insert("from".into(), ends(&found.from));
+        value.insert("to".into(), ends(&found.to));
+        value.into()
+    }
+
+    fn host(&self, found: &HostPackets) -> Value {
+        let mut value = self.shift(found.opens, &found.traffic, found.source_ports, &found.families, &found.why);
+        let endpoints: Vec<String> = found.endpoints.iter().map(ToString::to_string).collect();
+        value.insert("endpoints".into(), endpoints.into());
+        value.insert("layer".into(), layer(found.layer).into());
+        value.insert("peers".into(), ends(&found.peers));
+        value.into()
+    }
+
+    fn shift(
+        &self,
+        opens: bool,
+        traffic: &Traffic,
+        source_ports: Option<(u16, u16)>,
+        families: &[Family],
+        why: &Why,
+    ) -> Map<String, Value> {
+        let decision = |by: &DecidedBy| {
+            let position = self.rule(by, why).map(|origin| origin.to_string());
+            json!({"by": decided_by(by, why.direction), "position": position})
+        };
+        let families: Vec<u8> = families.iter().map(|family| family.number()).collect();
+        let mut value = Map::new();
+        value.insert("change".into(), if opens { "opened" } else { "closed" }.into());
+        value.insert("traffic".into(), traffic.to_string().into());
+        value.insert("protocols".into(), protocols(traffic));
+        value.insert("sourcePorts".into(), json!(source_ports));
+        value.insert("families".into(), families.into());
+        value.insert("end".into(), direction(why.direction).into());
+        value.insert("before".into(), decision(&why.before));
+        value.insert("after".into(), decision(&why.after));
+        value
+    }
+}
+
+/// By number; without `ports` and `icmp` all of a protocol is meant.
+fn protocols(traffic: &Traffic) -> Value {
+    let protocol = |(number, details): (u8, &Details)| match details {
+        Details::All => json!({"protocol": number}),
+        Details::Ports(ports) => json!({"protocol": number, "ports": ports}),
+        Details::Icmp(messages) => json!({"protocol": number, "icmp": messages}),
+    };
+    if traffic.is_everything() { Value::Null } else { traffic.protocols().map(protocol).collect() }
+}
+
+fn ends(ends: &Ends) -> Value {
+    let networks: Vec<String> = ends.networks.iter().map(ToString::to_string).collect();
+    json!({"text": ends.to_string(), "workloads": ends.workloads, "networks": networks})
+}

@@ -1,0 +1,199 @@
+//! `tortie plan` and `tortie diff` as their users meet them.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const CLUSTER: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: web-1, generateName: web-, labels: {app: web}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {phase: Running, podIPs: [{ip: 10.0.1.2}, {ip: "fd00::1:2"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: web-2, generateName: web-, labels: {app: web}}
+spec: {nodeName: n2, containers: [{name: c}]}
+status: {phase: Running, podIPs: [{ip: 10.0.2.3}, {ip: "fd00::2:3"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: db, labels: {app: db}}
+spec: {nodeName: n2, containers: [{name: c}]}
+status: {phase: Running, podIPs: [{ip: 10.0.2.2}, {ip: "fd00::2:2"}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {role: edge}, annotations: {projectcalico.org/IPv4Address: 192.168.0.1/24}}
+status: {addresses: [{type: InternalIP, address: 192.168.0.1}]}
+"#;
+
+/// Line 9 lets the web servers in, and line 11 nobody.
+const POLICY: &str = r#"
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {namespace: shop, name: db}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  policyTypes: [Ingress]
+  ingress:
+    - from: [{podSelector: {matchLabels: {app: web}}}]
+      ports: [{port: 5432}]
+    - from: [{podSelector: {matchLabels: {app: cache}}}]
+"#;
+
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+fn tortie(folder: &Path, arguments: &[&str], input: &str) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_tortie"))
+        .args(arguments)
+        .current_dir(folder)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    program.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    program.wait_with_output().unwrap()
+}
+
+/// What is printed, with its exit code.
+fn said(folder: &Path, arguments: &[&str], input: &str) -> (String, i32) {
+    let output = tortie(folder, arguments, input);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    (String::from_utf8(output.stdout).unwrap() + &errors, output.status.code().unwrap())
+}
+
+const PLAN: [&str; 5] = ["plan", "--datastore", "file:cluster.yaml", "-f", "-"];
+
+#[test]
+fn a_policy_closes_what_it_does_not_allow() {
+    let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
+    let expected = "\
+objects
+  + policy KubernetesNetworkPolicy/shop/db
+findings
+  ! KubernetesNetworkPolicy/shop/db, ingress rule 1 selects nothing that there is: policy.yaml:11:7
+connections
+  - closed  everything outside -> shop/db: everything
+            ingress, by the end of tier default: its policies apply, and no rule of them matches (before: profile kns.shop, ingress rule 0)
+  - closed  shop/web-* (2 pods) -> shop/db: everything but protocol 4, TCP 5432, UDP 4789
+            ingress, by the end of tier default: its policies apply, and no rule of them matches (before: profile kns.shop, ingress rule 0)
+to program on nodes: 2 IP sets anew, 1 policies and profiles anew, 1 endpoints anew
+";
+    let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml"];
+    assert_eq!(said(folder.path(), &arguments, ""), (expected.to_owned(), 2));
+
+    // The other way round when it is deleted.
+    let both = ["plan", "--datastore", "file:.", "--delete", "-f", "policy.yaml"];
+    let (text, code) = said(folder.path(), &both, "");
+    assert!(text.contains("+ opened  everything outside -> shop/db: everything\n"), "{text}");
+    assert!(text.contains("! shop/db loses all policy\n"), "{text}");
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn everything_is_told_as_json_and_yaml() {
+    let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
+    let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml", "-o", "json"];
+    let (text, code) = said(folder.path(), &arguments, "");
+    assert_eq!(code, 2);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let web = &answer["connections"][1];
+    assert_eq!(web["change"], "closed");
+    assert_eq!(web["families"], json!([4, 6]));
+    assert_eq!(web["from"]["workloads"], json!(["shop/web-1", "shop/web-2"]));
+    assert_eq!(web["to"], json!({"text": "shop/db", "workloads": ["shop/db"], "networks": []}));
+    let tcp = web["protocols"].as_array().unwrap().iter().find(|protocol| protocol["protocol"] == 6).unwrap();
+    assert_eq!(tcp["ports"], json!([[0, 5431], [5433, 65535]]));
+    assert_eq!(web["end"], "ingress");
+    assert_eq!(web["before"]["by"], "profile kns.shop, ingress rule 0");
+    assert_eq!(answer["connections"][0]["from"]["networks"], json!(["0.0.0.0/0", "::/0"]));
+    assert_eq!(answer["findings"][0]["kind"], "rule-selects-nothing");
+    assert_eq!(answer["findings"][0]["position"], "policy.yaml:11:7");
+    assert_eq!(answer["objects"], json!([{"object": "policy KubernetesNetworkPolicy/shop/db", "change": "added"}]));
+    let (text, _) = said(folder.path(), &[&arguments[..6], &["yaml"]].concat(), "");
+    assert!(text.contains("kind: rule-selects-nothing"), "{text}");
+}
+
+#[test]
+fn what_is_already_so_changes_nothing() {
+    let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
+    let same = ["plan", "--datastore", "file:.", "-f", "policy.yaml"];
+    assert_eq!(said(folder.path(), &same, ""), ("nothing changes\n".to_owned(), 0));
+    let gone = ["plan", "--datastore", "file:cluster.yaml", "--delete", "-f", "policy.yaml"];
+    assert_eq!(said(folder.path(), &gone, ""), ("nothing changes\n".to_owned(), 0));
+}
+
+#[test]
+fn an_invalid_change_is_not_planned() {
+    let folder = folder(&[("cluster.yaml", CLUSTER)]);
+    let (text, code) = said(folder.path(), &PLAN, &POLICY.replace("port: 5432", "port: 70000"));
+    assert!(text.starts_with("stdin:10:"), "{text}");
+    assert_eq!(code, 1);
+    let (text, code) = said(folder.path(), &["plan", "--datastore", "file:cluster.yaml", "-f", "nowhere"], "");
+    assert!(text.contains("nowhere"), "{text}");
+    assert_eq!(code, 1);
+}
+
+#[test]
+fn a_host_endpoint_that_closes_its_management_port_is_named() {
+    let folder = folder(&[("cluster.yaml", CLUSTER)]);
+    let endpoint = "\
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: edge, labels: {role: edge}}
+spec: {node: n1, interfaceName: eth0, expectedIPs: [192.168.0.1]}
+";
+    let (text, code) = said(folder.path(), &PLAN, endpoint);
+    // SSH is a failsafe port; nothing else comes in without a policy.
+    assert!(!text.contains("does not let"), "{text}");
+    assert!(text.contains("- closed  edge, ingress, own traffic, anywhere: "), "{text}");
+    assert_eq!(code, 2);
+    let (text, _) = said(folder.path(), &[&PLAN[..], &["--management-port", "2222"]].concat(), endpoint);
+    assert!(text.contains("! host endpoint edge does not let TCP 2222 in any more from anywhere\n"), "{text}");
+}
+
+#[test]
+fn two_directories_are_compared() {
+    let open = POLICY.replace("app: cache", "app: db");
+    let before = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
+    let after = folder(&[("all.yaml", &format!("{CLUSTER}---{open}"))]);
+    let [one, two] = [&before, &after].map(|folder| folder.path().to_str().unwrap());
+    let (text, code) = said(before.path(), &["diff", one, two], "");
+    // The only pod that the rule lets in now is the one itself, which it has always reached.
+    assert!(text.contains("no connection opens or closes"), "{text}");
+    assert_eq!(code, 2);
+    assert_eq!(said(before.path(), &["diff", two, two], ""), ("nothing changes\n".to_owned(), 0));
+    let (text, code) = said(before.path(), &["diff", one, &format!("file:{one}/cluster.yaml")], "");
+    assert!(text.contains("  - policy KubernetesNetworkPolicy/shop/db\n"), "{text}");
+    assert!(text.contains("+ opened"), "{text}");
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn pull_requests_are_annotated() {
+    let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
+    let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml", "-o", "github"];
+    let (text, code) = said(folder.path(), &arguments, "");
+    assert!(text.starts_with("::warning file=policy.yaml,line=11,col=7::"), "{text}");
+    assert!(text.contains("\n::notice::closed: everything outside -> shop/db: everything, by "), "{text}");
+    assert_eq!(code, 2);
+}
