@@ -239,7 +239,7 @@ fn the_front_page_shows_what_the_commands_print() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 10);
+    assert_eq!(commands, 11);
 }
 
 #[test]
