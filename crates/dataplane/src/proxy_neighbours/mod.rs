@@ -6,7 +6,6 @@
 //! [`Kernel`] answers, and so nothing is left behind when it ends.
 
 mod ring;
-mod xxh3;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 
 use tortie_model::Hostname;
-
-use super::xxh3;
+use twox_hash::XxHash3_64;
 
 /// How often each node is on the ring.
 const POINTS: u32 = 100;
@@ -56,7 +55,7 @@ fn point(name: &str, number: u32) -> u64 {
     bytes.extend_from_slice(name.as_bytes());
     bytes.push(0);
     bytes.extend_from_slice(&number.to_le_bytes());
-    xxh3::hash(&bytes)
+    XxHash3_64::oneshot(&bytes)
 }
 
 #[cfg(test)]
