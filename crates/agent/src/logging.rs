@@ -35,6 +35,7 @@ pub enum LogFormat {
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 static ERRORS: AtomicU64 = AtomicU64::new(0);
+static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Begins to log to standard error.
 pub fn init(format: LogFormat, severity: LogSeverity) {
@@ -82,6 +83,11 @@ pub(crate) fn is_json() -> bool {
 /// How many errors have been logged.
 pub fn errors() -> u64 {
     ERRORS.load(Ordering::Relaxed)
+}
+
+/// How many lines a file or syslog did not take.
+pub fn dropped() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
 }
 
 /// The time as in log lines: RFC 3339, in UTC.

@@ -47,6 +47,7 @@ pub fn logging(resolved: &Resolved) -> LogSettings {
         file: file.zip(config.log_severity_file).map(|(path, severity)| (path.into(), severity)),
         syslog: config.log_severity_sys.filter(|_| is_set("LogSeveritySys")),
         debug_files: config.log_debug_filename_regex.clone(),
+        keeps_all: config.debug_disable_log_dropping,
     }
 }
 

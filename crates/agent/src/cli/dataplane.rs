@@ -16,7 +16,7 @@ use super::node::{
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Raw, Sources, from_environment};
 use crate::driver::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
-use crate::engine::InKernel;
+use crate::engine::{DataplaneFaults, InKernel};
 use crate::exec::Runner;
 use crate::health::Health;
 use crate::kernel::LinuxKernel;
@@ -115,7 +115,7 @@ fn setup(
     let cutter = connection_cutter(&resolved.config, &settings.rules, &metrics)?;
     let in_kernel = InKernel::new(settings, kernel, Health::default(), metrics);
     let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine).with_take_over(take_over);
-    let in_kernel = in_kernel.with_cutter(cutter);
+    let in_kernel = in_kernel.with_cutter(cutter).with_faults(DataplaneFaults::new(&resolved.config));
     Ok(ServeSetup { in_kernel, environment, resolved, started, stop: stop.clone() })
 }
 

@@ -86,6 +86,7 @@ impl Listeners {
             {
                 let mut metrics = metrics.lock();
                 metrics.log_errors = logging::errors();
+                metrics.logs_dropped = logging::dropped();
                 metrics.process_starts = exec::starts();
             }
             let mut answer = metrics.answer(path);

@@ -23,7 +23,9 @@ use super::node::{
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Resolved, Sources};
 use crate::driver::{Driver, DriverSetup};
-use crate::engine::{Enforcement, InKernel, Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
+use crate::engine::{
+    DataplaneFaults, Enforcement, InKernel, Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable,
+};
 use crate::exec::Runner;
 use crate::health::{Health, Reporter};
 use crate::kernel::{IptablesSetup, LinuxKernel};
@@ -256,6 +258,7 @@ impl Run<'_> {
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
                 let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine).with_cutter(cutter);
                 let in_kernel = in_kernel.with_announcements(announcements(self.sender.clone(), wrap));
+                let in_kernel = in_kernel.with_faults(DataplaneFaults::new(&self.resolved.config));
                 self.enforce(number, inputs, in_kernel.with_take_over(take_over))
             }
             DataplaneUrl::Exec(program) => {

@@ -34,7 +34,6 @@ pub(crate) enum Treatment {
 use Treatment::{Connection, Description, NotUsed, OfNodes, Own, Used};
 
 const AWS: &str = "settings of cloud machines are left to their owner";
-const DEBUG: &str = "faults are put in by tests from outside";
 const EBPF: &str = "there is no eBPF dataplane";
 const FLAGS: &str = "`--datastore` and `--dataplane` say it";
 const FLOWLOGS: &str = "there are no flow logs";
@@ -44,7 +43,7 @@ const NFT: &str = "native nftables is not programmed";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
 const POLICYSYNC: &str = "there is no application-layer policy";
 const SOCKMAP: &str = "there is no acceleration of sidecars";
-const USAGE: &str = "nothing is reported to anybody";
+const USAGE: &str = "nothing that is known of a cluster is sent to anybody outside of it";
 const WINDOWS: &str = "for Windows";
 const XDP: &str = "there is no XDP";
 
@@ -203,14 +202,47 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     ),
     felix("DebugBPFCgroupV2", "string", "", NotUsed(EBPF)),
     felix("DebugCPUProfilePath", "file", "/tmp/felix-cpu-<timestamp>.pprof", NotUsed(GO)),
-    felix("DebugDisableLogDropping", "bool", "false", NotUsed(DEBUG)),
+    felix(
+        "DebugDisableLogDropping",
+        "bool",
+        "false",
+        Used(
+            "Whether a log file or syslog that takes no lines is waited for; otherwise lines are dropped. Standard error is always waited for",
+        ),
+    ),
     felix("DebugHost", "host-address", "localhost", NotUsed(GO)),
     felix("DebugMemoryProfilePath", "file", "", NotUsed(GO)),
-    felix("DebugPanicAfter", "seconds", "0", NotUsed(DEBUG)),
+    felix(
+        "DebugPanicAfter",
+        "seconds",
+        "0",
+        Used(
+            "How long after a start or a new configuration the program ends with an error, for tests of what restarts it",
+        ),
+    ),
     felix("DebugPort", "int(0:65535)", "", NotUsed(GO)),
-    felix("DebugSimulateCalcGraphHangAfter", "seconds", "0", NotUsed(DEBUG)),
-    felix("DebugSimulateDataplaneApplyDelay", "seconds", "0", NotUsed(DEBUG)),
-    felix("DebugSimulateDataplaneHangAfter", "seconds", "0", NotUsed(DEBUG)),
+    felix(
+        "DebugSimulateCalcGraphHangAfter",
+        "seconds",
+        "0",
+        Used(
+            "How long after a start or a new configuration the calculation hangs for an hour, for tests of liveness probes",
+        ),
+    ),
+    felix(
+        "DebugSimulateDataplaneApplyDelay",
+        "seconds",
+        "0",
+        Used("How long to wait before each change of the kernel, for tests of a node under load"),
+    ),
+    felix(
+        "DebugSimulateDataplaneHangAfter",
+        "seconds",
+        "0",
+        Used(
+            "How long after a start or a new configuration the dataplane hangs for an hour, for tests of liveness probes",
+        ),
+    ),
     felix("DebugSimulateDataRace", "bool", "false", NotUsed(GO)),
     felix(
         "DefaultEndpointToHostAction",

@@ -413,6 +413,14 @@ params! {
         "PrometheusMetricsClientAuth", parse::one_of, MetricsClientAuth::NoClientCert, MetricsClientAuth::NoClientCert, PLAIN;
     prometheus_metrics_key_file: String =
         "PrometheusMetricsKeyFile", parse::text, String::new(), String::new(), PLAIN;
+    debug_disable_log_dropping: bool = "DebugDisableLogDropping", parse::boolean, false, false, PLAIN;
+    debug_panic_after: Duration = "DebugPanicAfter", parse::seconds, secs(0), secs(0), PLAIN;
+    debug_simulate_calc_graph_hang_after: Duration =
+        "DebugSimulateCalcGraphHangAfter", parse::seconds, secs(0), secs(0), PLAIN;
+    debug_simulate_dataplane_apply_delay: Duration =
+        "DebugSimulateDataplaneApplyDelay", parse::seconds, secs(0), secs(0), PLAIN;
+    debug_simulate_dataplane_hang_after: Duration =
+        "DebugSimulateDataplaneHangAfter", parse::seconds, secs(0), secs(0), PLAIN;
     log_debug_filename_regex: Option<Regex> = "LogDebugFilenameRegex", parse::regex, None, None, PLAIN;
     log_file_path: String =
         "LogFilePath", parse::text, "/var/log/calico/felix.log".into(), String::new(), PLAIN;

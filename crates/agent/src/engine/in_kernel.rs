@@ -13,6 +13,7 @@ use tortie_model::{Family, IpSetId};
 use super::enforcement::{Applied, Enforcement, EnforcementReport, HEARTBEAT, Progress};
 use super::inspect::Listing;
 use super::observe;
+use super::simulated_faults::{DataplaneFaults, HANG};
 use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
 use crate::announcements::Announcements;
@@ -49,6 +50,8 @@ pub struct InKernel<K> {
     take_over: Option<TakeOver>,
     cutter: Option<ConnectionCutter>,
     announcements: Option<Announcements>,
+    apply_delay: Duration,
+    hang_at: Option<Duration>,
 }
 
 impl<K: Kernel> InKernel<K> {
@@ -81,6 +84,8 @@ impl<K: Kernel> InKernel<K> {
             take_over: None,
             cutter: None,
             announcements: None,
+            apply_delay: Duration::ZERO,
+            hang_at: None,
         }
     }
 
@@ -112,6 +117,14 @@ impl<K: Kernel> InKernel<K> {
     #[must_use]
     pub fn with_announcements(self, announcements: Announcements) -> Self {
         Self { announcements: Some(announcements), ..self }
+    }
+
+    /// Has faults, for who tests what becomes of them.
+    #[must_use]
+    pub fn with_faults(mut self, faults: DataplaneFaults) -> Self {
+        self.apply_delay = faults.apply_delay;
+        self.hang_at = faults.hang_after.map(|after| self.kernel.now().saturating_add(after));
+        self
     }
 
     #[cfg(test)]
@@ -250,6 +263,12 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         self.health.still_alive(Reporter::Dataplane);
         self.follow_migrations();
         let now = self.kernel.now();
+        if self.hang_at.take_if(|at| *at <= now).is_some() {
+            tracing::warn!("DebugSimulateDataplaneHangAfter: the dataplane hangs for an hour");
+            self.health.pause(Reporter::CalculationGraph);
+            self.kernel.sleep(HANG);
+            self.health.still_alive(Reporter::CalculationGraph);
+        }
         let next_look = self.look_at_machine(now);
         if self.outdated().is_some() {
             return Ok(Progress::idle(Duration::ZERO));
@@ -264,6 +283,9 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         let begin = Instant::now();
         // Nothing is calculated meanwhile, by the same thread.
         self.health.pause(Reporter::CalculationGraph);
+        if !self.apply_delay.is_zero() {
+            self.kernel.sleep(self.apply_delay);
+        }
         let mut kernel = TimedKernel::new(&mut self.kernel);
         let report = self.dataplane.apply(&mut kernel);
         let in_kernel = kernel.spent();

@@ -15,6 +15,7 @@ mod latency;
 mod observe;
 mod policy_news;
 mod session;
+mod simulated_faults;
 mod throttle;
 mod timed_kernel;
 mod turn_times;
@@ -24,6 +25,7 @@ pub use enforcement::{Applied, Enforcement, EnforcementReport, ProcessStatus, Pr
 pub use in_kernel::InKernel;
 pub(crate) use observe::log_status;
 pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
+pub use simulated_faults::DataplaneFaults;
 
 /// An object that the calculation ignores: its path in a datastore, and what is wrong.
 pub(crate) fn describe_ignored(problem: &tortie_calc::IgnoredObject) -> String {

@@ -1,5 +1,7 @@
 //! From the start of the engine under one configuration to its end.
 
+mod error;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
@@ -18,14 +20,16 @@ use super::inspect::{Inventory, Question};
 use super::latency::Latency;
 use super::observe;
 use super::policy_news::PolicyNews;
+use super::simulated_faults::{HANG, LoopFault, LoopFaults};
 use super::turn_times::{LONG_FIRST_TURN, LONG_TURN, LongTurns, Part, TurnCause, TurnTimes};
-use crate::config::{ConfigError, Resolved, Sources};
-use crate::driver::{DriverError, DriverEvent};
+use crate::config::{Resolved, Sources};
+use crate::driver::DriverEvent;
 use crate::health::{Condition, Health, Reporter};
 use crate::metrics::SharedMetrics;
 use crate::monitor::MonitorEvent;
-use crate::settings::{self, SettingsError};
+use crate::settings;
 use crate::stop::Stop;
+pub use error::SessionError;
 
 /// How many events are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;
@@ -97,34 +101,6 @@ enum Turn {
     Over(SessionEnd),
 }
 
-/// Why a session cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// Some input cannot be used, and what it was meant to protect is unknown.
-    #[error("{} of the input cannot be used and what it selects is unknown; correct it, or start with --unreadable deny or skip:\n{}", parts(.0.len()), list(.0))]
-    UnusableInput(Vec<InputProblem>),
-    /// The configuration cannot be used.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The configuration cannot be used.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// The dataplane driver does not do its job.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// The threads that report events are gone.
-    #[error("no more events can arrive: the threads that report them have ended")]
-    InputEnded,
-}
-
-fn parts(count: usize) -> String {
-    if count == 1 { "1 part".into() } else { format!("{count} parts") }
-}
-
-fn list(problems: &[InputProblem]) -> String {
-    problems.iter().map(|problem| format!("  {problem}")).collect::<Vec<_>>().join("\n")
-}
-
 /// What to do about input that cannot be used where it is unknown what it was to protect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Unreadable {
@@ -180,6 +156,7 @@ pub struct Session<E> {
     ignored: (usize, Option<String>),
     /// Who waits for the end of the session.
     let_go: Option<Sender<()>>,
+    faults: LoopFaults,
 }
 
 /// What a session is made from.
@@ -208,8 +185,9 @@ pub struct Setup<E> {
 impl<E: Enforcement> Session<E> {
     /// A session that has not heard of anything yet.
     pub fn new(setup: Setup<E>) -> Self {
-        let Setup { number, hostname, sources, resolved, unreadable, node_is_known, enforcement, health, metrics } =
+        let Setup { number, hostname, sources, resolved, unreadable, node_is_known, mut enforcement, health, metrics } =
             setup;
+        let faults = LoopFaults::new(&resolved.config, enforcement.now());
         let mut graph = Graph::new(&settings::graph(&resolved.config, hostname.clone()));
         // A datastore without a word on it is ready.
         graph.on_update(Update::Ready(Some(true)));
@@ -243,6 +221,7 @@ impl<E: Enforcement> Session<E> {
             input_problems: 0,
             ignored: (0, None),
             let_go: None,
+            faults,
         }
     }
 
@@ -284,6 +263,11 @@ impl<E: Enforcement> Session<E> {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(SessionError::InputEnded),
         }
+        match self.faults.take(self.enforcement.now()) {
+            Some(LoopFault::End) => return Err(SessionError::Simulated),
+            Some(LoopFault::Hang) => self.hang(inputs),
+            None => {}
+        }
         if let Some(waiting) = self.let_go.take() {
             return Ok(Turn::Over(SessionEnd::LetGo(waiting)));
         }
@@ -322,7 +306,17 @@ impl<E: Enforcement> Session<E> {
         if let Some(long) = long {
             long.log();
         }
-        Ok(Turn::Next(if more { Duration::ZERO } else { progress.next }))
+        let next = progress.next.min(self.faults.next(now));
+        Ok(Turn::Next(if more { Duration::ZERO } else { next }))
+    }
+
+    /// Does nothing for a long time, as if the calculation did not come to an end.
+    fn hang(&self, inputs: &Inputs) {
+        tracing::warn!("DebugSimulateCalcGraphHangAfter: the calculation hangs for an hour");
+        // The same thread programs the kernel, and would by itself.
+        self.health.pause(Reporter::Dataplane);
+        let _ = inputs.stop.wait(HANG);
+        self.health.still_alive(Reporter::Dataplane);
     }
 
     /// What was done since the last part of this turn is over. Returns how long it took.

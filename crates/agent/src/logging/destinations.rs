@@ -25,13 +25,15 @@ pub struct LogSettings {
     pub syslog: Option<LogSeverity>,
     /// Only source files with such names may log for debugging (`LogDebugFilenameRegex`).
     pub debug_files: Option<Regex>,
+    /// Whether a file or syslog that takes no lines is waited for (`DebugDisableLogDropping`).
+    pub keeps_all: bool,
 }
 
 impl LogSettings {
     /// Standard error alone.
     #[must_use]
     pub fn screen(severity: LogSeverity) -> Self {
-        Self { screen: severity, file: None, syslog: None, debug_files: None }
+        Self { screen: severity, file: None, syslog: None, debug_files: None, keeps_all: false }
     }
 
     /// The most verbose of all destinations.
@@ -42,8 +44,13 @@ impl LogSettings {
 }
 
 /// The destinations of the process.
-pub(super) static DESTINATIONS: Destinations =
-    Destinations(Mutex::new(Open { screen: LevelFilter::OFF, file: None, syslog: None, debug_files: None }));
+pub(super) static DESTINATIONS: Destinations = Destinations(Mutex::new(Open {
+    screen: LevelFilter::OFF,
+    file: None,
+    syslog: None,
+    debug_files: None,
+    keeps_all: false,
+}));
 
 #[derive(Debug)]
 pub(super) struct Destinations(Mutex<Open>);
@@ -54,6 +61,7 @@ struct Open {
     file: Option<(LevelFilter, LogFile)>,
     syslog: Option<(LevelFilter, Syslog)>,
     debug_files: Option<Regex>,
+    keeps_all: bool,
 }
 
 impl Destinations {
@@ -66,6 +74,7 @@ impl Destinations {
         let mut open = self.lock();
         open.screen = filter(settings.screen);
         open.debug_files.clone_from(&settings.debug_files);
+        open.keeps_all = settings.keeps_all;
         let before = open.file.take();
         open.file = settings.file.as_ref().and_then(|(path, severity)| {
             let same = before.map(|(_, file)| file).filter(|file| file.path() == path);
@@ -107,11 +116,12 @@ impl Write for Line {
             return Ok(text.len());
         }
         let mut open = DESTINATIONS.lock();
+        let keeps_all = open.keeps_all;
         if let Some((_, file)) = open.file.as_mut().filter(|(filter, _)| self.level <= *filter) {
-            file.write(text);
+            file.write(text, keeps_all);
         }
         if let Some((_, syslog)) = open.syslog.as_mut().filter(|(filter, _)| self.level <= *filter) {
-            syslog.write(self.level, text);
+            syslog.write(self.level, text, keeps_all);
         }
         let to_screen = self.level <= open.screen;
         drop(open);

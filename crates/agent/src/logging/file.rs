@@ -4,9 +4,12 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use super::DROPPED;
 
 /// How many lines wait for a file system that is slow. More are dropped, so that nobody waits for it.
 const QUEUE: usize = 1000;
@@ -41,8 +44,8 @@ impl LogFile {
         &self.path
     }
 
-    /// Takes a line; if too many wait it is dropped, and that is said once there is room.
-    pub(super) fn write(&mut self, line: &[u8]) {
+    /// Takes a line. If too many wait it waits as well, or is dropped, and that is said once there is room.
+    pub(super) fn write(&mut self, line: &[u8], waits: bool) {
         let Some(lines) = &self.lines else { return };
         if self.dropped > 0 {
             let text = format!("{} lines were dropped, as this file took none\n", self.dropped);
@@ -51,7 +54,14 @@ impl LogFile {
             }
         }
         match lines.try_send(line.to_owned()) {
-            Err(TrySendError::Full(_)) => self.dropped += 1,
+            Err(TrySendError::Full(line)) if waits => {
+                // Without the thread that writes there is nobody to wait for.
+                let _ = lines.send(line);
+            }
+            Err(TrySendError::Full(_)) => {
+                self.dropped += 1;
+                DROPPED.fetch_add(1, Ordering::Relaxed);
+            }
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
         }
     }
@@ -126,19 +136,19 @@ mod tests {
                 thread::sleep(Duration::from_millis(1));
             }
         };
-        log.write(b"first\n");
+        log.write(b"first\n", false);
         until(&path, "first\n");
         let moved = folder.path().join("felix.log.1");
         fs::rename(&path, &moved).unwrap();
-        log.write(b"second\n");
+        log.write(b"second\n", false);
         until(&path, "second\n");
         fs::remove_dir_all(path.parent().unwrap()).unwrap();
-        log.write(b"third\n");
+        log.write(b"third\n", false);
         until(&path, "third\n");
         drop(log);
         assert_eq!(fs::read_to_string(&moved).unwrap(), "first\n");
         let mut again = LogFile::open(&path).unwrap();
-        again.write(b"fourth\n");
+        again.write(b"fourth\n", true);
         drop(again);
         assert_eq!(fs::read_to_string(&path).unwrap(), "third\nfourth\n", "what waits is written at the end");
     }
@@ -150,10 +160,9 @@ mod tests {
         assert!(LogFile::open(Path::new("/")).is_err());
     }
 
-    #[test]
-    fn nobody_waits_for_a_file_that_takes_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pipe");
+    /// A pipe that a reader has opened, who reads nothing yet.
+    fn pipe(folder: &Path) -> (LogFile, File) {
+        let path = folder.join("pipe");
         rustix::fs::mknodat(
             rustix::fs::CWD,
             &path,
@@ -162,18 +171,42 @@ mod tests {
             0,
         )
         .unwrap();
-        // A reader lets it be opened, and then reads nothing.
         let opened = path.clone();
         let reader = thread::spawn(move || File::open(opened).unwrap());
-        let mut log = LogFile::open(&path).unwrap();
-        let reader = reader.join().unwrap();
+        let log = LogFile::open(&path).unwrap();
+        (log, reader.join().unwrap())
+    }
+
+    #[test]
+    fn nobody_waits_for_a_file_that_takes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut log, reader) = pipe(folder.path());
+        let before = crate::logging::dropped();
         let line = [b'x'; 1024];
         let mut has_dropped = false;
         for _ in 0..2 * QUEUE {
-            log.write(&line);
+            log.write(&line, false);
             has_dropped |= log.dropped > 0;
         }
         assert!(has_dropped);
+        assert!(crate::logging::dropped() > before);
         drop(reader);
+    }
+
+    #[test]
+    fn nothing_is_dropped_where_that_is_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut log, reader) = pipe(folder.path());
+        let writing = thread::spawn(move || {
+            for number in 0..2 * QUEUE {
+                log.write(format!("{number:1023}\n").as_bytes(), true);
+            }
+            log
+        });
+        let mut lines = io::BufRead::lines(io::BufReader::new(reader));
+        for number in 0..2 * QUEUE {
+            assert_eq!(lines.next().unwrap().unwrap().trim(), number.to_string());
+        }
+        drop(writing.join().unwrap());
     }
 }

@@ -3,10 +3,13 @@
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use tracing::Level;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use super::DROPPED;
 
 /// Where it may listen (`log/syslog/syslog_unix.go`).
 const SOCKETS: [&str; 3] = ["/dev/log", "/var/run/syslog", "/var/run/log"];
@@ -16,11 +19,13 @@ const TAG: &str = "calico-felix";
 /// The longest text of a message, in bytes.
 const MAX_TEXT: usize = 2048;
 
-/// A connection to syslog. Lines that it does not take at once are dropped.
+/// A connection to syslog.
 #[derive(Debug)]
 pub(super) struct Syslog {
     socket: UnixDatagram,
     paths: Vec<PathBuf>,
+    /// Whether it is waited for.
+    waits: bool,
 }
 
 impl Syslog {
@@ -35,7 +40,7 @@ impl Syslog {
     fn at(paths: Vec<PathBuf>) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
-        let syslog = Self { socket, paths };
+        let syslog = Self { socket, paths, waits: false };
         syslog.connect()?;
         Ok(syslog)
     }
@@ -51,12 +56,20 @@ impl Syslog {
         result
     }
 
-    pub(super) fn write(&mut self, level: Level, line: &[u8]) {
+    /// Sends a line. If it is not taken at once, that is waited for, or the line is dropped.
+    pub(super) fn write(&mut self, level: Level, line: &[u8], waits: bool) {
+        if waits != self.waits && self.socket.set_nonblocking(!waits).is_ok() {
+            self.waits = waits;
+        }
         let message = message(level, &now(), std::process::id(), line);
         let is_gone = |error: &io::Error| error.kind() != io::ErrorKind::WouldBlock;
-        if self.socket.send(&message).is_err_and(|error| is_gone(&error)) && self.connect().is_ok() {
+        let sent = match self.socket.send(&message) {
             // Once more, since it was started again; what is lost then is lost.
-            let _ = self.socket.send(&message);
+            Err(error) if is_gone(&error) && self.connect().is_ok() => self.socket.send(&message),
+            sent => sent,
+        };
+        if sent.is_err() {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -119,16 +132,18 @@ mod tests {
             let length = server.recv(&mut bytes).unwrap();
             String::from_utf8(bytes[..length].to_vec()).unwrap()
         };
-        syslog.write(Level::WARN, b"first\n");
+        syslog.write(Level::WARN, b"first\n", true);
         assert!(received(&server).ends_with(": first\n"));
         drop(server);
         std::fs::remove_file(&path).unwrap();
-        syslog.write(Level::WARN, b"lost\n");
+        syslog.write(Level::WARN, b"lost\n", false);
         let server = UnixDatagram::bind(&path).unwrap();
-        syslog.write(Level::WARN, b"second\n");
+        syslog.write(Level::WARN, b"second\n", false);
         assert!(received(&server).ends_with(": second\n"));
+        let before = crate::logging::dropped();
         for _ in 0..10_000 {
-            syslog.write(Level::WARN, &[b'x'; 1000]);
+            syslog.write(Level::WARN, &[b'x'; 1000], false);
         }
+        assert!(crate::logging::dropped() > before);
     }
 }

@@ -92,6 +92,8 @@ pub struct Metrics {
     pub last_connection_check: Option<Duration>,
     /// Error messages logged.
     pub log_errors: u64,
+    /// How many log lines a file or syslog did not take.
+    pub logs_dropped: u64,
     /// Time that it took to start each child process, in microseconds.
     pub process_starts: Quantiles,
 }
@@ -272,8 +274,7 @@ impl Metrics {
                 at.as_secs(),
             );
         }
-        // None is: who logs waits.
-        e.count("felix_logs_dropped", "Number of messages that were not logged.", 0);
+        e.count("felix_logs_dropped", "Number of messages that were not logged.", self.logs_dropped);
         e.count("felix_log_errors", "Number of error messages logged.", self.log_errors);
         e.finish()
     }

@@ -201,6 +201,11 @@ fn every_parameter_changes_something() {
         "ClusterType",
         "OpenstackRegion",
         "CutDeniedConnections",
+        "DebugDisableLogDropping",
+        "DebugPanicAfter",
+        "DebugSimulateCalcGraphHangAfter",
+        "DebugSimulateDataplaneApplyDelay",
+        "DebugSimulateDataplaneHangAfter",
     ];
     let mut known: Vec<_> = of_the_engine.iter().map(|(name, _)| *name).chain(of_the_program).collect();
     known.extend(["LogActionRateLimitBurst", "IstioDSCPMark", "KubeNodePortRanges"]);

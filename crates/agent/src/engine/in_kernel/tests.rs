@@ -44,6 +44,25 @@ fn add_workload(enforcement: &mut InKernel<FakeKernel>) {
 }
 
 #[test]
+fn faults_of_the_dataplane_happen_when_they_are_asked_for() {
+    let faults = DataplaneFaults { apply_delay: Duration::from_secs(5), hang_after: Some(Duration::from_secs(60)) };
+    let mut enforcement = enforcement().with_faults(faults);
+    add_workload(&mut enforcement);
+    let begin = enforcement.kernel.now();
+    enforcement.enforce().unwrap();
+    let took = enforcement.kernel.now() - begin;
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(60), "{took:?}");
+    assert!(enforcement.applied_once);
+    enforcement.kernel.sleep(Duration::from_secs(60));
+    for expected in [true, false] {
+        let begin = enforcement.kernel.now();
+        enforcement.enforce().unwrap();
+        let has_hung = enforcement.kernel.now() - begin >= HANG;
+        assert_eq!(has_hung, expected);
+    }
+}
+
+#[test]
 fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_tried_in_between() {
     let (lines, _guard) = crate::logging::capture();
 

@@ -291,6 +291,36 @@ fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
 }
 
 #[test]
+fn a_calculation_that_hangs_is_not_alive_and_the_dataplane_is() {
+    let mut bench = Bench::new(&[("DebugSimulateCalcGraphHangAfter", "0.001")], Unreadable::Exit);
+    bench.health.expect(Reporter::CalculationGraph, Duration::from_millis(100));
+    bench.health.expect(Reporter::Dataplane, Duration::from_millis(100));
+    bench.file("cluster.yaml", CLUSTER);
+    bench.in_sync();
+    let alive =
+        |health: &Health| health.conditions().into_iter().map(|(_, condition)| condition.live).collect::<Vec<_>>();
+    bench.session.as_mut().unwrap().enforcement.kernel_mut().sleep(Duration::from_secs(1));
+    // Stopping ends it all the same.
+    let (end, kernel) = bench.run_until(|bench| alive(&bench.health) == [false, true]);
+    assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
+    assert!(!kernel.state().contains("cali-"), "it hung before anything was calculated");
+}
+
+#[test]
+fn a_program_that_is_to_end_with_an_error_does() {
+    let mut bench = Bench::new(&[("DebugPanicAfter", "60")], Unreadable::Exit);
+    bench.file("cluster.yaml", CLUSTER);
+    bench.in_sync();
+    let (Some(session), Some(inputs)) = (&mut bench.session, &bench.inputs) else { panic!("running elsewhere") };
+    for _ in 0..10 {
+        let Turn::Next(next) = session.turn(inputs, Duration::ZERO).unwrap() else { panic!("it ends too early") };
+        assert!(next <= Duration::from_secs(60));
+    }
+    session.enforcement.kernel_mut().sleep(Duration::from_secs(60));
+    assert!(matches!(session.turn(inputs, Duration::ZERO), Err(SessionError::Simulated)));
+}
+
+#[test]
 fn a_session_lets_go_of_what_it_has_enforced() {
     let mut bench = Bench::new(&[], Unreadable::Exit);
     let (waiting, gone) = channel_of_unit();

@@ -1,0 +1,38 @@
+//! Why a session cannot go on.
+
+use tortie_datastore::InputProblem;
+
+use crate::config::ConfigError;
+use crate::driver::DriverError;
+use crate::settings::SettingsError;
+
+/// Why a session cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Some input cannot be used, and what it was meant to protect is unknown.
+    #[error("{} of the input cannot be used and what it selects is unknown; correct it, or start with --unreadable deny or skip:\n{}", parts(.0.len()), list(.0))]
+    UnusableInput(Vec<InputProblem>),
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The dataplane driver does not do its job.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// It was asked for.
+    #[error("DebugPanicAfter: ending with an error, as asked for")]
+    Simulated,
+    /// The threads that report events are gone.
+    #[error("no more events can arrive: the threads that report them have ended")]
+    InputEnded,
+}
+
+fn parts(count: usize) -> String {
+    if count == 1 { "1 part".into() } else { format!("{count} parts") }
+}
+
+fn list(problems: &[InputProblem]) -> String {
+    problems.iter().map(|problem| format!("  {problem}")).collect::<Vec<_>>().join("\n")
+}
