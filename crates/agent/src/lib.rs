@@ -17,6 +17,7 @@ pub mod health;
 pub mod http;
 pub mod kernel;
 pub mod leftovers;
+mod link_address;
 pub mod local_api;
 pub mod logging;
 pub mod machine;

@@ -14,7 +14,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tortie_dataplane::AnnouncementWatch;
 
 use super::Report;
-use super::packet::{Origin, is_gratuitous};
+use super::packet::is_gratuitous;
+use crate::link_address::Origin;
 use crate::stop::poll_for;
 
 /// Room for what comes while nobody reads: some thousand packets.

@@ -1,51 +1,4 @@
-//! What a packet socket receives: where from, and whether it is an announcement.
-
-use std::hash::{Hash, Hasher};
-
-use rustix::net::SocketAddrAny;
-
-/// Incoming and outgoing packets are told apart by this value of `sll_pkttype` (`packet(7)`).
-const OUTGOING: u8 = 4;
-
-/// Where a frame is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Origin {
-    /// The index of the interface.
-    pub(super) interface: u32,
-    /// This machine has sent it.
-    pub(super) is_own: bool,
-}
-
-impl Origin {
-    /// Reads the address that a packet socket gives with a frame; `None` if it is none.
-    pub(super) fn of(address: &SocketAddrAny) -> Option<Self> {
-        // Of an address of this kind nothing else is to be had but what is hashed: its bytes.
-        let mut bytes = Bytes::default();
-        address.hash(&mut bytes);
-        let sockaddr = bytes.0.get(bytes.0.len().checked_sub(usize::try_from(address.addr_len()).ok()?)?..)?;
-        Self::parse(sockaddr)
-    }
-
-    /// `struct sockaddr_ll`: family, protocol, index, kind of hardware, kind of packet.
-    fn parse(sockaddr: &[u8]) -> Option<Self> {
-        let interface = u32::from_ne_bytes(sockaddr.get(4..8)?.try_into().ok()?);
-        Some(Self { interface, is_own: *sockaddr.get(10)? == OUTGOING })
-    }
-}
-
-/// Keeps what it is given.
-#[derive(Default)]
-struct Bytes(Vec<u8>);
-
-impl Hasher for Bytes {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        0
-    }
-}
+//! Whether a packet is an announcement.
 
 /// Whether an ARP packet, without the header of its frame, is gratuitous: who sends it asks or answers for its own address.
 pub(super) fn is_gratuitous(packet: &[u8]) -> bool {
@@ -61,7 +14,7 @@ pub(super) fn is_gratuitous(packet: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Origin, is_gratuitous};
+    use super::is_gratuitous;
 
     const WHO_HAS: &str = "0001 0800 0604 0001 020000000001 0a410001 000000000000";
 
@@ -88,15 +41,5 @@ mod tests {
         ] {
             assert_eq!(is_gratuitous(&bytes(&packet)), expected, "{packet}");
         }
-    }
-
-    #[test]
-    fn an_address_tells_interface_and_direction() {
-        let mut sockaddr = [0; 18];
-        sockaddr[4..8].copy_from_slice(&7_u32.to_ne_bytes());
-        assert_eq!(Origin::parse(&sockaddr), Some(Origin { interface: 7, is_own: false }));
-        sockaddr[10] = 4;
-        assert_eq!(Origin::parse(&sockaddr), Some(Origin { interface: 7, is_own: true }));
-        assert_eq!(Origin::parse(&sockaddr[..8]), None);
     }
 }

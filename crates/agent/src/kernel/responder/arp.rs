@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SendFlags, SocketFlags, SocketType, sendto, socket_with};
 use tortie_model::Mac;
 
-use super::link_address::{self, ETHERTYPE_ARP};
+use crate::link_address::{self, ETHERTYPE_ARP};
 
 pub(super) const PACKET_LEN: usize = 28;
 /// Ethernet, IPv4, and how long their addresses are.

@@ -5,7 +5,6 @@
 //! of load balancers do not. So sockets hear what is asked, and a thread answers. What is answered for ends with them.
 
 mod arp;
-mod link_address;
 mod ndp;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +20,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
 use tortie_dataplane::{KernelError, ProxyNeighbour};
 use tortie_model::{Family, Mac};
+
+use crate::link_address::Origin;
 
 /// How many messages of one socket are answered before it is another's turn.
 const BURST: usize = 64;
@@ -290,8 +291,9 @@ fn answer(shared: &Shared, source: Source, socket: &OwnedFd) -> Result<(), Errno
 
 fn answer_arp(state: &State, socket: &OwnedFd, message: &[u8], from: &SocketAddrAny) -> Result<(), Errno> {
     let Some(request) = arp::Request::parse(message) else { return Ok(()) };
-    let Some((index, interface)) =
-        link_address::interface_of(from).and_then(|index| Some((index, state.interfaces.get(&index)?)))
+    let Some((index, interface)) = Origin::of(from)
+        .filter(|origin| !origin.is_own && !origin.is_foreign)
+        .and_then(|origin| Some((origin.interface, state.interfaces.get(&origin.interface)?)))
     else {
         return Ok(());
     };
