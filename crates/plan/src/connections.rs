@@ -20,16 +20,12 @@ pub struct Why {
     pub after: DecidedBy,
 }
 
-/// Connections that a change opens or closes.
+/// Packets that pass on one side of a change only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Connections {
+pub struct Packets {
     /// Whether they pass after the change, and did not before; else it is the other way round.
     pub opens: bool,
-    /// Who opens them.
-    pub from: Ends,
-    /// To whom. A workload that is at both ends has no part in it with itself.
-    pub to: Ends,
     /// Which families, in order.
     pub families: Vec<Family>,
     /// Which packets; of both families, those of IPv4.
@@ -40,26 +36,30 @@ pub struct Connections {
     pub why: Why,
 }
 
+/// Connections that a change opens or closes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Connections {
+    /// Who opens them.
+    pub from: Ends,
+    /// To whom. A workload that is at both ends has no part in it with itself.
+    pub to: Ends,
+    /// Which ones.
+    pub packets: Packets,
+}
+
 /// Packets that a change has host endpoints let through or stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostPackets {
-    /// Whether they pass after the change, and did not before; else it is the other way round.
-    pub opens: bool,
     /// The host endpoints, in order.
     pub endpoints: Vec<HostEndpointName>,
     /// The layer of policies.
     pub layer: Layer,
     /// Who is at the other end.
     pub peers: Ends,
-    /// Which families, in order.
-    pub families: Vec<Family>,
-    /// Which packets; of both families, those of IPv4.
-    pub traffic: Traffic,
-    /// Only those from these ports, both ends included.
-    pub source_ports: Option<(u16, u16)>,
-    /// Why. Its direction is that of the packets.
-    pub why: Why,
+    /// Which ones. The direction is that of the packets.
+    pub packets: Packets,
 }
 
 /// What the two families may have in common.
@@ -88,8 +88,25 @@ impl Common {
     }
 }
 
-fn why(shift: &Shift) -> Why {
-    Why { direction: shift.direction, before: shift.before.clone(), after: shift.after.clone() }
+impl Packets {
+    fn new(shift: &Shift) -> Self {
+        Self {
+            opens: shift.opens,
+            families: Vec::new(),
+            traffic: shift.traffic.clone(),
+            source_ports: shift.source_ports,
+            why: Why { direction: shift.direction, before: shift.before.clone(), after: shift.after.clone() },
+        }
+    }
+
+    /// Whether it is the first time that they are said to be of this family, too.
+    fn add(&mut self, family: Family) -> bool {
+        let is_new = self.families.last() != Some(&family);
+        if is_new {
+            self.families.push(family);
+        }
+        is_new
+    }
 }
 
 pub(crate) fn of_workloads(differences: &[(Family, Difference)], names: &Names) -> Vec<Connections> {
@@ -100,17 +117,9 @@ pub(crate) fn of_workloads(differences: &[(Family, Difference)], names: &Names) 
             let (from, to) = (view.ends(&change.from), view.ends(&change.to));
             for shift in &*change.shifts {
                 let common = Common::new(shift, &from.to_string(), &to);
-                let entry = found.entry(common).or_insert_with(|| Connections {
-                    opens: shift.opens,
-                    from: from.clone(),
-                    to: to.clone(),
-                    families: Vec::new(),
-                    traffic: shift.traffic.clone(),
-                    source_ports: shift.source_ports,
-                    why: why(shift),
-                });
-                if entry.families.last() != Some(family) {
-                    entry.families.push(*family);
+                let new = || Connections { from: from.clone(), to: to.clone(), packets: Packets::new(shift) };
+                let entry = found.entry(common).or_insert_with(new);
+                if entry.packets.add(*family) {
                     entry.from.add(&from);
                     entry.to.add(&to);
                 }
@@ -129,17 +138,12 @@ pub(crate) fn of_hosts(differences: &[(Family, Difference)], names: &Names) -> V
             for shift in &*change.shifts {
                 let place = format!("{:?} {:?}", change.endpoints, change.layer);
                 let entry = found.entry(Common::new(shift, &place, &peers)).or_insert_with(|| HostPackets {
-                    opens: shift.opens,
                     endpoints: change.endpoints.clone(),
                     layer: change.layer,
                     peers: peers.clone(),
-                    families: Vec::new(),
-                    traffic: shift.traffic.clone(),
-                    source_ports: shift.source_ports,
-                    why: why(shift),
+                    packets: Packets::new(shift),
                 });
-                if entry.families.last() != Some(family) {
-                    entry.families.push(*family);
+                if entry.packets.add(*family) {
                     entry.peers.add(&peers);
                 }
             }

@@ -8,7 +8,7 @@ mod ends;
 mod findings;
 mod plan;
 
-pub use connections::{Connections, HostPackets, Why};
+pub use connections::{Connections, HostPackets, Packets, Why};
 pub use ends::Ends;
 pub use findings::Finding;
 pub use plan::{Existence, Options, Plan, Programming, between, plan};

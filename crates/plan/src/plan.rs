@@ -170,19 +170,16 @@ fn losing_policy<'a>(before: &'a State, after: &'a State) -> impl Iterator<Item 
 }
 
 fn losing_management<'a>(hosts: &'a [HostPackets], options: &'a Options) -> impl Iterator<Item = Finding> + 'a {
-    let closing = hosts.iter().filter(|packets| {
-        !packets.opens && packets.why.direction == Direction::Ingress && packets.layer != Layer::Forward
+    let closing = hosts.iter().filter(|host| {
+        !host.packets.opens && host.packets.why.direction == Direction::Ingress && host.layer != Layer::Forward
     });
-    closing.flat_map(|packets| {
-        let closed = options
-            .management_ports
-            .iter()
-            .filter(|port| packets.traffic.contains(Protocol::TCP.number(), L4Detail::Port(**port)));
-        closed.flat_map(|port| {
-            packets.endpoints.iter().map(|endpoint| Finding::LosesManagement {
+    closing.flat_map(|host| {
+        let is_closed = |port: &&u16| host.packets.traffic.contains(Protocol::TCP.number(), L4Detail::Port(**port));
+        options.management_ports.iter().filter(is_closed).flat_map(|port| {
+            host.endpoints.iter().map(|endpoint| Finding::LosesManagement {
                 endpoint: endpoint.clone(),
                 port: *port,
-                from: packets.peers.to_string(),
+                from: host.peers.to_string(),
             })
         })
     })

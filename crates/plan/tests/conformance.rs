@@ -46,11 +46,11 @@ fn planned(plan: &Plan, flow: &Flow) -> Option<bool> {
         .filter(|changed| {
             named(&changed.from.workloads, &from)
                 && named(&changed.to.workloads, &to)
-                && changed.families.contains(&family)
-                && changed.traffic.contains(protocol, L4Detail::Port(flow.port.number))
-                && changed.source_ports.is_none_or(|(first, last)| (first..=last).contains(&40000))
+                && changed.packets.families.contains(&family)
+                && changed.packets.traffic.contains(protocol, L4Detail::Port(flow.port.number))
+                && changed.packets.source_ports.is_none_or(|(first, last)| (first..=last).contains(&40000))
         })
-        .map(|changed| changed.opens)
+        .map(|changed| changed.packets.opens)
         .collect();
     assert!(told.len() < 2, "{flow}: {:#?}", plan.connections);
     told.first().copied()

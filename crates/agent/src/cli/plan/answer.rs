@@ -1,10 +1,10 @@
 //! What a change does, as data.
 
 use serde_json::{Map, Value, json};
-use tortie_model::{Family, PolicyId};
+use tortie_model::PolicyId;
 use tortie_plan::classes::evaluate::{DecidedBy, Layer};
 use tortie_plan::classes::{Details, Traffic};
-use tortie_plan::{Connections, Ends, Existence, Finding, HostPackets, Plan, Why};
+use tortie_plan::{Connections, Ends, Existence, Finding, HostPackets, Packets, Plan, Why};
 
 use super::super::decision::{decided_by, direction};
 use super::super::origin::{Origin, Origins};
@@ -34,12 +34,12 @@ pub(super) fn layer(layer: Layer) -> &'static str {
 }
 
 /// `TCP 80 from ports 1-1023, IPv6`; families are only told if there is one.
-pub(super) fn packets(traffic: &Traffic, source_ports: Option<(u16, u16)>, families: &[Family]) -> String {
-    let mut text = traffic.to_string();
-    if let Some((first, last)) = source_ports {
+pub(super) fn packets(packets: &Packets) -> String {
+    let mut text = packets.traffic.to_string();
+    if let Some((first, last)) = packets.source_ports {
         text += &format!(" from ports {first}-{last}");
     }
-    if let [family] = families {
+    if let [family] = &packets.families[..] {
         text += &format!(", {family}");
     }
     text
@@ -82,12 +82,13 @@ impl Answer<'_> {
     }
 
     /// What decides after a change, and where that is written.
-    pub(super) fn decision(&self, why: &Why, opens: bool) -> String {
+    pub(super) fn decision(&self, packets: &Packets) -> String {
+        let why = &packets.why;
         let by = decided_by(&why.after, why.direction);
         match self.rule(&why.after, why) {
             Some(origin) => format!("{by}: {origin}"),
             // What closes may be that the rule that allowed is not there any more.
-            None if !opens => format!("{by} (before: {})", decided_by(&why.before, why.direction)),
+            None if !packets.opens => format!("{by} (before: {})", decided_by(&why.before, why.direction)),
             None => by,
         }
     }
@@ -136,14 +137,14 @@ impl Answer<'_> {
     }
 
     fn connections(&self, found: &Connections) -> Value {
-        let mut value = self.shift(found.opens, &found.traffic, found.source_ports, &found.families, &found.why);
+        let mut value = self.packets(&found.packets);
         value.insert("from".into(), ends(&found.from));
         value.insert("to".into(), ends(&found.to));
         value.into()
     }
 
     fn host(&self, found: &HostPackets) -> Value {
-        let mut value = self.shift(found.opens, &found.traffic, found.source_ports, &found.families, &found.why);
+        let mut value = self.packets(&found.packets);
         let endpoints: Vec<String> = found.endpoints.iter().map(ToString::to_string).collect();
         value.insert("endpoints".into(), endpoints.into());
         value.insert("layer".into(), layer(found.layer).into());
@@ -151,24 +152,18 @@ impl Answer<'_> {
         value.into()
     }
 
-    fn shift(
-        &self,
-        opens: bool,
-        traffic: &Traffic,
-        source_ports: Option<(u16, u16)>,
-        families: &[Family],
-        why: &Why,
-    ) -> Map<String, Value> {
+    fn packets(&self, packets: &Packets) -> Map<String, Value> {
+        let why = &packets.why;
         let decision = |by: &DecidedBy| {
             let position = self.rule(by, why).map(|origin| origin.to_string());
             json!({"by": decided_by(by, why.direction), "position": position})
         };
-        let families: Vec<u8> = families.iter().map(|family| family.number()).collect();
+        let families: Vec<u8> = packets.families.iter().map(|family| family.number()).collect();
         let mut value = Map::new();
-        value.insert("change".into(), if opens { "opened" } else { "closed" }.into());
-        value.insert("traffic".into(), traffic.to_string().into());
-        value.insert("protocols".into(), protocols(traffic));
-        value.insert("sourcePorts".into(), json!(source_ports));
+        value.insert("change".into(), if packets.opens { "opened" } else { "closed" }.into());
+        value.insert("traffic".into(), packets.traffic.to_string().into());
+        value.insert("protocols".into(), protocols(&packets.traffic));
+        value.insert("sourcePorts".into(), json!(packets.source_ports));
         value.insert("families".into(), families.into());
         value.insert("end".into(), direction(why.direction).into());
         value.insert("before".into(), decision(&why.before));

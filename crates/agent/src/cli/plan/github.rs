@@ -9,11 +9,15 @@ pub(super) fn annotations(answer: &Answer<'_>) -> String {
         out += &line("warning", answer.place(found).map(|place| place.parts()), &finding(found).1);
     }
     for found in &answer.plan.connections {
-        let what = packets(&found.traffic, found.source_ports, &found.families);
-        let change = if found.opens { "opened" } else { "closed" };
-        let by = answer.decision(&found.why, found.opens);
+        let what = packets(&found.packets);
+        let change = if found.packets.opens { "opened" } else { "closed" };
+        let by = answer.decision(&found.packets);
         let text = format!("{change}: {} -> {}: {what}, by {by}", found.from, found.to);
-        out += &line("notice", answer.rule(&found.why.after, &found.why).map(|place| place.parts()), &text);
+        out += &line(
+            "notice",
+            answer.rule(&found.packets.why.after, &found.packets.why).map(|place| place.parts()),
+            &text,
+        );
     }
     out
 }

@@ -42,23 +42,23 @@ pub(super) fn text(answer: &Answer<'_>) -> String {
         out.push_str("connections\n");
     }
     for found in &plan.connections {
-        let sign = if found.opens { "+ opened" } else { "- closed" };
-        let what = packets(&found.traffic, found.source_ports, &found.families);
+        let sign = if found.packets.opens { "+ opened" } else { "- closed" };
+        let what = packets(&found.packets);
         let _ = writeln!(out, "  {sign}  {} -> {}: {what}", found.from, found.to);
-        let (end, by) = (direction(found.why.direction), answer.decision(&found.why, found.opens));
+        let (end, by) = (direction(found.packets.why.direction), answer.decision(&found.packets));
         let _ = writeln!(out, "            {end}, by {by}");
     }
     if !plan.hosts.is_empty() {
         out.push_str("host endpoints\n");
     }
     for found in &plan.hosts {
-        let sign = if found.opens { "+ opened" } else { "- closed" };
+        let sign = if found.packets.opens { "+ opened" } else { "- closed" };
         let names: Vec<String> = found.endpoints.iter().map(ToString::to_string).collect();
-        let way = direction(found.why.direction);
-        let what = packets(&found.traffic, found.source_ports, &found.families);
+        let way = direction(found.packets.why.direction);
+        let what = packets(&found.packets);
         let (names, layer) = (names.join(", "), layer(found.layer));
         let _ = writeln!(out, "  {sign}  {names}, {way}, {layer}, {}: {what}", found.peers);
-        let _ = writeln!(out, "            by {}", answer.decision(&found.why, found.opens));
+        let _ = writeln!(out, "            by {}", answer.decision(&found.packets));
     }
     if plan.connections.is_empty() && plan.hosts.is_empty() {
         out.push_str("no connection opens or closes\n");
