@@ -10,6 +10,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 const ICMP: u8 = 1;
+const IPIP: u8 = 4;
 const ICMPV6: u8 = 58;
 
 /// A set of kinds of packets of one family: by protocol, and by destination port or ICMP message.
@@ -167,6 +168,7 @@ fn parts(protocols: &[(u8, Details)]) -> Vec<String> {
             UDP => "UDP".to_owned(),
             SCTP => "SCTP".to_owned(),
             ICMP => "ICMP".to_owned(),
+            IPIP => "IP-in-IP".to_owned(),
             ICMPV6 => "ICMPv6".to_owned(),
             number => format!("protocol {number}"),
         };

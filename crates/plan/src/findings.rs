@@ -1,26 +1,26 @@
 //! What has no effect, or leaves something open.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use tortie_classes::{Compiled, Unused};
 use tortie_model::{Direction, HostEndpointName, IpSetId, Policy, PolicyId};
 
 use crate::cluster::Told;
+use crate::ends::Ends;
 
 /// Something that a change brings about and that is likely not meant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Finding {
-    /// Policies governed the workload, and none does any more.
-    LosesAllPolicy {
-        /// The workload, `namespace/pod` for pods.
-        workload: Arc<str>,
+    /// Policies governed these workloads, and none does any more.
+    LoseAllPolicy {
+        /// The workloads; no networks.
+        workloads: Ends,
     },
-    /// The host endpoint does not let connections to a port in any more from where it did, by which it may be managed.
-    LosesManagement {
-        /// The host endpoint.
-        endpoint: HostEndpointName,
+    /// Host endpoints do not let connections to a port in any more from where they did, by which they may be managed.
+    LoseManagement {
+        /// The host endpoints, in order.
+        endpoints: Vec<HostEndpointName>,
         /// The TCP port.
         port: u16,
         /// From where, in words.
@@ -70,7 +70,7 @@ impl Finding {
     #[must_use]
     pub fn policy(&self) -> Option<&PolicyId> {
         match self {
-            Self::LosesAllPolicy { .. } | Self::LosesManagement { .. } => None,
+            Self::LoseAllPolicy { .. } | Self::LoseManagement { .. } => None,
             Self::SelectsNothing { policy }
             | Self::Shadowed { policy }
             | Self::RuleSelectsNothing { policy, .. }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_calc::GraphConfig;
 use tortie_classes::evaluate::{Layer, Settings, UpdateError};
-use tortie_classes::{Difference, L4Detail};
+use tortie_classes::{Difference, L4Detail, Party};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Direction, Family, Key, Policy, PolicyId, Protocol, Update};
 
@@ -139,7 +139,8 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
         Family::ALL.into_iter().map(|family| (family, before.difference(&after, family))).collect()
     };
     let hosts = of_hosts(&differences, &names);
-    let mut findings: Vec<Finding> = losing_policy(&before, &after).chain(losing_management(&hosts, options)).collect();
+    let losing_policy = losing_policy(&before, &after, &names).into_iter();
+    let mut findings: Vec<Finding> = losing_policy.chain(losing_management(&hosts, options)).collect();
     findings.extend(new_findings.difference(&old_findings).cloned());
     findings.sort_unstable();
     findings.dedup();
@@ -163,10 +164,12 @@ fn findings(objects: &BTreeMap<Key, Update>, state: &mut State) -> BTreeSet<Find
     of_policies(&policies, &state.told, &state.classes.flush())
 }
 
-fn losing_policy<'a>(before: &'a State, after: &'a State) -> impl Iterator<Item = Finding> + 'a {
+fn losing_policy(before: &State, after: &State, names: &Names) -> Option<Finding> {
     let had = before.told.has_policy.iter().filter(|(_, has)| **has).map(|(id, _)| id);
-    let lost = had.filter(|id| after.told.has_policy.get(*id) == Some(&false));
-    lost.map(|id| Finding::LosesAllPolicy { workload: id.workload.clone() })
+    let lost: Vec<_> = had.filter(|id| after.told.has_policy.get(*id) == Some(&false)).cloned().collect();
+    let is_any = !lost.is_empty();
+    let workloads = names.ends([Party::Workloads(lost)].iter(), 1);
+    is_any.then_some(Finding::LoseAllPolicy { workloads })
 }
 
 fn losing_management<'a>(hosts: &'a [HostPackets], options: &'a Options) -> impl Iterator<Item = Finding> + 'a {
@@ -175,12 +178,10 @@ fn losing_management<'a>(hosts: &'a [HostPackets], options: &'a Options) -> impl
     });
     closing.flat_map(|host| {
         let is_closed = |port: &&u16| host.packets.traffic.contains(Protocol::TCP.number(), L4Detail::Port(**port));
-        options.management_ports.iter().filter(is_closed).flat_map(|port| {
-            host.endpoints.iter().map(|endpoint| Finding::LosesManagement {
-                endpoint: endpoint.clone(),
-                port: *port,
-                from: host.peers.to_string(),
-            })
+        options.management_ports.iter().filter(is_closed).map(|port| Finding::LoseManagement {
+            endpoints: host.endpoints.clone(),
+            port: *port,
+            from: host.peers.to_string(),
         })
     })
 }

@@ -3,6 +3,7 @@
 mod answer;
 mod change;
 mod github;
+mod html;
 mod text;
 
 use std::io::{self, Write as _};
@@ -93,6 +94,8 @@ enum Output {
     Yaml,
     /// Annotations of a pull request, as GitHub's workflows print them.
     Github,
+    /// A page to look at, in one file.
+    Html,
 }
 
 /// A datastore's URL, or a directory.
@@ -139,6 +142,7 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
         Output::Json => format!("{:#}\n", answer.whole()),
         Output::Yaml => yaml::yaml(&answer.whole()),
         Output::Github => github::annotations(&answer),
+        Output::Html => html::page(&answer),
     };
     io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))?;
     if plan.is_empty() { Ok(()) } else { Err(Failure::Reported(CHANGES)) }

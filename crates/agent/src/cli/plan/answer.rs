@@ -1,7 +1,7 @@
 //! What a change does, as data.
 
 use serde_json::{Map, Value, json};
-use tortie_model::PolicyId;
+use tortie_model::{HostEndpointName, PolicyId};
 use tortie_plan::classes::evaluate::{DecidedBy, Layer};
 use tortie_plan::classes::{Details, Traffic};
 use tortie_plan::{Connections, Ends, Existence, Finding, HostPackets, Packets, Plan, Why};
@@ -45,6 +45,16 @@ pub(super) fn packets(packets: &Packets) -> String {
     text
 }
 
+/// Some names, and how many more there are.
+pub(super) fn few(names: &[HostEndpointName]) -> String {
+    const NAMES: usize = 5;
+    let mut text = names.iter().take(NAMES).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if let Some(more) = names.len().checked_sub(NAMES).filter(|more| *more > 0) {
+        text += &format!(" and {more} more");
+    }
+    text
+}
+
 /// What a finding is called, and what it says.
 pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
     let rule = |policy: &PolicyId| {
@@ -52,9 +62,10 @@ pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
         format!("{policy}, {}", rule.unwrap_or_default())
     };
     match finding {
-        Finding::LosesAllPolicy { workload } => ("loses-all-policy", format!("{workload} loses all policy")),
-        Finding::LosesManagement { endpoint, port, from } => {
-            ("loses-management", format!("host endpoint {endpoint} does not let TCP {port} in any more from {from}"))
+        Finding::LoseAllPolicy { workloads } => ("lose-all-policy", format!("no policy governs {workloads} any more")),
+        Finding::LoseManagement { endpoints, port, from } => {
+            let endpoints = few(endpoints);
+            ("lose-management", format!("TCP {port} does not get in by host endpoint {endpoints} any more from {from}"))
         }
         Finding::SelectsNothing { policy } => ("selects-nothing", format!("{policy} selects no endpoint")),
         Finding::Shadowed { policy } => {
@@ -112,6 +123,12 @@ impl Answer<'_> {
                 "kind": kind,
                 "text": text,
                 "policy": found.policy().map(ToString::to_string),
+                "workloads": if let Finding::LoseAllPolicy { workloads } = found { Some(&workloads.workloads) } else { None },
+                "hostEndpoints": if let Finding::LoseManagement { endpoints, .. } = found {
+                    Some(endpoints.iter().map(ToString::to_string).collect::<Vec<_>>())
+                } else {
+                    None
+                },
                 "end": found.rule().map(|(way, _)| direction(way)),
                 "rule": found.rule().map(|(_, index)| index),
                 "position": self.place(found).map(|place| place.to_string()),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tortie_plan::{Existence, Programming};
 
 use super::super::decision::direction;
-use super::answer::{Answer, finding, layer, packets};
+use super::answer::{Answer, few, finding, layer, packets};
 
 /// How many objects are named before the rest is only counted.
 const OBJECTS: usize = 10;
@@ -53,32 +53,41 @@ pub(super) fn text(answer: &Answer<'_>) -> String {
     }
     for found in &plan.hosts {
         let sign = if found.packets.opens { "+ opened" } else { "- closed" };
-        let names: Vec<String> = found.endpoints.iter().map(ToString::to_string).collect();
         let way = direction(found.packets.why.direction);
         let what = packets(&found.packets);
-        let (names, layer) = (names.join(", "), layer(found.layer));
+        let (names, layer) = (few(&found.endpoints), layer(found.layer));
         let _ = writeln!(out, "  {sign}  {names}, {way}, {layer}, {}: {what}", found.peers);
         let _ = writeln!(out, "            by {}", answer.decision(&found.packets));
     }
     if plan.connections.is_empty() && plan.hosts.is_empty() {
         out.push_str("no connection opens or closes\n");
     }
-    let _ = writeln!(out, "to program on nodes: {}", programming(&plan.programming));
+    let _ = writeln!(out, "programmed on nodes: {}", programming(&plan.programming));
     out
 }
 
 fn programming(programming: &Programming) -> String {
-    let counts = [
-        (programming.ip_sets, "IP sets anew"),
-        (programming.ip_sets_removed, "IP sets less"),
-        (programming.members_added, "members more"),
-        (programming.members_removed, "members less"),
-        (programming.policies, "policies and profiles anew"),
-        (programming.policies_removed, "policies and profiles less"),
-        (programming.endpoints, "endpoints anew"),
-        (programming.endpoints_removed, "endpoints less"),
+    let Programming { members_added, members_removed, .. } = *programming;
+    let parts = [
+        ("IP sets", written(programming.ip_sets, programming.ip_sets_removed)),
+        ("members of IP sets", both(members_added, "added", members_removed)),
+        ("policies and profiles", written(programming.policies, programming.policies_removed)),
+        ("endpoints", written(programming.endpoints, programming.endpoints_removed)),
     ];
-    let parts: Vec<String> =
-        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(_, counts)| !counts.is_empty())
+        .map(|(what, counts)| format!("{what}: {counts}"))
+        .collect();
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join("; ") }
+}
+
+fn written(written: usize, removed: usize) -> String {
+    both(written, "written", removed)
+}
+
+fn both(count: usize, what: &str, removed: usize) -> String {
+    let counts = [(count, what), (removed, "removed")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    counts.collect::<Vec<_>>().join(", ")
 }

@@ -1,0 +1,181 @@
+//! What a change does, as a page to look at: one file that needs no network.
+
+use std::fmt::{self, Write as _};
+
+use tortie_plan::{Ends, Existence, Packets};
+
+use super::super::decision::direction;
+use super::answer::{Answer, existence, few, finding, layer, packets};
+
+const HEAD: &str = include_str!("head.html");
+const TAIL: &str = include_str!("tail.html");
+/// How many workloads and networks of an end are listed before the rest is only counted.
+const LISTED: usize = 200;
+
+/// Text as it may stand in a page, in attributes as well.
+struct Escaped<T>(T);
+
+impl<T: fmt::Display> fmt::Display for Escaped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.to_string().chars() {
+            match character {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                other => f.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writing to a string cannot fail, here and below.
+pub(super) fn page(answer: &Answer<'_>) -> String {
+    let plan = answer.plan;
+    let mut out = String::from(HEAD);
+    let opened = plan.connections.iter().filter(|found| found.packets.opens).count();
+    let counts = [
+        (plan.objects.len(), "objects", ""),
+        (plan.findings.len(), "findings", "finding"),
+        (opened, "opened", "opened"),
+        (plan.connections.len() - opened, "closed", "closed"),
+        (plan.hosts.len(), "at host endpoints", ""),
+    ];
+    out.push_str("<p class=\"counts\">");
+    for (count, what, class) in counts {
+        let _ = write!(out, "<span class=\"{class}\"><b>{count}</b> {what}</span>");
+    }
+    out.push_str("</p>\n");
+    if plan.is_empty() {
+        out.push_str("<p>Nothing changes.</p>\n");
+    }
+    findings(&mut out, answer);
+    connections(&mut out, answer);
+    hosts(&mut out, answer);
+    objects(&mut out, answer);
+    out.push_str(TAIL);
+    out
+}
+
+fn findings(out: &mut String, answer: &Answer<'_>) {
+    if answer.plan.findings.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Findings</h2>\n<ul class=\"findings\">\n");
+    for found in &answer.plan.findings {
+        let _ = write!(out, "<li>{}", Escaped(finding(found).1));
+        if let Some(place) = answer.place(found) {
+            let _ = write!(out, " <code>{}</code>", Escaped(place));
+        }
+        out.push_str("</li>\n");
+    }
+    out.push_str("</ul>\n");
+}
+
+fn connections(out: &mut String, answer: &Answer<'_>) {
+    if answer.plan.connections.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Connections</h2>\n");
+    table(out, ["", "From", "To", "Packets", "Decided by"], |out| {
+        for found in &answer.plan.connections {
+            let way = direction(found.packets.why.direction);
+            row(out, &found.packets, |out| {
+                end(out, &found.from);
+                end(out, &found.to);
+                decision(out, answer, &found.packets, way);
+            });
+        }
+    });
+}
+
+fn hosts(out: &mut String, answer: &Answer<'_>) {
+    if answer.plan.hosts.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Host endpoints</h2>\n");
+    table(out, ["", "Endpoints", "Other end", "Packets", "Decided by"], |out| {
+        for found in &answer.plan.hosts {
+            let way = direction(found.packets.why.direction);
+            row(out, &found.packets, |out| {
+                let _ = write!(out, "<td>{} <i>{way}, {}</i></td>", Escaped(few(&found.endpoints)), layer(found.layer));
+                end(out, &found.peers);
+                decision(out, answer, &found.packets, way);
+            });
+        }
+    });
+}
+
+fn objects(out: &mut String, answer: &Answer<'_>) {
+    if answer.plan.objects.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Objects</h2>\n<ul>\n");
+    for (key, change) in &answer.plan.objects {
+        let class = match change {
+            Existence::Added => "opened",
+            Existence::Changed => "",
+            Existence::Removed => "closed",
+        };
+        let _ = writeln!(out, "<li><span class=\"{class}\">{}</span> {}</li>", existence(*change), Escaped(key));
+    }
+    out.push_str("</ul>\n");
+}
+
+fn table(out: &mut String, titles: [&str; 5], rows: impl FnOnce(&mut String)) {
+    out.push_str("<table>\n<thead><tr>");
+    for title in titles {
+        let _ = write!(out, "<th>{title}</th>");
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    rows(out);
+    out.push_str("</tbody>\n</table>\n");
+}
+
+fn row(out: &mut String, packets: &Packets, cells: impl FnOnce(&mut String)) {
+    let change = if packets.opens { "opened" } else { "closed" };
+    let _ = write!(out, "<tr class=\"{change}\"><td class=\"change\">{change}</td>");
+    cells(out);
+    out.push_str("</tr>\n");
+}
+
+/// In few words, and all of it to unfold.
+fn end(out: &mut String, ends: &Ends) {
+    let networks = ends.networks.iter().map(ToString::to_string);
+    let all: Vec<String> = ends.workloads.iter().map(ToString::to_string).chain(networks).collect();
+    if let [_] = &all[..] {
+        let _ = write!(out, "<td>{}</td>", Escaped(ends));
+        return;
+    }
+    let mut listed = all.iter().take(LISTED).cloned().collect::<Vec<_>>().join("\n");
+    if let Some(more) = all.len().checked_sub(LISTED).filter(|more| *more > 0) {
+        let _ = write!(listed, "\nand {more} more");
+    }
+    let _ =
+        write!(out, "<td><details><summary>{}</summary><pre>{}</pre></details></td>", Escaped(ends), Escaped(listed));
+}
+
+fn decision(out: &mut String, answer: &Answer<'_>, found: &Packets, way: &str) {
+    let (what, by) = (Escaped(packets(found)), Escaped(answer.decision(found)));
+    let _ = write!(out, "<td>{what}</td><td><i>{way}</i> {by}</td>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_become_markup() {
+        let text = Escaped("</td><script>\"'&").to_string();
+        assert_eq!(text, "&lt;/td&gt;&lt;script&gt;&quot;&#39;&amp;");
+    }
+
+    #[test]
+    fn the_page_needs_nothing_from_elsewhere() {
+        for part in [HEAD, TAIL] {
+            assert!(!part.contains("://") && !part.contains("url(") && !part.contains("src="), "{part}");
+        }
+    }
+}
