@@ -212,3 +212,42 @@ fn a_page_holds_all_of_it_and_needs_no_network() {
     assert!(page.contains("<code>policy.yaml:11:7</code>"), "{page}");
     assert!(!page.contains("://"), "{page}");
 }
+
+#[test]
+fn families_with_other_pods_are_told_apart_however_few_names_are_given() {
+    let pod = |name: &str, last: usize| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{namespace: shop, name: {name}}}\n\
+             spec: {{nodeName: n1, containers: [{{name: c}}]}}\n\
+             status: {{phase: Running, podIPs: [{{ip: 10.0.9.{last}}}, {{ip: \"fd00::9:{last}\"}}]}}\n"
+        )
+    };
+    let pods: String = (0..9).map(|number| pod(&format!("p{number}"), number + 1)).collect();
+    let folder = folder(&[("cluster.yaml", &format!("{CLUSTER}{pods}"))]);
+    let policy = "\
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {namespace: shop, name: db}
+spec:
+  selector: app == 'db'
+  types: [Ingress]
+  ingress:
+    - {action: Allow, source: {nets: [10.0.9.8/32, 10.0.9.9/32]}}
+    - {action: Allow, source: {nets: ['fd00::9:6/128', 'fd00::9:7/128']}}
+";
+    let (text, _) = said(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let told: Vec<(Value, Value)> = answer["connections"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|found| (found["families"].clone(), found["from"]["workloads"].clone()))
+        .filter(|(_, from)| from != &json!([]))
+        .collect();
+    let names = |numbers: [usize; 7]| {
+        let names = numbers.map(|number| format!("shop/p{number}"));
+        json!([&names[..], &["shop/web-1".to_owned(), "shop/web-2".to_owned()]].concat())
+    };
+    let v4 = (json!([4]), names([0, 1, 2, 3, 4, 5, 6]));
+    assert_eq!(told, [v4, (json!([6]), names([0, 1, 2, 3, 4, 7, 8]))], "{text}");
+}

@@ -1,6 +1,7 @@
 //! What opens and closes, for both families, by name.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tortie_classes::evaluate::{DecidedBy, Layer};
 use tortie_classes::{Difference, Party, Shift, Traffic};
@@ -62,12 +63,13 @@ pub struct HostPackets {
     pub packets: Packets,
 }
 
-/// What the two families may have in common.
+/// What the two families may have in common. Texts may leave names out, so that they do not suffice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Common {
     closes: bool,
     first: String,
     second: String,
+    workloads: Vec<Arc<str>>,
     traffic: String,
     source_ports: Option<(u16, u16)>,
     direction: Direction,
@@ -75,11 +77,12 @@ struct Common {
 }
 
 impl Common {
-    fn new(shift: &Shift, first: &str, second: &Ends) -> Self {
+    fn new(shift: &Shift, first: &str, second: &Ends, workloads: Vec<Arc<str>>) -> Self {
         Self {
             closes: !shift.opens,
             first: first.to_owned(),
             second: second.to_string(),
+            workloads,
             traffic: shift.traffic.to_string(),
             source_ports: shift.source_ports,
             direction: shift.direction,
@@ -116,7 +119,8 @@ pub(crate) fn of_workloads(differences: &[(Family, Difference)], names: &Names) 
         for change in &difference.workloads {
             let (from, to) = (view.ends(&change.from), view.ends(&change.to));
             for shift in &*change.shifts {
-                let common = Common::new(shift, &from.to_string(), &to);
+                let workloads = from.workloads.iter().chain(&to.workloads).cloned().collect();
+                let common = Common::new(shift, &from.to_string(), &to, workloads);
                 let new = || Connections { from: from.clone(), to: to.clone(), packets: Packets::new(shift) };
                 let entry = found.entry(common).or_insert_with(new);
                 if entry.packets.add(*family) {
@@ -137,7 +141,8 @@ pub(crate) fn of_hosts(differences: &[(Family, Difference)], names: &Names) -> V
             let peers = view.ends(&change.peers);
             for shift in &*change.shifts {
                 let place = format!("{:?} {:?}", change.endpoints, change.layer);
-                let entry = found.entry(Common::new(shift, &place, &peers)).or_insert_with(|| HostPackets {
+                let common = Common::new(shift, &place, &peers, peers.workloads.clone());
+                let entry = found.entry(common).or_insert_with(|| HostPackets {
                     endpoints: change.endpoints.clone(),
                     layer: change.layer,
                     peers: peers.clone(),
