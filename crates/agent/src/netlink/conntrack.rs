@@ -1,95 +1,21 @@
 //! Tracked connections, over ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`).
 
-use std::net::IpAddr;
-use std::time::Duration;
+mod connection;
+mod events;
+mod message;
 
-use tortie_model::Family;
+use std::time::Duration;
 
 use super::error::NetlinkError;
 use super::socket::Socket;
-use super::wire;
+use message::{
+    IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, IPCTNL_MSG_CT_NEW, LISTING, delete_payload, header, parse,
+    parse_with_traffic,
+};
 
-/// `NFNL_SUBSYS_CTNETLINK`, in the upper byte of a message type.
-const SUBSYSTEM: u16 = 1 << 8;
-const IPCTNL_MSG_CT_NEW: u16 = SUBSYSTEM;
-const IPCTNL_MSG_CT_GET: u16 = SUBSYSTEM | 1;
-const IPCTNL_MSG_CT_DELETE: u16 = SUBSYSTEM | 2;
-/// `struct nfgenmsg`: family, version and resource.
-const HEADER_LEN: usize = 4;
-
-const NLA_F_NESTED: u16 = 0x8000;
-const CTA_TUPLE_ORIG: u16 = 1;
-const CTA_TUPLE_REPLY: u16 = 2;
-const CTA_ID: u16 = 12;
-const CTA_ZONE: u16 = 18;
-const CTA_TUPLE_IP: u16 = 1;
-const CTA_TUPLE_PROTO: u16 = 2;
-const CTA_TUPLE_ZONE: u16 = 3;
-const CTA_IP_V4_SRC: u16 = 1;
-const CTA_IP_V4_DST: u16 = 2;
-const CTA_IP_V6_SRC: u16 = 3;
-const CTA_IP_V6_DST: u16 = 4;
-const CTA_PROTO_NUM: u16 = 1;
-const CTA_PROTO_SRC_PORT: u16 = 2;
-const CTA_PROTO_DST_PORT: u16 = 3;
-const CTA_PROTO_ICMP_ID: u16 = 4;
-const CTA_PROTO_ICMP_TYPE: u16 = 5;
-const CTA_PROTO_ICMP_CODE: u16 = 6;
-const CTA_PROTO_ICMPV6_ID: u16 = 7;
-const CTA_PROTO_ICMPV6_TYPE: u16 = 8;
-const CTA_PROTO_ICMPV6_CODE: u16 = 9;
-
-const LISTING: &str = "tracked connections";
-const ENTRY: NetlinkError = NetlinkError::Malformed { what: "tracked connection" };
-
-/// What a direction of a connection is told by behind the IP header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Flow {
-    /// By ports.
-    Ports {
-        /// The source port.
-        source: u16,
-        /// The destination port.
-        destination: u16,
-    },
-    /// By the id of an ICMP request.
-    Icmp {
-        /// The id.
-        id: u16,
-        /// The type.
-        icmp_type: u8,
-        /// The code.
-        code: u8,
-    },
-    /// By nothing.
-    Other,
-}
-
-/// One direction of a connection. Both addresses are of one family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tuple {
-    /// The source address.
-    pub source: IpAddr,
-    /// The destination address.
-    pub destination: IpAddr,
-    /// The number of the protocol.
-    pub protocol: u8,
-    /// Ports, or what stands for them.
-    pub flow: Flow,
-}
-
-/// A connection as the kernel tracks it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Connection {
-    /// Its packets as whoever opened it sends them, before any translation.
-    pub original: Tuple,
-    /// The answers as they come back, before any translation.
-    pub reply: Tuple,
-    /// Tells it from a later one with the same tuples.
-    pub id: u32,
-    /// 0 where none is set.
-    pub zone: u16,
-}
+pub use connection::{Connection, Count, Flow, Traffic, Tuple};
+pub use events::{ConnectionEvent, ConnectionEvents};
+pub(super) use message::parse_original;
 
 /// A connection to the kernel's connection tracking.
 #[derive(Debug)]
@@ -115,6 +41,24 @@ impl Conntrack {
             .dump_raw(IPCTNL_MSG_CT_GET, &header(0), LISTING, |kind, payload| Ok(parse(kind, payload)?.filter(&keep)))
     }
 
+    /// Gives `each` the tracked connections of both families as they arrive, with what was counted so far where the kernel
+    /// counts (`net.netfilter.nf_conntrack_acct`). Keeps none.
+    ///
+    /// One that is opened or ends meanwhile may be missing, and while the kernel resizes its table one may come twice.
+    ///
+    /// # Errors
+    /// If they cannot be read; some may have been given then.
+    pub fn traffic(&mut self, mut each: impl FnMut(&Connection, Option<Traffic>)) -> Result<(), NetlinkError> {
+        self.socket.visit_raw(IPCTNL_MSG_CT_GET, &header(0), LISTING, |kind, payload| {
+            if kind == IPCTNL_MSG_CT_NEW
+                && let Some((connection, traffic)) = parse_with_traffic(payload)?
+            {
+                each(&connection, traffic);
+            }
+            Ok(())
+        })
+    }
+
     /// Forgets connections, each only if it is still the same; says of each whether it was there.
     ///
     /// # Errors
@@ -129,161 +73,6 @@ impl Conntrack {
         };
         Ok(outcomes.into_iter().map(was_there).collect())
     }
-}
-
-fn header(family: u8) -> [u8; HEADER_LEN] {
-    [family, 0, 0, 0]
-}
-
-/// `AF_INET` and `AF_INET6`.
-const fn family_number(family: Family) -> u8 {
-    match family {
-        Family::V4 => 2,
-        Family::V6 => 10,
-    }
-}
-
-/// A tracked connection; `None` for a message of another kind, and for a connection of another family.
-pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<Connection>, NetlinkError> {
-    if kind != IPCTNL_MSG_CT_NEW {
-        return Ok(None);
-    }
-    let (family, attributes) = payload.split_at_checked(HEADER_LEN).ok_or(ENTRY)?;
-    let family = match family.first() {
-        Some(2) => Family::V4,
-        Some(10) => Family::V6,
-        _ => return Ok(None),
-    };
-    let (mut original, mut reply, mut id, mut zone) = (None, None, None, 0);
-    wire::for_each_attribute(LISTING, attributes, |kind, value| {
-        match kind {
-            CTA_TUPLE_ORIG => original = Some(parse_tuple(family, value).ok()?),
-            CTA_TUPLE_REPLY => reply = Some(parse_tuple(family, value).ok()?),
-            CTA_ID => id = Some(u32::from_be_bytes(value.try_into().ok()?)),
-            CTA_ZONE => zone = port(value)?,
-            _ => {}
-        }
-        Some(())
-    })?;
-    match (original, reply, id) {
-        (Some((original, own_zone)), Some((reply, reply_zone)), Some(id)) => {
-            // A zone of one direction alone cannot be named when the connection is deleted: it stays as it is.
-            let zone = own_zone.or(reply_zone).unwrap_or(zone);
-            Ok(Some(Connection { original, reply, id, zone }))
-        }
-        _ => Err(ENTRY),
-    }
-}
-
-fn parse_tuple(family: Family, value: &[u8]) -> Result<(Tuple, Option<u16>), NetlinkError> {
-    let (mut source, mut destination, mut zone) = (None, None, None);
-    let mut proto = None;
-    wire::for_each_attribute(LISTING, value, |kind, value| {
-        match kind {
-            CTA_TUPLE_IP => wire::for_each_attribute(LISTING, value, |kind, value| {
-                match kind {
-                    CTA_IP_V4_SRC | CTA_IP_V6_SRC => source = Some(wire::address(family, value)?),
-                    CTA_IP_V4_DST | CTA_IP_V6_DST => destination = Some(wire::address(family, value)?),
-                    _ => {}
-                }
-                Some(())
-            })
-            .ok()?,
-            CTA_TUPLE_PROTO => proto = Some(parse_flow(value).ok()?),
-            CTA_TUPLE_ZONE => zone = Some(port(value)?),
-            _ => {}
-        }
-        Some(())
-    })?;
-    match (source, destination, proto) {
-        (Some(source), Some(destination), Some((protocol, flow))) => {
-            Ok((Tuple { source, destination, protocol, flow }, zone))
-        }
-        _ => Err(ENTRY),
-    }
-}
-
-fn parse_flow(value: &[u8]) -> Result<(u8, Flow), NetlinkError> {
-    let (mut protocol, mut source, mut destination) = (None, None, None);
-    let (mut id, mut icmp_type, mut icmp_code) = (None, None, None);
-    wire::for_each_attribute(LISTING, value, |kind, value| {
-        match kind {
-            CTA_PROTO_NUM => protocol = Some(*value.first()?),
-            CTA_PROTO_SRC_PORT => source = Some(port(value)?),
-            CTA_PROTO_DST_PORT => destination = Some(port(value)?),
-            CTA_PROTO_ICMP_ID | CTA_PROTO_ICMPV6_ID => id = Some(port(value)?),
-            CTA_PROTO_ICMP_TYPE | CTA_PROTO_ICMPV6_TYPE => icmp_type = Some(*value.first()?),
-            CTA_PROTO_ICMP_CODE | CTA_PROTO_ICMPV6_CODE => icmp_code = Some(*value.first()?),
-            _ => {}
-        }
-        Some(())
-    })?;
-    let flow = match (source, destination, id, icmp_type, icmp_code) {
-        (Some(source), Some(destination), ..) => Flow::Ports { source, destination },
-        (_, _, Some(id), Some(icmp_type), Some(code)) => Flow::Icmp { id, icmp_type, code },
-        _ => Flow::Other,
-    };
-    Ok((protocol.ok_or(ENTRY)?, flow))
-}
-
-fn port(value: &[u8]) -> Option<u16> {
-    value.try_into().ok().map(u16::from_be_bytes)
-}
-
-/// What names exactly this connection.
-fn delete_payload(connection: &Connection) -> Vec<u8> {
-    let family = Family::of(connection.original.source);
-    let mut payload = header(family_number(family)).to_vec();
-    put_tuple(&mut payload, CTA_TUPLE_ORIG, &connection.original);
-    put(&mut payload, CTA_ID, &connection.id.to_be_bytes());
-    if connection.zone != 0 {
-        put(&mut payload, CTA_ZONE, &connection.zone.to_be_bytes());
-    }
-    payload
-}
-
-fn put_tuple(bytes: &mut Vec<u8>, kind: u16, tuple: &Tuple) {
-    let is_ipv4 = tuple.source.is_ipv4();
-    let (source, destination) = if is_ipv4 { (CTA_IP_V4_SRC, CTA_IP_V4_DST) } else { (CTA_IP_V6_SRC, CTA_IP_V6_DST) };
-    let mut addresses = Vec::new();
-    for (kind, address) in [(source, tuple.source), (destination, tuple.destination)] {
-        match address {
-            IpAddr::V4(address) => put(&mut addresses, kind, &address.octets()),
-            IpAddr::V6(address) => put(&mut addresses, kind, &address.octets()),
-        }
-    }
-    let mut flow = Vec::new();
-    put(&mut flow, CTA_PROTO_NUM, &[tuple.protocol]);
-    match tuple.flow {
-        Flow::Ports { source, destination } => {
-            put(&mut flow, CTA_PROTO_SRC_PORT, &source.to_be_bytes());
-            put(&mut flow, CTA_PROTO_DST_PORT, &destination.to_be_bytes());
-        }
-        Flow::Icmp { id, icmp_type, code } => {
-            let kinds = if is_ipv4 {
-                [CTA_PROTO_ICMP_ID, CTA_PROTO_ICMP_TYPE, CTA_PROTO_ICMP_CODE]
-            } else {
-                [CTA_PROTO_ICMPV6_ID, CTA_PROTO_ICMPV6_TYPE, CTA_PROTO_ICMPV6_CODE]
-            };
-            put(&mut flow, kinds[0], &id.to_be_bytes());
-            put(&mut flow, kinds[1], &[icmp_type]);
-            put(&mut flow, kinds[2], &[code]);
-        }
-        Flow::Other => {}
-    }
-    let mut nested = Vec::new();
-    put(&mut nested, CTA_TUPLE_IP | NLA_F_NESTED, &addresses);
-    put(&mut nested, CTA_TUPLE_PROTO | NLA_F_NESTED, &flow);
-    put(bytes, kind | NLA_F_NESTED, &nested);
-}
-
-/// Appends an attribute, padded.
-fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
-    bytes.extend(length.to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
 #[cfg(test)]

@@ -35,6 +35,13 @@ pub enum NetlinkError {
         /// The kernel's own words, often none.
         detail: String,
     },
+    /// Packets of this NFLOG group go to another process of this network namespace already. The kernel gives them to one only
+    /// (`/proc/net/netfilter/nfnetlink_log` has its netlink port).
+    #[error("NFLOG group {group}: another process in this network namespace reads it")]
+    GroupTaken {
+        /// The number of the group.
+        group: u16,
+    },
     /// What is listed kept changing while it was listed.
     #[error("{what}: changed at every attempt to list it")]
     Interrupted {

@@ -25,7 +25,7 @@ impl<T> Listing<T> {
     pub(super) fn take(
         &mut self,
         datagram: &[u8],
-        parse: &impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+        parse: &mut impl FnMut(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<bool, NetlinkError> {
         for frame in wire::frames(datagram) {
             let frame = frame?;

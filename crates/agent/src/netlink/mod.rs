@@ -1,10 +1,10 @@
 //! What the agent asks of the kernel's routing subsystem and tells it, over `rtnetlink(7)`: links, local addresses, routes,
 //! the rules that lead to tables of them, permanent neighbours, and tunnel devices with their addresses and forwarding
-//! entries.
+//! entries. Beside it netfilter's: tracked connections and their events, and the packets that rules log.
 //!
-//! Everything blocks, and belongs to the network namespace of the thread that opened the socket. Of what the kernel
-//! sends only the attributes that are needed are decoded, so that one that a newer kernel adds cannot hide a link or a
-//! route.
+//! Everything belongs to the network namespace of the thread that opened the socket. Everything blocks, but for the `read`
+//! of those that listen to netfilter. Of what the kernel sends only the attributes that are needed are decoded, so that
+//! one that a newer kernel adds cannot hide a link or a route.
 //!
 //! ```no_run
 //! use tortie_agent::netlink::Netlink;
@@ -26,10 +26,12 @@ mod link;
 mod listing;
 mod locate;
 mod neighbour;
+mod nflog;
 mod route;
 mod routing_rule;
 mod socket;
 mod tc;
+mod waiting;
 mod wire;
 mod wireguard;
 mod wireguard_traffic;
@@ -43,11 +45,13 @@ use tortie_dataplane::{
 };
 use tortie_model::{Cidr, Family, Mac};
 
-pub use conntrack::{Connection, Conntrack, Flow, Tuple};
+pub use conntrack::{Connection, ConnectionEvent, ConnectionEvents, Conntrack, Count, Flow, Traffic, Tuple};
 pub use error::NetlinkError;
 pub use generation::Nftables;
 pub use link::LinkState;
+pub use nflog::{LoggedHeaders, LoggedPacket, Nflog};
 pub use socket::Subscription;
+pub use waiting::Read;
 pub(crate) use wire::Notice;
 pub use wireguard::WireguardNetlink;
 pub use wireguard_traffic::{DeviceTraffic, PeerTraffic};

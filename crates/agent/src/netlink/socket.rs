@@ -1,6 +1,8 @@
 //! Netlink sockets: one for requests, one that listens.
 
+use std::convert::Infallible;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
@@ -36,6 +38,12 @@ impl std::fmt::Debug for Socket {
     }
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.raw.as_fd()
+    }
+}
+
 fn socket_error(what: &'static str) -> impl Fn(io::Error) -> NetlinkError {
     move |source| NetlinkError::from_io(what, source)
 }
@@ -60,12 +68,21 @@ fn set_timeout(raw: &RawSocket, timeout: Duration) -> Result<(), NetlinkError> {
 
 /// Waits for a datagram from the kernel.
 fn receive(raw: &RawSocket, datagram: &mut Vec<u8>, what: &'static str) -> Result<(), NetlinkError> {
-    #[allow(clippy::cast_possible_wrap, reason = "a flag, far from the sign bit")]
-    let whole_length = RecvFlags::TRUNC.bits() as i32;
+    receive_with(RecvFlags::empty(), raw, datagram, what)
+}
+
+fn receive_with(
+    flags: RecvFlags,
+    raw: &RawSocket,
+    datagram: &mut Vec<u8>,
+    what: &'static str,
+) -> Result<(), NetlinkError> {
+    #[allow(clippy::cast_possible_wrap, reason = "flags, far from the sign bit")]
+    let flags = (flags | RecvFlags::TRUNC).bits() as i32;
     loop {
         datagram.clear();
         datagram.reserve(DATAGRAM);
-        match raw.recv_from(datagram, whole_length) {
+        match raw.recv_from(datagram, flags) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(NetlinkError::from_io(what, error)),
             // Other processes can send as well; only the kernel has port 0.
@@ -102,6 +119,20 @@ impl Socket {
         set_timeout(&raw, timeout)?;
         let _ = raw.set_ext_ack(true);
         Ok(Self { raw, sequence: 0, datagram: Vec::new() })
+    }
+
+    /// Subscribes to what the kernel tells of by itself.
+    pub(super) fn subscribe(&mut self, group: u32) -> Result<(), NetlinkError> {
+        self.raw.add_membership(group).map_err(socket_error("subscribe"))
+    }
+
+    /// The datagram that waits; `None` if there is none.
+    pub(super) fn receive_now(&mut self, what: &'static str) -> Result<Option<&[u8]>, NetlinkError> {
+        match receive_with(RecvFlags::DONTWAIT, &self.raw, &mut self.datagram, what) {
+            Ok(()) => Ok(Some(&self.datagram)),
+            Err(NetlinkError::Timeout { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends a message and returns what `parse` makes of the answer.
@@ -299,15 +330,27 @@ impl Socket {
         }
     }
 
+    /// Gives `each` the answers to a message that is bytes already, as they come. After an error it may have been given some.
+    pub(super) fn visit_raw(
+        &mut self,
+        kind: u16,
+        payload: &[u8],
+        what: &'static str,
+        mut each: impl FnMut(u16, &[u8]) -> Result<(), NetlinkError>,
+    ) -> Result<(), NetlinkError> {
+        self.send_raw(kind, NLM_F_REQUEST | NLM_F_DUMP, payload)?;
+        self.listing(what, |kind, payload| each(kind, payload).map(|()| None::<Infallible>)).map(drop)
+    }
+
     fn listing<T>(
         &mut self,
         what: &'static str,
-        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+        mut parse: impl FnMut(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<Vec<T>, NetlinkError> {
         let mut listing = Listing::new(self.sequence, what);
         loop {
             receive(&self.raw, &mut self.datagram, what)?;
-            if listing.take(&self.datagram, &parse)? {
+            if listing.take(&self.datagram, &mut parse)? {
                 return Ok(listing.into_found());
             }
         }

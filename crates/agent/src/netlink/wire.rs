@@ -31,6 +31,7 @@ const NLM_F_ACK_TLVS: u16 = 0x200;
 /// `NLMSGERR_ATTR_MSG`: the kernel's words.
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const HEADER_LEN: usize = 16;
+const ATTRIBUTE_HEADER_LEN: usize = 4;
 
 /// A message for the kernel.
 pub(super) struct Request {
@@ -148,13 +149,16 @@ fn detail_of(attributes: &[u8]) -> String {
 }
 
 /// Calls `each` with kind and value of every attribute; one that it answers with `None` is malformed.
-pub(super) fn for_each_attribute(
+pub(super) fn for_each_attribute<'a>(
     what: &'static str,
-    attributes: &[u8],
-    mut each: impl FnMut(u16, &[u8]) -> Option<()>,
+    attributes: &'a [u8],
+    mut each: impl FnMut(u16, &'a [u8]) -> Option<()>,
 ) -> Result<(), NetlinkError> {
     for attribute in NlasIterator::new(attributes) {
-        let taken = attribute.ok().and_then(|attribute| each(attribute.kind() & NLA_TYPE_MASK, attribute.value()));
+        let taken = attribute.ok().and_then(|attribute| {
+            let (kind, length) = (attribute.kind() & NLA_TYPE_MASK, usize::from(attribute.length()));
+            each(kind, attribute.into_inner().get(ATTRIBUTE_HEADER_LEN..length)?)
+        });
         if taken.is_none() {
             return Err(NetlinkError::Malformed { what });
         }

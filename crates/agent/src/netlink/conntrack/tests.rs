@@ -1,9 +1,14 @@
+use std::net::IpAddr;
+
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use proptest::prelude::*;
+use tortie_model::Family;
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 
+use super::message::*;
 use super::*;
+use crate::netlink::wire::family_number;
 
 fn addresses() -> impl Strategy<Value = (IpAddr, IpAddr)> {
     let v4 = || any::<[u8; 4]>().prop_map(IpAddr::from);
@@ -46,6 +51,18 @@ proptest! {
     }
 
     #[test]
+    fn counters_are_read_where_they_are(connection in connections(), traffic in proptest::option::of(traffics())) {
+        let bytes = counted(&connection, traffic);
+        for (kind, ended) in [(IPCTNL_MSG_CT_NEW, false), (IPCTNL_MSG_CT_DELETE, true)] {
+            let event = ConnectionEvent::parse(kind, &bytes).unwrap();
+            prop_assert_eq!(event, Some(ConnectionEvent { ended, connection, traffic }));
+        }
+        prop_assert_eq!(ConnectionEvent::parse(IPCTNL_MSG_CT_GET, &bytes).unwrap(), None);
+        // Who asks for connections alone is not troubled by them.
+        prop_assert_eq!(parse(IPCTNL_MSG_CT_NEW, &bytes).unwrap(), Some(connection));
+    }
+
+    #[test]
     fn any_bytes_are_read_without_harm(
         connection in connections(),
         at in any::<prop::sample::Index>(),
@@ -57,8 +74,58 @@ proptest! {
         let at = at.index(payload.len());
         payload[at] = byte;
         payload.truncate(cut.index(payload.len()) + 1);
-        let _ = parse(IPCTNL_MSG_CT_NEW, &payload);
-        let _ = parse(IPCTNL_MSG_CT_NEW, &noise);
+        for bytes in [&payload, &noise] {
+            let _ = parse(IPCTNL_MSG_CT_NEW, bytes);
+            let _ = ConnectionEvent::parse(IPCTNL_MSG_CT_DELETE, bytes);
+        }
+    }
+}
+
+fn traffics() -> impl Strategy<Value = Traffic> {
+    let count = || any::<(u64, u64)>().prop_map(|(packets, bytes)| Count { packets, bytes });
+    (count(), count()).prop_map(|(original, reply)| Traffic { original, reply })
+}
+
+/// The attributes of a connection that was opened so.
+pub(in crate::netlink) fn attributes_of(original: &Tuple) -> Vec<u8> {
+    let mut attributes = Vec::new();
+    put(&mut attributes, CTA_ZONE, &[0, 0]);
+    put_tuple(&mut attributes, CTA_TUPLE_ORIG, original);
+    attributes
+}
+
+fn put_count(bytes: &mut Vec<u8>, kind: u16, count: Count) {
+    let mut nested = Vec::new();
+    put(&mut nested, CTA_COUNTERS_PACKETS, &count.packets.to_be_bytes());
+    put(&mut nested, 5, &[]);
+    put(&mut nested, CTA_COUNTERS_BYTES, &count.bytes.to_be_bytes());
+    put(bytes, kind | NLA_F_NESTED, &nested);
+}
+
+/// As the kernel tells of it, with its counters.
+fn counted(connection: &Connection, traffic: Option<Traffic>) -> Vec<u8> {
+    let mut payload = listed(connection);
+    if let Some(traffic) = traffic {
+        put_count(&mut payload, CTA_COUNTERS_ORIG, traffic.original);
+        put_count(&mut payload, CTA_COUNTERS_REPLY, traffic.reply);
+    }
+    payload
+}
+
+#[test]
+fn an_event_that_is_cut_off_is_refused_or_lacks_what_is_cut() {
+    let connection = both_ways("10.0.0.1", "10.0.0.2", 6, Flow::Other, Flow::Other, 7);
+    let count = Count { packets: 3, bytes: 180 };
+    let bytes = counted(&connection, Some(Traffic { original: count, reply: count }));
+    let uncounted = counted(&connection, None).len();
+    for cut in 0..bytes.len() {
+        match ConnectionEvent::parse(IPCTNL_MSG_CT_DELETE, &bytes[..cut]) {
+            Ok(Some(event)) => {
+                assert_eq!((event.connection, event.traffic), (connection, None), "{cut}");
+            }
+            Ok(None) => panic!("{cut}"),
+            Err(_) => assert_ne!(cut, uncounted),
+        }
     }
 }
 
@@ -117,7 +184,14 @@ impl Conntrack {
     }
 }
 
-fn both_ways(source: &str, destination: &str, protocol: u8, there: Flow, back: Flow, zone: u16) -> Connection {
+pub(super) fn both_ways(
+    source: &str,
+    destination: &str,
+    protocol: u8,
+    there: Flow,
+    back: Flow,
+    zone: u16,
+) -> Connection {
     let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
     Connection {
         original: Tuple { source, destination, protocol, flow: there },

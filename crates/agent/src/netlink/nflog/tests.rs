@@ -1,0 +1,288 @@
+//! Against the kernel.
+
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, socket, sockopt};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use tortie_model::Family;
+use tortie_testkit::kernel_test;
+use tortie_testkit::lab::{Lab, LabOptions, Place, Pod, Port, interface_name};
+use tortie_testkit::netns::Namespace;
+
+use super::*;
+use crate::netlink::{Connection, ConnectionEvents, Flow, Netlink, Tuple};
+use crate::stop::poll_for;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A logged packet that outlives its datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Logged {
+    group: u16,
+    prefix: String,
+    headers: LoggedHeaders,
+    interfaces: [Option<u32>; 2],
+    original: Option<Tuple>,
+    is_reply: bool,
+}
+
+impl From<LoggedPacket<'_>> for Logged {
+    fn from(packet: LoggedPacket<'_>) -> Self {
+        Self {
+            group: packet.group,
+            prefix: String::from_utf8(packet.prefix.to_vec()).unwrap(),
+            headers: packet.packet,
+            interfaces: [packet.in_interface, packet.out_interface],
+            original: packet.original,
+            is_reply: packet.is_reply,
+        }
+    }
+}
+
+/// Reads until so many packets have been given out or are known to be lost.
+fn read_all(nflog: &mut Nflog, count: u64, mut each: impl FnMut(LoggedPacket<'_>)) -> Read {
+    let begin = Instant::now();
+    let mut all = Read::default();
+    while all.messages as u64 + all.lost < count {
+        assert!(begin.elapsed() < PATIENCE, "{count}: {all:?}");
+        poll_for(&mut [PollFd::new(nflog, PollFlags::IN)], PATIENCE).unwrap();
+        let read = nflog.read(&mut each).unwrap();
+        all.messages += read.messages;
+        all.lost += read.lost;
+        all.unreadable += read.unreadable;
+    }
+    all
+}
+
+fn collect(nflog: &mut Nflog, count: u64) -> Vec<Logged> {
+    let mut packets = Vec::new();
+    let read = read_all(nflog, count, |packet| packets.push(Logged::from(packet)));
+    assert_eq!((read.messages as u64, read.lost, read.unreadable), (count, 0, 0));
+    packets
+}
+
+/// Two pods, x/client and x/server, on a node.
+fn lab() -> Lab {
+    let pod = |name, last: u8| {
+        let addresses = [format!("192.168.1.{last}"), format!("fd00:10::{last:x}")].map(|text| text.parse().unwrap());
+        Pod::new("x", name, addresses, [Port::tcp(80), Port::udp(80)])
+    };
+    Lab::new(&[pod("client", 10), pod("server", 11)], &LabOptions::default()).unwrap()
+}
+
+fn tuple(source: IpAddr, destination: SocketAddr, protocol: u8, source_port: u16) -> Tuple {
+    let flow = Flow::Ports { source: source_port, destination: destination.port() };
+    Tuple { source, destination: destination.ip(), protocol, flow }
+}
+
+/// What the client sends in one family, and all the rules log of it.
+struct Side {
+    group: u16,
+    client: IpAddr,
+    server: IpAddr,
+    service: SocketAddr,
+    echo: (AddressFamily, Protocol),
+    icmp: (u8, u8),
+    header: u32,
+}
+
+impl Side {
+    fn of(family: Family) -> Self {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        match family {
+            Family::V4 => Self {
+                group: 1,
+                client: address("192.168.1.10"),
+                server: address("192.168.1.11"),
+                service: "10.96.0.1:8000".parse().unwrap(),
+                echo: (AddressFamily::INET, ipproto::ICMP),
+                icmp: (1, 8),
+                header: 20,
+            },
+            Family::V6 => Self {
+                group: 2,
+                client: address("fd00:10::a"),
+                server: address("fd00:10::b"),
+                service: "[fd00:96::1]:8000".parse().unwrap(),
+                echo: (AddressFamily::INET6, ipproto::ICMPV6),
+                icmp: (58, 128),
+                header: 40,
+            },
+        }
+    }
+
+    fn rules(&self, program: &str) -> String {
+        let Self { group, service, server, .. } = self;
+        let (address, port) = (service.ip(), service.port());
+        let server = SocketAddr::new(*server, 80);
+        format!(
+            "{program} -w -A FORWARD -m conntrack --ctstate NEW -j NFLOG --nflog-group {group} --nflog-prefix 'APE0|{program}'
+             {program} -w -t nat -A PREROUTING -d {address} -p tcp --dport {port} -j DNAT --to-destination {server}
+            "
+        )
+    }
+
+    /// Has the client ping the server, send it five bytes over UDP and open a connection to the service, all once. Returns
+    /// the packets as they are sent, and those of the connection as they arrive, without the id of the ping.
+    fn send(&self, client: &Namespace) -> ([Tuple; 3], [(Tuple, u32); 3]) {
+        client.sysctl(&[("ipv4/ping_group_range".to_owned(), "0 0")]).unwrap();
+        let (udp_port, tcp_port) = client
+            .run(|| {
+                let (family, protocol) = self.echo;
+                let socket = UdpSocket::from(socket(family, SocketType::DGRAM, Some(protocol)).unwrap());
+                let mut request = [0; 64];
+                request[0] = self.icmp.1;
+                socket.send_to(&request, SocketAddr::new(self.server, 0)).unwrap();
+                let socket = UdpSocket::bind(SocketAddr::new(self.client, 0)).unwrap();
+                socket.send_to(b"hello", SocketAddr::new(self.server, 80)).unwrap();
+                let stream = TcpStream::connect_timeout(&self.service, PATIENCE).unwrap();
+                (socket.local_addr().unwrap().port(), stream.local_addr().unwrap().port())
+            })
+            .unwrap();
+        let (protocol, icmp_type) = self.icmp;
+        let flow = Flow::Icmp { id: 0, icmp_type, code: 0 };
+        let ping = Tuple { source: self.client, destination: self.server, protocol, flow };
+        let server = SocketAddr::new(self.server, 80);
+        let udp = tuple(self.client, server, 17, udp_port);
+        let sent = [ping, udp, tuple(self.client, self.service, 6, tcp_port)];
+        let arriving = [(ping, 64), (udp, 8 + 5), (tuple(self.client, server, 6, tcp_port), 40)];
+        (sent, arriving.map(|(tuple, length)| (tuple, self.header + length)))
+    }
+}
+
+fn without_id(tuple: Tuple) -> Tuple {
+    match tuple.flow {
+        Flow::Icmp { icmp_type, code, .. } => Tuple { flow: Flow::Icmp { id: 0, icmp_type, code }, ..tuple },
+        Flow::Ports { .. } | Flow::Other => tuple,
+    }
+}
+
+/// Logs what goes from the client to the server through chains of this implementation, in both families.
+fn packets_through(implementation: &str) {
+    let lab = lab();
+    let [client, server] = ["client", "server"].map(|name| Place::pod("x", name));
+    let sides = Family::ALL.map(Side::of);
+    let programs = [format!("iptables-{implementation}"), format!("ip6tables-{implementation}")];
+    for (side, program) in sides.iter().zip(&programs) {
+        lab.node().shell(&side.rules(program)).unwrap();
+    }
+    let (mut nflog, mut events, links) = lab
+        .node()
+        .run(|| {
+            let links = Netlink::open(PATIENCE).unwrap().links().unwrap();
+            (Nflog::open(&[1, 2, 2]).unwrap(), ConnectionEvents::open().unwrap(), links)
+        })
+        .unwrap();
+    let index_of = |place| {
+        let name = interface_name(place).unwrap();
+        Some(links.iter().find(|link| link.name.as_str() == name).unwrap().index)
+    };
+    let interfaces = [index_of(&client), index_of(&server)];
+    for (side, program) in sides.iter().zip(&programs) {
+        let (sent, arriving) = side.send(lab.namespace(&client).unwrap());
+        // Neighbours of IPv6 are looked for with ICMPv6 as well, but not through the node.
+        let logged = collect(&mut nflog, 3);
+        let mut begun: Vec<Connection> = Vec::new();
+        let _ = events.read(|event| begun.extend((!event.ended).then_some(event.connection))).unwrap();
+        for ((packet, sent), (arriving, length)) in logged.iter().zip(sent).zip(arriving) {
+            let headers = LoggedHeaders { tuple: without_id(packet.headers.tuple), length: packet.headers.length };
+            if arriving.protocol == 6 {
+                assert_eq!(headers.tuple, arriving, "{program}");
+                assert!(headers.length >= length && headers.length <= length + 40, "{headers:?} with options");
+            } else {
+                assert_eq!(headers, LoggedHeaders { tuple: arriving, length }, "{program}");
+            }
+            let connection = begun.iter().find(|one| without_id(one.original) == sent).expect("an event of each");
+            if arriving.protocol != 6 {
+                assert_eq!(packet.headers.tuple, connection.original, "the same id");
+            }
+            assert_eq!(connection.reply.source, arriving.destination);
+            let expected = Logged {
+                group: side.group,
+                prefix: format!("APE0|{program}"),
+                headers: packet.headers,
+                interfaces,
+                original: nflog.tells_connections().then_some(connection.original),
+                is_reply: false,
+            };
+            assert_eq!(*packet, expected);
+        }
+    }
+}
+
+/// A namespace that logs what it sends itself to port 9, in group 3; the number of packets is sent.
+fn loopback() -> (Namespace, impl Fn(u64)) {
+    let namespace = Namespace::new().unwrap();
+    namespace.shell("iptables -w -A OUTPUT -p udp --dport 9 -j NFLOG --nflog-group 3").unwrap();
+    let socket = namespace.run(|| UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+    (namespace, move |count| {
+        for _ in 0..count {
+            socket.send_to(&[0; 100], "127.0.0.1:9").unwrap();
+        }
+    })
+}
+
+kernel_test! {
+    fn packets_through_nftables_are_read() {
+        packets_through("nft");
+    }
+
+    fn packets_through_legacy_tables_are_read() {
+        packets_through("legacy");
+    }
+
+    fn who_reads_too_slowly_learns_how_much_was_lost_and_goes_on() {
+        const MANY: u64 = 5000;
+        let (namespace, send) = loopback();
+        let mut nflog = namespace.run(|| Nflog::open(&[3]).unwrap()).unwrap();
+        assert_eq!(nflog.read(|_| panic!()).unwrap(), Read::default());
+        sockopt::set_socket_recv_buffer_size(&nflog, 1).unwrap();
+        let mut given_out = 0;
+        for _ in 0..3 {
+            send(MANY);
+            let mut read = nflog.read(|_| {}).unwrap();
+            assert!(read.lost > 0, "an overrun is known at once: {read:?}");
+            assert!(read.lost < MANY / 2);
+            // The next packets show how many there were.
+            send(200);
+            let rest = read_all(&mut nflog, MANY + 200 - read.messages as u64 - read.lost, |_| {});
+            read.messages += rest.messages;
+            read.lost += rest.lost;
+            assert_eq!(read.messages as u64 + read.lost, MANY + 200);
+            assert!(read.lost > MANY / 2, "{read:?}");
+            given_out += read.messages;
+        }
+        assert!(given_out > 0);
+        sockopt::set_socket_recv_buffer_size(&nflog, 100_000).unwrap();
+        send(10);
+        assert_eq!(collect(&mut nflog, 10).len(), 10);
+    }
+
+    fn a_group_has_one_reader_in_a_namespace() {
+        let [here, elsewhere] = [Namespace::new().unwrap(), Namespace::new().unwrap()];
+        let open = |namespace: &Namespace, groups: &[u16]| namespace.run(|| Nflog::open(groups)).unwrap();
+        let taken = |outcome: Result<Nflog, NetlinkError>| match outcome {
+            Err(error @ NetlinkError::GroupTaken { .. }) => error.to_string(),
+            outcome => panic!("{outcome:?}"),
+        };
+        let first = open(&here, &[3, 500]).unwrap();
+        let message = "NFLOG group 500: another process in this network namespace reads it";
+        assert_eq!(taken(open(&here, &[4, 500])), message);
+        let second = open(&here, &[4]).expect("whoever fails keeps nothing");
+        open(&elsewhere, &[3, 4, 500]).expect("groups of another namespace are others");
+        drop(first);
+        open(&here, &[3, 500]).expect("free again");
+        drop(second);
+
+        let unprivileged = here.run(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::NET_ADMIN);
+            set_capabilities(None, sets).unwrap();
+            Nflog::open(&[3])
+        });
+        let error = unprivileged.unwrap().unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::PERM), "{error}");
+    }
+}
