@@ -3,16 +3,28 @@
 
 #[path = "../../../fuzz/checks/agent_config.rs"]
 mod agent_config;
+#[path = "../../../fuzz/checks/netfilter_message.rs"]
+mod netfilter_message;
 
-#[test]
-fn agent_config() {
-    let inputs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/regressions/agent_config");
+/// Puts the inputs of a target through its check.
+fn replay(target: &str, check: fn(&[u8]), at_least: usize) {
+    let inputs = format!("{}/../../fuzz/regressions/{target}", env!("CARGO_MANIFEST_DIR"));
     let mut replayed = 0;
     for entry in std::fs::read_dir(inputs).expect("the inputs are committed") {
         let path = entry.expect("readable").path();
         println!("{}", path.display());
-        agent_config::check(&std::fs::read(path).expect("readable"));
+        check(&std::fs::read(path).expect("readable"));
         replayed += 1;
     }
-    assert!(replayed >= 7, "{replayed} inputs");
+    assert!(replayed >= at_least, "{replayed} inputs");
+}
+
+#[test]
+fn agent_config() {
+    replay("agent_config", agent_config::check, 7);
+}
+
+#[test]
+fn netfilter_message() {
+    replay("netfilter_message", netfilter_message::check, 16);
 }

@@ -272,4 +272,6 @@ impl Netlink {
 }
 
 #[cfg(test)]
+mod measured;
+#[cfg(test)]
 mod tests;

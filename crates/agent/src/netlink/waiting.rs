@@ -5,7 +5,7 @@ use super::socket::Socket;
 use super::wire::{self, Frame};
 
 /// How many datagrams are read in a row.
-const DATAGRAMS: usize = 4096;
+pub(super) const DATAGRAMS: usize = 256;
 
 /// What a call of `read` has brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -184,7 +184,7 @@ impl Conntrack {
     }
 }
 
-pub(super) fn both_ways(
+pub(in crate::netlink) fn both_ways(
     source: &str,
     destination: &str,
     protocol: u8,

@@ -10,6 +10,7 @@ use tortie_testkit::netns::Namespace;
 
 use super::*;
 use crate::netlink::conntrack::tests::both_ways;
+use crate::netlink::waiting::DATAGRAMS;
 use crate::netlink::{Conntrack, Count, Flow};
 use crate::stop::poll_for;
 
@@ -124,9 +125,9 @@ kernel_test! {
         Namespace::new().unwrap().run(|| {
             let mut events = ConnectionEvents::open().unwrap();
             assert_eq!(events.read(|_| panic!()).unwrap(), Read::default());
-            Conntrack::open(PATIENCE).unwrap().insert(&given(1, 4100)).unwrap();
+            Conntrack::open(PATIENCE).unwrap().insert(&given(1, 260)).unwrap();
             let read = events.read(|_| {}).unwrap();
-            assert_eq!(read, Read { messages: 4096, more: true, ..Read::default() });
+            assert_eq!(read, Read { messages: DATAGRAMS, more: true, ..Read::default() });
             let read = events.read(|_| {}).unwrap();
             assert_eq!(read, Read { messages: 4, ..Read::default() });
         }).unwrap();
