@@ -3,6 +3,11 @@
 use tortie_iptables::{Action, NflogPrefix, limited_id};
 use tortie_model::{Direction, TierName};
 
+/// The NFLOG group of ingress rules (`felix/rules/rule_defs.go`).
+pub const NFLOG_GROUP_INGRESS: u16 = 1;
+/// The NFLOG group of egress rules.
+pub const NFLOG_GROUP_EGRESS: u16 = 2;
+
 /// A verdict that a prefix tells of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
@@ -68,10 +73,93 @@ pub fn no_profile_prefix(direction: Direction) -> String {
     format!("{}{}{}", Verdict::Deny.letter(), OwnerKind::Profile.letter(), letter(direction))
 }
 
+/// What a prefix says, as far as it can be read off: the kernel keeps no more than 63 bytes of one, so that of a long name
+/// only a hash is there. Who knows all names can look such a prefix up by its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PrefixParts<'a> {
+    /// A rule.
+    Rule {
+        /// What it did.
+        verdict: Verdict,
+        /// What has it.
+        kind: OwnerKind,
+        /// Its direction.
+        direction: Direction,
+        /// Its place in the list of its direction, counted from 0.
+        index: usize,
+        /// The policy's id text or the profile's name.
+        owner: &'a str,
+    },
+    /// The end of a tier.
+    EndOfTier {
+        /// What it did.
+        verdict: Verdict,
+        /// The direction.
+        direction: Direction,
+        /// The tier's name.
+        tier: &'a str,
+    },
+    /// That no profile allowed the packet.
+    NoProfile {
+        /// The direction.
+        direction: Direction,
+    },
+}
+
+impl<'a> PrefixParts<'a> {
+    /// Reads a prefix; `None` for one that is not ours or is cut.
+    ///
+    /// ```
+    /// use tortie_model::Direction::Egress;
+    /// use tortie_rules::{OwnerKind, PrefixParts, Verdict};
+    ///
+    /// let parts = PrefixParts::read("DPE12|np/shop/web");
+    /// let (verdict, kind) = (Verdict::Deny, OwnerKind::Policy);
+    /// assert_eq!(parts, Some(PrefixParts::Rule { verdict, kind, direction: Egress, index: 12, owner: "np/shop/web" }));
+    /// assert_eq!(PrefixParts::read("calico-packet: "), None);
+    /// ```
+    #[must_use]
+    pub fn read(prefix: &'a str) -> Option<Self> {
+        if prefix.len() >= MAX {
+            return None;
+        }
+        let (letters, rest) = prefix.split_at_checked(3)?;
+        let mut letters = letters.chars();
+        let verdict = match letters.next()? {
+            'A' => Verdict::Allow,
+            'D' => Verdict::Deny,
+            'P' => Verdict::Pass,
+            _ => return None,
+        };
+        let kind = match letters.next()? {
+            'P' => OwnerKind::Policy,
+            'R' => OwnerKind::Profile,
+            _ => return None,
+        };
+        let direction = match letters.next()? {
+            'I' => Direction::Ingress,
+            'E' => Direction::Egress,
+            _ => return None,
+        };
+        match (rest.split_once('|'), kind, verdict) {
+            (None, OwnerKind::Profile, Verdict::Deny) if rest.is_empty() => Some(Self::NoProfile { direction }),
+            (Some(("", tier)), OwnerKind::Policy, Verdict::Deny | Verdict::Pass) => {
+                Some(Self::EndOfTier { verdict, direction, tier })
+            }
+            (Some((index, owner)), ..) => {
+                Some(Self::Rule { verdict, kind, direction, index: index.parse().ok()?, owner })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The kernel's limit, with the zero byte behind it.
+const MAX: usize = 63;
+
 /// Keeps both ends of a prefix that the kernel would cut, with a hash of the whole in between. A prefix of exactly the
 /// kernel's limit is hashed too, so that nobody can choose one that looks like the hash of another.
 fn limited(prefix: String) -> String {
-    const MAX: usize = 63;
     const KEEP: usize = 10;
     const HASH: usize = MAX - 2 * KEEP - 1;
 
@@ -89,8 +177,8 @@ fn limited(prefix: String) -> String {
 /// The action that copies a packet to the listener of a direction.
 pub(crate) fn nflog(direction: Direction, prefix: &str) -> Action {
     let group = match direction {
-        Direction::Ingress => 1,
-        Direction::Egress => 2,
+        Direction::Ingress => NFLOG_GROUP_INGRESS,
+        Direction::Egress => NFLOG_GROUP_EGRESS,
     };
     Action::Nflog { group, prefix: NflogPrefix::new(prefix) }
 }

@@ -5,7 +5,7 @@ use tortie_model::{Direction, Family, PolicyId, TierName};
 use tortie_rules::names::{
     EndpointChain, endpoint_chain, group_chain, ip_set_name, policy_chain, policy_id_text, profile_chain,
 };
-use tortie_rules::{OwnerKind, PolicyGroup, Verdict, end_of_tier_prefix, no_profile_prefix, rule_prefix};
+use tortie_rules::{OwnerKind, PolicyGroup, PrefixParts, Verdict, end_of_tier_prefix, no_profile_prefix, rule_prefix};
 use tortie_testkit::golden::assert_count;
 
 use super::load::{self, list, number, text};
@@ -148,6 +148,20 @@ fn nflog_prefixes() {
         assert_eq!(end_of_tier_prefix(Verdict::Deny, direction, &tier), text(&prefix["end_of_tier_drop"]));
         assert_eq!(end_of_tier_prefix(Verdict::Pass, direction, &tier), text(&prefix["end_of_tier_pass"]));
         assert_eq!(no_profile_prefix(direction), text(&prefix["no_match_profile"]));
+
+        let read = |name: &str| PrefixParts::read(text(&prefix[name]));
+        let is_whole = |name: &str| text(&prefix[name]).len() < 63;
+        for (name, kind, owner) in
+            [("policy_prefix", OwnerKind::Policy, &*owner), ("profile_prefix", OwnerKind::Profile, &id.name)]
+        {
+            let parts = PrefixParts::Rule { verdict, kind, direction, index, owner };
+            assert_eq!(read(name), is_whole(name).then_some(parts), "{name}");
+        }
+        for (name, verdict) in [("end_of_tier_drop", Verdict::Deny), ("end_of_tier_pass", Verdict::Pass)] {
+            let parts = PrefixParts::EndOfTier { verdict, direction, tier: tier.as_str() };
+            assert_eq!(read(name), is_whole(name).then_some(parts), "{name}");
+        }
+        assert_eq!(read("no_match_profile"), Some(PrefixParts::NoProfile { direction }));
     }
     assert_count("prefixes", list(&json["nflog_prefixes"]).len(), 36);
 }
