@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use ahash::AHashMap;
 use tortie_calc::GraphConfig;
 use tortie_evaluate::{Missing, Packet, Settings, UpdateError};
-use tortie_model::{Direction, Family, Hostname, Key, Update, WorkloadEndpoint, WorkloadEndpointKey};
+use tortie_model::{Direction, Family, Hostname, Key, NetworkSetName, Update, WorkloadEndpoint, WorkloadEndpointKey};
 
 use crate::connection::{At, Connection, Place};
-use crate::index::{Index, node_addresses};
+use crate::index::{Places, node_addresses};
 use crate::node::{NodeView, Traffic};
 
 /// Why there is no answer.
@@ -40,7 +40,7 @@ pub struct Cluster {
     /// Those of nodes that have their own.
     configs: AHashMap<Hostname, NodeConfig>,
     objects: AHashMap<Key, Update>,
-    index: Index,
+    index: Places,
     /// The nodes that have been asked.
     nodes: AHashMap<Hostname, NodeView>,
 }
@@ -53,7 +53,7 @@ impl Cluster {
             config: NodeConfig { graph, settings },
             configs: AHashMap::new(),
             objects: AHashMap::new(),
-            index: Index::default(),
+            index: Places::default(),
             nodes: AHashMap::new(),
         }
     }
@@ -81,6 +81,12 @@ impl Cluster {
     #[must_use]
     pub fn place_of(&self, address: IpAddr) -> Place {
         self.index.place(address)
+    }
+
+    /// The network set that holds an address; see [`Places::network_set`].
+    #[must_use]
+    pub fn network_set_of(&self, address: IpAddr, namespace: Option<&str>) -> Option<&NetworkSetName> {
+        self.index.network_set(address, namespace)
     }
 
     /// The endpoints of a workload, by the name that its orchestrator gives it: `namespace/pod` for Kubernetes.

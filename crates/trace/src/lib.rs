@@ -9,4 +9,5 @@ mod node;
 
 pub use cluster::{Cluster, TraceError};
 pub use connection::{At, Connection, Leg, Place};
+pub use index::Places;
 pub use tortie_evaluate as evaluate;
