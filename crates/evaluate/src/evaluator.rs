@@ -22,6 +22,30 @@ pub struct Evaluator {
 /// What was looked at so far, if anybody wants to know.
 type Steps<'a> = Option<&'a mut Vec<Step>>;
 
+/// What policies are asked about.
+#[derive(Clone, Copy)]
+struct Query<'a> {
+    layer: Layer,
+    direction: Direction,
+    packet: &'a Packet,
+    /// A staged policy that is taken for an enforced one, and what it would replace.
+    committed: Option<(&'a PolicyId, &'a PolicyId)>,
+}
+
+impl<'a> Query<'a> {
+    fn new(layer: Layer, direction: Direction, packet: &'a Packet) -> Self {
+        Self { layer, direction, packet, committed: None }
+    }
+
+    fn is_staged(&self, id: &PolicyId) -> bool {
+        id.kind.is_staged() && self.committed.is_none_or(|(staged, _)| staged != id)
+    }
+
+    fn is_replaced(&self, id: &PolicyId) -> bool {
+        self.committed.is_some_and(|(_, replaced)| replaced == id)
+    }
+}
+
 impl Evaluator {
     /// Of a node that enforces nothing yet.
     #[must_use]
@@ -53,6 +77,23 @@ impl Evaluator {
         packet: &Packet,
     ) -> Result<Explanation, Missing> {
         explain(|steps| self.workload_steps(id, direction, packet, steps))
+    }
+
+    /// The same as [`Evaluator::workload`], if a staged policy were in force, and the policy of the same name that it is to
+    /// replace were not.
+    ///
+    /// # Errors
+    /// If the workload, or something it refers to, does not exist.
+    pub fn preview_workload(
+        &self,
+        id: &WorkloadEndpointId,
+        direction: Direction,
+        packet: &Packet,
+        staged: &PolicyId,
+    ) -> Result<Answer, Missing> {
+        let replaced = staged.committed();
+        let committed = replaced.as_ref().map(|replaced| (staged, replaced));
+        self.workload_query(id, Query { committed, ..Query::new(Layer::Normal, direction, packet) }, None)
     }
 
     /// What becomes of a packet from a workload to the host itself, as far as the workload is concerned: its egress policy,
@@ -105,18 +146,27 @@ impl Evaluator {
         id: &WorkloadEndpointId,
         direction: Direction,
         packet: &Packet,
+        steps: Steps<'_>,
+    ) -> Result<Answer, Missing> {
+        self.workload_query(id, Query::new(Layer::Normal, direction, packet), steps)
+    }
+
+    fn workload_query(
+        &self,
+        id: &WorkloadEndpointId,
+        query: Query<'_>,
         mut steps: Steps<'_>,
     ) -> Result<Answer, Missing> {
         let state = self.state.workloads.get(id).ok_or_else(|| Missing::Workload(id.clone()))?;
         if state.endpoint.state == AdminState::Inactive {
             return Ok(Answer::new(Verdict::Deny, DecidedBy::EndpointInactive));
         }
-        if direction == Direction::Egress
-            && let Some(guard) = self.guard(packet, &mut steps)
+        if query.direction == Direction::Egress
+            && let Some(guard) = self.guard(query.packet, &mut steps)
         {
             return Ok(Answer::new(Verdict::Deny, DecidedBy::Guard(guard)));
         }
-        self.endpoint(&state.tiers, &state.endpoint.profiles, (Layer::Normal, direction), packet, &mut steps)
+        self.endpoint(&state.tiers, &state.endpoint.profiles, &query, &mut steps)
     }
 
     fn workload_to_host_steps(
@@ -161,7 +211,7 @@ impl Evaluator {
             Layer::Untracked => &state.untracked_tiers,
             Layer::PreDnat => &state.pre_dnat_tiers,
         };
-        self.endpoint(tiers, &state.endpoint.profiles, (layer, direction), packet, &mut steps)
+        self.endpoint(tiers, &state.endpoint.profiles, &Query::new(layer, direction, packet), &mut steps)
     }
 
     /// What denies a packet of a workload before its policies.
@@ -179,17 +229,16 @@ impl Evaluator {
         &self,
         tiers: &[TierPolicies],
         profiles: &[ProfileName],
-        (layer, direction): (Layer, Direction),
-        packet: &Packet,
+        query: &Query<'_>,
         steps: &mut Steps<'_>,
     ) -> Result<Answer, Missing> {
         for tier in tiers {
-            if let Some(answer) = self.tier(tier, (layer, direction), packet, steps)? {
+            if let Some(answer) = self.tier(tier, query, steps)? {
                 return Ok(answer);
             }
         }
-        match layer {
-            Layer::Normal => self.profiles(profiles, direction, packet, steps),
+        match query.layer {
+            Layer::Normal => self.profiles(profiles, query, steps),
             Layer::Forward if tiers.is_empty() => Ok(Answer::new(Verdict::Allow, DecidedBy::NoForwardPolicy)),
             Layer::Forward | Layer::Untracked | Layer::PreDnat => {
                 Ok(Answer::new(Verdict::Undecided, DecidedBy::Nothing))
@@ -198,26 +247,20 @@ impl Evaluator {
     }
 
     /// `None` if the next tier decides.
-    fn tier(
-        &self,
-        tier: &TierPolicies,
-        (layer, direction): (Layer, Direction),
-        packet: &Packet,
-        steps: &mut Steps<'_>,
-    ) -> Result<Option<Answer>, Missing> {
-        let ids = match direction {
+    fn tier(&self, tier: &TierPolicies, query: &Query<'_>, steps: &mut Steps<'_>) -> Result<Option<Answer>, Missing> {
+        let ids = match query.direction {
             Direction::Ingress => &tier.ingress,
             Direction::Egress => &tier.egress,
         };
         let mut anything_enforced = false;
-        for id in ids.iter() {
-            let staged = id.kind.is_staged();
+        for id in ids.iter().filter(|id| !query.is_replaced(id)) {
+            let staged = query.is_staged(id);
             // A tier whose policies are all staged only previews, and so does its end.
             anything_enforced |= !staged;
             if staged && steps.is_none() {
                 continue;
             }
-            let (ruling, index) = self.policy(&tier.name, id, direction, packet, steps)?;
+            let (ruling, index) = self.policy(&tier.name, id, query, steps)?;
             let decided_by = || DecidedBy::PolicyRule { tier: tier.name.clone(), policy: id.clone(), index };
             match ruling {
                 _ if staged => {}
@@ -227,7 +270,7 @@ impl Evaluator {
                 Ruling::Silent => {}
             }
         }
-        if !anything_enforced || matches!(layer, Layer::Untracked | Layer::PreDnat) {
+        if !anything_enforced || matches!(query.layer, Layer::Untracked | Layer::PreDnat) {
             return Ok(None);
         }
         let denies = tier.default_action != Some(TierDefaultAction::Pass);
@@ -240,35 +283,29 @@ impl Evaluator {
         &self,
         tier: &TierName,
         id: &PolicyId,
-        direction: Direction,
-        packet: &Packet,
+        query: &Query<'_>,
         steps: &mut Steps<'_>,
     ) -> Result<(Ruling, usize), Missing> {
         let policy = self.state.policies.get(id).ok_or_else(|| Missing::Policy(id.clone()))?;
         let mut looked_at = steps.is_some().then(Vec::new);
-        let decision = self.state.ruling(side(direction, &policy.inbound, &policy.outbound), packet, &mut looked_at)?;
+        let rules = side(query.direction, &policy.inbound, &policy.outbound);
+        let decision = self.state.ruling(rules, query.packet, &mut looked_at)?;
         record(steps, || Step::Policy {
             tier: tier.clone(),
             policy: id.clone(),
-            staged: id.kind.is_staged(),
+            staged: query.is_staged(id),
             rules: looked_at.unwrap_or_default(),
             ruling: decision.0,
         });
         Ok(decision)
     }
 
-    fn profiles(
-        &self,
-        profiles: &[ProfileName],
-        direction: Direction,
-        packet: &Packet,
-        steps: &mut Steps<'_>,
-    ) -> Result<Answer, Missing> {
+    fn profiles(&self, profiles: &[ProfileName], query: &Query<'_>, steps: &mut Steps<'_>) -> Result<Answer, Missing> {
         for name in profiles {
             let profile = self.state.profiles.get(name).ok_or_else(|| Missing::Profile(name.clone()))?;
             let mut looked_at = steps.is_some().then(Vec::new);
-            let rules = side(direction, &profile.inbound, &profile.outbound);
-            let (ruling, index) = self.state.ruling(rules, packet, &mut looked_at)?;
+            let rules = side(query.direction, &profile.inbound, &profile.outbound);
+            let (ruling, index) = self.state.ruling(rules, query.packet, &mut looked_at)?;
             let rules = looked_at.unwrap_or_default();
             record(steps, || Step::Profile { profile: name.clone(), rules, ruling });
             let verdict = match ruling {

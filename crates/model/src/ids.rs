@@ -162,6 +162,26 @@ impl PolicyId {
         Self { kind, namespace: namespace.into(), name: name.into() }
     }
 
+    /// What a staged policy becomes when it is committed: the policy of the same name that is enforced. `None` for one that
+    /// is not staged.
+    ///
+    /// ```
+    /// use tortie_model::{PolicyId, PolicyKind};
+    ///
+    /// let staged = PolicyId::new(PolicyKind::StagedNetworkPolicy, "shop", "db");
+    /// assert_eq!(staged.committed(), Some(PolicyId::new(PolicyKind::NetworkPolicy, "shop", "db")));
+    /// ```
+    #[must_use]
+    pub fn committed(&self) -> Option<Self> {
+        let kind = match self.kind {
+            PolicyKind::StagedNetworkPolicy => PolicyKind::NetworkPolicy,
+            PolicyKind::StagedGlobalNetworkPolicy => PolicyKind::GlobalNetworkPolicy,
+            PolicyKind::StagedKubernetesNetworkPolicy => PolicyKind::KubernetesNetworkPolicy,
+            _ => return None,
+        };
+        Some(Self { kind, namespace: Arc::clone(&self.namespace), name: Arc::clone(&self.name) })
+    }
+
     /// The selector of all that such a policy can select: everything of its namespace; every pod, or every endpoint, for
     /// one of the whole cluster.
     #[must_use]
