@@ -21,6 +21,7 @@ pub use tortie_delta as delta;
 pub use tortie_evaluate as evaluate;
 #[cfg(feature = "fanout")]
 pub use tortie_fanout as fanout;
+pub use tortie_flows as flows;
 pub use tortie_ipsets as ipsets;
 pub use tortie_iptables as iptables;
 pub use tortie_labelindex as labelindex;

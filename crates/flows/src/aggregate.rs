@@ -1,0 +1,204 @@
+//! Connections between the same kinds of ends, counted together.
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_model::{Direction, NetworkSetName};
+
+use crate::flow::{Event, Flow, Name, Stage, StagedVerdict, Time, Traffic};
+use crate::trail::Trail;
+
+/// A kind of end: what ends have in common whose connections are counted together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum EndGroup {
+    /// The workloads of a namespace whose names were made from one, which then ends in `*`; or one workload.
+    Workloads {
+        /// The namespace; empty if it has none.
+        namespace: Arc<str>,
+        /// The name.
+        name: Arc<str>,
+    },
+    /// A node.
+    Node(Arc<str>),
+    /// A network set.
+    NetworkSet(NetworkSetName),
+    /// Other addresses for private use (RFC 1918, RFC 4193).
+    Private,
+    /// All other addresses.
+    Public,
+}
+
+/// What connections have in common that are counted together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AggregateKey {
+    /// Whether this is said by the end that they come from (egress) or the one that they go to (ingress).
+    pub reporter: Direction,
+    /// Where they come from.
+    pub source: EndGroup,
+    /// Where they go.
+    pub destination: EndGroup,
+    /// The number of the protocol.
+    pub protocol: u8,
+    /// The destination port, behind any translation.
+    pub port: Option<u16>,
+    /// Whether this end let them pass.
+    pub allowed: bool,
+    /// What decided at this end.
+    pub trail: Trail,
+}
+
+/// Connections that have something in common, over some time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aggregate {
+    /// What they have in common.
+    pub key: AggregateKey,
+    /// From when.
+    pub from: Time,
+    /// Until when.
+    pub until: Time,
+    /// How many began.
+    pub started: u64,
+    /// How many ended.
+    pub ended: u64,
+    /// How many there were, at the end or until they ended before.
+    pub live: u64,
+    /// How often policy decided.
+    pub attempts: u64,
+    /// What went both ways.
+    pub traffic: Traffic,
+    /// What staged policies would have said of the latest one at this end.
+    pub staged: Vec<StagedVerdict>,
+    /// The ends of the latest one.
+    pub latest: Flow,
+}
+
+/// Counts connections together, from one time to the next.
+#[derive(Debug)]
+pub struct Aggregator {
+    from: Time,
+    groups: AHashMap<AggregateKey, Group>,
+    limit: usize,
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Group {
+    /// Those that had begun and not ended when this interval began.
+    open: u64,
+    started: u64,
+    ended: u64,
+    attempts: u64,
+    traffic: Traffic,
+    is_touched: bool,
+    latest: Flow,
+}
+
+impl Aggregator {
+    /// Begins to count, at most so many groups at once.
+    #[must_use]
+    pub fn new(now: Time, limit: usize) -> Self {
+        Self { from: now, groups: AHashMap::new(), limit, dropped: 0 }
+    }
+
+    /// Counts an event. `generate_name` says what the name of a workload was made from.
+    pub fn add<'a>(&mut self, event: &Event, generate_name: impl Fn(&Name) -> Option<&'a str>) {
+        let flow = &event.flow;
+        for (reporter, trail) in [(Direction::Egress, &flow.egress), (Direction::Ingress, &flow.ingress)] {
+            if trail.is_empty() {
+                continue;
+            }
+            let key = AggregateKey {
+                reporter,
+                source: group(&flow.source, &generate_name),
+                destination: group(&flow.destination, &generate_name),
+                protocol: flow.id.packet.protocol(),
+                port: flow.id.packet.destination_port(),
+                allowed: !trail.denies(),
+                trail: trail.clone(),
+            };
+            self.count(key, event);
+        }
+    }
+
+    fn count(&mut self, key: AggregateKey, event: &Event) {
+        if self.groups.len() >= self.limit && !self.groups.contains_key(&key) {
+            self.dropped += 1;
+            return;
+        }
+        let new = || Group {
+            open: 0,
+            started: 0,
+            ended: 0,
+            attempts: 0,
+            traffic: Traffic::default(),
+            is_touched: false,
+            latest: event.flow.clone(),
+        };
+        let group = self.groups.entry(key).or_insert_with(new);
+        group.is_touched = true;
+        group.attempts += event.attempts_since;
+        group.traffic += event.since;
+        match event.stage {
+            Stage::Started => group.started += 1,
+            Stage::Continues => {}
+            Stage::Ended => group.ended += 1,
+        }
+        group.latest.clone_from(&event.flow);
+    }
+
+    /// What was counted since the last time, in no order. Groups without open connections are forgotten.
+    pub fn take(&mut self, now: Time) -> Vec<Aggregate> {
+        let from = std::mem::replace(&mut self.from, now);
+        let mut taken = Vec::new();
+        self.groups.retain(|key, group| {
+            let live = group.open + group.started;
+            if group.is_touched {
+                let staged = group.latest.staged.iter().filter(|staged| staged.direction == key.reporter);
+                taken.push(Aggregate {
+                    key: key.clone(),
+                    from,
+                    until: now,
+                    started: group.started,
+                    ended: group.ended,
+                    live,
+                    attempts: group.attempts,
+                    traffic: group.traffic,
+                    staged: staged.cloned().collect(),
+                    latest: group.latest.clone(),
+                });
+            }
+            group.open = live.saturating_sub(group.ended);
+            (group.started, group.ended, group.attempts) = (0, 0, 0);
+            group.traffic = Traffic::default();
+            group.is_touched = false;
+            group.open > 0
+        });
+        taken
+    }
+
+    /// Events for which there was no room.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+fn group<'a>(end: &crate::flow::End, generate_name: &impl Fn(&Name) -> Option<&'a str>) -> EndGroup {
+    match &end.name {
+        Name::Workload(key) => {
+            let (namespace, name) = key.workload().split_once('/').unwrap_or(("", key.workload()));
+            let name = generate_name(&end.name).map_or_else(|| name.to_owned(), |made_from| format!("{made_from}*"));
+            EndGroup::Workloads { namespace: namespace.into(), name: name.into() }
+        }
+        Name::Node(host) => EndGroup::Node(host.as_str().into()),
+        Name::NetworkSet(name) => EndGroup::NetworkSet(name.clone()),
+        Name::Outside => {
+            let is_private = match end.address {
+                std::net::IpAddr::V4(address) => address.is_private(),
+                std::net::IpAddr::V6(address) => address.is_unique_local(),
+            };
+            if is_private { EndGroup::Private } else { EndGroup::Public }
+        }
+    }
+}

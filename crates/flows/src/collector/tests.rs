@@ -1,0 +1,403 @@
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+use tortie_evaluate::Payload;
+use tortie_model::desired::{self, Rules};
+use tortie_model::{
+    HostEndpoint, HostEndpointName, IfaceName, PolicyKind, ProfileName, Rule, RuleAction, Valid, WorkloadEndpoint,
+};
+use tortie_rules::{OwnerKind, rule_prefix};
+
+use super::*;
+use crate::Aggregator;
+
+const WEB: &str = "10.0.0.1";
+const DB: &str = "10.0.0.2";
+const AWAY: &str = "192.0.2.9";
+
+fn at(ms: u64) -> Time {
+    Time::from_millis(1_000_000_000 + ms)
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn id(source: &str, destination: &str, port: u16) -> FlowId {
+    let packet = Packet::tcp((address(source), 40000), (address(destination), port)).unwrap();
+    FlowId { packet, icmp_id: 0 }
+}
+
+fn policy_id(kind: PolicyKind, name: &str) -> PolicyId {
+    PolicyId::new(kind, "shop", name)
+}
+
+fn policy(actions: &[RuleAction]) -> Arc<desired::Policy> {
+    let rules: Arc<[Rule]> = actions.iter().map(|action| Rule { action: *action, ..Rule::default() }).collect();
+    let sets = rules.iter().map(|_| desired::RuleSets::default()).collect();
+    let rules = Rules::new(rules, sets).unwrap();
+    let source = Arc::new(tortie_model::Policy::default());
+    Arc::new(desired::Policy { source, selector: "all()".into(), inbound: rules.clone(), outbound: rules })
+}
+
+fn key(name: &str) -> WorkloadEndpointKey {
+    WorkloadEndpointKey::new("node", "k8s", &format!("shop/{name}"), "eth0")
+}
+
+fn workload(name: &str, net: &str, policies: &[PolicyId]) -> (Update, DesiredUpdate) {
+    let endpoint = WorkloadEndpoint {
+        iface: Some(IfaceName::new("cali1")),
+        ipv4_nets: [format!("{net}/32").parse().unwrap()].into_iter().collect(),
+        profiles: [ProfileName::new("kns.shop")].into(),
+        ..WorkloadEndpoint::default()
+    };
+    let tier = TierPolicies {
+        name: TierName::new("default"),
+        default_action: None,
+        ingress: policies.into(),
+        egress: policies.into(),
+    };
+    let state = WorkloadEndpointState { endpoint: Arc::new(endpoint.clone()), tiers: [tier].into(), computed: None };
+    let update = Update::WorkloadEndpoint(key(name), Some(Valid::new(endpoint).unwrap()));
+    (update, DesiredUpdate::WorkloadEndpoint(key(name).id(), state))
+}
+
+/// Two pods with a policy; `staged` ones come before it.
+fn collector(staged: &[RuleAction]) -> Collector {
+    let mut collector = Collector::new(Settings::default(), true, Limits::default());
+    let enforced = policy_id(PolicyKind::NetworkPolicy, "db");
+    let mut ids = Vec::new();
+    for (index, action) in staged.iter().enumerate() {
+        let id = policy_id(PolicyKind::StagedNetworkPolicy, &format!("s{index}"));
+        collector.on_desired(&DesiredUpdate::Policy(id.clone(), policy(&[*action]))).unwrap();
+        ids.push(id);
+    }
+    ids.push(enforced.clone());
+    let rules = policy(&[RuleAction::Allow, RuleAction::Deny]);
+    collector.on_desired(&DesiredUpdate::Policy(enforced, rules)).unwrap();
+    for (name, net) in [("web", WEB), ("db", DB)] {
+        let (update, desired) = workload(name, net, &ids);
+        collector.on_update(&update);
+        collector.on_desired(&desired).unwrap();
+    }
+    collector
+}
+
+fn prefix(verdict: Verdict, direction: Direction) -> String {
+    let index = usize::from(verdict == Verdict::Deny);
+    rule_prefix(verdict, OwnerKind::Policy, direction, index, "np/shop/db")
+}
+
+fn log(collector: &mut Collector, id: FlowId, verdict: Verdict, direction: Direction, ms: u64) {
+    collector.on_packet(&LoggedPacket { id, length: 60, prefix: &prefix(verdict, direction) }, at(ms));
+}
+
+fn news(id: FlowId, packets: u64) -> ConnectionNews {
+    let count = Count { packets, bytes: packets * 100 };
+    ConnectionNews { id, sent_to: None, traffic: Some(Traffic { original: count, reply: count }) }
+}
+
+fn told(events: &[Event]) -> Vec<(Stage, bool)> {
+    events.iter().map(|event| (event.stage, event.flow.is_allowed())).collect()
+}
+
+#[test]
+fn a_connection_is_told_once_both_ends_have_decided() {
+    let mut collector = collector(&[]);
+    let id = id(WEB, DB, 5432);
+    log(&mut collector, id, Verdict::Allow, Direction::Egress, 0);
+    assert_eq!(collector.take_events(at(100)), []);
+    assert_eq!(collector.next_due(), Some(at(300)));
+    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 100);
+    collector.on_new(&news(id, 1), at(100));
+    let events = collector.take_events(at(300));
+    assert_eq!(told(&events), [(Stage::Started, true)]);
+    let flow = &events[0].flow;
+    assert_eq!((&flow.source.name, &flow.destination.name), (&Name::Workload(key("web")), &Name::Workload(key("db"))));
+    for (trail, direction) in [(&flow.egress, Direction::Egress), (&flow.ingress, Direction::Ingress)] {
+        let hit = trail.decision().unwrap();
+        let policy = policy_id(PolicyKind::NetworkPolicy, "db");
+        let tier = TierName::new("default");
+        assert_eq!(hit.decided_by, DecidedBy::PolicyRule { tier, policy, index: 0 });
+        assert_eq!(hit.direction, direction);
+    }
+    assert!(flow.host.is_empty());
+    assert_eq!(events[0].since.original.packets, 1);
+
+    collector.on_end(&news(id, 10), at(5_000));
+    let events = collector.take_events(at(5_000));
+    assert_eq!(told(&events), [(Stage::Ended, true)]);
+    assert_eq!(events[0].since.reply, Count { packets: 9, bytes: 900 });
+    assert_eq!(events[0].flow.traffic.reply.packets, 10);
+    assert_eq!(collector.stats().connections, 0);
+}
+
+#[test]
+fn one_that_ends_at_once_is_told_whole() {
+    let mut collector = collector(&[]);
+    let id = id(WEB, DB, 5432);
+    collector.on_new(&news(id, 0), at(0));
+    log(&mut collector, id, Verdict::Allow, Direction::Egress, 0);
+    collector.on_end(&news(id, 4), at(10));
+    assert_eq!(told(&collector.take_events(at(10))), [(Stage::Started, true), (Stage::Ended, true)]);
+    assert_eq!(collector.take_events(at(1_000)), []);
+}
+
+#[test]
+fn a_denied_attempt_ends_when_it_is_not_tried_again() {
+    let mut collector = collector(&[]);
+    let id = id(WEB, DB, 22);
+    for ms in [0, 1_000, 3_000] {
+        log(&mut collector, id, Verdict::Allow, Direction::Egress, ms);
+        log(&mut collector, id, Verdict::Deny, Direction::Ingress, ms);
+    }
+    let events = collector.take_events(at(3_300));
+    assert_eq!(told(&events), [(Stage::Started, false)]);
+    assert_eq!((events[0].flow.attempts, events[0].attempts_since), (3, 3));
+    log(&mut collector, id, Verdict::Deny, Direction::Ingress, 7_000);
+    assert_eq!(collector.take_events(at(66_999)), []);
+    let events = collector.take_events(at(80_000));
+    assert_eq!(told(&events), [(Stage::Ended, false)]);
+    assert_eq!((events[0].flow.attempts, events[0].attempts_since), (4, 1));
+    assert_eq!(events[0].flow.traffic.original, Count { packets: 4, bytes: 240 });
+}
+
+#[test]
+fn an_attempt_that_is_decided_about_otherwise_is_another_one() {
+    let mut collector = collector(&[]);
+    let id = id(WEB, DB, 22);
+    log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
+    assert_eq!(told(&collector.take_events(at(300))), [(Stage::Started, false)]);
+    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 1_000);
+    assert_eq!(told(&collector.take_events(at(1_000))), [(Stage::Ended, false)]);
+    let events = collector.take_events(at(1_300));
+    assert_eq!(told(&events), [(Stage::Started, true)]);
+    assert_eq!(events[0].flow.started, at(1_000));
+    assert_eq!(events[0].flow.traffic, Traffic::default());
+
+    // Before anybody was told, nothing is taken back.
+    let mut collector = self::collector(&[]);
+    log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
+    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 100);
+    assert_eq!(told(&collector.take_events(at(400))), [(Stage::Started, true)]);
+}
+
+#[test]
+fn an_end_that_was_not_heard_is_found_by_the_next_listing() {
+    let mut collector = collector(&[]);
+    let (kept, lost) = (id(WEB, DB, 1), id(WEB, DB, 2));
+    for id in [kept, lost] {
+        collector.on_new(&news(id, 1), at(0));
+    }
+    assert_eq!(collector.take_events(at(300)).len(), 2);
+    collector.begin_listing();
+    collector.on_listed(&news(kept, 7), at(10_000));
+    collector.on_new(&news(id(WEB, DB, 3), 1), at(10_000));
+    collector.end_listing(at(10_000));
+    let events = collector.take_events(at(10_000));
+    assert_eq!(told(&events), [(Stage::Continues, true), (Stage::Ended, true)]);
+    assert_eq!((events[0].flow.id, events[0].since.original.packets), (kept, 6));
+    assert_eq!(events[1].flow.id, lost);
+    assert_eq!(collector.stats().connections, 2);
+}
+
+#[test]
+fn a_connection_that_was_there_before_is_told_when_it_ends() {
+    let mut collector = collector(&[]);
+    let id = id(AWAY, DB, 1);
+    collector.begin_listing();
+    collector.on_listed(&news(id, 100), at(0));
+    collector.end_listing(at(0));
+    let events = collector.take_events(at(1_000));
+    assert_eq!(told(&events), [(Stage::Continues, true)]);
+    collector.on_end(&news(id, 101), at(2_000));
+    let events = collector.take_events(at(2_000));
+    assert_eq!(told(&events), [(Stage::Ended, true)]);
+    assert_eq!(events[0].since.original.packets, 1);
+
+    collector.on_end(&news(id, 5), at(3_000));
+    assert_eq!(told(&collector.take_events(at(3_000))), [(Stage::Ended, true)]);
+}
+
+#[test]
+fn connections_of_others_are_none_of_our_business() {
+    let mut collector = collector(&[]);
+    let id = id(AWAY, "192.0.2.10", 1);
+    collector.on_new(&news(id, 1), at(0));
+    collector.on_end(&news(id, 1), at(0));
+    assert_eq!(collector.stats().connections, 0);
+
+    // Unless there are host endpoints; without a rule that decided they are not told all the same.
+    let state = desired::HostEndpointState {
+        endpoint: Arc::new(HostEndpoint { iface: Some(IfaceName::new("eth0")), ..HostEndpoint::default() }),
+        ..<_>::default()
+    };
+    collector.on_desired(&DesiredUpdate::HostEndpoint(HostEndpointName::new("h"), state)).unwrap();
+    collector.on_new(&news(id, 1), at(0));
+    assert_eq!(collector.stats().connections, 1);
+    assert_eq!(collector.take_events(at(1_000)), []);
+    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 2_000);
+    collector.on_end(&news(id, 1), at(3_000));
+    let events = collector.take_events(at(3_000));
+    assert_eq!(told(&events), [(Stage::Ended, true)]);
+    assert_eq!(events[0].flow.host.hits().count(), 1);
+}
+
+#[test]
+fn staged_policies_are_asked_as_if_they_were_in_force() {
+    let mut collector = collector(&[RuleAction::Deny, RuleAction::Log]);
+    let id = id(WEB, DB, 80);
+    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 0);
+    let events = collector.take_events(at(300));
+    let staged: Vec<(String, Direction, bool)> = events[0]
+        .flow
+        .staged
+        .iter()
+        .map(|staged| {
+            (staged.policy.name.to_string(), staged.direction, staged.verdict == tortie_evaluate::Verdict::Deny)
+        })
+        .collect();
+    let said = |name: &str, direction, denies| (name.to_owned(), direction, denies);
+    assert_eq!(
+        staged,
+        [
+            said("s0", Direction::Egress, true),
+            said("s1", Direction::Egress, false),
+            said("s0", Direction::Ingress, true),
+            said("s1", Direction::Ingress, false),
+        ]
+    );
+}
+
+#[test]
+fn what_there_is_no_room_for_is_counted() {
+    let mut collector = Collector { limits: Limits { connections: 1, rules: 10 }, ..collector(&[]) };
+    log(&mut collector, id(WEB, DB, 1), Verdict::Allow, Direction::Ingress, 0);
+    log(&mut collector, id(WEB, DB, 2), Verdict::Deny, Direction::Ingress, 0);
+    assert_eq!((collector.stats().connections, collector.stats().no_room), (1, 1));
+    // Rules are counted all the same.
+    let hits: u64 = collector.rules().iter().map(|(_, totals)| totals.hits).sum();
+    assert_eq!(hits, 2);
+    collector.on_packet(&LoggedPacket { id: id(WEB, DB, 1), length: 60, prefix: "DPI0|np/shop/other" }, at(0));
+    assert_eq!(collector.stats().unknown_rules, 1);
+}
+
+#[test]
+fn packets_of_a_policy_that_is_gone_are_still_known() {
+    let mut collector = collector(&[]);
+    let db = policy_id(PolicyKind::NetworkPolicy, "db");
+    log(&mut collector, id(WEB, DB, 1), Verdict::Allow, Direction::Ingress, 0);
+    collector.on_desired(&DesiredUpdate::PolicyRemove(db)).unwrap();
+    assert_eq!(collector.rules().iter().len(), 0);
+    log(&mut collector, id(WEB, DB, 2), Verdict::Deny, Direction::Ingress, 0);
+    assert_eq!(collector.stats().unknown_rules, 0);
+}
+
+#[test]
+fn long_names_are_known_by_their_hashes() {
+    let mut collector = collector(&[]);
+    let name = "x".repeat(200);
+    let long = policy_id(PolicyKind::NetworkPolicy, &name);
+    collector.on_desired(&DesiredUpdate::Policy(long.clone(), policy(&[RuleAction::Log, RuleAction::Deny]))).unwrap();
+    let prefix = rule_prefix(Verdict::Deny, OwnerKind::Policy, Direction::Ingress, 1, &format!("np/shop/{name}"));
+    collector.on_packet(&LoggedPacket { id: id(WEB, DB, 1), length: 60, prefix: &prefix }, at(0));
+    let (hit, _) = collector.rules().iter().next().unwrap();
+    let tier = TierName::new("default");
+    assert_eq!(hit.decided_by, DecidedBy::PolicyRule { tier, policy: long, index: 1 });
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Logged(u16, bool, bool),
+    New(u16),
+    End(u16),
+    Listing(u8),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let port = 0_u16..4;
+    prop_oneof![
+        (port.clone(), any::<bool>(), any::<bool>())
+            .prop_map(|(port, denies, egress)| Step::Logged(port, denies, egress)),
+        port.clone().prop_map(Step::New),
+        port.prop_map(Step::End),
+        any::<u8>().prop_map(Step::Listing),
+        (0_u64..40_000).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    /// Whatever happens in whatever order: a connection begins before it ends, what was told of its traffic adds up, and
+    /// nothing stays once nothing happens any more.
+    #[test]
+    fn what_is_told_adds_up(steps in prop::collection::vec(step(), 0..60)) {
+        let mut collector = collector(&[RuleAction::Deny]);
+        let mut aggregator = Aggregator::new(at(0), 1_000);
+        let mut open: BTreeMap<u16, Traffic> = BTreeMap::new();
+        let (mut now, mut packets) = (0, 0);
+        let mut sum = Traffic::default();
+        let mut check = |events: Vec<Event>, aggregator: &mut Aggregator| {
+            for event in events {
+                let port = event.flow.id.packet.destination_port().unwrap();
+                sum += event.since;
+                match event.stage {
+                    Stage::Started => prop_assert!(open.insert(port, event.since).is_none()),
+                    Stage::Continues => *open.entry(port).or_default() += event.since,
+                    Stage::Ended => {
+                        let mut told = open.remove(&port).unwrap_or_default();
+                        told += event.since;
+                        prop_assert_eq!(told, event.flow.traffic);
+                    }
+                }
+                aggregator.add(&event, |_| None);
+            }
+            Ok(())
+        };
+        for step in steps {
+            packets += 1;
+            match step {
+                Step::Logged(port, denies, egress) => {
+                    let verdict = if denies { Verdict::Deny } else { Verdict::Allow };
+                    let direction = if egress { Direction::Egress } else { Direction::Ingress };
+                    log(&mut collector, id(WEB, DB, port), verdict, direction, now);
+                }
+                Step::New(port) => collector.on_new(&news(id(WEB, DB, port), packets), at(now)),
+                Step::End(port) => collector.on_end(&news(id(WEB, DB, port), packets), at(now)),
+                Step::Listing(ports) => {
+                    collector.begin_listing();
+                    for port in (0..4).filter(|port| ports & (1 << port) != 0) {
+                        collector.on_listed(&news(id(WEB, DB, port), packets), at(now));
+                    }
+                    collector.end_listing(at(now));
+                }
+                Step::Wait(ms) => now += ms,
+            }
+            check(collector.take_events(at(now)), &mut aggregator)?;
+        }
+        let mut aggregated = Traffic::default();
+        collector.begin_listing();
+        collector.end_listing(at(now));
+        check(collector.take_events(at(now)), &mut aggregator)?;
+        check(collector.take_events(at(now + 71_000)), &mut aggregator)?;
+        prop_assert_eq!(collector.stats().connections, 0);
+        prop_assert!(open.is_empty());
+        for aggregate in aggregator.take(at(now + 71_000)).iter().filter(|a| a.key.reporter == Direction::Ingress) {
+            aggregated += aggregate.traffic;
+        }
+        prop_assert!(aggregated.original.packets <= sum.original.packets);
+        prop_assert_eq!(aggregator.take(at(now + 80_000)), []);
+    }
+}
+
+#[test]
+fn requests_of_icmp_are_told_apart_by_their_id() {
+    let mut collector = collector(&[]);
+    for icmp_id in [1, 2] {
+        let payload = Payload::Icmp { icmp_type: 8, code: 0 };
+        let packet = Packet::new(address(WEB), address(DB), 1, payload).unwrap();
+        log(&mut collector, FlowId { packet, icmp_id }, Verdict::Allow, Direction::Ingress, 0);
+    }
+    assert_eq!(collector.take_events(at(300)).len(), 2);
+}

@@ -1,0 +1,91 @@
+//! What has an address.
+
+use std::net::IpAddr;
+
+use ahash::AHashMap;
+use tortie_model::{Key, Labels, Update, WorkloadEndpointKey};
+use tortie_trace::{Place, Places};
+
+use crate::flow::{End, Name};
+
+/// The objects of the cluster that have addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    objects: AHashMap<Key, Update>,
+    places: Places,
+}
+
+impl Names {
+    pub(crate) fn on_update(&mut self, update: &Update) {
+        if !is_named(update) {
+            return;
+        }
+        let key = update.key();
+        let before = self.objects.remove(&key);
+        self.places.replace(before.as_ref(), update);
+        if update.exists() {
+            self.objects.insert(key, update.clone());
+        }
+    }
+
+    /// Both ends of a connection. A network set of the other end's namespace comes before others.
+    pub(crate) fn ends(&self, source: IpAddr, destination: IpAddr) -> (End, End) {
+        let (from, to) = (self.endpoint(source), self.endpoint(destination));
+        let from_namespace = from.as_ref().and_then(namespace).map(str::to_owned);
+        let to_namespace = to.as_ref().and_then(namespace).map(str::to_owned);
+        let from = from.unwrap_or_else(|| self.network(source, to_namespace.as_deref()));
+        let to = to.unwrap_or_else(|| self.network(destination, from_namespace.as_deref()));
+        (End { address: source, name: from }, End { address: destination, name: to })
+    }
+
+    /// The labels of a workload or network set itself, without those of its profiles.
+    pub(crate) fn labels(&self, name: &Name) -> Option<&Labels> {
+        let key = match name {
+            Name::Workload(key) => Key::WorkloadEndpoint(key.clone()),
+            Name::NetworkSet(name) => Key::NetworkSet(name.clone()),
+            Name::Node(_) | Name::Outside => return None,
+        };
+        match self.objects.get(&key)? {
+            Update::WorkloadEndpoint(_, Some(endpoint)) => Some(&endpoint.labels),
+            Update::NetworkSet(_, Some(set)) => Some(&set.labels),
+            _ => None,
+        }
+    }
+
+    /// What the name of a workload was made from, where that is known.
+    pub(crate) fn generate_name(&self, key: &WorkloadEndpointKey) -> Option<&str> {
+        match self.objects.get(&Key::WorkloadEndpoint(key.clone()))? {
+            Update::WorkloadEndpoint(_, Some(endpoint)) => endpoint.generate_name.as_deref(),
+            _ => None,
+        }
+    }
+
+    fn endpoint(&self, address: IpAddr) -> Option<Name> {
+        match self.places.place(address) {
+            Place::Workload(key) => Some(Name::Workload(key)),
+            Place::Node(host) => Some(Name::Node(host)),
+            Place::Outside => None,
+        }
+    }
+
+    fn network(&self, address: IpAddr, namespace: Option<&str>) -> Name {
+        let set = self.places.network_set(address, namespace);
+        set.map_or(Name::Outside, |set| Name::NetworkSet(set.clone()))
+    }
+}
+
+/// Whether an object has addresses, so that its name is told in their place; others need not be told to a collector.
+#[must_use]
+pub fn is_named(update: &Update) -> bool {
+    matches!(
+        update,
+        Update::WorkloadEndpoint(..) | Update::HostEndpoint(..) | Update::Node(..) | Update::NetworkSet(..)
+    )
+}
+
+fn namespace(name: &Name) -> Option<&str> {
+    match name {
+        Name::Workload(key) => key.workload().split_once('/').map(|(namespace, _)| namespace),
+        Name::Node(_) | Name::NetworkSet(_) | Name::Outside => None,
+    }
+}

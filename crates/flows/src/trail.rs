@@ -1,0 +1,138 @@
+//! What decided about a connection at one end.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tortie_evaluate::DecidedBy;
+use tortie_model::TierName;
+use tortie_rules::Verdict;
+
+use crate::hits::Hit;
+
+/// What decided about a connection at one end: what passed it on, in order, and what decided in the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Trail {
+    hits: SmallVec<[Arc<Hit>; 2]>,
+}
+
+/// Each tier decides once, and so do the profiles.
+fn tier(hit: &Hit) -> Option<&TierName> {
+    match &hit.decided_by {
+        DecidedBy::PolicyRule { tier, .. } | DecidedBy::EndOfTier { tier } => Some(tier),
+        _ => None,
+    }
+}
+
+impl Trail {
+    /// All that was hit, in order.
+    pub fn hits(&self) -> impl Iterator<Item = &Hit> {
+        self.hits.iter().map(|hit| &**hit)
+    }
+
+    /// What decided; `None` if nothing did that is known of.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Hit> {
+        self.hits.last().map(|hit| &**hit).filter(|hit| hit.verdict != Verdict::Pass)
+    }
+
+    /// Whether it ends in a denial.
+    #[must_use]
+    pub fn denies(&self) -> bool {
+        self.decision().is_some_and(|hit| hit.verdict == Verdict::Deny)
+    }
+
+    /// Whether nothing was hit.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hits.is_empty()
+    }
+
+    pub(crate) fn last(&self) -> Option<&Arc<Hit>> {
+        self.hits.last()
+    }
+
+    /// Adds a hit; says whether the trail told otherwise before. A packet that comes again hits the same once more.
+    pub(crate) fn add(&mut self, hit: Arc<Hit>) -> bool {
+        if let Some(at) = self.hits.iter().position(|known| tier(known) == tier(&hit)) {
+            if self.hits.get(at) == Some(&hit) {
+                return false;
+            }
+            self.hits.truncate(at);
+            self.hits.push(hit);
+            return true;
+        }
+        let contradicts = self.decision().is_some();
+        if contradicts {
+            self.hits.clear();
+        }
+        self.hits.push(hit);
+        contradicts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tortie_model::{Direction, PolicyId, PolicyKind, ProfileName};
+
+    use super::*;
+
+    fn rule(tier: &str, index: usize, verdict: Verdict) -> Arc<Hit> {
+        let policy = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", tier);
+        let decided_by = DecidedBy::PolicyRule { tier: TierName::new(tier), policy, index };
+        Arc::new(Hit { direction: Direction::Ingress, verdict, decided_by })
+    }
+
+    fn profile(verdict: Verdict) -> Arc<Hit> {
+        let decided_by = DecidedBy::ProfileRule { profile: ProfileName::new("p"), index: 0 };
+        Arc::new(Hit { direction: Direction::Ingress, verdict, decided_by })
+    }
+
+    fn trail(hits: &[Arc<Hit>]) -> Trail {
+        let mut trail = Trail::default();
+        for hit in hits {
+            trail.add(Arc::clone(hit));
+        }
+        trail
+    }
+
+    #[test]
+    fn a_repeated_packet_changes_nothing() {
+        let hits = [rule("a", 0, Verdict::Pass), rule("b", 3, Verdict::Deny)];
+        let mut twice = trail(&hits);
+        for hit in &hits {
+            assert!(!twice.add(Arc::clone(hit)));
+        }
+        assert_eq!(twice, trail(&hits));
+        assert!(twice.denies());
+        assert_eq!(twice.decision(), Some(&*hits[1]));
+    }
+
+    #[test]
+    fn what_passes_on_decides_nothing() {
+        let passed = trail(&[rule("a", 0, Verdict::Pass)]);
+        assert_eq!(passed.decision(), None);
+        assert!(!passed.denies() && !passed.is_empty());
+    }
+
+    #[test]
+    fn another_decision_replaces_the_old_one_and_what_followed_it() {
+        let (pass, deny, allow) =
+            (rule("a", 0, Verdict::Pass), rule("b", 0, Verdict::Deny), rule("b", 1, Verdict::Allow));
+        let mut changed = trail(&[Arc::clone(&pass), deny]);
+        assert!(!changed.add(Arc::clone(&pass)));
+        assert!(changed.add(Arc::clone(&allow)));
+        assert_eq!(changed, trail(&[pass, allow]));
+
+        let mut denied_before = trail(&[rule("a", 0, Verdict::Pass), rule("b", 1, Verdict::Allow)]);
+        assert!(denied_before.add(rule("a", 5, Verdict::Deny)));
+        assert_eq!(denied_before, trail(&[rule("a", 5, Verdict::Deny)]));
+    }
+
+    #[test]
+    fn a_tier_that_decided_and_is_gone_leaves_nothing() {
+        let mut denied = trail(&[rule("a", 0, Verdict::Deny)]);
+        assert!(denied.add(rule("b", 0, Verdict::Pass)));
+        assert!(!denied.add(profile(Verdict::Allow)));
+        assert_eq!(denied, trail(&[rule("b", 0, Verdict::Pass), profile(Verdict::Allow)]));
+    }
+}
