@@ -13,6 +13,7 @@ pub mod controller;
 pub mod driver;
 pub mod engine;
 pub mod exec;
+pub mod flows;
 pub mod health;
 pub mod http;
 pub mod kernel;

@@ -16,9 +16,10 @@ use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, RulesConfig, Wiregua
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, LocalReachability,
-    NatOutgoingExclusions, NftablesMode, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch,
-    TableRange, WorkloadSourceSpoofing,
+    NatOutgoingExclusions, NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes, Resolved, RouteSource,
+    ServiceLoopPrevention, Switch, TableRange, WorkloadSourceSpoofing,
 };
+use crate::flows::{FlowFile, FlowSettings};
 use crate::logging::LogSettings;
 use crate::machine::Mtus;
 
@@ -96,6 +97,34 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
         routes: if config.wireguard_enabled || config.wireguard_enabled_v6 { Demand::Always } else { Demand::Pools },
         ..GraphConfig::new(hostname)
     }
+}
+
+/// How flows are collected; `None` if nobody asks for them.
+///
+/// # Errors
+/// If parameters do not fit each other.
+pub fn flows(config: &Config) -> Result<Option<FlowSettings>, SettingsError> {
+    let file = (!config.flow_logs_file.is_empty()).then(|| FlowFile {
+        path: config.flow_logs_file.clone().into(),
+        max_size: u64::from(config.flow_logs_file_max_size_mb) * 1024 * 1024,
+        max_files: config.flow_logs_file_max_files,
+    });
+    if !collects_flows(config) {
+        return Ok(None);
+    }
+    Ok(Some(FlowSettings {
+        // As often as Felix does, at the most.
+        flush_interval: config.flow_logs_flush_interval.max(Duration::from_secs(1)),
+        previews: config.flow_logs_policy_evaluation_mode == PolicyEvaluationMode::Continuous,
+        evaluation: evaluation(&rules(config)?),
+        file,
+        netlink_timeout: config.netlink_timeout,
+    }))
+}
+
+/// Whether rules log what they decide.
+fn collects_flows(config: &Config) -> bool {
+    config.flow_logs_local_reporter == Switch::Enabled || !config.flow_logs_file.is_empty()
 }
 
 /// The dataplane's settings, for a machine whose iptables is `backend`; what the machine can do is left at its default.
@@ -271,6 +300,7 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
         vxlan_port: config.vxlan_port,
         vxlan_from_workloads: config.allow_vxlan_packets_from_workloads,
         ipip_from_workloads: config.allow_ipip_packets_from_workloads,
+        flow_logs: collects_flows(config),
         log: log(config)?,
         nat: nat(config)?,
         wireguard: tortie_rules::WireguardConfig {

@@ -7,6 +7,7 @@ mod node {
     mod by_address;
     mod connections;
     mod ending;
+    mod flows;
     mod input;
     mod migration;
     mod opening;

@@ -32,6 +32,7 @@ mod etcd;
 mod exit;
 #[cfg(feature = "fanout")]
 mod fanout;
+mod flows;
 #[cfg(feature = "etcd")]
 mod get;
 mod listeners;
@@ -93,6 +94,7 @@ enum Command {
     Diff(plan::DiffArgs),
     Status(status::Args),
     Config(configuration::Args),
+    Flows(flows::Args),
     Show(show::Args),
     Replay(replay::Args),
     Cleanup(cleanup::Args),
@@ -140,6 +142,7 @@ pub fn main() -> ExitCode {
         Command::Diff(args) => plan::diff(&args),
         Command::Status(args) => status::run(&args),
         Command::Config(args) => configuration::run(&args),
+        Command::Flows(args) => flows::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),

@@ -15,6 +15,7 @@ use crate::announcements::Announcements;
 use crate::config::{Config, IptablesBackend, Notice, Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::exec::Runner;
+use crate::flows::{FlowCollector, SharedFlows};
 use crate::kernel::{self, Detected, IptablesSetup};
 use crate::logging;
 use crate::machine::{self, Machine};
@@ -186,6 +187,16 @@ pub(super) fn connection_cutter(
         return Ok(None);
     }
     ConnectionCutter::start(rules, config.netlink_timeout, metrics.clone()).map(Some).map_err(failed)
+}
+
+/// Collects flows, where that is asked for.
+pub(super) fn flow_collector(
+    config: &Config,
+    shared: &SharedFlows,
+    metrics: &SharedMetrics,
+) -> Result<Option<FlowCollector>, Failure> {
+    let Some(settings) = settings::flows(config).map_err(failed)? else { return Ok(None) };
+    FlowCollector::start(&settings, shared.clone(), metrics.clone()).map(Some).map_err(failed)
 }
 
 /// Reports announcements of virtual machines, where some are expected.

@@ -18,7 +18,7 @@ use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
 use super::node::{
     Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, announcements, connection_cutter, dataplane_settings, failed,
-    families, hostname, insist, parameters, resolve, wake, watch_links,
+    families, flow_collector, hostname, insist, parameters, resolve, wake, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Resolved, Sources};
@@ -27,10 +27,11 @@ use crate::engine::{
     DataplaneFaults, Enforcement, InKernel, Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable,
 };
 use crate::exec::Runner;
+use crate::flows::SharedFlows;
 use crate::health::{Health, Reporter};
 use crate::kernel::{IptablesSetup, LinuxKernel};
 use crate::leftovers::TakeOver;
-use crate::local_api::{DEFAULT_SOCKET, Facts, Server, Service};
+use crate::local_api::{DEFAULT_SOCKET, Facts, Said, Server, Service};
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 use crate::settings;
@@ -119,7 +120,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         dataplane: args.dataplane.to_string(),
         started: Instant::now(),
     };
-    let _local_api = answer_locally(&args.socket, facts, &health, &metrics, sender.clone(), stop.clone());
+    let flows = SharedFlows::default();
+    let said = Said { health: health.clone(), metrics: metrics.clone(), flows: flows.clone() };
+    let _local_api = answer_locally(&args.socket, facts, said, sender.clone(), stop.clone());
     let inputs = Inputs { others, datastore: events, stop, reload };
     let files = FileWriter::start().map_err(Failure::io("the thread of endpoint status files"))?;
     #[cfg_attr(
@@ -148,6 +151,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         iptables: None,
         node_is_known: false,
         status,
+        flows,
     };
     for number in 1.. {
         if number > 1 {
@@ -189,19 +193,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Answers questions on a socket, if one is wanted. Without it policy is enforced all the same.
-fn answer_locally(
-    socket: &OsStr,
-    facts: Facts,
-    health: &Health,
-    metrics: &SharedMetrics,
-    engine: SyncSender<Input>,
-    stop: Stop,
-) -> Option<Server> {
+fn answer_locally(socket: &OsStr, facts: Facts, said: Said, engine: SyncSender<Input>, stop: Stop) -> Option<Server> {
     if socket.is_empty() {
         return None;
     }
     let ask = move |question| engine.try_send(Input::Question(question)).is_ok();
-    let service = Service::new(facts, health.clone(), metrics.clone(), ask, Runner::new(stop));
+    let service = Service::new(facts, said, ask, Runner::new(stop));
     let path = Path::new(socket);
     Server::start(path, service)
         .inspect_err(|error| tracing::warn!(socket = %path.display(), %error, "nobody can ask this agent"))
@@ -225,6 +222,8 @@ struct Run<'a> {
     node_is_known: bool,
     /// Who is told how endpoints are.
     status: StatusWriters,
+    /// Where those who ask find flows.
+    flows: SharedFlows,
 }
 
 impl Run<'_> {
@@ -255,8 +254,13 @@ impl Run<'_> {
                 let Some(cutter) = insist(&inputs.stop, "starting to cut connections", start_cutter) else {
                     return Ok(SessionEnd::Stopped);
                 };
+                let start_flows = || flow_collector(&self.resolved.config, &self.flows, &self.metrics);
+                let Some(flows) = insist(&inputs.stop, "starting to collect flows", start_flows) else {
+                    return Ok(SessionEnd::Stopped);
+                };
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
-                let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine).with_cutter(cutter);
+                let in_kernel =
+                    in_kernel.with_drawback(drawback).with_machine(machine).with_cutter(cutter).with_flows(flows);
                 let in_kernel = in_kernel.with_announcements(announcements(self.sender.clone(), wrap));
                 let in_kernel = in_kernel.with_faults(DataplaneFaults::new(&self.resolved.config));
                 self.enforce(number, inputs, in_kernel.with_take_over(take_over))

@@ -36,7 +36,8 @@ use Treatment::{Connection, Description, NotUsed, OfNodes, Own, Used};
 const AWS: &str = "settings of cloud machines are left to their owner";
 const EBPF: &str = "there is no eBPF dataplane";
 const FLAGS: &str = "`--datastore` and `--dataplane` say it";
-const FLOWLOGS: &str = "there are no flow logs";
+const GOLDMANE: &str = "flows are not sent to Goldmane";
+const TRACE: &str = "there is no log of each step of the collector";
 const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
 const NFT: &str = "native nftables is not programmed";
@@ -285,11 +286,31 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "Disabled",
         Used("Whether workloads' floating addresses are translated"),
     ),
-    felix("FlowLogsCollectorDebugTrace", "bool", "false", NotUsed(FLOWLOGS)),
-    felix("FlowLogsFlushInterval", "seconds", "300", NotUsed(FLOWLOGS)),
-    felix("FlowLogsGoldmaneServer", "string", "", NotUsed(FLOWLOGS)),
-    felix("FlowLogsLocalReporter", "oneof(Enabled,Disabled)", "Disabled", NotUsed(FLOWLOGS)),
-    felix("FlowLogsPolicyEvaluationMode", "oneof(None,Continuous)", "Continuous", NotUsed(FLOWLOGS)),
+    felix("FlowLogsCollectorDebugTrace", "bool", "false", NotUsed(TRACE)),
+    felix(
+        "FlowLogsFile",
+        "file",
+        "",
+        Own(
+            "The file to which flows that have something in common are written as lines of JSON; collects flows, if set",
+        ),
+    ),
+    felix("FlowLogsFileMaxFiles", "int(1:1000)", "5", Own("How many such files are kept, the current one included")),
+    felix("FlowLogsFileMaxSizeMB", "int(1:1000000)", "100", Own("From which size on a new one is begun")),
+    felix("FlowLogsFlushInterval", "seconds", "300", Used("How often flows that have something in common are written")),
+    felix("FlowLogsGoldmaneServer", "string", "", NotUsed(GOLDMANE)),
+    felix(
+        "FlowLogsLocalReporter",
+        "oneof(Enabled,Disabled)",
+        "Disabled",
+        Used("Whether flows are collected, for `tortie flows`, `tortie show policy` and metrics"),
+    ),
+    felix(
+        "FlowLogsPolicyEvaluationMode",
+        "oneof(None,Continuous)",
+        "Continuous",
+        Used("Whether staged policies are asked about each flow"),
+    ),
     felix("GenericXDPEnabled", "bool", "false", NotUsed(XDP)),
     felix("GoGCThreshold", "int(-1)", "40", NotUsed(GO)),
     felix("GoMaxProcs", "int(-1)", "-1", NotUsed(GO)),

@@ -123,6 +123,15 @@ choices!(
     }
 );
 choices!(
+    /// Whether staged policies are asked about each flow.
+    PolicyEvaluationMode {
+        /// No.
+        None = "None",
+        /// Yes.
+        Continuous = "Continuous",
+    }
+);
+choices!(
     /// Whether a workload may ask to send from addresses that are not its own.
     WorkloadSourceSpoofing {
         /// It may not.
@@ -333,6 +342,16 @@ params! {
         default_failsafes(&[53, 67], &[179, 2379, 2380, 5473, 6443, 6666, 6667]), vec![], FATAL;
     disable_conntrack_invalid_check: bool =
         "DisableConntrackInvalidCheck", parse::boolean, false, false, PLAIN;
+    flow_logs_local_reporter: Switch =
+        "FlowLogsLocalReporter", parse::one_of, Switch::Disabled, Switch::Disabled, PLAIN;
+    flow_logs_flush_interval: Duration = "FlowLogsFlushInterval", parse::seconds, secs(300), secs(0), PLAIN;
+    flow_logs_policy_evaluation_mode: PolicyEvaluationMode = "FlowLogsPolicyEvaluationMode", parse::one_of,
+        PolicyEvaluationMode::Continuous, PolicyEvaluationMode::None, PLAIN;
+    flow_logs_file: String = "FlowLogsFile", parse::text, String::new(), String::new(), PLAIN;
+    flow_logs_file_max_size_mb: u32 =
+        "FlowLogsFileMaxSizeMB", |raw| parse::integer_in(raw, 1, 1_000_000), 100, 100, NON_ZERO;
+    flow_logs_file_max_files: u32 =
+        "FlowLogsFileMaxFiles", |raw| parse::integer_in(raw, 1, 1_000), 5, 5, NON_ZERO;
     cut_denied_connections: bool = "CutDeniedConnections", parse::boolean, false, false, PLAIN;
     log_prefix: String = "LogPrefix", parse::text, "calico-packet".into(), String::new(), PLAIN;
     log_action_rate_limit: Option<LogRate> = "LogActionRateLimit", parse::log_rate, None, None, PLAIN;

@@ -74,7 +74,8 @@ impl ConnectionCutter {
     }
 }
 
-fn bears_on_verdicts(update: &DesiredUpdate) -> bool {
+/// Whether a message changes what becomes of packets.
+pub(crate) fn bears_on_verdicts(update: &DesiredUpdate) -> bool {
     use DesiredUpdate::{
         HostEndpoint, HostEndpointRemove, IpSet, IpSetDelta, IpSetRemove, Policy, PolicyRemove, Profile, ProfileRemove,
         WorkloadEndpoint, WorkloadEndpointRemove,

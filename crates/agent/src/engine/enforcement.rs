@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, HostEndpointName, IpSetId, WorkloadEndpointId};
+use tortie_model::{Family, HostEndpointName, IpSetId, Update, WorkloadEndpointId};
 
 use super::inspect::Listing;
 use crate::config::{Resolved, Sources};
@@ -34,6 +34,11 @@ pub trait Enforcement {
 
     /// Whether more updates are wanted now; those that are not stay in the calculation, where they become fewer.
     fn takes_more(&self) -> bool;
+
+    /// Takes a change of an object of the cluster, before what follows from it is calculated. Cheap.
+    fn on_object(&mut self, update: &Update) {
+        let _ = update;
+    }
 
     /// Takes a change of what is to be enforced. Cheap.
     fn on_update(&mut self, update: DesiredUpdate);

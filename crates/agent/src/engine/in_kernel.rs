@@ -8,7 +8,7 @@ use tortie_dataplane::{
     WireguardKey,
 };
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, IpSetId};
+use tortie_model::{Family, IpSetId, Update};
 
 use super::enforcement::{Applied, Enforcement, EnforcementReport, HEARTBEAT, Progress};
 use super::inspect::Listing;
@@ -19,6 +19,7 @@ use super::timed_kernel::TimedKernel;
 use crate::announcements::Announcements;
 use crate::connections::ConnectionCutter;
 use crate::driver::{DriverError, DriverEvent};
+use crate::flows::FlowCollector;
 use crate::health::{Condition, Health, Reporter};
 use crate::leftovers::TakeOver;
 use crate::machine::Machine;
@@ -49,6 +50,7 @@ pub struct InKernel<K> {
     /// To be done once policy is in force.
     take_over: Option<TakeOver>,
     cutter: Option<ConnectionCutter>,
+    flows: Option<FlowCollector>,
     announcements: Option<Announcements>,
     apply_delay: Duration,
     hang_at: Option<Duration>,
@@ -83,6 +85,7 @@ impl<K: Kernel> InKernel<K> {
             machine: None,
             take_over: None,
             cutter: None,
+            flows: None,
             announcements: None,
             apply_delay: Duration::ZERO,
             hang_at: None,
@@ -111,6 +114,12 @@ impl<K: Kernel> InKernel<K> {
     #[must_use]
     pub fn with_cutter(self, cutter: Option<ConnectionCutter>) -> Self {
         Self { cutter, ..self }
+    }
+
+    /// Has flows collected.
+    #[must_use]
+    pub fn with_flows(self, flows: Option<FlowCollector>) -> Self {
+        Self { flows, ..self }
     }
 
     /// Listens for virtual machines that move here.
@@ -223,12 +232,21 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         true
     }
 
+    fn on_object(&mut self, update: &Update) {
+        if let Some(flows) = &self.flows {
+            flows.on_object(update);
+        }
+    }
+
     fn on_update(&mut self, update: DesiredUpdate) {
         if let (DesiredUpdate::Encapsulation(encapsulation), Some(machine)) = (&update, &mut self.machine) {
             machine.on_encapsulation(*encapsulation);
         }
         if let Some(cutter) = &mut self.cutter {
             cutter.on_update(&update);
+        }
+        if let Some(flows) = &self.flows {
+            flows.on_update(&update);
         }
         self.dataplane.on_update(update);
     }

@@ -383,6 +383,7 @@ impl<E: Enforcement> Session<E> {
                     {
                         self.news.changed(id, noticed, self.graph.is_active(id));
                     }
+                    self.enforcement.on_object(&update);
                     self.graph.on_update(update);
                 }
                 let took = self.part_is_done(Part::Updates);

@@ -1,6 +1,7 @@
 //! Asking a running agent.
 
 use std::io::{self, BufReader, ErrorKind};
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,6 +43,9 @@ pub enum ClientError {
     /// Its engine has been doing something long.
     #[error("the agent is busy and did not answer in time; `tortie status` says with what")]
     Busy,
+    /// Nobody has it collect flows.
+    #[error("the agent does not collect flows; FlowLogsLocalReporter=Enabled has it collect them")]
+    NotCollected,
     /// It does not know what is asked, or speaks another language.
     #[error("the agent cannot answer: {0}")]
     Refused(String),
@@ -83,18 +87,48 @@ impl Client {
         method: &str,
         parameters: Map<String, Value>,
     ) -> Result<T, ClientError> {
-        let call = Call { method: format!("{INTERFACE}.{method}"), parameters, ..Call::default() };
-        let broken = |path: &Path| {
-            let path = path.to_owned();
-            move |error| ClientError::Broken { path, error }
-        };
-        wire::write(self.stream.get_mut(), &call).map_err(broken(&self.path))?;
-        let message = wire::read(&mut self.stream, wire::MAX_ANSWER).map_err(broken(&self.path))?;
-        let message = message.ok_or_else(|| broken(&self.path)(ErrorKind::UnexpectedEof.into()))?;
+        self.send(&Call { method: format!("{INTERFACE}.{method}"), parameters, ..Call::default() })?;
+        self.receive().map(|(answer, _)| answer)
+    }
+
+    /// Calls a method that is answered again and again, and gives each answer out until there is no more, or `each` breaks off.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or another than expected.
+    pub fn follow<T: DeserializeOwned, B>(
+        mut self,
+        method: &str,
+        mut each: impl FnMut(T) -> ControlFlow<B>,
+    ) -> Result<Option<B>, ClientError> {
+        self.send(&Call { method: format!("{INTERFACE}.{method}"), more: true, ..Call::default() })?;
+        loop {
+            let (answer, continues) = self.receive()?;
+            if let ControlFlow::Break(end) = each(answer) {
+                return Ok(Some(end));
+            }
+            if !continues {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn broken(&self, error: io::Error) -> ClientError {
+        ClientError::Broken { path: self.path.clone(), error }
+    }
+
+    fn send(&mut self, call: &Call) -> Result<(), ClientError> {
+        wire::write(self.stream.get_mut(), call).map_err(|error| self.broken(error))
+    }
+
+    /// An answer, and whether another one follows.
+    fn receive<T: DeserializeOwned>(&mut self) -> Result<(T, bool), ClientError> {
+        let message = wire::read(&mut self.stream, wire::MAX_ANSWER).map_err(|error| self.broken(error))?;
+        let message = message.ok_or_else(|| self.broken(ErrorKind::UnexpectedEof.into()))?;
         let refused = |error: serde_json::Error| ClientError::Refused(error.to_string());
-        let Reply { error, parameters } = serde_json::from_slice(&message).map_err(refused)?;
+        let Reply { error, parameters, continues } = serde_json::from_slice(&message).map_err(refused)?;
         match error.as_deref() {
-            None => serde_json::from_value(parameters).map_err(refused),
+            None => Ok((serde_json::from_value(parameters).map_err(refused)?, continues)),
+            Some("org.tortie.agent.NotCollected") => Err(ClientError::NotCollected),
             Some("org.varlink.service.PermissionDenied") => Err(ClientError::Denied { path: self.path.clone() }),
             Some("org.tortie.agent.Busy") => Err(ClientError::Busy),
             Some("org.tortie.agent.NotListed") => {

@@ -12,4 +12,4 @@ mod wire;
 
 pub use client::{Client, ClientError};
 pub use server::{DEFAULT_SOCKET, Server};
-pub use service::{Component, Counters, Facts, Service, Status};
+pub use service::{Component, Counters, Facts, Said, Service, Status};

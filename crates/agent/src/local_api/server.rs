@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::Duration;
 
@@ -15,8 +16,9 @@ use rustix::net::{Shutdown, shutdown};
 use rustix::process::geteuid;
 use serde_json::json;
 
-use super::service::Service;
+use super::service::{self, Answering, Service};
 use super::wire::{self, Reply};
+use crate::flows::Followed;
 
 /// Where an agent listens if nothing else is said.
 pub const DEFAULT_SOCKET: &str = "/run/tortie/agent.sock";
@@ -25,6 +27,8 @@ pub const DEFAULT_SOCKET: &str = "/run/tortie/agent.sock";
 const MAX_CLIENTS: usize = 16;
 /// How long a client may say nothing, or leave an answer unread.
 const IDLE: Duration = Duration::from_secs(30);
+/// How often one who follows flows is told something, if only that there is nothing.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be taken, for instance for want of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
@@ -140,12 +144,27 @@ fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
         if !is_allowed {
             return wire::write(&mut writer, &Reply::error("org.varlink.service.PermissionDenied", json!({})));
         }
-        let (reply, oneway) = service.reply(&message)?;
-        if !oneway {
-            wire::write(&mut writer, &reply)?;
+        match service.answer(&message)? {
+            None => {}
+            Some(Answering::Once(reply)) => wire::write(&mut writer, &reply)?,
+            Some(Answering::Flows(followed)) => follow(&followed, &mut writer)?,
         }
     }
     Ok(())
+}
+
+/// Tells all news of connections, until nothing is collected any more or the client is gone.
+fn follow(followed: &Followed, writer: &mut impl io::Write) -> io::Result<()> {
+    loop {
+        let batch = match followed.recv_timeout(SIGN_OF_LIFE) {
+            Ok(batch) => Some(batch),
+            // By this it is noticed when the client has gone.
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return wire::write(writer, &service::flows(&[])),
+        };
+        let events = batch.as_deref().unwrap_or_default();
+        wire::write(writer, &Reply { continues: true, ..service::flows(events) })?;
+    }
 }
 
 #[cfg(test)]

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tortie_flows::Event;
 
 use super::counters;
 use super::wire::{Call, Reply};
 use crate::engine::inspect::{Answer, EngineStatus, Query, Question};
 use crate::exec::Runner;
+use crate::flows::{FlowRecord, Followed, SharedFlows};
 use crate::health::Health;
 use crate::metrics::SharedMetrics;
 
@@ -95,11 +97,30 @@ pub struct Counters {
     pub dataplane_problems: u64,
 }
 
+/// What other parts of the program say at any time.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// How they are.
+    pub health: Health,
+    /// What they count.
+    pub metrics: SharedMetrics,
+    /// Who talks to whom.
+    pub flows: SharedFlows,
+}
+
+/// How a call is answered.
+#[derive(Debug)]
+pub(super) enum Answering {
+    /// At once.
+    Once(Reply),
+    /// With flows, for as long as there are any.
+    Flows(Followed),
+}
+
 /// Answers calls.
 pub struct Service {
     facts: Facts,
-    health: Health,
-    metrics: SharedMetrics,
+    said: Said,
     /// Takes a question to the engine; gives it back if the engine has no room for it.
     ask: Box<dyn Fn(Question) -> bool + Send + Sync>,
     runner: Runner,
@@ -116,26 +137,36 @@ impl Service {
     /// `runner` lists the kernel's rules.
     pub fn new(
         facts: Facts,
-        health: Health,
-        metrics: SharedMetrics,
+        said: Said,
         ask: impl Fn(Question) -> bool + Send + Sync + 'static,
         runner: Runner,
     ) -> Self {
-        Self { facts, health, metrics, ask: Box::new(ask), runner }
+        Self { facts, said, ask: Box::new(ask), runner }
     }
 
-    /// Answers one message.
-    pub(super) fn reply(&self, message: &[u8]) -> Result<(Reply, bool), serde_json::Error> {
+    /// Says how to answer one message; `None` if no answer is wanted.
+    pub(super) fn answer(&self, message: &[u8]) -> Result<Option<Answering>, serde_json::Error> {
         let call: Call = serde_json::from_slice(message)?;
+        if call.more
+            && call.parameters.is_empty()
+            && call.method.strip_suffix("Flows").is_some_and(|rest| rest.strip_suffix('.') == Some(INTERFACE))
+        {
+            let followed = self.said.flows.follow();
+            return Ok(Some(followed.map_or_else(|| Answering::Once(not_collected()), Answering::Flows)));
+        }
+        let reply = self.reply(&call);
+        Ok((!call.oneway).then_some(Answering::Once(reply)))
+    }
+
+    fn reply(&self, call: &Call) -> Reply {
         let Some((interface, method)) = call.method.rsplit_once('.') else {
-            return Ok((method_not_found(&call.method), call.oneway));
+            return method_not_found(&call.method);
         };
-        let reply = match interface {
-            INTERFACE => self.own(method, &call),
-            STANDARD => standard(method, &call),
+        match interface {
+            INTERFACE => self.own(method, call),
+            STANDARD => standard(method, call),
             other => standard_error("InterfaceNotFound", "interface", other),
-        };
-        Ok((reply, call.oneway))
+        }
     }
 
     fn own(&self, method: &str, call: &Call) -> Reply {
@@ -145,6 +176,12 @@ impl Service {
             "Endpoints" => (Query::Endpoints(None), Some("name")),
             "Policies" => (Query::Policies(None), Some("name")),
             "IpSets" => (Query::IpSets(None), Some("id")),
+            "Flows" => {
+                return match which(&call.parameters, None) {
+                    Ok(_) => self.said.flows.recent().map_or_else(not_collected, |events| flows(&events)),
+                    Err(parameter) => standard_error("InvalidParameter", "parameter", parameter),
+                };
+            }
             _ => return method_not_found(&call.method),
         };
         let mut parameters = call.parameters.clone();
@@ -171,6 +208,9 @@ impl Service {
             Some(Answer::Configuration(configuration)) => Reply::of(json!(configuration)),
             Some(Answer::Endpoints(endpoints)) => Reply::of(json!({ "endpoints": endpoints })),
             Some(Answer::Policies(mut policies, listings)) => {
+                for policy in &mut policies {
+                    policy.last_hit = self.said.flows.last_hit(&policy.id);
+                }
                 if with_counters
                     && let Err(why) =
                         counters::note(&mut policies, &listings, |listing| counters::list(listing, &self.runner))
@@ -196,6 +236,7 @@ impl Service {
             _ => None,
         };
         let components: Vec<Component> = self
+            .said
             .health
             .conditions()
             .into_iter()
@@ -206,7 +247,7 @@ impl Service {
                 detail: condition.detail,
             })
             .collect();
-        let metrics = self.metrics.lock();
+        let metrics = self.said.metrics.lock();
         let counters = Counters {
             updates: metrics.updates_processed.values().sum(),
             events_to_kernel: metrics.event_to_kernel.count(),
@@ -230,6 +271,16 @@ impl Service {
             engine,
         }
     }
+}
+
+/// News of connections.
+pub(super) fn flows(events: &[Event]) -> Reply {
+    let flows: Vec<FlowRecord> = events.iter().map(FlowRecord::of).collect();
+    Reply::of(json!({ "flows": flows }))
+}
+
+fn not_collected() -> Reply {
+    Reply::error(&format!("{INTERFACE}.NotCollected"), json!({}))
 }
 
 /// The only parameter that there may be; the name of one that may not.

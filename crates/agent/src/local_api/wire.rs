@@ -20,7 +20,7 @@ pub(super) struct Call {
     /// No answer is wanted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) oneway: bool,
-    /// More than one answer would be taken; there is never more than one.
+    /// More than one answer is wanted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) more: bool,
 }
@@ -32,15 +32,18 @@ pub(super) struct Reply {
     pub(super) error: Option<String>,
     #[serde(default)]
     pub(super) parameters: Value,
+    /// Another answer to the same call follows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) continues: bool,
 }
 
 impl Reply {
     pub(super) fn of(parameters: Value) -> Self {
-        Self { error: None, parameters }
+        Self { parameters, ..Self::default() }
     }
 
     pub(super) fn error(name: &str, parameters: Value) -> Self {
-        Self { error: Some(name.to_owned()), parameters }
+        Self { error: Some(name.to_owned()), parameters, continues: false }
     }
 }
 

@@ -59,6 +59,9 @@ pub struct Exposition {
     text: String,
 }
 
+/// A value and what tells it from others.
+pub(super) type Sample<'a> = (Vec<(&'static str, &'a str)>, f64);
+
 /// Label names and values.
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
@@ -133,6 +136,14 @@ impl Exposition {
         self.header(name, help, kind);
         for (ip_version, table, value) in samples {
             self.sample(name, &[("ip_version", ip_version), ("table", table)], as_f64(*value));
+        }
+    }
+
+    /// Values that only grow, by several labels.
+    pub fn labelled<'a>(&mut self, name: &str, help: &str, kind: &str, samples: impl Iterator<Item = Sample<'a>>) {
+        self.header(name, help, kind);
+        for (labels, value) in samples {
+            self.sample(name, &labels, value);
         }
     }
 

@@ -5,6 +5,7 @@
 mod exposition;
 #[cfg(feature = "fanout")]
 pub mod fanout;
+mod flows;
 pub mod process;
 pub mod wireguard;
 
@@ -17,6 +18,7 @@ use tortie_calc::Scans;
 use tortie_datastore::Quantiles;
 use tortie_model::IfaceName;
 
+use crate::flows::FlowMetrics;
 use crate::http::Response;
 
 /// Everything that is measured. Plain data: the main loop writes, the listener reads.
@@ -90,6 +92,8 @@ pub struct Metrics {
     pub connections_cut: u64,
     /// When connections were last compared with policy, since 1970.
     pub last_connection_check: Option<Duration>,
+    /// Flows, if they are collected.
+    pub flows: Option<FlowMetrics>,
     /// Error messages logged.
     pub log_errors: u64,
     /// How many log lines a file or syslog did not take.
@@ -273,6 +277,9 @@ impl Metrics {
                 "When established connections were last compared with policy.",
                 at.as_secs(),
             );
+        }
+        if let Some(flows) = &self.flows {
+            flows::expose(flows, &mut e);
         }
         e.count("felix_logs_dropped", "Number of messages that were not logged.", self.logs_dropped);
         e.count("felix_log_errors", "Number of error messages logged.", self.log_errors);

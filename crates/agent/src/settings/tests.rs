@@ -201,6 +201,12 @@ fn every_parameter_changes_something() {
         "ClusterType",
         "OpenstackRegion",
         "CutDeniedConnections",
+        "FlowLogsFile",
+        "FlowLogsFileMaxFiles",
+        "FlowLogsFileMaxSizeMB",
+        "FlowLogsFlushInterval",
+        "FlowLogsLocalReporter",
+        "FlowLogsPolicyEvaluationMode",
         "DebugDisableLogDropping",
         "DebugPanicAfter",
         "DebugSimulateCalcGraphHangAfter",
@@ -214,6 +220,32 @@ fn every_parameter_changes_something() {
     let mut all: Vec<_> = PARAMS.iter().map(|param| param.name).collect();
     all.sort_unstable();
     assert_eq!(all, known, "a parameter that is read must also do something");
+}
+
+#[test]
+fn flows_are_collected_where_somebody_asks_for_them() {
+    let flows = |pairs: &[(&str, &str)]| {
+        let mut sources = Sources::default();
+        let raw: Raw = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        sources.set(ConfigSource::Environment, raw);
+        let config = sources.resolve().unwrap().config;
+        let flows = flows(&config).unwrap();
+        assert_eq!(rules(&config).unwrap().flow_logs, flows.is_some(), "{pairs:?}");
+        flows
+    };
+    assert_eq!(flows(&[("FlowLogsFlushInterval", "7")]), None);
+    let local = flows(&[("FlowLogsLocalReporter", "Enabled"), ("FlowLogsFlushInterval", "7")]).unwrap();
+    assert_eq!((local.flush_interval, local.previews, local.file), (Duration::from_secs(7), true, None));
+    let file = flows(&[
+        ("FlowLogsFile", "/f"),
+        ("FlowLogsFileMaxSizeMB", "3"),
+        ("FlowLogsFileMaxFiles", "2"),
+        ("FlowLogsPolicyEvaluationMode", "None"),
+        ("FlowLogsFlushInterval", "0"),
+    ])
+    .unwrap();
+    assert_eq!(file.file, Some(FlowFile { path: "/f".into(), max_size: 3 << 20, max_files: 2 }));
+    assert_eq!((file.flush_interval, file.previews), (Duration::from_secs(1), false));
 }
 
 #[test]

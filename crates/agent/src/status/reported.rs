@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, IpSetId, WorkloadEndpointId};
+use tortie_model::{Family, IpSetId, Update, WorkloadEndpointId};
 
 #[cfg(feature = "kubernetes")]
 use super::NodeKeyWriter;
@@ -143,6 +143,10 @@ impl<E: Enforcement> Enforcement for Reported<E> {
 
     fn takes_more(&self) -> bool {
         self.inner.takes_more()
+    }
+
+    fn on_object(&mut self, update: &Update) {
+        self.inner.on_object(update);
     }
 
     fn on_update(&mut self, update: DesiredUpdate) {

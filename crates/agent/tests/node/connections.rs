@@ -12,7 +12,7 @@ use tortie_testkit::netns::Namespace;
 
 use super::agent::Node;
 
-const CLUSTER: &str = "
+pub(super) const CLUSTER: &str = "
 apiVersion: v1
 kind: Namespace
 metadata: {name: shop}
@@ -31,7 +31,7 @@ status: {phase: Running, podIPs: [{ip: 10.65.0.3}]}
 ";
 
 /// What the client may reach of the web server.
-fn policy(tcp: &[u16], udp: &[u16]) -> String {
+pub(super) fn policy(tcp: &[u16], udp: &[u16]) -> String {
     let port = |protocol| move |port: &u16| format!("{{protocol: {protocol}, port: {port}}}");
     let ports: Vec<String> = tcp.iter().map(port("TCP")).chain(udp.iter().map(port("UDP"))).collect();
     format!(
@@ -42,7 +42,7 @@ fn policy(tcp: &[u16], udp: &[u16]) -> String {
 }
 
 /// A pod with the interface that Calico's CNI plugin would make.
-fn connect(node: &Node, name: &str, last: u8) -> Namespace {
+pub(super) fn connect(node: &Node, name: &str, last: u8) -> Namespace {
     let pod = Namespace::new().unwrap();
     let interface = interface_name(&Place::pod("shop", name)).unwrap();
     node.shell(&format!(
@@ -58,7 +58,7 @@ fn connect(node: &Node, name: &str, last: u8) -> Namespace {
 }
 
 /// Answers what it is sent, for as long as the test runs.
-fn serve(pod: &Namespace, tcp: &[u16], udp: &[u16]) {
+pub(super) fn serve(pod: &Namespace, tcp: &[u16], udp: &[u16]) {
     for port in tcp {
         let listener = pod.run(|| TcpListener::bind(("0.0.0.0", *port))).unwrap().unwrap();
         thread::spawn(move || {
@@ -83,13 +83,13 @@ fn serve(pod: &Namespace, tcp: &[u16], udp: &[u16]) {
 }
 
 /// An open connection of the client.
-enum Open {
+pub(super) enum Open {
     Tcp(TcpStream),
     Udp(UdpSocket),
 }
 
 impl Open {
-    fn tcp(client: &Namespace, address: &str, port: u16) -> Option<Self> {
+    pub(super) fn tcp(client: &Namespace, address: &str, port: u16) -> Option<Self> {
         let address: IpAddr = address.parse().unwrap();
         let stream = client.run(|| TcpStream::connect_timeout(&(address, port).into(), PATIENCE)).unwrap();
         stream.ok().map(Self::Tcp)
@@ -102,7 +102,7 @@ impl Open {
     }
 
     /// Whether what is sent is answered in this time.
-    fn answers(&mut self, patience: Duration) -> bool {
+    pub(super) fn answers(&mut self, patience: Duration) -> bool {
         let mut byte = [0];
         match self {
             Self::Tcp(stream) => {
@@ -129,7 +129,7 @@ impl Open {
     }
 }
 
-fn until<T>(what: &str, node: &Node, mut done: impl FnMut() -> Option<T>) -> T {
+pub(super) fn until<T>(what: &str, node: &Node, mut done: impl FnMut() -> Option<T>) -> T {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(value) = done() {

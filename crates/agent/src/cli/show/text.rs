@@ -61,6 +61,9 @@ pub(super) fn policy(policy: &Policy) -> String {
     line("ingress", &way(policy.ingress_rules, &policy.ingress_chain));
     line("egress", &way(policy.egress_rules, &policy.egress_chain));
     line("IP sets", &policy.ip_sets.join(", "));
+    if let Some(last) = &policy.last_hit {
+        line("last hit", &format!("{}, {} in all", last.time, last.hits));
+    }
     let rows = policy.counters.iter().flatten().map(|rule| {
         let place = format!("  IPv{} {} {}", rule.ip_version, rule.table, rule.chain);
         vec![place, rule.packets.to_string(), rule.bytes.to_string(), rule.rule.clone()]

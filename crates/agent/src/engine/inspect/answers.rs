@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tortie_model::Family;
 
+use crate::flows::LastHit;
+
 /// What is answered to a query of the same name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
@@ -160,6 +162,9 @@ pub struct Policy {
     pub ingress_chain: Option<String>,
     /// Its chain in the kernel for traffic from its endpoints; none if it is staged.
     pub egress_chain: Option<String>,
+    /// When a rule of it decided about a connection last, and how often that was; if flows are collected.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_hit: Option<LastHit>,
     /// The rules of its chains, if their counters were asked for; none if another program enforces.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub counters: Option<Vec<RuleCounters>>,

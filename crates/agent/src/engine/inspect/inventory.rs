@@ -107,6 +107,7 @@ impl Inventory {
                 endpoints: users.get(id).cloned().unwrap_or_default(),
                 ingress_chain: chain(Direction::Ingress),
                 egress_chain: chain(Direction::Egress),
+                last_hit: None,
                 counters: None,
             }
         };

@@ -1,23 +1,41 @@
 use std::io::{Read as _, Write as _};
+use std::ops::ControlFlow;
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use rustix::process::Uid;
 use serde_json::{Map, Value};
+use tortie_evaluate::{Packet, Settings};
+use tortie_flows::{Collector, Event, FlowId, Limits, LoggedPacket};
+use tortie_model::Direction;
+use tortie_rules::no_profile_prefix;
 
 use super::*;
 use crate::exec::Runner;
-use crate::health::Health;
-use crate::local_api::{Client, ClientError, Facts, Status};
-use crate::metrics::SharedMetrics;
+use crate::flows::SharedFlows;
+use crate::local_api::{Client, ClientError, Facts, Said, Status};
 
-fn service() -> Service {
-    let facts = Facts {
+fn facts() -> Facts {
+    Facts {
         node: "n1".into(),
         datastore: "file:/etc/tortie".into(),
         dataplane: "internal".into(),
         started: Instant::now(),
-    };
-    Service::new(facts, Health::default(), SharedMetrics::default(), |_| false, Runner::default())
+    }
+}
+
+/// That a connection is new.
+fn event() -> Event {
+    let packet = Packet::tcp(("10.0.0.1".parse().unwrap(), 40000), ("10.0.0.2".parse().unwrap(), 80)).unwrap();
+    let id = FlowId { packet, icmp_id: 0 };
+    let mut collector = Collector::new(Settings::default(), false, Limits::default());
+    let prefix = no_profile_prefix(Direction::Ingress);
+    collector.on_packet(&LoggedPacket { id, length: 60, prefix: &prefix }, Duration::ZERO);
+    collector.take_events(Duration::from_secs(1)).remove(0)
+}
+
+fn service() -> Service {
+    Service::new(facts(), Said::default(), |_| false, Runner::default())
 }
 
 fn ask(path: &Path) -> Result<Status, ClientError> {
@@ -39,6 +57,41 @@ fn it_answers_again_and_again_and_leaves_nothing_behind() {
     drop(server);
     assert!(!path.exists());
     assert!(matches!(ask(&path), Err(ClientError::NoAgent { .. })));
+}
+
+#[test]
+fn flows_are_told_as_they_come_until_nobody_collects_any() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let flows = SharedFlows::default();
+    let said = Said { flows: flows.clone(), ..Said::default() };
+    let _server = Server::start(&path, Service::new(facts(), said, |_| false, Runner::default())).unwrap();
+    let connect = || Client::connect(&path).unwrap();
+    assert!(matches!(connect().call::<Value>("Flows", Map::new()), Err(ClientError::NotCollected)));
+    let nothing = connect().follow("Flows", |_: Value| ControlFlow::Break(()));
+    assert!(matches!(nothing, Err(ClientError::NotCollected)));
+
+    flows.begin();
+    let (heard, answers) = channel();
+    let client = connect();
+    let follower = thread::spawn(move || {
+        client.follow("Flows", |answer: Value| {
+            heard.send(answer).unwrap();
+            ControlFlow::<()>::Continue(())
+        })
+    });
+    // It follows once it is told something.
+    let answer = loop {
+        flows.publish(&[event()]);
+        if let Ok(answer) = answers.recv_timeout(Duration::from_millis(10)) {
+            break answer;
+        }
+    };
+    assert_eq!(answer["flows"][0]["destination"]["address"], "10.0.0.2");
+    let recent: Value = connect().call("Flows", Map::new()).unwrap();
+    assert_eq!(recent["flows"][0], answer["flows"][0]);
+    flows.end();
+    assert!(matches!(follower.join().unwrap(), Ok(None)));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::*;
 use crate::engine::inspect::{
     Configuration, Endpoint, IpSet, LastApply, Listing, Parameter, Policy, RuleCounters, SetValue, Tier,
 };
+use crate::flows::{EndRecord, FlowRecord, HitRecord, LastHit, StagedRecord};
 use crate::health::{Condition, Reporter};
 
 /// A service whose engine answers like this, and what it was asked.
@@ -23,13 +24,14 @@ fn service(answer: impl Fn(&Query) -> Option<Answer> + Send + Sync + 'static) ->
         dataplane: "internal".into(),
         started: Instant::now(),
     };
-    (Service::new(facts, health, SharedMetrics::default(), ask, Runner::default()), asked)
+    (Service::new(facts, Said { health, ..Said::default() }, ask, Runner::default()), asked)
 }
 
 fn reply(service: &Service, call: &Value) -> Value {
-    let (reply, oneway) = service.reply(call.to_string().as_bytes()).unwrap();
-    assert!(!oneway);
-    json!(reply)
+    match service.answer(call.to_string().as_bytes()).unwrap().unwrap() {
+        Answering::Once(reply) => json!(reply),
+        Answering::Flows(_) => panic!("{call}"),
+    }
 }
 
 #[test]
@@ -106,10 +108,10 @@ fn counters_come_with_policies_if_they_are_asked_for() {
 fn what_is_no_call_is_an_error() {
     let (service, _) = service(|_| None);
     for text in ["", "[]", "{}", "{\"method\": 1}", "\u{0}", "{\"method\": \"a.b\", \"parameters\": []}"] {
-        assert!(service.reply(text.as_bytes()).is_err(), "{text}");
+        assert!(service.answer(text.as_bytes()).is_err(), "{text}");
     }
-    let (_, oneway) = service.reply(b"{\"method\": \"org.varlink.service.GetInfo\", \"oneway\": true}").unwrap();
-    assert!(oneway);
+    let call = b"{\"method\": \"org.varlink.service.GetInfo\", \"oneway\": true}";
+    assert!(service.answer(call).unwrap().is_none());
 }
 
 /// The fields of a type or of the answer of a method, as the description of the interface has them.
@@ -130,6 +132,17 @@ fn the_description_names_every_field() {
     let apply = LastApply { seconds_ago: 0.0, took_ms: 0.0, complete: true };
     let component = Component { name: String::new(), live: true, ready: true, detail: String::new() };
     let set_value = SetValue { source: String::new(), value: String::new() };
+    let policy = Policy { counters: Some(Vec::new()), last_hit: Some(LastHit::default()), ..Policy::default() };
+    let text = || Some("x".to_owned());
+    let end = EndRecord { name: "x".into(), port: Some(1), ..EndRecord::default() };
+    let hit = HitRecord { tier: text(), policy: text(), profile: text(), rule: Some(0), ..HitRecord::default() };
+    let flow = FlowRecord {
+        icmp_type: Some(8),
+        sent_to: text(),
+        host: vec![hit.clone()],
+        staged: vec![StagedRecord::default()],
+        ..FlowRecord::default()
+    };
     let ip_set = IpSet { members: Some(Vec::new()), ..IpSet::default() };
     for (name, value) in [
         ("type Component", json!(component)),
@@ -140,7 +153,12 @@ fn the_description_names_every_field() {
         ("type Parameter", json!(Parameter::default())),
         ("type Tier", json!(tier)),
         ("type Endpoint", json!(Endpoint::default())),
-        ("type Policy", json!(Policy { counters: Some(Vec::new()), ..Policy::default() })),
+        ("type Policy", json!(policy)),
+        ("type LastHit", json!(LastHit::default())),
+        ("type FlowEnd", json!(end)),
+        ("type FlowHit", json!(hit)),
+        ("type FlowStaged", json!(StagedRecord::default())),
+        ("type Flow ", json!(flow)),
         ("type RuleCounters", json!(RuleCounters::default())),
         ("type IpSet", json!(ip_set)),
         ("method Configuration", json!(Configuration::default())),

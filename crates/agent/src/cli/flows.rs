@@ -1,0 +1,77 @@
+//! `tortie flows`.
+
+mod filter;
+mod text;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, json};
+
+use super::output::Output;
+use super::{Failure, yaml};
+use crate::flows::FlowRecord;
+use crate::local_api::{Client, DEFAULT_SOCKET};
+use filter::Filter;
+use text::Text;
+
+/// Who talks to whom on this node, and which rules let them or not.
+///
+/// Asks the running agent, which collects flows where FlowLogsLocalReporter or FlowLogsFile asks for it: each connection of a
+/// pod or host endpoint of this node when it begins and when it has ended, and each attempt that policy denied. Without
+/// --follow the latest are shown, at most 10,000.
+///
+/// Example: tortie flows --denied --to shop/db --follow
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    #[command(flatten)]
+    filter: Filter,
+    /// Show what happens from now on, as it happens
+    #[arg(short, long)]
+    follow: bool,
+    /// The socket of the agent; see `tortie run --socket`
+    #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// How to answer; with --follow, json is a line for each, and yaml a document
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Flows {
+    flows: Vec<FlowRecord>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let failed = |error: crate::local_api::ClientError| Failure::Failed(error.to_string());
+    let mut client = Client::connect(&args.socket).map_err(failed)?;
+    let text = Text { coloured: io::stdout().is_terminal(), staged: args.filter.staged() };
+    if !args.follow {
+        let mut found: Flows = client.call("Flows", Map::new()).map_err(failed)?;
+        found.flows.retain(|flow| args.filter.matches(flow));
+        return args.output.print(|| json!(found), || text.table(&found.flows));
+    }
+    let end = client.follow("Flows", |found: Flows| {
+        let mut out = io::stdout().lock();
+        for flow in found.flows.iter().filter(|flow| args.filter.matches(flow)) {
+            let line = match args.output {
+                Output::Table => text.line(flow),
+                Output::Json => format!("{}\n", json!(flow)),
+                Output::Yaml => format!("---\n{}", yaml::yaml(&json!(flow))),
+            };
+            if let Err(error) = out.write_all(line.as_bytes()) {
+                return ControlFlow::Break(error);
+            }
+        }
+        out.flush().map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    });
+    match end.map_err(failed)? {
+        // Whoever reads has seen enough.
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Some(error) => Err(Failure::io("standard output")(error)),
+        None => Err(Failure::Failed("the agent does not collect flows any more".to_owned())),
+    }
+}

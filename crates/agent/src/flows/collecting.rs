@@ -1,0 +1,327 @@
+//! The thread that collects.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use tortie_evaluate::DecidedBy;
+use tortie_flows::{Aggregate, Aggregator, Collector, EndGroup, LoggedPacket, Name, RuleTotals, Stats, Time};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{PolicyId, Update};
+
+use super::file::RotatingFile;
+use super::heard::{Heard, News, Source};
+use super::record::{self, HitRecord};
+use super::{FlowSettings, LastHit, SharedFlows};
+use crate::metrics::SharedMetrics;
+
+/// How long a wait lasts, if nothing happens.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+/// What comes within this time of the first news is taken at once, so that each packet does not cost a wait of its own.
+const GATHERING: Duration = Duration::from_millis(50);
+/// How often all tracked connections are listed, for what went through them and for ends that were not heard.
+const LISTING: Duration = Duration::from_secs(60);
+/// A listing is followed by a pause so many times as long.
+const REST: u32 = 50;
+/// How often totals are given out.
+const TOTALS: Duration = Duration::from_secs(2);
+/// How many kinds of flow are counted together at once.
+const GROUPS: usize = 100_000;
+
+/// What the thread is told.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// An object of the cluster has changed.
+    Object(Update),
+    /// What is to be enforced has changed.
+    Desired(DesiredUpdate),
+}
+
+/// What is measured of flows.
+#[derive(Clone, Debug, Default)]
+pub struct FlowMetrics {
+    /// Connections and attempts that are followed.
+    pub stats: Stats,
+    /// Messages of the kernel that were not read in time.
+    pub lost: u64,
+    /// Messages that were not understood.
+    pub unreadable: u64,
+    /// News of which there were too many to be counted together, and lines that could not be written.
+    pub dropped: u64,
+    /// Each rule.
+    pub rules: Vec<RuleMetrics>,
+    /// Rules that are not counted one by one.
+    pub other_rules: RuleTotals,
+}
+
+/// What is measured of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleMetrics {
+    /// `ingress` or `egress`.
+    pub direction: &'static str,
+    /// The rule.
+    pub rule: HitRecord,
+    /// What it did.
+    pub totals: RuleTotals,
+}
+
+/// A clock that tells the time of day, and does not go back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    began: Instant,
+    at: Duration,
+}
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self { began: Instant::now(), at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
+    }
+
+    pub(super) fn now(self) -> Time {
+        self.at + self.began.elapsed()
+    }
+}
+
+/// Where what was collected goes.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    shared: SharedFlows,
+    metrics: SharedMetrics,
+    file: Option<RotatingFile>,
+    aggregator: Aggregator,
+    flush_interval: Duration,
+    flushed: Time,
+    totals_at: Time,
+    lost: u64,
+    unreadable: u64,
+}
+
+impl Outputs {
+    pub(super) fn new(settings: &FlowSettings, shared: SharedFlows, metrics: SharedMetrics, now: Time) -> Self {
+        Self {
+            shared,
+            metrics,
+            file: settings.file.clone().map(RotatingFile::new),
+            aggregator: Aggregator::new(now, GROUPS),
+            flush_interval: settings.flush_interval,
+            flushed: now,
+            totals_at: now,
+            lost: 0,
+            unreadable: 0,
+        }
+    }
+
+    fn take(&mut self, collector: &mut Collector, now: Time) {
+        let events = collector.take_events(now);
+        let made_from = |name: &Name| match name {
+            Name::Workload(key) => collector.generate_name(key),
+            _ => None,
+        };
+        for event in &events {
+            self.aggregator.add(event, made_from);
+        }
+        self.shared.publish(&events);
+        if now >= self.flushed + self.flush_interval {
+            self.flush(now);
+        }
+        if now >= self.totals_at + TOTALS {
+            self.totals_at = now;
+            self.give_totals(collector);
+        }
+    }
+
+    /// Ends the interval over which connections are counted together.
+    fn flush(&mut self, now: Time) {
+        self.flushed = now;
+        let aggregates = self.aggregator.take(now);
+        let Some(file) = &mut self.file else { return };
+        let mut lines: Vec<Vec<u8>> = aggregates.iter().map(line).collect();
+        // The same flows give the same lines in the same order.
+        lines.sort();
+        file.write(&lines);
+    }
+
+    fn give_totals(&self, collector: &Collector) {
+        let counts = collector.rules();
+        let mut last: BTreeMap<&PolicyId, (Time, u64)> = BTreeMap::new();
+        for (hit, totals) in counts.iter() {
+            if let DecidedBy::PolicyRule { policy, .. } = &hit.decided_by {
+                let (at, hits) = last.entry(policy).or_default();
+                *at = totals.last_hit.max(*at);
+                *hits += totals.hits;
+            }
+        }
+        let told = |(policy, (at, hits)): (&PolicyId, (Time, u64))| {
+            (policy.to_string(), LastHit { time: record::time(at), hits })
+        };
+        self.shared.set_last_hits(last.into_iter().map(told).collect());
+        let rule = |(hit, totals): (&tortie_flows::Hit, &RuleTotals)| RuleMetrics {
+            direction: record::direction(hit.direction),
+            rule: record::hit(hit),
+            totals: *totals,
+        };
+        self.metrics.lock().flows = Some(FlowMetrics {
+            stats: collector.stats(),
+            lost: self.lost,
+            unreadable: self.unreadable,
+            dropped: self.aggregator.dropped() + self.file.as_ref().map_or(0, RotatingFile::dropped),
+            rules: counts.iter().map(rule).collect(),
+            other_rules: *counts.others(),
+        });
+    }
+}
+
+/// What has something in common, as a line of the file.
+fn line(aggregate: &Aggregate) -> Vec<u8> {
+    let key = &aggregate.key;
+    let mut value = json!({
+        "start_time": record::time(aggregate.from),
+        "end_time": record::time(aggregate.until),
+        "reporter": record::direction(key.reporter),
+        "verdict": record::verdict(key.allowed),
+        "source": group(&key.source),
+        "destination": group(&key.destination),
+        "protocol": record::protocol(key.protocol),
+        "policies": record::hits(&key.trail),
+        "connections_started": aggregate.started,
+        "connections_ended": aggregate.ended,
+        "connections_live": aggregate.live,
+        "attempts": aggregate.attempts,
+        "packets": aggregate.traffic.original.packets,
+        "bytes": aggregate.traffic.original.bytes,
+        "reply_packets": aggregate.traffic.reply.packets,
+        "reply_bytes": aggregate.traffic.reply.bytes,
+    });
+    if let Some(object) = value.as_object_mut() {
+        if let Some(port) = key.port {
+            object.insert("port".to_owned(), json!(port));
+        }
+        if !aggregate.staged.is_empty() {
+            object.insert("staged".to_owned(), json!(record::staged(&aggregate.staged)));
+        }
+    }
+    let mut line = value.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+fn group(group: &EndGroup) -> Value {
+    match group {
+        EndGroup::Workloads { namespace, name } => {
+            json!({ "kind": "workload", "namespace": namespace, "name": name })
+        }
+        EndGroup::Node(name) => json!({ "kind": "node", "name": name }),
+        EndGroup::NetworkSet(name) => json!({ "kind": "network set", "name": name.as_str() }),
+        EndGroup::Private => json!({ "kind": "private" }),
+        EndGroup::Public => json!({ "kind": "public" }),
+    }
+}
+
+/// Collects until there is nobody to tell anything any more.
+#[derive(Debug)]
+pub(super) struct Worker<S> {
+    told: Receiver<Told>,
+    source: S,
+    collector: Collector,
+    outputs: Outputs,
+    clock: Clock,
+    /// When connections are listed next.
+    listing: Time,
+    /// The messages do not fit together, so that rules and staged policies may be told wrongly.
+    is_broken: bool,
+}
+
+impl<S: Source> Worker<S> {
+    pub(super) fn new(told: Receiver<Told>, source: S, collector: Collector, outputs: Outputs, clock: Clock) -> Self {
+        Self { told, source, collector, outputs, clock, listing: clock.now(), is_broken: false }
+    }
+
+    pub(super) fn run(mut self) {
+        self.outputs.shared.begin();
+        while self.turn() {}
+        self.outputs.take(&mut self.collector, self.clock.now());
+        self.outputs.flush(self.clock.now());
+        self.outputs.shared.end();
+        self.outputs.metrics.lock().flows = None;
+    }
+
+    /// Waits for something to do, and does it; false at the end.
+    fn turn(&mut self) -> bool {
+        let now = self.clock.now();
+        let due = self.collector.next_due().map_or(LONGEST_WAIT, |due| due.saturating_sub(now));
+        if !self.source.wait(due.min(LONGEST_WAIT)) {
+            return false;
+        }
+        if self.clock.now().saturating_sub(now) < GATHERING {
+            thread::sleep(GATHERING);
+        }
+        if !self.drain() {
+            return false;
+        }
+        loop {
+            let mut heard = Heard::default();
+            self.source.hear(&mut heard);
+            let more = heard.more;
+            self.take(&heard);
+            if !more {
+                break;
+            }
+        }
+        if self.clock.now() >= self.listing {
+            self.list();
+        }
+        self.outputs.take(&mut self.collector, self.clock.now());
+        true
+    }
+
+    fn take(&mut self, heard: &Heard) {
+        let now = self.clock.now();
+        self.outputs.lost += heard.lost;
+        self.outputs.unreadable += heard.unreadable;
+        for news in &heard.connections {
+            match news {
+                News::Began(news) => self.collector.on_new(news, now),
+                News::Ended(news) => self.collector.on_end(news, now),
+            }
+        }
+        for packet in &heard.packets {
+            let logged = LoggedPacket { id: packet.id, length: packet.length, prefix: &packet.prefix };
+            self.collector.on_packet(&logged, now);
+        }
+    }
+
+    fn list(&mut self) {
+        let begin = self.clock.now();
+        self.collector.begin_listing();
+        let collector = &mut self.collector;
+        let is_whole = self.source.list(&mut |news| collector.on_listed(news, begin));
+        let end = self.clock.now();
+        if is_whole {
+            self.collector.end_listing(end);
+        }
+        self.listing = end + LISTING.max(end.saturating_sub(begin) * REST);
+    }
+
+    /// Takes all that waits; false if nobody will tell anything any more.
+    fn drain(&mut self) -> bool {
+        loop {
+            match self.told.try_recv() {
+                Ok(Told::Object(update)) => self.collector.on_update(&update),
+                Ok(Told::Desired(update)) => {
+                    if let Err(error) = self.collector.on_desired(&update)
+                        && !std::mem::replace(&mut self.is_broken, true)
+                    {
+                        tracing::error!(%error, "flows may be told without rules and staged policies");
+                    }
+                }
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

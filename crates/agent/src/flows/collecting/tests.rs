@@ -1,0 +1,146 @@
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+
+use tortie_evaluate::{Packet, Settings};
+use tortie_flows::{ConnectionNews, FlowId, Limits};
+use tortie_rules::no_profile_prefix;
+
+use super::*;
+use crate::flows::heard::Logged;
+use crate::flows::{FlowFile, FlowRecord};
+
+/// Tells what it is given, once for each look.
+#[derive(Debug, Default)]
+struct Script {
+    looks: VecDeque<Heard>,
+    listed: Vec<ConnectionNews>,
+    can_list: bool,
+}
+
+impl Source for Script {
+    fn wait(&mut self, _: Duration) -> bool {
+        !self.looks.is_empty()
+    }
+
+    fn hear(&mut self, heard: &mut Heard) {
+        *heard = self.looks.pop_front().unwrap_or_default();
+    }
+
+    fn list(&mut self, each: &mut dyn FnMut(&ConnectionNews)) -> bool {
+        self.listed.iter().for_each(each);
+        self.can_list
+    }
+}
+
+fn id(port: u16) -> FlowId {
+    let packet = Packet::tcp(("10.0.0.1".parse().unwrap(), 40000), ("10.0.0.2".parse().unwrap(), port)).unwrap();
+    FlowId { packet, icmp_id: 0 }
+}
+
+fn denied(port: u16) -> Logged {
+    Logged { id: id(port), length: 60, prefix: no_profile_prefix(tortie_model::Direction::Ingress).into() }
+}
+
+/// A worker and who tells it; in the folder is its file.
+fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Sender<Told>, SharedFlows, SharedMetrics) {
+    let (told, receiver) = channel();
+    let (shared, metrics) = (SharedFlows::default(), SharedMetrics::default());
+    let file = FlowFile { path: folder.join("flows"), max_size: 1 << 20, max_files: 2 };
+    let settings = FlowSettings {
+        flush_interval: Duration::from_secs(300),
+        previews: true,
+        evaluation: Settings::default(),
+        file: Some(file),
+        netlink_timeout: Duration::from_secs(1),
+    };
+    let collector = Collector::new(Settings::default(), true, Limits::default());
+    let clock = Clock::start();
+    let outputs = Outputs::new(&settings, shared.clone(), metrics.clone(), clock.now());
+    let source = Script { looks: looks.into(), can_list: true, ..Script::default() };
+    (Worker::new(receiver, source, collector, outputs, clock), told, shared, metrics)
+}
+
+fn looks(packets: &[&[u16]]) -> Vec<Heard> {
+    let heard = |ports: &&[u16]| Heard { packets: ports.iter().copied().map(denied).collect(), ..Heard::default() };
+    packets.iter().map(heard).collect()
+}
+
+#[test]
+fn what_is_heard_is_shared() {
+    let folder = tempfile::tempdir().unwrap();
+    let quiet: [&[u16]; 8] = [&[]; 8];
+    let heard = looks(&[&[&[1, 2][..], &[1]], &quiet[..]].concat());
+    let (mut worker, _told, shared, _) = worker(heard, folder.path());
+    assert!(shared.recent().is_none() && shared.follow().is_none());
+    shared.begin();
+    let followed = shared.follow().unwrap();
+    while worker.turn() {}
+    let recent: Vec<FlowRecord> = shared.recent().unwrap().iter().map(FlowRecord::of).collect();
+    let told: Vec<_> = recent.iter().map(|flow| (flow.destination.port, flow.attempts, &*flow.verdict)).collect();
+    assert_eq!(told, [(Some(1), 2, "deny"), (Some(2), 1, "deny")]);
+    assert_eq!(followed.try_iter().map(|batch| batch.len()).sum::<usize>(), 2);
+
+    worker.run();
+    assert!(shared.recent().is_none() && followed.recv().is_err(), "the end is seen");
+    // Of what no workload of this node has a part in nothing is counted together.
+    assert!(!folder.path().join("flows").exists());
+}
+
+#[test]
+fn more_is_read_at_once_and_losses_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut looks = looks(&[&[1], &[2], &[3]]);
+    for look in &mut looks {
+        (look.more, look.lost, look.unreadable) = (true, 2, 1);
+    }
+    looks[2].more = false;
+    let (mut worker, _told, ..) = worker(looks, folder.path());
+    assert!(worker.turn());
+    assert_eq!((worker.outputs.lost, worker.outputs.unreadable), (6, 3));
+    assert_eq!(worker.collector.stats().connections, 3);
+    assert!(!worker.turn());
+}
+
+#[test]
+fn a_listing_that_fails_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut worker, _told, ..) = worker(looks(&[&[1]]), folder.path());
+    let news = ConnectionNews { id: id(1), sent_to: None, traffic: None };
+    assert!(worker.turn());
+    worker.collector.on_new(&news, worker.clock.now());
+    worker.source.can_list = false;
+    worker.list();
+    worker.list();
+    assert_eq!(worker.collector.stats().connections, 1);
+    worker.source.can_list = true;
+    worker.list();
+    assert_eq!(worker.collector.stats().connections, 0);
+}
+
+#[test]
+fn the_thread_ends_when_nobody_tells_it_anything_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut worker, told, ..) = worker(looks(&[&[], &[]]), folder.path());
+    assert!(worker.turn());
+    drop(told);
+    assert!(!worker.turn());
+}
+
+#[test]
+fn rules_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut worker, _told, shared, metrics) = worker(looks(&[&[1, 1, 2]]), folder.path());
+    assert!(worker.turn());
+    worker.outputs.give_totals(&worker.collector);
+    let flows = metrics.lock().flows.clone().unwrap();
+    assert_eq!(flows.stats.connections, 2);
+    let [rule] = &flows.rules[..] else { panic!("{:?}", flows.rules) };
+    assert_eq!((rule.direction, rule.totals.hits, rule.totals.traffic.bytes), ("ingress", 3, 180));
+    assert_eq!(rule.rule.verdict, "deny");
+    assert_eq!(shared.last_hit("NetworkPolicy/shop/db"), None);
+    let text = metrics.lock().expose();
+    let line =
+        "tortie_rule_hits{direction=\"ingress\",tier=\"\",policy=\"\",profile=\"\",rule=\"end\",action=\"deny\"} 3\n";
+    assert!(text.contains(line), "{text}");
+}

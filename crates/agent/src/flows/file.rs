@@ -1,0 +1,184 @@
+//! Lines of JSON in a file, and older ones beside it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+
+use super::FlowFile;
+
+/// The file that is written to now. Older ones have a number behind their name, the oldest the highest.
+#[derive(Debug)]
+pub(super) struct RotatingFile {
+    settings: FlowFile,
+    file: Option<(File, u64)>,
+    /// That it cannot be written to has been said.
+    is_said: bool,
+    dropped: u64,
+}
+
+impl RotatingFile {
+    /// Opens nothing yet.
+    pub(super) fn new(settings: FlowFile) -> Self {
+        Self { settings, file: None, is_said: false, dropped: 0 }
+    }
+
+    /// How many lines could not be written.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Appends lines, each with its line end. Those that cannot be written are lost.
+    pub(super) fn write(&mut self, lines: &[Vec<u8>]) {
+        for (index, line) in lines.iter().enumerate() {
+            match self.append(line) {
+                Ok(()) => {
+                    if std::mem::take(&mut self.is_said) {
+                        tracing::info!(file = %self.settings.path.display(), "flows are written again");
+                    }
+                }
+                Err(error) => {
+                    self.file = None;
+                    self.dropped += u64::try_from(lines.len() - index).unwrap_or(u64::MAX);
+                    if !std::mem::replace(&mut self.is_said, true) {
+                        tracing::error!(file = %self.settings.path.display(), %error, "flows cannot be written");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        let length = u64::try_from(line.len()).unwrap_or(u64::MAX);
+        let is_full = |written: u64| written > 0 && written.saturating_add(length) > self.settings.max_size;
+        let (file, written) = match self.file.take() {
+            Some((file, written)) if !is_full(written) => (file, written),
+            Some(full) => {
+                drop(full);
+                self.rotate()?;
+                self.open()?
+            }
+            None => match self.open()? {
+                (_, written) if is_full(written) => {
+                    self.rotate()?;
+                    self.open()?
+                }
+                opened => opened,
+            },
+        };
+        (&file).write_all(line)?;
+        self.file = Some((file, written + length));
+        Ok(())
+    }
+
+    fn open(&self) -> io::Result<(File, u64)> {
+        let path = &self.settings.path;
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+        }
+        let mut file = OpenOptions::new().create(true).read(true).append(true).mode(0o640).open(path)?;
+        let written = file.metadata()?.len();
+        if written > 0 && !ends_line(&file, written)? {
+            // As a kill in the middle of a line leaves it.
+            file.write_all(b"\n")?;
+            return Ok((file, written + 1));
+        }
+        Ok((file, written))
+    }
+
+    /// Gives each older file the next number. The last one goes.
+    fn rotate(&self) -> io::Result<()> {
+        let FlowFile { path, max_files, .. } = &self.settings;
+        let numbered = |number: u32| -> PathBuf {
+            let mut name = path.clone().into_os_string();
+            if number > 0 {
+                name.push(format!(".{number}"));
+            }
+            name.into()
+        };
+        let oldest = max_files.saturating_sub(1);
+        if oldest == 0 {
+            return fs::remove_file(path);
+        }
+        for number in (0..oldest).rev() {
+            match fs::rename(numbered(number), numbered(number + 1)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                renamed => renamed?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ends_line(file: &File, length: u64) -> io::Result<bool> {
+    use std::os::unix::fs::FileExt as _;
+    let mut last = [0];
+    file.read_exact_at(&mut last, length - 1)?;
+    Ok(last == *b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(texts: &[&str]) -> Vec<Vec<u8>> {
+        texts.iter().map(|text| format!("{text}\n").into_bytes()).collect()
+    }
+
+    fn file(folder: &std::path::Path, max_size: u64, max_files: u32) -> RotatingFile {
+        RotatingFile::new(FlowFile { path: folder.join("below/flows.log"), max_size, max_files })
+    }
+
+    fn contents(folder: &std::path::Path) -> Vec<(String, String)> {
+        let mut found: Vec<(String, String)> = fs::read_dir(folder.join("below"))
+            .unwrap()
+            .map(|entry| {
+                let path = entry.unwrap().path();
+                (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read_to_string(path).unwrap())
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn a_full_file_makes_room_and_the_oldest_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = file(folder.path(), 10, 3);
+        file.write(&lines(&["1111", "2222", "3333", "4444", "5555"]));
+        let expected = [("flows.log", "5555\n"), ("flows.log.1", "3333\n4444\n"), ("flows.log.2", "1111\n2222\n")];
+        let own = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        assert_eq!(contents(folder.path()), expected.iter().map(own).collect::<Vec<_>>());
+        file.write(&lines(&["6666", "7777", "longer than ten bytes"]));
+        let expected =
+            [("flows.log", "longer than ten bytes\n"), ("flows.log.1", "7777\n"), ("flows.log.2", "5555\n6666\n")];
+        assert_eq!(contents(folder.path()), expected.iter().map(own).collect::<Vec<_>>());
+        assert_eq!(file.dropped(), 0);
+    }
+
+    #[test]
+    fn another_process_goes_on_where_one_was_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        file(folder.path(), 100, 2).write(&lines(&["whole"]));
+        let path = folder.path().join("below/flows.log");
+        fs::write(&path, "whole\ntor").unwrap();
+        file(folder.path(), 100, 2).write(&lines(&["next"]));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "whole\ntor\nnext\n");
+        file(folder.path(), 19, 1).write(&lines(&["last"]));
+        assert_eq!(contents(folder.path()), [("flows.log".to_owned(), "last\n".to_owned())]);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted_and_writing_goes_on_when_it_can() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = file(folder.path(), 100, 2);
+        fs::write(folder.path().join("below"), "in the way").unwrap();
+        file.write(&lines(&["a", "b"]));
+        assert_eq!(file.dropped(), 2);
+        fs::remove_file(folder.path().join("below")).unwrap();
+        file.write(&lines(&["c"]));
+        assert_eq!(contents(folder.path()), [("flows.log".to_owned(), "c\n".to_owned())]);
+        assert_eq!(file.dropped(), 2);
+    }
+}

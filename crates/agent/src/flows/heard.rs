@@ -1,0 +1,187 @@
+//! What is heard of the kernel.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use tortie_flows::{ConnectionNews, FlowId};
+use tortie_rules::{NFLOG_GROUP_EGRESS, NFLOG_GROUP_INGRESS};
+
+use super::edge;
+use crate::netlink::{ConnectionEvents, Conntrack, NetlinkError, Nflog, Read};
+
+/// How long to wait before what cannot be opened is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// A packet that a rule logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Logged {
+    pub(super) id: FlowId,
+    pub(super) length: u32,
+    pub(super) prefix: Box<str>,
+}
+
+/// Something that was heard of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Began(ConnectionNews),
+    Ended(ConnectionNews),
+}
+
+/// What one look has brought.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    pub(super) packets: Vec<Logged>,
+    pub(super) connections: Vec<News>,
+    /// How many messages the kernel dropped, as far as that is known.
+    pub(super) lost: u64,
+    pub(super) unreadable: u64,
+    /// There is more to be heard at once.
+    pub(super) more: bool,
+}
+
+/// Where news comes from.
+pub(super) trait Source {
+    /// Waits until there is something, or for so long; false if all is to end.
+    fn wait(&mut self, longest: Duration) -> bool;
+    /// Takes what there is.
+    fn hear(&mut self, heard: &mut Heard);
+    /// Tells all connections that are tracked; whether it could.
+    fn list(&mut self, each: &mut dyn FnMut(&ConnectionNews)) -> bool;
+}
+
+/// The kernel behind the network namespace of the thread that uses it.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    stopped: OwnedFd,
+    timeout: Duration,
+    nflog: Opened<Nflog>,
+    events: Opened<ConnectionEvents>,
+    conntrack: Opened<Conntrack>,
+}
+
+/// Opened when needed, and again some time after a failure.
+#[derive(Debug)]
+struct Opened<T> {
+    what: &'static str,
+    socket: Option<T>,
+    failed: Option<Instant>,
+    /// That it failed has been said.
+    is_said: bool,
+}
+
+impl<T> Opened<T> {
+    fn new(what: &'static str) -> Self {
+        Self { what, socket: None, failed: None, is_said: false }
+    }
+
+    fn get(&mut self, open: impl FnOnce() -> Result<T, NetlinkError>) -> Option<&mut T> {
+        if self.socket.is_none() && self.failed.is_none_or(|at| at.elapsed() >= RETRY) {
+            match open() {
+                Ok(socket) => {
+                    if std::mem::take(&mut self.is_said) {
+                        tracing::info!("{} can be read again", self.what);
+                    }
+                    self.socket = Some(socket);
+                }
+                Err(error) => self.fail(&error),
+            }
+        }
+        self.socket.as_mut()
+    }
+
+    fn fail(&mut self, error: &NetlinkError) {
+        self.socket = None;
+        self.failed = Some(Instant::now());
+        if !std::mem::replace(&mut self.is_said, true) {
+            tracing::error!(%error, "{} cannot be read; trying again", self.what);
+        }
+    }
+
+    fn read(
+        &mut self,
+        heard: &mut Heard,
+        open: impl FnOnce() -> Result<T, NetlinkError>,
+        read: impl FnOnce(&mut T, &mut Heard) -> Result<Read, NetlinkError>,
+    ) {
+        let Some(socket) = self.get(open) else { return };
+        match read(socket, heard) {
+            Ok(read) => {
+                heard.lost += read.lost;
+                heard.unreadable += read.unreadable;
+                heard.more |= read.more;
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+}
+
+impl Kernel {
+    /// Opens nothing yet. All is to end when `stopped` is hung up.
+    pub(super) fn new(stopped: OwnedFd, timeout: Duration) -> Self {
+        Self {
+            stopped,
+            timeout,
+            nflog: Opened::new("packets that rules log"),
+            events: Opened::new("news of connections"),
+            conntrack: Opened::new("tracked connections"),
+        }
+    }
+
+    fn open_nflog() -> Result<Nflog, NetlinkError> {
+        Nflog::open(&[NFLOG_GROUP_INGRESS, NFLOG_GROUP_EGRESS])
+    }
+}
+
+impl Source for Kernel {
+    fn wait(&mut self, longest: Duration) -> bool {
+        // The others would wait for this one.
+        self.nflog.get(Self::open_nflog);
+        self.events.get(ConnectionEvents::open);
+        let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN)];
+        let nflog = self.nflog.socket.as_ref().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
+        let events = self.events.socket.as_ref().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
+        fds.extend(nflog.into_iter().chain(events));
+        let timeout = longest.try_into().ok();
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, timeout.as_ref());
+        fds.first().is_none_or(|stopped| stopped.revents().is_empty())
+    }
+
+    fn hear(&mut self, heard: &mut Heard) {
+        // First the packets: whatever ended before one of them was logged is then among the news of connections.
+        self.nflog.read(heard, Self::open_nflog, |nflog, heard| {
+            nflog.read(|logged| {
+                let prefix = std::str::from_utf8(logged.prefix).ok();
+                if let (Some(prefix), Some(id)) = (prefix, edge::of_packet(&logged.packet.tuple)) {
+                    heard.packets.push(Logged { id, length: logged.packet.length, prefix: prefix.into() });
+                } else {
+                    heard.unreadable += 1;
+                }
+            })
+        });
+        self.events.read(heard, ConnectionEvents::open, |events, heard| {
+            events.read(|event| {
+                let Some(news) = edge::of_connection(&event.connection, event.traffic) else { return };
+                heard.connections.push(if event.ended { News::Ended(news) } else { News::Began(news) });
+            })
+        });
+    }
+
+    fn list(&mut self, each: &mut dyn FnMut(&ConnectionNews)) -> bool {
+        let timeout = self.timeout;
+        let Some(conntrack) = self.conntrack.get(|| Conntrack::open(timeout)) else { return false };
+        let listed = conntrack.traffic(|connection, traffic| {
+            if let Some(news) = edge::of_connection(connection, traffic) {
+                each(&news);
+            }
+        });
+        match listed {
+            Ok(()) => true,
+            Err(error) => {
+                self.conntrack.fail(&error);
+                false
+            }
+        }
+    }
+}

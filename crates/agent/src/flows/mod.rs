@@ -1,0 +1,115 @@
+//! Who talks to whom: connections by name with the rules that decided, from what rules log (NFLOG) and the kernel tracks.
+//!
+//! A thread of its own reads both, some times a second, and never holds anybody up: what the kernel cannot keep for it is lost
+//! and counted. Only where `FlowLogsLocalReporter` or `FlowLogsFile` asks for it do rules log at all.
+
+mod collecting;
+mod edge;
+mod file;
+mod heard;
+mod record;
+mod shared;
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use tortie_evaluate::Settings as Evaluation;
+use tortie_flows::{Collector, Limits};
+use tortie_model::Update;
+use tortie_model::desired::DesiredUpdate;
+
+use crate::metrics::SharedMetrics;
+use collecting::{Clock, Outputs, Told, Worker};
+pub use collecting::{FlowMetrics, RuleMetrics};
+use heard::Kernel;
+pub use record::{EndRecord, FlowRecord, HitRecord, StagedRecord};
+pub use shared::{Followed, LastHit, SharedFlows};
+
+/// What is collected, and where it goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowSettings {
+    /// How often what was counted together is written.
+    pub flush_interval: Duration,
+    /// Whether staged policies are asked about each connection.
+    pub previews: bool,
+    /// What policies are evaluated with.
+    pub evaluation: Evaluation,
+    /// Where lines of JSON go.
+    pub file: Option<FlowFile>,
+    /// For how long the kernel may take to answer.
+    pub netlink_timeout: Duration,
+}
+
+/// A file of lines of JSON, and older ones beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowFile {
+    /// The file.
+    pub path: PathBuf,
+    /// From this length on a new one is begun, in bytes.
+    pub max_size: u64,
+    /// How many there are at once, the current one included.
+    pub max_files: u32,
+}
+
+/// Collects flows on a thread that ends with this.
+#[derive(Debug)]
+pub struct FlowCollector {
+    told: Option<Sender<Told>>,
+    /// Its other end becomes readable when this is dropped.
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FlowCollector {
+    /// Starts the thread. What it finds out is to be had from `shared`, and counted in `metrics`.
+    ///
+    /// # Errors
+    /// If there can be no thread or pipe.
+    pub fn start(settings: &FlowSettings, shared: SharedFlows, metrics: SharedMetrics) -> std::io::Result<Self> {
+        let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (told, updates) = channel();
+        let limits = Limits::default();
+        let collector = Collector::new(settings.evaluation.clone(), settings.previews, limits);
+        let clock = Clock::start();
+        let outputs = Outputs::new(settings, shared, metrics, clock.now());
+        let kernel = Kernel::new(stopped, settings.netlink_timeout);
+        let worker = Worker::new(updates, kernel, collector, outputs, clock);
+        let thread = Builder::new().name("flows".to_owned()).spawn(move || worker.run())?;
+        Ok(Self { told: Some(told), stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Notes a change of an object of the cluster.
+    pub fn on_object(&self, update: &Update) {
+        if tortie_flows::is_named(update) {
+            self.tell(Told::Object(update.clone()));
+        }
+    }
+
+    /// Notes a change of what is to be enforced.
+    pub fn on_update(&self, update: &DesiredUpdate) {
+        if crate::connections::bears_on_verdicts(update) {
+            self.tell(Told::Desired(update.clone()));
+        }
+    }
+
+    fn tell(&self, told: Told) {
+        if let Some(thread) = &self.told {
+            // A thread that has ended has said why.
+            let _ = thread.send(told);
+        }
+    }
+}
+
+impl Drop for FlowCollector {
+    /// Waits for the thread: who comes next can bind the groups of rules only once it has let them go.
+    fn drop(&mut self) {
+        drop(self.told.take());
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

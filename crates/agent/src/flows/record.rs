@@ -1,0 +1,214 @@
+//! A connection as it is answered and written: the same names in the local API, in files and on the command line.
+
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+use tortie_evaluate::{DecidedBy, Payload, Verdict};
+use tortie_flows::{End, Event, Flow, Hit, Name, Stage, Time, Trail};
+use tortie_model::{Direction, Protocol};
+
+/// An end of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndRecord {
+    /// `workload`, `node`, `network set` or `outside`.
+    pub kind: String,
+    /// `namespace/pod`, or the name of a node or network set; empty for what is outside.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The address.
+    pub address: String,
+    /// The port, where the protocol has ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// A rule, or an end of rules, that said what becomes of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HitRecord {
+    /// `allow`, `deny` or `pass`.
+    pub verdict: String,
+    /// The tier; none for a profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// The policy: `Kind/namespace/name` or `Kind/name`; none for a profile and for the end of a tier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// The profile; none for a policy, and if no profile decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// The rule's place in the list of its direction, counted from 0; none for an end of rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<usize>,
+}
+
+/// What a staged policy would say if it were in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagedRecord {
+    /// `Kind/namespace/name` or `Kind/name`.
+    pub policy: String,
+    /// `egress` at the source, `ingress` at the destination.
+    pub direction: String,
+    /// `allow` or `deny`.
+    pub verdict: String,
+}
+
+/// News of a connection, or of the attempt of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowRecord {
+    /// When, RFC 3339 with milliseconds, UTC.
+    pub time: String,
+    /// `started`, `continues` or `ended`.
+    pub stage: String,
+    /// `allow` or `deny`.
+    pub verdict: String,
+    /// Where it comes from.
+    pub source: EndRecord,
+    /// Where it goes, behind any translation.
+    pub destination: EndRecord,
+    /// `TCP`, or the number.
+    pub protocol: String,
+    /// The type of an ICMP message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub icmp_type: Option<u8>,
+    /// `address:port` that it was sent to, where that was translated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_to: Option<String>,
+    /// What decided at the workload it comes from, in order.
+    pub egress: Vec<HitRecord>,
+    /// What decided at the workload it goes to.
+    pub ingress: Vec<HitRecord>,
+    /// What decided at host endpoints.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host: Vec<HitRecord>,
+    /// What staged policies would say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub staged: Vec<StagedRecord>,
+    /// When it was first seen.
+    pub started: String,
+    /// How often policy decided about it.
+    pub attempts: u64,
+    /// From the source, so far.
+    pub packets: u64,
+    /// The same in bytes.
+    pub bytes: u64,
+    /// Back to the source.
+    pub reply_packets: u64,
+    /// The same in bytes.
+    pub reply_bytes: u64,
+}
+
+impl FlowRecord {
+    /// The record of an event.
+    #[must_use]
+    pub fn of(event: &Event) -> Self {
+        let Flow { id, source, destination, sent_to, .. } = &event.flow;
+        let flow = &event.flow;
+        let packet = &id.packet;
+        Self {
+            time: time(event.at),
+            stage: stage(event.stage).to_owned(),
+            verdict: verdict(flow.is_allowed()).to_owned(),
+            source: end(source, packet.source_port()),
+            destination: end(destination, packet.destination_port()),
+            protocol: protocol(packet.protocol()),
+            icmp_type: match packet.payload() {
+                Payload::Icmp { icmp_type, .. } => Some(icmp_type),
+                Payload::Ports { .. } | Payload::Other => None,
+            },
+            sent_to: sent_to.map(|(address, port)| match (address, port) {
+                (address, None) => address.to_string(),
+                (address, Some(port)) => std::net::SocketAddr::new(address, port).to_string(),
+            }),
+            egress: hits(&flow.egress),
+            ingress: hits(&flow.ingress),
+            host: hits(&flow.host),
+            staged: staged(&flow.staged),
+            started: time(flow.started),
+            attempts: flow.attempts,
+            packets: flow.traffic.original.packets,
+            bytes: flow.traffic.original.bytes,
+            reply_packets: flow.traffic.reply.packets,
+            reply_bytes: flow.traffic.reply.bytes,
+        }
+    }
+}
+
+pub(super) fn staged(staged: &[tortie_flows::StagedVerdict]) -> Vec<StagedRecord> {
+    let record = |staged: &tortie_flows::StagedVerdict| StagedRecord {
+        policy: staged.policy.to_string(),
+        direction: direction(staged.direction).to_owned(),
+        verdict: verdict(staged.verdict != Verdict::Deny).to_owned(),
+    };
+    staged.iter().map(record).collect()
+}
+
+pub(super) fn hits(trail: &Trail) -> Vec<HitRecord> {
+    trail.hits().map(hit).collect()
+}
+
+/// The record of a hit.
+pub(super) fn hit(hit: &Hit) -> HitRecord {
+    let verdict = match hit.verdict {
+        tortie_rules::Verdict::Allow => "allow",
+        tortie_rules::Verdict::Deny => "deny",
+        tortie_rules::Verdict::Pass => "pass",
+    };
+    let record = HitRecord { verdict: verdict.to_owned(), ..HitRecord::default() };
+    match &hit.decided_by {
+        DecidedBy::PolicyRule { tier, policy, index } => {
+            HitRecord { tier: Some(tier.to_string()), policy: Some(policy.to_string()), rule: Some(*index), ..record }
+        }
+        DecidedBy::EndOfTier { tier } => HitRecord { tier: Some(tier.to_string()), ..record },
+        DecidedBy::ProfileRule { profile, index } => {
+            HitRecord { profile: Some(profile.to_string()), rule: Some(*index), ..record }
+        }
+        _ => record,
+    }
+}
+
+fn end(end: &End, port: Option<u16>) -> EndRecord {
+    let (kind, name) = match &end.name {
+        Name::Workload(key) => ("workload", key.workload().to_owned()),
+        Name::Node(host) => ("node", host.to_string()),
+        Name::NetworkSet(name) => ("network set", name.to_string()),
+        Name::Outside => ("outside", String::new()),
+    };
+    EndRecord { kind: kind.to_owned(), name, address: end.address.to_string(), port }
+}
+
+pub(super) const fn direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Ingress => "ingress",
+        Direction::Egress => "egress",
+    }
+}
+
+pub(super) const fn verdict(allowed: bool) -> &'static str {
+    if allowed { "allow" } else { "deny" }
+}
+
+const fn stage(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Started => "started",
+        Stage::Continues => "continues",
+        Stage::Ended => "ended",
+    }
+}
+
+pub(super) fn protocol(number: u8) -> String {
+    let known = [
+        (Protocol::TCP, "TCP"),
+        (Protocol::UDP, "UDP"),
+        (Protocol::SCTP, "SCTP"),
+        (Protocol::ICMP, "ICMP"),
+        (Protocol::ICMPV6, "ICMPv6"),
+    ];
+    let name = known.iter().find(|(protocol, _)| protocol.number() == number);
+    name.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
+}
+
+/// RFC 3339 with milliseconds.
+pub(super) fn time(time: Time) -> String {
+    let whole = tortie_store::timestamp(UNIX_EPOCH + time);
+    format!("{}.{:03}Z", whole.trim_end_matches('Z'), time.subsec_millis())
+}

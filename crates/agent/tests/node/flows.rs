@@ -1,0 +1,160 @@
+//! Who talks to whom, as the agent tells it.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tortie_testkit::netns::Namespace;
+
+use super::agent::Node;
+use super::connections::{CLUSTER, Open, connect, policy, serve, until};
+
+const STAGED: &str = "
+apiVersion: projectcalico.org/v3
+kind: StagedNetworkPolicy
+metadata: {name: closed, namespace: shop}
+spec: {order: 1, selector: app == 'web', types: [Ingress], ingress: [{action: Deny}]}
+";
+
+fn flows(node: &Node, args: &[&str]) -> Vec<Value> {
+    let output = node.ask(&[&["flows", "-o", "json"], args].concat());
+    assert!(output.status.success(), "{output:?}");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    answer["flows"].as_array().unwrap().clone()
+}
+
+/// The first flow that is told for these arguments.
+fn first(node: &Node, args: &[&str]) -> Value {
+    until(&format!("a flow is told for {args:?}"), node, || flows(node, args).first().cloned())
+}
+
+fn collecting(backend: &'static str) -> (Node, Namespace, Namespace) {
+    let mut node = Node::new(backend, CLUSTER);
+    node.write("policy.yaml", &policy(&[80], &[]));
+    node.write("staged.yaml", STAGED);
+    node.set("FELIX_FLOWLOGSLOCALREPORTER", "Enabled");
+    node.shell("sysctl -qw net.netfilter.nf_conntrack_acct=1");
+    let (web, client) = (connect(&node, "web", 2), connect(&node, "client", 3));
+    serve(&web, &[80, 81], &[]);
+    node.start();
+    (node, web, client)
+}
+
+/// Tries until something answers there.
+fn talk(node: &Node, client: &Namespace, port: u16) {
+    let patience = Duration::from_secs(5);
+    until("the web server answers", node, || Open::tcp(client, "10.65.0.2", port)?.answers(patience).then_some(()));
+}
+
+/// Tries what is denied, for a moment.
+fn knock(client: &Namespace, port: u16) {
+    let address = (Ipv4Addr::new(10, 65, 0, 2), port).into();
+    let refused = client.run(|| TcpStream::connect_timeout(&address, Duration::from_millis(200))).unwrap();
+    assert!(refused.is_err(), "port {port} is open");
+}
+
+tortie_testkit::kernel_test! {
+    fn connections_are_told_with_the_rules_that_decided() {
+        for backend in ["nft", "legacy"] {
+            let (node, _web, client) = collecting(backend);
+            talk(&node, &client, 80);
+            let allowed = first(&node, &["--to", "shop/web", "--port", "80", "--from", "shop/client"]);
+            assert_eq!((&allowed["stage"], &allowed["verdict"]), (&json!("started"), &json!("allow")), "{allowed}");
+            assert_eq!(allowed["source"]["address"], "10.65.0.3");
+            let by_profile = json!([{ "verdict": "allow", "profile": "kns.shop", "rule": 0 }]);
+            assert_eq!(allowed["egress"], by_profile, "{allowed}");
+            let by_policy = json!([
+                { "verdict": "allow", "tier": "default", "policy": "KubernetesNetworkPolicy/shop/web", "rule": 0 }
+            ]);
+            assert_eq!(allowed["ingress"], by_policy, "{allowed}");
+            let staged = json!([{ "policy": "StagedNetworkPolicy/shop/closed", "direction": "ingress", "verdict": "deny" }]);
+            assert_eq!(allowed["staged"], staged, "{allowed}");
+            assert_eq!(flows(&node, &["--staged", "closed"]).len(), flows(&node, &["--port", "80"]).len());
+
+            knock(&client, 81);
+            let denied = first(&node, &["--denied"]);
+            assert_eq!((&denied["destination"]["port"], &denied["protocol"]), (&json!(81), &json!("TCP")), "{denied}");
+            assert_eq!(denied["ingress"], json!([{ "verdict": "deny", "tier": "default" }]), "{denied}");
+
+            let policy = until("the policy's last hit is told", &node, || {
+                let output = node.ask(&["show", "policy", "shop/web", "-o", "json"]);
+                let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
+                let policy = answer["policies"].as_array()?.iter().find(|p| p["staged"] == false)?.clone();
+                policy["last_hit"].is_object().then_some(policy)
+            });
+            assert!(policy["last_hit"]["hits"].as_u64().unwrap() >= 1, "{policy}");
+        }
+    }
+
+    fn one_who_follows_is_told_at_once() {
+        let (node, _web, client) = collecting("nft");
+        let mut follower = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            .args(["flows", "--follow", "--denied", "-o", "json", "--socket"])
+            .arg(node.socket())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+        // Whether it follows already cannot be seen from outside.
+        let stop = AtomicBool::new(false);
+        let flow: Value = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    knock(&client, 81);
+                }
+            });
+            let line = lines.next().unwrap().unwrap();
+            stop.store(true, Ordering::Relaxed);
+            serde_json::from_str(&line).unwrap()
+        });
+        assert_eq!((&flow["verdict"], &flow["destination"]["name"]), (&json!("deny"), &json!("shop/web")), "{flow}");
+        follower.kill().unwrap();
+        follower.wait().unwrap();
+    }
+
+    fn what_went_both_ways_is_told_at_the_end() {
+        let (node, _web, client) = collecting("nft");
+        talk(&node, &client, 80);
+        first(&node, &["--port", "80"]);
+        node.shell("conntrack -D -p tcp --dport 80 2>&1");
+        let ended = until("the end is told", &node, || {
+            flows(&node, &["--port", "80"]).into_iter().find(|flow| flow["stage"] == "ended")
+        });
+        assert!(ended["packets"].as_u64().unwrap() >= 3 && ended["reply_bytes"].as_u64().unwrap() > 100, "{ended}");
+    }
+
+    fn what_is_counted_together_goes_to_a_file() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.write("policy.yaml", &policy(&[80], &[]));
+        let file = node.folder().join("logs/flows.jsonl");
+        node.set("FELIX_FLOWLOGSFILE", file.to_str().unwrap());
+        node.set("FELIX_FLOWLOGSFLUSHINTERVAL", "1");
+        let (web, client) = (connect(&node, "web", 2), connect(&node, "client", 3));
+        serve(&web, &[80], &[]);
+        node.start();
+        for _ in 0..3 {
+            talk(&node, &client, 80);
+        }
+        let total = until("three connections are in the file", &node, || {
+            let text = fs::read_to_string(&file).ok()?;
+            let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let of_client = lines.iter().filter(|line| line["reporter"] == "ingress" && line["source"]["name"] == "client");
+            let total: u64 = of_client.filter_map(|line| line["connections_started"].as_u64()).sum();
+            (total >= 3).then_some(total)
+        });
+        assert!(total >= 3);
+    }
+
+    fn nothing_is_collected_unless_somebody_asks_for_it() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        assert!(!node.kernel_state().contains("NFLOG"));
+        let output = node.ask(&["flows"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("FlowLogsLocalReporter=Enabled"), "{output:?}");
+    }
+}
