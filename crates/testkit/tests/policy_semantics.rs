@@ -14,6 +14,8 @@ mod difference;
 mod evaluate;
 #[path = "policy_semantics/kernel.rs"]
 mod kernel;
+#[path = "policy_semantics/preview.rs"]
+mod preview;
 #[path = "policy_semantics/scenario.rs"]
 mod scenario;
 

@@ -83,7 +83,7 @@ pub(crate) fn messages(state: &DesiredState) -> impl Iterator<Item = DesiredUpda
     sets.chain(policies).chain(profiles).chain(workloads).chain(hosts)
 }
 
-fn evaluator(settings: Settings, state: &DesiredState) -> Evaluator {
+pub(crate) fn evaluator(settings: Settings, state: &DesiredState) -> Evaluator {
     let mut evaluator = Evaluator::new(settings);
     messages(state).for_each(|update| evaluator.apply(&update).unwrap());
     evaluator
