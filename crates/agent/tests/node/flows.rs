@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tortie_testkit::netns::Namespace;
@@ -156,5 +156,47 @@ tortie_testkit::kernel_test! {
         let output = node.ask(&["flows"]);
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stderr).contains("FlowLogsLocalReporter=Enabled"), "{output:?}");
+    }
+
+    /// Run with `cargo test --release -p tortie-agent --test node -- --ignored --nocapture a_thousand_connections_a_second`.
+    #[ignore = "prints a share of a processor that only a release build on a quiet machine has; the others assert what is told"]
+    fn a_thousand_connections_a_second() {
+        const PER_SECOND: u32 = 1_000;
+        const SECONDS: u32 = 20;
+        for collects in ["Disabled", "Enabled"] {
+            let mut node = Node::new("nft", CLUSTER);
+            node.write("policy.yaml", &policy(&[80], &[]));
+            node.write("staged.yaml", STAGED);
+            node.set("FELIX_FLOWLOGSLOCALREPORTER", collects);
+            node.shell("sysctl -qw net.netfilter.nf_conntrack_acct=1");
+            let (web, client) = (connect(&node, "web", 2), connect(&node, "client", 3));
+            let listener = web.run(|| TcpListener::bind(("0.0.0.0", 80))).unwrap().unwrap();
+            std::thread::spawn(move || listener.incoming().for_each(drop));
+            node.start();
+            let address: SocketAddr = (Ipv4Addr::new(10, 65, 0, 2), 80).into();
+            let patience = Duration::from_secs(5);
+            until("the web server answers", &node, || {
+                client.run(|| TcpStream::connect_timeout(&address, patience)).unwrap().ok()
+            });
+            let (begin, used) = (Instant::now(), node.processor_time());
+            let opened = client
+                .run(|| {
+                    (1..=PER_SECOND * SECONDS)
+                        .filter(|number| {
+                            let due = Duration::from_secs(1) * *number / PER_SECOND;
+                            std::thread::sleep(due.saturating_sub(begin.elapsed()));
+                            TcpStream::connect_timeout(&address, patience).is_ok()
+                        })
+                        .count()
+                })
+                .unwrap();
+            let (took, used) = (begin.elapsed(), node.processor_time().saturating_sub(used));
+            let share = 100.0 * used.as_secs_f64() / took.as_secs_f64();
+            println!("flows {collects}: {opened} connections in {took:.1?}, {share:.1} % of a processor");
+            if collects == "Enabled" {
+                let status = node.ask(&["flows", "-o", "json"]);
+                assert!(status.status.success());
+            }
+        }
     }
 }
