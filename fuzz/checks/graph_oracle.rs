@@ -250,7 +250,7 @@ impl Choices<'_> {
             ports: self
                 .some(&[None, Some(80), Some(443)])
                 .into_iter()
-                .map(|port| EndpointSlicePort { protocol: NamedProtocol::Tcp, port })
+                .map(|port| EndpointSlicePort { name: "".into(), protocol: NamedProtocol::Tcp, port })
                 .collect(),
         });
         Update::EndpointSlice(name, slice.map(Into::into))

@@ -199,6 +199,8 @@ pub struct Service {
 /// A port of an endpoint slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSlicePort {
+    /// The name, which the service's port has as well; empty if it has none.
+    pub name: Arc<str>,
     /// The protocol; TCP where the resource gives none.
     pub protocol: crate::NamedProtocol,
     /// The port; `None` means that the slice leaves it open.

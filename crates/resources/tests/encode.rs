@@ -371,7 +371,11 @@ fn service() -> impl Strategy<Value = Service> {
 
 fn endpoint_slice() -> impl Strategy<Value = EndpointSlice> {
     let protocol = prop_oneof![Just(NamedProtocol::Tcp), Just(NamedProtocol::Udp), Just(NamedProtocol::Sctp)];
-    let port = (protocol, option::of(any::<u16>())).prop_map(|(protocol, port)| EndpointSlicePort { protocol, port });
+    let port = (shared(), protocol, option::of(any::<u16>())).prop_map(|(name, protocol, port)| EndpointSlicePort {
+        name,
+        protocol,
+        port,
+    });
     (option::of(name()), boxed(prop_oneof![v4(), v6()]), boxed(port)).prop_map(|(service, addresses, ports)| {
         let service = service.map(|name| NamespacedName::new("ns", name));
         EndpointSlice { service, addresses, ports }

@@ -14,7 +14,7 @@ fn slice(service: &str, addresses: &[&str], port: Option<u16>) -> Option<Arc<End
     Some(Arc::new(EndpointSlice {
         service: Some(name(service)),
         addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
-        ports: [EndpointSlicePort { protocol: NamedProtocol::Tcp, port }].into(),
+        ports: [EndpointSlicePort { name: "".into(), protocol: NamedProtocol::Tcp, port }].into(),
     }))
 }
 

@@ -218,8 +218,10 @@ fn slice() -> impl Strategy<Value = Update> {
     );
     (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| {
         let slice = value.map(|(service, addresses, ports)| {
-            let ports =
-                ports.into_iter().map(|port| EndpointSlicePort { protocol: NamedProtocol::Tcp, port }).collect();
+            let ports = ports
+                .into_iter()
+                .map(|port| EndpointSlicePort { name: "".into(), protocol: NamedProtocol::Tcp, port })
+                .collect();
             EndpointSlice { service, addresses: addresses.into(), ports }.into()
         });
         Update::EndpointSlice(NamespacedName::new("ns", format!("slice{n}")), slice)

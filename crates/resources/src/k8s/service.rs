@@ -87,7 +87,8 @@ fn slice_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EndpointSlicePo
         Some(port) => Some(port.int(0, 65535, sink)?),
         None => None,
     };
-    Some(EndpointSlicePort { protocol, port })
+    let name = map.text("name", sink).unwrap_or_default().into();
+    Some(EndpointSlicePort { name, protocol, port })
 }
 
 /// Converts a `Service`.

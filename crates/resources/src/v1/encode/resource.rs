@@ -178,6 +178,9 @@ pub(super) fn endpoint_slice(out: &mut Object<'_>, name: &NamespacedName, slice:
 
 fn slice_port(out: &mut String, port: &EndpointSlicePort) {
     object(out, |object| {
+        if !port.name.is_empty() {
+            object.text("name", &port.name);
+        }
         object.text(
             "protocol",
             match port.protocol {
