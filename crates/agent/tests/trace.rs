@@ -95,6 +95,56 @@ fn web_to_db(more: &[&'static str]) -> Vec<&'static str> {
     [&WEB_TO_DB[..], more].concat()
 }
 
+/// Two backends of which one is behind a policy.
+const SERVICE: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: store}
+spec: {type: ClusterIP, clusterIP: 10.96.0.5, clusterIPs: [10.96.0.5], ports: [{name: sql, port: 80}, {name: other, port: 81}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: shop, name: store-1, labels: {kubernetes.io/service-name: store}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.2.2]}, {addresses: [192.0.2.9]}]
+ports: [{name: sql, port: 5432}, {name: other, port: 9}]
+"#;
+
+#[test]
+fn a_service_is_asked_about_by_its_backends() {
+    let cluster = Cluster::new(&[("policy.yaml", POLICY), ("service.yaml", SERVICE)]);
+    let to =
+        |place: &'static str, port: &'static str| cluster.ask(&["--from", "shop/web", "--to", place, "--port", port]);
+    let (code, said) = to("service:shop/store", "80");
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.starts_with("allowed to all 2 backends of service shop/store 80\n10.0.2.2 5432\n  allowed\n"),
+        "{said}"
+    );
+    assert_eq!(to("10.96.0.5", "80"), (0, said), "by its address");
+    let (code, said) = to("service:shop/store", "81");
+    assert_eq!(code, 3);
+    assert!(
+        said.starts_with("denied at 1 of 2 backends of service shop/store 81\n10.0.2.2 9\n  denied at shop/db on n2"),
+        "{said}"
+    );
+    assert!(to("service:shop/store", "82").1.contains("service shop/store has no port 82"));
+    assert!(to("service:shop/nothing", "80").1.contains("there is no service shop/nothing"));
+    assert!(to("service:store", "80").1.contains("service:NAMESPACE/NAME"));
+    let from = cluster.ask(&["--from", "service:shop/store", "--to", "shop/web", "--port", "80"]);
+    assert!(from.1.contains("no connection comes from service"), "{from:?}");
+
+    let question = r#"{"from": "shop/web", "to": "service:shop/store", "port": 81}"#;
+    let answer = cluster.trace(&["--batch"], question);
+    let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    assert_eq!((&answer["verdict"], &answer["backends"], &answer["denied"]), (&json!("deny"), &json!(2), &json!(1)));
+    assert_eq!((&answer["end"], &answer["tier"]), (&json!("ingress"), &json!("default")));
+    let whole = cluster.trace(&["--from", "shop/web", "--to", "service:shop/store", "--port", "81", "-o", "json"], "");
+    let whole: Value = serde_json::from_slice(&whole.stdout).unwrap();
+    assert_eq!(whole["backends"][0]["address"], "10.0.2.2");
+    assert_eq!(whole["backends"][1]["verdict"], "allow");
+}
+
 #[test]
 fn the_answer_comes_first_and_says_the_line() {
     let cluster = Cluster::new(&[("policy.yaml", POLICY)]);

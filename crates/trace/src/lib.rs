@@ -6,8 +6,10 @@ mod cluster;
 mod connection;
 mod index;
 mod node;
+mod service;
 
 pub use cluster::{Cluster, TraceError};
 pub use connection::{At, Connection, Leg, Place};
 pub use index::Places;
+pub use service::{Backend, ServiceError};
 pub use tortie_evaluate as evaluate;

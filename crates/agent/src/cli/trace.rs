@@ -3,6 +3,7 @@
 mod answer;
 mod batch;
 mod question;
+mod service;
 mod text;
 mod view;
 
@@ -17,7 +18,8 @@ use super::origin::Origins;
 use super::output::Output;
 use answer::Answer;
 use question::{Question, QuestionArgs};
-use view::View;
+use service::ServiceAnswer;
+use view::{Meant, View};
 
 /// The exit code for a connection that is denied.
 const DENIED: u8 = 3;
@@ -26,7 +28,8 @@ const DENIED: u8 = 3;
 ///
 /// The cluster is read from any datastore, and what the nodes at both ends have to enforce is calculated as they do it;
 /// nothing is sent, and no privileges are needed. An end is a pod as NAMESPACE/NAME, a node as node:NAME, or an address.
-/// Rules are counted from 0. Behind a Service, ask for its backends. Ends with exit code 0 if the connection passes, and
+/// Rules are counted from 0. A connection to a Service, as
+/// service:NAMESPACE/NAME or by its cluster address, is asked about for each backend. Ends with exit code 0 if the connection passes, and
 /// with 3 if it is denied.
 ///
 /// Example: tortie trace --datastore file:examples/demo --from shop/web --to shop/db --port 5432
@@ -63,10 +66,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), io::stdout().lock());
     }
     let question = Question::from_args(&args.question).map_err(Failure::Usage)?;
+    if let Meant::Service { service, port, backends } = view.meant(&question).map_err(Failure::Failed)? {
+        let answer = ServiceAnswer::ask(&mut view, (service, port), &backends, node.as_ref(), &origins);
+        let answer = answer.map_err(Failure::Failed)?;
+        args.output.print(|| answer.whole(), || answer.text(args.verbose))?;
+        return exit(answer.verdict());
+    }
     let connection = view.ask(&question, node.as_ref()).map_err(Failure::Failed)?;
     let answer = Answer { connection: &connection, origins: &origins, policies: &view };
     args.output.print(|| answer.whole(), || text::text(&answer, args.verbose))?;
-    match connection.verdict() {
+    exit(connection.verdict())
+}
+
+fn exit(verdict: Verdict) -> Result<(), Failure> {
+    match verdict {
         Verdict::Deny => Err(Failure::Reported(DENIED)),
         Verdict::Allow | Verdict::Undecided => Ok(()),
     }

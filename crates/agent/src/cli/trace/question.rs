@@ -18,7 +18,7 @@ pub(in crate::cli) struct QuestionArgs {
     /// Where it comes from: NAMESPACE/POD, node:NAME or an address.
     #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
     from: Option<String>,
-    /// Where it goes to.
+    /// Where it goes to; also service:NAMESPACE/NAME, or a Service's cluster address.
     #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
     to: Option<String>,
     /// The port that it goes to.
@@ -46,15 +46,18 @@ pub(in crate::cli) struct QuestionArgs {
 pub(super) enum End {
     Address(IpAddr),
     Node(String),
+    /// `namespace/name`
+    Service(String),
     /// `namespace/pod`, or whatever else the orchestrator calls a workload.
     Workload(String),
 }
 
 impl From<&str> for End {
     fn from(text: &str) -> Self {
-        match (text.parse(), text.strip_prefix("node:")) {
+        match (text.parse(), text.split_once(':')) {
             (Ok(address), _) => Self::Address(address),
-            (_, Some(node)) => Self::Node(node.to_owned()),
+            (_, Some(("node", node))) => Self::Node(node.to_owned()),
+            (_, Some(("service", service))) => Self::Service(service.to_owned()),
             _ => Self::Workload(text.to_owned()),
         }
     }
@@ -127,7 +130,7 @@ impl Question {
         let (from, to) = (End::from(from), End::from(to));
         let written = [&from, &to].into_iter().filter_map(|end| match end {
             End::Address(address) => Some(Family::of(*address)),
-            End::Node(_) | End::Workload(_) => None,
+            End::Node(_) | End::Service(_) | End::Workload(_) => None,
         });
         let families: Vec<Family> = wanted.into_iter().chain(written).collect();
         let family = families.first().copied().unwrap_or(Family::V4);

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tortie_model::{Cidr, Family, Hostname, Key, Policy, PolicyId, Update, WorkloadEndpoint};
+use tortie_model::{Cidr, Family, Hostname, Key, NamespacedName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint};
 use tortie_resources::manifest::Options;
 use tortie_resources::spelling::closest;
-use tortie_trace::{Cluster, Connection, Place};
+use tortie_trace::{Backend, Cluster, Connection, Place};
 
 use super::super::cluster::{WholeCluster, config_of};
-use super::question::{End, Question};
+use super::question::{End, Question, Transport};
 use crate::config::{Config, Sources};
 use crate::settings;
 
@@ -20,6 +20,21 @@ pub(super) struct View {
     options: Options,
     cluster: Cluster,
     configured: BTreeSet<Hostname>,
+}
+
+/// What a question comes down to.
+pub(super) enum Meant {
+    /// The connection that it names.
+    Connection,
+    /// One of several connections.
+    Service {
+        /// The Service.
+        service: NamespacedName,
+        /// Its port.
+        port: u16,
+        /// What answers for it, and the question about that; at least one.
+        backends: Vec<(Backend, Question)>,
+    },
 }
 
 impl View {
@@ -57,6 +72,33 @@ impl View {
         Ok(connection)
     }
 
+    /// What a question comes down to.
+    pub(super) fn meant(&self, question: &Question) -> Result<Meant, String> {
+        let service = match &question.to {
+            End::Service(text) => {
+                let (namespace, name) = text
+                    .split_once('/')
+                    .ok_or_else(|| format!("to: a service is service:NAMESPACE/NAME, not service:{text}"))?;
+                NamespacedName::new(namespace, name)
+            }
+            End::Address(address) => match self.cluster.service_with_address(*address) {
+                Some(service) => service.clone(),
+                None => return Ok(Meant::Connection),
+            },
+            End::Node(_) | End::Workload(_) => return Ok(Meant::Connection),
+        };
+        let Transport::Ports { protocol: Protocol::Named(protocol), source, destination } = question.transport else {
+            return Err(format!("to: service {service} is asked for by a port of TCP, UDP or SCTP"));
+        };
+        let backends = self.cluster.backends(&service, protocol, destination, question.family);
+        let backends = backends.map_err(|error| format!("to: {error}"))?;
+        let ask = |backend: Backend| {
+            let transport = Transport::Ports { protocol: Protocol::Named(protocol), source, destination: backend.port };
+            (backend, Question { to: End::Address(backend.address), transport, ..question.clone() })
+        };
+        Ok(Meant::Service { service, port: destination, backends: backends.into_iter().map(ask).collect() })
+    }
+
     /// Where an end is, and its address.
     fn find(&self, field: &str, end: &End, family: Family) -> Result<(Place, IpAddr), String> {
         match end {
@@ -68,6 +110,7 @@ impl View {
                     address.ok_or_else(|| format!("{field}: the datastore has no {family} address of node {name}"))?;
                 Ok((Place::Node(host), address))
             }
+            End::Service(name) => Err(format!("{field}: no connection comes from service {name}, but from its pods")),
             End::Workload(name) => {
                 let keys = self.cluster.workloads_named(name);
                 let [key] = keys else { return Err(self.not_one(field, name, keys.len())) };
