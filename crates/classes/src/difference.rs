@@ -3,9 +3,9 @@
 //! Workloads and networks that nothing tells apart, before and after, are one party. For each side of a connection, those
 //! parties are found whose cells differ; only pairs with such a party are looked at from both ends.
 
-mod judge;
+pub(crate) mod judge;
 mod networks;
-mod parties;
+pub(crate) mod parties;
 
 use std::sync::Arc;
 

@@ -48,6 +48,8 @@ ids! {
     pub(crate) LineId
     /// Workloads that nothing tells apart, in a matrix.
     pub EndpointClassId
+    /// What one end of connections says about packets of one peer, in a [`Reachability`](crate::Reachability).
+    pub RulingsId
     /// Packets that are the same to all rules by protocol, destination port and ICMP message, or by source port.
     pub L4ClassId
 }
@@ -64,7 +66,7 @@ macro_rules! public_numbers {
     )*};
 }
 
-public_numbers!(ClassId EndpointClassId GroupId L4ClassId);
+public_numbers!(ClassId EndpointClassId GroupId L4ClassId RulingsId);
 
 /// Values by id; ids of removed values are used again.
 #[derive(Clone, Debug)]

@@ -34,6 +34,21 @@ pub enum Details {
     Icmp(Vec<((u8, u8), (u8, u8))>),
 }
 
+impl Details {
+    fn intersects(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ports(ours), Self::Ports(theirs)) => overlap(ours, theirs),
+            (Self::Icmp(ours), Self::Icmp(theirs)) => overlap(ours, theirs),
+            _ => true,
+        }
+    }
+}
+
+/// Whether something is in both lists of stretches, of which both ends are included.
+fn overlap<T: Ord>(ours: &[(T, T)], theirs: &[(T, T)]) -> bool {
+    ours.iter().any(|(first, last)| theirs.iter().any(|(start, end)| first <= end && start <= last))
+}
+
 /// What a protocol's packets are told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -85,6 +100,20 @@ impl Traffic {
     /// The protocols, ascending, and which of their packets are in the set.
     pub fn protocols(&self) -> impl Iterator<Item = (u8, &Details)> {
         self.protocols.iter().map(|(protocol, details)| (*protocol, details))
+    }
+
+    /// The protocols of which packets are not in the set, ascending, and which.
+    pub fn missing(&self) -> impl Iterator<Item = (u8, &Details)> {
+        self.missing.iter().map(|(protocol, details)| (*protocol, details))
+    }
+
+    /// Whether some packets are in both sets.
+    #[must_use]
+    pub fn intersects(&self, other: &Self) -> bool {
+        self.protocols().any(|(protocol, details)| {
+            let theirs = other.protocols.binary_search_by_key(&protocol, |(of, _)| *of);
+            theirs.ok().and_then(|place| other.protocols.get(place)).is_some_and(|(_, theirs)| details.intersects(theirs))
+        })
     }
 
     /// Whether all packets are in the set.

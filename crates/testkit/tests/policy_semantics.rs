@@ -16,6 +16,8 @@ mod evaluate;
 mod kernel;
 #[path = "policy_semantics/preview.rs"]
 mod preview;
+#[path = "policy_semantics/reachability.rs"]
+mod reachability;
 #[path = "policy_semantics/scenario.rs"]
 mod scenario;
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::slice;
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -13,10 +14,11 @@ use super::{Shift, States};
 use crate::compiled::Compiled;
 use crate::ids::RowId;
 use crate::line::{Intervals, L4_END, L4Detail, PORTS_END, at_l4_point, point_of};
+use crate::reachability::{Passing, Ruling};
 use crate::table::Table;
 use crate::traffic::{Traffic, domain};
 
-const IPIP: u8 = 4;
+pub(crate) const IPIP: u8 = 4;
 
 /// What is decided, and by what.
 type Decision<'a> = (Verdict, Cow<'a, DecidedBy>);
@@ -61,6 +63,7 @@ struct Points {
 type Line = Vec<(u32, Vec<(u32, States<bool>)>)>;
 
 /// Compares what two states say. What it has been asked is remembered.
+#[derive(Debug)]
 pub(crate) struct Judge<'a> {
     states: States<&'a Compiled<'a>>,
     family: Family,
@@ -96,7 +99,8 @@ impl<'a> Judge<'a> {
         self.shifts_anything([Some(number), None])
     }
 
-    fn line(&mut self, direction: Direction, cell: &Cell) -> usize {
+    /// What passes in a cell, by number.
+    pub(crate) fn line(&mut self, direction: Direction, cell: &Cell) -> usize {
         if let Some(number) = self.line_of.get(&(direction, *cell)) {
             return *number;
         }
@@ -130,13 +134,9 @@ impl<'a> Judge<'a> {
             return *known;
         }
         let lines: Vec<&Line> = numbers.iter().flatten().filter_map(|number| self.lines.get(*number)).collect();
-        let source_ports = lines.iter().flat_map(|line| line.iter().map(|(start, _)| *start));
-        let points =
-            lines.iter().flat_map(|line| line.iter().flat_map(|(_, passing)| passing.iter().map(|(at, _)| *at)));
-        let (source_ports, points) = (sorted(source_ports.collect()), sorted(points.collect()));
+        let (source_ports, points) = starts(&lines);
         let shifts = source_ports.iter().any(|source_port| {
-            let passing: Vec<&[(u32, States<bool>)]> =
-                lines.iter().filter_map(|line| Some(&*at(line, *source_port)?.1)).collect();
+            let passing = along(&lines, *source_port);
             points.iter().any(|point| {
                 let mut passes = passing.iter().filter_map(|passing| Some(at(passing, *point)?.1));
                 let all = States { before: true, after: true };
@@ -184,7 +184,61 @@ impl<'a> Judge<'a> {
                 }
             }
         }
-        found.into_iter().flat_map(|(why, points)| self.with_traffic(&why, points)).collect()
+        let shifts = |(why, points): (Why, Points)| {
+            self.kinds(points).into_iter().map(move |(traffic, source_ports)| {
+                let Why { opens, direction, before, after } = why.clone();
+                Shift { opens, traffic, source_ports, direction, before, after }
+            })
+        };
+        found.into_iter().flat_map(shifts).collect()
+    }
+
+    /// What is decided about all packets in a cell, and by what, where the state before and after are one.
+    pub(crate) fn rulings(&self, direction: Direction, cell: &Cell) -> Vec<Ruling> {
+        let end = End { direction, cell: *cell, host: None };
+        let own = (cell.side.after, cell.rows.after);
+        let (l4, source_ports) = self.cuts(slice::from_ref(&end));
+        let mut found: Vec<(Decision<'a>, Points)> = Vec::new();
+        for stretch in stretches(&source_ports, PORTS_END) {
+            for (start, stop) in stretches(&l4, L4_END) {
+                let decision = self.decision(self.states.after, &end, own, start, stretch.0);
+                let place = found.iter().position(|(known, _)| *known == decision).unwrap_or_else(|| {
+                    found.push((decision, Points::default()));
+                    found.len() - 1
+                });
+                if let Some((_, points)) = found.get_mut(place) {
+                    points.add(stretch, (start, stop));
+                }
+            }
+        }
+        let rulings = |((verdict, by), points): (Decision<'a>, Points)| {
+            let by = by.into_owned();
+            let ruling = move |(traffic, source_ports)| Ruling { traffic, source_ports, verdict, by: by.clone() };
+            self.kinds(points).into_iter().map(ruling)
+        };
+        found.into_iter().flat_map(rulings).collect()
+    }
+
+    /// What passes both ends, of which one may judge nothing, where the state before and after are one.
+    pub(crate) fn passing(&self, numbers: [Option<usize>; 2]) -> Vec<Passing> {
+        let lines: Vec<&Line> = numbers.iter().flatten().filter_map(|number| self.lines.get(*number)).collect();
+        let (source_ports, l4) = starts(&lines);
+        let mut points = Points::default();
+        for stretch in stretches(&source_ports, PORTS_END) {
+            let passing = along(&lines, stretch.0);
+            for (start, end) in stretches(&l4, L4_END) {
+                if passing.iter().all(|passing| at(passing, start).is_some_and(|(_, passes)| passes.after)) {
+                    points.add(stretch, (start, end));
+                }
+            }
+        }
+        self.kinds(points).into_iter().map(|(traffic, source_ports)| Passing { traffic, source_ports }).collect()
+    }
+
+    /// Tells only about these kinds of packets from now on.
+    pub(crate) fn restrict(&mut self, kinds: &Intervals) {
+        self.with_ports = self.with_ports.and(kinds);
+        self.without_ports = self.without_ports.and(kinds);
     }
 
     /// Where something may be decided otherwise than just before, on the lines of protocols and of source ports.
@@ -318,12 +372,10 @@ impl<'a> Judge<'a> {
         Packet::new(source, destination, protocol, payload).ok()
     }
 
-    /// The points as kinds of packets that there are.
-    fn with_traffic(&self, why: &Why, points: Points) -> Vec<Shift> {
-        let shift = |intervals: &Intervals, source_ports| {
-            let traffic = Traffic::new(self.family, intervals);
-            let Why { opens, direction, before, after } = why.clone();
-            (!intervals.is_empty()).then_some(Shift { opens, traffic, source_ports, direction, before, after })
+    /// The points as kinds of packets that there are, with the source ports that they come from.
+    fn kinds(&self, points: Points) -> Vec<(Traffic, Option<(u16, u16)>)> {
+        let kind = |intervals: &Intervals, source_ports| {
+            (!intervals.is_empty()).then(|| (Traffic::new(self.family, intervals), source_ports))
         };
         let without = Intervals::ascending(points.without_ports.into_iter()).and(&self.without_ports);
         let mut with: Vec<(Stretch, Intervals)> = Vec::new();
@@ -337,12 +389,12 @@ impl<'a> Judge<'a> {
         if let [((1, PORTS_END), intervals)] = &with[..] {
             let mut all: Vec<Stretch> = without.iter().chain(intervals.iter()).collect();
             all.sort_unstable();
-            return shift(&Intervals::ascending(all.into_iter()), None).into_iter().collect();
+            return kind(&Intervals::ascending(all.into_iter()), None).into_iter().collect();
         }
         let port = |point: u32| u16::try_from(point - 1).unwrap_or(u16::MAX);
         let with =
-            with.iter().filter_map(|((start, end), intervals)| shift(intervals, Some((port(*start), port(end - 1)))));
-        shift(&without, None).into_iter().chain(with).collect()
+            with.iter().filter_map(|((start, end), intervals)| kind(intervals, Some((port(*start), port(end - 1)))));
+        kind(&without, None).into_iter().chain(with).collect()
     }
 }
 
@@ -363,6 +415,18 @@ fn sorted(mut points: Vec<u32>) -> Vec<u32> {
     points.sort_unstable();
     points.dedup();
     points
+}
+
+/// Where lines change: at source ports, and at points of the line of protocols.
+fn starts(lines: &[&Line]) -> (Vec<u32>, Vec<u32>) {
+    let source_ports = lines.iter().flat_map(|line| line.iter().map(|(start, _)| *start));
+    let points = lines.iter().flat_map(|line| line.iter().flat_map(|(_, passing)| passing.iter().map(|(at, _)| *at)));
+    (sorted(source_ports.chain([0, 1]).collect()), sorted(points.chain([0]).collect()))
+}
+
+/// What lines let through of packets from a source port.
+fn along<'a>(lines: &[&'a Line], source_port: u32) -> Vec<&'a [(u32, States<bool>)]> {
+    lines.iter().filter_map(|line| Some(&*at(line, source_port)?.1)).collect()
 }
 
 /// What holds at a point, of what holds from other points on, ascending.

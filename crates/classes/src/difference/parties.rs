@@ -218,8 +218,32 @@ impl<'a> Parties<'a> {
         Some(Cell { side: *side, rows })
     }
 
-    /// The parties that a side sees in cells of which something holds, ascending. What has no rows of its own is asked about once.
-    pub(crate) fn where_cells(&self, side: &Side, mut holds: impl FnMut(&Cell) -> bool) -> Vec<usize> {
+    /// What holds of the cells in which a side sees each party. What has no rows of its own is asked about once.
+    pub(crate) fn of_cells<T: Copy + Default>(&self, side: &Side, mut of: impl FnMut(&Cell) -> T) -> Vec<T> {
+        let mut found = vec![T::default(); self.entries.len()];
+        let mut put = |party: usize, value| {
+            if let Some(place) = found.get_mut(party) {
+                *place = value;
+            }
+        };
+        let own = self.with_own_rows(side);
+        for parties in self.by_around.values() {
+            let mut others = parties.iter().copied().filter(|party| !own.contains(party)).peekable();
+            if let Some(cell) = others.peek().and_then(|party| self.cell_of(side, *party)) {
+                let value = of(&cell);
+                others.for_each(|party| put(party, value));
+            }
+        }
+        for party in own {
+            if let Some(cell) = self.cell_of(side, party) {
+                put(party, of(&cell));
+            }
+        }
+        found
+    }
+
+    /// The parties that a side may tell from what is around them.
+    fn with_own_rows(&self, side: &Side) -> AHashSet<usize> {
         let mut own: AHashSet<usize> = AHashSet::new();
         for (state, side, by_bucket) in [
             (self.states.before, side.before, &self.by_bucket.before),
@@ -228,6 +252,12 @@ impl<'a> Parties<'a> {
             let buckets = table(state, side).into_iter().flat_map(|table| table.peer().buckets());
             own.extend(buckets.filter_map(|(bucket, _)| by_bucket.get(&bucket)).flatten());
         }
+        own
+    }
+
+    /// The parties that a side sees in cells of which something holds, ascending. What has no rows of its own is asked about once.
+    pub(crate) fn where_cells(&self, side: &Side, mut holds: impl FnMut(&Cell) -> bool) -> Vec<usize> {
+        let own = self.with_own_rows(side);
         let mut found: Vec<usize> =
             own.iter().copied().filter(|peer| self.cell_of(side, *peer).is_some_and(|cell| holds(&cell))).collect();
         for parties in self.by_around.values() {

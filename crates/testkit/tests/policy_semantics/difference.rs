@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use proptest::{prelude::Strategy, test_runner::TestCaseError};
-use tortie_classes::{Classes, Difference, L4Detail, Party, Shift};
+use tortie_classes::{Classes, Difference, L4Detail, Party, Shift, Traffic};
 use tortie_evaluate::{Evaluator, Layer, Packet, Payload, Verdict};
 use tortie_model::{
     AdminState, Cidr, Direction, Family, WorkloadEndpointId,
@@ -40,13 +40,13 @@ fn address(family: Family, last: u8) -> IpAddr {
 }
 
 /// A state in both forms.
-struct State {
-    evaluator: Evaluator,
-    classes: Classes,
+pub(crate) struct State {
+    pub(crate) evaluator: Evaluator,
+    pub(crate) classes: Classes,
 }
 
 impl State {
-    fn new(config: &tortie_rules::RulesConfig) -> Self {
+    pub(crate) fn new(config: &tortie_rules::RulesConfig) -> Self {
         Self { evaluator: Evaluator::new(settings(config)), classes: Classes::new(settings(config)) }
     }
 
@@ -55,7 +55,7 @@ impl State {
         self.classes.apply(update).unwrap();
     }
 
-    fn follow(&mut self, scenario: &Scenario) {
+    pub(crate) fn follow(&mut self, scenario: &Scenario) {
         for update in messages(&scenario.state) {
             match update {
                 DesiredUpdate::HostEndpoint(name, state) => {
@@ -80,7 +80,7 @@ impl State {
     }
 
     /// Whether the ends of a connection that are workloads let it through.
-    fn passes(&self, packet: &Packet) -> bool {
+    pub(crate) fn passes(&self, packet: &Packet) -> bool {
         [(packet.source(), Direction::Egress), (packet.destination(), Direction::Ingress)].into_iter().all(
             |(end, direction)| {
                 workload_at(end)
@@ -94,12 +94,12 @@ impl State {
     }
 }
 
-fn workload_at(end: IpAddr) -> Option<WorkloadEndpointId> {
+pub(crate) fn workload_at(end: IpAddr) -> Option<WorkloadEndpointId> {
     workloads().into_iter().find(|(_, _, last)| address(Family::of(end), *last) == end).map(|(id, _, _)| id)
 }
 
 /// The party of an address: of several networks the longest counts.
-fn party(difference: &Difference, end: IpAddr) -> usize {
+pub(crate) fn party(parties: &[Party], end: IpAddr) -> usize {
     let workload = workload_at(end);
     let length = |party: &Party| match party {
         Party::Workloads(members) => workload.as_ref().filter(|id| members.contains(id)).map(|_| u8::MAX),
@@ -108,23 +108,25 @@ fn party(difference: &Difference, end: IpAddr) -> usize {
         }
         Party::Networks(_) => None,
     };
-    let found = difference.parties.iter().enumerate().filter_map(|(place, party)| Some((length(party)?, place))).max();
+    let found = parties.iter().enumerate().filter_map(|(place, party)| Some((length(party)?, place))).max();
     found.expect("each address is of a party").1
 }
 
-/// Which way the shifts say that a packet goes: `Some(true)` if it passes only after the change.
-fn shift<'a>(shifts: impl Iterator<Item = &'a Shift>, packet: &Packet) -> Result<Option<bool>, TestCaseError> {
+/// Whether a packet is of a kind that is told of.
+pub(crate) fn is_in(packet: &Packet, traffic: &Traffic, source_ports: Option<(u16, u16)>) -> bool {
     let detail = match packet.payload() {
         Payload::Ports { destination, .. } => L4Detail::Port(destination),
         Payload::Icmp { icmp_type, code } => L4Detail::Icmp { icmp_type, code },
         Payload::Other => L4Detail::Other,
     };
-    let is_in = |shift: &&Shift| {
-        let from = packet.source_port().unwrap_or_default();
-        shift.traffic.contains(packet.protocol(), detail)
-            && shift.source_ports.is_none_or(|(first, last)| (first..=last).contains(&from))
-    };
-    let found: Vec<&Shift> = shifts.filter(is_in).collect();
+    let from = packet.source_port().unwrap_or_default();
+    traffic.contains(packet.protocol(), detail)
+        && source_ports.is_none_or(|(first, last)| (first..=last).contains(&from))
+}
+
+/// Which way the shifts say that a packet goes: `Some(true)` if it passes only after the change.
+fn shift<'a>(shifts: impl Iterator<Item = &'a Shift>, packet: &Packet) -> Result<Option<bool>, TestCaseError> {
+    let found: Vec<&Shift> = shifts.filter(|shift| is_in(packet, &shift.traffic, shift.source_ports)).collect();
     match &found[..] {
         [] => Ok(None),
         [shift] => Ok(Some(shift.opens)),
@@ -137,7 +139,7 @@ fn told(before: bool, after: bool) -> Option<bool> {
 }
 
 /// Packets that there are: those of protocols with ports have ports, and each family has its own ICMP.
-fn is_real(packet: &Packet) -> bool {
+pub(crate) fn is_real(packet: &Packet) -> bool {
     match (packet.protocol(), packet.payload()) {
         (6 | 17 | 132, payload) => matches!(payload, Payload::Ports { .. }),
         (1, payload) => packet.family() == Family::V4 && matches!(payload, Payload::Icmp { .. }),
@@ -152,7 +154,7 @@ fn check_packet(
     packet: &Packet,
 ) -> Result<usize, TestCaseError> {
     let difference = &differences[usize::from(packet.family() == Family::V6)];
-    let [from, to] = [packet.source(), packet.destination()].map(|end| party(difference, end));
+    let [from, to] = [packet.source(), packet.destination()].map(|end| party(&difference.parties, end));
     let itself = packet.source() == packet.destination();
     let named = |list: &[usize], party| list.contains(&party);
     let mut changed = 0;
@@ -190,7 +192,7 @@ fn check_packet(
 }
 
 /// Packets next to what settings treat apart, and at the ends of what there is.
-fn at_the_edges(family: Family) -> impl Iterator<Item = Packet> {
+pub(crate) fn at_the_edges(family: Family) -> impl Iterator<Item = Packet> {
     let ports = [(17, 8), (17, 9), (17, 10), (6, 65535), (17, 0)];
     let ports = ports.map(|(protocol, destination)| (protocol, Payload::Ports { source: 65535, destination }));
     let icmp = if family == Family::V4 { 1 } else { 58 };
@@ -201,7 +203,7 @@ fn at_the_edges(family: Family) -> impl Iterator<Item = Packet> {
 }
 
 /// What a packet carries, between other addresses.
-fn between(packet: &Packet, from: u8, to: u8) -> Packet {
+pub(crate) fn between(packet: &Packet, from: u8, to: u8) -> Packet {
     let family = packet.family();
     Packet::new(address(family, from), address(family, to), packet.protocol(), packet.payload()).unwrap()
 }

@@ -1,0 +1,230 @@
+//! What passes between all workloads and networks, and what each end says about it.
+//!
+//! Workloads and networks that nothing tells apart are one party, as in differences. What a side says about a peer is found once
+//! for each of its rows, and kept as stretches of parties about which it says the same.
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_evaluate::{DecidedBy, Verdict};
+use tortie_model::{Direction, Family, PolicyId, Protocol, WorkloadEndpointId};
+
+use crate::compiled::Compiled;
+use crate::difference::judge::{Cell, IPIP, Judge};
+use crate::difference::parties::{Parties, Side};
+use crate::difference::{Party, States};
+use crate::ids::{Id, RulingsId};
+use crate::line::{Intervals, L4_END, L4Detail, point_of};
+use crate::program::GroupKey;
+use crate::traffic::{Traffic, domain};
+
+/// What one end decides about some packets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Ruling {
+    /// Which packets.
+    pub traffic: Traffic,
+    /// Only those from these ports, both ends included.
+    pub source_ports: Option<(u16, u16)>,
+    /// What is decided.
+    pub verdict: Verdict,
+    /// By what.
+    pub by: DecidedBy,
+}
+
+/// Packets that pass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Passing {
+    /// Which packets.
+    pub traffic: Traffic,
+    /// Only those from these ports, both ends included.
+    pub source_ports: Option<(u16, u16)>,
+}
+
+/// What one end says: about all packets, and which of them pass, by the judge's number.
+#[derive(Clone, Debug)]
+struct Opinion {
+    rulings: Arc<[Ruling]>,
+    passing: usize,
+}
+
+/// From each party on what a side says, until the next.
+type Stretches = Box<[(u32, RulingsId)]>;
+
+/// What passes between all workloads and networks of a state, exactly. See [`Compiled::reachability`].
+#[derive(Debug)]
+pub struct Reachability<'a> {
+    parties: Vec<Party>,
+    /// Egress and ingress; networks have none.
+    sides: Vec<[Option<usize>; 2]>,
+    /// Egress and ingress, by side.
+    said: [Vec<Stretches>; 2],
+    opinions: Vec<Opinion>,
+    judge: Judge<'a>,
+    passing: AHashMap<[Option<usize>; 2], Arc<[Passing]>>,
+    unrestricted: Traffic,
+}
+
+fn place(direction: Direction) -> usize {
+    usize::from(direction == Direction::Ingress)
+}
+
+impl Compiled<'_> {
+    /// What passes between all workloads and networks by the first addresses of a family, and what each end says about it;
+    /// of `ports` only, if there are any. Workloads without an address of the family are left out.
+    ///
+    /// What lacks something that its policies refer to is denied everything.
+    #[must_use]
+    pub fn reachability(&self, family: Family, ports: &[(Protocol, u16)]) -> Reachability<'_> {
+        let states = States { before: self, after: self };
+        let mut kinds = Intervals::between(0, L4_END);
+        if !ports.is_empty() {
+            let mut points: Vec<u32> =
+                ports.iter().map(|(protocol, port)| point_of(protocol.number(), L4Detail::Port(*port))).collect();
+            points.sort_unstable();
+            kinds = Intervals::ascending(points.into_iter().map(|point| (point, point + 1)));
+        }
+        let mut judge = Judge::new(states, family);
+        judge.restrict(&kinds);
+        let parties = Parties::new(states, family);
+        let sides = (0..parties.len()).map(|party| {
+            [Direction::Egress, Direction::Ingress].map(|direction| parties.side_of(party, direction))
+        });
+        let sides = sides.collect();
+        let mut opinions = Opinions { judge, all: Vec::new(), numbers: AHashMap::new(), by_cell: AHashMap::new() };
+        let said = [Direction::Egress, Direction::Ingress].map(|direction| {
+            parties.sides(direction).iter().map(|side| opinions.of_side(&parties, direction, side)).collect()
+        });
+        let Opinions { judge, all: opinions, .. } = opinions;
+        let unrestricted = self.unrestricted(family, &kinds);
+        let parties = parties.into_public();
+        Reachability { parties, sides, said, opinions, judge, passing: AHashMap::new(), unrestricted }
+    }
+
+    /// What leaves workloads if no policy says anything.
+    fn unrestricted(&self, family: Family, kinds: &Intervals) -> Traffic {
+        let settings = &self.classes.settings;
+        let vxlan = point_of(Protocol::UDP.number(), L4Detail::Port(settings.vxlan_port));
+        let mut denied = Vec::new();
+        if !settings.ipip_from_workloads {
+            denied.extend(Intervals::protocol(IPIP).iter());
+        }
+        if !settings.vxlan_from_workloads {
+            denied.push((vxlan, vxlan + 1));
+        }
+        let allowed = Intervals::ascending(denied.into_iter()).not(L4_END).and(kinds);
+        let mut points: Vec<(u32, u32)> =
+            [true, false].iter().flat_map(|has_ports| allowed.and(&domain(family, *has_ports)).iter().collect::<Vec<_>>()).collect();
+        points.sort_unstable();
+        Traffic::new(family, &Intervals::ascending(points.into_iter()))
+    }
+
+    /// The policies that govern a workload in a direction, in order of evaluation, staged ones included.
+    pub fn policies_of(&self, workload: &WorkloadEndpointId, direction: Direction) -> impl Iterator<Item = &PolicyId> {
+        let group = self.workload_group(workload, direction);
+        let key = group.and_then(|group| self.classes.groups.key(group));
+        key.into_iter().flat_map(GroupKey::policies)
+    }
+}
+
+/// What all ends say, each once.
+struct Opinions<'a> {
+    judge: Judge<'a>,
+    all: Vec<Opinion>,
+    numbers: AHashMap<Arc<[Ruling]>, RulingsId>,
+    by_cell: AHashMap<(Direction, Cell), RulingsId>,
+}
+
+impl Opinions<'_> {
+    fn of_side(&mut self, parties: &Parties<'_>, direction: Direction, side: &Side) -> Stretches {
+        let by_party = parties.of_cells(side, |cell| self.of_cell(direction, cell));
+        let mut stretches: Vec<(u32, RulingsId)> = Vec::new();
+        for (party, rulings) in (0..).zip(by_party) {
+            if stretches.last().is_none_or(|(_, last)| *last != rulings) {
+                stretches.push((party, rulings));
+            }
+        }
+        stretches.into()
+    }
+
+    fn of_cell(&mut self, direction: Direction, cell: &Cell) -> RulingsId {
+        if let Some(known) = self.by_cell.get(&(direction, *cell)) {
+            return *known;
+        }
+        let rulings: Arc<[Ruling]> = self.judge.rulings(direction, cell).into();
+        let number = match self.numbers.get(&rulings) {
+            Some(number) => *number,
+            None => {
+                let number = RulingsId::new(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+                let passing = self.judge.line(direction, cell);
+                self.all.push(Opinion { rulings: Arc::clone(&rulings), passing });
+                self.numbers.insert(rulings, number);
+                number
+            }
+        };
+        self.by_cell.insert((direction, *cell), number);
+        number
+    }
+}
+
+impl Reachability<'_> {
+    /// Who is told apart: workloads first, by the first of them, and then networks.
+    #[must_use]
+    pub fn parties(&self) -> &[Party] {
+        &self.parties
+    }
+
+    /// What leaves workloads if no policy says anything: packets of tunnels do not.
+    #[must_use]
+    pub fn unrestricted(&self) -> &Traffic {
+        &self.unrestricted
+    }
+
+    /// What a party says about a peer, as the source of packets (egress) or as their destination (ingress); `None` for networks,
+    /// which say nothing. The same about the same packets has the same number.
+    #[must_use]
+    pub fn said(&self, party: usize, direction: Direction, peer: usize) -> Option<RulingsId> {
+        let side = (*self.sides.get(party)?.get(place(direction))?)?;
+        let stretches = self.said.get(place(direction))?.get(side)?;
+        let peer = u32::try_from(peer).ok()?;
+        let found = stretches.partition_point(|(start, _)| *start <= peer).checked_sub(1)?;
+        stretches.get(found).map(|(_, rulings)| *rulings)
+    }
+
+    /// The one thing that a party says about all peers; `None` if it depends on the peer, or the party is networks.
+    #[must_use]
+    pub fn said_to_all(&self, party: usize, direction: Direction) -> Option<RulingsId> {
+        let side = (*self.sides.get(party)?.get(place(direction))?)?;
+        match &**self.said.get(place(direction))?.get(side)? {
+            [(_, rulings)] => Some(*rulings),
+            _ => None,
+        }
+    }
+
+    /// What is decided, and by what. Each kind of packets is told of once.
+    #[must_use]
+    pub fn rulings(&self, id: RulingsId) -> &[Ruling] {
+        self.opinions.get(id.number() as usize).map_or(&[], |opinion| &opinion.rulings)
+    }
+
+    /// How many different [rulings](Self::rulings) there are. They are numbered from 0.
+    #[must_use]
+    pub fn rulings_count(&self) -> usize {
+        self.opinions.len()
+    }
+
+    /// Packets that pass both ends, of which one may say nothing. What a workload says to itself meets neither.
+    pub fn passing(&mut self, egress: Option<RulingsId>, ingress: Option<RulingsId>) -> Arc<[Passing]> {
+        let number = |id: RulingsId| self.opinions.get(id.number() as usize).map(|opinion| opinion.passing);
+        let ends = [egress.and_then(number), ingress.and_then(number)];
+        let judge = &self.judge;
+        Arc::clone(self.passing.entry(ends).or_insert_with(|| judge.passing(ends).into()))
+    }
+
+    /// Which packets an end lets pass, by number: two ends with one number let the same pass.
+    #[must_use]
+    pub fn passing_number(&self, id: RulingsId) -> Option<usize> {
+        self.opinions.get(id.number() as usize).map(|opinion| opinion.passing)
+    }
+}
