@@ -22,6 +22,12 @@ const KERNEL_TOOLS: &[Need] = &[
 const SERVERS: &[Need] =
     &[Need { file: "etcd", package: "etcd-server" }, Need { file: "etcdctl", package: "etcd-client" }];
 
+/// What looks at the pages that are made.
+const BROWSERS: &[Need] = &[
+    Need { file: "chromium", package: "chromium" },
+    Need { file: "../share/fonts/truetype/dejavu/DejaVuSans.ttf", package: "fonts-dejavu-core" },
+];
+
 const COMPILERS: &[Need] = &[Need { file: "cc", package: "gcc" }];
 /// What the features of the agent need as well.
 const PROTOCOL_TOOLS: &[Need] = &[
@@ -52,7 +58,8 @@ pub(crate) fn to_run() -> Result<(), String> {
 /// Installs what is missing for the tests.
 pub(crate) fn to_test() -> Result<(), String> {
     to_run()?;
-    install(SERVERS)
+    install(SERVERS)?;
+    install(BROWSERS)
 }
 
 /// Installs what is missing for the fuzz targets.

@@ -88,9 +88,8 @@ impl Compiled<'_> {
         let mut judge = Judge::new(states, family);
         judge.restrict(&kinds);
         let parties = Parties::new(states, family);
-        let sides = (0..parties.len()).map(|party| {
-            [Direction::Egress, Direction::Ingress].map(|direction| parties.side_of(party, direction))
-        });
+        let sides = (0..parties.len())
+            .map(|party| [Direction::Egress, Direction::Ingress].map(|direction| parties.side_of(party, direction)));
         let sides = sides.collect();
         let mut opinions = Opinions { judge, all: Vec::new(), numbers: AHashMap::new(), by_cell: AHashMap::new() };
         let said = [Direction::Egress, Direction::Ingress].map(|direction| {
@@ -114,8 +113,10 @@ impl Compiled<'_> {
             denied.push((vxlan, vxlan + 1));
         }
         let allowed = Intervals::ascending(denied.into_iter()).not(L4_END).and(kinds);
-        let mut points: Vec<(u32, u32)> =
-            [true, false].iter().flat_map(|has_ports| allowed.and(&domain(family, *has_ports)).iter().collect::<Vec<_>>()).collect();
+        let mut points: Vec<(u32, u32)> = [true, false]
+            .iter()
+            .flat_map(|has_ports| allowed.and(&domain(family, *has_ports)).iter().collect::<Vec<_>>())
+            .collect();
         points.sort_unstable();
         Traffic::new(family, &Intervals::ascending(points.into_iter()))
     }

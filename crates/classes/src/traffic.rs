@@ -35,7 +35,9 @@ pub enum Details {
 }
 
 impl Details {
-    fn intersects(&self, other: &Self) -> bool {
+    /// Whether some packets of a protocol are in both.
+    #[must_use]
+    pub fn intersects(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ports(ours), Self::Ports(theirs)) => overlap(ours, theirs),
             (Self::Icmp(ours), Self::Icmp(theirs)) => overlap(ours, theirs),
@@ -112,7 +114,10 @@ impl Traffic {
     pub fn intersects(&self, other: &Self) -> bool {
         self.protocols().any(|(protocol, details)| {
             let theirs = other.protocols.binary_search_by_key(&protocol, |(of, _)| *of);
-            theirs.ok().and_then(|place| other.protocols.get(place)).is_some_and(|(_, theirs)| details.intersects(theirs))
+            theirs
+                .ok()
+                .and_then(|place| other.protocols.get(place))
+                .is_some_and(|(_, theirs)| details.intersects(theirs))
         })
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_calc::{Graph, GraphConfig};
-use tortie_classes::Classes;
 use tortie_classes::evaluate::{Settings, UpdateError};
+use tortie_classes::{Classes, Compiled};
 use tortie_model::desired::{DesiredUpdate, Policy, TierPolicies};
 use tortie_model::{
     HostEndpointKey, Hostname, IpSetId, PolicyId, SyncStatus, Update, WorkloadEndpointId, WorkloadEndpointKey,
@@ -14,8 +14,9 @@ use tortie_model::{
 /// The name of the node that has all endpoints.
 const NODE: &str = "cluster";
 
-/// All endpoints of a cluster as if they were on one node.
-pub(crate) struct Cluster {
+/// All endpoints of a cluster as if they were on one node: what is asked of its tables is asked of the whole cluster.
+#[allow(missing_debug_implementations, reason = "a graph has none")]
+pub struct Cluster {
     graph: Graph,
     pub(crate) state: State,
 }
@@ -39,7 +40,9 @@ pub(crate) struct Told {
 }
 
 impl Cluster {
-    pub(crate) fn new(config: &GraphConfig, settings: Settings) -> Self {
+    /// Without any objects. The name of the node means nothing.
+    #[must_use]
+    pub fn new(config: &GraphConfig, settings: Settings) -> Self {
         let mut graph = Graph::new(&GraphConfig { hostname: Hostname::new(NODE), ..config.clone() });
         // A datastore without the flag is ready.
         graph.on_update(Update::Ready(Some(true)));
@@ -49,7 +52,10 @@ impl Cluster {
 
     /// Takes objects over, and gives what the node is told. What is gone comes first: an endpoint that moves from one node to
     /// another stays.
-    pub(crate) fn apply(&mut self, updates: impl Iterator<Item = Update>) -> Result<Vec<DesiredUpdate>, UpdateError> {
+    ///
+    /// # Errors
+    /// If the calculation contradicts itself.
+    pub fn apply(&mut self, updates: impl Iterator<Item = Update>) -> Result<Vec<DesiredUpdate>, UpdateError> {
         let (there, gone): (Vec<Update>, Vec<Update>) = updates.partition(Update::exists);
         gone.into_iter().chain(there).for_each(|update| self.graph.on_update(on_one_node(update)));
         let mut desired = Vec::new();
@@ -60,6 +66,11 @@ impl Cluster {
         }
         self.state.classes.flush();
         Ok(desired)
+    }
+
+    /// The tables of all endpoints.
+    pub fn compiled(&mut self) -> Compiled<'_> {
+        self.state.classes.flush()
     }
 }
 

@@ -8,6 +8,7 @@ mod ends;
 mod findings;
 mod plan;
 
+pub use cluster::Cluster;
 pub use connections::{Connections, HostPackets, Packets, Why};
 pub use ends::Ends;
 pub use findings::Finding;

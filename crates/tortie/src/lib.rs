@@ -25,6 +25,7 @@ pub use tortie_flows as flows;
 pub use tortie_ipsets as ipsets;
 pub use tortie_iptables as iptables;
 pub use tortie_labelindex as labelindex;
+pub use tortie_map as map;
 pub use tortie_model as model;
 pub use tortie_net as net;
 pub use tortie_plan as plan;

@@ -36,6 +36,7 @@ mod flows;
 #[cfg(feature = "etcd")]
 mod get;
 mod listeners;
+mod map;
 mod node;
 mod origin;
 mod output;
@@ -92,6 +93,7 @@ enum Command {
     Trace(trace::Args),
     Plan(plan::Args),
     Diff(plan::DiffArgs),
+    Map(map::Args),
     Status(status::Args),
     Config(configuration::Args),
     Flows(flows::Args),
@@ -140,6 +142,7 @@ pub fn main() -> ExitCode {
         Command::Trace(args) => trace::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Diff(args) => plan::diff(&args),
+        Command::Map(args) => map::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Config(args) => configuration::run(&args),
         Command::Flows(args) => flows::run(&args),

@@ -23,8 +23,7 @@ fn answer(
         proptest::prop_assert_eq!(to_all, said);
     }
     let rulings = reachability.rulings(said).iter();
-    let found: Vec<&Ruling> =
-        rulings.filter(|ruling| is_in(packet, &ruling.traffic, ruling.source_ports)).collect();
+    let found: Vec<&Ruling> = rulings.filter(|ruling| is_in(packet, &ruling.traffic, ruling.source_ports)).collect();
     match &found[..] {
         [ruling] => Ok(Some(Answer { verdict: ruling.verdict, decided_by: ruling.by.clone() })),
         others => Err(TestCaseError::fail(format!("{packet:?}: told {} times: {others:#?}", others.len()))),

@@ -1,0 +1,155 @@
+//! `tortie map`.
+
+mod data;
+mod page;
+
+use std::io::{self, Write as _};
+
+use tortie_map::{Map, Options};
+use tortie_model::{Direction, Family, Hostname, Protocol};
+use tortie_plan::classes::evaluate::DecidedBy;
+use tortie_selector::Selector;
+
+use super::Failure;
+use super::cluster::{ClusterArgs, WholeCluster, config_of};
+use super::decision::decided_by;
+use super::origin::Origins;
+use crate::settings;
+
+/// Who can reach whom, as a picture.
+///
+/// Pods of a namespace that no policy tells apart are one node, and so are networks that policies tell apart. Lines are what
+/// policies let pass, exactly, with the rules that decide; what a pod lets through whoever its peer is stands on the pod itself.
+/// The page has a switch for each tier, a search and, for what is clicked, the deciding rules at both ends. It is one file that
+/// needs no network. The cluster is read from any datastore; no privileges are needed.
+///
+/// Example: tortie map --datastore file:examples/demo > map.html
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Only pods of this namespace, and whom they reach and are reached by.
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Vec<String>,
+    /// Only pods that match, and whom they reach and are reached by.
+    #[arg(long, value_name = "SELECTOR")]
+    selector: Option<String>,
+    /// Only packets to this port, such as 443 or 53/udp.
+    #[arg(long, value_name = "PORT[/PROTOCOL]", value_parser = port)]
+    port: Vec<(Protocol, u16)>,
+    /// Between IPv6 addresses. A page has both.
+    #[arg(long)]
+    ipv6: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// How to draw.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// How to draw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// A page to look at, in one file.
+    #[default]
+    Html,
+    /// The picture alone.
+    Svg,
+    /// A graph for Graphviz.
+    Dot,
+}
+
+/// `443`, `53/udp`.
+fn port(text: &str) -> Result<(Protocol, u16), String> {
+    let (port, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+    let protocol = match protocol.to_ascii_lowercase().as_str() {
+        "tcp" => Protocol::TCP,
+        "udp" => Protocol::UDP,
+        "sctp" => Protocol::SCTP,
+        _ => return Err(format!("{protocol} is not tcp, udp or sctp, which have ports")),
+    };
+    let port = port.parse().map_err(|_| format!("{port} is not a port, from 0 to 65535"))?;
+    Ok((protocol, port))
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let selector = args.selector.as_deref().map(|text| {
+        Selector::parse(text).map_err(|error| {
+            eprintln!("{}", error.render(text));
+            Failure::Reported(2)
+        })
+    });
+    let selector = selector.transpose()?;
+    let cluster = args.cluster.read()?;
+    let origins = match args.cluster.datastore.directory() {
+        Some(root) => Origins::read(root, &cluster.options).map_err(Failure::io(root.display().to_string()))?,
+        None => Origins::default(),
+    };
+    let WholeCluster { sources, local, updates, .. } = cluster;
+    // Parameters that nodes have of their own are left aside: pods of all nodes are judged alike.
+    let anywhere = Hostname::new("");
+    let config = config_of(&sources, &local, updates.iter(), &anywhere).map_err(Failure::Failed)?;
+    let rules = settings::rules(&config).map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut options = Options::new(settings::graph(&config, anywhere), settings::evaluation(&rules));
+    options.namespaces.clone_from(&args.namespace);
+    options.selector = selector;
+    options.ports.clone_from(&args.port);
+
+    let families = if args.output == Output::Html {
+        Family::ALL.to_vec()
+    } else {
+        vec![if args.ipv6 { Family::V6 } else { Family::V4 }]
+    };
+    let mut maps: Vec<Map> = Vec::new();
+    for family in families {
+        options.family = family;
+        maps.push(tortie_map::map(&updates, &options).map_err(|error| Failure::Failed(error.to_string()))?);
+    }
+    let has_pods = |map: &Map| map.nodes.iter().any(|node| node.is_wanted);
+    let is_asked_for_some = !args.namespace.is_empty() || args.selector.is_some();
+    if is_asked_for_some && !maps.iter().any(has_pods) {
+        return Err(Failure::Failed("there are no such pods".to_owned()));
+    }
+    if maps.len() > 1 {
+        maps.sort_by_key(|map| !has_pods(map));
+        maps.dedup_by(|map, _| !has_pods(map));
+    }
+    let describe = |by: &DecidedBy, direction| describe(&origins, by, direction);
+    let text = match (args.output, &maps[..]) {
+        (Output::Html, maps) => page::page(maps, &describe),
+        (Output::Svg, [map, ..]) => tortie_map::svg(map, &tortie_map::layout(map), &describe),
+        (Output::Dot, [map, ..]) => tortie_map::dot(map, &describe),
+        (_, []) => String::new(),
+    };
+    if args.output != Output::Html {
+        maps.iter().flat_map(Map::remarks).for_each(|remark| eprintln!("{remark}"));
+    }
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+}
+
+/// What decides, and where that is written.
+fn describe(origins: &Origins, by: &DecidedBy, direction: Direction) -> String {
+    let text = decided_by(by, direction);
+    let origin = match by {
+        DecidedBy::PolicyRule { policy, index, .. } => origins.rule(policy, direction, *index),
+        _ => None,
+    };
+    let text = match by {
+        DecidedBy::PolicyRule { tier, .. } => format!("{text}, tier {tier}"),
+        _ => text,
+    };
+    origin.map_or_else(|| text.clone(), |origin| format!("{text}: {origin}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_of_protocols_that_have_them() {
+        assert_eq!(port("443"), Ok((Protocol::TCP, 443)));
+        assert_eq!(port("53/UDP"), Ok((Protocol::UDP, 53)));
+        assert!(port("53/icmp").unwrap_err().contains("icmp"));
+        assert!(port("65536").unwrap_err().contains("65536"));
+        assert!(port("").is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! What a page knows of a picture, as JSON.
+
+use serde_json::{Value, json};
+use tortie_map::{Access, Anchor, Describe, Edge, Map, Node};
+use tortie_model::Direction;
+use tortie_plan::classes::Ruling;
+use tortie_plan::classes::evaluate::Verdict;
+
+use super::super::decision::direction;
+
+/// How many members of a node, and rules of an edge, are listed before the rest is only counted.
+const LISTED: usize = 200;
+
+pub(super) fn of(map: &Map, describe: &Describe<'_>) -> Value {
+    let nodes: Vec<Value> = map.nodes.iter().enumerate().map(|node| of_node(map, node)).collect();
+    let edges: Vec<Value> = map.edges.iter().map(|edge| of_edge(map, edge, describe)).collect();
+    json!({
+        "family": map.family.to_string(),
+        "tiers": map.tiers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "remarks": map.remarks(),
+        "nodes": nodes,
+        "edges": edges,
+        "ends": ends(map, describe),
+        "passing": map.passing_texts().collect::<Vec<_>>(),
+    })
+}
+
+fn of_node(map: &Map, (number, node): (usize, &Node)) -> Value {
+    let access = |access: &Access| match access {
+        Access::Everything => "everything, whoever the peer is".to_owned(),
+        Access::Nothing => "nothing".to_owned(),
+        Access::Some(label) => format!("{label}, whoever the peer is"),
+        Access::Depends => "depends on the peer".to_owned(),
+        Access::Unjudged => String::new(),
+    };
+    json!({
+        "name": map.name(Anchor::Node(number)),
+        "group": node.group,
+        "isNetworks": node.is_networks(),
+        "count": node.members.len(),
+        "about": node.count(),
+        "members": node.members.iter().take(LISTED).collect::<Vec<_>>(),
+        "labels": node.labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>(),
+        "ingress": {
+            "access": access(&node.ingress),
+            "policies": node.ingress_policies.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "said": map.said_to_all(number, Direction::Ingress),
+        },
+        "egress": {
+            "access": access(&node.egress),
+            "policies": node.egress_policies.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "said": map.said_to_all(number, Direction::Egress),
+        },
+    })
+}
+
+fn of_edge(map: &Map, edge: &Edge, describe: &Describe<'_>) -> Value {
+    let by = edge.deciders.iter().take(LISTED);
+    let by: Vec<[String; 2]> =
+        by.map(|decider| [direction(decider.direction).to_owned(), describe(&decider.by, decider.direction)]).collect();
+    let to = if edge.to == Anchor::Everybody { "anywhere".to_owned() } else { map.name(edge.to) };
+    json!({
+        "from": map.name(edge.from),
+        "to": to,
+        "fromNodes": nodes_at(map, edge.from),
+        "toNodes": nodes_at(map, edge.to),
+        "label": edge.label,
+        "isPart": edge.is_part,
+        "tiers": edge.tiers,
+        "by": by,
+        "more": edge.deciders.len().saturating_sub(LISTED),
+    })
+}
+
+/// A node, or a group's number, or nothing for all.
+fn nodes_at(map: &Map, anchor: Anchor) -> Value {
+    match anchor {
+        Anchor::Node(number) => json!([number]),
+        Anchor::Group(group) => {
+            (0..map.nodes.len()).filter(|node| map.nodes.get(*node).is_some_and(|node| node.group == group)).collect()
+        }
+        Anchor::AllPods | Anchor::Everybody => Value::Null,
+    }
+}
+
+/// What ends say: their number of what passes, and each decision. Which direction an end is of shows from who says it.
+fn ends(map: &Map, describe: &Describe<'_>) -> Vec<Value> {
+    let mut directions = vec![Direction::Ingress; map.ends().len()];
+    for node in 0..map.nodes.len() {
+        for end in map.said_to_all(node, Direction::Egress).iter().filter_map(|(_, end)| *end) {
+            directions.iter_mut().skip(end).take(1).for_each(|direction| *direction = Direction::Egress);
+        }
+    }
+    let decision = |ruling: &Ruling, direction| {
+        let from = ruling.source_ports.map(|(first, last)| format!(" from ports {first}-{last}"));
+        let what = format!("{}{}", ruling.traffic, from.unwrap_or_default());
+        json!([ruling.verdict != Verdict::Deny, what, describe(&ruling.by, direction)])
+    };
+    let ends = map.ends().enumerate().zip(directions);
+    ends.map(|((number, rulings), direction)| {
+        let decisions: Vec<Value> = rulings.iter().map(|ruling| decision(ruling, direction)).collect();
+        json!({"passing": map.passing_number(number), "decisions": decisions})
+    })
+    .collect()
+}

@@ -1,0 +1,75 @@
+//! The picture as a page: one file that needs no network.
+
+use std::fmt::Write as _;
+
+use tortie_map::{Describe, Map, layout, svg};
+
+use super::data;
+
+const HEAD: &str = include_str!("head.html");
+const SCRIPT: &str = include_str!("page.js");
+
+/// Writing to a string cannot fail.
+pub(super) fn page(maps: &[Map], describe: &Describe<'_>) -> String {
+    let mut out = String::from(HEAD);
+    for (number, map) in maps.iter().enumerate() {
+        let hidden = if number == 0 { "" } else { " hidden" };
+        let _ = writeln!(out, "<div class=\"picture\" data-map=\"{number}\"{hidden}>");
+        out.push_str(&svg(map, &layout(map), describe));
+        out.push_str("</div>\n");
+    }
+    let data: Vec<_> = maps.iter().map(|map| data::of(map, describe)).collect();
+    // Names cannot end the element that the data are in.
+    let data = serde_json::Value::from(data).to_string().replace('<', "\\u003c");
+    let _ = writeln!(out, "</main>\n<script type=\"application/json\" id=\"data\">{data}</script>");
+    let _ = writeln!(out, "<script>\n{SCRIPT}</script>\n</body>\n</html>");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use tortie_calc::GraphConfig;
+    use tortie_map::{Options, dot};
+    use tortie_model::{NetworkSet, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey};
+    use tortie_plan::classes::evaluate::Settings;
+
+    use super::*;
+
+    /// Names that no datastore should let in.
+    #[test]
+    fn hostile_names_stay_text() {
+        let evil = "</title></script><script>alert(1)</script>\"];\n evil [label=\"'&";
+        let endpoint = WorkloadEndpoint {
+            iface: Some("cali1".into()),
+            ipv4_nets: ["10.0.1.2/32".parse().unwrap()].into(),
+            labels: tortie_model::Labels::from_pairs([(evil, evil)]).unwrap(),
+            ..WorkloadEndpoint::default()
+        };
+        let set = NetworkSet { nets: ["192.0.2.0/24".parse().unwrap()].into(), ..NetworkSet::default() };
+        let key = WorkloadEndpointKey::new("n", "k8s", &format!("{evil}/{evil}"), "eth0");
+        let updates = [
+            Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap())),
+            Update::NetworkSet(evil.into(), Some(Valid::new(set).unwrap())),
+        ];
+        let map = tortie_map::map(&updates, &Options::new(GraphConfig::new("n".into()), Settings::default())).unwrap();
+        assert_eq!(map.nodes.len(), 1);
+        let describe = |_: &_, _| evil.to_owned();
+        let picture = svg(&map, &layout(&map), &describe);
+        assert!(picture.contains("&lt;script&gt;alert") && !picture.contains("<script"), "{picture}");
+        let page = page(&[map.clone()], &describe);
+        assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (2, 2), "{page}");
+        // Each string ends where it should, so that names make no statements.
+        for line in dot(&map, &describe).lines() {
+            assert!(!line.trim_start().starts_with("evil"), "{line}");
+            assert_eq!(line.replace("\\\"", "").matches('"').count() % 2, 0, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_page_needs_nothing_from_elsewhere() {
+        for part in [HEAD, SCRIPT] {
+            assert!(!part.contains("://") && !part.contains("url(") && !part.contains("src="), "{part}");
+            assert!(!part.contains("innerHTML") && !part.contains("fetch("), "{part}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Kinds of packets in few words, for edges of a picture.
+
+use tortie_classes::{Details, Passing, Traffic};
+
+/// How many ports of a protocol are given before the rest is only counted.
+const PORTS: usize = 6;
+
+/// The first and last of the ports that packets come from; all if `None`.
+type SourcePorts = Option<(u16, u16)>;
+
+/// Of all protocols there are more.
+const FEW_PROTOCOLS: usize = 10;
+/// How many stretches of ports may be told apart between two nodes.
+const PARTS: usize = 64;
+
+/// A kind of packets that is not divided any more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// What has no short list: `all`, `all but tcp 25`.
+    Text(String),
+    /// A protocol, or one stretch of its ports or messages.
+    Listed { source_ports: SourcePorts, protocol: u8, details: Details },
+}
+
+impl Part {
+    /// Whether packets of it may be among others.
+    pub(crate) fn is_in(&self, traffic: &Traffic, from: Option<(u16, u16)>) -> bool {
+        let Self::Listed { source_ports, protocol, details } = self else { return true };
+        let ports = |ports: Option<(u16, u16)>| ports.unwrap_or((0, u16::MAX));
+        let ((first, last), (start, end)) = (ports(*source_ports), ports(from));
+        first <= end
+            && start <= last
+            && traffic.protocols().any(|(of, others)| of == *protocol && others.intersects(details))
+    }
+}
+
+/// What passes, divided as far as it can be.
+pub(crate) fn parts(passing: &[Passing], unrestricted: &Traffic) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for kind in passing {
+        match traffic(&kind.traffic, unrestricted, false) {
+            Words::All(text) => {
+                parts.push(Part::Text(text + &from_ports(kind.source_ports)));
+            }
+            Words::Listed(_) => {
+                for (protocol, details) in kind.traffic.protocols() {
+                    let part = |details| Part::Listed { source_ports: kind.source_ports, protocol, details };
+                    match details {
+                        Details::All => parts.push(part(Details::All)),
+                        Details::Ports(ports) => {
+                            parts.extend(ports.iter().map(|ports| part(Details::Ports(vec![*ports]))));
+                        }
+                        Details::Icmp(messages) => {
+                            parts.extend(messages.iter().map(|messages| part(Details::Icmp(vec![*messages]))));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    if parts.len() > PARTS {
+        return vec![Part::Text(label(passing, unrestricted, false))];
+    }
+    parts
+}
+
+/// The label of some parts, in order.
+pub(crate) fn label_of(parts: &[Part]) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut together: Vec<(SourcePorts, u8, Details)> = Vec::new();
+    for part in parts {
+        match part {
+            Part::Text(text) => words.push(text.clone()),
+            Part::Listed { source_ports, protocol, details } => match (together.last_mut(), details) {
+                (Some((from, of, Details::Ports(known))), Details::Ports(ports))
+                    if (*from, *of) == (*source_ports, *protocol) =>
+                {
+                    known.extend(ports);
+                }
+                (Some((from, of, Details::Icmp(known))), Details::Icmp(messages))
+                    if (*from, *of) == (*source_ports, *protocol) =>
+                {
+                    known.extend(messages);
+                }
+                _ => together.push((*source_ports, *protocol, details.clone())),
+            },
+        }
+    }
+    let listed = together
+        .iter()
+        .filter_map(|(from, protocol, details)| Some(part(*protocol, details, true)? + &from_ports(*from)));
+    words.extend(listed);
+    words.join("; ")
+}
+
+/// `tcp 80,443; udp 53`, `all`, `all but tcp 25`; empty if nothing passes. What never leaves pods counts as passing.
+pub(crate) fn label(passing: &[Passing], unrestricted: &Traffic, few: bool) -> String {
+    let parts: Vec<String> = passing
+        .iter()
+        .map(|kind| {
+            let (Words::All(text) | Words::Listed(text)) = traffic(&kind.traffic, unrestricted, few);
+            text + &from_ports(kind.source_ports)
+        })
+        .collect();
+    parts.join("; ")
+}
+
+fn from_ports(ports: Option<(u16, u16)>) -> String {
+    ports.map(|(first, last)| format!(" from ports {first}-{last}")).unwrap_or_default()
+}
+
+/// Whether all passes that ever leaves pods, of what is asked about.
+pub(crate) fn is_everything(passing: &[Passing], unrestricted: &Traffic) -> bool {
+    let is_whole =
+        |kind: &Passing| kind.source_ports.is_none() && missing(&kind.traffic, unrestricted).next().is_none();
+    passing.iter().any(is_whole)
+}
+
+/// What is not in the set, but for what never leaves pods.
+fn missing<'a>(traffic: &'a Traffic, unrestricted: &'a Traffic) -> impl Iterator<Item = (u8, Details)> + 'a {
+    traffic.missing().filter_map(|(protocol, details)| {
+        let never = unrestricted.missing().find(|(of, _)| *of == protocol).map(|(_, details)| details);
+        Some((protocol, without(details, never)?))
+    })
+}
+
+/// Packets in words: all, maybe but for some, or a list.
+enum Words {
+    All(String),
+    Listed(String),
+}
+
+fn traffic(traffic: &Traffic, unrestricted: &Traffic, few: bool) -> Words {
+    let missing: Vec<String> =
+        missing(traffic, unrestricted).filter_map(|(protocol, details)| part(protocol, &details, few)).collect();
+    // With few protocols, some ports alone are asked about, which are named.
+    if missing.is_empty() && unrestricted.protocols().count() > FEW_PROTOCOLS {
+        return Words::All("all".to_owned());
+    }
+    let inside: Vec<String> =
+        traffic.protocols().filter_map(|(protocol, details)| part(protocol, details, few)).collect();
+    if !missing.is_empty() && missing.len() < inside.len() {
+        Words::All(format!("all but {}", missing.join("; ")))
+    } else {
+        Words::Listed(inside.join("; "))
+    }
+}
+
+/// Packets but for those that never leave pods.
+fn without(details: &Details, never: Option<&Details>) -> Option<Details> {
+    match (details, never) {
+        (_, Some(Details::All)) => None,
+        (Details::Ports(ports), Some(Details::Ports(never))) => {
+            let ports: Vec<(u16, u16)> = ports.iter().copied().filter(|ports| !never.contains(ports)).collect();
+            (!ports.is_empty()).then_some(Details::Ports(ports))
+        }
+        _ => Some(details.clone()),
+    }
+}
+
+fn part(protocol: u8, details: &Details, few: bool) -> Option<String> {
+    let name = match protocol {
+        1 => "icmp".to_owned(),
+        4 => "ip-in-ip".to_owned(),
+        6 => "tcp".to_owned(),
+        17 => "udp".to_owned(),
+        58 => "icmpv6".to_owned(),
+        132 => "sctp".to_owned(),
+        number => format!("protocol {number}"),
+    };
+    let stretches: Vec<String> = match details {
+        Details::All => return Some(name),
+        Details::Ports(ports) => ports.iter().map(stretch).collect(),
+        Details::Icmp(messages) => messages
+            .iter()
+            .map(|((first, code), (last, last_code))| match (*code, *last_code) {
+                (0, u8::MAX) => format!("type {}", stretch(&(*first, *last))),
+                _ if (first, code) == (last, last_code) => format!("type {first} code {code}"),
+                _ => format!("type {first} code {code} to type {last} code {last_code}"),
+            })
+            .collect(),
+    };
+    let shown = if few { PORTS } else { stretches.len() };
+    let mut text = format!("{name} {}", stretches.iter().take(shown).cloned().collect::<Vec<_>>().join(","));
+    if let Some(more) = stretches.len().checked_sub(shown).filter(|more| *more > 0) {
+        text += &format!(" and {more} more");
+    }
+    Some(text)
+}
+
+fn stretch<T: PartialEq + std::fmt::Display>((first, last): &(T, T)) -> String {
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}

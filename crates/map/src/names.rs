@@ -1,0 +1,206 @@
+//! What groups of pods and networks are called.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_model::{Cidr, Labels, Profile, ProfileName, Update, Valid, WorkloadEndpoint};
+use tortie_selector::Selector;
+
+/// How many names are in a title.
+const IN_TITLE: usize = 2;
+
+/// What nodes are together in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Group {
+    /// What is not a workload.
+    Networks,
+    /// Workloads of a namespace; those of other orchestrators, whose names have none, are in the one without a name.
+    Namespace(Arc<str>),
+}
+
+impl Group {
+    /// What it is called.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match self {
+            Self::Networks => "networks".to_owned(),
+            Self::Namespace(name) if name.is_empty() => "workloads without a namespace".to_owned(),
+            Self::Namespace(name) => name.to_string(),
+        }
+    }
+}
+
+/// What is known of a workload.
+#[derive(Debug)]
+struct Known {
+    owner: Option<Arc<str>>,
+    labels: BTreeMap<Arc<str>, Arc<str>>,
+    is_wanted: bool,
+}
+
+/// Names of all that there is.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    workloads: AHashMap<Arc<str>, Known>,
+    networks: AHashMap<Cidr, String>,
+}
+
+/// The labels that tell best what a pod is.
+const TELLING: [&str; 6] = ["app.kubernetes.io/name", "app", "k8s-app", "name", "role", "component"];
+
+pub(crate) fn namespace(workload: &str) -> &str {
+    workload.split_once('/').map_or("", |(namespace, _)| namespace)
+}
+
+fn short(workload: &str) -> &str {
+    workload.split_once('/').map_or(workload, |(_, name)| name)
+}
+
+impl Names {
+    pub(crate) fn new(updates: &[Update], wanted: &Wanted<'_>) -> Self {
+        let mut names = Self::default();
+        let mut profiles: AHashMap<&ProfileName, &Valid<Profile>> = AHashMap::new();
+        for update in updates {
+            if let Update::Profile(name, Some(profile)) = update {
+                profiles.insert(name, profile);
+            }
+        }
+        for update in updates {
+            match update {
+                Update::WorkloadEndpoint(key, Some(endpoint)) => {
+                    let inherited = endpoint.profiles.iter().rev().filter_map(|name| profiles.get(name));
+                    let inherited = inherited.map(|profile| &profile.labels).chain([&endpoint.labels]);
+                    let is_wanted = wanted.holds(key.workload(), inherited.flat_map(Labels::iter));
+                    names.workloads.insert(key.workload().into(), Known::new(endpoint, is_wanted));
+                }
+                Update::NetworkSet(id, Some(set)) => {
+                    for net in &set.nets {
+                        names.networks.insert(net.masked(), id.to_string());
+                    }
+                }
+                Update::HostEndpoint(key, Some(endpoint)) => {
+                    for address in endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6) {
+                        names.networks.insert(Cidr::host(*address), format!("node {}", key.host));
+                    }
+                }
+                _ => {}
+            }
+        }
+        names
+    }
+
+    /// Whether the picture is to be about a workload.
+    pub(crate) fn is_wanted(&self, workload: &str) -> bool {
+        self.workloads.get(workload).is_some_and(|known| known.is_wanted)
+    }
+
+    /// What workloads of a namespace are called.
+    pub(crate) fn title(&self, workloads: &[Arc<str>]) -> String {
+        if let [one] = workloads {
+            return short(one).to_owned();
+        }
+        let mut owners: Vec<&str> = Vec::new();
+        for workload in workloads {
+            let owner = self.workloads.get(workload).and_then(|known| known.owner.as_deref());
+            let owner = owner.unwrap_or_else(|| short(workload));
+            if !owners.contains(&owner) {
+                owners.push(owner);
+            }
+            if owners.len() > IN_TITLE {
+                break;
+            }
+        }
+        if owners.len() <= IN_TITLE {
+            return owners.join(", ");
+        }
+        let common = self.labels(workloads);
+        let telling = TELLING.iter().find_map(|name| common.iter().find(|(label, _)| label == name));
+        match (telling.or_else(|| common.first()), owners.first()) {
+            (Some((label, value)), _) => format!("{label}={value}"),
+            (None, Some(first)) => format!("{first} and others"),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// The labels that all these workloads have in common.
+    pub(crate) fn labels(&self, workloads: &[Arc<str>]) -> Vec<(String, String)> {
+        let mut all = workloads.iter().filter_map(|workload| self.workloads.get(workload));
+        let Some(first) = all.next() else { return Vec::new() };
+        let mut common: Vec<(&Arc<str>, &Arc<str>)> = first.labels.iter().collect();
+        for known in all {
+            if common.is_empty() {
+                break;
+            }
+            common.retain(|(name, value)| known.labels.get(*name) == Some(*value));
+        }
+        common.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    }
+
+    /// What networks are called; the shortest of all families is whatever is in no other.
+    pub(crate) fn networks(&self, nets: &[Cidr]) -> String {
+        let mut titles: Vec<String> = Vec::new();
+        for net in nets {
+            let title = match self.networks.get(net) {
+                _ if net.prefix_len() == 0 => "elsewhere".to_owned(),
+                Some(name) => name.clone(),
+                None => net.to_string(),
+            };
+            if !titles.contains(&title) {
+                titles.push(title);
+            }
+        }
+        let mut text = titles.iter().take(IN_TITLE).cloned().collect::<Vec<_>>().join(", ");
+        if titles.len() > IN_TITLE {
+            text += &format!(" and {} more", titles.len() - IN_TITLE);
+        }
+        text
+    }
+}
+
+impl Known {
+    fn new(endpoint: &WorkloadEndpoint, is_wanted: bool) -> Self {
+        let labels: BTreeMap<Arc<str>, Arc<str>> = endpoint
+            .labels
+            .iter()
+            .filter(|(name, _)| !is_given(name))
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        let hash = endpoint.labels.iter().find(|(name, _)| *name == "pod-template-hash").map(|(_, value)| value);
+        let owner = endpoint.generate_name.as_deref().map(|prefix| prefix.trim_end_matches('-'));
+        let owner = owner.map(|owner| {
+            let trimmed = hash.and_then(|hash| owner.strip_suffix(hash)).map(|owner| owner.trim_end_matches('-'));
+            trimmed.unwrap_or(owner)
+        });
+        Self { owner: owner.filter(|owner| !owner.is_empty()).map(Into::into), labels, is_wanted }
+    }
+}
+
+/// Whether a label is given by programs and tells nobody what the pod is.
+fn is_given(name: &str) -> bool {
+    name.starts_with("projectcalico.org/")
+        || name.starts_with("pcns.")
+        || matches!(name, "pod-template-hash" | "controller-revision-hash" | "pod-template-generation")
+}
+
+/// What the picture is to be about.
+pub(crate) struct Wanted<'a> {
+    pub(crate) namespaces: &'a [String],
+    pub(crate) selector: Option<&'a Selector>,
+}
+
+impl Wanted<'_> {
+    pub(crate) fn is_everything(&self) -> bool {
+        self.namespaces.is_empty() && self.selector.is_none()
+    }
+
+    fn holds<'l>(&self, workload: &str, labels: impl Iterator<Item = (&'l str, &'l str)>) -> bool {
+        (self.namespaces.is_empty() || self.namespaces.iter().any(|name| name == namespace(workload)))
+            && self.selector.is_none_or(|selector| {
+                let labels: BTreeMap<String, String> =
+                    labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+                selector.matches(&labels)
+            })
+    }
+}
