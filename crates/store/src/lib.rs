@@ -3,6 +3,8 @@
 //! * [`ResourceStore`]: a datastore that resources can be written to, with errors that tell conflicts from failures.
 //! * [`TextStore`]: what else it keeps under paths, such as blocks of addresses, replaced several at once.
 //! * [`apply`](mod@apply): resources written as people mean it, with the rules that hold between them.
+//! * [`pending`]: changes of several resources that are taken back unless they are confirmed in time.
+//! * [`StagedStore`]: what writing would do.
 //! * [`MemoryStore`]: both in memory that fails when it is told to.
 //! * `etcd` (feature `etcd`): the store in etcd v3.
 //!
@@ -21,17 +23,23 @@
 //! ```
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
-#![allow(clippy::disallowed_methods, reason = "what is created is given the time, and certificates are files")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "what is created is given the time, certificates and pending changes are files"
+)]
 
 pub mod apply;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod memory_store;
+pub mod pending;
+mod staged;
 mod stamp;
 mod store;
 mod texts;
 
 pub use memory_store::{Fault, MemoryStore};
+pub use staged::{StagedStore, StagedWrite};
 pub use stamp::timestamp;
 pub use store::{Listing, ResourceStore, StoreError, StoredResource};
 pub use texts::{StoredText, TextChange, TextStore};
