@@ -16,6 +16,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tortie_model::Update;
 use tortie_resources::manifest::Options;
 
+use crate::history::Recorder;
 use crate::last_good::{self, Change, Record};
 use crate::scan::{self, Found, Stamp};
 use crate::{Closed, Feed, InputProblem, Source};
@@ -43,6 +44,8 @@ pub struct DirSource {
     options: Options,
     /// Where what was last good is kept, and for which node.
     keep: Option<(PathBuf, String)>,
+    /// How many states of the history are kept.
+    states: usize,
     last_good: Option<last_good::Writer>,
 }
 
@@ -58,6 +61,7 @@ impl DirSource {
             interval: RESCAN,
             options,
             keep: None,
+            states: 0,
             last_good: None,
         }
     }
@@ -91,6 +95,13 @@ impl DirSource {
         self
     }
 
+    /// Keeps a [history](crate::history) of so many states beside what is last good; 0 for none.
+    #[must_use]
+    pub fn keep_history(mut self, states: usize) -> Self {
+        self.states = states;
+        self
+    }
+
     /// Brings back what was last good.
     fn restore(&mut self) {
         let Some((state, node)) = self.keep.take() else { return };
@@ -99,7 +110,8 @@ impl DirSource {
         };
         let opened = last_good::Store::open(&state, &self.root, &node).and_then(|store| {
             let records = store.load(unusable)?;
-            Ok((records, last_good::Writer::start(store, self.options.clone())?))
+            let history = self.history(&state, &node, !records.is_empty());
+            Ok((records, last_good::Writer::start(store, self.options.clone(), history)?))
         });
         match opened {
             Ok((records, writer)) => {
@@ -118,18 +130,36 @@ impl DirSource {
         }
     }
 
+    /// The history, if one is wanted and can be kept. If a state is known from before, the history begins with it.
+    fn history(&self, state: &Path, node: &str, is_known: bool) -> Option<Recorder> {
+        if self.states == 0 {
+            return None;
+        }
+        let opened = Recorder::open(state, &self.root, node, self.states).and_then(|history| {
+            if is_known && history.is_empty() {
+                history.begin()?;
+            }
+            Ok(history)
+        });
+        opened.inspect_err(|error| tracing::warn!(%error, "no history of the manifests is kept")).ok()
+    }
+
     fn place(&self, below: &str) -> PathBuf {
         if below.is_empty() { self.root.clone() } else { self.root.join(below) }
     }
 
     fn keep_changes(&self, changes: Vec<(PathBuf, Change)>) {
         let Some(writer) = &self.last_good else { return };
-        for (path, change) in changes {
-            match path.strip_prefix(&self.root).ok().and_then(Path::to_str) {
-                Some(below) => writer.tell(below.to_owned(), change),
-                None => tracing::debug!(file = %path.display(), "no record can be kept under a name that is not UTF-8"),
-            }
+        if changes.is_empty() {
+            return;
         }
+        writer.tell(changes.into_iter().filter_map(|(path, change)| {
+            let below = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
+            if below.is_none() {
+                tracing::debug!(file = %path.display(), "no record can be kept under a name that is not UTF-8");
+            }
+            Some((below?.to_owned(), change))
+        }));
     }
 
     /// Whether endpoints are kept closed of which it is unknown what was to protect them; see

@@ -2,7 +2,7 @@
 //!
 //! * [`DirSource`]: a directory of manifests, watched. Its heart, [`DirState`], is pure: contents of files in, the
 //!   smallest set of updates and all current problems out. Files count when they are whole ([`Settle`]), and what was
-//!   last good is kept on disk ([`last_good`]).
+//!   last good is kept on disk ([`last_good`]), as is what it was before ([`history`]).
 //! * [`read`](fn@read): any source, read once. [`watch`]: any source, followed.
 //! * [`Objects`]: the same for objects that come one by one, as those of a datastore over the network do.
 //! * [`recording`]: recorded streams of updates.
@@ -32,6 +32,7 @@ mod dir_source;
 mod dir_state;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+pub mod history;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 pub mod last_good;

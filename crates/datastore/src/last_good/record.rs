@@ -197,7 +197,7 @@ fn scope_from(text: &str) -> Option<Scope> {
     }
 }
 
-pub(super) fn hex_digest(bytes: &[u8]) -> String {
+pub(crate) fn hex_digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -32,9 +32,8 @@ impl Store {
     /// If it cannot be made, or others may write into it.
     pub(crate) fn open(state: &Path, datastore: &Path, node: &str) -> io::Result<Self> {
         let datastore = fs::canonicalize(datastore).or_else(|_| std::path::absolute(datastore))?;
-        let name = [datastore.as_os_str().as_encoded_bytes(), b"\0", node.as_bytes()].concat();
         let all = state.join("last-good");
-        let folder = all.join(hex_digest(&name));
+        let folder = all.join(folder_name(&datastore, node));
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         for directory in [state, &all, &folder] {
             if !is_ours(&fs::symlink_metadata(directory)?) {
@@ -84,6 +83,11 @@ impl Store {
     /// The record of a file; `None` if there is none that can be used.
     pub(crate) fn get(&self, path: &str) -> Option<Record> {
         self.load_from(&self.place(path)).ok()
+    }
+
+    /// Whether there may be a record although none can be used.
+    pub(crate) fn is_in_doubt(&self, path: &str) -> bool {
+        !self.folder.is_dir() || fs::symlink_metadata(self.place(path)).is_ok()
     }
 
     /// Writes a record so that at any time the old one or the new one is there.
@@ -164,12 +168,17 @@ impl Store {
     }
 }
 
+/// What the folder is called in which something is kept of a directory, as one node sees it.
+pub(crate) fn folder_name(directory: &Path, node: &str) -> String {
+    hex_digest(&[directory.as_os_str().as_encoded_bytes(), b"\0", node.as_bytes()].concat())
+}
+
 fn is_draft(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "tmp")
 }
 
 /// Whether nobody else can have written it, or can.
-fn is_ours(metadata: &Metadata) -> bool {
+pub(crate) fn is_ours(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 

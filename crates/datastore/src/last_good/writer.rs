@@ -10,6 +10,7 @@ use tortie_resources::manifest::Options;
 
 use super::{Record, Store};
 use crate::dir_state::Scope;
+use crate::history::{Recorder, TextChange};
 
 /// How soon it is tried again to write what could not be written.
 const RETRY: Duration = Duration::from_secs(10);
@@ -55,21 +56,24 @@ impl Writer {
     ///
     /// # Errors
     /// If it cannot be started.
-    pub(crate) fn start(store: Store, options: Options) -> io::Result<Self> {
+    pub(crate) fn start(store: Store, options: Options, history: Option<Recorder>) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let queue = Arc::clone(&shared);
-        thread::Builder::new().name("last-good".into()).spawn(move || work(&queue, &store, &options))?;
+        let work = move || Work { store, options, history, failed: BTreeMap::new() }.run(&queue);
+        thread::Builder::new().name("last-good".into()).spawn(work)?;
         Ok(Self { shared })
     }
 
-    /// What has become of a file, by its path below the directory.
-    pub(crate) fn tell(&self, path: String, change: Change) {
+    /// What has become of files, by their paths below the directory, at one time.
+    pub(crate) fn tell(&self, news: impl IntoIterator<Item = (String, Change)>) {
         let mut queue = self.shared.lock();
-        let changes = queue.changes.entry(path).or_default();
-        if change == Change::Gone {
-            changes.clear();
+        for (path, change) in news {
+            let changes = queue.changes.entry(path).or_default();
+            if change == Change::Gone {
+                changes.clear();
+            }
+            changes.push(change);
         }
-        changes.push(change);
         drop(queue);
         self.shared.filled.notify_one();
     }
@@ -82,24 +86,62 @@ impl Drop for Writer {
     }
 }
 
-fn work(shared: &Shared, store: &Store, options: &Options) {
-    // What could not be written, to be tried again.
-    let mut failed: BTreeMap<String, Option<Record>> = BTreeMap::new();
-    loop {
-        let Some(next) = next(shared, !failed.is_empty()) else { return };
-        let (path, record) = match next {
-            Next::Changes(path, changes) => {
-                let before = failed.remove(&path).unwrap_or_else(|| store.get(&path));
-                let record = after(before, &path, changes, options);
-                (path, record)
+/// What the thread has.
+struct Work {
+    store: Store,
+    options: Options,
+    history: Option<Recorder>,
+    /// What could not be written, to be tried again.
+    failed: BTreeMap<String, Option<Record>>,
+}
+
+impl Work {
+    fn run(mut self, shared: &Shared) {
+        while let Some(next) = next(shared, !self.failed.is_empty()) {
+            match next {
+                Next::Changes(changes) => self.take(changes),
+                Next::Retry => {
+                    if let Some((path, record)) = self.failed.pop_first() {
+                        self.write(path, record);
+                    }
+                }
             }
-            Next::Retry => match failed.pop_first() {
-                Some(failed) => failed,
-                None => continue,
-            },
-        };
-        let was_failing = !failed.is_empty();
-        match write(store, &path, record.as_ref()) {
+        }
+    }
+
+    /// Takes what has become of files at one time.
+    fn take(&mut self, changes: BTreeMap<String, Vec<Change>>) {
+        let is_first = self.history.as_ref().is_some_and(Recorder::is_empty);
+        let mut records = Vec::with_capacity(changes.len());
+        let mut kept = Vec::new();
+        for (path, changes) in changes {
+            let before = self.failed.remove(&path).unwrap_or_else(|| self.store.get(&path));
+            if let (None, Some(history), true) = (&before, &self.history, self.store.is_in_doubt(&path)) {
+                history.note_gap();
+            }
+            let old = before.as_ref().filter(|_| self.history.is_some()).map(|record| record.text.clone());
+            let record = after(before, &path, changes, &self.options);
+            if let Some(history) = self.history.as_ref().filter(|_| !is_first) {
+                let new = record.as_ref().map(|record| record.text.as_str());
+                match history.keep(&TextChange { path: &path, before: old.as_deref(), after: new }) {
+                    Ok(change) => kept.extend(change),
+                    Err(error) => missed(history, &error),
+                }
+            }
+            records.push((path, record));
+        }
+        // What is last good says no longer what was before, so the history comes first.
+        if let Some(history) = self.history.as_ref().filter(|_| is_first || !kept.is_empty()) {
+            history.add(kept).unwrap_or_else(|error| missed(history, &error));
+        }
+        for (path, record) in records {
+            self.write(path, record);
+        }
+    }
+
+    fn write(&mut self, path: String, record: Option<Record>) {
+        let was_failing = !self.failed.is_empty();
+        match write(&self.store, &path, record.as_ref()) {
             Ok(()) if was_failing => tracing::debug!(file = path, "the last good state can be written again"),
             Ok(()) => {}
             Err(error) => {
@@ -109,14 +151,19 @@ fn work(shared: &Shared, store: &Store, options: &Options) {
                         "the last good state cannot be written; enforcement goes on, and a restart may not know it"
                     );
                 }
-                failed.insert(path, record);
+                self.failed.insert(path, record);
             }
         }
     }
 }
 
+fn missed(history: &Recorder, error: &io::Error) {
+    history.note_gap();
+    tracing::warn!(%error, "a change of the manifests is missing in the history; enforcement goes on");
+}
+
 enum Next {
-    Changes(String, Vec<Change>),
+    Changes(BTreeMap<String, Vec<Change>>),
     Retry,
 }
 
@@ -124,8 +171,8 @@ enum Next {
 fn next(shared: &Shared, has_failed: bool) -> Option<Next> {
     let mut queue = shared.lock();
     loop {
-        if let Some((path, changes)) = queue.changes.pop_first() {
-            return Some(Next::Changes(path, changes));
+        if !queue.changes.is_empty() {
+            return Some(Next::Changes(std::mem::take(&mut queue.changes)));
         }
         if queue.closed {
             return None;
@@ -162,3 +209,6 @@ fn write(store: &Store, path: &str, record: Option<&Record>) -> io::Result<()> {
         None => store.remove(path),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,8 +120,8 @@ fn a_writer_catches_up_and_writes_only_what_differs() {
         }
     };
     let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: a}}\n";
-    let writer = Writer::start(open(&state, "/etc/a"), tortie_resources::manifest::Options::default()).unwrap();
-    let tell = |path: &str, change| writer.tell(path.into(), change);
+    let writer = Writer::start(open(&state, "/etc/a"), tortie_resources::manifest::Options::default(), None).unwrap();
+    let tell = |path: &str, change| writer.tell([(path.to_owned(), change)]);
     let taken = |text: &str| Change::Taken(text.into(), std::collections::BTreeSet::new());
     tell("a.yaml", taken(namespace));
     tell("a.yaml", taken("{]"));

@@ -1,0 +1,20 @@
+//! States that the manifests of a directory have been in, for people who want one of them back.
+//!
+//! A [`HistoryEntry`] is made of each change that a source has taken: which files have other texts since, by digests. Texts that
+//! are replaced are kept under their digests; those that are there now are in the directory itself, and in what is
+//! [last good](crate::last_good) of it, so that nothing is kept twice and nothing is read or hashed again but the files that have changed. The
+//! entries after a state, undone, are the way back to it ([`History::way_back`]), and that change is an entry, too, once a
+//! source takes it.
+//!
+//! Entries are bounded in number, and the texts in size. Each file is written beside its place, synchronised and renamed; an entry
+//! is written after the texts that it needs, and before what is last good is, so that whoever is killed in between makes the
+//! same entry again, which counts once.
+
+mod entry;
+mod rollback;
+mod store;
+
+pub use entry::{FileChange, HistoryEntry, TextId};
+pub use rollback::{Back, Conflict, RollbackError, WayBack};
+pub use store::{History, HistoryError};
+pub(crate) use store::{Recorder, TextChange};

@@ -1,0 +1,218 @@
+//! The way back to a state.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use super::entry::{HistoryEntry, TextId};
+use super::store::{History, HistoryError};
+
+/// A file that is to have another text, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Back {
+    /// The file, below the directory.
+    pub path: String,
+    /// What it holds now, as far as it is text.
+    pub now: Option<String>,
+    /// What it is to hold; `None` if it is to be removed.
+    pub text: Option<String>,
+}
+
+/// Why a file is better left alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Conflict {
+    /// It holds what no state of the history has, or the newest one does not have.
+    Unknown,
+    /// A change of it that came between is not known.
+    Gap,
+}
+
+/// What leads back to a state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WayBack {
+    /// The files that differ.
+    pub files: Vec<Back>,
+    /// Those of them that hold something that would be lost.
+    pub conflicts: Vec<(String, Conflict)>,
+}
+
+/// Why there is no way back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RollbackError {
+    /// There is no such state any more, or not yet.
+    #[error("state {number} is not kept; there are {oldest} to {newest}")]
+    NoState {
+        /// The state.
+        number: u64,
+        /// The oldest that is kept.
+        oldest: u64,
+        /// The newest.
+        newest: u64,
+    },
+    /// A text was too large to be kept, or is damaged.
+    #[error("{path}: the text that it had is not kept")]
+    NoText {
+        /// The file.
+        path: String,
+    },
+    /// A file is a link, or in a linked folder, which somebody else looks after.
+    #[error("{path}: is a link or behind one, and must be changed where it leads to")]
+    Link {
+        /// The file.
+        path: String,
+    },
+    /// The history cannot be read.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// A file cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// What a file should be like, and is expected to be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    wanted: Option<TextId>,
+    expected: Option<TextId>,
+    has_gap: bool,
+}
+
+/// What was changed since a state, undone.
+fn targets(entries: &[HistoryEntry], number: u64) -> BTreeMap<&str, Target> {
+    let mut targets: BTreeMap<&str, Target> = BTreeMap::new();
+    for entry in entries.iter().filter(|entry| entry.number > number) {
+        for change in &entry.changes {
+            match targets.get_mut(change.path.as_str()) {
+                None => {
+                    let (wanted, expected) = (change.before.clone(), change.after.clone());
+                    targets.insert(&change.path, Target { wanted, expected, has_gap: entry.gap });
+                }
+                Some(target) => {
+                    target.has_gap |= target.expected != change.before;
+                    target.expected.clone_from(&change.after);
+                }
+            }
+        }
+    }
+    targets
+}
+
+impl History {
+    /// What differs between the directory and a state.
+    ///
+    /// # Errors
+    /// [`RollbackError`].
+    pub fn way_back(&self, number: u64) -> Result<WayBack, RollbackError> {
+        let entries = self.entries()?;
+        let ends = (entries.first().map_or(0, |entry| entry.number), entries.last().map_or(0, |entry| entry.number));
+        if !entries.iter().any(|entry| entry.number == number) {
+            return Err(RollbackError::NoState { number, oldest: ends.0, newest: ends.1 });
+        }
+        // An entry that is damaged may have been about any file.
+        let later = entries.iter().filter(|entry| entry.number >= number).map(|entry| entry.number);
+        let is_broken = !later.eq(number..=ends.1);
+        let mut way = WayBack::default();
+        for (path, Target { wanted, expected, has_gap }) in targets(&entries, number) {
+            let now = self.present(path)?;
+            let is = TextId::of_file(now.as_deref());
+            if is == wanted {
+                continue;
+            }
+            if is != expected {
+                way.conflicts.push((path.to_owned(), Conflict::Unknown));
+            } else if has_gap || is_broken {
+                way.conflicts.push((path.to_owned(), Conflict::Gap));
+            }
+            let text = match wanted {
+                Some(id) => Some(self.text(&id, path).ok_or_else(|| RollbackError::NoText { path: path.to_owned() })?),
+                None => None,
+            };
+            way.files.push(Back { path: path.to_owned(), now, text });
+        }
+        Ok(way)
+    }
+
+    /// What a file holds.
+    fn present(&self, path: &str) -> Result<Option<String>, RollbackError> {
+        let place = self.place(path);
+        match fs::read(&place) {
+            Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(RollbackError::Io { path: place, error }),
+        }
+    }
+
+    /// Goes this way, whatever would be lost: whole files first, each in one step, and then those that are to be removed. Who
+    /// is killed in between goes it again.
+    ///
+    /// # Errors
+    /// [`RollbackError::Link`] before anything is changed, or [`RollbackError::Io`].
+    pub fn go_back(&self, way: &WayBack) -> Result<(), RollbackError> {
+        for Back { path, .. } in &way.files {
+            self.refuse_links(path)?;
+        }
+        for Back { path, text, .. } in &way.files {
+            if let Some(text) = text {
+                let place = self.place(path);
+                write(&place, text).map_err(|error| RollbackError::Io { path: place, error })?;
+            }
+        }
+        for Back { path, text, .. } in &way.files {
+            let place = self.place(path);
+            if text.is_none() {
+                match fs::remove_file(&place) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(RollbackError::Io { path: place, error });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_links(&self, path: &str) -> Result<(), RollbackError> {
+        let place = self.place(path);
+        let below = place.ancestors().take_while(|ancestor| *ancestor != self.directory());
+        let itself = path.is_empty().then_some(place.as_path());
+        let mut parts = below.chain(itself);
+        if parts.any(|part| fs::symlink_metadata(part).is_ok_and(|metadata| metadata.is_symlink())) {
+            return Err(RollbackError::Link { path: path.to_owned() });
+        }
+        Ok(())
+    }
+}
+
+/// Replaces a file in one step, by one of the same mode and owner. The name of the draft is hidden: sources do not read it.
+fn write(place: &Path, text: &str) -> io::Result<()> {
+    let folder = place.parent().unwrap_or(place);
+    fs::create_dir_all(folder)?;
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    let draft = folder.join(format!(".{name}.tortie"));
+    let old = fs::metadata(place).ok();
+    let mode = old.as_ref().map_or(0o644, |old| old.mode() & 0o7777);
+    let written =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&draft).and_then(|mut file| {
+            if let Some(old) = &old {
+                // Only root may give files away.
+                let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
+            }
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&draft, place)
+        });
+    if let Err(error) = written {
+        let _ = fs::remove_file(&draft);
+        return Err(error);
+    }
+    File::open(folder)?.sync_all()
+}

@@ -1,0 +1,342 @@
+//! A history on disk.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::entry::{FileChange, HistoryEntry, TextId};
+use crate::last_good::{folder_name, is_ours};
+
+/// All texts of a history take no more bytes than this.
+const MAX_TEXTS: u64 = 256 << 20;
+
+/// Why a history cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HistoryError {
+    /// There is none of this directory.
+    #[error("no history of {} is kept below {}", directory.display(), state.display())]
+    Unknown {
+        /// The directory of manifests.
+        directory: PathBuf,
+        /// The state directory.
+        state: PathBuf,
+    },
+    /// There is none at all.
+    #[error("no history is kept below {}: an agent keeps one if it reads a directory of manifests", .0.display())]
+    Nothing(PathBuf),
+    /// There are several.
+    #[error("there are histories of several directories: {}", .0.join(", "))]
+    Several(Vec<String>),
+    /// Reading failed.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// The states that a directory of manifests has been in, as an agent keeps them.
+///
+/// ```no_run
+/// use tortie_datastore::history::History;
+///
+/// let history = History::find("/var/lib/tortie".as_ref(), None)?;
+/// let first = history.entries()?.first().map_or(1, |entry| entry.number);
+/// let way = history.way_back(first)?;
+/// if way.conflicts.is_empty() {
+///     history.go_back(&way)?;
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct History {
+    folder: PathBuf,
+    directory: PathBuf,
+    node: String,
+}
+
+impl History {
+    /// The history that is kept below a state directory: of this directory of manifests, or of the only one.
+    ///
+    /// # Errors
+    /// [`HistoryError`].
+    pub fn find(state: &Path, directory: Option<&Path>) -> Result<Self, HistoryError> {
+        let all = state.join("history");
+        let entries = match fs::read_dir(&all) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(HistoryError::Nothing(state.to_owned()));
+            }
+            entries => entries.map_err(at(&all))?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let folder = entry.map_err(at(&all))?.path();
+            // Another one is being made, or is none.
+            found.extend(Self::of(&folder));
+        }
+        if let Some(directory) = directory {
+            let wanted = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+            found.retain(|history| history.directory == wanted);
+            if found.is_empty() {
+                return Err(HistoryError::Unknown { directory: wanted, state: state.to_owned() });
+            }
+        }
+        match (found.pop(), &found[..]) {
+            (None, _) => Err(HistoryError::Nothing(state.to_owned())),
+            (Some(history), []) => Ok(history),
+            (Some(last), others) => {
+                let name = |history: &Self| format!("{} (node {})", history.directory.display(), history.node);
+                Err(HistoryError::Several(others.iter().chain([&last]).map(name).collect()))
+            }
+        }
+    }
+
+    fn of(folder: &Path) -> Option<Self> {
+        let metadata = fs::symlink_metadata(folder).ok().filter(is_ours)?;
+        let about: Value = serde_json::from_slice(&fs::read(folder.join("about")).ok()?).ok()?;
+        let text = |name: &str| about.get(name).and_then(Value::as_str).map(str::to_owned);
+        let (directory, node) = (text("directory")?.into(), text("node")?);
+        metadata.is_dir().then(|| Self { folder: folder.to_owned(), directory, node })
+    }
+
+    /// The directory of manifests.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// All entries that can be read, oldest first.
+    ///
+    /// # Errors
+    /// [`HistoryError::Io`].
+    pub fn entries(&self) -> Result<Vec<HistoryEntry>, HistoryError> {
+        let folder = self.folder.join("states");
+        let mut entries = Vec::new();
+        for path in files(&folder).map_err(at(&folder))? {
+            entries.extend(HistoryEntry::parse(&fs::read(&path).map_err(at(&path))?));
+        }
+        entries.sort_by_key(|entry| entry.number);
+        Ok(entries)
+    }
+
+    /// A text that is kept, or is the present one of its file; `None` if it is neither.
+    #[must_use]
+    pub fn text(&self, id: &TextId, path: &str) -> Option<String> {
+        let is_it = |text: &String| TextId::of(text) == *id;
+        let kept = fs::read_to_string(self.text_path(id)).ok().filter(is_it);
+        kept.or_else(|| fs::read_to_string(self.place(path)).ok().filter(is_it))
+    }
+
+    /// Where a file is, by its path below the directory.
+    pub(super) fn place(&self, path: &str) -> PathBuf {
+        if path.is_empty() { self.directory.clone() } else { self.directory.join(path) }
+    }
+
+    fn text_path(&self, id: &TextId) -> PathBuf {
+        self.folder.join("texts").join(id.to_string())
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> HistoryError {
+    let path = path.to_owned();
+    |error| HistoryError::Io { path, error }
+}
+
+/// The files of a folder, without unfinished ones.
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths: Vec<PathBuf> = paths.collect::<io::Result<_>>()?;
+    paths.retain(|path| path.extension().is_none());
+    Ok(paths)
+}
+
+/// Adds to a history.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    history: History,
+    /// How many states are kept.
+    keep: usize,
+    max_texts: u64,
+    /// The newest entry.
+    newest: RefCell<Option<HistoryEntry>>,
+    /// How many entries there are.
+    entries: Cell<usize>,
+    /// How many bytes all texts take.
+    texts: Cell<u64>,
+    /// A change could not be kept.
+    gap: Cell<bool>,
+}
+
+/// A file whose text changes.
+pub(crate) struct TextChange<'t> {
+    pub(crate) path: &'t str,
+    pub(crate) before: Option<&'t str>,
+    pub(crate) after: Option<&'t str>,
+}
+
+impl Recorder {
+    /// The history of a directory as one node sees it, of at most so many states.
+    ///
+    /// # Errors
+    /// If it cannot be made or read, or others may write into it.
+    pub(crate) fn open(state: &Path, directory: &Path, node: &str, keep: usize) -> io::Result<Self> {
+        let directory = fs::canonicalize(directory).or_else(|_| std::path::absolute(directory))?;
+        let all = state.join("history");
+        let folder = all.join(folder_name(&directory, node));
+        let history = History { folder: folder.clone(), directory, node: node.to_owned() };
+        let (states, texts) = (folder.join("states"), folder.join("texts"));
+        for made in [&states, &texts] {
+            DirBuilder::new().recursive(true).mode(0o700).create(made)?;
+        }
+        for ours in [state, &all, &folder, &states, &texts] {
+            if !is_ours(&fs::symlink_metadata(ours)?) {
+                let what = format!("{} belongs to another user, or others may write into it", ours.display());
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+            }
+        }
+        let about = json!({ "directory": history.directory.display().to_string(), "node": node });
+        put(&folder.join("about"), about.to_string().as_bytes())?;
+        let entries = history.entries().map_err(io::Error::other)?;
+        let recorder = Self {
+            history,
+            keep,
+            max_texts: MAX_TEXTS,
+            entries: Cell::new(entries.len()),
+            newest: RefCell::new(entries.into_iter().last()),
+            texts: Cell::new(sizes(&texts)?),
+            gap: Cell::new(false),
+        };
+        recorder.prune()?;
+        Ok(recorder)
+    }
+
+    /// Whether there is no state yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.newest.borrow().is_none()
+    }
+
+    /// Begins with the state there is.
+    ///
+    /// # Errors
+    /// If it cannot be kept.
+    pub(crate) fn begin(&self) -> io::Result<()> {
+        self.add(Vec::new())
+    }
+
+    /// Keeps what a file had, for the entry that follows. Returns how the file changes, if it does and that is not known yet.
+    ///
+    /// # Errors
+    /// If it cannot be kept.
+    pub(crate) fn keep(&self, change: &TextChange<'_>) -> io::Result<Option<FileChange>> {
+        let TextChange { path, before, after } = change;
+        if before.unwrap_or_default() == after.unwrap_or_default() {
+            return Ok(None);
+        }
+        let (id, after) = (TextId::of_file(*before), TextId::of_file(*after));
+        let change = FileChange { path: (*path).to_owned(), before: id, after };
+        if self.newest.borrow().as_ref().is_some_and(|entry| entry.changes.contains(&change)) {
+            // Whoever made the entry was killed before the file's record was written.
+            return Ok(None);
+        }
+        if let (Some(id), Some(text)) = (&change.before, before) {
+            let place = self.history.text_path(id);
+            let size = text.len() as u64;
+            // What is too large for all is an entry without a text, from which there is no way back.
+            if !place.exists() && size <= self.max_texts {
+                put(&place, text.as_bytes())?;
+                self.texts.set(self.texts.get() + size);
+            }
+        }
+        Ok(Some(change))
+    }
+
+    /// Adds a state, after [`Recorder::keep`] of each change.
+    ///
+    /// # Errors
+    /// If it cannot be kept; the next entry tells of a gap then.
+    pub(crate) fn add(&self, changes: Vec<FileChange>) -> io::Result<()> {
+        let number = self.newest.borrow().as_ref().map_or(1, |entry| entry.number + 1);
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let entry = HistoryEntry { number, time_ms, gap: self.gap.get(), changes };
+        File::open(self.history.folder.join("texts"))?.sync_all()?;
+        put(&self.history.folder.join("states").join(format!("{number:020}")), &entry.encode())?;
+        File::open(self.history.folder.join("states"))?.sync_all()?;
+        self.gap.set(false);
+        *self.newest.borrow_mut() = Some(entry);
+        self.entries.set(self.entries.get() + 1);
+        self.prune()
+    }
+
+    /// A change could not be kept.
+    pub(crate) fn note_gap(&self) {
+        self.gap.set(true);
+    }
+
+    /// Removes the oldest states while there are too many, or their texts take too much.
+    fn prune(&self) -> io::Result<()> {
+        if self.entries.get() <= self.keep && self.texts.get() <= self.max_texts {
+            return Ok(());
+        }
+        let mut entries = self.history.entries().map_err(io::Error::other)?;
+        let texts = self.history.folder.join("texts");
+        loop {
+            let surplus = entries.len().saturating_sub(self.keep.max(1));
+            for entry in entries.drain(..surplus) {
+                fs::remove_file(self.history.folder.join("states").join(format!("{:020}", entry.number)))?;
+            }
+            // The way to the oldest state itself is not kept: nothing is before it.
+            let undone = entries.iter().skip(1).flat_map(|entry| &entry.changes);
+            let needed: BTreeSet<String> =
+                undone.filter_map(|change| change.before.as_ref()).map(TextId::to_string).collect();
+            for path in files(&texts)? {
+                let is_needed =
+                    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| needed.contains(name));
+                if !is_needed {
+                    fs::remove_file(path)?;
+                }
+            }
+            self.texts.set(sizes(&texts)?);
+            if self.texts.get() <= self.max_texts || entries.len() <= 1 {
+                break;
+            }
+            let oldest = entries.remove(0);
+            fs::remove_file(self.history.folder.join("states").join(format!("{:020}", oldest.number)))?;
+        }
+        self.entries.set(entries.len());
+        Ok(())
+    }
+}
+
+fn sizes(folder: &Path) -> io::Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(folder)? {
+        sum += entry?.metadata()?.len();
+    }
+    Ok(sum)
+}
+
+/// Writes a file so that at any time the old one or the new one is there.
+fn put(place: &Path, bytes: &[u8]) -> io::Result<()> {
+    let draft = place.with_extension("tmp");
+    let written =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft).and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&draft, place)
+        });
+    if written.is_err() {
+        // What a full disk lacks is not worth keeping.
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}

@@ -1,0 +1,366 @@
+//! The history that is kept on the way.
+
+use std::fs;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::history::{Back, Conflict, History, HistoryEntry, RollbackError, WayBack};
+
+const KEEP: usize = 4;
+const NAMES: [&str; 4] = ["a.yaml", "b.yaml", "sub/c.yaml", "sub/deep/d.yaml"];
+
+type Files = BTreeMap<String, String>;
+
+/// A directory of manifests, and who keeps its history.
+struct World {
+    folder: TempDir,
+    /// What the source has taken.
+    taken: Files,
+}
+
+impl World {
+    fn new() -> Self {
+        let world = Self { folder: TempDir::new().unwrap(), taken: Files::new() };
+        fs::create_dir(world.directory()).unwrap();
+        world
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.folder.path().join("manifests")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// An agent that has just started.
+    fn work(&self) -> Work {
+        let store = Store::open(&self.state(), &self.directory(), "n1").unwrap();
+        let is_known = !store.load(|path, why| panic!("{}: {why}", path.display())).unwrap().is_empty();
+        let history = Recorder::open(&self.state(), &self.directory(), "n1", KEEP).unwrap();
+        if is_known && history.is_empty() {
+            history.begin().unwrap();
+        }
+        Work { store, options: Options::default(), history: Some(history), failed: BTreeMap::new() }
+    }
+
+    /// Makes the directory hold exactly this.
+    fn write(&self, files: &Files) {
+        fs::remove_dir_all(self.directory()).unwrap();
+        fs::create_dir(self.directory()).unwrap();
+        for (path, text) in files {
+            let place = self.directory().join(path);
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            fs::write(place, text).unwrap();
+        }
+    }
+
+    /// What the directory holds.
+    fn found(&self) -> Files {
+        let texts = crate::manifest_texts(&self.directory()).unwrap();
+        let below = |path: PathBuf| path.strip_prefix(self.directory()).unwrap().to_str().unwrap().to_owned();
+        texts.into_iter().map(|(path, text)| (below(path), text)).collect()
+    }
+
+    /// What a source tells when the directory holds what it holds now.
+    fn news(&self) -> BTreeMap<String, Vec<Change>> {
+        let now = self.found();
+        let gone = self.taken.keys().filter(|path| !now.contains_key(*path));
+        let gone = gone.map(|path| (path.clone(), vec![Change::Gone]));
+        let other = now.iter().filter(|(path, text)| self.taken.get(*path) != Some(text));
+        let taken = other.map(|(path, text)| (path.clone(), vec![Change::Taken(text.clone(), BTreeSet::new())]));
+        gone.chain(taken).collect()
+    }
+
+    fn take(&mut self, work: &mut Work) {
+        work.take(self.news());
+        self.taken = self.found();
+    }
+
+    fn history(&self) -> History {
+        History::find(&self.state(), Some(&self.directory())).unwrap()
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.history().entries().unwrap().iter().map(|entry| entry.number).collect()
+    }
+
+    fn roll_back(&self, number: u64) -> WayBack {
+        let way = self.history().way_back(number).unwrap();
+        assert_eq!(way.conflicts, []);
+        self.history().go_back(&way).unwrap();
+        way
+    }
+}
+
+fn files(files: &[(&str, &str)]) -> Files {
+    files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+}
+
+fn some_files() -> impl Strategy<Value = Files> {
+    let text = prop_oneof![Just("x: 1\n"), Just("x: 2\n"), Just("{}\n"), Just("not: [yaml\n")];
+    proptest::collection::btree_map(proptest::sample::select(&NAMES[..]), text, 0..=NAMES.len())
+        .prop_map(|map| map.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect())
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// The directory comes to hold this.
+    Write(Files),
+    /// The same, and the agent is killed before a record is written.
+    KilledAfterTheEntry(Files),
+    /// The same before the entry is written, when the texts are.
+    KilledBeforeTheEntry(Files),
+    Restart,
+    /// Back to a state, by its place among those that are kept.
+    RollBack(proptest::sample::Index),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => some_files().prop_map(Event::Write),
+        1 => some_files().prop_map(Event::KilledAfterTheEntry),
+        1 => some_files().prop_map(Event::KilledBeforeTheEntry),
+        1 => Just(Event::Restart),
+        2 => any::<proptest::sample::Index>().prop_map(Event::RollBack),
+    ]
+}
+
+/// What a killed agent has done of [`Work::take`].
+fn killed(work: &Work, news: BTreeMap<String, Vec<Change>>, with_entry: bool) {
+    let history = work.history.as_ref().unwrap();
+    let mut kept = Vec::new();
+    for (path, changes) in news {
+        let before = work.store.get(&path);
+        let record = after(before.clone(), &path, changes, &work.options);
+        let text = |record: &Option<Record>| record.as_ref().map(|record| record.text.clone());
+        let (before, after) = (text(&before), text(&record));
+        kept.extend(
+            history.keep(&TextChange { path: &path, before: before.as_deref(), after: after.as_deref() }).unwrap(),
+        );
+    }
+    if with_entry && !kept.is_empty() {
+        history.add(kept).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
+
+    /// After any changes, kills and restarts each state that is listed comes back as it was.
+    #[test]
+    fn listed_states_come_back(first in some_files(), events in proptest::collection::vec(event(), 1..12)) {
+        let mut world = World::new();
+        world.write(&first);
+        let mut work = world.work();
+        world.take(&mut work);
+        // What the directory held in each state.
+        let mut states: BTreeMap<u64, Files> = world.numbers().into_iter().map(|number| (number, first.clone())).collect();
+        for event in events {
+            match event {
+                Event::Write(files) => {
+                    world.write(&files);
+                    world.take(&mut work);
+                }
+                Event::KilledAfterTheEntry(ref files) | Event::KilledBeforeTheEntry(ref files) if !world.numbers().is_empty() => {
+                    let with_entry = matches!(event, Event::KilledAfterTheEntry(_));
+                    world.write(files);
+                    killed(&work, world.news(), with_entry);
+                    work = world.work();
+                    world.take(&mut work);
+                }
+                Event::Restart | Event::KilledAfterTheEntry(_) | Event::KilledBeforeTheEntry(_) => work = world.work(),
+                Event::RollBack(index) => {
+                    let numbers = world.numbers();
+                    if numbers.is_empty() {
+                        continue;
+                    }
+                    let number = numbers[index.index(numbers.len())];
+                    world.roll_back(number);
+                    prop_assert_eq!(&world.found(), &states[&number], "state {}", number);
+                    world.take(&mut work);
+                }
+            }
+            let numbers = world.numbers();
+            prop_assert!(numbers.len() <= KEEP);
+            if let Some(newest) = numbers.last() {
+                let found = world.found();
+                prop_assert_eq!(states.entry(*newest).or_insert_with(|| found.clone()), &found);
+            }
+        }
+        // No text is kept that nothing needs.
+        drop(work);
+        let folder = world.state().join("history");
+        let texts: usize = fs::read_dir(folder).unwrap().map(|one| fs::read_dir(one.unwrap().path().join("texts")).unwrap().count()).sum();
+        prop_assert!(texts <= 4);
+    }
+}
+
+#[test]
+fn entries_tell_what_changed() {
+    let mut world = World::new();
+    world.write(&files(&[("a.yaml", "x: 1\n"), ("b.yaml", "{}\n")]));
+    let mut work = world.work();
+    world.take(&mut work);
+    world.write(&files(&[("a.yaml", "x: 2\n"), ("sub/c.yaml", "{}\n")]));
+    world.take(&mut work);
+    // What has not changed makes no state.
+    work.take(BTreeMap::from([("a.yaml".into(), vec![Change::Taken("x: 2\n".into(), BTreeSet::new())])]));
+    let history = world.history();
+    let [first, second] = &history.entries().unwrap()[..] else { panic!() };
+    assert_eq!((first.number, &first.changes[..], second.number), (1, &[][..], 2));
+    let told: Vec<_> = second
+        .changes
+        .iter()
+        .map(|change| {
+            let text = |id: &Option<_>| id.as_ref().map(|id| history.text(id, &change.path).unwrap());
+            (change.path.as_str(), text(&change.before), text(&change.after))
+        })
+        .collect();
+    let (one, two, empty) = (Some("x: 1\n".to_owned()), Some("x: 2\n".to_owned()), Some("{}\n".to_owned()));
+    assert_eq!(told, [("a.yaml", one, two), ("b.yaml", empty.clone(), None), ("sub/c.yaml", None, empty)]);
+}
+
+#[test]
+fn what_the_history_does_not_know_is_not_lost_by_mistake() {
+    let mut world = World::new();
+    let mut work = world.work();
+    for text in ["x: 1\n", "x: 2\n", "x: 3\n"] {
+        world.write(&files(&[("a.yaml", text)]));
+        world.take(&mut work);
+    }
+    fs::write(world.directory().join("a.yaml"), "x: mine\n").unwrap();
+    fs::write(world.directory().join("other.yaml"), "x: other\n").unwrap();
+    let history = world.history();
+    let way = history.way_back(1).unwrap();
+    assert_eq!(way.conflicts, [("a.yaml".to_owned(), Conflict::Unknown)]);
+    history.go_back(&way).unwrap();
+    assert_eq!(world.found(), files(&[("a.yaml", "x: 1\n"), ("other.yaml", "x: other\n")]));
+
+    let error = history.way_back(9).unwrap_err();
+    assert_eq!(error.to_string(), "state 9 is not kept; there are 1 to 3");
+}
+
+fn only_folder(world: &World) -> PathBuf {
+    fs::read_dir(world.state().join("history")).unwrap().next().unwrap().unwrap().path()
+}
+
+#[test]
+fn what_is_damaged_is_noticed() {
+    let mut world = World::new();
+    let mut work = world.work();
+    for text in ["x: 1\n", "x: 2\n", "x: 3\n"] {
+        world.write(&files(&[("a.yaml", text), ("b.yaml", "{}\n")]));
+        world.take(&mut work);
+    }
+    let folder = only_folder(&world);
+    let entry = folder.join("states").join(format!("{:020}", 2));
+    let whole = fs::read(&entry).unwrap();
+    fs::write(&entry, &whole[..whole.len() - 3]).unwrap();
+    // A file that only the lost entry was about would stay as it is now.
+    let way = world.history().way_back(1).unwrap();
+    assert_eq!(way.conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
+    fs::write(&entry, whole).unwrap();
+    assert_eq!(world.history().way_back(1).unwrap().conflicts, []);
+
+    for text in fs::read_dir(folder.join("texts")).unwrap() {
+        fs::write(text.unwrap().path(), "x: forged\n").unwrap();
+    }
+    assert!(matches!(world.history().way_back(1), Err(RollbackError::NoText { .. })));
+}
+
+#[test]
+fn a_state_that_could_not_be_kept_leaves_a_gap() {
+    let mut world = World::new();
+    let mut work = world.work();
+    let mut write = |world: &mut World, text: &str| {
+        world.write(&files(&[("a.yaml", text)]));
+        world.take(&mut work);
+    };
+    write(&mut world, "x: 1\n");
+    let states = only_folder(&world).join("states");
+    fs::rename(&states, states.with_extension("away")).unwrap();
+    write(&mut world, "x: 2\n");
+    fs::rename(states.with_extension("away"), &states).unwrap();
+    write(&mut world, "x: 3\n");
+    assert_eq!(world.numbers(), [1, 2]);
+    let way = world.history().way_back(1).unwrap();
+    assert_eq!(way.conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
+    let back = Back { path: "a.yaml".into(), now: Some("x: 3\n".into()), text: Some("x: 2\n".into()) };
+    assert_eq!(way.files, [back]);
+}
+
+#[test]
+fn a_record_that_is_torn_is_not_taken_for_none() {
+    let mut world = World::new();
+    let mut work = world.work();
+    world.write(&files(&[("a.yaml", "x: 1\n")]));
+    world.take(&mut work);
+    let all = world.state().join("last-good");
+    let folder = fs::read_dir(all).unwrap().next().unwrap().unwrap().path();
+    for record in fs::read_dir(folder).unwrap() {
+        fs::write(record.unwrap().path(), "torn").unwrap();
+    }
+    world.write(&files(&[("a.yaml", "x: 2\n")]));
+    world.take(&mut work);
+    // It would be removed, as if it had not been there.
+    assert_eq!(world.history().way_back(1).unwrap().conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
+}
+
+#[test]
+fn links_are_left_to_those_who_look_after_them() {
+    let mut world = World::new();
+    let mut work = world.work();
+    for text in ["x: 1\n", "x: 2\n"] {
+        world.write(&files(&[("a.yaml", "{}\n"), ("b.yaml", text)]));
+        world.take(&mut work);
+    }
+    let real = world.folder.path().join("real.yaml");
+    fs::write(&real, "x: 2\n").unwrap();
+    fs::remove_file(world.directory().join("b.yaml")).unwrap();
+    std::os::unix::fs::symlink(&real, world.directory().join("b.yaml")).unwrap();
+    let history = world.history();
+    let way = history.way_back(1).unwrap();
+    assert!(matches!(history.go_back(&way), Err(RollbackError::Link { .. })));
+    assert_eq!(fs::read_to_string(real).unwrap(), "x: 2\n");
+}
+
+#[test]
+fn a_single_file_and_its_mode() {
+    let folder = TempDir::new().unwrap();
+    let (file, state) = (folder.path().join("all.yaml"), folder.path().join("state"));
+    fs::write(&file, "x: 2\n").unwrap();
+    let store = Store::open(&state, &file, "n1").unwrap();
+    let history = Recorder::open(&state, &file, "n1", KEEP).unwrap();
+    let mut work = Work { store, options: Options::default(), history: Some(history), failed: BTreeMap::new() };
+    for text in ["x: 1\n", "x: 2\n"] {
+        work.take(BTreeMap::from([(String::new(), vec![Change::Taken(text.into(), BTreeSet::new())])]));
+    }
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+    fs::set_permissions(&file, mode).unwrap();
+    let history = History::find(&state, None).unwrap();
+    history.go_back(&history.way_back(1).unwrap()).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "x: 1\n");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o640);
+}
+
+#[test]
+fn only_what_fits_is_kept() {
+    let world = World::new();
+    let mut world = world;
+    let mut work = world.work();
+    for text in ["x: 1\n", "x: 2\n"] {
+        world.write(&files(&[("a.yaml", text)]));
+        world.take(&mut work);
+    }
+    assert!(HistoryEntry::clone(&world.history().entries().unwrap()[0]).changes.is_empty());
+    assert_eq!(world.numbers(), [1, 2]);
+    // Nobody may write into what a rollback believes.
+    let states = world.state().join("history");
+    fs::set_permissions(&states, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    assert!(Recorder::open(&world.state(), &world.directory(), "n1", KEEP).is_err());
+}
