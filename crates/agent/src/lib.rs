@@ -25,6 +25,7 @@ pub mod machine;
 pub mod metrics;
 pub mod monitor;
 pub mod netlink;
+pub mod pending_change;
 pub mod settings;
 pub mod status;
 pub mod stop;

@@ -8,6 +8,7 @@ mod node {
     mod connections;
     mod ending;
     mod flows;
+    mod history;
     mod input;
     mod migration;
     mod opening;

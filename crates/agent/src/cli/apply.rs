@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use tortie_store::StoreError;
-use tortie_store::apply::{Applied, ApplyError, apply, initialise};
+use tortie_store::apply::{Applied, apply};
 
 use super::Failure;
+use super::confirming::{ConfirmingArgs, Wish};
 use super::etcd::StoreArgs;
 use super::written::{self, Wanted};
 
@@ -14,7 +14,8 @@ use super::written::{self, Wanted};
 /// Validates everything first, and writes nothing if there is an error; each problem is printed on standard error as
 /// `file:line:column: kind/name: field.path: what`. Then creates each resource, or replaces the one that is there. A
 /// resource with a resourceVersion replaces that version only: if somebody else has changed it since, that is an error.
-/// Tiers go first. Ends with exit code 1 if anything was not written.
+/// Tiers go first. Ends with exit code 1 if anything was not written. With --confirm the change is taken back unless
+/// `tortie confirm` comes in time.
 ///
 /// Example: tortie apply --datastore etcd://127.0.0.1:2379 -f policies/
 #[derive(Debug, clap::Args)]
@@ -28,28 +29,22 @@ pub(super) struct Args {
     namespace: String,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    confirming: ConfirmingArgs,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut resources = written::read(&args.filename, &args.namespace, Wanted::Valid)?;
     written::tiers_first(&mut resources);
-    let store = args.store.open()?;
-    initialise(&store).map_err(|error| Failure::Failed(error.to_string()))?;
-    let mut failed = false;
-    for resource in &resources {
-        match apply(&store, &resource.key, &resource.object) {
-            Ok(applied) => println!("{} {}", resource.key, word(applied)),
-            // The next one would have to wait as long in vain.
-            Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => {
-                return Err(Failure::Failed(error.to_string()));
-            }
-            Err(error) => {
-                failed = true;
-                eprintln!("{resource}: {error}");
-            }
-        }
-    }
-    if failed { Err(Failure::Reported(1)) } else { Ok(()) }
+    let wishes: Vec<Wish<'_>> = resources
+        .iter()
+        .map(|resource| Wish {
+            place: resource.to_string(),
+            key: resource.key.clone(),
+            write: Box::new(|store| apply(store, &resource.key, &resource.object).map(|applied| Some(word(applied)))),
+        })
+        .collect();
+    args.confirming.write(&args.store, &wishes, true)
 }
 
 fn word(applied: Applied) -> &'static str {

@@ -7,13 +7,15 @@ use tortie_store::StoreError;
 use tortie_store::apply::{ApplyError, delete};
 
 use super::Failure;
+use super::confirming::{ConfirmingArgs, Wish};
 use super::etcd::StoreArgs;
 use super::written::{self, Wanted};
 
 /// Delete resources from etcd, as calicoctl does.
 ///
 /// By kind and name, or those that are written in files. A resource with a resourceVersion is deleted at that version
-/// only. Tiers go last; one that policies are in is not deleted, and neither is what every cluster has.
+/// only. Tiers go last; one that policies are in is not deleted, and neither is what every cluster has. With --confirm what is
+/// deleted comes back unless `tortie confirm` comes in time.
 ///
 /// Examples: tortie delete networkpolicy web -n shop
 ///           tortie delete -f policies/
@@ -36,26 +38,24 @@ pub(super) struct Args {
     skip_not_exists: bool,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    confirming: ConfirmingArgs,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let targets = targets(args)?;
-    let store = args.store.open()?;
-    let mut failed = false;
-    for (place, key, version) in &targets {
-        match delete(&store, key, *version) {
-            Ok(()) => println!("{key} deleted"),
-            Err(ApplyError::Store(StoreError::NotFound(_))) if args.skip_not_exists => {}
-            Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => {
-                return Err(Failure::Failed(error.to_string()));
-            }
-            Err(error) => {
-                failed = true;
-                eprintln!("{place}: {error}");
-            }
-        }
-    }
-    if failed { Err(Failure::Reported(1)) } else { Ok(()) }
+    let wishes: Vec<Wish<'_>> = targets
+        .into_iter()
+        .map(|(place, key, version)| Wish {
+            place,
+            key: key.clone(),
+            write: Box::new(move |store| match delete(store, &key, version) {
+                Err(ApplyError::Store(StoreError::NotFound(_))) if args.skip_not_exists => Ok(None),
+                deleted => deleted.map(|()| Some("deleted")),
+            }),
+        })
+        .collect();
+    args.confirming.write(&args.store, &wishes, false)
 }
 
 /// What to delete, and where it is asked for.

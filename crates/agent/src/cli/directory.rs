@@ -1,12 +1,13 @@
 //! How a directory of manifests is read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tortie_datastore::{DirSource, Settle};
 use tortie_model::Hostname;
 
 use crate::engine::Unreadable;
+use crate::pending_change::STATE_DIR;
 
 /// How to read a directory of manifests; other datastores do not need it.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,9 +23,13 @@ pub(super) struct DirectoryArgs {
     lenient: bool,
     #[command(flatten)]
     settle: SettleArgs,
-    /// Where to keep the last good version of what the manifests say, for the next start
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/tortie")]
+    /// Where to keep the last good version of what the manifests say, for the next start; of any datastore, a change that
+    /// waits for `tortie confirm`
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
+    /// How many states of the manifests are kept there, for `tortie history` and `tortie rollback`; 0 for none
+    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
+    history: usize,
     /// Seconds between scans of the directory that do not wait for file events
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     rescan_interval: u64,
@@ -63,7 +68,19 @@ impl From<SettleArgs> for Settle {
 impl DirectoryArgs {
     /// For a program that enforces nothing: it keeps no state.
     pub(super) fn only_read(settle: SettleArgs) -> Self {
-        Self { unreadable: Unreadable::Skip, lenient: false, settle, state_dir: PathBuf::new(), rescan_interval: 10 }
+        Self {
+            unreadable: Unreadable::Skip,
+            lenient: false,
+            settle,
+            state_dir: PathBuf::new(),
+            history: 0,
+            rescan_interval: 10,
+        }
+    }
+
+    /// Where the program keeps what must outlive it, if anywhere.
+    pub(super) fn state_dir(&self) -> Option<&Path> {
+        Some(self.state_dir.as_path()).filter(|directory| !directory.as_os_str().is_empty())
     }
 
     /// What to do about input of which it is unknown what it was to protect.
@@ -73,9 +90,9 @@ impl DirectoryArgs {
 
     /// A source that reads like this, for this node if it keeps what is last good.
     pub(super) fn source(&self, source: DirSource, node: Option<&Hostname>) -> DirSource {
-        let source = match node.filter(|_| !self.state_dir.as_os_str().is_empty()) {
-            Some(node) => source.keep_last_good(&self.state_dir, node.as_str()),
-            None => source,
+        let source = match (node, self.state_dir()) {
+            (Some(node), Some(state_dir)) => source.keep_last_good(state_dir, node.as_str()).keep_history(self.history),
+            _ => source,
         };
         source
             .settle_for(self.settle.into())

@@ -1,7 +1,9 @@
 //! Where etcd is, on the command line.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
 use tortie_store::etcd::{EtcdConfig, EtcdStore, Password};
 
 use super::Failure;
@@ -87,18 +89,24 @@ impl EtcdArgs {
                 None => Ok(None),
             };
         };
-        let named = || around.calico("ETCD_PASSWORD_FILE").map(PathBuf::from);
-        let password = match self.etcd_password_file.clone().or_else(named) {
-            Some(file) => {
-                let text = std::fs::read_to_string(&file).map_err(Failure::io(file.display().to_string()))?;
-                text.trim_end_matches(['\r', '\n']).to_owned()
-            }
+        let password = match self.password_file(around) {
+            Some(file) => password_in(&file)?,
             None => around.calico("ETCD_PASSWORD").ok_or_else(|| {
                 Failure::Usage("a user of etcd needs ETCD_PASSWORD, ETCD_PASSWORD_FILE or --etcd-password-file".into())
             })?,
         };
         Ok(Some((user, password.into())))
     }
+
+    fn password_file(&self, around: &dyn Surroundings) -> Option<PathBuf> {
+        let named = || around.calico("ETCD_PASSWORD_FILE").map(PathBuf::from);
+        self.etcd_password_file.clone().or_else(named)
+    }
+}
+
+fn password_in(file: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(file).map_err(Failure::io(file.display().to_string()))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 /// Where resources are written to and read from.
@@ -119,4 +127,45 @@ impl StoreArgs {
     pub(super) fn open(&self) -> Result<EtcdStore, Failure> {
         EtcdStore::new(self.config()?).map_err(Failure::io("etcd"))
     }
+}
+
+impl StoreArgs {
+    /// How to reach the datastore, without anything secret: what [`open_reference`] takes, in another program at another time.
+    pub(super) fn reference(&self) -> Result<Value, Failure> {
+        let config = self.config()?;
+        let password_file = match &config.user {
+            None => None,
+            Some(_) => Some(self.etcd.password_file(&Environment).ok_or_else(|| {
+                let why = "--confirm needs the password in a file (--etcd-password-file): a program that takes the change back \
+                           later, after a restart, has to read it again";
+                Failure::Usage(why.into())
+            })?),
+        };
+        let path = |file: Option<PathBuf>| {
+            let whole = file.map(|file| std::path::absolute(&file).map_err(Failure::io(file.display().to_string())));
+            whole.transpose()
+        };
+        Ok(json!({
+            "url": format!("etcd://{}{}", config.endpoints.join(","), config.key_prefix),
+            "ca_file": path(config.ca_file)?,
+            "cert_file": path(config.cert_file)?,
+            "key_file": path(config.key_file)?,
+            "user": config.user.map(|(user, _)| user),
+            "password_file": path(password_file)?,
+        }))
+    }
+}
+
+/// Opens a datastore by what [`StoreArgs::reference`] says of it.
+pub(super) fn open_reference(reference: &Value) -> Result<EtcdStore, Failure> {
+    let text = |name: &str| reference.get(name).and_then(Value::as_str);
+    let file = |name: &str| text(name).map(PathBuf::from);
+    let url: EtcdConfig =
+        text("url").unwrap_or_default().parse().map_err(|error| Failure::Failed(format!("etcd: {error}")))?;
+    let user = match (text("user"), file("password_file")) {
+        (Some(user), Some(file)) => Some((user.to_owned(), Password::from(password_in(&file)?))),
+        _ => None,
+    };
+    let (ca_file, cert_file, key_file) = (file("ca_file"), file("cert_file"), file("key_file"));
+    EtcdStore::new(EtcdConfig { ca_file, cert_file, key_file, user, ..url }).map_err(Failure::io("etcd"))
 }

@@ -17,6 +17,10 @@ mod cleanup;
 mod cluster;
 mod columns;
 mod configuration;
+#[cfg(feature = "etcd")]
+mod confirm;
+#[cfg(feature = "etcd")]
+mod confirming;
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 mod controller;
 mod dataplane;
@@ -35,6 +39,8 @@ mod fanout;
 mod flows;
 #[cfg(feature = "etcd")]
 mod get;
+mod history;
+mod line_diff;
 mod listeners;
 mod map;
 mod node;
@@ -70,7 +76,8 @@ pub use exit::Failure;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    success; for `check`: nothing is wrong
-  1    failure; for `check`: problems were found; for `run`: the input is unusable (see --unreadable)
+  1    failure; for `check`: problems were found; for `run`: the input is unusable (see --unreadable); for `confirm`:
+       there is no change to confirm
   2    wrong usage, or a selector that does not parse; for `plan` and `diff`: something changes
   3    for `trace`: the connection is denied; for `status`: the agent is not ready
   129  for `dataplane`: a parameter changed; both sides should be started again";
@@ -98,6 +105,8 @@ enum Command {
     Config(configuration::Args),
     Flows(flows::Args),
     Show(show::Args),
+    History(history::Args),
+    Rollback(history::RollbackArgs),
     Replay(replay::Args),
     Cleanup(cleanup::Args),
     Parameters(parameters::Args),
@@ -107,6 +116,8 @@ enum Command {
     Get(get::Args),
     #[cfg(feature = "etcd")]
     Delete(delete::Args),
+    #[cfg(feature = "etcd")]
+    Confirm(confirm::Args),
     #[cfg(all(feature = "etcd", feature = "kubernetes"))]
     Controller(controller::Args),
     #[cfg(feature = "fanout")]
@@ -147,6 +158,8 @@ pub fn main() -> ExitCode {
         Command::Config(args) => configuration::run(&args),
         Command::Flows(args) => flows::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::History(args) => history::run(&args),
+        Command::Rollback(args) => history::rollback(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::Parameters(args) => parameters::run(&args),
@@ -156,6 +169,8 @@ pub fn main() -> ExitCode {
         Command::Get(args) => get::run(&args),
         #[cfg(feature = "etcd")]
         Command::Delete(args) => delete::run(&args),
+        #[cfg(feature = "etcd")]
+        Command::Confirm(args) => confirm::run(&args),
         #[cfg(all(feature = "etcd", feature = "kubernetes"))]
         Command::Controller(args) => controller::run(&args),
         #[cfg(feature = "fanout")]

@@ -122,7 +122,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let flows = SharedFlows::default();
     let said = Said { health: health.clone(), metrics: metrics.clone(), flows: flows.clone() };
-    let _local_api = answer_locally(&args.socket, facts, said, sender.clone(), stop.clone());
+    let state_dir = args.directory.state_dir();
+    let _local_api = answer_locally(&args.socket, facts, said, sender.clone(), stop.clone(), state_dir);
+    #[cfg(feature = "etcd")]
+    super::confirming::watch_in_background(state_dir)?;
     let inputs = Inputs { others, datastore: events, stop, reload };
     let files = FileWriter::start().map_err(Failure::io("the thread of endpoint status files"))?;
     #[cfg_attr(
@@ -193,12 +196,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Answers questions on a socket, if one is wanted. Without it policy is enforced all the same.
-fn answer_locally(socket: &OsStr, facts: Facts, said: Said, engine: SyncSender<Input>, stop: Stop) -> Option<Server> {
+fn answer_locally(
+    socket: &OsStr,
+    facts: Facts,
+    said: Said,
+    engine: SyncSender<Input>,
+    stop: Stop,
+    state_dir: Option<&Path>,
+) -> Option<Server> {
     if socket.is_empty() {
         return None;
     }
     let ask = move |question| engine.try_send(Input::Question(question)).is_ok();
     let service = Service::new(facts, said, ask, Runner::new(stop));
+    let service = service.with_state_dir(state_dir.map(Path::to_owned));
     let path = Path::new(socket);
     Server::start(path, service)
         .inspect_err(|error| tracing::warn!(socket = %path.display(), %error, "nobody can ask this agent"))

@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// Writing to a string cannot fail, here and below.
 fn text(status: &Status) -> String {
     let mut out = String::new();
-    let Status { version, pid, node, datastore, dataplane, uptime_seconds, ready, live, components, counters, engine } =
+    let Status { version, pid, node, datastore, dataplane, uptime_seconds, ready, live, components, counters, .. } =
         status;
     let state = match (ready, live) {
         (true, _) => "ready",
@@ -58,7 +58,14 @@ fn text(status: &Status) -> String {
         .event_to_kernel_mean_ms
         .map_or(String::new(), |mean| format!(", {mean:.1} ms to the kernel on average"));
     line("changes", &format!("{} from the datastore{mean}", counters.updates));
-    match engine {
+    if let Some(change) = &status.pending_change {
+        let when = match change.state.as_str() {
+            "waiting" => format!("is taken back in {} s unless `tortie confirm` comes", change.seconds_left),
+            other => other.to_owned(),
+        };
+        line("change", &format!("{} by {}: {when}", change.resources.join(", "), change.by));
+    }
+    match &status.engine {
         Some(engine) => of_engine(&mut line, engine),
         None => line("engine", "busy"),
     }
@@ -104,6 +111,7 @@ mod tests {
     use super::*;
     use crate::engine::inspect::LastApply;
     use crate::local_api::{Component, Counters};
+    use crate::pending_change::PendingSummary;
 
     #[test]
     fn what_is_wrong_is_said_and_what_is_not_is_not() {
@@ -123,6 +131,12 @@ mod tests {
                 component("Dataplane", false, "chain is missing"),
             ],
             counters: Counters { updates: 12, event_to_kernel_mean_ms: Some(4.25), ..Counters::default() },
+            pending_change: Some(PendingSummary {
+                by: "ada".into(),
+                state: "waiting".into(),
+                seconds_left: 42,
+                resources: vec!["Tier/platform".into(), "NetworkPolicy/shop/web".into()],
+            }),
             engine: Some(EngineStatus {
                 session: 2,
                 datastore_state: "in sync".into(),
@@ -139,6 +153,7 @@ mod tests {
           dataplane    internal
           Dataplane    not ready: chain is missing
           changes      12 from the datastore, 4.2 ms to the kernel on average
+          change       Tier/platform, NetworkPolicy/shop/web by ada: is taken back in 42 s unless `tortie confirm` comes
           engine       in sync, session 2
           enforces     3 policies on 0 workload and 0 host endpoints, 0 IP sets
           last apply   3.0 s ago, took 20.5 ms, incomplete

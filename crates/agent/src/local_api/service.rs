@@ -1,5 +1,6 @@
 //! From calls to answers.
 
+use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::exec::Runner;
 use crate::flows::{FlowRecord, Followed, SharedFlows};
 use crate::health::Health;
 use crate::metrics::SharedMetrics;
+use crate::pending_change::PendingSummary;
 
 /// Our interface.
 pub(super) const INTERFACE: &str = "org.tortie.agent";
@@ -63,6 +65,8 @@ pub struct Status {
     pub components: Vec<Component>,
     /// Since its start.
     pub counters: Counters,
+    /// A change in the datastore that is taken back unless it is confirmed.
+    pub pending_change: Option<PendingSummary>,
     /// How the engine is; `None` if it is busy with something long.
     pub engine: Option<EngineStatus>,
 }
@@ -124,6 +128,8 @@ pub struct Service {
     /// Takes a question to the engine; gives it back if the engine has no room for it.
     ask: Box<dyn Fn(Question) -> bool + Send + Sync>,
     runner: Runner,
+    /// Where a change is kept that waits to be confirmed.
+    state_dir: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Service {
@@ -141,7 +147,13 @@ impl Service {
         ask: impl Fn(Question) -> bool + Send + Sync + 'static,
         runner: Runner,
     ) -> Self {
-        Self { facts, said, ask: Box::new(ask), runner }
+        Self { facts, said, ask: Box::new(ask), runner, state_dir: None }
+    }
+
+    /// Tells of the change that is kept in a state directory, too.
+    #[must_use]
+    pub fn with_state_dir(self, state_dir: Option<PathBuf>) -> Self {
+        Self { state_dir, ..self }
     }
 
     /// Says how to answer one message; `None` if no answer is wanted.
@@ -268,6 +280,7 @@ impl Service {
             ready: components.iter().all(|component| component.ready),
             components,
             counters,
+            pending_change: self.state_dir.as_deref().and_then(PendingSummary::of),
             engine,
         }
     }

@@ -143,6 +143,7 @@ fn the_description_names_every_field() {
         staged: vec![StagedRecord::default()],
         ..FlowRecord::default()
     };
+    let pending = PendingSummary { by: String::new(), state: String::new(), seconds_left: 0, resources: Vec::new() };
     let ip_set = IpSet { members: Some(Vec::new()), ..IpSet::default() };
     for (name, value) in [
         ("type Component", json!(component)),
@@ -161,6 +162,7 @@ fn the_description_names_every_field() {
         ("type Flow ", json!(flow)),
         ("type RuleCounters", json!(RuleCounters::default())),
         ("type IpSet", json!(ip_set)),
+        ("type PendingChange", json!(pending)),
         ("method Configuration", json!(Configuration::default())),
     ] {
         assert_eq!(described(name), fields(&value), "{name}");

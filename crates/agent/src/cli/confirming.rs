@@ -1,0 +1,228 @@
+//! Writing that is taken back unless it is confirmed.
+
+use std::env;
+use std::fmt::Display;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tortie_resources::stored::ResourceKey;
+use tortie_store::apply::{ApplyError, initialise};
+use tortie_store::pending::{Attended, FileJournal, Locked, PendingChange, attend, begin, carry_out};
+use tortie_store::{ResourceStore, StagedStore, StoreError};
+
+use super::Failure;
+use super::etcd::{StoreArgs, open_reference};
+use crate::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
+
+/// The longest time to wait for a confirmation.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// Whether what is written is taken back unless it is confirmed.
+#[derive(Debug, clap::Args)]
+pub(super) struct ConfirmingArgs {
+    /// Change everything that is asked for, or nothing, and take it back unless `tortie confirm` comes in this time, such as
+    /// 60s, 5m or 1h, whatever is killed or cut off until then.
+    #[arg(long, value_name = "TIME", value_parser = window)]
+    confirm: Option<Duration>,
+    /// With --confirm: where what was there before is kept. An agent that uses the same directory takes the change back if this
+    /// machine restarts.
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    state_dir: PathBuf,
+}
+
+/// A number of seconds, minutes or hours.
+fn window(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds = match text.strip_prefix(digits) {
+        Some("s" | "") => 1,
+        Some("m" | "min") => 60,
+        Some("h") => 3_600,
+        _ => return Err("must be a time such as 60s, 5m or 1h".into()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "must be a time such as 60s, 5m or 1h")?;
+    match number.checked_mul(seconds).map(Duration::from_secs) {
+        Some(time) if !time.is_zero() && time <= LONGEST => Ok(time),
+        _ => Err("must be between a second and a week".into()),
+    }
+}
+
+/// Something to be written: how to name it when it fails, which resource, and what writes it and says in a word what that
+/// does.
+pub(super) struct Wish<'w> {
+    pub(super) place: String,
+    pub(super) key: ResourceKey,
+    pub(super) write: WriteOne<'w>,
+}
+
+type WriteOne<'w> = Box<dyn Fn(&dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> + 'w>;
+
+impl ConfirmingArgs {
+    /// Writes, at once and for good or as it is asked for.
+    pub(super) fn write(&self, store: &StoreArgs, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
+        let opened = store.open()?;
+        let Some(window) = self.confirm else { return write_now(&opened, wishes, is_initial) };
+        let datastore = store.reference()?;
+        let journal = FileJournal::open(&self.state_dir).map_err(failed)?;
+        let lock = self.lock(&journal)?;
+        if is_initial {
+            initialise(&opened).map_err(failed)?;
+        }
+        let staged = StagedStore::new(&opened);
+        let words = write_each(&staged, wishes, |_, _| {})?;
+        let Some(words) = words else {
+            eprintln!("tortie: nothing has been changed");
+            return Err(Failure::Reported(1));
+        };
+        let writes = staged.into_writes();
+        if !writes.is_empty() {
+            let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+            let change = PendingChange::new(writes, datastore, &who(), window_ms, &now());
+            let change = begin(&journal, change).map_err(failed)?;
+            if let Err(failure) = self.start_guard() {
+                // Nothing has been written, so that this is only noted.
+                attend(&journal, &open_again, &now()).map_err(failed)?;
+                return Err(failure);
+            }
+            carry_out(&journal, &opened, change, &now).map_err(failed)?;
+            eprintln!("tortie: this is taken back in {} s unless `tortie confirm` comes", window.as_secs());
+        }
+        drop(lock);
+        words.iter().for_each(|(key, word)| println!("{key} {word}"));
+        Ok(())
+    }
+
+    /// The lock, when nothing waits any more.
+    fn lock(&self, journal: &FileJournal) -> Result<Locked, Failure> {
+        let busy = || Failure::Failed("another change is being made or taken back at this moment; try again".into());
+        let lock = journal.try_lock().map_err(failed)?.ok_or_else(busy)?;
+        match attend(journal, &open_again, &now()).map_err(failed)? {
+            Attended::Waits { .. } => Err(Failure::Failed(waiting(&self.state_dir))),
+            Attended::Retry { why } => {
+                Err(Failure::Failed(format!("an earlier change has not been confirmed and is being taken back: {why}")))
+            }
+            Attended::RolledBack(_) => {
+                eprintln!("tortie: an earlier change was not confirmed, and has been taken back now");
+                Ok(lock)
+            }
+            _ => Ok(lock),
+        }
+    }
+
+    /// Starts a program of its own that takes the change back: this one may be killed, and its terminal may be gone.
+    fn start_guard(&self) -> Result<(), Failure> {
+        let why = |error: &dyn Display| {
+            Failure::Failed(format!(
+                "no program can be started that would take the change back, so nothing is changed: {error}"
+            ))
+        };
+        let state_dir = std::path::absolute(&self.state_dir).map_err(|error| why(&error))?;
+        let mut child = Command::new("/proc/self/exe")
+            .arg0("tortie")
+            .args(["confirm", "--guard", "--state-dir"])
+            .arg(state_dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| why(&error))?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line).map_err(|error| why(&error))?;
+        }
+        if line == super::confirm::READY { Ok(()) } else { Err(why(&"it ended")) }
+    }
+}
+
+/// Says of the change that waits what is to be done about it.
+fn waiting(state: &Path) -> String {
+    match PendingSummary::of(state) {
+        Some(PendingSummary { by, seconds_left, resources, .. }) => format!(
+            "a change by {by} waits for {seconds_left} s more: {}; `tortie confirm` keeps it",
+            resources.join(", ")
+        ),
+        None => "another change waits; `tortie confirm` keeps it".into(),
+    }
+}
+
+fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
+    if is_initial {
+        initialise(store).map_err(failed)?;
+    }
+    match write_each(store, wishes, |key, word| println!("{key} {word}"))? {
+        Some(_) => Ok(()),
+        None => Err(Failure::Reported(1)),
+    }
+}
+
+/// Does everything that is asked for, and says what goes wrong; `None` if something did.
+fn write_each(
+    store: &dyn ResourceStore,
+    wishes: &[Wish<'_>],
+    done: impl Fn(&ResourceKey, &'static str),
+) -> Result<Option<Vec<(ResourceKey, &'static str)>>, Failure> {
+    let mut words = Some(Vec::new());
+    for Wish { place, key, write } in wishes {
+        match write(store) {
+            Ok(Some(word)) => {
+                done(key, word);
+                if let Some(words) = &mut words {
+                    words.push((key.clone(), word));
+                }
+            }
+            Ok(None) => {}
+            // The next one would have to wait as long in vain.
+            Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => return Err(failed(error)),
+            Err(error) => {
+                words = None;
+                eprintln!("{place}: {error}");
+            }
+        }
+    }
+    Ok(words)
+}
+
+/// Sees to it, as long as the program runs, that a change is taken back that nobody confirms: also after a restart of the
+/// machine.
+pub(super) fn watch_in_background(state_dir: Option<&Path>) -> Result<(), Failure> {
+    let Some(state) = state_dir.map(Path::to_owned) else { return Ok(()) };
+    let watching = move || watch(&state, Until::End, &open_again);
+    thread::Builder::new().name("pending-change".into()).spawn(watching).map_err(Failure::io("a thread"))?;
+    Ok(())
+}
+
+/// Opens the datastore of a change again.
+pub(super) fn open_again(change: &PendingChange) -> Result<Arc<dyn ResourceStore>, String> {
+    let store = open_reference(&change.datastore).map_err(|failure| failure.to_string())?;
+    Ok(Arc::new(store))
+}
+
+/// Who runs this program.
+fn who() -> String {
+    let name =
+        ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|who| !who.is_empty()));
+    name.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()))
+}
+
+fn failed(error: impl Display) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (text, seconds) in [("60s", 60), ("60", 60), ("5m", 300), ("1h", 3_600), ("168h", 604_800)] {
+            assert_eq!(window(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "s", "0s", "-1s", "1.5m", "169h", "1d", "99999999999999999999h", "5 m"] {
+            assert!(window(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! `tortie history` and `tortie rollback`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use tortie_datastore::history::{Conflict, FileChange, History, HistoryEntry};
+use tortie_model::Interner;
+use tortie_resources::manifest::{Format, Options, read_written};
+use tortie_store::timestamp;
+
+use super::Failure;
+use super::datastore_url::DatastoreUrl;
+use super::line_diff::unified;
+use super::output::Output;
+use crate::pending_change::STATE_DIR;
+
+/// Whose history.
+#[derive(Debug, clap::Args)]
+struct WhereArgs {
+    /// The directory of manifests, as file:DIR; not needed if an agent of this machine reads one only.
+    #[arg(long, value_name = "URL")]
+    datastore: Option<DatastoreUrl>,
+    /// The agent's --state-dir.
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    state_dir: PathBuf,
+}
+
+impl WhereArgs {
+    fn open(&self) -> Result<History, Failure> {
+        let directory = match &self.datastore {
+            None => None,
+            Some(DatastoreUrl::Directory(directory)) => Some(directory.as_path()),
+            Some(other) => {
+                return Err(Failure::Usage(format!("{other}: a history is kept of directories of manifests only")));
+            }
+        };
+        History::find(&self.state_dir, directory).map_err(failed)
+    }
+}
+
+/// What states has the directory of manifests been in?
+///
+/// The agent of this machine keeps the last ones (`tortie run --history`). Without a number, lists them with the time, how many
+/// files and objects changed, the newest first; with one, says what changed to reach that state, as `diff -u` does.
+///
+/// Examples: tortie history
+///           tortie history 12
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// A state.
+    state: Option<u64>,
+    #[command(flatten)]
+    place: WhereArgs,
+    /// How to answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Make the directory of manifests what it was in an earlier state.
+///
+/// Only files that differ are written, each in one step, and those that were not there are removed; the running agent takes that as
+/// any change, and it is a new state of the history, from which there is a way back, too. Where a file holds what no state of
+/// the history has, nothing is changed without --force.
+///
+/// Example: tortie rollback 12
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct RollbackArgs {
+    /// The state.
+    state: u64,
+    #[command(flatten)]
+    place: WhereArgs,
+    /// Also where that loses what the history does not know.
+    #[arg(long)]
+    force: bool,
+    /// Say what would change, as `diff -u` does, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let history = args.place.open()?;
+    let entries = history.entries().map_err(failed)?;
+    let Some(number) = args.state else {
+        let described: Vec<Described<'_>> = entries.iter().rev().map(|entry| describe(&history, entry)).collect();
+        let whole = || json!({ "states": described.iter().map(|one| one.whole(false)).collect::<Vec<_>>() });
+        return args.output.print(whole, || table(&described));
+    };
+    let entry = entries.iter().find(|entry| entry.number == number);
+    let entry = entry.ok_or_else(|| Failure::Failed(format!("state {number} is not kept; see `tortie history`")))?;
+    let described = describe(&history, entry);
+    args.output.print(|| described.whole(true), || described.text())
+}
+
+pub(super) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
+    let history = args.place.open()?;
+    let way = history.way_back(args.state).map_err(failed)?;
+    if way.files.is_empty() {
+        println!("everything is as in state {}", args.state);
+        return Ok(());
+    }
+    for (path, conflict) in &way.conflicts {
+        let why = match conflict {
+            Conflict::Unknown => "holds what the history does not know",
+            _ => "has changed in between in a way that the history does not know",
+        };
+        eprintln!("{}: {why}", name(&history, path).display());
+    }
+    if args.dry_run {
+        for file in &way.files {
+            print!(
+                "{}",
+                unified(&name(&history, &file.path).display().to_string(), file.now.as_deref(), file.text.as_deref())
+            );
+        }
+        return Ok(());
+    }
+    if !way.conflicts.is_empty() && !args.force {
+        return Err(Failure::Failed("nothing has been changed; --force goes back all the same, and loses that".into()));
+    }
+    history.go_back(&way).map_err(failed)?;
+    for file in &way.files {
+        let word = if file.text.is_some() { "restored" } else { "removed" };
+        println!("{word} {}", name(&history, &file.path).display());
+    }
+    Ok(())
+}
+
+/// A file as people know it.
+fn name(history: &History, path: &str) -> PathBuf {
+    if path.is_empty() { history.directory().to_owned() } else { history.directory().join(path) }
+}
+
+/// An entry with what is known of its texts.
+struct Described<'e> {
+    entry: &'e HistoryEntry,
+    files: Vec<ChangedFile<'e>>,
+    /// What happened to objects, by their kinds and names.
+    objects: BTreeMap<String, Change>,
+}
+
+struct ChangedFile<'e> {
+    change: &'e FileChange,
+    name: PathBuf,
+    /// `None` if a text that is needed is not kept.
+    texts: Option<(Option<String>, Option<String>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Created,
+    Changed,
+    Deleted,
+}
+
+impl Change {
+    const ALL: [Self; 3] = [Self::Created, Self::Changed, Self::Deleted];
+
+    fn of<T>(before: Option<&T>, after: Option<&T>) -> Self {
+        match (before, after) {
+            (None, _) => Self::Created,
+            (_, None) => Self::Deleted,
+            _ => Self::Changed,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Deleted => "deleted",
+        }
+    }
+
+    fn sign(self) -> char {
+        match self {
+            Self::Created => '+',
+            Self::Changed => '~',
+            Self::Deleted => '-',
+        }
+    }
+}
+
+fn describe<'e>(history: &History, entry: &'e HistoryEntry) -> Described<'e> {
+    let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+    let files = entry.changes.iter().map(|change| {
+        let text = |id: &Option<_>| match id {
+            None => Some(None),
+            Some(id) => history.text(id, &change.path).map(Some),
+        };
+        let texts = text(&change.before).zip(text(&change.after));
+        if let Some((old, new)) = &texts {
+            objects(&change.path, old.as_deref(), &mut before);
+            objects(&change.path, new.as_deref(), &mut after);
+        }
+        ChangedFile { change, name: name(history, &change.path), texts }
+    });
+    let files = files.collect();
+    let mut objects = BTreeMap::new();
+    for subject in before.keys().chain(after.keys()) {
+        let (old, new) = (before.get(subject), after.get(subject));
+        if old != new {
+            objects.insert(subject.clone(), Change::of(old, new));
+        }
+    }
+    Described { entry, files, objects }
+}
+
+/// Adds the objects of a manifest.
+fn objects(path: &str, text: Option<&str>, to: &mut BTreeMap<String, Value>) {
+    let Some(text) = text else { return };
+    let (manifest, values) = read_written(text, Format::of(Path::new(path)), &Options::default(), &mut Interner::new());
+    let named = manifest.resources.into_iter().map(|resource| resource.subject).zip(values);
+    to.extend(named.filter(|(subject, _)| !subject.is_empty()));
+}
+
+impl Described<'_> {
+    fn time(&self) -> String {
+        timestamp(UNIX_EPOCH + Duration::from_millis(self.entry.time_ms))
+    }
+
+    fn files_that(&self, change: Change) -> usize {
+        self.files
+            .iter()
+            .filter(|file| Change::of(file.change.before.as_ref(), file.change.after.as_ref()) == change)
+            .count()
+    }
+
+    fn objects_that(&self, change: Change) -> usize {
+        self.objects.values().filter(|found| **found == change).count()
+    }
+
+    fn whole(&self, with_diff: bool) -> Value {
+        let file = |file: &ChangedFile<'_>| {
+            let mut whole = json!({
+                "path": file.name.display().to_string(),
+                "change": Change::of(file.change.before.as_ref(), file.change.after.as_ref()).word(),
+            });
+            if let (true, Value::Object(whole)) = (with_diff, &mut whole) {
+                whole.insert("diff".into(), json!(file.diff()));
+            }
+            whole
+        };
+        let object = |(object, change): (&String, &Change)| json!({ "object": object, "change": change.word() });
+        json!({
+            "state": self.entry.number,
+            "time": self.time(),
+            "gap": self.entry.gap,
+            "files": self.files.iter().map(file).collect::<Vec<_>>(),
+            "objects": self.objects.iter().map(object).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Writing to a string cannot fail, here and below.
+    fn text(&self) -> String {
+        let mut out = format!("state {} of {}\n", self.entry.number, self.time());
+        if self.entry.gap {
+            out.push_str("changes before this one could not be kept\n");
+        }
+        for (object, change) in &self.objects {
+            let _ = writeln!(out, "  {} {object}", change.sign());
+        }
+        for file in &self.files {
+            match file.diff() {
+                Some(diff) => out.push_str(&diff),
+                None => {
+                    let _ = writeln!(out, "{}: a text is not kept", file.name.display());
+                }
+            }
+        }
+        out
+    }
+}
+
+impl ChangedFile<'_> {
+    fn diff(&self) -> Option<String> {
+        let (before, after) = self.texts.as_ref()?;
+        Some(unified(&self.name.display().to_string(), before.as_deref(), after.as_deref()))
+    }
+}
+
+/// What there is of each kind of change, such as `+2 ~1`.
+fn counts(count: impl Fn(Change) -> usize) -> String {
+    let parts = Change::ALL.iter().map(|change| (change.sign(), count(*change)));
+    let parts: Vec<String> =
+        parts.filter(|(_, count)| *count > 0).map(|(sign, count)| format!("{sign}{count}")).collect();
+    parts.join(" ")
+}
+
+fn table(states: &[Described<'_>]) -> String {
+    let mut out = format!("{:>5}  {:<20}  {:<12}  {}\n", "STATE", "TIME", "FILES", "OBJECTS");
+    for state in states {
+        let (files, objects) = (counts(|change| state.files_that(change)), counts(|change| state.objects_that(change)));
+        let (files, objects) = match state.files.is_empty() {
+            true => ("first known".to_owned(), String::new()),
+            false => (files, objects),
+        };
+        let line = format!("{:>5}  {:<20}  {files:<12}  {objects}", state.entry.number, state.time());
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Failed(error.to_string())
+}

@@ -1,0 +1,290 @@
+//! Changes that are taken back unless they are confirmed, with a real etcd, real programs and a real kernel.
+#![cfg(feature = "etcd")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests that run the program on the kernel")]
+
+#[path = "node/agent.rs"]
+mod agent;
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use agent::Node;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tortie_testkit::etcd::{Etcd, EtcdOptions};
+use tortie_testkit::netns::Namespace;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// An etcd, and a state directory.
+struct World {
+    etcd: Etcd,
+    _folder: TempDir,
+    state: PathBuf,
+}
+
+impl World {
+    fn new(resources: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let state = folder.path().join("state");
+        let world = Self { etcd: Etcd::start(EtcdOptions::default()).unwrap(), _folder: folder, state };
+        good(&world.write(&["apply"], resources));
+        world
+    }
+
+    /// Runs `tortie apply` or `delete` with what is to be written.
+    fn write(&self, args: &[&str], resources: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        command.args(args).args(["--datastore", &self.etcd.url(), "-f", "-"]);
+        if args.contains(&"--confirm") {
+            command.arg("--state-dir").arg(&self.state).env("SUDO_USER", "ada");
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(resources.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    fn confirm(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        command.arg("confirm").args(args).arg("--state-dir").arg(&self.state).output().unwrap()
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_slice(&self.confirm(&["--status", "-o", "json"]).stdout).unwrap_or_default()
+    }
+
+    /// What is kept of a policy; null if nothing is.
+    fn policy(&self, name: &str) -> Value {
+        let path = format!("/calico/resources/v3/projectcalico.org/networkpolicies/shop/{name}");
+        serde_json::from_str(&self.etcd.get(&path).unwrap()).unwrap_or_default()
+    }
+
+    fn until(&self, what: &str, done: impl Fn() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < until, "waiting until {what}: {}", self.status());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The programs that see to it that a change is taken back.
+    fn guards(&self) -> Vec<Pid> {
+        let state = self.state.display().to_string();
+        let is_guard = |pid: &Pid| {
+            let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.contains("--guard") && line.contains(&state)
+        };
+        let names = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+        names.filter_map(|name| Pid::from_raw(name.parse().ok()?)).filter(is_guard).collect()
+    }
+
+    fn kill_guards(&self) {
+        let guards = self.guards();
+        assert!(!guards.is_empty(), "nobody would take the change back");
+        guards.into_iter().for_each(|guard| kill_process(guard, Signal::KILL).unwrap());
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for guard in self.guards() {
+            let _ = kill_process(guard, Signal::KILL);
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn good(output: &Output) -> &str {
+    assert!(output.status.success(), "{output:?}");
+    text(&output.stdout)
+}
+
+fn bad(output: &Output) -> &str {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    text(&output.stderr)
+}
+
+fn policy(name: &str, order: u32) -> String {
+    format!(
+        "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{order: \
+         {order}, selector: all(), types: [Ingress]}}\n---\n"
+    )
+}
+
+#[test]
+fn what_nobody_confirms_is_taken_back() {
+    let world = World::new(&policy("web", 1));
+    let before = world.policy("web");
+    let made = world.write(&["apply", "--confirm", "2s"], &(policy("web", 2) + &policy("new", 3)));
+    assert_eq!(good(&made), "NetworkPolicy/shop/web updated\nNetworkPolicy/shop/new created\n");
+    assert_eq!(text(&made.stderr), "tortie: this is taken back in 2 s unless `tortie confirm` comes\n");
+    world.until("it is taken back", || world.policy("web") == before && world.policy("new").is_null());
+    world.until("that is known", || world.status()["phase"] == "rolled_back");
+    let late = world.confirm(&[]);
+    assert_eq!(bad(&late), "tortie: the change has been taken back: it was not confirmed in time\n");
+    world.until("the guard is gone", || world.guards().is_empty());
+
+    // What is deleted comes back as it was.
+    let gone = world.write(&["delete", "--confirm", "2s"], &policy("web", 1));
+    assert_eq!(good(&gone), "NetworkPolicy/shop/web deleted\n");
+    world.until("it is back", || world.policy("web") == before);
+}
+
+#[test]
+fn what_is_confirmed_stays() {
+    let world = World::new(&policy("web", 1));
+    assert_eq!(bad(&world.confirm(&[])), "tortie: no change waits to be confirmed\n");
+    good(&world.write(&["apply", "--confirm", "1h"], &policy("web", 2)));
+    let status = world.status();
+    assert_eq!((status["phase"].as_str(), status["by"].as_str()), (Some("waiting"), Some("ada")));
+    assert_eq!(status["resources"][0]["resource"], "NetworkPolicy/shop/web");
+    assert!(status["seconds_left"].as_u64().is_some_and(|left| (3_500..=3_600).contains(&left)), "{status}");
+
+    let second = world.write(&["apply", "--confirm", "1m"], &policy("other", 1));
+    let refusal = bad(&second);
+    assert!(refusal.starts_with("tortie: a change by ada waits for 3"), "{refusal}");
+    assert!(refusal.ends_with(" s more: NetworkPolicy/shop/web; `tortie confirm` keeps it\n"), "{refusal}");
+    assert!(world.policy("other").is_null());
+
+    assert!(good(&world.confirm(&[])).contains("is confirmed since"));
+    assert!(good(&world.confirm(&[])).contains("is confirmed since"), "again");
+    assert_eq!(world.confirm(&["--status"]).status.code(), Some(1));
+    world.until("the guard is gone", || world.guards().is_empty());
+    assert_eq!(world.policy("web")["spec"]["order"], 2);
+    // What changes nothing waits for nothing.
+    let unchanged = world.write(&["apply", "--confirm", "1h"], &policy("web", 2));
+    assert_eq!((good(&unchanged), text(&unchanged.stderr)), ("NetworkPolicy/shop/web unchanged\n", ""));
+    assert!(world.guards().is_empty());
+}
+
+#[test]
+fn what_others_have_changed_is_left_alone_and_named() {
+    let world = World::new(&policy("web", 1));
+    good(&world.write(&["apply", "--confirm", "4s"], &(policy("web", 2) + &policy("new", 2))));
+    good(&world.write(&["apply"], &policy("new", 9)));
+    world.until("it is taken back", || world.status()["phase"] == "rolled_back");
+    assert_eq!((&world.policy("web")["spec"]["order"], &world.policy("new")["spec"]["order"]), (&1.into(), &9.into()));
+    let said = world.confirm(&["--status"]);
+    let line = "not put back: NetworkPolicy/shop/new: somebody else has changed it since\n";
+    assert!(text(&said.stdout).ends_with(line), "{said:?}");
+}
+
+#[test]
+fn all_is_written_or_nothing() {
+    let world = World::new(&policy("web", 1));
+    let lost = policy("lost", 1).replace("order:", "tier: nowhere, order:");
+    let refused = world.write(&["apply", "--confirm", "1h"], &(policy("web", 2) + &lost));
+    assert!(bad(&refused).contains("there is no tier `nowhere`"), "{refused:?}");
+    assert!(bad(&refused).ends_with("tortie: nothing has been changed\n"), "{refused:?}");
+    assert_eq!(world.policy("web")["spec"]["order"], 1);
+    assert!(world.guards().is_empty() && bad(&world.confirm(&[])).contains("no change waits"));
+}
+
+#[test]
+fn whoever_comes_next_takes_back_what_the_killed_have_left() {
+    let world = World::new(&policy("web", 1));
+    good(&world.write(&["apply", "--confirm", "1s"], &policy("web", 2)));
+    world.kill_guards();
+    assert_eq!(world.policy("web")["spec"]["order"], 2);
+    world.until("the time has passed", || world.status()["seconds_left"] == 0);
+    let next = world.write(&["apply", "--confirm", "1h"], &policy("other", 1));
+    good(&next);
+    let said = "tortie: an earlier change was not confirmed, and has been taken back now\n";
+    assert!(text(&next.stderr).starts_with(said), "{next:?}");
+    assert_eq!(world.policy("web")["spec"]["order"], 1);
+}
+
+const SHOP: &str = "
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {name: n1-k8s-web-eth0, namespace: shop, labels: {app: web}}
+spec: {orchestrator: k8s, node: n1, pod: web, endpoint: eth0, interfaceName: cali0web, ipNetworks: [10.65.0.2/32]}
+---
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {name: n1-k8s-client-eth0, namespace: shop, labels: {app: client}}
+spec: {orchestrator: k8s, node: n1, pod: client, endpoint: eth0, interfaceName: cali0client, ipNetworks: [10.65.0.3/32]}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec: {selector: app == 'web', ingress: [{action: Allow}]}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: client, namespace: shop}
+spec: {selector: app == 'client', egress: [{action: Allow}]}
+";
+
+const CUT: &str = "
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec: {selector: app == 'web', ingress: [{action: Deny}]}
+";
+
+/// A workload of the node.
+fn attach(node: &Node, name: &str, address: &str) -> Namespace {
+    let pod = Namespace::new().unwrap();
+    node.shell(&format!(
+        "ip link add cali0{name} address ee:ee:ee:ee:ee:ee type veth peer name eth0 netns {}\nip link set cali0{name} up",
+        pod.path().display()
+    ));
+    pod.shell(&format!(
+        "ip link set eth0 up\nip address add {address}/32 dev eth0\nip route add 169.254.1.1 dev eth0\n\
+         ip neighbour add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0\nip route add default via 169.254.1.1"
+    ))
+    .unwrap();
+    pod
+}
+
+tortie_testkit::kernel_test! {
+    fn an_agent_takes_back_what_cuts_also_after_everything_was_killed() {
+        let mut world = World::new(SHOP);
+        let mut node = Node::reading("nft", world.etcd.url());
+        world.state = node.state();
+        let _link = node.carry(world.etcd.address(0));
+        let (web, client) = (attach(&node, "web", "10.65.0.2"), attach(&node, "client", "10.65.0.3"));
+        let address: SocketAddr = "10.65.0.2:80".parse().unwrap();
+        let _listener = web.run(|| TcpListener::bind(address).unwrap()).unwrap();
+        let reaches = || {
+            let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_ok();
+            client.run(connect).unwrap()
+        };
+        node.start();
+        world.until("the client gets through", reaches);
+
+        // The agent alone is left.
+        good(&world.write(&["apply", "--confirm", "20s"], CUT));
+        world.kill_guards();
+        world.until("the client is cut off", || !reaches());
+        let status: Value = serde_json::from_slice(&node.ask(&["status", "-o", "json"]).stdout).unwrap();
+        assert_eq!(status["pending_change"]["state"], "waiting");
+        assert_eq!(status["pending_change"]["resources"][0], "NetworkPolicy/shop/web");
+        world.until("the client gets through again", reaches);
+        world.until("it is taken back", || world.status()["phase"] == "rolled_back");
+        assert!(node.log().contains("a change has been taken back"), "{}", node.log());
+
+        // Nobody is left until after the time has passed.
+        good(&world.write(&["apply", "--confirm", "20s"], CUT));
+        world.until("the client is cut off", || !reaches());
+        world.kill_guards();
+        node.stop(Signal::KILL);
+        world.until("the time has passed", || world.status()["seconds_left"] == 0);
+        assert!(!reaches());
+        node.start();
+        world.until("the client gets through again", reaches);
+        let status: Value = serde_json::from_slice(&node.ask(&["status", "-o", "json"]).stdout).unwrap();
+        assert!(status["pending_change"].is_null(), "{status}");
+    }
+}
