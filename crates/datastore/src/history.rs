@@ -6,9 +6,10 @@
 //! entries after a state, undone, are the way back to it ([`History::way_back`]), and that change is an entry, too, once a
 //! source takes it.
 //!
-//! Entries are bounded in number, and the texts in size. Each file is written beside its place, synchronised and renamed; an entry
-//! is written after the texts that it needs, and before what is last good is, so that whoever is killed in between makes the
-//! same entry again, which counts once.
+//! Entries are bounded in number, and the texts in size. Each file is written beside its place and renamed; an entry is written
+//! after the texts that it needs, and before what is last good is, so that whoever is killed in between makes the same entry
+//! again, which counts once. Files are synchronised after what is last good, which is more urgent: a loss of power in between
+//! may take an entry or a text, which digests tell.
 
 mod entry;
 mod rollback;

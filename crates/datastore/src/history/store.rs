@@ -174,6 +174,8 @@ pub(crate) struct Recorder {
     texts: Cell<u64>,
     /// A change could not be kept.
     gap: Cell<bool>,
+    /// What is written, and may be lost with the power.
+    unsynced: RefCell<Vec<PathBuf>>,
 }
 
 /// A file whose text changes.
@@ -205,6 +207,7 @@ impl Recorder {
         }
         let about = json!({ "directory": history.directory.display().to_string(), "node": node });
         put(&folder.join("about"), about.to_string().as_bytes())?;
+        File::open(folder.join("about"))?.sync_all()?;
         let entries = history.entries().map_err(io::Error::other)?;
         let recorder = Self {
             history,
@@ -214,6 +217,7 @@ impl Recorder {
             newest: RefCell::new(entries.into_iter().last()),
             texts: Cell::new(sizes(&texts)?),
             gap: Cell::new(false),
+            unsynced: RefCell::default(),
         };
         recorder.prune()?;
         Ok(recorder)
@@ -229,7 +233,8 @@ impl Recorder {
     /// # Errors
     /// If it cannot be kept.
     pub(crate) fn begin(&self) -> io::Result<()> {
-        self.add(Vec::new())
+        self.add(Vec::new())?;
+        self.settle()
     }
 
     /// Keeps what a file had, for the entry that follows. Returns how the file changes, if it does and that is not known yet.
@@ -253,6 +258,7 @@ impl Recorder {
             // What is too large for all is an entry without a text, from which there is no way back.
             if !place.exists() && size <= self.max_texts {
                 put(&place, text.as_bytes())?;
+                self.unsynced.borrow_mut().push(place);
                 self.texts.set(self.texts.get() + size);
             }
         }
@@ -268,12 +274,31 @@ impl Recorder {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let entry = HistoryEntry { number, time_ms, gap: self.gap.get(), changes };
-        File::open(self.history.folder.join("texts"))?.sync_all()?;
-        put(&self.history.folder.join("states").join(format!("{number:020}")), &entry.encode())?;
-        File::open(self.history.folder.join("states"))?.sync_all()?;
+        let place = self.history.folder.join("states").join(format!("{number:020}"));
+        put(&place, &entry.encode())?;
+        self.unsynced.borrow_mut().push(place);
         self.gap.set(false);
         *self.newest.borrow_mut() = Some(entry);
         self.entries.set(self.entries.get() + 1);
+        Ok(())
+    }
+
+    /// Makes sure that what was added survives a loss of power, and removes what is too old. This takes time, so that more
+    /// urgent things are written first: a program that is killed before loses nothing.
+    ///
+    /// # Errors
+    /// If that fails; nothing that was known is lost by it.
+    pub(crate) fn settle(&self) -> io::Result<()> {
+        let written = std::mem::take(&mut *self.unsynced.borrow_mut());
+        if written.is_empty() {
+            return Ok(());
+        }
+        for path in written {
+            File::open(path)?.sync_all()?;
+        }
+        for folder in ["texts", "states"] {
+            File::open(self.history.folder.join(folder))?.sync_all()?;
+        }
         self.prune()
     }
 
@@ -325,7 +350,7 @@ fn sizes(folder: &Path) -> io::Result<u64> {
     Ok(sum)
 }
 
-/// Writes a file so that at any time the old one or the new one is there.
+/// Writes a file so that at any time the old one or the new one is there, as long as the power is.
 fn put(place: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = place.with_extension("tmp");
     let written =

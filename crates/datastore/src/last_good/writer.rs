@@ -137,6 +137,11 @@ impl Work {
         for (path, record) in records {
             self.write(path, record);
         }
+        if let Some(history) = &self.history {
+            history.settle().unwrap_or_else(|error| {
+                tracing::warn!(%error, "the history of the manifests may not survive a loss of power");
+            });
+        }
     }
 
     fn write(&mut self, path: String, record: Option<Record>) {
