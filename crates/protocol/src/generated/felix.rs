@@ -1205,6 +1205,209 @@ pub struct ServiceRemove {
     #[prost(string, tag = "2")]
     pub namespace: ::prost::alloc::string::String,
 }
+/// Says nothing: who asks is known by the socket.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SyncRequest {}
+/// What became of a report.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReportResult {
+    /// Whether it was taken.
+    #[prost(bool, tag = "1")]
+    pub successful: bool,
+}
+/// What a proxy knows of a flow.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DataplaneStats {
+    /// Its source.
+    #[prost(string, tag = "1")]
+    pub src_ip: ::prost::alloc::string::String,
+    /// Its destination.
+    #[prost(string, tag = "2")]
+    pub dst_ip: ::prost::alloc::string::String,
+    /// The port that it comes from.
+    #[prost(int32, tag = "3")]
+    pub src_port: i32,
+    /// The port that it goes to.
+    #[prost(int32, tag = "4")]
+    pub dst_port: i32,
+    /// Its protocol.
+    #[prost(message, optional, tag = "5")]
+    pub protocol: ::core::option::Option<Protocol>,
+    /// Counts.
+    #[prost(message, repeated, tag = "6")]
+    pub stats: ::prost::alloc::vec::Vec<Statistic>,
+    /// The rules that matched; the last one decided.
+    #[prost(message, repeated, tag = "7")]
+    pub rules: ::prost::alloc::vec::Vec<RuleTrace>,
+    /// The verdict.
+    #[prost(enumeration = "Action", tag = "8")]
+    pub action: i32,
+}
+/// A count.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Statistic {
+    /// The direction of what is counted.
+    #[prost(enumeration = "statistic::Direction", tag = "1")]
+    pub direction: i32,
+    /// What the value is counted from.
+    #[prost(enumeration = "statistic::Relativity", tag = "2")]
+    pub relativity: i32,
+    /// What is counted.
+    #[prost(enumeration = "statistic::Kind", tag = "3")]
+    pub kind: i32,
+    /// The verdict on what is counted.
+    #[prost(enumeration = "Action", tag = "4")]
+    pub action: i32,
+    /// How many.
+    #[prost(int64, tag = "5")]
+    pub value: i64,
+}
+/// Nested message and enum types in `Statistic`.
+pub mod statistic {
+    /// Seen from the proxy that reports.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+    #[repr(i32)]
+    pub enum Direction {
+        /// Towards it.
+        In = 0,
+        /// Away from it.
+        Out = 1,
+    }
+    impl Direction {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::In => "IN",
+                Self::Out => "OUT",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "IN" => Some(Self::In),
+                "OUT" => Some(Self::Out),
+                _ => None,
+            }
+        }
+    }
+    /// What a value is counted from.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+    #[repr(i32)]
+    pub enum Relativity {
+        /// The beginning of the flow.
+        Absolute = 0,
+        /// The last report.
+        Delta = 1,
+    }
+    impl Relativity {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Absolute => "ABSOLUTE",
+                Self::Delta => "DELTA",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "ABSOLUTE" => Some(Self::Absolute),
+                "DELTA" => Some(Self::Delta),
+                _ => None,
+            }
+        }
+    }
+    /// What is counted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+    #[repr(i32)]
+    pub enum Kind {
+        /// Packets.
+        Packets = 0,
+        /// Bytes.
+        Bytes = 1,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Packets => "PACKETS",
+                Self::Bytes => "BYTES",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "PACKETS" => Some(Self::Packets),
+                "BYTES" => Some(Self::Bytes),
+                _ => None,
+            }
+        }
+    }
+}
+/// A rule that a flow matched.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RuleTrace {
+    /// The list that the rule is in.
+    #[prost(enumeration = "rule_trace::Direction", tag = "4")]
+    pub direction: i32,
+    /// Its place there, from 0.
+    #[prost(int32, tag = "5")]
+    pub rule_num: i32,
+    #[prost(oneof = "rule_trace::Id", tags = "1, 2, 3")]
+    pub id: ::core::option::Option<rule_trace::Id>,
+}
+/// Nested message and enum types in `RuleTrace`.
+pub mod rule_trace {
+    /// Lists of rules.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+    #[repr(i32)]
+    pub enum Direction {
+        /// For traffic to the endpoint.
+        Inbound = 0,
+        /// For traffic from the endpoint.
+        Outbound = 1,
+    }
+    impl Direction {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Inbound => "INBOUND",
+                Self::Outbound => "OUTBOUND",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "INBOUND" => Some(Self::Inbound),
+                "OUTBOUND" => Some(Self::Outbound),
+                _ => None,
+            }
+        }
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Id {
+        /// Of this policy.
+        #[prost(message, tag = "1")]
+        Policy(super::PolicyId),
+        /// Of this profile.
+        #[prost(message, tag = "2")]
+        Profile(super::ProfileId),
+        /// No rule decided.
+        #[prost(bool, tag = "3")]
+        None(bool),
+    }
+}
 /// An IP family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1353,6 +1556,35 @@ impl IpPoolType {
             "NO_ENCAP" => Some(Self::NoEncap),
             "VXLAN" => Some(Self::Vxlan),
             "IPIP" => Some(Self::Ipip),
+            _ => None,
+        }
+    }
+}
+/// A verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Action {
+    /// The flow may pass.
+    Allowed = 0,
+    /// It may not.
+    Denied = 1,
+}
+impl Action {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Allowed => "ALLOWED",
+            Self::Denied => "DENIED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ALLOWED" => Some(Self::Allowed),
+            "DENIED" => Some(Self::Denied),
             _ => None,
         }
     }
