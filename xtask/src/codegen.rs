@@ -10,10 +10,29 @@ use crate::shell::root;
 struct Generated {
     proto: &'static str,
     rust: &'static str,
+    what: What,
 }
 
-const GENERATED: &[Generated] =
-    &[Generated { proto: "crates/protocol/proto/felix.proto", rust: "crates/protocol/src/generated/felix.rs" }];
+/// What is made from a protocol file.
+#[derive(Clone, Copy)]
+enum What {
+    Messages,
+    /// Clients of the services; the messages are in another crate.
+    Clients,
+}
+
+const GENERATED: &[Generated] = &[
+    Generated {
+        proto: "crates/protocol/proto/felix.proto",
+        rust: "crates/protocol/src/generated/felix.rs",
+        what: What::Messages,
+    },
+    Generated {
+        proto: "crates/protocol/proto/felix.proto",
+        rust: "crates/agent/src/policysync/generated/client.rs",
+        what: What::Clients,
+    },
+];
 
 /// Regenerates all generated files.
 pub(crate) fn run() -> Result<(), String> {
@@ -37,6 +56,10 @@ impl Generated {
         let mut config = prost_build::Config::new();
         // Equal messages have equal bytes only if their maps have an order.
         config.btree_map(["."]);
+        if matches!(self.what, What::Clients) {
+            config.extern_path(".felix", "::tortie_protocol::felix");
+            config.service_generator(tonic_prost_build::configure().build_server(false).service_generator());
+        }
         let module = prost_build::Module::from_protobuf_package_name("generated");
         let requests = descriptors.file.into_iter().map(|file| (module.clone(), file)).collect();
         let code = config.generate(requests).map_err(in_file(&proto))?.remove(&module).unwrap_or_default();

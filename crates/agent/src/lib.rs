@@ -26,6 +26,8 @@ pub mod metrics;
 pub mod monitor;
 pub mod netlink;
 pub mod pending_change;
+#[cfg(feature = "policysync")]
+pub mod policysync;
 pub mod settings;
 pub mod status;
 pub mod stop;

@@ -34,6 +34,8 @@ use crate::leftovers::TakeOver;
 use crate::local_api::{DEFAULT_SOCKET, Facts, Said, Server, Service};
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
+#[cfg(feature = "policysync")]
+use crate::policysync::{PolicySync, Synced};
 use crate::settings;
 #[cfg(feature = "kubernetes")]
 use crate::status::NodeKeyWriter;
@@ -155,6 +157,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         node_is_known: false,
         status,
         flows,
+        #[cfg(feature = "policysync")]
+        policy_sync: PolicySync::default(),
     };
     for number in 1.. {
         if number > 1 {
@@ -235,6 +239,9 @@ struct Run<'a> {
     status: StatusWriters,
     /// Where those who ask find flows.
     flows: SharedFlows,
+    /// Which workloads are told their policy.
+    #[cfg(feature = "policysync")]
+    policy_sync: PolicySync,
 }
 
 impl Run<'_> {
@@ -317,6 +324,9 @@ impl Run<'_> {
             datastore.tell(StatusNews::Begin(settings));
         }
         let enforcement = Reported::new(enforcement, self.status.clone());
+        #[cfg(feature = "policysync")]
+        let enforcement =
+            Synced::new(enforcement, self.policy_sync.begin(&self.resolved.config.policy_sync_path_prefix));
         let setup = Setup {
             number,
             hostname: self.hostname.clone(),

@@ -42,7 +42,6 @@ const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
 const NFT: &str = "native nftables is not programmed";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
-const POLICYSYNC: &str = "there is no application-layer policy";
 const SOCKMAP: &str = "there is no acceleration of sidecars";
 const USAGE: &str = "nothing that is known of a cluster is sent to anybody outside of it";
 const WINDOWS: &str = "for Windows";
@@ -469,7 +468,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     ),
     felix("NftablesRefreshInterval", "seconds", "180", NotUsed(NFT)),
     felix("OpenstackRegion", "region", "", Used("A part of the paths of status in etcd")),
-    felix("PolicySyncPathPrefix", "file", "", NotUsed(POLICYSYNC)),
+    felix(
+        "PolicySyncPathPrefix",
+        "file",
+        "",
+        Used("Where workloads find sockets on which they follow their policy, in builds with the feature `policysync`"),
+    ),
     felix(
         "ProgramClusterRoutes",
         "oneof(Enabled,Disabled,EnabledIPIPOnly,EnabledNoEncapOnly)",

@@ -334,6 +334,7 @@ params! {
     endpoint_reporting_delay: Duration = "EndpointReportingDelaySecs", parse::seconds, secs(1), secs(0), PLAIN;
     endpoint_status_path_prefix: String =
         "EndpointStatusPathPrefix", parse::text, "/var/run/calico".into(), String::new(), PLAIN;
+    policy_sync_path_prefix: String = "PolicySyncPathPrefix", parse::text, String::new(), String::new(), PLAIN;
     openstack_region: String = "OpenstackRegion", parse::region, String::new(), String::new(), FATAL;
     ip_forwarding: Switch = "IPForwarding", parse::one_of, Switch::Enabled, Switch::Disabled, PLAIN;
     failsafe_inbound_host_ports: Vec<FailsafePort> =

@@ -280,6 +280,9 @@ fn not_done(name: &str, value: &str) -> Option<&'static str> {
         "NFTablesMode" if value.eq_ignore_ascii_case("Enabled") => {
             Some("native nftables is not programmed; iptables is used")
         }
+        "PolicySyncPathPrefix" if !cfg!(feature = "policysync") && !matches!(value, "" | "none") => {
+            Some("this build has no policy sync API; build with --features policysync")
+        }
         _ => None,
     }
 }

@@ -190,6 +190,7 @@ fn every_parameter_changes_something() {
         "EndpointReportingEnabled",
         "EndpointReportingDelaySecs",
         "EndpointStatusPathPrefix",
+        "PolicySyncPathPrefix",
         // What is found out about the machine.
         "MTUIfacePattern",
         "RequireMTUFile",

@@ -1,0 +1,35 @@
+//! Members of IP sets, one by one.
+
+use tortie_model::Cidr;
+use tortie_model::desired::{IpPortMember, IpSetType, Members};
+
+/// A member of an IP set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Member {
+    Net(Cidr),
+    IpPort(IpPortMember),
+}
+
+/// The members, one by one.
+pub(super) fn of(members: &Members) -> impl Iterator<Item = Member> {
+    let (nets, ip_ports): (&[Cidr], &[IpPortMember]) = match members {
+        Members::Nets(nets) => (nets, &[]),
+        Members::IpPorts(members) => (&[], members),
+    };
+    let nets = nets.iter().copied().map(Member::Net);
+    nets.chain(ip_ports.iter().copied().map(Member::IpPort))
+}
+
+/// Members of a set of this type.
+pub(super) fn pack<'a>(set_type: IpSetType, members: impl Iterator<Item = &'a Member>) -> Members {
+    match set_type {
+        IpSetType::Ip | IpSetType::Net => Members::Nets(
+            members.filter_map(|member| if let Member::Net(net) = member { Some(*net) } else { None }).collect(),
+        ),
+        IpSetType::IpAndPort => Members::IpPorts(
+            members
+                .filter_map(|member| if let Member::IpPort(member) = member { Some(*member) } else { None })
+                .collect(),
+        ),
+    }
+}
