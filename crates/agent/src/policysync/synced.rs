@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tortie_model::IpSetId;
 use tortie_model::desired::DesiredUpdate;
+use tortie_model::{IpSetId, Update};
 
 use super::Feed;
 use crate::config::{Resolved, Sources};
@@ -36,6 +36,10 @@ impl<E: Enforcement> Enforcement for Synced<E> {
 
     fn takes_more(&self) -> bool {
         self.inner.takes_more()
+    }
+
+    fn on_object(&mut self, update: &Update) {
+        self.inner.on_object(update);
     }
 
     fn on_update(&mut self, update: DesiredUpdate) {
