@@ -39,6 +39,7 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     run_conformance(&words("--shard 1/6 --family dual --backend nft"))?;
     run_conformance(&words("--shard 5/12 --driven --backend nft"))?;
     run_conformance(&words("--shard 7/40 --family dual --backend nft --nodes 3 --deadline 30"))?;
+    run_conformance(&words("--shard 3/40 --family dual --backend nft --flows"))?;
     for (index, source) in ["etcd", "kubernetes", "fanout", "typha"].into_iter().enumerate() {
         run_conformance(&words(&format!("--shard {index}/24 --source {source} --backend nft")))?;
     }

@@ -2,7 +2,8 @@
 //!
 //! Every worker has a laboratory of its own with one agent in each node's namespace. For each step it brings the pods
 //! up to date, tells the agents the new state, waits until canaries show that each agent has taken it in, and then
-//! measures every flow of the expectation.
+//! measures every flow of the expectation. Of agents that tell flows, what they tell of each measured packet is then held
+//! against the packet's fate and the rules that `tortie-trace` names.
 //!
 //! ```no_run
 //! use tortie_testkit::conformance::{CommandAgent, Options, run};
@@ -17,6 +18,8 @@
 mod agent;
 mod canary;
 mod etcd_store;
+mod feed;
+mod flows;
 mod report;
 mod supply;
 mod worker;
@@ -31,6 +34,7 @@ use std::{
 };
 
 pub use agent::{Agent, AgentError, CommandAgent, NodeUnderTest, RunningAgent, State};
+pub use flows::{FlowFault, FlowMismatch, Hit, ToldEnd, ToldFlow};
 pub use report::{Mismatch, Report, StepReport};
 pub use supply::{NotASource, Source};
 

@@ -22,6 +22,9 @@ struct Args {
     /// A driver process enforces what the agent calculates.
     #[arg(long)]
     driven: bool,
+    /// The agents tell flows: each measured packet must be told, with its fate and the rules that `trace` names. Not from etcd.
+    #[arg(long, conflicts_with = "driven")]
+    flows: bool,
     /// The iptables back ends to go through.
     #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy"])]
     backend: Vec<String>,
@@ -59,12 +62,21 @@ fn main() -> ExitCode {
         eprintln!("nothing writes nodes and their blocks to etcd: --nodes needs another --source");
         return ExitCode::FAILURE;
     }
+    if args.flows && args.source == Source::Etcd {
+        eprintln!(
+            "policies have other names in etcd than in the manifests that are traced: --flows needs another --source"
+        );
+        return ExitCode::FAILURE;
+    }
     let mut passed = true;
     for backend in &args.backend {
         let mut agent =
             CommandAgent::tortie(&args.agent).environment("FELIX_IPTABLESBACKEND", backend).source(args.source);
         if args.driven {
             agent = agent.driven();
+        }
+        if args.flows {
+            agent = agent.flows();
         }
         let mut options = Options::new(agent);
         options.cases = if args.cases.is_empty() { args.source.cases() } else { args.cases.clone() };

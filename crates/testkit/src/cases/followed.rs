@@ -31,11 +31,19 @@ impl Followed {
     /// # Panics
     /// If objects of the case have problems.
     pub fn follow(&mut self, step: &Step) -> Vec<Update> {
-        let mut updates = self.directory.take_updates();
         let mut pods = step.cluster.clone();
         pods.spread(self.nodes);
-        let objects = cluster_objects(&pods).into_iter().chain(step.policies.iter().cloned());
-        let files: BTreeMap<PathBuf, String> = objects.map(|object| (path(&object), object.to_string())).collect();
+        self.follow_objects(cluster_objects(&pods).iter().chain(&step.policies))
+    }
+
+    /// What changes if exactly these objects are there.
+    ///
+    /// # Panics
+    /// If they have problems.
+    pub fn follow_objects<'a>(&mut self, objects: impl IntoIterator<Item = &'a Value>) -> Vec<Update> {
+        let mut updates = self.directory.take_updates();
+        let files: BTreeMap<PathBuf, String> =
+            objects.into_iter().map(|object| (path(object), object.to_string())).collect();
         let gone: Vec<PathBuf> = self.files.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
         for path in &gone {
             updates.extend(self.directory.set_file(path, None));

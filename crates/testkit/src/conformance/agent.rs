@@ -8,6 +8,8 @@ use std::{
 
 use serde_json::Value;
 
+use super::feed::FlowFeed;
+use super::flows::ToldFlow;
 use super::supply::{SETTLED, Source, Supply, absolute};
 use crate::{
     cases::{Cluster, Verdict},
@@ -35,6 +37,14 @@ pub enum AgentError {
     #[error("{}: {source}", path.display())]
     Driver {
         /// Path of the script.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// What it tells of flows could not be read.
+    #[error("{}: {source}", path.display())]
+    Flows {
+        /// Path of the file that has it.
         path: PathBuf,
         /// The reason.
         source: std::io::Error,
@@ -68,10 +78,25 @@ pub struct State<'a> {
     pub expected: &'a [(Flow, Verdict)],
 }
 
+impl State<'_> {
+    /// All that bears on verdicts, as objects of Kubernetes.
+    #[must_use]
+    pub fn objects(&self) -> Vec<Value> {
+        let mut objects = cluster_objects(self.cluster);
+        objects.extend(self.policies.iter().cloned());
+        objects
+    }
+}
+
 /// Something that can enforce policies on a node.
 pub trait Agent: fmt::Debug + Send + Sync {
     /// Who sets up routes and interfaces on the node.
     fn node_side(&self) -> NodeSide;
+
+    /// Whether it tells flows, so that these are to be compared as well.
+    fn tells_flows(&self) -> bool {
+        false
+    }
 
     /// Starts enforcing on a node without pods.
     ///
@@ -93,6 +118,14 @@ pub trait RunningAgent {
     /// # Errors
     /// Why it is not.
     fn check(&mut self) -> Result<(), AgentError>;
+
+    /// What it has told of flows since it was asked before; nothing before the first time.
+    ///
+    /// # Errors
+    /// If that cannot be read.
+    fn flows(&mut self, _node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {
+        Ok(Vec::new())
+    }
 }
 
 /// A program that enforces what a datastore says. In its arguments `{datastore}` stands for the datastore's URL, `{node}`
@@ -104,6 +137,7 @@ pub struct CommandAgent {
     environment: Vec<(String, String)>,
     source: Source,
     driven: bool,
+    flows: bool,
 }
 
 impl CommandAgent {
@@ -116,6 +150,7 @@ impl CommandAgent {
             environment: Vec::new(),
             source: Source::File,
             driven: false,
+            flows: false,
         }
     }
 
@@ -153,6 +188,13 @@ impl CommandAgent {
         self
     }
 
+    /// Lets it tell flows. It must have been made by [`CommandAgent::tortie`].
+    #[must_use]
+    pub fn flows(mut self) -> Self {
+        self.flows = true;
+        self.environment("FELIX_FLOWLOGSLOCALREPORTER", "Enabled")
+    }
+
     /// Lets it read from another kind of datastore. What must be served is served by the program itself.
     #[must_use]
     pub fn source(mut self, source: Source) -> Self {
@@ -164,6 +206,10 @@ impl CommandAgent {
 impl Agent for CommandAgent {
     fn node_side(&self) -> NodeSide {
         NodeSide::ByAgent
+    }
+
+    fn tells_flows(&self) -> bool {
+        self.flows
     }
 
     fn start(&self, node: &NodeUnderTest<'_>) -> Result<Box<dyn RunningAgent>, AgentError> {
@@ -187,8 +233,9 @@ impl Agent for CommandAgent {
             // Nodes of one machine share its files.
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", node.folder)
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let feed = self.flows.then(|| FlowFeed::new(&program, node.folder));
         let program = Program::start("agent", node.namespace, node.folder, &mut command)?;
-        Ok(Box::new(RunningCommand { program, supply }))
+        Ok(Box::new(RunningCommand { feed, program, supply }))
     }
 }
 
@@ -205,6 +252,7 @@ fn write_driver(path: &Path, program: &Path) -> Result<(), AgentError> {
 /// The agent stops before what serves it.
 #[derive(Debug)]
 struct RunningCommand {
+    feed: Option<FlowFeed>,
     program: Program,
     supply: Supply,
 }
@@ -225,13 +273,16 @@ fn overlay_objects(state: &State<'_>) -> Vec<Value> {
 impl RunningAgent for RunningCommand {
     fn apply(&mut self, node: &NodeUnderTest<'_>, state: &State<'_>) -> Result<(), AgentError> {
         let mut objects = if state.nodes > 1 { overlay_objects(state) } else { Vec::new() };
-        objects.extend(cluster_objects(state.cluster));
-        objects.extend(state.policies.iter().cloned());
+        objects.extend(state.objects());
         self.supply.tell(node, &objects)
     }
 
     fn check(&mut self) -> Result<(), AgentError> {
         self.supply.check()?;
         Ok(self.program.check()?)
+    }
+
+    fn flows(&mut self, node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {
+        self.feed.as_mut().map_or_else(|| Ok(Vec::new()), |feed| feed.take(node))
     }
 }

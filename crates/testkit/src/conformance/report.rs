@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use super::flows::FlowMismatch;
 use crate::{
     cases::Verdict,
     lab::{Flow, FlowOutcome},
@@ -41,6 +42,12 @@ pub struct StepReport {
     pub rows: usize,
     /// Those that differed until the deadline.
     pub mismatches: Vec<Mismatch>,
+    /// How many flows of agents were compared.
+    pub flows: usize,
+    /// Those that differed until the deadline.
+    pub flow_mismatches: Vec<FlowMismatch>,
+    /// Those for which rows were tried again.
+    pub flow_retries: Vec<FlowMismatch>,
     /// What kept the step from being measured, if anything did.
     pub error: Option<String>,
     /// From telling the agent to the canary's answer. The resolution is a few milliseconds.
@@ -52,10 +59,10 @@ pub struct StepReport {
 }
 
 impl StepReport {
-    /// Was every row as expected?
+    /// Was every row as expected, and every flow?
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.error.is_none() && self.mismatches.is_empty()
+        self.error.is_none() && self.mismatches.is_empty() && self.flow_mismatches.is_empty()
     }
 }
 
@@ -121,6 +128,12 @@ impl fmt::Display for Report {
             if step.mismatches.len() > SHOWN {
                 writeln!(f, "     … and {} more", step.mismatches.len() - SHOWN)?;
             }
+            for mismatch in step.flow_mismatches.iter().take(SHOWN) {
+                writeln!(f, "     {mismatch}")?;
+            }
+            if step.flow_mismatches.len() > SHOWN {
+                writeln!(f, "     … and {} more flows", step.flow_mismatches.len() - SHOWN)?;
+            }
         }
         let rows: usize = self.steps.iter().map(|step| step.rows).sum();
         let reprobes: usize = self.steps.iter().map(|step| step.reprobes).sum();
@@ -132,6 +145,16 @@ impl fmt::Display for Report {
             self.failures().count(),
             self.elapsed.as_secs_f64(),
         )?;
+        let flows: usize = self.steps.iter().map(|step| step.flows).sum();
+        if flows > 0 {
+            let differ: usize = self.steps.iter().map(|step| step.flow_mismatches.len()).sum();
+            let retries: usize = self.steps.iter().map(|step| step.flow_retries.len()).sum();
+            writeln!(f, "{flows} flows compared with packets and trace: {differ} differ; {retries} tried again")?;
+            for step in self.steps.iter().filter(|step| !step.flow_retries.is_empty()) {
+                let (count, first) = (step.flow_retries.len(), &step.flow_retries[0]);
+                writeln!(f, "     {} step {}: {count} tried again, as {first}", step.case, step.step)?;
+            }
+        }
         writeln!(
             f,
             "change to enforcement: median {} ms, 99 % {} ms",

@@ -7,15 +7,23 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{Mismatch, NodeUnderTest, Options, RunningAgent, State, StepReport, agent::AgentError, canary::Canary};
+use super::{
+    Mismatch, NodeUnderTest, Options, RunningAgent, State, StepReport, ToldFlow,
+    agent::AgentError,
+    canary::Canary,
+    flows::{FlowFault, FlowMismatch, Row, Told, Tracer},
+};
 use crate::{
     cases::{Case, Cluster, Step, Verdict},
-    lab::{Flow, FlowOutcome, Lab, LabOptions, Timing, node_name},
+    lab::{Flow, FlowOutcome, Lab, LabOptions, Reachability, Timing, node_name},
     netns::NetnsError,
 };
 
 /// An agent may take this long to come up.
 const START_UP: Duration = Duration::from_secs(60);
+
+/// A flow of a packet may be told this late: an agent gathers for 100 ms, and lets flows settle for 300 ms.
+const FLOW_PATIENCE: Duration = Duration::from_millis(2500);
 
 /// After this many failures in a row to come up, the rest of the cases fails at once.
 const GIVE_UP: usize = 3;
@@ -31,6 +39,10 @@ enum StepError {
     Folder(#[from] std::io::Error),
     #[error("the canary's policy was not in force after {0:?}")]
     Canary(Duration),
+    #[error("an agent told no flows within {0:?}")]
+    NoFlows(Duration),
+    #[error("{0} cannot be traced")]
+    Untraceable(Flow),
     #[error("given up: the agent failed to come up {GIVE_UP} times in a row")]
     GivenUp,
 }
@@ -42,6 +54,14 @@ struct Site {
     /// One for each node.
     folders: Vec<PathBuf>,
     canary: Canary,
+    /// Says which rules decide, if agents tell flows.
+    tracer: Option<Tracer>,
+}
+
+/// What measuring found.
+struct Compared {
+    mismatches: Vec<Mismatch>,
+    measured: Reachability,
 }
 
 pub(super) struct Worker<'a> {
@@ -71,6 +91,9 @@ impl<'a> Worker<'a> {
                 step: number,
                 rows: 0,
                 mismatches: Vec::new(),
+                flows: 0,
+                flow_mismatches: Vec::new(),
+                flow_retries: Vec::new(),
                 error: None,
                 latency: Duration::ZERO,
                 probing: Duration::ZERO,
@@ -123,7 +146,10 @@ impl<'a> Worker<'a> {
         // Also after a missing canary: the rows that differ say more than the canary does.
         let measured = site.measure(&expected, self.options.deadline, report);
         site.check()?;
-        measured?;
+        let measured = measured?;
+        if report.mismatches.is_empty() {
+            site.compare_flows(&expected, &measured, self.options.deadline, report)?;
+        }
         if !arrived? && report.mismatches.is_empty() {
             return Err(StepError::Canary(self.options.deadline));
         }
@@ -142,7 +168,8 @@ impl<'a> Worker<'a> {
         let options = LabOptions { node_side: self.options.agent.node_side(), ..LabOptions::default() };
         let lab = Lab::new(&[], &options.nodes(nodes))?;
         let canary = Canary::new(nodes, self.options.addressing);
-        let mut site = Site { agents: Vec::new(), lab, folders: Vec::new(), canary };
+        let tracer = self.options.agent.tells_flows().then(Tracer::new);
+        let mut site = Site { agents: Vec::new(), lab, folders: Vec::new(), canary, tracer };
         for number in 0..nodes {
             let suffix = if number == 0 { String::new() } else { format!("-{}", node_name(number)) };
             let folder = base.join(format!("worker{}-{}{suffix}", self.number, self.sites_built));
@@ -164,6 +191,9 @@ impl Site {
         expected: &[(Flow, Verdict)],
     ) -> Result<(), AgentError> {
         let state = State { cluster, nodes: self.lab.nodes(), policies, expected };
+        if let Some(tracer) = &mut self.tracer {
+            tracer.follow(cluster, &state.objects());
+        }
         let mut agents = std::mem::take(&mut self.agents);
         let mut told = agents.iter_mut().enumerate();
         let result = told.try_for_each(|(number, agent)| self.on_node(number, |node| agent.apply(node, &state)));
@@ -190,13 +220,99 @@ impl Site {
         self.lab.set_pods(&cluster.lab_pods())?;
         self.apply(&cluster, &self.canary.policies(&[]), &expected)?;
         let deadline = Instant::now() + START_UP;
-        while !self.compare(&expected, &Timing::patient(Duration::from_millis(60)))?.is_empty() {
+        let timing = Timing::patient(Duration::from_millis(60));
+        while !self.compare(&expected, &timing)?.mismatches.is_empty() {
             self.check()?;
             if Instant::now() > deadline {
                 return Err(StepError::Canary(START_UP));
             }
         }
+        if self.tracer.is_some() { self.await_flows(&expected, &timing) } else { Ok(()) }
+    }
+
+    /// Waits until every agent tells flows, so that none is missed from now on.
+    fn await_flows(&mut self, expected: &[(Flow, Verdict)], timing: &Timing) -> Result<(), StepError> {
+        let deadline = Instant::now() + START_UP;
+        let mut silent: Vec<usize> = (0..self.agents.len()).collect();
+        while !silent.is_empty() {
+            self.check()?;
+            if Instant::now() > deadline {
+                return Err(StepError::NoFlows(START_UP));
+            }
+            self.compare(expected, timing)?;
+            for (node, _) in self.take_flows()? {
+                silent.retain(|other| *other != node);
+            }
+        }
         Ok(())
+    }
+
+    /// What agents told since the last time, with the numbers of their nodes.
+    fn take_flows(&mut self) -> Result<Vec<(usize, ToldFlow)>, AgentError> {
+        let mut flows = Vec::new();
+        let mut agents = std::mem::take(&mut self.agents);
+        let mut asked = agents.iter_mut().enumerate();
+        let result = asked.try_for_each(|(number, agent)| {
+            let told = self.on_node(number, |node| agent.flows(node))?;
+            flows.extend(told.into_iter().map(|flow| (number, flow)));
+            Ok(())
+        });
+        self.agents = agents;
+        result.map(|()| flows)
+    }
+
+    /// Waits for the flows of all rows that were measured, and compares them. Tried again until the deadline are rows of which
+    /// something is told differently: the agent may have been about to take in the rest of the step. So are those of which
+    /// nothing is told for long and that nothing answered: their packets may never have left the pod.
+    fn compare_flows(
+        &mut self,
+        expected: &[(Flow, Verdict)],
+        measured: &Reachability,
+        patience: Duration,
+        report: &mut StepReport,
+    ) -> Result<(), StepError> {
+        if self.tracer.is_none() {
+            return Ok(());
+        }
+        let mut asked = Instant::now();
+        let deadline = asked + patience;
+        let mut rows = expected.iter().map(|(flow, _)| self.row(flow, measured)).collect::<Result<Vec<Row>, _>>()?;
+        report.flows = rows.iter().map(Row::flows).sum();
+        let mut told = Told::default();
+        loop {
+            for (node, flow) in self.take_flows()? {
+                told.add(node, flow);
+            }
+            let mut mismatches: Vec<FlowMismatch> = rows.iter().flat_map(|row| row.mismatches(&told)).collect();
+            if mismatches.is_empty() || Instant::now() > deadline {
+                report.flow_mismatches = mismatches;
+                return Ok(());
+            }
+            let is_lost = asked.elapsed() > FLOW_PATIENCE;
+            let is_worth_a_try = |mismatch: &FlowMismatch| match mismatch.fault {
+                FlowFault::Differs { .. } => true,
+                FlowFault::Missing => is_lost && !measured.reached(&mismatch.flow),
+                FlowFault::Unexpected => false,
+            };
+            if mismatches.iter().all(is_worth_a_try) {
+                let mut flows: Vec<Flow> = mismatches.iter().map(|mismatch| mismatch.flow.clone()).collect();
+                flows.dedup();
+                report.flow_retries.append(&mut mismatches);
+                asked = Instant::now();
+                let again = self.lab.probe(&flows, &Timing::patient(Duration::from_millis(600)))?;
+                for row in rows.iter_mut().filter(|row| flows.contains(&row.flow)) {
+                    *row = self.row(&row.flow, &again)?;
+                }
+            } else {
+                self.check()?;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    fn row(&mut self, flow: &Flow, measured: &Reachability) -> Result<Row, StepError> {
+        let row = self.tracer.as_mut().and_then(|tracer| tracer.row(flow, measured));
+        row.ok_or_else(|| StepError::Untraceable(flow.clone()))
     }
 
     /// Waits until the canary's flows come through. `false` if they do not in time, or if an agent is dead.
@@ -222,24 +338,25 @@ impl Site {
         expected: &[(Flow, Verdict)],
         patience: Duration,
         report: &mut StepReport,
-    ) -> Result<(), NetnsError> {
+    ) -> Result<Reachability, NetnsError> {
         let start = Instant::now();
-        report.mismatches = self.compare(expected, &Timing::default())?;
-        while !report.mismatches.is_empty() && start.elapsed() < patience && self.check().is_ok() {
+        let mut compared = self.compare(expected, &Timing::default())?;
+        while !compared.mismatches.is_empty() && start.elapsed() < patience && self.check().is_ok() {
             report.reprobes += 1;
             std::thread::sleep(Duration::from_millis(50));
             let again: Vec<(Flow, Verdict)> =
-                report.mismatches.iter().map(|mismatch| (mismatch.flow.clone(), mismatch.expected)).collect();
-            report.mismatches = self.compare(&again, &Timing::patient(Duration::from_millis(600)))?;
-            if report.mismatches.is_empty() {
-                report.mismatches = self.compare(expected, &Timing::default())?;
+                compared.mismatches.iter().map(|mismatch| (mismatch.flow.clone(), mismatch.expected)).collect();
+            compared = self.compare(&again, &Timing::patient(Duration::from_millis(600)))?;
+            if compared.mismatches.is_empty() {
+                compared = self.compare(expected, &Timing::default())?;
             }
         }
         report.probing = start.elapsed();
-        Ok(())
+        report.mismatches = compared.mismatches;
+        Ok(compared.measured)
     }
 
-    fn compare(&self, expected: &[(Flow, Verdict)], timing: &Timing) -> Result<Vec<Mismatch>, NetnsError> {
+    fn compare(&self, expected: &[(Flow, Verdict)], timing: &Timing) -> Result<Compared, NetnsError> {
         let flows: Vec<Flow> = expected.iter().map(|(flow, _)| flow.clone()).collect();
         let measured = self.lab.probe(&flows, timing)?;
         let differs = |(flow, verdict): &(Flow, Verdict)| {
@@ -249,6 +366,7 @@ impl Site {
                 measured: measured.outcome(flow).cloned().unwrap_or(FlowOutcome::Silent),
             })
         };
-        Ok(expected.iter().filter_map(differs).collect())
+        let mismatches = expected.iter().filter_map(differs).collect();
+        Ok(Compared { mismatches, measured })
     }
 }

@@ -39,13 +39,16 @@ fn next_port() -> u16 {
 }
 
 pub(super) fn probe(tries: &[Try<'_>], timing: &Timing) -> Result<Reachability, NetnsError> {
-    let outcomes = on_own_thread(|| {
+    let (outcomes, ports) = on_own_thread(|| {
         let mut round = Round::open(tries)?;
         round.run(timing).map_err(failed)?;
-        Ok(round.outcomes)
+        Ok((round.outcomes, round.source_ports))
     })?;
     let outcome = |outcome: Option<FlowOutcome>| outcome.unwrap_or(FlowOutcome::Silent);
-    Ok(tries.iter().zip(outcomes).map(|(one, answer)| (one.flow.clone(), outcome(answer))).collect())
+    let measured: Reachability =
+        tries.iter().zip(outcomes).map(|(one, answer)| (one.flow.clone(), outcome(answer))).collect();
+    let ports = tries.iter().zip(ports).filter_map(|(one, port)| Some((one.flow.clone(), port?)));
+    Ok(measured.with_source_ports(ports.collect()))
 }
 
 /// New attempts are made this often …
@@ -99,6 +102,7 @@ enum Waiting {
 struct Round<'a> {
     tries: &'a [Try<'a>],
     outcomes: Vec<Option<FlowOutcome>>,
+    source_ports: Vec<Option<u16>>,
     answered: usize,
     epoll: OwnedFd,
     /// The position is the token of the socket.
@@ -111,6 +115,7 @@ impl<'a> Round<'a> {
         let mut round = Self {
             tries,
             outcomes: vec![None; tries.len()],
+            source_ports: vec![None; tries.len()],
             answered: 0,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?,
             waiting: Vec::new(),
@@ -144,13 +149,16 @@ impl<'a> Round<'a> {
         let family = if source.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         if !udp.is_empty() {
             let socket = bind_datagram(source)?;
+            let port = socket.local_addr()?.port();
+            self.come_from(port, udp.iter());
             socket.set_nonblocking(true)?;
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
             self.watch(Waiting::Udp { socket, indices: udp })?;
         }
         if !sctp.is_empty() {
-            let socket = raw_sctp(family)?;
-            self.watch(Waiting::Sctp { socket, port: next_port(), indices: sctp })?;
+            let (socket, port) = (raw_sctp(family)?, next_port());
+            self.come_from(port, sctp.values());
+            self.watch(Waiting::Sctp { socket, port, indices: sctp })?;
         }
         for index in tcp {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -158,11 +166,22 @@ impl<'a> Round<'a> {
             // Closing by reset leaves nothing behind in either pod.
             rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
             match rustix::net::connect(&socket, &tries[index].target) {
-                Ok(()) | Err(Errno::INPROGRESS) => self.watch(Waiting::Tcp { index, socket })?,
+                Ok(()) | Err(Errno::INPROGRESS) => {
+                    if let Ok(local) = SocketAddr::try_from(rustix::net::getsockname(&socket)?) {
+                        self.come_from(local.port(), [&index]);
+                    }
+                    self.watch(Waiting::Tcp { index, socket })?;
+                }
                 Err(errno) => self.record(index, FlowOutcome::Refused(errno.to_string())),
             }
         }
         Ok(())
+    }
+
+    fn come_from<'i>(&mut self, port: u16, indices: impl IntoIterator<Item = &'i usize>) {
+        for &index in indices {
+            self.source_ports[index] = Some(port);
+        }
     }
 
     fn watch(&mut self, waiting: Waiting) -> std::io::Result<()> {

@@ -186,6 +186,7 @@ pub enum FlowOutcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reachability {
     outcomes: BTreeMap<Flow, FlowOutcome>,
+    source_ports: BTreeMap<Flow, u16>,
 }
 
 impl Reachability {
@@ -199,6 +200,17 @@ impl Reachability {
     #[must_use]
     pub fn reached(&self, flow: &Flow) -> bool {
         self.outcomes.get(flow) == Some(&FlowOutcome::Reached)
+    }
+
+    /// The port that a flow was tried from last, if it was tried.
+    #[must_use]
+    pub fn source_port(&self, flow: &Flow) -> Option<u16> {
+        self.source_ports.get(flow).copied()
+    }
+
+    pub(crate) fn with_source_ports(mut self, source_ports: BTreeMap<Flow, u16>) -> Self {
+        self.source_ports = source_ports;
+        self
     }
 
     /// All flows and outcomes, in order.
@@ -221,12 +233,13 @@ impl Reachability {
     /// Takes over the outcomes of a later measurement.
     pub fn update(&mut self, later: Self) {
         self.outcomes.extend(later.outcomes);
+        self.source_ports.extend(later.source_ports);
     }
 }
 
 impl FromIterator<(Flow, FlowOutcome)> for Reachability {
     fn from_iter<I: IntoIterator<Item = (Flow, FlowOutcome)>>(outcomes: I) -> Self {
-        Self { outcomes: outcomes.into_iter().collect() }
+        Self { outcomes: outcomes.into_iter().collect(), source_ports: BTreeMap::new() }
     }
 }
 

@@ -1,0 +1,82 @@
+//! What `tortie flows --follow` tells.
+
+use std::{
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{
+    agent::{AgentError, NodeUnderTest},
+    flows::ToldFlow,
+};
+use crate::program::Program;
+
+/// The program's name; its output is in the log of this name.
+const FOLLOWER: &str = "flows";
+
+/// Follows the flows of an agent, as soon as the agent tells any.
+#[derive(Debug)]
+pub(super) struct FlowFeed {
+    tortie: PathBuf,
+    socket: PathBuf,
+    log: PathBuf,
+    follower: Option<Program>,
+    /// Up to where the log was read.
+    read: u64,
+    has_told: bool,
+}
+
+impl FlowFeed {
+    /// Of the agent that has its state in this folder. Nothing is started yet.
+    pub(super) fn new(tortie: &Path, folder: &Path) -> Self {
+        Self {
+            tortie: tortie.to_owned(),
+            socket: folder.join("state/agent.sock"),
+            log: folder.join(FOLLOWER).with_extension("log"),
+            follower: None,
+            read: 0,
+            has_told: false,
+        }
+    }
+
+    /// What has been told since the last time.
+    pub(super) fn take(&mut self, node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {
+        let is_over = match &mut self.follower {
+            None => true,
+            Some(follower) => match follower.check() {
+                Ok(()) => false,
+                // An agent that is starting does not answer yet.
+                Err(_) if !self.has_told => true,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        if is_over {
+            let mut command = Command::new(&self.tortie);
+            command.args(["flows", "--follow", "-o", "json", "--socket"]).arg(&self.socket);
+            self.follower = Some(Program::start(FOLLOWER, node.namespace, node.folder, &mut command)?);
+        }
+        let text = self.rest();
+        let failed = |source| AgentError::Flows { path: self.log.clone(), source };
+        let text = text.map_err(failed)?;
+        // What else is in the log are complaints.
+        let lines = text.lines().filter(|line| line.starts_with('{'));
+        let flows: Result<Vec<ToldFlow>, serde_json::Error> = lines.map(serde_json::from_str).collect();
+        let flows = flows.map_err(|error| failed(error.into()))?;
+        self.has_told |= !flows.is_empty();
+        Ok(flows)
+    }
+
+    /// The whole lines that were not read before.
+    fn rest(&mut self) -> std::io::Result<String> {
+        let mut file = File::open(&self.log)?;
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let length = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        bytes.truncate(length);
+        self.read += length as u64;
+        String::from_utf8(bytes).map_err(std::io::Error::other)
+    }
+}
