@@ -89,7 +89,7 @@ pub struct WorkloadEndpoint {
     pub labels: Labels,
     /// Its named ports.
     pub ports: Box<[EndpointPort]>,
-    /// What the name of the workload was made from (`generateName`), for Felix's flow logs. Only passed on.
+    /// What the name of the workload was made from (`generateName`), by which flows are counted together.
     pub generate_name: Option<Arc<str>>,
     /// What few endpoints have.
     pub extras: Option<Box<WorkloadExtras>>,
@@ -116,8 +116,8 @@ impl WorkloadEndpoint {
         self.ipv4_nets.iter().chain(&self.ipv6_nets).copied()
     }
 
-    /// What a node needs of an endpoint that another node hosts: what selectors, IP sets and routes are made of, and what
-    /// validation looks at. Interface, Ethernet address, address translations, limits and annotations are left to the
+    /// What a node needs of an endpoint that another node hosts: what selectors, IP sets and routes are made of, what
+    /// validation looks at, and what its name was made from, which endpoints share. Interface, Ethernet address, address translations, limits and annotations are left to the
     /// host; the interface becomes the same short text for all, so that an endpoint without one stays invalid.
     #[must_use]
     pub fn for_other_node(self) -> Self {
@@ -127,7 +127,6 @@ impl WorkloadEndpoint {
         Self {
             iface: self.iface.filter(|iface| !iface.as_str().is_empty()).map(|_| REMOTE.clone()),
             mac: None,
-            generate_name: None,
             extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
             ..self
         }

@@ -10,7 +10,7 @@ use crate::{
 
 impl Interner {
     /// The same update, where what its value has in common with those of other objects is held once: selectors, namespaces,
-    /// tiers, profiles and the names of ports. It is cheapest for a value that is held by nobody else yet.
+    /// tiers, profiles, the names of ports and what names were made from. It is cheapest for a value that is held by nobody else yet.
     #[must_use]
     pub fn share(&mut self, update: Update) -> Update {
         match update {
@@ -30,6 +30,7 @@ impl Interner {
     fn endpoint(&mut self, endpoint: Valid<WorkloadEndpoint>) -> Valid<WorkloadEndpoint> {
         let mut endpoint = Arc::unwrap_or_clone(endpoint.into_arc());
         endpoint.profiles = self.profiles(&endpoint.profiles);
+        endpoint.generate_name = endpoint.generate_name.map(|name| self.text(&name));
         for port in &mut endpoint.ports {
             port.name = self.text(&port.name);
         }

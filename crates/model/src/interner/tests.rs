@@ -59,6 +59,7 @@ fn endpoints_and_profiles_share_names() {
     let endpoint = |name: &str| {
         let endpoint = WorkloadEndpoint {
             iface: Some("cali1".into()),
+            generate_name: Some("web-".into()),
             profiles: ["kns.shop".into(), "ksa.shop.web".into()].into(),
             ports: [EndpointPort { name: "http".into(), protocol: Protocol::Named(NamedProtocol::Tcp), port: 80 }]
                 .into(),
@@ -77,6 +78,9 @@ fn endpoints_and_profiles_share_names() {
     };
     assert!(Arc::ptr_eq(&a.profiles, &b.profiles));
     assert!(Arc::ptr_eq(&a.ports[0].name, &b.ports[0].name));
+    let made_from = |endpoint: &Valid<WorkloadEndpoint>| endpoint.generate_name.clone().unwrap();
+    assert!(Arc::ptr_eq(&made_from(a), &made_from(b)));
+    assert_eq!(a.clone().for_other_node().generate_name.as_deref(), Some("web-"));
     let profile =
         Update::Profile(ProfileName::new("kns.shop"), Some(Valid::new(Profile { labels: Labels::default() }).unwrap()));
     let Update::Profile(name, _) = interner.share(profile) else { panic!("another kind") };
