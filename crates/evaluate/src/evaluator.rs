@@ -28,21 +28,44 @@ struct Query<'a> {
     layer: Layer,
     direction: Direction,
     packet: &'a Packet,
-    /// A staged policy that is taken for an enforced one, and what it would replace.
-    committed: Option<(&'a PolicyId, &'a PolicyId)>,
+    committed: Committed<'a>,
+}
+
+/// Which staged policies are taken for enforced ones.
+#[derive(Clone, Copy)]
+enum Committed<'a> {
+    /// None.
+    No,
+    /// This one, in place of another.
+    One { staged: &'a PolicyId, replaced: &'a PolicyId },
+    /// All of them.
+    All,
 }
 
 impl<'a> Query<'a> {
     fn new(layer: Layer, direction: Direction, packet: &'a Packet) -> Self {
-        Self { layer, direction, packet, committed: None }
+        Self { layer, direction, packet, committed: Committed::No }
     }
 
     fn is_staged(&self, id: &PolicyId) -> bool {
-        id.kind.is_staged() && self.committed.is_none_or(|(staged, _)| staged != id)
+        id.kind.is_staged()
+            && match self.committed {
+                Committed::No => true,
+                Committed::One { staged, .. } => staged != id,
+                Committed::All => false,
+            }
     }
 
-    fn is_replaced(&self, id: &PolicyId) -> bool {
-        self.committed.is_some_and(|(_, replaced)| replaced == id)
+    /// Whether a policy of a tier gives way to a staged one of the same tier.
+    fn is_replaced(&self, id: &PolicyId, tier: &[PolicyId]) -> bool {
+        match self.committed {
+            Committed::No => false,
+            Committed::One { replaced, .. } => replaced == id,
+            Committed::All => {
+                let by = |other: &PolicyId| other.name == id.name && other.committed().is_some_and(|new| new == *id);
+                !id.kind.is_staged() && tier.iter().any(by)
+            }
+        }
     }
 }
 
@@ -92,8 +115,23 @@ impl Evaluator {
         staged: &PolicyId,
     ) -> Result<Answer, Missing> {
         let replaced = staged.committed();
-        let committed = replaced.as_ref().map(|replaced| (staged, replaced));
+        let committed = replaced.as_ref().map_or(Committed::No, |replaced| Committed::One { staged, replaced });
         self.workload_query(id, Query { committed, ..Query::new(Layer::Normal, direction, packet) }, None)
+    }
+
+    /// The same as [`Evaluator::explain_workload`], if all staged policies were in force, and those of the same names that
+    /// they are to replace were not.
+    ///
+    /// # Errors
+    /// If the workload, or something it refers to, does not exist.
+    pub fn explain_pending_workload(
+        &self,
+        id: &WorkloadEndpointId,
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Explanation, Missing> {
+        let query = Query { committed: Committed::All, ..Query::new(Layer::Normal, direction, packet) };
+        explain(|steps| self.workload_query(id, query, steps))
     }
 
     /// What becomes of a packet from a workload to the host itself, as far as the workload is concerned: its egress policy,
@@ -253,7 +291,7 @@ impl Evaluator {
             Direction::Egress => &tier.egress,
         };
         let mut anything_enforced = false;
-        for id in ids.iter().filter(|id| !query.is_replaced(id)) {
+        for id in ids.iter().filter(|id| !query.is_replaced(id, ids)) {
             let staged = query.is_staged(id);
             // A tier whose policies are all staged only previews, and so does its end.
             anything_enforced |= !staged;
