@@ -50,6 +50,18 @@ impl World {
         child.wait_with_output().unwrap()
     }
 
+    fn commit(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        command.args(["staged", "commit"]).args(args).args(["--datastore", &self.etcd.url()]);
+        command.arg("--state-dir").arg(&self.state).output().unwrap()
+    }
+
+    /// Whether there is a staged policy.
+    fn is_staged(&self, name: &str) -> bool {
+        let path = format!("/calico/resources/v3/projectcalico.org/stagednetworkpolicies/shop/{name}");
+        !self.etcd.get(&path).unwrap().is_empty()
+    }
+
     fn confirm(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
         command.arg("confirm").args(args).arg("--state-dir").arg(&self.state).output().unwrap()
@@ -119,6 +131,38 @@ fn policy(name: &str, order: u32) -> String {
         "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{order: \
          {order}, selector: all(), types: [Ingress]}}\n---\n"
     )
+}
+
+fn staged(name: &str, order: u32, action: &str) -> String {
+    let policy = policy(name, order).replace("kind: ", "kind: Staged");
+    policy.replace("spec: {", &format!("spec: {{stagedAction: {action}, "))
+}
+
+#[test]
+fn a_staged_policy_is_put_in_force_and_comes_back_if_nobody_confirms() {
+    let world = World::new(&(policy("web", 1) + &staged("web", 7, "Set") + &staged("new", 8, "Set")));
+    let committed = world.commit(&["shop/web", "--confirm", "2s"]);
+    assert_eq!(good(&committed), "NetworkPolicy/shop/web updated\nStagedNetworkPolicy/shop/web deleted\n");
+    world.until("both are as they were", || world.policy("web")["spec"]["order"] == 1 && world.is_staged("web"));
+    world.until("that is known", || world.status()["phase"] == "rolled_back");
+
+    good(&world.commit(&["StagedNetworkPolicy/shop/web"]));
+    let policy = world.policy("web");
+    assert_eq!((&policy["spec"]["order"], &policy["spec"]["stagedAction"]), (&7.into(), &Value::Null), "{policy}");
+    assert!(!world.is_staged("web"));
+    good(&world.commit(&["shop/new"]));
+    assert_eq!(world.policy("new")["kind"], "NetworkPolicy");
+    assert!(bad(&world.commit(&["shop/new"])).contains("StagedNetworkPolicy/shop/new"), "it is not staged any more");
+
+    let deletes = "apiVersion: projectcalico.org/v3\nkind: StagedNetworkPolicy\nmetadata: {name: web, namespace: shop}\nspec: \
+                   {stagedAction: Delete}\n---\n";
+    good(&world.write(&["apply"], &(deletes.to_owned() + &staged("learnt", 1, "Learn"))));
+    let committed = world.commit(&["shop/web"]);
+    assert_eq!(good(&committed), "NetworkPolicy/shop/web deleted\nStagedNetworkPolicy/shop/web deleted\n");
+    assert!(world.policy("web").is_null() && !world.is_staged("web"));
+    let refused = world.commit(&["shop/learnt"]);
+    assert!(bad(&refused).contains("stagedAction is Learn"), "{refused:?}");
+    assert!(world.is_staged("learnt") && world.policy("learnt").is_null());
 }
 
 #[test]

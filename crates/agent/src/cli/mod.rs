@@ -54,6 +54,8 @@ mod run;
 mod selector;
 mod show;
 mod signals;
+#[cfg(feature = "etcd")]
+mod staged;
 mod status;
 mod trace;
 #[cfg(all(feature = "fanout", feature = "kubernetes"))]
@@ -117,6 +119,8 @@ enum Command {
     #[cfg(feature = "etcd")]
     Delete(delete::Args),
     #[cfg(feature = "etcd")]
+    Staged(staged::Args),
+    #[cfg(feature = "etcd")]
     Confirm(confirm::Args),
     #[cfg(all(feature = "etcd", feature = "kubernetes"))]
     Controller(controller::Args),
@@ -169,6 +173,8 @@ pub fn main() -> ExitCode {
         Command::Get(args) => get::run(&args),
         #[cfg(feature = "etcd")]
         Command::Delete(args) => delete::run(&args),
+        #[cfg(feature = "etcd")]
+        Command::Staged(args) => staged::run(&args),
         #[cfg(feature = "etcd")]
         Command::Confirm(args) => confirm::run(&args),
         #[cfg(all(feature = "etcd", feature = "kubernetes"))]
