@@ -49,7 +49,7 @@ fn a_namespace_comes_with_its_peers() {
     let text = drawn(&["-o", "dot", "--namespace", "visitors"]);
     assert!(text.contains("guest") && text.contains("web"), "{text}");
     assert!(!text.contains("db"), "{text}");
-    let text = drawn(&["-o", "dot", "--selector", "role == 'db' && team == 'shop'"]);
+    let text = drawn(&["-o", "dot", "--selector", "role == 'db' && pcns.team == 'shop'"]);
     assert!(text.contains("db") && text.contains("api") && !text.contains("guest"), "{text}");
 }
 

@@ -26,7 +26,7 @@
 //!
 //! let (store, journal) = (Arc::new(MemoryStore::default()), MemoryJournal::default());
 //! let open = |_: &PendingChange| Ok(Arc::clone(&store) as Arc<dyn ResourceStore>);
-//! let at = |seconds| Moment { wall_ms: 1_000 * seconds, boot: "one".into(), uptime_ms: 1_000 * seconds };
+//! let at = |seconds: u64| Moment { wall_ms: 1_000 * seconds, boot: "one".into(), uptime_ms: 1_000 * seconds };
 //! let tier = ResourceKey::new(ResourceKind::Tier, "", "platform")?;
 //! let staged = StagedStore::new(&*store);
 //! apply(&staged, &tier, &json!({"spec": {"order": 5}}))?;

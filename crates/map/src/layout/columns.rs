@@ -23,8 +23,8 @@ const MAX_COLUMN_GAP: f64 = 190.0;
 /// How wide a picture is, by its height.
 const ASPECT: f64 = 1.7;
 /// More columns than a few are put together while all is so much wider than high.
-const FEW_COLUMNS: usize = 4;
-const MAX_ASPECT: f64 = 3.4;
+const FEW_COLUMNS: usize = 3;
+const MAX_ASPECT: f64 = 2.6;
 const SWEEPS: usize = 4;
 
 pub(super) fn in_columns(sizes: &[Rect], arrows: &[Arrow], gap: f64) -> Placed {
@@ -83,12 +83,7 @@ pub(super) fn in_columns(sizes: &[Rect], arrows: &[Arrow], gap: f64) -> Placed {
 }
 
 /// Has neighbouring columns be one, those that are shortest together first, until all is not too wide for its height.
-fn merge(
-    columns: &mut Vec<Vec<usize>>,
-    sizes: &[Rect],
-    (gap, aspect): (f64, f64),
-    mut ranks: Vec<usize>,
-) -> Vec<usize> {
+fn merge(columns: &mut Vec<Vec<usize>>, sizes: &[Rect], gap: f64, mut ranks: Vec<usize>) -> Vec<usize> {
     let of = |column: &[usize]| column.iter().filter_map(|block| sizes.get(*block)).copied().collect::<Vec<Rect>>();
     let height = |column: &[usize]| of(column).iter().map(|size| size.height + gap).sum::<f64>();
     let width = |column: &[usize]| of(column).iter().map(|size| size.width + MAX_COLUMN_GAP * 0.7).fold(0.0, f64::max);

@@ -56,7 +56,7 @@ mod tests {
         let describe = |_: &_, _| evil.to_owned();
         let picture = svg(&map, &layout(&map), &describe);
         assert!(picture.contains("&lt;script&gt;alert") && !picture.contains("<script"), "{picture}");
-        let page = page(&[map.clone()], &describe);
+        let page = page(std::slice::from_ref(&map), &describe);
         assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (2, 2), "{page}");
         // Each string ends where it should, so that names make no statements.
         for line in dot(&map, &describe).lines() {
