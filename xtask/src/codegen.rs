@@ -32,6 +32,11 @@ const GENERATED: &[Generated] = &[
         rust: "crates/agent/src/policysync/generated/client.rs",
         what: What::Clients,
     },
+    Generated {
+        proto: "crates/agent/proto/goldmane.proto",
+        rust: "crates/agent/src/flows/goldmane/generated/goldmane.rs",
+        what: What::Messages,
+    },
 ];
 
 /// Regenerates all generated files.

@@ -20,8 +20,14 @@ use crate::config::{
     ServiceLoopPrevention, Switch, TableRange, WorkloadSourceSpoofing,
 };
 use crate::flows::{FlowFile, FlowSettings};
+#[cfg(feature = "goldmane")]
+use crate::flows::{Receiver, TlsFiles};
 use crate::logging::LogSettings;
 use crate::machine::Mtus;
+
+/// Where Calico's node listens for flows, while somebody watches them (`felix/collector/local/server.go`).
+#[cfg(feature = "goldmane")]
+const FLOW_SOCKET: &str = "/var/run/calico/flows/flows.sock";
 
 /// Parameters that parse but do not fit the machine or each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,13 +124,31 @@ pub fn flows(config: &Config) -> Result<Option<FlowSettings>, SettingsError> {
         previews: config.flow_logs_policy_evaluation_mode == PolicyEvaluationMode::Continuous,
         evaluation: evaluation(&rules(config)?),
         file,
+        #[cfg(feature = "goldmane")]
+        receivers: receivers(config),
         netlink_timeout: config.netlink_timeout,
     }))
 }
 
 /// Whether rules log what they decide.
 fn collects_flows(config: &Config) -> bool {
-    config.flow_logs_local_reporter == Switch::Enabled || !config.flow_logs_file.is_empty()
+    let sends = cfg!(feature = "goldmane") && !config.flow_logs_goldmane_server.is_empty();
+    sends || config.flow_logs_local_reporter == Switch::Enabled || !config.flow_logs_file.is_empty()
+}
+
+/// Who is sent flows.
+#[cfg(feature = "goldmane")]
+fn receivers(config: &Config) -> Vec<Receiver> {
+    let tls = TlsFiles {
+        authority: config.typha_ca_file.clone().into(),
+        certificate: config.typha_cert_file.clone().into(),
+        key: config.typha_key_file.clone().into(),
+    };
+    let is_none = [&tls.authority, &tls.certificate, &tls.key].iter().all(|file| file.as_os_str().is_empty());
+    // One that is not an address was refused when it was read.
+    let server = Receiver::parse(&config.flow_logs_goldmane_server, (!is_none).then_some(tls)).ok();
+    let socket = (config.flow_logs_local_reporter == Switch::Enabled).then(|| Receiver::Socket(FLOW_SOCKET.into()));
+    server.into_iter().chain(socket).collect()
 }
 
 /// The dataplane's settings, for a machine whose iptables is `backend`; what the machine can do is left at its default.

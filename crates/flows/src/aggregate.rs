@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_model::{Direction, NetworkSetName};
+use tortie_model::{Direction, Labels, NetworkSetName};
 
-use crate::flow::{Event, Flow, Name, Stage, StagedVerdict, Time, Traffic};
+use crate::flow::{End, Event, Flow, Name, Stage, StagedVerdict, Time, Traffic};
 use crate::trail::Trail;
 
 /// A kind of end: what ends have in common whose connections are counted together.
@@ -27,6 +27,15 @@ pub enum EndGroup {
     Private,
     /// All other addresses.
     Public,
+}
+
+/// What is known of an end besides its name.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Described<'a> {
+    /// What the name of a workload was made from.
+    pub generate_name: Option<&'a str>,
+    /// The labels of a workload or network set itself, without those of its profiles.
+    pub labels: Option<&'a Labels>,
 }
 
 /// What connections have in common that are counted together.
@@ -67,6 +76,10 @@ pub struct Aggregate {
     pub attempts: u64,
     /// What went both ways.
     pub traffic: Traffic,
+    /// The labels that all sources had.
+    pub source_labels: Labels,
+    /// The labels that all destinations had.
+    pub destination_labels: Labels,
     /// What staged policies would have said of the latest one at this end.
     pub staged: Vec<StagedVerdict>,
     /// The ends of the latest one.
@@ -90,7 +103,8 @@ struct Group {
     ended: u64,
     attempts: u64,
     traffic: Traffic,
-    is_touched: bool,
+    /// Those that all sources and all destinations had since the interval began; `None` until one is counted.
+    labels: Option<[Labels; 2]>,
     latest: Flow,
 }
 
@@ -101,27 +115,29 @@ impl Aggregator {
         Self { from: now, groups: AHashMap::new(), limit, dropped: 0 }
     }
 
-    /// Counts an event. `generate_name` says what the name of a workload was made from.
-    pub fn add<'a>(&mut self, event: &Event, generate_name: impl Fn(&Name) -> Option<&'a str>) {
+    /// Counts an event. `describe` says what is known of an end.
+    pub fn add<'a>(&mut self, event: &Event, describe: impl Fn(&Name) -> Described<'a>) {
         let flow = &event.flow;
+        let ends = [&flow.source, &flow.destination].map(|end| (end, describe(&end.name)));
+        let [source, destination] = ends.map(|(end, known)| (group(end, &known), known.labels));
         for (reporter, trail) in [(Direction::Egress, &flow.egress), (Direction::Ingress, &flow.ingress)] {
             if trail.is_empty() {
                 continue;
             }
             let key = AggregateKey {
                 reporter,
-                source: group(&flow.source, &generate_name),
-                destination: group(&flow.destination, &generate_name),
+                source: source.0.clone(),
+                destination: destination.0.clone(),
                 protocol: flow.id.packet.protocol(),
                 port: flow.id.packet.destination_port(),
                 allowed: !trail.denies(),
                 trail: trail.clone(),
             };
-            self.count(key, event);
+            self.count(key, event, [source.1, destination.1]);
         }
     }
 
-    fn count(&mut self, key: AggregateKey, event: &Event) {
+    fn count(&mut self, key: AggregateKey, event: &Event, labels: [Option<&Labels>; 2]) {
         if self.groups.len() >= self.limit && !self.groups.contains_key(&key) {
             self.dropped += 1;
             return;
@@ -132,11 +148,14 @@ impl Aggregator {
             ended: 0,
             attempts: 0,
             traffic: Traffic::default(),
-            is_touched: false,
+            labels: None,
             latest: event.flow.clone(),
         };
         let group = self.groups.entry(key).or_insert_with(new);
-        group.is_touched = true;
+        match &mut group.labels {
+            Some(common) => common.iter_mut().zip(labels).for_each(|(common, labels)| keep_common(common, labels)),
+            none => *none = Some(labels.map(|labels| labels.cloned().unwrap_or_default())),
+        }
         group.attempts += event.attempts_since;
         group.traffic += event.since;
         match event.stage {
@@ -153,7 +172,7 @@ impl Aggregator {
         let mut taken = Vec::new();
         self.groups.retain(|key, group| {
             let live = group.open + group.started;
-            if group.is_touched {
+            if let Some([source_labels, destination_labels]) = group.labels.take() {
                 let staged = group.latest.staged.iter().filter(|staged| staged.direction == key.reporter);
                 taken.push(Aggregate {
                     key: key.clone(),
@@ -164,6 +183,8 @@ impl Aggregator {
                     live,
                     attempts: group.attempts,
                     traffic: group.traffic,
+                    source_labels,
+                    destination_labels,
                     staged: staged.cloned().collect(),
                     latest: group.latest.clone(),
                 });
@@ -171,7 +192,6 @@ impl Aggregator {
             group.open = live.saturating_sub(group.ended);
             (group.started, group.ended, group.attempts) = (0, 0, 0);
             group.traffic = Traffic::default();
-            group.is_touched = false;
             group.open > 0
         });
         taken
@@ -184,11 +204,21 @@ impl Aggregator {
     }
 }
 
-fn group<'a>(end: &crate::flow::End, generate_name: &impl Fn(&Name) -> Option<&'a str>) -> EndGroup {
+/// Takes away what others do not have as well.
+fn keep_common(common: &mut Labels, others: Option<&Labels>) {
+    if common.is_empty() || others.is_some_and(|others| *others == *common) {
+        return;
+    }
+    let has = |(name, value): &(&str, &str)| others.and_then(|others| others.get(name)) == Some(*value);
+    // Fewer labels than could be held before.
+    *common = Labels::from_pairs(common.iter().filter(has)).unwrap_or_default();
+}
+
+fn group(end: &End, known: &Described<'_>) -> EndGroup {
     match &end.name {
         Name::Workload(key) => {
             let (namespace, name) = key.workload().split_once('/').unwrap_or(("", key.workload()));
-            let name = generate_name(&end.name).map_or_else(|| name.to_owned(), |made_from| format!("{made_from}*"));
+            let name = known.generate_name.map_or_else(|| name.to_owned(), |made_from| format!("{made_from}*"));
             EndGroup::Workloads { namespace: namespace.into(), name: name.into() }
         }
         Name::Node(host) => EndGroup::Node(host.as_str().into()),

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use tortie_evaluate::{DecidedBy, Evaluator, Packet, Settings, UpdateError};
+use tortie_evaluate::{DecidedBy, Evaluator, Packet, Ruling, Settings, Step, UpdateError};
 use tortie_model::desired::{DesiredUpdate, TierPolicies, WorkloadEndpointState};
-use tortie_model::{Direction, Labels, PolicyId, TierName, Update, WorkloadEndpointKey};
+use tortie_model::{Direction, PolicyId, TierName, Update, WorkloadEndpointId};
 use tortie_rules::Verdict;
 
+use crate::aggregate::Described;
 use crate::counts::RuleCounts;
 use crate::flow::{Count, Event, Flow, FlowId, Name, Stage, StagedVerdict, Time, Traffic};
 use crate::hits::{Hit, Hits};
@@ -275,16 +276,31 @@ impl Collector {
         self.flows.iter().map(|(id, tracked)| tracked.clone().flow(id))
     }
 
-    /// The labels of a workload or network set itself, without those of its profiles.
+    /// What is known of an end. Workloads that are gone are remembered for a while.
     #[must_use]
-    pub fn labels(&self, name: &Name) -> Option<&Labels> {
-        self.names.labels(name)
+    pub fn describe(&self, end: &Name) -> Described<'_> {
+        let generate_name = match end {
+            Name::Workload(key) => self.names.generate_name(key),
+            _ => None,
+        };
+        Described { generate_name, labels: self.names.labels(end) }
     }
 
-    /// What the name of a workload was made from (`generateName`), where that is known.
+    /// What would decide about a connection at a workload of this node if all staged policies were in force, in order; empty
+    /// if that is not to be asked or cannot be told.
     #[must_use]
-    pub fn generate_name(&self, key: &WorkloadEndpointKey) -> Option<&str> {
-        self.names.generate_name(key)
+    pub fn pending(&self, flow: &Flow, direction: Direction) -> Vec<Hit> {
+        let Some(id) = workload_at(flow, direction).filter(|_| self.previews) else { return Vec::new() };
+        let explained = self.evaluator.explain_pending_workload(&id, direction, &flow.id.packet);
+        let steps = explained.map(|explanation| explanation.steps).unwrap_or_default();
+        steps.into_iter().filter_map(|step| hit_of(step, direction)).collect()
+    }
+
+    /// The policies of a tier by which it governs one end of a connection, staged ones included, in order.
+    pub fn governing(&self, flow: &Flow, direction: Direction, tier: &TierName) -> impl Iterator<Item = &PolicyId> {
+        let state = workload_at(flow, direction).and_then(|id| self.evaluator.workload_endpoint(&id));
+        let tier = state.and_then(|state| state.tiers.iter().find(|candidate| candidate.name == *tier));
+        tier.into_iter().flat_map(move |tier| policies(tier, direction))
     }
 
     /// Whether there was room.
@@ -384,6 +400,41 @@ impl Collector {
         }
         verdicts
     }
+}
+
+/// The workload at whose end rules of this direction decide.
+fn workload_at(flow: &Flow, direction: Direction) -> Option<WorkloadEndpointId> {
+    let end = match direction {
+        Direction::Ingress => &flow.destination,
+        Direction::Egress => &flow.source,
+    };
+    match &end.name {
+        Name::Workload(key) => Some(key.id()),
+        Name::Node(_) | Name::NetworkSet(_) | Name::Outside => None,
+    }
+}
+
+/// What a step of an evaluation says, if it says anything.
+fn hit_of(step: Step, direction: Direction) -> Option<Hit> {
+    let (ruling, decided_by) = match step {
+        Step::Policy { tier, policy, rules, ruling, staged: false } => {
+            // The last one that was looked at decided.
+            (ruling, DecidedBy::PolicyRule { tier, policy, index: rules.last()?.index })
+        }
+        Step::EndOfTier { tier, ruling } => (ruling, DecidedBy::EndOfTier { tier }),
+        Step::Profile { profile, rules, ruling: ruling @ (Ruling::Allow | Ruling::Deny) } => {
+            (ruling, DecidedBy::ProfileRule { profile, index: rules.last()?.index })
+        }
+        Step::EndOfProfiles => (Ruling::Deny, DecidedBy::EndOfProfiles),
+        _ => return None,
+    };
+    let verdict = match ruling {
+        Ruling::Allow => Verdict::Allow,
+        Ruling::Deny => Verdict::Deny,
+        Ruling::Pass => Verdict::Pass,
+        Ruling::Silent => return None,
+    };
+    Some(Hit { direction, verdict, decided_by })
 }
 
 fn policies(tier: &TierPolicies, direction: Direction) -> impl Iterator<Item = &PolicyId> {

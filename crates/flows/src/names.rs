@@ -1,5 +1,6 @@
 //! What has an address.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use ahash::AHashMap;
@@ -8,10 +9,18 @@ use tortie_trace::{Place, Places};
 
 use crate::flow::{End, Name};
 
+/// How many workloads that are gone are remembered: their connections end later than they do.
+const REMEMBERED: usize = 10_000;
+
 /// The objects of the cluster that have addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     objects: AHashMap<Key, Update>,
+    /// Workloads that are gone, and when that was; counted.
+    gone: AHashMap<Key, (u64, Update)>,
+    /// The same, oldest first; of those that came back it has what `gone` has no more.
+    forgetting: VecDeque<(u64, Key)>,
+    removed: u64,
     places: Places,
 }
 
@@ -24,8 +33,27 @@ impl Names {
         let before = self.objects.remove(&key);
         self.places.replace(before.as_ref(), update);
         if update.exists() {
+            self.gone.remove(&key);
             self.objects.insert(key, update.clone());
+        } else if let Some(before @ Update::WorkloadEndpoint(..)) = before {
+            self.remember(key, before);
         }
+    }
+
+    fn remember(&mut self, key: Key, gone: Update) {
+        self.removed += 1;
+        self.forgetting.push_back((self.removed, key.clone()));
+        self.gone.insert(key, (self.removed, gone));
+        if self.forgetting.len() > REMEMBERED
+            && let Some((removed, key)) = self.forgetting.pop_front()
+            && self.gone.get(&key).is_some_and(|(at, _)| *at == removed)
+        {
+            self.gone.remove(&key);
+        }
+    }
+
+    fn object(&self, key: &Key) -> Option<&Update> {
+        self.objects.get(key).or_else(|| self.gone.get(key).map(|(_, gone)| gone))
     }
 
     /// Both ends of a connection. A network set of the other end's namespace comes before others.
@@ -45,7 +73,7 @@ impl Names {
             Name::NetworkSet(name) => Key::NetworkSet(name.clone()),
             Name::Node(_) | Name::Outside => return None,
         };
-        match self.objects.get(&key)? {
+        match self.object(&key)? {
             Update::WorkloadEndpoint(_, Some(endpoint)) => Some(&endpoint.labels),
             Update::NetworkSet(_, Some(set)) => Some(&set.labels),
             _ => None,
@@ -54,7 +82,7 @@ impl Names {
 
     /// What the name of a workload was made from, where that is known.
     pub(crate) fn generate_name(&self, key: &WorkloadEndpointKey) -> Option<&str> {
-        match self.objects.get(&Key::WorkloadEndpoint(key.clone()))? {
+        match self.object(&Key::WorkloadEndpoint(key.clone()))? {
             Update::WorkloadEndpoint(_, Some(endpoint)) => endpoint.generate_name.as_deref(),
             _ => None,
         }

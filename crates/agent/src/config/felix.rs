@@ -36,7 +36,6 @@ use Treatment::{Connection, Description, NotUsed, OfNodes, Own, Used};
 const AWS: &str = "settings of cloud machines are left to their owner";
 const EBPF: &str = "there is no eBPF dataplane";
 const FLAGS: &str = "`--datastore` and `--dataplane` say it";
-const GOLDMANE: &str = "flows are not sent to Goldmane";
 const TRACE: &str = "there is no log of each step of the collector";
 const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
@@ -296,13 +295,29 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     ),
     felix("FlowLogsFileMaxFiles", "int(1:1000)", "5", Own("How many such files are kept, the current one included")),
     felix("FlowLogsFileMaxSizeMB", "int(1:1000000)", "100", Own("From which size on a new one is begun")),
-    felix("FlowLogsFlushInterval", "seconds", "300", Used("How often flows that have something in common are written")),
-    felix("FlowLogsGoldmaneServer", "string", "", NotUsed(GOLDMANE)),
+    felix(
+        "FlowLogsFlushInterval",
+        "seconds",
+        "300",
+        Used("How often flows that have something in common are written and sent"),
+    ),
+    felix(
+        "FlowLogsGoldmaneServer",
+        "string",
+        "",
+        Used(
+            "The Goldmane to which flows that have something in common are sent (feature `goldmane`); collects flows, if \
+             set",
+        ),
+    ),
     felix(
         "FlowLogsLocalReporter",
         "oneof(Enabled,Disabled)",
         "Disabled",
-        Used("Whether flows are collected, for `tortie flows`, `tortie show policy` and metrics"),
+        Used(
+            "Whether flows are collected, for `tortie flows`, `tortie show policy` and metrics, and (feature `goldmane`) for \
+             whoever listens on `/var/run/calico/flows/flows.sock`",
+        ),
     ),
     felix(
         "FlowLogsPolicyEvaluationMode",
@@ -532,12 +547,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     ),
     felix("SidecarAccelerationEnabled", "bool", "false", NotUsed(SOCKMAP)),
     felix("TyphaAddr", "authority", "", Connection("The server of `typha:`")),
-    felix("TyphaCAFile", "file(must-exist)", "", Connection("For `typha:` and `fanout:`")),
-    felix("TyphaCertFile", "file(must-exist)", "", Connection("For `typha:` and `fanout:`")),
+    felix("TyphaCAFile", "file(must-exist)", "", Connection("For `typha:`, `fanout:` and Goldmane")),
+    felix("TyphaCertFile", "file(must-exist)", "", Connection("For `typha:`, `fanout:` and Goldmane")),
     felix("TyphaCN", "string", "", Connection("The name in the server's certificate")),
     felix("TyphaK8sNamespace", "string", "kube-system", Connection("The namespace of the Service of `typha:`")),
     felix("TyphaK8sServiceName", "string", "", Connection("The Service whose endpoints are the servers of `typha:`")),
-    felix("TyphaKeyFile", "file(must-exist)", "", Connection("For `typha:` and `fanout:`")),
+    felix("TyphaKeyFile", "file(must-exist)", "", Connection("For `typha:`, `fanout:` and Goldmane")),
     felix("TyphaReadTimeout", "seconds", "30", Connection("For how long a server of `typha:` may be silent")),
     felix("TyphaURISAN", "string", "", Connection("The URI in the server's certificate")),
     felix("TyphaWriteTimeout", "seconds", "10", Connection("For how long a server of `typha:` may take nothing")),

@@ -193,6 +193,7 @@ pub(crate) struct Traits {
 
 const PLAIN: Traits = Traits { local: false, non_zero: false, fatal: false };
 const LOCAL: Traits = Traits { local: true, non_zero: true, fatal: false };
+const LOCAL_FILE: Traits = Traits { local: true, non_zero: false, fatal: false };
 const NON_ZERO: Traits = Traits { local: false, non_zero: true, fatal: false };
 const FATAL: Traits = Traits { local: false, non_zero: false, fatal: true };
 const VITAL: Traits = Traits { local: false, non_zero: true, fatal: true };
@@ -348,11 +349,16 @@ params! {
     flow_logs_flush_interval: Duration = "FlowLogsFlushInterval", parse::seconds, secs(300), secs(0), PLAIN;
     flow_logs_policy_evaluation_mode: PolicyEvaluationMode = "FlowLogsPolicyEvaluationMode", parse::one_of,
         PolicyEvaluationMode::Continuous, PolicyEvaluationMode::None, PLAIN;
+    flow_logs_goldmane_server: String =
+        "FlowLogsGoldmaneServer", parse::grpc_server, String::new(), String::new(), PLAIN;
     flow_logs_file: String = "FlowLogsFile", parse::text, String::new(), String::new(), PLAIN;
     flow_logs_file_max_size_mb: u32 =
         "FlowLogsFileMaxSizeMB", |raw| parse::integer_in(raw, 1, 1_000_000), 100, 100, NON_ZERO;
     flow_logs_file_max_files: u32 =
         "FlowLogsFileMaxFiles", |raw| parse::integer_in(raw, 1, 1_000), 5, 5, NON_ZERO;
+    typha_ca_file: String = "TyphaCAFile", parse::text, String::new(), String::new(), LOCAL_FILE;
+    typha_cert_file: String = "TyphaCertFile", parse::text, String::new(), String::new(), LOCAL_FILE;
+    typha_key_file: String = "TyphaKeyFile", parse::text, String::new(), String::new(), LOCAL_FILE;
     cut_denied_connections: bool = "CutDeniedConnections", parse::boolean, false, false, PLAIN;
     log_prefix: String = "LogPrefix", parse::text, "calico-packet".into(), String::new(), PLAIN;
     log_action_rate_limit: Option<LogRate> = "LogActionRateLimit", parse::log_rate, None, None, PLAIN;

@@ -72,6 +72,21 @@ pub(crate) fn text(raw: &str) -> Parsed<String> {
     Ok(raw.into())
 }
 
+/// A server of gRPC, where this build can speak to one; nothing for none.
+#[cfg(feature = "goldmane")]
+pub(crate) fn grpc_server(raw: &str) -> Parsed<String> {
+    match raw {
+        "" => Ok(String::new()),
+        _ => crate::flows::Receiver::parse(raw, None).map(|_| raw.into()).map_err(|error| error.to_string()),
+    }
+}
+
+/// The same, where it cannot.
+#[cfg(not(feature = "goldmane"))]
+pub(crate) fn grpc_server(raw: &str) -> Parsed<String> {
+    text(raw)
+}
+
 /// Whether a cluster is Azure's, by what it says of its type: words with commas between them, in any order. The first that names
 /// a provider of Kubernetes counts; so does the first that is empty, for none (`KubernetesProvider` in
 /// `felix/config/config_params.go`).

@@ -283,6 +283,9 @@ fn not_done(name: &str, value: &str) -> Option<&'static str> {
         "PolicySyncPathPrefix" if !cfg!(feature = "policysync") && !matches!(value, "" | "none") => {
             Some("this build has no policy sync API; build with --features policysync")
         }
+        "FlowLogsGoldmaneServer" if cfg!(not(feature = "goldmane")) && !value.is_empty() => {
+            Some("this build sends nothing to Goldmane; build with --features goldmane")
+        }
         _ => None,
     }
 }

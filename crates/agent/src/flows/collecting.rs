@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use tortie_evaluate::DecidedBy;
-use tortie_flows::{Aggregate, Aggregator, Collector, EndGroup, LoggedPacket, Name, RuleTotals, Stats, Time};
+use tortie_flows::{Aggregate, Aggregator, Collector, EndGroup, LoggedPacket, RuleTotals, Stats, Time};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{PolicyId, Update};
 
@@ -48,12 +48,31 @@ pub struct FlowMetrics {
     pub lost: u64,
     /// Messages that were not understood.
     pub unreadable: u64,
+    /// Those who are sent what was counted together.
+    pub receivers: Vec<ReceiverMetrics>,
     /// News of which there were too many to be counted together, and lines that could not be written.
     pub dropped: u64,
     /// Each rule.
     pub rules: Vec<RuleMetrics>,
     /// Rules that are not counted one by one.
     pub other_rules: RuleTotals,
+}
+
+/// What is measured of one who is sent what was counted together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverMetrics {
+    /// Who.
+    pub receiver: String,
+    /// Whether it receives.
+    pub is_connected: bool,
+    /// How many flows wait for it.
+    pub waiting: u64,
+    /// How many it has received.
+    pub received: u64,
+    /// How often it has received one of these again, after the connection had ended.
+    pub received_again: u64,
+    /// How many were lost, since it was slow or gone.
+    pub dropped: u64,
 }
 
 /// What is measured of a rule.
@@ -90,6 +109,8 @@ pub(super) struct Outputs {
     shared: SharedFlows,
     metrics: SharedMetrics,
     file: Option<RotatingFile>,
+    #[cfg(feature = "goldmane")]
+    senders: super::goldmane::Senders,
     aggregator: Aggregator,
     flush_interval: Duration,
     flushed: Time,
@@ -99,32 +120,39 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    pub(super) fn new(settings: &FlowSettings, shared: SharedFlows, metrics: SharedMetrics, now: Time) -> Self {
-        Self {
+    /// Outputs to which nothing has gone yet.
+    ///
+    /// # Errors
+    /// If there can be no thread to send.
+    pub(super) fn new(
+        settings: &FlowSettings,
+        shared: SharedFlows,
+        metrics: SharedMetrics,
+        now: Time,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
             shared,
             metrics,
             file: settings.file.clone().map(RotatingFile::new),
+            #[cfg(feature = "goldmane")]
+            senders: super::goldmane::Senders::start(&settings.receivers)?,
             aggregator: Aggregator::new(now, GROUPS),
             flush_interval: settings.flush_interval,
             flushed: now,
             totals_at: now,
             lost: 0,
             unreadable: 0,
-        }
+        })
     }
 
     fn take(&mut self, collector: &mut Collector, now: Time) {
         let events = collector.take_events(now);
-        let made_from = |name: &Name| match name {
-            Name::Workload(key) => collector.generate_name(key),
-            _ => None,
-        };
         for event in &events {
-            self.aggregator.add(event, made_from);
+            self.aggregator.add(event, |end| collector.describe(end));
         }
         self.shared.publish(&events);
         if now >= self.flushed + self.flush_interval {
-            self.flush(now);
+            self.flush(collector, now);
         }
         if now >= self.totals_at + TOTALS {
             self.totals_at = now;
@@ -133,9 +161,12 @@ impl Outputs {
     }
 
     /// Ends the interval over which connections are counted together.
-    fn flush(&mut self, now: Time) {
+    #[cfg_attr(not(feature = "goldmane"), allow(unused_variables, reason = "files hold less"))]
+    fn flush(&mut self, collector: &Collector, now: Time) {
         self.flushed = now;
         let aggregates = self.aggregator.take(now);
+        #[cfg(feature = "goldmane")]
+        self.senders.send(&aggregates, collector);
         let Some(file) = &mut self.file else { return };
         let mut lines: Vec<Vec<u8>> = aggregates.iter().map(line).collect();
         // The same flows give the same lines in the same order.
@@ -166,6 +197,10 @@ impl Outputs {
             stats: collector.stats(),
             lost: self.lost,
             unreadable: self.unreadable,
+            #[cfg(feature = "goldmane")]
+            receivers: self.senders.metrics(),
+            #[cfg(not(feature = "goldmane"))]
+            receivers: Vec::new(),
             dropped: self.aggregator.dropped() + self.file.as_ref().map_or(0, RotatingFile::dropped),
             rules: counts.iter().map(rule).collect(),
             other_rules: *counts.others(),
@@ -242,7 +277,7 @@ impl<S: Source> Worker<S> {
         self.outputs.shared.begin();
         while self.turn() {}
         self.outputs.take(&mut self.collector, self.clock.now());
-        self.outputs.flush(self.clock.now());
+        self.outputs.flush(&self.collector, self.clock.now());
         self.outputs.shared.end();
         self.outputs.metrics.lock().flows = None;
     }

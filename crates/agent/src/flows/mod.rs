@@ -1,11 +1,13 @@
 //! Who talks to whom: connections by name with the rules that decided, from what rules log (NFLOG) and the kernel tracks.
 //!
 //! A thread of its own reads both, some times a second, and never holds anybody up: what the kernel cannot keep for it is lost
-//! and counted. Only where `FlowLogsLocalReporter` or `FlowLogsFile` asks for it do rules log at all.
+//! and counted. Only where `FlowLogsLocalReporter`, `FlowLogsGoldmaneServer` or `FlowLogsFile` asks for it do rules log at all.
 
 mod collecting;
 mod edge;
 mod file;
+#[cfg(feature = "goldmane")]
+mod goldmane;
 mod heard;
 mod record;
 mod shared;
@@ -23,7 +25,9 @@ use tortie_model::desired::DesiredUpdate;
 
 use crate::metrics::SharedMetrics;
 use collecting::{Clock, Outputs, Told, Worker};
-pub use collecting::{FlowMetrics, RuleMetrics};
+pub use collecting::{FlowMetrics, ReceiverMetrics, RuleMetrics};
+#[cfg(feature = "goldmane")]
+pub use goldmane::{Receiver, ReceiverError, TlsFiles};
 use heard::Kernel;
 pub use record::{EndRecord, FlowRecord, HitRecord, StagedRecord};
 pub use shared::{Followed, LastHit, SharedFlows};
@@ -39,6 +43,9 @@ pub struct FlowSettings {
     pub evaluation: Evaluation,
     /// Where lines of JSON go.
     pub file: Option<FlowFile>,
+    /// Who is sent what was counted together.
+    #[cfg(feature = "goldmane")]
+    pub receivers: Vec<Receiver>,
     /// For how long the kernel may take to answer.
     pub netlink_timeout: Duration,
 }
@@ -74,7 +81,7 @@ impl FlowCollector {
         let limits = Limits::default();
         let collector = Collector::new(settings.evaluation.clone(), settings.previews, limits);
         let clock = Clock::start();
-        let outputs = Outputs::new(settings, shared, metrics, clock.now());
+        let outputs = Outputs::new(settings, shared, metrics, clock.now())?;
         let kernel = Kernel::new(stopped, settings.netlink_timeout);
         let worker = Worker::new(updates, kernel, collector, outputs, clock);
         let thread = Builder::new().name("flows".to_owned()).spawn(move || worker.run())?;

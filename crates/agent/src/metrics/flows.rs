@@ -1,7 +1,7 @@
 //! Flows, and what each rule has to do with them.
 
 use super::{Exposition, as_f64};
-use crate::flows::{FlowMetrics, RuleMetrics};
+use crate::flows::{FlowMetrics, ReceiverMetrics, RuleMetrics};
 
 /// Writes them.
 pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
@@ -13,6 +13,7 @@ pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
     let help = "Number of logged packets whose rule is not known.";
     e.count("tortie_flows_unknown_rules", help, flows.stats.unknown_rules);
     e.count("tortie_flows_dropped", "Number of flows that could not be counted together or written.", flows.dropped);
+    receivers(&flows.receivers, e);
     let rules: Vec<(&RuleMetrics, String)> = flows
         .rules
         .iter()
@@ -52,4 +53,21 @@ pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
     });
     let help = "How often rules decided of which there are too many to be counted one by one.";
     e.count("tortie_other_rules_hits", help, flows.other_rules.hits);
+}
+
+/// Who is sent flows.
+fn receivers(receivers: &[ReceiverMetrics], e: &mut Exposition) {
+    let mut all = |name, help, kind, value: fn(&ReceiverMetrics) -> u64| {
+        let samples = receivers.iter().map(|each| (vec![("receiver", each.receiver.as_str())], as_f64(value(each))));
+        e.labelled(name, help, kind, samples);
+    };
+    all("tortie_flow_receiver_connected", "Whether a receiver of flows receives.", "gauge", |each| {
+        u64::from(each.is_connected)
+    });
+    all("tortie_flow_receiver_waiting", "Number of flows that wait for a receiver.", "gauge", |each| each.waiting);
+    all("tortie_flow_receiver_received", "Number of flows that were received.", "counter", |each| each.received);
+    all("tortie_flow_receiver_received_again", "How often flows were received once more.", "counter", |each| {
+        each.received_again
+    });
+    all("tortie_flow_receiver_dropped", "Number of flows lost to a slow receiver.", "counter", |each| each.dropped);
 }

@@ -424,7 +424,7 @@ fn reports_are_not_taken_and_other_methods_not_known() {
     let report = DataplaneStats { src_ip: "10.0.0.1".into(), ..DataplaneStats::default() };
     let result = node.within(PolicySyncClient::new(channel.clone()).report(report));
     assert!(!result.unwrap().into_inner().successful);
-    let path = tonic::codegen::http::uri::PathAndQuery::from_static("/felix.PolicySync/Other");
+    let path = http::uri::PathAndQuery::from_static("/felix.PolicySync/Other");
     let status = node.within(async {
         let mut grpc = tonic::client::Grpc::new(channel);
         grpc.ready().await.unwrap();

@@ -206,8 +206,12 @@ fn every_parameter_changes_something() {
         "FlowLogsFileMaxFiles",
         "FlowLogsFileMaxSizeMB",
         "FlowLogsFlushInterval",
+        "FlowLogsGoldmaneServer",
         "FlowLogsLocalReporter",
         "FlowLogsPolicyEvaluationMode",
+        "TyphaCAFile",
+        "TyphaCertFile",
+        "TyphaKeyFile",
         "DebugDisableLogDropping",
         "DebugPanicAfter",
         "DebugSimulateCalcGraphHangAfter",
@@ -221,6 +225,23 @@ fn every_parameter_changes_something() {
     let mut all: Vec<_> = PARAMS.iter().map(|param| param.name).collect();
     all.sort_unstable();
     assert_eq!(all, known, "a parameter that is read must also do something");
+}
+
+#[cfg(feature = "goldmane")]
+#[test]
+fn flows_go_to_a_goldmane_and_to_who_listens_on_this_node() {
+    let receivers = |pairs: &[(&str, &str)]| flows(&config(pairs)).unwrap().map(|settings| settings.receivers);
+    let address = ("FlowLogsGoldmaneServer", "goldmane:7443");
+    let server = |tls| Receiver::Server { address: "goldmane:7443".to_owned(), tls };
+    let socket = Receiver::Socket("/var/run/calico/flows/flows.sock".into());
+    assert_eq!(receivers(&[]), None);
+    assert_eq!(receivers(&[address]), Some(vec![server(None)]));
+    assert_eq!(receivers(&[address, ("FlowLogsLocalReporter", "Enabled")]), Some(vec![server(None), socket]));
+    let tls = TlsFiles { authority: "/ca".into(), certificate: "/cert".into(), key: "".into() };
+    let files = [address, ("TyphaCAFile", "/ca"), ("TyphaCertFile", "/cert")];
+    assert_eq!(receivers(&files), Some(vec![server(Some(tls))]));
+    assert_eq!(receivers(&[("FlowLogsGoldmaneServer", "goldmane")]), None, "no address");
+    assert!(settings(&[address]).unwrap().rules.flow_logs, "rules log");
 }
 
 #[test]

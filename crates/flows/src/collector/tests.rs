@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use tortie_evaluate::Payload;
 use tortie_model::desired::{self, Rules};
 use tortie_model::{
-    HostEndpoint, HostEndpointName, IfaceName, PolicyKind, ProfileName, Rule, RuleAction, Valid, WorkloadEndpoint,
+    HostEndpoint, HostEndpointName, IfaceName, Labels, PolicyKind, ProfileName, Rule, RuleAction, Valid,
+    WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_rules::{OwnerKind, rule_prefix};
 
@@ -351,7 +352,7 @@ proptest! {
                         prop_assert_eq!(told, event.flow.traffic);
                     }
                 }
-                aggregator.add(&event, |_| None);
+                aggregator.add(&event, |_| Described::default());
             }
             Ok(())
         };
@@ -400,4 +401,113 @@ fn requests_of_icmp_are_told_apart_by_their_id() {
         log(&mut collector, FlowId { packet, icmp_id }, Verdict::Allow, Direction::Ingress, 0);
     }
     assert_eq!(collector.take_events(at(300)).len(), 2);
+}
+
+/// A pod that is there or gone, made from a name and with labels.
+fn made(name: &str, labels: &[(&str, &str)], exists: bool) -> Update {
+    let endpoint = WorkloadEndpoint {
+        iface: Some(IfaceName::new("cali1")),
+        generate_name: Some("web-".into()),
+        ipv4_nets: [format!("{WEB}/32").parse().unwrap()].into_iter().collect(),
+        labels: Labels::from_pairs(labels.iter().copied()).unwrap(),
+        ..WorkloadEndpoint::default()
+    };
+    Update::WorkloadEndpoint(key(name), exists.then(|| Valid::new(endpoint).unwrap()))
+}
+
+#[test]
+fn ends_have_the_labels_that_all_of_them_had_in_an_interval() {
+    let mut collector = collector(&[]);
+    let mut aggregator = Aggregator::new(at(0), 1_000);
+    let count = |collector: &mut Collector, aggregator: &mut Aggregator, port, labels: &[(&str, &str)], ms| {
+        collector.on_update(&made("web", labels, true));
+        let id = FlowId { packet: Packet::tcp((address(WEB), port), (address(DB), 5432)).unwrap(), icmp_id: 0 };
+        log(collector, id, Verdict::Allow, Direction::Ingress, ms);
+        for event in collector.take_events(at(ms + 300)) {
+            aggregator.add(&event, |end| collector.describe(end));
+        }
+    };
+    count(&mut collector, &mut aggregator, 1, &[("app", "web"), ("tier", "front"), ("v", "1")], 0);
+    count(&mut collector, &mut aggregator, 2, &[("app", "web"), ("tier", "back"), ("x", "y")], 0);
+    let taken = aggregator.take(at(1_000));
+    let labels: Vec<_> = taken.iter().map(|taken| taken.source_labels.iter().collect::<Vec<_>>()).collect();
+    assert_eq!(labels, [[("app", "web")]]);
+    assert!(taken[0].destination_labels.is_empty());
+    // What was before does not matter any more.
+    count(&mut collector, &mut aggregator, 3, &[("v", "2")], 2_000);
+    let taken = aggregator.take(at(3_000));
+    assert_eq!(taken[0].source_labels.iter().collect::<Vec<_>>(), [("v", "2")]);
+    assert_eq!((taken[0].started, taken[0].live), (1, 3));
+}
+
+#[test]
+fn a_pod_that_is_gone_is_counted_where_it_was() {
+    let mut collector = collector(&[]);
+    let mut aggregator = Aggregator::new(at(0), 1_000);
+    let labels = [("app", "web")];
+    collector.on_update(&made("web", &labels, true));
+    let id = id(WEB, DB, 5432);
+    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 0);
+    collector.on_new(&news(id, 1), at(0));
+    for event in collector.take_events(at(300)) {
+        aggregator.add(&event, |end| collector.describe(end));
+    }
+    collector.on_update(&made("web", &labels, false));
+    collector.on_end(&news(id, 2), at(400));
+    for event in collector.take_events(at(400)) {
+        aggregator.add(&event, |end| collector.describe(end));
+    }
+    let taken = aggregator.take(at(1_000));
+    assert_eq!(taken.len(), 1);
+    assert_eq!((taken[0].started, taken[0].ended, taken[0].live), (1, 1, 1));
+    assert_eq!(taken[0].source_labels.get("app"), Some("web"));
+    let web = Name::Workload(key("web"));
+    // One that came back is what it is now; one that is gone for long is forgotten.
+    collector.on_update(&made("web", &[], true));
+    assert!(collector.describe(&web).labels.is_some_and(Labels::is_empty));
+    collector.on_update(&made("web", &labels, false));
+    for number in 0..10_000 {
+        assert!(collector.describe(&web).labels.is_some(), "{number}");
+        let name = format!("other-{number}");
+        collector.on_update(&made(&name, &[], true));
+        collector.on_update(&made(&name, &[], false));
+    }
+    assert!(collector.describe(&web).labels.is_none());
+}
+
+#[test]
+fn what_would_decide_is_told_as_if_all_staged_policies_were_in_force() {
+    let pending = |collector: &Collector, direction| {
+        let flow = collector.flows().next().unwrap();
+        let hits = collector.pending(&flow, direction);
+        let told = |hit: &Hit| match &hit.decided_by {
+            DecidedBy::PolicyRule { policy, index, .. } => (policy.to_string(), *index, hit.verdict),
+            other => (format!("{other:?}"), 0, hit.verdict),
+        };
+        hits.iter().map(told).collect::<Vec<_>>()
+    };
+    let staged = |name: &str| policy_id(PolicyKind::StagedNetworkPolicy, name).to_string();
+    // The first one has nothing to say, and the second one decides.
+    let mut denying = collector(&[RuleAction::Log, RuleAction::Deny]);
+    log(&mut denying, id(WEB, DB, 5432), Verdict::Allow, Direction::Ingress, 0);
+    for direction in [Direction::Ingress, Direction::Egress] {
+        assert_eq!(pending(&denying, direction), [(staged("s1"), 0, Verdict::Deny)]);
+    }
+    // Without staged ones it is what is in force.
+    let mut enforced = collector(&[]);
+    log(&mut enforced, id(AWAY, DB, 5432), Verdict::Allow, Direction::Ingress, 0);
+    let db = policy_id(PolicyKind::NetworkPolicy, "db").to_string();
+    assert_eq!(pending(&enforced, Direction::Ingress), [(db, 0, Verdict::Allow)]);
+    assert_eq!(pending(&enforced, Direction::Egress), [], "no workload of this node");
+    // A staged one takes the place of the one of its name, and says nothing about this packet.
+    let replacement = policy_id(PolicyKind::StagedNetworkPolicy, "db");
+    enforced.on_desired(&DesiredUpdate::Policy(replacement.clone(), policy(&[RuleAction::Log]))).unwrap();
+    let ids = [replacement, policy_id(PolicyKind::NetworkPolicy, "db")];
+    enforced.on_desired(&workload("db", DB, &ids).1).unwrap();
+    let tier = TierName::new("default");
+    let end = format!("{:?}", DecidedBy::EndOfTier { tier: tier.clone() });
+    assert_eq!(pending(&enforced, Direction::Ingress), [(end, 0, Verdict::Deny)]);
+    let flow = enforced.flows().next().unwrap();
+    assert_eq!(enforced.governing(&flow, Direction::Ingress, &tier).collect::<Vec<_>>(), [&ids[0], &ids[1]]);
+    assert_eq!(enforced.governing(&flow, Direction::Egress, &tier).next(), None);
 }

@@ -180,7 +180,7 @@ impl Row {
         if self.flow.from == self.flow.to {
             return vec![(from, None)];
         }
-        let let_out = !self.egress.last().is_some_and(|hit| hit.verdict == "deny");
+        let let_out = self.egress.last().is_none_or(|hit| hit.verdict != "deny");
         let (egress, ingress) = (&self.egress[..], &self.ingress[..]);
         if from == to {
             let ingress = if let_out { ingress } else { &[] };

@@ -52,11 +52,13 @@ fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Sender<Told>, Sh
         previews: true,
         evaluation: Settings::default(),
         file: Some(file),
+        #[cfg(feature = "goldmane")]
+        receivers: Vec::new(),
         netlink_timeout: Duration::from_secs(1),
     };
     let collector = Collector::new(Settings::default(), true, Limits::default());
     let clock = Clock::start();
-    let outputs = Outputs::new(&settings, shared.clone(), metrics.clone(), clock.now());
+    let outputs = Outputs::new(&settings, shared.clone(), metrics.clone(), clock.now()).unwrap();
     let source = Script { looks: looks.into(), can_list: true, ..Script::default() };
     (Worker::new(receiver, source, collector, outputs, clock), told, shared, metrics)
 }

@@ -162,7 +162,7 @@ fn each_node_tells_its_own_end() {
     let allowed = row([0, 1], "db", 5432, FlowOutcome::Reached);
     let arrived = told(5432, "allow", &nothing, &rule("allow", "db", 1));
     assert_eq!((faults(&allowed, &[(0, out.clone()), (1, arrived.clone())]), allowed.flows()), (Vec::new(), 2));
-    assert_eq!(faults(&allowed, &[(0, out.clone())]), [(1, FlowFault::Missing)]);
+    assert_eq!(faults(&allowed, &[(0, out)]), [(1, FlowFault::Missing)]);
     assert_eq!(faults(&allowed, &[(1, arrived)]), [(0, FlowFault::Missing)]);
 
     let end = json!([{"verdict": "deny", "tier": "default"}]);

@@ -1,0 +1,225 @@
+//! What is to be sent to a receiver, and what was sent lately.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::proto::Flow;
+use crate::flows::collecting::ReceiverMetrics;
+
+/// How many flows wait for a receiver that is slow or gone; about 1 KiB each.
+pub(super) const WAITING: usize = 10_000;
+/// How many that were received are kept, to be sent again.
+const SENT: usize = 20_000;
+/// For how long: as long as Goldmane remembers what it has.
+pub(super) const KEPT: Duration = Duration::from_secs(5 * 60);
+
+/// A flow, and when it was received first, if it was.
+#[derive(Clone, Debug, PartialEq)]
+struct Sending {
+    flow: Arc<Flow>,
+    received: Option<Instant>,
+}
+
+/// What is to be sent to a receiver. One flow is on its way at a time. Those that were received lately are sent again on a new
+/// connection, in order and before all others, so that a server that was started anew learns of them; it drops what it knows.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    waiting: VecDeque<Arc<Flow>>,
+    on_its_way: Option<Sending>,
+    /// Those that this connection has not had yet; older than all of `sent` after it.
+    again: VecDeque<(Instant, Arc<Flow>)>,
+    sent: VecDeque<(Instant, Arc<Flow>)>,
+    received: u64,
+    received_again: u64,
+    dropped: u64,
+}
+
+impl Outbox {
+    /// Adds a flow. The oldest that waits makes room for it.
+    pub(super) fn push(&mut self, flow: Arc<Flow>) {
+        self.waiting.push_back(flow);
+        if self.waiting.len() > WAITING {
+            self.waiting.pop_front();
+            self.dropped += 1;
+        }
+    }
+
+    /// The flow that is to be sent now, if there is one; it is on its way then.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Arc<Flow>> {
+        self.forget(now);
+        let next = match self.again.pop_front() {
+            Some((received, flow)) => Sending { flow, received: Some(received) },
+            None => Sending { flow: self.waiting.pop_front()?, received: None },
+        };
+        let flow = Arc::clone(&next.flow);
+        self.on_its_way = Some(next);
+        Some(flow)
+    }
+
+    /// What was on its way has been received.
+    pub(super) fn received(&mut self, now: Instant) {
+        let Some(Sending { flow, received }) = self.on_its_way.take() else { return };
+        match received {
+            Some(_) => self.received_again += 1,
+            None => self.received += 1,
+        }
+        self.sent.push_back((received.unwrap_or(now), flow));
+        if self.sent.len() > SENT {
+            self.sent.pop_front();
+        }
+        self.forget(now);
+    }
+
+    /// There is a new connection: what was received lately goes again, and so does what was on its way.
+    pub(super) fn begin_again(&mut self) {
+        let mut again = std::mem::take(&mut self.sent);
+        match self.on_its_way.take() {
+            Some(Sending { flow, received: Some(received) }) => again.push_back((received, flow)),
+            Some(Sending { flow, received: None }) => self.waiting.push_front(flow),
+            None => {}
+        }
+        again.append(&mut self.again);
+        self.again = again;
+    }
+
+    /// Nobody is there to receive anything.
+    fn clear(&mut self) {
+        self.waiting.clear();
+        self.again.clear();
+        self.sent.clear();
+        self.on_its_way = None;
+    }
+
+    fn is_drained(&self) -> bool {
+        self.waiting.is_empty() && self.again.is_empty() && self.on_its_way.is_none()
+    }
+
+    fn forget(&mut self, now: Instant) {
+        for received in [&mut self.again, &mut self.sent] {
+            while received.front().is_some_and(|(at, _)| *at + KEPT <= now) {
+                received.pop_front();
+            }
+        }
+    }
+}
+
+/// The same for who has flows and who sends them.
+#[derive(Debug)]
+pub(super) struct SharedOutbox {
+    state: Mutex<State>,
+    /// Something has come.
+    filled: Notify,
+    /// Something has been received, or cannot be.
+    emptied: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    outbox: Outbox,
+    is_wanted: bool,
+    is_connected: bool,
+}
+
+impl State {
+    fn has_nothing_to_do(&self) -> bool {
+        !self.is_connected || self.outbox.is_drained()
+    }
+}
+
+impl Default for SharedOutbox {
+    fn default() -> Self {
+        let state = State { outbox: Outbox::default(), is_wanted: true, is_connected: false };
+        Self { state: Mutex::new(state), filled: Notify::new(), emptied: Notify::new() }
+    }
+}
+
+impl SharedOutbox {
+    /// Whether flows for this receiver are kept.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.lock().is_wanted
+    }
+
+    /// Whether flows for this receiver are to be kept; if not, those that were are forgotten.
+    pub(super) fn set_wanted(&self, is_wanted: bool) {
+        let mut state = self.lock();
+        state.is_wanted = is_wanted;
+        if !is_wanted {
+            state.outbox.clear();
+        }
+    }
+
+    /// Adds flows, if they are wanted.
+    pub(super) fn push(&self, flows: impl Iterator<Item = Arc<Flow>>) {
+        let mut state = self.lock();
+        if state.is_wanted {
+            flows.for_each(|flow| state.outbox.push(flow));
+        }
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Waits for a flow that is to be sent, which is on its way then.
+    pub(super) async fn next(&self) -> Arc<Flow> {
+        loop {
+            if let Some(flow) = self.lock().outbox.next(Instant::now()) {
+                return flow;
+            }
+            // Remembers what was said before.
+            self.filled.notified().await;
+        }
+    }
+
+    /// What was on its way has been received.
+    pub(super) fn received(&self) {
+        let mut state = self.lock();
+        state.is_connected = true;
+        state.outbox.received(Instant::now());
+        drop(state);
+        self.emptied.notify_waiters();
+    }
+
+    /// The connection has ended, or there is none.
+    pub(super) fn disconnected(&self) {
+        let mut state = self.lock();
+        state.is_connected = false;
+        state.outbox.begin_again();
+        drop(state);
+        self.emptied.notify_waiters();
+    }
+
+    /// Waits until all has been received, or cannot be now.
+    pub(super) async fn drained(&self) {
+        loop {
+            // What happens from here on is not missed.
+            let emptied = self.emptied.notified();
+            if self.lock().has_nothing_to_do() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    pub(super) fn metrics(&self, receiver: &str) -> ReceiverMetrics {
+        let state = self.lock();
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        ReceiverMetrics {
+            receiver: receiver.to_owned(),
+            is_connected: state.is_connected,
+            waiting: count(state.outbox.waiting.len()),
+            received: state.outbox.received,
+            received_again: state.outbox.received_again,
+            dropped: state.outbox.dropped,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;
