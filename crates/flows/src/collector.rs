@@ -18,6 +18,7 @@ use crate::counts::RuleCounts;
 use crate::flow::{Count, Event, Flow, FlowId, Name, Stage, StagedVerdict, Time, Traffic};
 use crate::hits::{Hit, Hits};
 use crate::names::Names;
+use crate::trail::Trail;
 use tracked::{InKernel, Tracked};
 
 /// How long what belongs to a new connection may take to arrive: the rules of both ends, and that it is tracked.
@@ -157,9 +158,16 @@ impl Collector {
             Direction::Ingress => &mut tracked.ingress,
             Direction::Egress => &mut tracked.egress,
         };
-        let told_otherwise = trail.add(hit) && before.is_some();
+        let leaves = at_workload && hit.direction == Direction::Egress;
+        let differs = trail.add(hit);
+        if differs && leaves {
+            // What decides behind it does so anew.
+            tracked.ingress = Trail::default();
+            tracked.host = Trail::default();
+        }
+        let told_otherwise = differs && before.is_some();
         if told_otherwise {
-            tracked.begin_again(now);
+            tracked.begin_again(self.names.ends(logged.id.packet.source(), logged.id.packet.destination()), now);
             self.settling.push_back((now + SETTLE, logged.id));
         }
         if denies {
@@ -177,7 +185,7 @@ impl Collector {
             if tracked.in_kernel != InKernel::No && tracked.is_told {
                 // That the earlier one ended was not heard. What the rules said may be about this one.
                 let ended = tracked.clone().event(&news.id, Stage::Ended, now);
-                tracked.begin_again(now);
+                tracked.begin_again(self.names.ends(news.id.packet.source(), news.id.packet.destination()), now);
                 self.settling.push_back((now + SETTLE, news.id));
                 self.push(ended);
             }
@@ -370,14 +378,16 @@ impl Collector {
         }
     }
 
-    /// Whether it was a workload's rule, and not a host endpoint's. A policy that both have is taken for the workload's.
+    /// Whether it was a workload's rule, and not a host endpoint's. A policy that both have is taken for the workload's; so is
+    /// one that neither has, as after a change, unless there are host endpoints.
     fn is_at_workload(&self, hit: &Hit, packet: &Packet) -> bool {
         let address = match hit.direction {
             Direction::Ingress => packet.destination(),
             Direction::Egress => packet.source(),
         };
-        let workloads = self.evaluator.workloads_with_address(address).iter();
-        workloads.filter_map(|id| self.evaluator.workload_endpoint(id)).any(|state| has(state, hit))
+        let workloads = self.evaluator.workloads_with_address(address);
+        let mut states = workloads.iter().filter_map(|id| self.evaluator.workload_endpoint(id));
+        states.any(|state| has(state, hit)) || !workloads.is_empty() && self.evaluator.host_endpoints().next().is_none()
     }
 
     /// What staged policies say about the first packet of a connection.

@@ -292,14 +292,16 @@ impl<S: Source> Worker<S> {
         if self.clock.now().saturating_sub(now) < GATHERING {
             thread::sleep(GATHERING);
         }
-        if !self.drain() {
-            return false;
-        }
         loop {
             let mut heard = Heard::default();
             self.source.hear(&mut heard);
+            // What is to be enforced is told before it is: all rules that logged these packets are known afterwards.
+            let goes_on = self.drain();
             let more = heard.more;
             self.take(&heard);
+            if !goes_on {
+                return false;
+            }
             if !more {
                 break;
             }

@@ -185,6 +185,52 @@ fn an_attempt_that_is_decided_about_otherwise_is_another_one() {
 }
 
 #[test]
+fn what_is_denied_at_its_source_now_keeps_nothing_of_its_destination() {
+    let mut collector = collector(&[]);
+    let id = id(WEB, DB, 22);
+    log(&mut collector, id, Verdict::Allow, Direction::Egress, 0);
+    log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
+    assert_eq!(collector.take_events(at(300)).len(), 1);
+    log(&mut collector, id, Verdict::Deny, Direction::Egress, 1_000);
+    let events = collector.take_events(at(1_300));
+    assert_eq!(told(&events), [(Stage::Ended, false), (Stage::Started, false)]);
+    assert_eq!(events[0].flow.ingress.hits().count(), 1);
+    assert!(events[1].flow.egress.denies() && events[1].flow.ingress.is_empty());
+
+    log(&mut collector, id, Verdict::Allow, Direction::Egress, 2_000);
+    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 2_000);
+    let events = collector.take_events(at(2_300));
+    assert_eq!(told(&events), [(Stage::Ended, false), (Stage::Started, true)]);
+    assert_eq!(events[1].flow.ingress.hits().count(), 1);
+}
+
+#[test]
+fn another_attempt_is_of_whoever_has_the_addresses_by_then() {
+    let mut collector = collector(&[]);
+    let id = id(WEB, DB, 22);
+    log(&mut collector, id, Verdict::Deny, Direction::Egress, 0);
+    assert_eq!(collector.take_events(at(300)).len(), 1);
+    collector.on_update(&Update::WorkloadEndpoint(key("web"), None));
+    let (update, _) = workload("other", WEB, &[]);
+    collector.on_update(&update);
+    log(&mut collector, id, Verdict::Allow, Direction::Egress, 1_000);
+    let events = collector.take_events(at(1_300));
+    let names: Vec<&Name> = events.iter().map(|event| &event.flow.source.name).collect();
+    assert_eq!(names, [&Name::Workload(key("web")), &Name::Workload(key("other"))]);
+}
+
+#[test]
+fn a_rule_that_a_workload_has_no_more_is_not_taken_for_a_host_endpoints() {
+    let mut collector = collector(&[]);
+    let (_, without) = workload("db", DB, &[]);
+    collector.on_desired(&without).unwrap();
+    let id = id(WEB, DB, 22);
+    log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
+    let events = collector.take_events(at(300));
+    assert!(events[0].flow.host.is_empty() && events[0].flow.ingress.denies());
+}
+
+#[test]
 fn an_end_that_was_not_heard_is_found_by_the_next_listing() {
     let mut collector = collector(&[]);
     let (kept, lost) = (id(WEB, DB, 1), id(WEB, DB, 2));

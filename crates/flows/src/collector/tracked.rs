@@ -68,8 +68,10 @@ impl Tracked {
         }
     }
 
-    /// From here on it is another connection between the same ends.
-    pub(super) fn begin_again(&mut self, now: Time) {
+    /// From here on it is another connection between the same addresses, which others may have by now.
+    pub(super) fn begin_again(&mut self, (source, destination): (End, End), now: Time) {
+        self.source = source.name;
+        self.destination = destination.name;
         self.started = now;
         self.is_told = false;
         self.denials = 0;

@@ -148,7 +148,7 @@ impl<'a> Round<'a> {
         }
         let family = if source.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         if !udp.is_empty() {
-            let socket = bind_datagram(source)?;
+            let socket = bind_next(|port| UdpSocket::bind((source, port)))?;
             let port = socket.local_addr()?.port();
             self.come_from(port, udp.iter());
             socket.set_nonblocking(true)?;
@@ -165,13 +165,14 @@ impl<'a> Round<'a> {
             let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
             // Closing by reset leaves nothing behind in either pod.
             rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+            // The kernel chooses some ports again while it still tracks their last connection.
+            let port = bind_next(|port| {
+                rustix::net::bind(&socket, &SocketAddr::new(source, port))?;
+                Ok(port)
+            })?;
+            self.come_from(port, [&index]);
             match rustix::net::connect(&socket, &tries[index].target) {
-                Ok(()) | Err(Errno::INPROGRESS) => {
-                    if let Ok(local) = SocketAddr::try_from(rustix::net::getsockname(&socket)?) {
-                        self.come_from(local.port(), [&index]);
-                    }
-                    self.watch(Waiting::Tcp { index, socket })?;
-                }
+                Ok(()) | Err(Errno::INPROGRESS) => self.watch(Waiting::Tcp { index, socket })?,
                 Err(errno) => self.record(index, FlowOutcome::Refused(errno.to_string())),
             }
         }
@@ -322,11 +323,12 @@ impl<'a> Round<'a> {
     }
 }
 
-fn bind_datagram(source: IpAddr) -> std::io::Result<UdpSocket> {
+/// Binds to the next port that is free.
+fn bind_next<T>(bind: impl Fn(u16) -> std::io::Result<T>) -> std::io::Result<T> {
     let mut last = std::io::ErrorKind::AddrInUse.into();
     for _ in 0..100 {
-        match UdpSocket::bind((source, next_port())) {
-            Ok(socket) => return Ok(socket),
+        match bind(next_port()) {
+            Ok(bound) => return Ok(bound),
             Err(error) => last = error,
         }
     }
