@@ -145,7 +145,7 @@ tortie_testkit::kernel_test! {
         };
         web.up_to(has_member("10.65.9.9/32"));
 
-        // The engine begins anew, and the client stays.
+        // The session restarts, and the client stays.
         let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
                      {iptablesFilterDenyAction: Reject}\n";
         node.write("felix.yaml", felix);

@@ -24,7 +24,8 @@ use super::signals::{self, Handlers};
 use crate::config::{LogSeverity, Resolved, Sources};
 use crate::driver::{Driver, DriverSetup};
 use crate::engine::{
-    DataplaneFaults, Enforcement, InKernel, Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable,
+    DataplaneFaults, Enforcement, InKernel, Input, Inputs, Observed, Observer, Session, SessionEnd, SessionError,
+    Setup, Unreadable,
 };
 use crate::exec::Runner;
 use crate::flows::SharedFlows;
@@ -35,11 +36,11 @@ use crate::local_api::{DEFAULT_SOCKET, Facts, Said, Server, Service};
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 #[cfg(feature = "policysync")]
-use crate::policysync::{PolicySync, Synced};
+use crate::policysync::PolicySync;
 use crate::settings;
 #[cfg(feature = "kubernetes")]
 use crate::status::NodeKeyWriter;
-use crate::status::{FileNews, FileWriter, Reported, StatusWriters};
+use crate::status::{FileNews, FileWriter, StatusReports, StatusWriters};
 #[cfg(feature = "etcd")]
 use crate::status::{StatusNews, StatusSettings, StatusWriter};
 use crate::stop::Stop;
@@ -112,6 +113,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         node: Some(hostname.clone()),
         directory: args.directory.clone(),
         engine: Some(EngineHandle { inputs: sender.clone(), stop: stop.clone() }),
+        policy_versions: false,
     };
     let source = args.datastore.source(&sources, wanted)?;
     let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
@@ -323,10 +325,12 @@ impl Run<'_> {
             let settings = StatusSettings::new(&self.resolved.config, self.hostname.clone(), has_driver);
             datastore.tell(StatusNews::Begin(settings));
         }
-        let enforcement = Reported::new(enforcement, self.status.clone());
+        let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(StatusReports::new(self.status.clone()))];
         #[cfg(feature = "policysync")]
-        let enforcement =
-            Synced::new(enforcement, self.policy_sync.begin(&self.resolved.config.policy_sync_path_prefix));
+        if let Some(feed) = self.policy_sync.begin(&self.resolved.config.policy_sync_path_prefix) {
+            observers.push(Box::new(feed));
+        }
+        let enforcement = Observed::new(enforcement, observers);
         let setup = Setup {
             number,
             hostname: self.hostname.clone(),

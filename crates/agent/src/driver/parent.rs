@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, Hostname};
+use tortie_model::{Family, Hostname, IpSetId, Update};
 use tortie_protocol::Report;
 
 use super::config::to_message;
@@ -15,7 +15,7 @@ use super::process::Process;
 use super::queue::MessageQueue;
 use super::{DriverError, DriverEvent};
 use crate::config::{Resolved, Sources};
-use crate::engine::{Enforcement, HEARTBEAT, Input, ProcessStatus, Progress, log_status};
+use crate::engine::{Enforcement, EnforcementReport, HEARTBEAT, Input, ProcessStatus, Progress, log_status};
 use crate::health::{Condition, Health, Reporter};
 use crate::monitor::MonitorEvent;
 
@@ -174,6 +174,9 @@ impl Enforcement for Driver {
         self.queue.is_empty()
     }
 
+    /// A driver is told what follows from objects, not of them.
+    fn on_object(&mut self, _: &Update) {}
+
     fn on_update(&mut self, update: DesiredUpdate) {
         self.queue.update(update);
     }
@@ -226,8 +229,22 @@ impl Enforcement for Driver {
         self.created.elapsed()
     }
 
+    /// The machine is the driver's to look after.
+    fn outdated(&self) -> Option<&str> {
+        None
+    }
+
     fn has_enforced(&self) -> bool {
         self.ready
+    }
+
+    /// A driver says how endpoints are and that everything is in force, which is reported as it comes, and nothing else.
+    fn report(&self) -> EnforcementReport {
+        EnforcementReport::default()
+    }
+
+    fn set_members(&self, _: &IpSetId) -> Option<Vec<String>> {
+        None
     }
 }
 

@@ -19,26 +19,19 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 /// program.
 pub trait Enforcement {
     /// Whether going from one configuration to the other asks for a new beginning of everything.
-    fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
-        old.effective() != new.effective()
-    }
+    fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool;
 
     /// The configuration in force: before any update, and again when it changes in a way that asks for no new beginning.
     ///
     /// # Errors
     /// If nothing can be enforced any more.
-    fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), DriverError> {
-        let _ = (sources, resolved);
-        Ok(())
-    }
+    fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), DriverError>;
 
     /// Whether more updates are wanted now; those that are not stay in the calculation, where they become fewer.
     fn takes_more(&self) -> bool;
 
     /// Takes a change of an object of the cluster, before what follows from it is calculated. Cheap.
-    fn on_object(&mut self, update: &Update) {
-        let _ = update;
-    }
+    fn on_object(&mut self, update: &Update);
 
     /// Takes a change of what is to be enforced. Cheap.
     fn on_update(&mut self, update: DesiredUpdate);
@@ -62,23 +55,16 @@ pub trait Enforcement {
     fn now(&mut self) -> Duration;
 
     /// Why everything has to be set up again, if the machine is otherwise than when that was done.
-    fn outdated(&self) -> Option<&str> {
-        None
-    }
+    fn outdated(&self) -> Option<&str>;
 
     /// Whether everything has been in force once.
     fn has_enforced(&self) -> bool;
 
     /// How it is, as of the last apply. Nothing is known of another program.
-    fn report(&self) -> EnforcementReport {
-        EnforcementReport::default()
-    }
+    fn report(&self) -> EnforcementReport;
 
     /// The members that an IP set is to have, as the kernel spells them; `None` for one that is not enforced here.
-    fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {
-        let _ = id;
-        None
-    }
+    fn set_members(&self, id: &IpSetId) -> Option<Vec<String>>;
 }
 
 /// How an enforcement is.

@@ -17,6 +17,7 @@ use super::simulated_faults::{DataplaneFaults, HANG};
 use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
 use crate::announcements::Announcements;
+use crate::config::{Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::driver::{DriverError, DriverEvent};
 use crate::flows::FlowCollector;
@@ -228,6 +229,15 @@ impl<K: Kernel> InKernel<K> {
 }
 
 impl<K: Kernel> Enforcement for InKernel<K> {
+    fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
+        old.effective() != new.effective()
+    }
+
+    /// It was made from this configuration, and every change that has an effect makes a new one.
+    fn on_config(&mut self, _: &Sources, _: &Resolved) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     fn takes_more(&self) -> bool {
         true
     }

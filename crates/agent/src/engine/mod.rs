@@ -13,6 +13,7 @@ mod input_problems;
 pub mod inspect;
 mod latency;
 mod observe;
+mod observed;
 mod policy_news;
 mod session;
 mod simulated_faults;
@@ -24,6 +25,7 @@ pub(crate) use enforcement::HEARTBEAT;
 pub use enforcement::{Applied, Enforcement, EnforcementReport, ProcessStatus, Progress};
 pub use in_kernel::InKernel;
 pub(crate) use observe::log_status;
+pub use observed::{Observed, Observer};
 pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 pub use simulated_faults::DataplaneFaults;
 

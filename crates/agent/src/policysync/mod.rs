@@ -20,10 +20,10 @@
 //!
 //! - Felix waits for a client that does not read, and with it everything else does. Here a client is made its messages when
 //!   it has room for some, from what is true then: of several changes in the meantime it sees the last. One that is behind by
-//!   more members of an IP set than there are, and more than 100,000, is ended with `RESOURCE_EXHAUSTED` and may begin anew.
+//!   more members of an IP set than there are, and more than 100,000, is ended with `RESOURCE_EXHAUSTED` and may call again.
 //! - Felix's configuration changes end its process and all streams. Here clients stay connected, and are sent the difference.
 //! - Nothing is sent twice if it is the same. A delta may remove what is not there, or add what is.
-//! - A socket is made anew if it is gone, or if credentials or folder are other ones than before, and its connections end with
+//! - A socket is made again if it is gone, or if credentials or folder are other ones than before, and its connections end with
 //!   its credentials; a socket that cannot be made is tried again. Felix does it once.
 //! - Links are not followed in the pod's folder; credentials count in regular files of root or the agent's user that nobody
 //!   else can write, and only with names. A socket takes four connections.
@@ -41,7 +41,6 @@ mod grpc;
 mod members;
 mod sockets;
 mod state;
-mod synced;
 mod table;
 mod workload;
 
@@ -57,10 +56,11 @@ use tokio::task::yield_now;
 use tonic::Status;
 use tortie_model::desired::DesiredUpdate;
 
+use crate::engine::{Observer, Progress};
+
 use grpc::{Reply, Wish};
 use sockets::Sockets;
 use state::{ClientId, End, Limits, State, Taken};
-pub use synced::Synced;
 
 /// How much is taken note of before clients are looked after.
 const MAX_NOTED: usize = 10_000;
@@ -151,14 +151,16 @@ impl Running {
     }
 }
 
-impl Feed {
-    /// Notes what is to be enforced from now on.
-    pub fn on_update(&self, update: &DesiredUpdate) {
+impl Observer for Feed {
+    fn on_update(&mut self, update: &DesiredUpdate) {
         if is_for_clients(update) {
             // A thread that has ended has said why.
             let _ = self.0.send(Told::Update(update.clone()));
         }
     }
+
+    /// Clients are told what is to be enforced, whether or not it is already.
+    fn on_progress(&mut self, _: &Progress, _: bool) {}
 }
 
 fn is_for_clients(update: &DesiredUpdate) -> bool {
@@ -281,7 +283,7 @@ fn last_words(end: End) -> Reply {
     match end {
         End::Removed(endpoint) => Ok(serialise(&DesiredUpdate::WorkloadEndpointRemove(endpoint)).into_iter().collect()),
         End::Replaced => Ok(Vec::new()),
-        End::Behind => Err(Status::resource_exhausted("too much has changed that was not read; begin anew")),
+        End::Behind => Err(Status::resource_exhausted("too much has changed that was not read; call again")),
     }
 }
 

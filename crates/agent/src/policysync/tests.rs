@@ -22,6 +22,7 @@ use tortie_protocol::felix::{DataplaneStats, SyncRequest, ToDataplane};
 use super::fixture::{delta, endpoint, namespace, pod, policy, policy_id, profile, service_account, set};
 use super::generated::policy_sync_client::PolicySyncClient;
 use super::{Feed, PolicySync};
+use crate::engine::Observer;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,7 +47,7 @@ impl Node {
     }
 
     fn with_shop() -> Self {
-        let node = Self::new();
+        let mut node = Self::new();
         shop().iter().for_each(|update| node.feed.on_update(update));
         node.volume("v-web", "web");
         node
@@ -74,7 +75,7 @@ impl Node {
         self.path("mount").join(volume).join("socket")
     }
 
-    fn tell(&self, updates: &[U]) {
+    fn tell(&mut self, updates: &[U]) {
         updates.iter().for_each(|update| self.feed.on_update(update));
     }
 
@@ -211,7 +212,7 @@ const OF_WEB: [&str; 7] = [
 
 #[test]
 fn a_workload_follows_its_policy() {
-    let node = Node::with_shop();
+    let mut node = Node::with_shop();
     let mut web = node.follow("v-web");
     assert_eq!(web.up_to("in sync"), OF_WEB);
     node.tell(&[delta("a", [3], [1])]);
@@ -222,7 +223,7 @@ fn a_workload_follows_its_policy() {
     node.tell(&[U::PolicyRemove(policy_id("p")), U::IpSetRemove("a".into())]);
     let expected = ["set c 10.0.0.5/32", "policy r allow c", "endpoint k8s shop/web eth0", "no policy p", "no set a"];
     assert_eq!(web.up_to("no set a"), expected);
-    // It leaves and begins anew.
+    // It leaves and calls again.
     drop(web);
     let mut again = node.follow("v-web");
     assert_eq!(again.up_to("in sync")[..2], ["set c 10.0.0.5/32", "policy r allow c"]);
@@ -230,7 +231,7 @@ fn a_workload_follows_its_policy() {
 
 #[test]
 fn who_comes_before_anything_is_known_is_told_as_it_becomes_known() {
-    let node = Node::new();
+    let mut node = Node::new();
     node.volume("v-web", "web");
     let mut web = node.follow("v-web");
     node.tell(&[namespace("shop", "x")]);
@@ -242,7 +243,7 @@ fn who_comes_before_anything_is_known_is_told_as_it_becomes_known() {
 
 #[test]
 fn each_workload_has_its_own_socket_and_the_last_call_counts() {
-    let node = Node::with_shop();
+    let mut node = Node::with_shop();
     node.volume("v-db", "db");
     let mut db = node.follow("v-db");
     assert_eq!(db.up_to("in sync")[..2], ["set b 10.0.0.9/32", "policy q deny b"]);
@@ -264,7 +265,7 @@ fn each_workload_has_its_own_socket_and_the_last_call_counts() {
 
 #[test]
 fn an_endpoint_that_goes_ends_its_call() {
-    let node = Node::with_shop();
+    let mut node = Node::with_shop();
     let mut web = node.follow("v-web");
     web.up_to("in sync");
     node.tell(&[U::WorkloadEndpointRemove(pod("web"))]);
@@ -280,7 +281,7 @@ fn an_endpoint_that_goes_ends_its_call() {
 fn who_does_not_read_keeps_nobody_waiting_and_has_the_truth_in_the_end() {
     const LARGE: u32 = 150_000;
     const ROUNDS: u32 = 300;
-    let node = Node::with_shop();
+    let mut node = Node::with_shop();
     node.volume("v-db", "db");
     // More than fits into what the connection takes unread.
     node.tell(&[set("a", 0..LARGE), policy("q", &["a"], RuleAction::Deny)]);
@@ -321,12 +322,12 @@ fn net(number: u32) -> String {
 }
 
 #[test]
-fn clients_stay_while_the_engine_begins_anew() {
+fn clients_stay_while_the_session_restarts() {
     let mut node = Node::with_shop();
     let prefix = node.folder.path().to_str().unwrap().to_owned();
     let mut web = node.follow("v-web");
     assert_eq!(web.up_to("in sync"), OF_WEB);
-    let feed = node.policy_sync.begin(&prefix).unwrap();
+    let mut feed = node.policy_sync.begin(&prefix).unwrap();
     for update in shop() {
         match update {
             U::IpSet(_) => feed.on_update(&update),
@@ -436,7 +437,7 @@ fn reports_are_not_taken_and_other_methods_not_known() {
 
 #[test]
 fn a_workload_has_few_connections() {
-    let node = Node::with_shop();
+    let mut node = Node::with_shop();
     let mut web = node.follow("v-web");
     web.up_to("in sync");
     let path = node.socket("v-web");

@@ -16,9 +16,9 @@ mod mailbox;
 mod news;
 #[cfg(feature = "kubernetes")]
 pub(crate) mod node_keys;
-mod reported;
 #[cfg(feature = "etcd")]
 mod reporter;
+mod reports;
 #[cfg(feature = "etcd")]
 pub(crate) mod wireguard_key;
 #[cfg(feature = "etcd")]
@@ -28,8 +28,8 @@ pub use file_writer::{FileNews, FileWriter};
 pub use files::{EndpointFiles, FileJob, FileResult};
 #[cfg(feature = "kubernetes")]
 pub use node_keys::NodeKeyWriter;
-pub use reported::{Reported, StatusWriters};
 #[cfg(feature = "etcd")]
 pub use reporter::{Job, JobResult, Reporter, StatusSettings};
+pub use reports::{StatusReports, StatusWriters};
 #[cfg(feature = "etcd")]
 pub use writer::{StatusNews, StatusWriter};

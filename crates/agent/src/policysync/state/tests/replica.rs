@@ -244,7 +244,7 @@ impl Replica {
         self.sets.extend(sets_of(inbound, outbound).into_iter().map(|id| (id.clone(), truth.sets[&id].clone())));
     }
 
-    /// What was in one world, and is not in another that was told anew, is gone.
+    /// What was in one world, and is not in another that was told again, is gone.
     pub(super) fn forget(&mut self, old: &World, new: &World) {
         old.removals_to(new).iter().for_each(|update| self.apply_unchecked(update));
     }

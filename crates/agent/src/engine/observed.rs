@@ -1,31 +1,40 @@
-//! Telling clients what is enforced.
+//! Others who learn what is enforced.
 
+use std::fmt;
 use std::time::Duration;
 
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{IpSetId, Update};
 
-use super::Feed;
+use super::enforcement::{Enforcement, EnforcementReport, Progress};
 use crate::config::{Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
-use crate::engine::{Enforcement, EnforcementReport, Progress};
 use crate::monitor::MonitorEvent;
 
-/// An enforcement whose workloads are told their policy.
-#[derive(Debug)]
-pub struct Synced<E> {
-    inner: E,
-    feed: Option<Feed>,
+/// Learns what is enforced, and what comes of it.
+pub trait Observer: fmt::Debug {
+    /// A change of what is to be enforced, before whoever enforces takes it. Cheap.
+    fn on_update(&mut self, update: &DesiredUpdate);
+
+    /// What came of an attempt to enforce, and whether everything has been in force once.
+    fn on_progress(&mut self, progress: &Progress, has_enforced: bool);
 }
 
-impl<E: Enforcement> Synced<E> {
-    /// Tells of this enforcement, if there is anybody to be told.
-    pub fn new(inner: E, feed: Option<Feed>) -> Self {
-        Self { inner, feed }
+/// An enforcement with observers, who change nothing about it.
+#[derive(Debug)]
+pub struct Observed<E> {
+    inner: E,
+    observers: Vec<Box<dyn Observer>>,
+}
+
+impl<E: Enforcement> Observed<E> {
+    /// Tells these of this enforcement.
+    pub fn new(inner: E, observers: Vec<Box<dyn Observer>>) -> Self {
+        Self { inner, observers }
     }
 }
 
-impl<E: Enforcement> Enforcement for Synced<E> {
+impl<E: Enforcement> Enforcement for Observed<E> {
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
         self.inner.must_restart(old, new)
     }
@@ -43,8 +52,8 @@ impl<E: Enforcement> Enforcement for Synced<E> {
     }
 
     fn on_update(&mut self, update: DesiredUpdate) {
-        if let Some(feed) = &self.feed {
-            feed.on_update(&update);
+        for observer in &mut self.observers {
+            observer.on_update(&update);
         }
         self.inner.on_update(update);
     }
@@ -58,7 +67,12 @@ impl<E: Enforcement> Enforcement for Synced<E> {
     }
 
     fn enforce(&mut self) -> Result<Progress, DriverError> {
-        self.inner.enforce()
+        let progress = self.inner.enforce()?;
+        let has_enforced = self.inner.has_enforced();
+        for observer in &mut self.observers {
+            observer.on_progress(&progress, has_enforced);
+        }
+        Ok(progress)
     }
 
     fn now(&mut self) -> Duration {

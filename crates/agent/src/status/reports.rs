@@ -2,21 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::time::Duration;
 
 use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, IpSetId, Update, WorkloadEndpointId};
+use tortie_model::{Family, WorkloadEndpointId};
 
 #[cfg(feature = "kubernetes")]
 use super::NodeKeyWriter;
 use super::{FileNews, FileWriter, file_text};
 #[cfg(feature = "etcd")]
 use super::{StatusNews, StatusWriter};
-use crate::config::{Resolved, Sources};
-use crate::driver::{DriverError, DriverEvent};
-use crate::engine::{Enforcement, EnforcementReport, Progress};
-use crate::monitor::MonitorEvent;
+use crate::engine::{Observer, Progress};
 
 /// Those who are told.
 #[derive(Clone, Debug)]
@@ -46,10 +42,9 @@ impl StatusWriters {
     }
 }
 
-/// An enforcement whose endpoints' status is reported.
+/// Reports what happens to endpoints.
 #[derive(Debug)]
-pub struct Reported<E> {
-    inner: E,
+pub struct StatusReports {
     writers: StatusWriters,
     /// What the files of endpoints are to hold once what was told of them is in force.
     texts: BTreeMap<WorkloadEndpointId, Option<String>>,
@@ -57,20 +52,11 @@ pub struct Reported<E> {
     told: bool,
 }
 
-impl<E: Enforcement> Reported<E> {
-    /// Reports what happens to endpoints under this enforcement.
-    pub fn new(inner: E, writers: StatusWriters) -> Self {
-        Self { inner, writers, texts: BTreeMap::new(), told: false }
-    }
-
-    fn note(&mut self, update: &DesiredUpdate) {
-        let (id, text) = match update {
-            _ if self.writers.files.is_none() => return,
-            DesiredUpdate::WorkloadEndpoint(id, state) => (id, Some(file_text::content(state))),
-            DesiredUpdate::WorkloadEndpointRemove(id) => (id, None),
-            _ => return,
-        };
-        self.texts.insert(id.clone(), text);
+impl StatusReports {
+    /// Reports to these.
+    #[must_use]
+    pub fn new(writers: StatusWriters) -> Self {
+        Self { writers, texts: BTreeMap::new(), told: false }
     }
 
     fn tell_files(&mut self, progress: &Progress, is_in_force: bool) {
@@ -132,64 +118,23 @@ impl<E: Enforcement> Reported<E> {
     }
 }
 
-impl<E: Enforcement> Enforcement for Reported<E> {
-    fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
-        self.inner.must_restart(old, new)
+impl Observer for StatusReports {
+    fn on_update(&mut self, update: &DesiredUpdate) {
+        let (id, text) = match update {
+            _ if self.writers.files.is_none() => return,
+            DesiredUpdate::WorkloadEndpoint(id, state) => (id, Some(file_text::content(state))),
+            DesiredUpdate::WorkloadEndpointRemove(id) => (id, None),
+            _ => return,
+        };
+        self.texts.insert(id.clone(), text);
     }
 
-    fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), DriverError> {
-        self.inner.on_config(sources, resolved)
-    }
-
-    fn takes_more(&self) -> bool {
-        self.inner.takes_more()
-    }
-
-    fn on_object(&mut self, update: &Update) {
-        self.inner.on_object(update);
-    }
-
-    fn on_update(&mut self, update: DesiredUpdate) {
-        self.note(&update);
-        self.inner.on_update(update);
-    }
-
-    fn on_links(&mut self, event: MonitorEvent) {
-        self.inner.on_links(event);
-    }
-
-    fn on_driver(&mut self, event: DriverEvent) -> Result<(), DriverError> {
-        self.inner.on_driver(event)
-    }
-
-    fn enforce(&mut self) -> Result<Progress, DriverError> {
-        let progress = self.inner.enforce()?;
-        let is_in_force = !self.told && self.inner.has_enforced();
+    fn on_progress(&mut self, progress: &Progress, has_enforced: bool) {
+        let is_in_force = has_enforced && !self.told;
         self.told |= is_in_force;
-        self.tell_files(&progress, is_in_force);
+        self.tell_files(progress, is_in_force);
         #[cfg(feature = "etcd")]
-        self.tell_datastore(&progress, is_in_force);
-        self.tell_keys(&progress);
-        Ok(progress)
-    }
-
-    fn now(&mut self) -> Duration {
-        self.inner.now()
-    }
-
-    fn outdated(&self) -> Option<&str> {
-        self.inner.outdated()
-    }
-
-    fn has_enforced(&self) -> bool {
-        self.inner.has_enforced()
-    }
-
-    fn report(&self) -> EnforcementReport {
-        self.inner.report()
-    }
-
-    fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {
-        self.inner.set_members(id)
+        self.tell_datastore(progress, is_in_force);
+        self.tell_keys(progress);
     }
 }
