@@ -4,6 +4,7 @@
 
 mod dot;
 mod edges;
+mod escaped;
 mod labels;
 mod layout;
 mod map;
@@ -13,6 +14,7 @@ mod svg;
 
 pub use dot::dot;
 pub use edges::{Anchor, Decider, Edge};
+pub use escaped::Escaped;
 pub use layout::{Layout, Rect, layout};
 pub use map::{Map, Options, map};
 pub use names::Group;

@@ -1,11 +1,12 @@
 //! The picture as SVG: by itself, or as part of a page.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use tortie_classes::evaluate::DecidedBy;
 use tortie_model::Direction;
 
 use crate::edges::{Anchor, Edge};
+use crate::escaped::Escaped;
 use crate::layout::{Curve, LABELLED, Layout, Rect, access, short};
 use crate::map::Map;
 use crate::names::Group;
@@ -19,27 +20,6 @@ const STYLE: &str = include_str!("svg.css");
 
 /// Says what decides in a direction, and where that is written.
 pub type Describe<'a> = dyn Fn(&DecidedBy, Direction) -> String + 'a;
-
-/// Text as it may stand in a document, in attributes as well. What XML cannot hold is left out.
-struct Escaped<T>(T);
-
-impl<T: fmt::Display> fmt::Display for Escaped<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.to_string().chars() {
-            match character {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                '\n' | '\t' => f.write_char(character)?,
-                other if other.is_control() || matches!(other, '\u{fffe}' | '\u{ffff}') => f.write_char('\u{fffd}')?,
-                other => f.write_char(other)?,
-            }
-        }
-        Ok(())
-    }
-}
 
 impl Map {
     /// What an edge begins or ends at: `shop/web`, `shop/*`, `all pods`, `anybody`.

@@ -6,7 +6,7 @@ use tortie_map::{Describe, Map, layout, svg};
 
 use super::data;
 
-const HEAD: &str = include_str!("head.html");
+const HEAD: &str = concat!(include_str!("../page_head.html"), include_str!("head.html"));
 const SCRIPT: &str = include_str!("page.js");
 
 /// Writing to a string cannot fail.
