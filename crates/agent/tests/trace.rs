@@ -145,6 +145,79 @@ fn a_service_is_asked_about_by_its_backends() {
     assert_eq!(whole["backends"][1]["verdict"], "allow");
 }
 
+const PARTNERS: &str = r#"
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkSet
+metadata: {name: partners, labels: {role: partner}}
+spec: {nets: [192.0.2.0/24, 198.51.100.0/24]}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkSet
+metadata: {name: banned, namespace: shop}
+spec: {nets: [192.0.2.64/26]}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  selector: app == 'web'
+  ingress:
+    - {action: Deny, source: {nets: [192.0.2.64/27]}}
+    - {action: Allow, source: {selector: role == 'partner', namespaceSelector: global()}}
+---
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: n1-eth0, labels: {host: n1}}
+spec: {node: n1, interfaceName: eth0}
+---
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: n1-eth1}
+spec: {node: n1, interfaceName: eth1}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: nodes}
+spec: {selector: host == 'n1', ingress: [{action: Allow}]}
+"#;
+
+#[test]
+fn a_network_set_is_asked_about_by_what_policies_tell_apart() {
+    let cluster = Cluster::new(&[("partners.yaml", PARTNERS)]);
+    let (code, said) = cluster.ask(&["--from", "networkset:partners", "--to", "shop/web", "--port", "80"]);
+    assert_eq!(code, 3, "{said}");
+    // What is banned by nobody is allowed as the rest of its network is.
+    let lines: Vec<&str> = said.lines().skip(1).filter(|line| !line.contains(" at ")).collect();
+    assert_eq!(lines, ["192.0.2.0/24", "  allowed", "192.0.2.64/27", "198.51.100.0/24", "  allowed"], "{said}");
+    assert!(said.starts_with("denied for 1 of 3 networks of network set partners\n"), "{said}");
+    assert!(said.contains("192.0.2.64/27\n  denied at shop/web on n1, ingress, by "), "{said}");
+    let whole = cluster.json(&["--from", "networkset:shop/banned", "--to", "shop/web", "--port", "80"]);
+    assert_eq!(
+        (&whole["networkSet"], &whole["networks"][0]["network"]),
+        (&json!("shop/banned"), &json!("192.0.2.64/26"))
+    );
+    assert_eq!((&whole["networks"][0]["verdict"], &whole["networks"][1]["verdict"]), (&json!("allow"), &json!("deny")));
+    assert_eq!(cluster.ask(&["--from", "shop/web", "--to", "networkset:partners", "--port", "80"]).0, 0);
+    let complaint = |from: &str, to: &str| cluster.ask(&["--from", from, "--to", to, "--port", "80"]).1;
+    assert!(complaint("networkset:partners", "networkset:shop/banned").contains("neither end"));
+    assert!(complaint("networkset:none", "shop/web").contains("from: there is no network set none"));
+}
+
+#[test]
+fn a_host_endpoint_is_asked_about_by_its_name() {
+    let cluster = Cluster::new(&[("partners.yaml", PARTNERS)]);
+    let to = |place: &str| cluster.ask(&["--from", "192.0.2.1", "--to", place, "--port", "80"]);
+    let (code, said) = to("hostendpoint:n1-eth0");
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("allowed at host endpoint n1-eth0 on n1, ingress") && !said.contains("eth1"), "{said}");
+    let (code, said) = to("hostendpoint:n1-eth1");
+    assert_eq!(code, 3, "{said}");
+    assert!(said.starts_with("denied at host endpoint n1-eth1 on n1, ingress"), "{said}");
+    assert!(to("hostendpoint:n9").1.contains("to: there is no host endpoint n9"));
+    let from = cluster.ask(&["--from", "hostendpoint:n1-eth0", "--to", "shop/db", "--port", "80"]);
+    assert!(from.1.starts_with("denied at host endpoint n1-eth0 on n1, egress"), "{from:?}");
+}
+
 #[test]
 fn the_answer_comes_first_and_says_the_line() {
     let cluster = Cluster::new(&[("policy.yaml", POLICY)]);

@@ -5,11 +5,13 @@
 mod cluster;
 mod connection;
 mod index;
+mod network_set;
 mod node;
 mod service;
 
 pub use cluster::{Cluster, TraceError};
 pub use connection::{At, Connection, Leg, Place};
 pub use index::Places;
+pub use network_set::SetNetwork;
 pub use service::{Backend, ServiceError};
 pub use tortie_evaluate as evaluate;

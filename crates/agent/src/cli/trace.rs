@@ -2,8 +2,8 @@
 
 mod answer;
 mod batch;
+mod group;
 mod question;
-mod service;
 mod text;
 mod view;
 
@@ -14,11 +14,10 @@ use tortie_model::Hostname;
 
 use super::Failure;
 use super::cluster::ClusterArgs;
-use super::origin::Origins;
 use super::output::Output;
 use answer::Answer;
+use group::GroupAnswer;
 use question::{Question, QuestionArgs};
-use service::ServiceAnswer;
 use view::{Meant, View};
 
 /// The exit code for a connection that is denied.
@@ -27,10 +26,11 @@ const DENIED: u8 = 3;
 /// Would a connection pass, and which rules say so?
 ///
 /// The cluster is read from any datastore, and what the nodes at both ends have to enforce is calculated as they do it;
-/// nothing is sent, and no privileges are needed. An end is a pod as NAMESPACE/NAME, a node as node:NAME, or an address.
-/// Rules are counted from 0. A connection to a Service, as
-/// service:NAMESPACE/NAME or by its cluster address, is asked about for each backend. Ends with exit code 0 if the connection passes, and
-/// with 3 if it is denied.
+/// nothing is sent, and no privileges are needed. An end is a pod as NAMESPACE/NAME, a node as node:NAME, a host endpoint as
+/// hostendpoint:NAME, or an address. Rules are counted from 0. A connection to a Service, as service:NAMESPACE/NAME or by its
+/// cluster address, is asked about for each backend; one from or to a network set, as networkset:NAMESPACE/NAME or
+/// networkset:NAME if it is global, for each of its networks and what policies name inside them. Ends with exit code 0 if the
+/// connection passes, and with 3 if it is denied.
 ///
 /// Example: tortie trace --datastore file:examples/demo --from shop/web --to shop/db --port 5432
 #[derive(Debug, clap::Args)]
@@ -56,18 +56,16 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut view = View::new(args.cluster.read()?);
-    let origins = match args.cluster.datastore.directory() {
-        Some(root) => Origins::read(root, view.options()).map_err(Failure::io(root.display().to_string()))?,
-        None => Origins::default(),
-    };
+    let mut cluster = args.cluster.read()?;
+    let origins = args.cluster.origins(&mut cluster)?;
+    let mut view = View::new(cluster);
     let node = args.node.as_deref().map(Hostname::new);
     if args.batch {
         return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), io::stdout().lock());
     }
     let question = Question::from_args(&args.question).map_err(Failure::Usage)?;
-    if let Meant::Service { service, port, backends } = view.meant(&question).map_err(Failure::Failed)? {
-        let answer = ServiceAnswer::ask(&mut view, (service, port), &backends, node.as_ref(), &origins);
+    if let Meant::Group(group, members) = view.meant(&question).map_err(Failure::Failed)? {
+        let answer = GroupAnswer::ask(&mut view, group, &members, node.as_ref(), &origins);
         let answer = answer.map_err(Failure::Failed)?;
         args.output.print(|| answer.whole(), || answer.text(args.verbose))?;
         return exit(answer.verdict());

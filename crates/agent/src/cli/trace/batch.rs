@@ -7,8 +7,8 @@ use tortie_model::Hostname;
 
 use super::super::origin::Origins;
 use super::answer::Answer;
+use super::group::GroupAnswer;
 use super::question::{Line, Question};
-use super::service::ServiceAnswer;
 use super::view::{Meant, View};
 use crate::cli::Failure;
 
@@ -34,8 +34,8 @@ pub(super) fn answer(
 fn one(view: &mut View, node: Option<&Hostname>, origins: &Origins, line: &str) -> Result<serde_json::Value, String> {
     let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let question = Question::from_line(&line)?;
-    if let Meant::Service { service, port, backends } = view.meant(&question)? {
-        return Ok(ServiceAnswer::ask(view, (service, port), &backends, node, origins)?.short().into());
+    if let Meant::Group(group, members) = view.meant(&question)? {
+        return Ok(GroupAnswer::ask(view, group, &members, node, origins)?.short().into());
     }
     let connection = view.ask(&question, node)?;
     Ok(Answer { connection: &connection, origins, policies: view }.short().into())

@@ -15,7 +15,7 @@ const ECHO_REQUEST: (u8, u8) = (8, 128);
 /// A connection, on the command line.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct QuestionArgs {
-    /// Where it comes from: NAMESPACE/POD, node:NAME or an address.
+    /// Where it comes from: NAMESPACE/POD, node:NAME, hostendpoint:NAME, networkset:[NAMESPACE/]NAME or an address.
     #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
     from: Option<String>,
     /// Where it goes to; also service:NAMESPACE/NAME, or a Service's cluster address.
@@ -45,6 +45,9 @@ pub(in crate::cli) struct QuestionArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Address(IpAddr),
+    HostEndpoint(String),
+    /// `namespace/name`, or the name of a global one.
+    NetworkSet(String),
     Node(String),
     /// `namespace/name`
     Service(String),
@@ -56,6 +59,8 @@ impl From<&str> for End {
     fn from(text: &str) -> Self {
         match (text.parse(), text.split_once(':')) {
             (Ok(address), _) => Self::Address(address),
+            (_, Some(("hostendpoint", name))) => Self::HostEndpoint(name.to_owned()),
+            (_, Some(("networkset", name))) => Self::NetworkSet(name.to_owned()),
             (_, Some(("node", node))) => Self::Node(node.to_owned()),
             (_, Some(("service", service))) => Self::Service(service.to_owned()),
             _ => Self::Workload(text.to_owned()),
@@ -130,7 +135,7 @@ impl Question {
         let (from, to) = (End::from(from), End::from(to));
         let written = [&from, &to].into_iter().filter_map(|end| match end {
             End::Address(address) => Some(Family::of(*address)),
-            End::Node(_) | End::Service(_) | End::Workload(_) => None,
+            End::HostEndpoint(_) | End::NetworkSet(_) | End::Node(_) | End::Service(_) | End::Workload(_) => None,
         });
         let families: Vec<Family> = wanted.into_iter().chain(written).collect();
         let family = families.first().copied().unwrap_or(Family::V4);

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tortie_model::{Cidr, Family, Hostname, Key, NamespacedName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint};
-use tortie_resources::manifest::Options;
+use tortie_model::{
+    Cidr, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint,
+};
 use tortie_resources::spelling::closest;
-use tortie_trace::{Backend, Cluster, Connection, Place};
+use tortie_trace::{At, Backend, Cluster, Connection, Place, SetNetwork};
 
 use super::super::cluster::{WholeCluster, config_of};
+use super::group::{Group, Member};
 use super::question::{End, Question, Transport};
 use crate::config::{Config, Sources};
 use crate::settings;
@@ -17,7 +19,6 @@ use crate::settings;
 pub(super) struct View {
     sources: Sources,
     local: Config,
-    options: Options,
     cluster: Cluster,
     configured: BTreeSet<Hostname>,
 }
@@ -26,28 +27,17 @@ pub(super) struct View {
 pub(super) enum Meant {
     /// The connection that it names.
     Connection,
-    /// One of several connections.
-    Service {
-        /// The Service.
-        service: NamespacedName,
-        /// Its port.
-        port: u16,
-        /// What answers for it, and the question about that; at least one.
-        backends: Vec<(Backend, Question)>,
-    },
+    /// One of several connections: of what, and the question about each; at least one.
+    Group(Group, Vec<(Member, Question)>),
 }
 
 impl View {
     pub(super) fn new(cluster: WholeCluster) -> Self {
-        let WholeCluster { sources, local, options, updates } = cluster;
+        let WholeCluster { sources, local, updates, .. } = cluster;
         let graph = settings::graph(&local, Hostname::new(""));
         let mut cluster = Cluster::new(graph, tortie_evaluate::Settings::default());
         updates.into_iter().for_each(|update| cluster.apply(update));
-        Self { sources, local, options, cluster, configured: BTreeSet::new() }
-    }
-
-    pub(super) fn options(&self) -> &Options {
-        &self.options
+        Self { sources, local, cluster, configured: BTreeSet::new() }
     }
 
     pub(super) fn policy(&self, id: &PolicyId) -> Option<&Policy> {
@@ -69,11 +59,29 @@ impl View {
         if let Some(node) = node {
             connection.legs.retain(|leg| leg.node == *node);
         }
+        for (end, place) in [(&question.from, &from), (&question.to, &to)] {
+            let (End::HostEndpoint(name), Place::Node(host)) = (end, place) else { continue };
+            connection.legs.retain(|leg| match &leg.at {
+                At::Host(other, _) => leg.node != *host || other.as_str() == name,
+                _ => true,
+            });
+        }
         Ok(connection)
     }
 
     /// What a question comes down to.
     pub(super) fn meant(&self, question: &Question) -> Result<Meant, String> {
+        match (&question.from, &question.to) {
+            (End::NetworkSet(_), End::NetworkSet(_)) => {
+                return Err("neither end of the connection is in the cluster".to_owned());
+            }
+            (End::NetworkSet(_), End::Service(_)) => {
+                return Err("to: ask from a network set for a pod of the service, or from an address".to_owned());
+            }
+            (End::NetworkSet(name), _) => return self.meant_networks("from", question, name),
+            (_, End::NetworkSet(name)) => return self.meant_networks("to", question, name),
+            _ => {}
+        }
         let service = match &question.to {
             End::Service(text) => {
                 let (namespace, name) = text
@@ -85,7 +93,7 @@ impl View {
                 Some(service) => service.clone(),
                 None => return Ok(Meant::Connection),
             },
-            End::Node(_) | End::Workload(_) => return Ok(Meant::Connection),
+            _ => return Ok(Meant::Connection),
         };
         let Transport::Ports { protocol: Protocol::Named(protocol), source, destination } = question.transport else {
             return Err(format!("to: service {service} is asked for by a port of TCP, UDP or SCTP"));
@@ -94,9 +102,47 @@ impl View {
         let backends = backends.map_err(|error| format!("to: {error}"))?;
         let ask = |backend: Backend| {
             let transport = Transport::Ports { protocol: Protocol::Named(protocol), source, destination: backend.port };
-            (backend, Question { to: End::Address(backend.address), transport, ..question.clone() })
+            (Member::Backend(backend), Question { to: End::Address(backend.address), transport, ..question.clone() })
         };
-        Ok(Meant::Service { service, port: destination, backends: backends.into_iter().map(ask).collect() })
+        Ok(Meant::Group(Group::Service { service, port: destination }, backends.into_iter().map(ask).collect()))
+    }
+
+    /// The network set at an end, with the question about each of its networks.
+    fn meant_networks(&self, field: &str, question: &Question, name: &str) -> Result<Meant, String> {
+        let set = NetworkSetName::new(name);
+        let networks = self.cluster.networks_of_set(&set, question.family);
+        let networks = networks.ok_or_else(|| format!("{field}: there is no network set {name}"))?;
+        if networks.is_empty() {
+            let family = question.family;
+            return Err(format!("{field}: network set {name} has no {family} address that is not the cluster's own"));
+        }
+        let ask = |network: SetNetwork| {
+            let mut question = question.clone();
+            match field {
+                "from" => question.from = End::Address(network.example),
+                _ => question.to = End::Address(network.example),
+            }
+            (Member::Network(network), question)
+        };
+        Ok(Meant::Group(Group::NetworkSet(set), networks.into_iter().map(ask).collect()))
+    }
+
+    /// The node of a host endpoint, and an address that it expects, or one of the node's.
+    fn find_host_endpoint(&self, field: &str, name: &str, family: Family) -> Result<(Place, IpAddr), String> {
+        let found = self.cluster.objects().find_map(|object| match object {
+            Update::HostEndpoint(key, Some(endpoint)) if key.name.as_str() == name => Some((&key.host, endpoint)),
+            _ => None,
+        });
+        let (host, endpoint) = found.ok_or_else(|| format!("{field}: there is no host endpoint {name}"))?;
+        let expected = match family {
+            Family::V4 => endpoint.expected_ipv4.first(),
+            Family::V6 => endpoint.expected_ipv6.first(),
+        };
+        let address = expected.copied().or_else(|| self.cluster.node_address(host, family));
+        let address = address.ok_or_else(|| {
+            format!("{field}: the datastore has no {family} address of host endpoint {name}, nor of its node {host}")
+        })?;
+        Ok((Place::Node(host.clone()), address))
     }
 
     /// Where an end is, and its address.
@@ -110,6 +156,8 @@ impl View {
                     address.ok_or_else(|| format!("{field}: the datastore has no {family} address of node {name}"))?;
                 Ok((Place::Node(host), address))
             }
+            End::HostEndpoint(name) => self.find_host_endpoint(field, name, family),
+            End::NetworkSet(name) => Err(format!("{field}: network set {name} has many addresses")),
             End::Service(name) => Err(format!("{field}: no connection comes from service {name}, but from its pods")),
             End::Workload(name) => {
                 let keys = self.cluster.workloads_named(name);
