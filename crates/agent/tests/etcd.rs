@@ -172,6 +172,34 @@ fn resources_are_written_shown_and_deleted() {
 }
 
 #[test]
+fn answers_name_the_version_of_the_policy_that_decides() {
+    let world = World::new(EtcdOptions::default());
+    let input = "
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {name: n-k8s-web-eth0, namespace: shop, labels: {app: web}}
+spec: {orchestrator: k8s, node: n, pod: web, endpoint: eth0, interfaceName: cali0web, ipNetworks: [10.65.0.2/32]}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec: {selector: app == 'web', ingress: [{action: Deny}]}
+";
+    good(&world.tortie_reading(&["apply", "-f", "-"], input));
+    let shown = world.tortie(&["get", "networkpolicy", "web", "-n", "shop", "-o", "json"]);
+    let shown: Value = serde_json::from_str(good(&shown)).unwrap();
+    let version = shown["metadata"]["resourceVersion"].as_str().unwrap();
+    let question = ["trace", "--from", "192.0.2.1", "--to", "shop/web", "--port", "80"];
+    let answer = world.tortie(&question);
+    assert_eq!(answer.status.code(), Some(3), "{answer:?}");
+    let said = text(&answer.stdout);
+    assert!(said.ends_with(&format!(", ingress rule 0: resourceVersion {version}\n")), "{said}");
+    let answer = world.tortie(&[&question[..], &["-o", "json"]].concat());
+    let whole: Value = serde_json::from_str(text(&answer.stdout)).unwrap();
+    assert_eq!(whole["position"], format!("resourceVersion {version}"));
+}
+
+#[test]
 fn conflicts_are_reported() {
     let world = World::new(EtcdOptions::default());
     let set = |net: &str| {

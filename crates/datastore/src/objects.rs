@@ -1,9 +1,11 @@
 //! Objects as they arrive one by one from a datastore over the network.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_model::{Hostname, Update};
+use tortie_model::{Hostname, PolicyId, Update};
 use tortie_resources::manifest::{Kind, ObjectId, Resource, SyncerType};
 use tortie_resources::{FieldProblem, Position, Severity};
 
@@ -50,6 +52,8 @@ pub struct Objects {
     listings: BTreeMap<Kind, u32>,
     /// Whether the problems may be others than when they were last taken.
     problems_changed: bool,
+    /// The versions of objects that have policies, if anybody wants them.
+    versions: Option<HashMap<ObjectId, Arc<str>, RandomState>>,
 }
 
 #[derive(Debug)]
@@ -91,7 +95,14 @@ impl Objects {
             objects_with_problems: HashMap::default(),
             listings: BTreeMap::new(),
             problems_changed: true,
+            versions: None,
         }
+    }
+
+    /// The same, with the versions of policies for [`Objects::policy_versions`].
+    #[must_use]
+    pub fn with_policy_versions(self) -> Self {
+        Self { versions: Some(HashMap::default()), ..self }
     }
 
     /// How many objects there are, built-in ones not counted.
@@ -121,11 +132,36 @@ impl Objects {
         self.problems_changed |= in_conflict || self.register.is_in_conflict();
     }
 
+    /// Tells at which version an object is that has been told by [`Objects::set`].
+    pub fn set_version(&mut self, id: &ObjectId, version: impl fmt::Display) {
+        let Some(versions) = &mut self.versions else { return };
+        if self.register.policies_of(id).next().is_some() {
+            versions.insert(id.clone(), version.to_string().into());
+        }
+    }
+
+    /// The versions of policies, if [`Objects::with_policy_versions`] asked for them: of one that cannot be used as it is
+    /// now, that of the object as it is, not of what stands for it.
+    #[must_use]
+    pub fn policy_versions(&self) -> Option<BTreeMap<PolicyId, Arc<str>>> {
+        let of_object = |(id, version): (&ObjectId, &Arc<str>)| {
+            self.register.policies_of(id).map(|policy| (policy.clone(), version.clone())).collect::<Vec<_>>()
+        };
+        Some(self.versions.as_ref()?.iter().flat_map(of_object).collect())
+    }
+
     /// Tells that an object does not exist any more.
     pub fn remove(&mut self, id: &ObjectId) {
         self.problems_changed |= self.register.is_in_conflict() || self.objects_with_problems.remove(id).is_some();
         self.objects_with_problems.remove(id);
+        self.forget_version(id);
         self.register.remove(id);
+    }
+
+    fn forget_version(&mut self, id: &ObjectId) {
+        if let Some(versions) = &mut self.versions {
+            versions.remove(id);
+        }
     }
 
     /// All objects of a kind will be told. A listing that breaks off is restarted.
@@ -140,6 +176,7 @@ impl Objects {
         self.problems_changed |= self.register.is_in_conflict();
         for id in self.register.sweep(|id, listing| id.kind != kind || listing == current) {
             self.problems_changed |= self.objects_with_problems.remove(&id).is_some();
+            self.forget_version(&id);
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tortie_model::{SyncStatus, Update};
+use tortie_model::{PolicyId, SyncStatus, Update};
 
 use crate::{Event, InputProblem, Source, Watching, watch};
 
@@ -16,6 +17,8 @@ pub struct Everything {
     pub updates: Vec<Update>,
     /// What is wrong with them.
     pub problems: Vec<InputProblem>,
+    /// At which version each policy is, from a source that was asked for it.
+    pub policy_versions: BTreeMap<PolicyId, Arc<str>>,
 }
 
 /// A source that cannot be read.
@@ -43,7 +46,7 @@ pub enum ReadError {
 /// If it refuses, ends, or cannot be read for so long.
 pub fn read(source: impl Source, patience: Duration, mut on_wait: impl FnMut(&str)) -> Result<Everything, ReadError> {
     let Watching { events, resend: _ } = watch(source).map_err(ReadError::Thread)?;
-    let (mut objects, mut problems) = (BTreeMap::new(), Vec::new());
+    let (mut objects, mut problems, mut policy_versions) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
     // Since when it cannot be read, and why.
     let mut away = None::<(Instant, String)>;
     loop {
@@ -61,6 +64,7 @@ pub fn read(source: impl Source, patience: Duration, mut on_wait: impl FnMut(&st
                 }
             }
             Event::Problems(all) => problems = all,
+            Event::PolicyVersions(all) => policy_versions = all,
             Event::Unavailable { why, refused: true } => return Err(ReadError::Refused(why)),
             Event::Unavailable { why, refused: false } => {
                 if away.is_none() && !patience.is_zero() {
@@ -71,7 +75,7 @@ pub fn read(source: impl Source, patience: Duration, mut on_wait: impl FnMut(&st
             }
             Event::Available => away = None,
             Event::Status(SyncStatus::InSync) => {
-                return Ok(Everything { updates: objects.into_values().collect(), problems });
+                return Ok(Everything { updates: objects.into_values().collect(), problems, policy_versions });
             }
             Event::Status(_) => {}
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_model::{Hostname, Interner, Key, Update};
+use tortie_model::{Hostname, Interner, Key, PolicyId, Update};
 use tortie_resources::manifest::{Contributions, ObjectId, Outcome, SyncerType};
 
 use crate::{Fallback, built_in};
@@ -131,6 +131,15 @@ impl Register {
     /// Whether any key is claimed by more than one object.
     pub(crate) fn is_in_conflict(&self) -> bool {
         self.claims.is_in_conflict()
+    }
+
+    /// The policies that an object puts in force.
+    pub(crate) fn policies_of(&self, id: &ObjectId) -> impl Iterator<Item = &PolicyId> {
+        let in_force = self.store.find(id).map(|slot| &self.store.object(slot).in_force);
+        in_force.into_iter().flat_map(|updates| updates.iter()).filter_map(|update| match update {
+            Update::Policy(id, _) => Some(id),
+            _ => None,
+        })
     }
 
     /// What is in force for an object; `None` if it is not known.

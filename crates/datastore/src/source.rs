@@ -1,5 +1,6 @@
 //! What every source of updates has in common.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::mpsc::TryRecvError;
@@ -7,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tortie_model::{SyncStatus, Update};
+use tortie_model::{PolicyId, SyncStatus, Update};
 
 use crate::InputProblem;
 use crate::buffer::{DedupeBuffer, Next};
@@ -74,6 +75,9 @@ pub enum Event {
     },
     /// It can be read again, even if it has nothing new to say.
     Available,
+    /// At which version each policy is, before it is said that everything has been told; only from sources that were asked
+    /// for it.
+    PolicyVersions(BTreeMap<PolicyId, Arc<str>>),
 }
 
 /// Starts a source on a thread of its own.
@@ -113,6 +117,7 @@ type Wake = Box<dyn Fn() + Send>;
 struct State {
     buffer: DedupeBuffer,
     problems: Option<Vec<InputProblem>>,
+    policy_versions: Option<BTreeMap<PolicyId, Arc<str>>>,
     /// Why the datastore cannot be read now, and whether it refuses.
     away: Option<(String, bool)>,
     /// Whether it can be read, and why not, waits to be taken.
@@ -237,6 +242,14 @@ impl Feed {
     /// [`Closed`].
     pub fn problems(&self, problems: Vec<InputProblem>) -> Result<(), Closed> {
         self.put(|state| state.problems = Some(problems))
+    }
+
+    /// At which version each policy is.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn policy_versions(&self, versions: BTreeMap<PolicyId, Arc<str>>) -> Result<(), Closed> {
+        self.put(|state| state.policy_versions = Some(versions))
     }
 
     /// The datastore cannot be read now, and why.
@@ -379,7 +392,11 @@ impl Events {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let state = self.shared.lock();
-        state.ended && state.problems.is_none() && !state.turned && state.buffer.is_empty()
+        state.ended
+            && state.problems.is_none()
+            && state.policy_versions.is_none()
+            && !state.turned
+            && state.buffer.is_empty()
     }
 
     /// The next event if there is one now.
@@ -404,6 +421,9 @@ impl Events {
     fn take(&self, state: &mut State) -> Option<Event> {
         if let Some(problems) = state.problems.take() {
             return Some(Event::Problems(problems));
+        }
+        if let Some(versions) = state.policy_versions.take() {
+            return Some(Event::PolicyVersions(versions));
         }
         if !state.buffer.begins_with_status() && std::mem::take(&mut state.turned) {
             return Some(match state.away.clone() {

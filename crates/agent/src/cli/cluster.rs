@@ -1,18 +1,21 @@
 //! Reading a whole cluster, to answer questions about it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_calc::Graph;
-use tortie_datastore::Everything;
+use tortie_datastore::{Everything, manifest_texts};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Hostname, SyncStatus, Update};
+use tortie_model::{Hostname, PolicyId, SyncStatus, Update};
 use tortie_resources::manifest::Options;
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
 use super::datastore_url::DatastoreUrl;
 use super::directory::{DirectoryArgs, SettleArgs};
+use super::origin::Origins;
 use crate::config::{Config, Sources};
 use crate::settings;
 
@@ -39,6 +42,8 @@ pub(super) struct WholeCluster {
     pub(super) options: Options,
     /// All objects.
     pub(super) updates: Vec<Update>,
+    /// At which version each policy is, if it is not written in a file.
+    policy_versions: BTreeMap<PolicyId, Arc<str>>,
 }
 
 impl ClusterArgs {
@@ -61,13 +66,29 @@ impl ClusterArgs {
             node: None,
             directory: DirectoryArgs::only_read(SettleArgs::default()),
             engine: None,
+            policy_versions: true,
         };
         let source = self.datastore.source(&sources, wanted)?;
-        let Everything { updates, problems, .. } = super::render::read(source, Duration::from_secs(self.timeout))?;
+        let Everything { updates, problems, policy_versions, .. } =
+            super::render::read(source, Duration::from_secs(self.timeout))?;
         for problem in problems {
             eprintln!("{problem}");
         }
-        Ok(WholeCluster { sources, local, options, updates })
+        Ok(WholeCluster { sources, local, options, updates, policy_versions })
+    }
+
+    /// Where the policies of this cluster are written, which was read by [`ClusterArgs::read`].
+    ///
+    /// # Errors
+    /// If it is a directory that cannot be listed any more.
+    pub(super) fn origins(&self, cluster: &mut WholeCluster) -> Result<Origins, Failure> {
+        match self.datastore.directory() {
+            Some(root) => {
+                let texts = manifest_texts(root).map_err(Failure::io(root.display().to_string()))?;
+                Ok(Origins::of_texts(texts, &cluster.options))
+            }
+            None => Ok(Origins::of_versions(std::mem::take(&mut cluster.policy_versions))),
+        }
     }
 }
 

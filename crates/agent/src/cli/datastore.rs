@@ -88,6 +88,8 @@ pub(super) struct Wanted {
     pub(super) directory: DirectoryArgs,
     /// Who programs this node by what is read, if anybody does.
     pub(super) engine: Option<EngineHandle>,
+    /// Whether it is to be told at which version each policy is, where that is known.
+    pub(super) policy_versions: bool,
 }
 
 /// Reaches the engine from other threads.
@@ -186,9 +188,11 @@ impl DatastoreArgs {
         expect(unused_variables, reason = "a directory needs no settings")
     )]
     pub(super) fn source(&self, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
-        let Wanted { options, blocks, node, directory: how, engine } = wanted;
+        let Wanted { options, blocks, node, directory: how, engine, policy_versions } = wanted;
         #[cfg(not(feature = "fanout"))]
         drop(engine);
+        #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
+        let _ = policy_versions;
         let block_source = match blocks {
             true if self.use_pod_cidr => BlockSource::PodCidrs,
             true => BlockSource::IpamBlocks,
@@ -205,6 +209,7 @@ impl DatastoreArgs {
             DatastoreUrl::Etcd(url) => {
                 let config = settings.etcd(url.as_deref(), &self.etcd)?;
                 let source = EtcdSource::new(config, options);
+                let source = if policy_versions { source.with_policy_versions() } else { source };
                 Ok(match node {
                     Some(node) => Box::new(source.of_node(node)),
                     None => Box::new(source),
@@ -249,6 +254,7 @@ impl DatastoreArgs {
             #[cfg(feature = "kubernetes")]
             DatastoreUrl::Kubernetes(file) => {
                 let source = KubernetesSource::new(kubeconfig(file.as_deref())?, options);
+                let source = if policy_versions { source.with_policy_versions() } else { source };
                 Ok(match node {
                     Some(node) => Box::new(source.for_node(node)),
                     None => Box::new(source),

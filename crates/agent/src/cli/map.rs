@@ -79,11 +79,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         })
     });
     let selector = selector.transpose()?;
-    let cluster = args.cluster.read()?;
-    let origins = match args.cluster.datastore.directory() {
-        Some(root) => Origins::read(root, &cluster.options).map_err(Failure::io(root.display().to_string()))?,
-        None => Origins::default(),
-    };
+    let mut cluster = args.cluster.read()?;
+    let origins = args.cluster.origins(&mut cluster)?;
     let WholeCluster { sources, local, updates, .. } = cluster;
     // Parameters that nodes have of their own are left aside: pods of all nodes are judged alike.
     let anywhere = Hostname::new("");

@@ -105,26 +105,19 @@ fn place(text: &str) -> Result<DatastoreUrl, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let cluster = args.cluster.read()?;
+    let mut cluster = args.cluster.read()?;
     let (change, written) = change::read(&args.files, &cluster.options, args.delete)?;
-    let origins = of_directory(&args.cluster, &cluster)?;
+    let origins = args.cluster.origins(&mut cluster)?;
     answer(cluster, change, &written.or(origins), &args.how)
 }
 
 pub(super) fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let [before, after] =
         [&args.before, &args.after].map(|url| ClusterArgs::at(url.clone(), args.config.clone(), args.timeout));
-    let (cluster, other) = (before.read()?, after.read()?);
-    let origins = of_directory(&after, &other)?.or(of_directory(&before, &cluster)?);
+    let (mut cluster, mut other) = (before.read()?, after.read()?);
+    let origins = after.origins(&mut other)?.or(before.origins(&mut cluster)?);
     let change = tortie_plan::between(&cluster.updates, &other.updates);
     answer(cluster, change, &origins, &args.how)
-}
-
-fn of_directory(place: &ClusterArgs, cluster: &WholeCluster) -> Result<Origins, Failure> {
-    match place.datastore.directory() {
-        Some(root) => Origins::read(root, &cluster.options).map_err(Failure::io(root.display().to_string())),
-        None => Ok(Origins::default()),
-    }
 }
 
 fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &HowArgs) -> Result<(), Failure> {

@@ -314,7 +314,7 @@ impl Settling {
         let wait = if all { self.settle.empty } else { self.settle.after };
         let file = self.file(path);
         let was_taken = !file.is_missing;
-        // A file in doubt had come back, and is missing anew.
+        // A file in doubt had come back, and is missing again.
         if was_taken || file.doubt.is_some() {
             let until = file.kept_until.unwrap_or_default().max(now + wait);
             *file = File { is_missing: true, kept_until: Some(until), ..File::default() };

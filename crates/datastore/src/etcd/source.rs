@@ -52,6 +52,7 @@ pub struct EtcdSource {
     config: EtcdConfig,
     options: Options,
     node: Option<Hostname>,
+    policy_versions: bool,
 }
 
 impl EtcdSource {
@@ -59,13 +60,20 @@ impl EtcdSource {
     /// where that is safe, whatever `options` say.
     #[must_use]
     pub fn new(config: EtcdConfig, options: Options) -> Self {
-        Self { config, options: Options { unknown_fields: UnknownFields::Ignore, ..options }, node: None }
+        let options = Options { unknown_fields: UnknownFields::Ignore, ..options };
+        Self { config, options, node: None, policy_versions: false }
     }
 
     /// A source of what this node needs.
     #[must_use]
     pub fn of_node(self, node: Hostname) -> Self {
         Self { node: Some(node), ..self }
+    }
+
+    /// The same, which also tells at which version each policy is when everything has been told.
+    #[must_use]
+    pub fn with_policy_versions(self) -> Self {
+        Self { policy_versions: true, ..self }
     }
 }
 
@@ -132,12 +140,13 @@ struct Reader<'f> {
 
 impl<'f> Reader<'f> {
     fn new(source: EtcdSource, feed: &'f Feed, asked: Arc<Notify>) -> Self {
-        let EtcdSource { config, options, node } = source;
+        let EtcdSource { config, options, node, policy_versions } = source;
         let pace = config.pace;
         let objects = match node.filter(|_| options.syncer == SyncerType::Felix) {
             Some(node) => Objects::of_node(node),
             None => Objects::of_syncer(options.syncer),
         };
+        let objects = if policy_versions { objects.with_policy_versions() } else { objects };
         Self {
             config,
             options,
@@ -246,7 +255,7 @@ impl<'f> Reader<'f> {
         self.feed.begin_resync()?;
         self.feed.problems(self.objects.problems())?;
         self.feed.tell(self.objects.snapshot(), Instant::now())?;
-        self.feed.end_resync()
+        self.end_resync()
     }
 
     /// Lists every kind at one revision, and tells what differs from what was known.
@@ -274,7 +283,14 @@ impl<'f> Reader<'f> {
         self.listed = true;
         self.feed.begin_resync()?;
         self.tell(updates, noticed)?;
-        Ok(self.feed.end_resync()?)
+        Ok(self.end_resync()?)
+    }
+
+    fn end_resync(&self) -> Result<(), Closed> {
+        if let Some(versions) = self.objects.policy_versions() {
+            self.feed.policy_versions(versions)?;
+        }
+        self.feed.end_resync()
     }
 
     fn tell(&mut self, updates: Vec<Update>, noticed: Instant) -> Result<(), Closed> {
@@ -351,6 +367,7 @@ impl<'f> Reader<'f> {
         } else {
             let resource = self.read(&key, kind, kv.value());
             self.objects.set(&id, resource.with_version(kv.mod_revision()));
+            self.objects.set_version(&id, kv.mod_revision());
         }
     }
 

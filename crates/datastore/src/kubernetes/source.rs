@@ -50,6 +50,7 @@ pub struct KubernetesSource {
     node: Option<Hostname>,
     options: Options,
     timing: Timing,
+    policy_versions: bool,
 }
 
 impl KubernetesSource {
@@ -63,13 +64,20 @@ impl KubernetesSource {
     #[must_use]
     pub fn new(config: KubeConfig, options: Options) -> Self {
         let options = Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Plain, ..options };
-        Self { config, node: None, options, timing: Timing::default() }
+        Self { config, node: None, options, timing: Timing::default(), policy_versions: false }
     }
 
     /// Tells of pods of other nodes only what policies of this node can depend on.
     #[must_use]
     pub fn for_node(mut self, node: impl Into<Hostname>) -> Self {
         self.node = Some(node.into());
+        self
+    }
+
+    /// The same, which also tells at which version each policy is when everything has been told.
+    #[must_use]
+    pub fn with_policy_versions(mut self) -> Self {
+        self.policy_versions = true;
         self
     }
 
@@ -111,6 +119,7 @@ impl Source for KubernetesSource {
             Some(node) => Objects::of_node(node),
             None => Objects::of_syncer(self.options.syncer),
         };
+        let objects = if self.policy_versions { objects.with_policy_versions() } else { objects };
         let state = Mirror::new(self.options, objects);
         let running =
             Running { feed, reflector, discovery, calico: Calico::Unknown, state, told: ConsumerState::default() };
@@ -162,11 +171,13 @@ impl Mirror {
 
     fn set(&mut self, kind: Kind, object: &str) {
         // The server has no objects without names, and what is no object was refused before.
-        let Some(meta) = ObjectMeta::read(object) else { return };
+        let Some(mut meta) = ObjectMeta::read(object) else { return };
+        let version = std::mem::take(&mut meta.resource_version);
         let id = id_of(kind, meta);
         let resource = read_object(object, kind, &self.options, &mut self.labels)
             .unwrap_or_else(|error| Resource::unreadable(id.to_string(), error));
         self.objects.set(&id, resource);
+        self.objects.set_version(&id, version);
     }
 
     fn is_complete(&self) -> bool {
@@ -335,7 +346,7 @@ impl Running<'_> {
         // Kinds that are installed later are filled in later.
         if !self.told.in_sync && matches!(self.calico, Calico::Absent | Calico::Followed) && self.state.is_complete() {
             self.told.in_sync = true;
-            self.feed.end_resync()?;
+            self.end_resync()?;
         }
         Ok(())
     }
@@ -362,6 +373,13 @@ impl Running<'_> {
         self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())?;
         // What has not been taken is told afterwards.
         self.feed.tell(self.state.objects.snapshot(), Instant::now())?;
-        if self.told.in_sync { self.feed.end_resync() } else { Ok(()) }
+        if self.told.in_sync { self.end_resync() } else { Ok(()) }
+    }
+
+    fn end_resync(&self) -> Result<(), Closed> {
+        if let Some(versions) = self.state.objects.policy_versions() {
+            self.feed.policy_versions(versions)?;
+        }
+        self.feed.end_resync()
     }
 }

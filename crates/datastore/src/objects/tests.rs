@@ -57,8 +57,8 @@ fn endpoints_of_other_nodes_are_reduced_and_share_what_they_have_in_common() {
     assert!(a.iface.as_ref().is_some_and(|iface| iface.as_str().starts_with("cali")));
     assert_eq!(b.iface.as_ref().map(tortie_model::IfaceName::as_str), Some("remote"));
     assert_eq!((b.nets().count(), b.ports.len(), b.profiles.len()), (1, 1, 2));
-    assert!(std::sync::Arc::ptr_eq(&a.profiles, &c.profiles));
-    assert!(std::sync::Arc::ptr_eq(&a.ports[0].name, &c.ports[0].name));
+    assert!(Arc::ptr_eq(&a.profiles, &c.profiles));
+    assert!(Arc::ptr_eq(&a.ports[0].name, &c.ports[0].name));
 }
 
 #[test]
@@ -318,4 +318,38 @@ proptest! {
         prop_assert_eq!(objects.take_updates().len() , before - crate::built_in::COUNT);
         prop_assert!(objects.is_empty() && objects.register.is_empty() && objects.problems().is_empty());
     }
+}
+
+#[test]
+fn versions_of_policies_are_kept_where_they_are_wanted() {
+    let policy = id(Kind::NetworkPolicy, "p");
+    let spec = |order: &str| format!(r#", "spec": {{"order": {order}, "ingress": []}}"#);
+    let mut without = Objects::new();
+    without.set(&policy, resource(&policy, &spec("1")));
+    without.set_version(&policy, 1);
+    assert_eq!(without.policy_versions(), None);
+
+    let (mut objects, mut interner) = (Objects::new().with_policy_versions(), Interner::new());
+    let told = |objects: &Objects| -> Vec<(String, String)> {
+        let versions = objects.policy_versions().expect("they are wanted");
+        versions.iter().map(|(policy, version)| (policy.to_string(), version.to_string())).collect()
+    };
+    let (pod_id, pod) = pod("a", "n1", "10.0.0.1", &mut interner);
+    objects.set(&pod_id, pod);
+    objects.set_version(&pod_id, 3);
+    objects.set(&policy, resource(&policy, &spec("1")));
+    objects.set_version(&policy, 4);
+    let name = told(&objects)[0].0.clone();
+    assert_eq!(told(&objects), [(name.clone(), "4".to_owned())], "of nothing but policies");
+    // One that cannot be used is as it is at this version; the last good one stands for it.
+    objects.set(&policy, resource(&policy, &spec("\"high\"")));
+    objects.set_version(&policy, 5);
+    assert_eq!((told(&objects), objects.problems().len()), (vec![(name, "5".to_owned())], 1));
+    objects.remove(&policy);
+    assert_eq!(told(&objects), []);
+    objects.set(&policy, resource(&policy, &spec("1")));
+    objects.set_version(&policy, 7);
+    objects.begin_list(Kind::NetworkPolicy);
+    objects.end_list(Kind::NetworkPolicy);
+    assert_eq!(told(&objects), []);
 }

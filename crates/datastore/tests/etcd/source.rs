@@ -7,6 +7,9 @@ use tortie_datastore::{Event, InputProblem, Watching, watch};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::path;
+use tortie_resources::stored::{ResourceKey, ResourceKind};
+use tortie_store::ResourceStore as _;
+use tortie_store::etcd::EtcdStore;
 use tortie_testkit::etcd::{Etcd, EtcdOptions, Proxy};
 
 use crate::cluster::{config, one, start, tier, tls};
@@ -37,7 +40,7 @@ impl Consumer {
             Event::Status(status) => self.in_sync = status == SyncStatus::InSync,
             Event::Problems(problems) => self.problems = problems,
             Event::Unavailable { .. } => self.unavailable += 1,
-            Event::Available => {}
+            Event::Available | Event::PolicyVersions(_) => {}
             Event::Updates { updates, .. } => {
                 for update in updates {
                     self.deletions += usize::from(!update.exists());
@@ -113,6 +116,32 @@ fn tells_what_is_there_and_what_changes() {
     consumer.watching.resend.ask();
     consumer.until("told again", |c| c.has(&[("a", 1)]));
     assert_eq!(consumer.unavailable, 0);
+}
+
+#[test]
+fn versions_of_policies_are_told_with_everything() {
+    let etcd = one();
+    let id = ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web").expect("a key");
+    let object = json!({
+        "apiVersion": "projectcalico.org/v3", "kind": "NetworkPolicy", "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"order": 1},
+    });
+    put(&etcd, "a", 1);
+    for _ in 0..2 {
+        etcd.put(&id.path(), &object.to_string()).expect("put");
+    }
+    put(&etcd, "b", 2);
+    let stored = EtcdStore::new(config(&etcd.url())).expect("a thread").get(&id).expect("it is there");
+    let read = |source| {
+        let everything = tortie_datastore::read(source, Duration::from_secs(60), |_| {}).expect("everything");
+        everything.policy_versions.into_iter().map(|(policy, version)| (policy.to_string(), version.to_string()))
+    };
+    let source = || EtcdSource::new(config(&etcd.url()), Options::default());
+    assert_eq!(read(source()).count(), 0);
+    let versions: Vec<(String, String)> = read(source().with_policy_versions()).collect();
+    let [(policy, version)] = &versions[..] else { panic!("{versions:?}") };
+    assert!(policy.contains("shop/web"), "{policy}");
+    assert_eq!(*version, stored.revision.to_string());
 }
 
 const BLOCK: &str = "/calico/ipam/v2/assignment/ipv4/block/10.65.1.0-26";

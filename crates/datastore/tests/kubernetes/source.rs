@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
-use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource, Timing};
+use tortie_datastore::kubernetes::{ApiResource, Client, KubeConfig, KubernetesSource, Timing};
 use tortie_datastore::{Event, InputProblem, Watching, watch};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::manifest::{BlockSource, Options};
@@ -105,7 +105,7 @@ impl Scene {
                 }
                 Some(Event::Problems(problems)) => self.problems = problems,
                 Some(Event::Unavailable { why, .. }) => self.unavailable.push(why),
-                Some(Event::Available) | None => {}
+                Some(Event::Available | Event::PolicyVersions(_)) | None => {}
             }
         }
     }
@@ -246,6 +246,26 @@ fn what_a_cluster_has() {
     scene.server.apply(done);
     scene.until_gone("shop/cache");
     assert_eq!(scene.statuses.len(), 3);
+}
+
+#[test]
+fn versions_of_policies_are_told_with_everything() {
+    let server = Scene::shop();
+    server.apply(policy("web", &json!({"matchLabels": {"app": "db"}})));
+    let config = || KubeConfig::file(server.kubeconfig());
+    let read = |source: KubernetesSource| {
+        let source = source.with_timing(timing());
+        let everything = tortie_datastore::read(source, Duration::from_secs(60), |_| {}).expect("everything");
+        everything.policy_versions.into_iter().map(|(policy, version)| (policy.to_string(), version.to_string()))
+    };
+    assert_eq!(read(KubernetesSource::new(config(), Options::default())).count(), 0);
+    let source = KubernetesSource::new(config(), Options::default()).with_policy_versions();
+    let versions: Vec<(String, String)> = read(source).collect();
+    let [(policy, version)] = &versions[..] else { panic!("{versions:?}") };
+    assert!(policy.contains("shop/web"), "{policy}");
+    let client = Client::new(config()).expect("a client");
+    let object = client.get(ApiResource::NETWORK_POLICIES, "shop", "web").expect("it is there");
+    assert_eq!(object["metadata"]["resourceVersion"].as_str(), Some(version.as_str()));
 }
 
 #[test]

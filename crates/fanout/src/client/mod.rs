@@ -77,7 +77,7 @@ impl FanoutSource {
         Ok(Self { config, discovery: None, connector })
     }
 
-    /// Finds the servers anew before each connection, in place of [`ClientConfig::servers`].
+    /// Finds the servers again before each connection, in place of [`ClientConfig::servers`].
     #[must_use]
     pub fn with_discovery(mut self, discovery: Arc<dyn ServerDiscovery>) -> Self {
         self.discovery = Some(discovery);

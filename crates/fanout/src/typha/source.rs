@@ -94,7 +94,7 @@ impl TyphaSource {
         Ok(Self { options, discovery: None, tls })
     }
 
-    /// Finds the servers anew before each connection, in place of [`TyphaOptions::servers`].
+    /// Finds the servers again before each connection, in place of [`TyphaOptions::servers`].
     #[must_use]
     pub fn with_discovery(mut self, discovery: Arc<dyn ServerDiscovery>) -> Self {
         self.discovery = Some(discovery);

@@ -6,7 +6,7 @@ use super::answer::{Answer, finding, packets};
 pub(super) fn annotations(answer: &Answer<'_>) -> String {
     let mut out = String::new();
     for found in &answer.plan.findings {
-        out += &line("warning", answer.place(found).map(|place| place.parts()), &finding(found).1);
+        out += &line("warning", answer.place(found).and_then(|place| place.parts()), &finding(found).1);
     }
     for found in &answer.plan.connections {
         let what = packets(&found.packets);
@@ -15,7 +15,7 @@ pub(super) fn annotations(answer: &Answer<'_>) -> String {
         let text = format!("{change}: {} -> {}: {what}, by {by}", found.from, found.to);
         out += &line(
             "notice",
-            answer.rule(&found.packets.why.after, &found.packets.why).map(|place| place.parts()),
+            answer.rule(&found.packets.why.after, &found.packets.why).and_then(|place| place.parts()),
             &text,
         );
     }

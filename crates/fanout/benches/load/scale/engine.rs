@@ -87,7 +87,7 @@ impl Engine {
                 }
                 Some(Event::Unavailable { why, .. }) => eprintln!("an engine: {why}"),
                 Some(Event::Problems(problems)) => assert!(problems.is_empty(), "{problems:?}"),
-                Some(Event::Available) => {}
+                Some(Event::Available | Event::PolicyVersions(_)) => {}
                 None => break,
             }
             event = self.events.try_recv().ok();
