@@ -161,7 +161,7 @@ impl Collector {
         let leaves = at_workload && hit.direction == Direction::Egress;
         let differs = trail.add(hit);
         if differs && leaves {
-            // What decides behind it does so anew.
+            // What decides behind it does so again.
             tracked.ingress = Trail::default();
             tracked.host = Trail::default();
         }

@@ -54,7 +54,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// What came since; nothing where the count began anew.
+    /// What came since; nothing where the count was reset.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self { packets: self.packets.saturating_sub(before.packets), bytes: self.bytes.saturating_sub(before.bytes) }

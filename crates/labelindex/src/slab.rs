@@ -263,7 +263,7 @@ impl<K: SlotId, T: Clone + Eq + Hash, V> KeyTable<K, T, V> {
     }
 }
 
-/// Values by the id of something that lives in another slab; missing ones read as the default.
+/// Values by the id of something in another slab; missing ones read as the default.
 #[derive(Clone, Debug)]
 pub(crate) struct SideTable<K, T> {
     values: Chunks<T>,

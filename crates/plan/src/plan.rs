@@ -45,7 +45,7 @@ pub enum Existence {
     Removed,
 }
 
-/// What nodes have to program anew, each the part that concerns it.
+/// What nodes have to program, each the part that concerns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Programming {

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Only one program at a time works on it: who has the journal's lock. So a change that is `Applying` while the lock is
-//! free was left by a program that was killed, and is taken back at once. Rolling back looks at each resource anew: only what
+//! free was left by a program that was killed, and is taken back at once. Rolling back reads each resource again: only what
 //! is still as it was written is put back, and what somebody else has written since is left alone and named.
 //!
 //! ```

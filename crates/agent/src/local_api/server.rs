@@ -28,7 +28,7 @@ const MAX_CLIENTS: usize = 16;
 /// How long a client may say nothing, or leave an answer unread.
 const IDLE: Duration = Duration::from_secs(30);
 /// How often one who follows flows is told something, if only that there is nothing.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be taken, for instance for want of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
@@ -156,7 +156,7 @@ fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
 /// Tells all news of connections, until nothing is collected any more or the client is gone.
 fn follow(followed: &Followed, writer: &mut impl io::Write) -> io::Result<()> {
     loop {
-        let batch = match followed.recv_timeout(SIGN_OF_LIFE) {
+        let batch = match followed.recv_timeout(HEARTBEAT) {
             Ok(batch) => Some(batch),
             // By this it is noticed when the client has gone.
             Err(RecvTimeoutError::Timeout) => None,

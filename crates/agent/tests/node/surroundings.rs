@@ -72,7 +72,7 @@ tortie_testkit::kernel_test! {
         node.start();
         let file = node.folder().join("mtu");
         let holds = |text: &str| fs::read_to_string(&file).is_ok_and(|held| held == text);
-        assert!(holds("1400"));
+        node.until("that of the machine is written", |_| holds("1400"));
         let pool = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.65.0.0/16, \
                     vxlanMode: Always}\n";
         node.write("pool.yaml", pool);

@@ -25,7 +25,7 @@ struct Sending {
 }
 
 /// What is to be sent to a receiver. One flow is on its way at a time. Those that were received lately are sent again on a new
-/// connection, in order and before all others, so that a server that was started anew learns of them; it drops what it knows.
+/// connection, in order and before all others, so that a server that was restarted learns of them; it drops what it knows.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: VecDeque<Arc<Flow>>,
