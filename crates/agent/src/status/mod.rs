@@ -2,7 +2,7 @@
 //! workload endpoint that is up.
 //!
 //! [`Reporter`] and [`EndpointFiles`] know what is to be written when and are pure; [`StatusWriter`] and [`FileWriter`] do it,
-//! each on a thread of its own, so that a datastore or a file system that is away does not hold up anything; [`Reported`]
+//! each on a thread of its own, so that a datastore or a file system that is away does not hold up anything; [`StatusReports`]
 //! tells them what happens to endpoints. Of Kubernetes as the datastore, nodes are told their keys of `WireGuard`, and
 //! nothing else: as in the original, whose client for Kubernetes has nowhere to put the status of processes and endpoints
 //! (`libcalico-go/lib/backend/k8s/client.go`).
