@@ -15,6 +15,7 @@ pub mod engine;
 pub mod exec;
 pub mod flows;
 pub mod health;
+pub mod host_changes;
 pub mod http;
 pub mod kernel;
 pub mod leftovers;

@@ -30,6 +30,7 @@ use crate::engine::{
 use crate::exec::Runner;
 use crate::flows::SharedFlows;
 use crate::health::{Health, Reporter};
+use crate::host_changes::{HostChanges, KernelConnections};
 use crate::kernel::{IptablesSetup, LinuxKernel};
 use crate::leftovers::TakeOver;
 use crate::local_api::{DEFAULT_SOCKET, Facts, Said, Server, Service};
@@ -75,6 +76,16 @@ pub(super) struct Args {
     /// The socket on which `tortie status`, `config` and `show` ask; an empty text for none.
     #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: OsString,
+    /// Hold back changes of host endpoints, and of the policies, tiers, profiles, network sets and failsafe ports that govern
+    /// them, that would cut an established connection to a management port of this host, until `tortie confirm` comes, or they
+    /// are undone, or would not cut it any more. Everything else is enforced. What is held back stays so through restarts
+    /// (--state-dir). Host endpoints that would cut one at the first start are held back as well, and do not protect the host
+    /// then.
+    #[arg(long)]
+    confirm_host_changes: bool,
+    /// With --confirm-host-changes: a TCP port by which this host is managed; may be given several times.
+    #[arg(long, value_name = "PORT", default_value = "22", requires = "confirm_host_changes")]
+    management_port: Vec<u16>,
     #[command(flatten)]
     machine: MachineArgs,
     #[command(flatten)]
@@ -146,9 +157,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let writer = NodeKeyWriter::start(config, hostname.clone()).map_err(Failure::io("the thread of node keys"))?;
         status.node = Some(writer);
     }
+    let host_changes = args.confirm_host_changes.then(|| {
+        let connections = KernelConnections::new(args.management_port.clone(), resolved.config.netlink_timeout);
+        HostChanges::new(hostname.clone(), Box::new(connections), state_dir, &args.datastore.place())
+    });
     let mut run = Run {
         args,
         hostname,
+        host_changes,
         sender,
         health,
         metrics,
@@ -237,6 +253,8 @@ struct Run<'a> {
     iptables: Option<IptablesSetup>,
     /// Something has said that this node exists.
     node_is_known: bool,
+    /// What holds back changes that would cut those off who manage this host.
+    host_changes: Option<HostChanges>,
     /// Who is told how endpoints are.
     status: StatusWriters,
     /// Where those who ask find flows.
@@ -344,6 +362,7 @@ impl Run<'_> {
                 unreadable => unreadable,
             },
             node_is_known: self.node_is_known,
+            host_changes: self.host_changes.take(),
             enforcement,
             health: self.health.clone(),
             metrics: self.metrics.clone(),
@@ -354,7 +373,10 @@ impl Run<'_> {
             self.node_is_known = session.node_is_known();
             match end? {
                 SessionEnd::Reload if !self.reload() => {}
-                end => return Ok(end),
+                end => {
+                    self.host_changes = session.take_host_changes();
+                    return Ok(end);
+                }
             }
         }
     }

@@ -85,6 +85,11 @@ fn of_engine(line: &mut impl FnMut(&str, &str), engine: &EngineStatus) {
         let complete = if apply.complete { "" } else { ", incomplete" };
         line("last apply", &format!("{:.1} s ago, took {:.1} ms{complete}", apply.seconds_ago, apply.took_ms));
     }
+    if let Some(held) = &engine.held_changes {
+        line("held back", &format!("since {}: {}", held.since, held.reason()));
+        held.objects.iter().for_each(|object| line("", object));
+        line("", "`tortie confirm` puts that in force, `tortie confirm --status` says where it is written");
+    }
     let problems = [
         ("unavailable", engine.datastore_unavailable.as_slice()),
         ("on hold", engine.on_hold.as_slice()),
@@ -110,6 +115,7 @@ fn duration(seconds: u64) -> String {
 mod tests {
     use super::*;
     use crate::engine::inspect::LastApply;
+    use crate::host_changes::HeldChanges;
     use crate::local_api::{Component, Counters};
     use crate::pending_change::PendingSummary;
 
@@ -143,6 +149,12 @@ mod tests {
                 dataplane_problems: vec!["chain cali-x is missing".into()],
                 last_apply: Some(LastApply { seconds_ago: 3.0, took_ms: 20.5, complete: false }),
                 policies: 3,
+                held_changes: Some(HeldChanges {
+                    since: "2026-11-23T19:48:59Z".into(),
+                    connections: vec!["198.51.100.7:54321 to port 22 by eth0".into()],
+                    objects: vec!["policy GlobalNetworkPolicy/hosts".into()],
+                    ..HeldChanges::default()
+                }),
                 ..EngineStatus::default()
             }),
         };
@@ -157,6 +169,9 @@ mod tests {
           engine       in sync, session 2
           enforces     3 policies on 0 workload and 0 host endpoints, 0 IP sets
           last apply   3.0 s ago, took 20.5 ms, incomplete
+          held back    since 2026-11-23T19:48:59Z: they would cut the connection of 198.51.100.7:54321 to port 22 by eth0
+                       policy GlobalNetworkPolicy/hosts
+                       `tortie confirm` puts that in force, `tortie confirm --status` says where it is written
           kernel       chain cali-x is missing
         ");
         status.engine = None;

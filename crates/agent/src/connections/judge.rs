@@ -131,6 +131,23 @@ impl<'a> Judge<'a> {
         self.decide(connection, &mut Routed(route))
     }
 
+    /// Whether an address is neither the node's nor of one of its workloads.
+    pub(crate) fn is_elsewhere(&self, address: IpAddr) -> bool {
+        self.place(address) == Some(Place::Elsewhere)
+    }
+
+    /// The host endpoints that may govern what comes in by an interface from elsewhere: one, or all that may be the one if that
+    /// is not plain. `None` among them is that there is none.
+    pub(crate) fn host_endpoints_at(&self, interface: Option<&IfaceName>) -> Vec<Option<&'a HostEndpointName>> {
+        let all = || self.evaluator.host_endpoints().map(|(name, _)| Some(name));
+        let Some(interface) = interface else { return all().chain([None]).collect() };
+        match self.by_interface.get(interface).copied().unwrap_or(self.any) {
+            AtInterface::None => vec![None],
+            AtInterface::One(name) => vec![Some(name)],
+            AtInterface::Unknown => all().collect(),
+        }
+    }
+
     fn decide(&self, connection: &Connection, endpoints: &mut impl Endpoints<'a>) -> bool {
         // Others use zones for what does not come through the node's own rules.
         if connection.zone != 0 {

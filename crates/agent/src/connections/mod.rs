@@ -22,7 +22,7 @@ use tortie_rules::RulesConfig;
 
 use crate::metrics::SharedMetrics;
 use crate::settings;
-use judge::Exceptions;
+pub(crate) use judge::{Exceptions, Judge, Surroundings};
 use tracking::KernelTracking;
 use worker::{State, Told, Worker};
 

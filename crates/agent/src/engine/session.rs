@@ -1,6 +1,9 @@
 //! From the start of the engine under one configuration to its end.
 
+mod condition;
+mod configuring;
 mod error;
+mod held_changes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +19,7 @@ use super::enforcement::Enforcement;
 use super::hold::{Hold, UnknownNode};
 use super::host_cut::HostCut;
 use super::input_problems::InputProblems;
-use super::inspect::{Inventory, Question};
+use super::inspect::{Inventory, Query, Question};
 use super::latency::Latency;
 use super::observe;
 use super::policy_news::PolicyNews;
@@ -24,7 +27,8 @@ use super::simulated_faults::{HANG, LoopFault, LoopFaults};
 use super::turn_times::{LONG_FIRST_TURN, LONG_TURN, LongTurns, Part, TurnCause, TurnTimes};
 use crate::config::{Resolved, Sources};
 use crate::driver::DriverEvent;
-use crate::health::{Condition, Health, Reporter};
+use crate::health::{Health, Reporter};
+use crate::host_changes::HostChanges;
 use crate::metrics::SharedMetrics;
 use crate::monitor::MonitorEvent;
 use crate::settings;
@@ -143,6 +147,7 @@ pub struct Session<E> {
     pub(super) inventory: Inventory,
     news: PolicyNews,
     host_cut: HostCut,
+    pub(super) host_changes: Option<HostChanges>,
     turn_times: TurnTimes,
     long_turns: LongTurns,
     pending: Vec<DesiredUpdate>,
@@ -174,6 +179,8 @@ pub struct Setup<E> {
     pub unreadable: Unreadable,
     /// Something has said in an earlier session that this node exists; if nothing does any more, that is enforced.
     pub node_is_known: bool,
+    /// What holds back changes that would cut those off who manage this host, if that is wanted.
+    pub host_changes: Option<HostChanges>,
     /// Who enforces.
     pub enforcement: E,
     /// Where to report how things are.
@@ -185,12 +192,30 @@ pub struct Setup<E> {
 impl<E: Enforcement> Session<E> {
     /// A session that has not heard of anything yet.
     pub fn new(setup: Setup<E>) -> Self {
-        let Setup { number, hostname, sources, resolved, unreadable, node_is_known, mut enforcement, health, metrics } =
-            setup;
+        let Setup {
+            number,
+            hostname,
+            sources,
+            resolved,
+            unreadable,
+            node_is_known,
+            mut host_changes,
+            mut enforcement,
+            health,
+            metrics,
+        } = setup;
         let faults = LoopFaults::new(&resolved.config, enforcement.now());
         let mut graph = Graph::new(&settings::graph(&resolved.config, hostname.clone()));
         // A datastore without a word on it is ready.
         graph.on_update(Update::Ready(Some(true)));
+        if let Some(changes) = &mut host_changes {
+            // Without failsafe ports more would be held back.
+            let settings = settings::rules(&resolved.config).map(|rules| settings::evaluation(&rules));
+            for update in changes.begin(settings.unwrap_or_default()) {
+                enforcement.on_object(update);
+                graph.on_update(update.clone());
+            }
+        }
         Self {
             graph,
             enforcement,
@@ -213,6 +238,7 @@ impl<E: Enforcement> Session<E> {
             inventory: Inventory::default(),
             news: PolicyNews::default(),
             host_cut: HostCut::default(),
+            host_changes,
             turn_times: TurnTimes::default(),
             long_turns: LongTurns::default(),
             pending: Vec::new(),
@@ -229,6 +255,12 @@ impl<E: Enforcement> Session<E> {
     #[must_use]
     pub fn node_is_known(&self) -> bool {
         self.node_is_known
+    }
+
+    /// What was held back, for the next session.
+    #[must_use]
+    pub fn take_host_changes(&mut self) -> Option<HostChanges> {
+        self.host_changes.take()
     }
 
     /// Reacts to events until there is a reason to end.
@@ -306,7 +338,7 @@ impl<E: Enforcement> Session<E> {
         if let Some(long) = long {
             long.log();
         }
-        let next = progress.next.min(self.faults.next(now));
+        let next = progress.next.min(self.faults.next(now)).min(self.next_look(now));
         Ok(Turn::Next(if more { Duration::ZERO } else { next }))
     }
 
@@ -335,6 +367,7 @@ impl<E: Enforcement> Session<E> {
                 self.turn_times.told(TurnCause::Driver);
                 self.enforcement.on_driver(event)?;
             }
+            Input::Question(Question { query: Query::ConfirmHostChanges, reply }) => self.confirm_host_changes(&reply),
             Input::Question(question) => self.answer(&question),
             // Before that nothing is written.
             Input::LetGo(waiting) => self.let_go = Some(waiting).filter(|_| self.in_sync),
@@ -378,6 +411,11 @@ impl<E: Enforcement> Session<E> {
                         }
                         update => update,
                     };
+                    let update = match &mut self.host_changes {
+                        Some(changes) => changes.take(update, noticed),
+                        None => Some(update),
+                    };
+                    let Some(update) = update else { continue };
                     if let Update::Policy(id, _) = &update
                         && has_enforced
                     {
@@ -432,6 +470,9 @@ impl<E: Enforcement> Session<E> {
             SyncStatus::InSync => {
                 metrics.resync_state = 3;
                 self.in_sync = true;
+                if let Some(changes) = &mut self.host_changes {
+                    changes.all_is_told(Instant::now());
+                }
             }
         }
         drop(metrics);
@@ -478,33 +519,11 @@ impl<E: Enforcement> Session<E> {
         self.metrics.lock().input_problems = u64::try_from(count).unwrap_or(u64::MAX);
     }
 
-    fn condition(&self) -> Condition {
-        if !self.in_sync {
-            let why = self.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
-            return Condition::waiting(why.as_deref().unwrap_or("the datastore has not been read completely"));
-        }
-        let unavailable = self.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
-        if let Some(hold) = &self.hold {
-            let details = [Some(format!("{hold}; {STAYS}")), unavailable];
-            return Condition::waiting(details.into_iter().flatten().collect::<Vec<_>>().join("; "));
-        }
-        let mut condition = Condition::good();
-        condition.ready = self.unknown.is_none();
-        if let Some(detail) = unavailable {
-            condition.detail = detail;
-            return condition;
-        }
-        if let Some(first) = self.unknown.as_ref().or(self.problems.first()).or(self.ignored.1.as_ref()) {
-            let more = self.problems.len() + self.ignored.0 - 1;
-            condition.detail = if more == 0 { first.clone() } else { format!("{first} (and {more} more problems)") };
-        }
-        condition
-    }
-
     /// Finds out whether there is a reason to enforce nothing new. While there is one the calculation is asked nothing, so
     /// that changes that cancel each other out come to nothing.
     fn review_hold(&mut self) {
         self.node_is_known |= self.graph.knows_own_node();
+        self.node_is_known |= self.host_changes.as_ref().is_some_and(HostChanges::names_node);
         // A datastore whose flag was false may be another one now: what is told first is not all of it.
         let is_ready = self.ready && !(self.resyncing && self.hold == Some(Hold::NotReady));
         let hold = match &self.hold {
@@ -540,32 +559,23 @@ impl<E: Enforcement> Session<E> {
         }
         let mut pending = std::mem::take(&mut self.pending);
         self.graph.flush(&mut pending);
+        if let Some(reconfigured) = self.settle_host_changes(&mut pending)? {
+            return Ok(Some(reconfigured));
+        }
         self.news.calculated();
         self.note_ignored();
         self.metrics.lock().message_batches.observe_size(pending.len(), Instant::now());
         for update in pending.drain(..) {
-            match update {
-                DesiredUpdate::Config(config) => {
-                    let mut sources = self.sources.clone();
-                    sources.set_datastore(&config);
-                    match sources.resolve() {
-                        Ok(resolved) if self.enforcement.must_restart(&self.resolved, &resolved) => {
-                            return Ok(Some(config));
-                        }
-                        Ok(resolved) => self.enforcement.on_config(&sources, &resolved)?,
-                        Err(error) if self.enforcement.has_enforced() => {
-                            tracing::error!(%error, "the configuration in force stays in force");
-                        }
-                        Err(error) => return Err(error.into()),
-                    }
+            if let DesiredUpdate::Config(config) = update {
+                if self.configure(&config)? {
+                    return Ok(Some(config));
                 }
-                update => {
-                    observe::count_message(&update, &mut self.metrics.lock());
-                    self.host_cut.on_update(&update);
-                    self.inventory.on_update(&update);
-                    self.enforcement.on_update(update);
-                }
+                continue;
             }
+            observe::count_message(&update, &mut self.metrics.lock());
+            self.host_cut.on_update(&update);
+            self.inventory.on_update(&update);
+            self.enforcement.on_update(update);
         }
         self.pending = pending;
         for warning in self.host_cut.warnings() {

@@ -14,7 +14,6 @@ use std::time::Duration;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::geteuid;
-use serde_json::json;
 
 use super::service::{self, Answering, Service};
 use super::wire::{self, Reply};
@@ -142,9 +141,9 @@ fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
     let (mut reader, mut writer) = (BufReader::new(stream), stream);
     while let Some(message) = wire::read(&mut reader, wire::MAX_CALL)? {
         if !is_allowed {
-            return wire::write(&mut writer, &Reply::error("org.varlink.service.PermissionDenied", json!({})));
+            return wire::write(&mut writer, &service::permission_denied());
         }
-        match service.answer(&message)? {
+        match service.answer(&message, peer.uid.is_root())? {
             None => {}
             Some(Answering::Once(reply)) => wire::write(&mut writer, &reply)?,
             Some(Answering::Flows(followed)) => follow(&followed, &mut writer)?,

@@ -157,7 +157,8 @@ impl Service {
     }
 
     /// Says how to answer one message; `None` if no answer is wanted.
-    pub(super) fn answer(&self, message: &[u8]) -> Result<Option<Answering>, serde_json::Error> {
+    /// `is_root` tells whether the one who asks may change something.
+    pub(super) fn answer(&self, message: &[u8], is_root: bool) -> Result<Option<Answering>, serde_json::Error> {
         let call: Call = serde_json::from_slice(message)?;
         if call.more
             && call.parameters.is_empty()
@@ -166,7 +167,8 @@ impl Service {
             let followed = self.said.flows.follow();
             return Ok(Some(followed.map_or_else(|| Answering::Once(not_collected()), Answering::Flows)));
         }
-        let reply = self.reply(&call);
+        let is_order = call.method.strip_prefix(INTERFACE) == Some(".ConfirmHostChanges");
+        let reply = if is_order && !is_root { permission_denied() } else { self.reply(&call) };
         Ok((!call.oneway).then_some(Answering::Once(reply)))
     }
 
@@ -188,6 +190,7 @@ impl Service {
             "Endpoints" => (Query::Endpoints(None), Some("name")),
             "Policies" => (Query::Policies(None), Some("name")),
             "IpSets" => (Query::IpSets(None), Some("id")),
+            "ConfirmHostChanges" => (Query::ConfirmHostChanges, None),
             "Flows" => {
                 return match which(&call.parameters, None) {
                     Ok(_) => self.said.flows.recent().map_or_else(not_collected, |events| flows(&events)),
@@ -215,6 +218,7 @@ impl Service {
             Query::Endpoints(_) => Query::Endpoints(which),
             Query::Policies(_) => Query::Policies(which),
             Query::IpSets(_) => Query::IpSets(which),
+            Query::ConfirmHostChanges => Query::ConfirmHostChanges,
         };
         match self.engine(query, PATIENCE) {
             Some(Answer::Configuration(configuration)) => Reply::of(json!(configuration)),
@@ -232,7 +236,8 @@ impl Service {
                 Reply::of(json!({ "policies": policies }))
             }
             Some(Answer::IpSets(sets)) => Reply::of(json!({ "ip_sets": sets })),
-            Some(Answer::Status(_)) | None => Reply::error(&format!("{INTERFACE}.Busy"), json!({})),
+            Some(Answer::Confirmed(confirmed)) => Reply::of(json!(confirmed)),
+            Some(Answer::Status(_) | Answer::Busy) | None => Reply::error(&format!("{INTERFACE}.Busy"), json!({})),
         }
     }
 
@@ -326,6 +331,11 @@ fn standard(method: &str, call: &Call) -> Reply {
         },
         _ => method_not_found(&call.method),
     }
+}
+
+/// Whoever asks may not.
+pub(super) fn permission_denied() -> Reply {
+    Reply::error(&format!("{STANDARD}.PermissionDenied"), json!({}))
 }
 
 fn method_not_found(method: &str) -> Reply {

@@ -88,6 +88,8 @@ pub struct Metrics {
     pub input_problems: u64,
     /// Objects that the kernel does not take.
     pub dataplane_problems: u64,
+    /// Objects whose changes are held back because they would cut those off who manage the host.
+    pub held_changes: u64,
     /// Established connections that were cut because policy denies them now.
     pub connections_cut: u64,
     /// When connections were last compared with policy, since 1970.
@@ -265,6 +267,11 @@ impl Metrics {
             "tortie_dataplane_problems",
             "Number of objects that the kernel does not take.",
             self.dataplane_problems,
+        );
+        e.level(
+            "tortie_held_changes",
+            "Number of objects whose changes wait to be confirmed, as they would cut the connection of who manages the host.",
+            self.held_changes,
         );
         e.count(
             "tortie_connections_cut",

@@ -209,6 +209,7 @@ impl Running {
             sources,
             unreadable: Unreadable::Exit,
             node_is_known: true,
+            host_changes: None,
             enforcement: driver,
             health: health.clone(),
             metrics: SharedMetrics::default(),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tortie_model::Family;
 
 use crate::flows::LastHit;
+use crate::host_changes::{ConfirmedChanges, HeldChanges};
 
 /// What is answered to a query of the same name.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +21,10 @@ pub enum Answer {
     Policies(Vec<Policy>, Vec<Listing>),
     /// IP sets, by id.
     IpSets(Vec<IpSet>),
+    /// What was held back and is put in force.
+    Confirmed(ConfirmedChanges),
+    /// There is no answer yet.
+    Busy,
 }
 
 /// How the engine is.
@@ -33,6 +38,9 @@ pub struct EngineStatus {
     pub datastore_unavailable: Option<String>,
     /// Why nothing new is enforced.
     pub on_hold: Option<String>,
+    /// Changes that are held back because they would cut those off who manage the host.
+    #[serde(default)]
+    pub held_changes: Option<HeldChanges>,
     /// What is wrong with the input.
     pub input_problems: Vec<String>,
     /// Objects that are invalid under the configuration in force.

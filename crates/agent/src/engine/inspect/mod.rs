@@ -33,6 +33,8 @@ pub enum Query {
     Policies(Option<String>),
     /// IP sets that policies of this node need: all, or one with its members.
     IpSets(Option<String>),
+    /// Puts changes in force that are held back because they would cut those off who manage the host.
+    ConfirmHostChanges,
 }
 
 /// A query, and where the answer goes.
@@ -55,6 +57,8 @@ impl<E: Enforcement> Session<E> {
                 Answer::Policies(self.inventory.policies(name.as_deref()), self.enforcement.report().listings)
             }
             Query::IpSets(id) => Answer::IpSets(self.ip_sets(id.as_deref())),
+            // No question.
+            Query::ConfirmHostChanges => Answer::Busy,
         };
         let _ = question.reply.try_send(answer);
     }
@@ -76,6 +80,7 @@ impl<E: Enforcement> Session<E> {
             datastore_state: state.to_owned(),
             datastore_unavailable: self.unavailable.clone(),
             on_hold: self.hold.as_ref().map(ToString::to_string),
+            held_changes: self.held_changes(),
             input_problems: self.problems.texts().map(str::to_owned).collect(),
             ignored_objects: self.graph.problems().map(|problem| super::describe_ignored(&problem)).collect(),
             dataplane_problems: report.problems,

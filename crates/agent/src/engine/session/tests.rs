@@ -1,3 +1,4 @@
+mod held_changes;
 mod hold;
 
 use std::cell::{Cell, RefCell};
@@ -74,6 +75,7 @@ impl Bench {
             resolved,
             unreadable,
             node_is_known: false,
+            host_changes: None,
             health: health.clone(),
             metrics: metrics.clone(),
         };

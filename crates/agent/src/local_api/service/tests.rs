@@ -6,6 +6,7 @@ use crate::engine::inspect::{
 };
 use crate::flows::{EndRecord, FlowRecord, HitRecord, LastHit, StagedRecord};
 use crate::health::{Condition, Reporter};
+use crate::host_changes::{ConfirmedChanges, HeldChanges};
 
 /// A service whose engine answers like this, and what it was asked.
 fn service(answer: impl Fn(&Query) -> Option<Answer> + Send + Sync + 'static) -> (Service, Arc<Mutex<Vec<Query>>>) {
@@ -28,7 +29,7 @@ fn service(answer: impl Fn(&Query) -> Option<Answer> + Send + Sync + 'static) ->
 }
 
 fn reply(service: &Service, call: &Value) -> Value {
-    match service.answer(call.to_string().as_bytes()).unwrap().unwrap() {
+    match service.answer(call.to_string().as_bytes(), true).unwrap().unwrap() {
         Answering::Once(reply) => json!(reply),
         Answering::Flows(_) => panic!("{call}"),
     }
@@ -108,10 +109,10 @@ fn counters_come_with_policies_if_they_are_asked_for() {
 fn what_is_no_call_is_an_error() {
     let (service, _) = service(|_| None);
     for text in ["", "[]", "{}", "{\"method\": 1}", "\u{0}", "{\"method\": \"a.b\", \"parameters\": []}"] {
-        assert!(service.answer(text.as_bytes()).is_err(), "{text}");
+        assert!(service.answer(text.as_bytes(), true).is_err(), "{text}");
     }
     let call = b"{\"method\": \"org.varlink.service.GetInfo\", \"oneway\": true}";
-    assert!(service.answer(call).unwrap().is_none());
+    assert!(service.answer(call, true).unwrap().is_none());
 }
 
 /// The fields of a type or of the answer of a method, as the description of the interface has them.
@@ -179,4 +180,20 @@ fn the_description_names_every_field() {
         let text = reply(&service, &call)["parameters"]["description"].as_str().unwrap().to_owned();
         assert!(text.contains(&format!("\ninterface {}\n", interface.as_str().unwrap())), "{text}");
     }
+}
+
+#[test]
+fn only_root_confirms_what_is_held_back() {
+    let held = HeldChanges { objects: vec!["tier first".into()], ..HeldChanges::default() };
+    let confirmed = ConfirmedChanges { confirmed: Some(held), not_kept: None };
+    let (service, asked) = service(move |_| Some(Answer::Confirmed(confirmed.clone())));
+    let call = json!({"method": "org.tortie.agent.ConfirmHostChanges"}).to_string();
+    let reply = |is_root| match service.answer(call.as_bytes(), is_root).unwrap().unwrap() {
+        Answering::Once(reply) => json!(reply),
+        Answering::Flows(_) => panic!("no flows were asked for"),
+    };
+    assert_eq!(reply(false)["error"], "org.varlink.service.PermissionDenied");
+    assert!(asked.lock().unwrap().is_empty());
+    assert_eq!(reply(true)["parameters"]["confirmed"]["objects"], json!(["tier first"]));
+    assert_eq!(*asked.lock().unwrap(), [Query::ConfirmHostChanges]);
 }

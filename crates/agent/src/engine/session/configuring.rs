@@ -1,0 +1,30 @@
+//! What a session makes of the datastore's configuration.
+
+use tortie_model::desired::ConfigUpdate;
+
+use super::{Session, SessionError};
+use crate::engine::enforcement::Enforcement;
+
+impl<E: Enforcement> Session<E> {
+    /// Whether this configuration asks for a new session.
+    pub(super) fn asks_for_restart(&self, config: &ConfigUpdate) -> bool {
+        let mut sources = self.sources.clone();
+        sources.set_datastore(config);
+        sources.resolve().is_ok_and(|resolved| self.enforcement.must_restart(&self.resolved, &resolved))
+    }
+
+    /// Takes over the configuration of the datastore; says whether that asks for a new session.
+    pub(super) fn configure(&mut self, config: &ConfigUpdate) -> Result<bool, SessionError> {
+        let mut sources = self.sources.clone();
+        sources.set_datastore(config);
+        match sources.resolve() {
+            Ok(resolved) if self.enforcement.must_restart(&self.resolved, &resolved) => return Ok(true),
+            Ok(resolved) => self.enforcement.on_config(&sources, &resolved)?,
+            Err(error) if self.enforcement.has_enforced() => {
+                tracing::error!(%error, "the configuration in force stays in force");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,133 @@
+//! Changes that would cut those off who manage the host, as a session with a kernel has them.
+
+use std::sync::Mutex;
+use std::sync::mpsc::sync_channel;
+
+use super::*;
+use crate::engine::inspect::{Answer, Query, Question};
+use crate::host_changes::{ConfirmedChanges, HostChanges, ManagementConnection, Observe, Observed};
+
+const HOST: &str = "
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: eth0}
+spec: {node: n1, interfaceName: eth0}
+";
+
+/// The connections that there are.
+#[derive(Clone, Debug)]
+struct Seen(Arc<Mutex<Observed>>);
+
+impl Observe for Seen {
+    fn observe(&mut self) -> Result<Observed, String> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+
+    fn boot(&self) -> String {
+        "boot".into()
+    }
+}
+
+/// A node without failsafe ports that holds back what cuts the one who is connected to port 22.
+fn managed() -> (Bench, Seen) {
+    let connection = ManagementConnection {
+        remote: "198.51.100.7:54321".parse().unwrap(),
+        local: "192.0.2.1:22".parse().unwrap(),
+        interface: Some("eth0".into()),
+    };
+    let seen = Seen(Arc::new(Mutex::new(Observed { connections: [connection].into(), ..Observed::default() })));
+    let mut bench = Bench::new(&[("FailsafeInboundHostPorts", "none")], Unreadable::Exit);
+    let mut changes = HostChanges::new(Hostname::new("n1"), Box::new(seen.clone()), None, "file:/etc/tortie");
+    assert_eq!(changes.begin(tortie_evaluate::Settings::default()).count(), 0);
+    bench.session.as_mut().unwrap().host_changes = Some(changes);
+    bench.has_uplink();
+    (bench, seen)
+}
+
+impl Bench {
+    fn has_uplink(&self) {
+        self.links(MonitorEvent::Link(LinkEvent::Up { name: "eth0".into(), index: 2 }));
+    }
+
+    fn confirm(&mut self) -> Answer {
+        let (reply, answer) = sync_channel(1);
+        self.send(Input::Question(Question { query: Query::ConfirmHostChanges, reply }));
+        self.run_to_idle();
+        answer.recv().unwrap()
+    }
+
+    fn protects_host(&mut self) -> bool {
+        self.kernel().state().contains("cali-fh-eth0")
+    }
+}
+
+#[test]
+fn what_cuts_is_held_back_and_all_else_is_in_the_kernel_until_it_is_confirmed() {
+    let (mut bench, _) = managed();
+    // That there is such a node is said by the host endpoint alone.
+    bench.file("host.yaml", HOST);
+    assert_eq!(bench.confirm(), Answer::Busy, "nothing is known yet");
+    bench.in_sync();
+    bench.run_to_idle();
+    bench.file("a.yaml", CLUSTER);
+    bench.file("b.yaml", POLICY);
+    bench.run_to_idle();
+    assert!(bench.kernel().state().contains(":cali-tw-cali") && !bench.protects_host(), "{}", bench.kernel().state());
+    let answer = bench.health.answer("/readiness");
+    assert_eq!(answer.status, 503);
+    let why = "held back until `tortie confirm` comes: host endpoint n1/eth0: they would cut the connection of 198.51.100.7:54321";
+    assert!(answer.body.contains(why), "{}", answer.body);
+    assert_eq!(bench.metrics.lock().held_changes, 1);
+
+    let Answer::Confirmed(ConfirmedChanges { confirmed: Some(confirmed), .. }) = bench.confirm() else {
+        panic!("nothing was held back")
+    };
+    assert_eq!(confirmed.objects, ["host endpoint n1/eth0"]);
+    assert!(bench.protects_host() && bench.is_ready());
+    assert_eq!(bench.metrics.lock().held_changes, 0);
+    assert_eq!(bench.confirm(), Answer::Confirmed(ConfirmedChanges::default()));
+}
+
+#[test]
+fn what_is_held_back_is_looked_at_again_by_itself() {
+    let (mut bench, seen) = managed();
+    bench.file("host.yaml", HOST);
+    bench.in_sync();
+    bench.run_to_idle();
+    assert!(!bench.protects_host() && !bench.is_ready());
+    let next = |bench: &mut Bench| {
+        let (Some(session), Some(inputs)) = (&mut bench.session, &bench.inputs) else { panic!("running elsewhere") };
+        let Turn::Next(next) = session.turn(inputs, Duration::ZERO).unwrap() else { panic!("it ends") };
+        next
+    };
+    assert!(next(&mut bench) <= Duration::from_secs(2));
+    seen.0.lock().unwrap().connections.clear();
+    bench.run_to_idle();
+    assert!(bench.protects_host() && bench.is_ready());
+}
+
+#[test]
+fn without_the_flag_nothing_is_held_back_and_nothing_confirmed() {
+    let mut bench = Bench::new(&[("FailsafeInboundHostPorts", "none")], Unreadable::Exit);
+    bench.has_uplink();
+    bench.file("host.yaml", HOST);
+    bench.in_sync();
+    bench.run_to_idle();
+    assert!(bench.protects_host() && bench.is_ready());
+    assert_eq!(bench.confirm(), Answer::Confirmed(ConfirmedChanges::default()));
+}
+
+#[test]
+fn a_session_that_waits_for_the_datastore_does_not_look_again_and_again() {
+    let (mut bench, _) = managed();
+    bench.file("host.yaml", HOST);
+    bench.in_sync();
+    bench.run_to_idle();
+    let information = "apiVersion: projectcalico.org/v3\nkind: ClusterInformation\nmetadata: {name: default}\nspec: \
+                       {datastoreReady: false}\n";
+    bench.file("information.yaml", information);
+    bench.run_to_idle();
+    let (Some(session), Some(inputs)) = (&mut bench.session, &bench.inputs) else { panic!("running elsewhere") };
+    let Turn::Next(next) = session.turn(inputs, Duration::ZERO).unwrap() else { panic!("it ends") };
+    assert!(next > Duration::from_secs(2), "{next:?}");
+}

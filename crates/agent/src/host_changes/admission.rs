@@ -1,0 +1,92 @@
+//! Do host endpoints let a connection by which the host is managed in, if it is opened once more?
+
+use std::net::IpAddr;
+
+use tortie_evaluate::{Answer, DecidedBy, Evaluator, Layer, Missing, Packet, Verdict};
+use tortie_model::{Direction, HostEndpointName};
+
+use super::connection::{ManagementConnection, Observed};
+use crate::connections::{Exceptions, Judge, Surroundings};
+
+/// Whether a connection gets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    Open,
+    Closed,
+    /// It is not plain which host endpoint decides, and they do not agree.
+    Unclear,
+}
+
+impl Admission {
+    /// Whether a change from this to that cuts the connection.
+    pub(super) fn is_cut_by(self, after: Self) -> bool {
+        match self {
+            Self::Open => after != Self::Open,
+            Self::Unclear => after == Self::Closed,
+            Self::Closed => false,
+        }
+    }
+}
+
+/// What becomes of each connection, in order.
+pub(super) fn admissions(evaluator: &Evaluator, observed: &Observed) -> Vec<Admission> {
+    let surroundings = Surroundings { addresses: observed.addresses.clone() };
+    let exceptions = Exceptions::default();
+    let judge = Judge::new(evaluator, &surroundings, &exceptions);
+    observed.connections.iter().map(|connection| admission(evaluator, &judge, connection)).collect()
+}
+
+fn admission(evaluator: &Evaluator, judge: &Judge<'_>, connection: &ManagementConnection) -> Admission {
+    // Host endpoints govern nothing that comes from the host itself or, there, from its workloads.
+    if !judge.is_elsewhere(connection.remote.ip()) {
+        return Admission::Open;
+    }
+    let interface = connection.interface.as_deref().map(Into::into);
+    let endpoints = judge.host_endpoints_at(interface.as_ref());
+    let open = endpoints.iter().filter(|name| name.is_none_or(|name| admits(evaluator, name, connection)));
+    match open.count() {
+        open if open == endpoints.len() => Admission::Open,
+        0 => Admission::Closed,
+        _ => Admission::Unclear,
+    }
+}
+
+/// Whether a host endpoint lets a connection in and its answers out. What refers to something that is not there lets
+/// nothing in.
+fn admits(evaluator: &Evaluator, name: &HostEndpointName, connection: &ManagementConnection) -> bool {
+    let ends = |from: std::net::SocketAddr, to: std::net::SocketAddr| -> Option<Packet> {
+        let end = |end: std::net::SocketAddr| -> (IpAddr, u16) { (end.ip(), end.port()) };
+        Packet::tcp(end(from), end(to)).ok()
+    };
+    let Some((inbound, answer)) =
+        ends(connection.remote, connection.local).zip(ends(connection.local, connection.remote))
+    else {
+        return false;
+    };
+    let ask = |layer, direction, packet| evaluator.host(name, layer, direction, packet);
+    let decide = || -> Result<bool, Missing> {
+        match ask(Layer::Untracked, Direction::Ingress, &inbound)? {
+            Answer { verdict: Verdict::Deny, .. } => return Ok(false),
+            // What is not tracked gets an answer only if that passes untracked as well.
+            answered if is_allowed_by_rule(&answered) => {
+                return Ok(ask(Layer::Untracked, Direction::Egress, &answer)?.verdict == Verdict::Allow);
+            }
+            _ => {}
+        }
+        if ask(Layer::Untracked, Direction::Egress, &answer)?.verdict == Verdict::Deny {
+            return Ok(false);
+        }
+        match ask(Layer::PreDnat, Direction::Ingress, &inbound)? {
+            Answer { verdict: Verdict::Deny, .. } => return Ok(false),
+            answered if is_allowed_by_rule(&answered) => return Ok(true),
+            _ => {}
+        }
+        Ok(ask(Layer::Normal, Direction::Ingress, &inbound)?.verdict != Verdict::Deny)
+    };
+    decide().unwrap_or(false)
+}
+
+/// What a rule allows has passed all of the endpoint; a failsafe port opens its table alone.
+fn is_allowed_by_rule(answer: &Answer) -> bool {
+    answer.verdict == Verdict::Allow && !matches!(answer.decided_by, DecidedBy::Failsafe(_))
+}

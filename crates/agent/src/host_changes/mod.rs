@@ -1,0 +1,294 @@
+//! Changes that would cut the connection of whoever manages this host are held back until they are confirmed
+//! (`--confirm-host-changes`).
+//!
+//! The objects that can decide about connections to the host go into the calculation by way of [`HostChanges`]. It knows
+//! what is in force of them, and what the datastore says that is otherwise. What is otherwise is tried: it is put into the
+//! calculation, and the answer is followed by an evaluator. If every connection to a management port that would get in before
+//! would get in after, the answer goes on to whoever enforces. If not, the former values are put back; as the answer depends on
+//! the current objects alone, both answers together come to nothing, and nobody is told of either. Then those objects are
+//! tried that are not the cause; the others are held back.
+//!
+//! They are tried again when the datastore changes them, and every few seconds when connections, or the sets and endpoints that
+//! rules refer to, have changed.
+
+mod admission;
+mod connection;
+mod objects;
+mod proc_net;
+mod record;
+mod settling;
+mod summary;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tortie_calc::Graph;
+use tortie_evaluate::{Evaluator, Settings};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Hostname, Key, Update};
+use tortie_store::timestamp;
+
+use crate::connections::bears_on_verdicts;
+pub use connection::{KernelConnections, ManagementConnection, Observe, Observed};
+use objects::{Governing, can_govern_host};
+use record::{HeldRecord, Record, Store};
+pub(crate) use settling::{SettingsOf, Settled};
+pub use summary::{ConfirmedChanges, HeldChanges};
+
+/// How soon it is tried again to write down what could not be.
+const KEEP_AGAIN: Duration = Duration::from_secs(30);
+
+/// What the datastore says of an object that is not in force.
+#[derive(Debug)]
+struct Offer {
+    update: Update,
+    noticed: Instant,
+    /// It has not been tried yet.
+    is_new: bool,
+}
+
+/// Why changes are held back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cause {
+    /// They would cut these connections.
+    Cuts(BTreeSet<ManagementConnection>),
+    /// It is not known which connections there are.
+    Unknown(String),
+}
+
+/// That all offers, but for new ones, are held back.
+#[derive(Debug)]
+struct Held {
+    since: SystemTime,
+    cause: Cause,
+}
+
+/// Holds back what would cut those off who manage this host.
+#[derive(Debug)]
+pub struct HostChanges {
+    node: Hostname,
+    observe: Box<dyn Observe>,
+    store: Option<Store>,
+    /// The objects that can decide about connections to the host, as they are in force.
+    in_force: BTreeMap<Key, Update>,
+    /// What the datastore says that is otherwise.
+    offered: BTreeMap<Key, Offer>,
+    /// Objects in force of which the datastore has not spoken in this session.
+    untold: BTreeSet<Key>,
+    /// What the calculation has answered to what is in force.
+    evaluator: Evaluator,
+    /// The answers do not fit together.
+    is_broken: bool,
+    held: Option<Held>,
+    /// Connections from before the machine was started: who had them did not end them.
+    remembered: BTreeSet<ManagementConnection>,
+    /// Since when changes were held back by an earlier process.
+    held_before: Option<SystemTime>,
+    /// There are offers that were not tried.
+    is_due: bool,
+    /// Something else has changed that verdicts depend on.
+    has_changed: bool,
+    last_observed: Option<Result<Observed, String>>,
+    next_look: Duration,
+    /// What is kept on disk is not what it should be.
+    is_unkept: bool,
+    /// That it cannot be written has been said.
+    said_unkept: bool,
+    next_keep: Duration,
+}
+
+impl HostChanges {
+    /// For a node; what its predecessor has kept in a state directory about this datastore is known.
+    #[must_use]
+    pub fn new(node: Hostname, observe: Box<dyn Observe>, state: Option<&Path>, datastore: &str) -> Self {
+        let mut store = state.map(|state| Store::new(state, node.as_str(), datastore));
+        let record = store.as_mut().and_then(|store| match store.load() {
+            Ok(record) => record,
+            Err(why) => {
+                tracing::warn!(
+                    record = %store.place().display(), %why,
+                    "the record of what governed this host is ignored; what would cut connections now is held back as at a first start"
+                );
+                None
+            }
+        });
+        let Record { objects, held } = record.unwrap_or_default();
+        let held_before = held.as_ref().map(|held| UNIX_EPOCH + Duration::from_millis(held.since_ms));
+        let of_other_boot = held.filter(|held| held.boot != observe.boot());
+        Self {
+            node,
+            observe,
+            store,
+            in_force: objects.into_iter().map(|update| (update.key(), update)).collect(),
+            offered: BTreeMap::new(),
+            untold: BTreeSet::new(),
+            evaluator: Evaluator::default(),
+            is_broken: false,
+            held: None,
+            remembered: of_other_boot.map(|held| held.connections.into_iter().collect()).unwrap_or_default(),
+            held_before,
+            is_due: false,
+            has_changed: false,
+            last_observed: None,
+            next_look: Duration::ZERO,
+            is_unkept: false,
+            said_unkept: false,
+            next_keep: Duration::ZERO,
+        }
+    }
+
+    /// Everything begins anew, and will be told again. Gives what is in force, for a calculation that knows nothing.
+    pub(crate) fn begin(&mut self, settings: Settings) -> impl Iterator<Item = &Update> {
+        self.evaluator = Evaluator::new(settings);
+        self.is_broken = false;
+        self.offered.clear();
+        self.untold = self.in_force.keys().cloned().collect();
+        self.last_observed = None;
+        self.in_force.values()
+    }
+
+    /// Takes a change of the datastore; gives it back if it cannot decide about connections to the host.
+    pub(crate) fn take(&mut self, update: Update, noticed: Instant) -> Option<Update> {
+        if !can_govern_host(&update, &self.node) {
+            return Some(update);
+        }
+        let key = update.key();
+        self.untold.remove(&key);
+        let is_in_force = match self.in_force.get(&key) {
+            Some(in_force) => *in_force == update,
+            None => !update.exists(),
+        };
+        if is_in_force {
+            self.is_due |= self.offered.remove(&key).is_some();
+        } else if self.offered.get(&key).is_none_or(|offer| offer.update != update) {
+            self.offered.insert(key, Offer { update, noticed, is_new: true });
+            self.is_due = true;
+        }
+        None
+    }
+
+    /// Everything has been told: what was not does not exist any more.
+    pub(crate) fn all_is_told(&mut self, now: Instant) {
+        for key in std::mem::take(&mut self.untold) {
+            self.is_due = true;
+            self.offered.insert(key.clone(), Offer { update: Update::delete(key), noticed: now, is_new: true });
+        }
+    }
+
+    /// Whether a host endpoint that is not in force says that this node exists.
+    pub(crate) fn names_node(&self) -> bool {
+        let is_own = |key: &Key| matches!(key, Key::HostEndpoint(key) if key.host == self.node);
+        self.offered.iter().any(|(key, offer)| is_own(key) && offer.update.exists())
+    }
+
+    /// Takes what the calculation has answered to what is in force, before it is enforced.
+    pub(crate) fn on_update(&mut self, update: &DesiredUpdate, settings_of: SettingsOf<'_>) {
+        self.has_changed |= bears_on_verdicts(update);
+        self.follow(update, settings_of);
+    }
+
+    /// Tries what is not in force, if it is time. What comes of it is on disk before it is returned.
+    pub(crate) fn settle(&mut self, graph: &mut Graph, now: Duration, settings_of: SettingsOf<'_>) -> Settled {
+        let settled = self.try_offers(graph, now, settings_of);
+        if self.is_unkept && (!self.said_unkept || self.next_keep <= now) {
+            self.next_keep = now.saturating_add(KEEP_AGAIN);
+            let governing = Governing::of(&self.evaluator);
+            self.keep(governing.objects(&self.node, &self.in_force));
+        }
+        settled
+    }
+
+    /// Puts what is held back in force. Gives what is to be said of that, and the changes, which the calculation has to be told.
+    /// On disk they are in force already.
+    /// `None` if it is not known yet whether something is.
+    pub(crate) fn confirm(&mut self, graph: &Graph) -> Option<(ConfirmedChanges, Settled)> {
+        let mut settled = Settled::default();
+        let Some(summary) = self.held() else {
+            let nothing = ConfirmedChanges::default();
+            return self.held.is_none().then_some((nothing, settled));
+        };
+        let (new, held) = std::mem::take(&mut self.offered).into_iter().partition(|(_, offer)| offer.is_new);
+        self.offered = new;
+        let mut objects = Governing::of(&self.evaluator).objects(&self.node, &self.in_force);
+        for (key, offer) in held {
+            objects.retain(|object| !object.is_about(&key));
+            objects.extend(Some(&offer.update).filter(|update| update.exists()).cloned());
+            settled.accept(graph, &offer);
+            offer.update.apply_to(&mut self.in_force);
+        }
+        tracing::warn!(objects = summary.objects.join(", "), "confirmed: what was held back is put in force");
+        self.let_go();
+        self.is_due |= !self.offered.is_empty();
+        let not_kept = self.keep(objects);
+        // What else governs the host then is not known before it has been calculated.
+        self.is_unkept = true;
+        Some((ConfirmedChanges { confirmed: Some(summary), not_kept }, settled))
+    }
+
+    /// What is held back; `None` if nothing is.
+    pub(crate) fn held(&self) -> Option<HeldChanges> {
+        let Held { since, cause } = self.held.as_ref()?;
+        let held = || self.offered.iter().filter(|(_, offer)| !offer.is_new);
+        // A session that has just begun does not know yet.
+        held().next()?;
+        let is_unprotected = |(key, offer): &(&Key, &Offer)| {
+            matches!(key, Key::HostEndpoint(_)) && offer.update.exists() && !self.in_force.contains_key(key)
+        };
+        let (connections, unknown) = match cause {
+            Cause::Cuts(connections) => (connections.iter().map(ToString::to_string).collect(), None),
+            Cause::Unknown(why) => (Vec::new(), Some(why.clone())),
+        };
+        Some(HeldChanges {
+            since: timestamp(*since),
+            connections,
+            unknown,
+            objects: held().map(|(key, _)| key.to_string()).collect(),
+            unprotected: held().filter(is_unprotected).map(|(key, _)| key.to_string()).collect(),
+        })
+    }
+
+    /// How long there is nothing to try if nothing happens.
+    pub(crate) fn next_look(&self, now: Duration) -> Option<Duration> {
+        self.held.as_ref().map(|_| self.next_look.saturating_sub(now))
+    }
+
+    /// Nothing is held back any more.
+    fn let_go(&mut self) {
+        self.held = None;
+        self.held_before = None;
+        self.remembered.clear();
+        self.is_unkept = true;
+    }
+
+    /// Writes down what is in force of what governs this host, and why something is held back. Returns why it could not.
+    fn keep(&mut self, objects: Vec<Update>) -> Option<String> {
+        let store = self.store.as_mut()?;
+        let held = self.held.as_ref().map(|held| HeldRecord {
+            since_ms: u64::try_from(held.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis())
+                .unwrap_or(u64::MAX),
+            boot: self.observe.boot(),
+            connections: match &held.cause {
+                Cause::Cuts(connections) => connections.iter().cloned().collect(),
+                Cause::Unknown(_) => Vec::new(),
+            },
+        });
+        match store.put(&Record { objects, held }) {
+            Ok(()) => {
+                self.is_unkept = false;
+                self.said_unkept = false;
+                None
+            }
+            Err(error) => {
+                let why = format!("{}: {error}", store.place().display());
+                if !std::mem::replace(&mut self.said_unkept, true) {
+                    tracing::error!(%why, "a restart will not know what governs this host now, and what is held back");
+                }
+                Some(why)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Which objects can decide whether a connection to this host gets in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tortie_evaluate::Evaluator;
+use tortie_model::{
+    Cidr, HostEndpoint, Hostname, Key, Labels, Policy, PolicyId, ProfileName, ScopedConfig, TierName, Update,
+};
+use tortie_selector::Selector;
+
+/// The parameters that do.
+const PARAMETERS: [&str; 2] = ["FailsafeInboundHostPorts", "FailsafeOutboundHostPorts"];
+
+/// What the name of all begins with that closes what unreadable input may be meant for: it is no change of anybody's, and
+/// closes pods as well.
+const CLOSING: &str = "tortie-unreadable";
+
+/// Whether an object is of a kind that can, and that is held back for it: not workloads, nodes, namespaces or service accounts.
+pub(super) fn can_govern_host(update: &Update, node: &Hostname) -> bool {
+    match update {
+        Update::HostEndpoint(..) | Update::NetworkSet(..) | Update::ScopedConfig(..) => true,
+        Update::Policy(id, _) => !id.name.starts_with(CLOSING),
+        Update::Tier(name, _) => name.as_str() != CLOSING,
+        Update::ProfileRules(name, _) | Update::Profile(name, _) => {
+            !["kns.", "ksa."].iter().any(|prefix| name.as_str().starts_with(prefix))
+        }
+        Update::GlobalConfig(name, _) => is_parameter(name.as_str()),
+        Update::HostConfig(key, _) => key.host == *node && is_parameter(key.name.as_str()),
+        _ => false,
+    }
+}
+
+fn is_parameter(name: &str) -> bool {
+    PARAMETERS.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// What the host endpoints of this node refer to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Governing {
+    /// Whether there are any.
+    pub(super) has_endpoints: bool,
+    policies: BTreeSet<PolicyId>,
+    tiers: BTreeSet<TierName>,
+    profiles: BTreeSet<ProfileName>,
+}
+
+impl Governing {
+    /// What they refer to in this state.
+    pub(super) fn of(evaluator: &Evaluator) -> Self {
+        let mut governing = Self::default();
+        governing.add(evaluator);
+        governing
+    }
+
+    /// What they refer to in another state.
+    pub(super) fn add(&mut self, evaluator: &Evaluator) {
+        for (_, state) in evaluator.host_endpoints() {
+            self.has_endpoints = true;
+            for tier in [&state.tiers, &state.untracked_tiers, &state.pre_dnat_tiers].into_iter().flat_map(|l| l.iter())
+            {
+                self.tiers.insert(tier.name.clone());
+                self.policies.extend(tier.ingress.iter().chain(tier.egress.iter()).cloned());
+            }
+            self.profiles.extend(state.endpoint.profiles.iter().cloned());
+        }
+    }
+
+    fn names(&self, key: &Key) -> bool {
+        match key {
+            Key::Policy(id) => self.policies.contains(id),
+            Key::Tier(name) => self.tiers.contains(name),
+            Key::ProfileRules(name) | Key::Profile(name) => self.profiles.contains(name),
+            _ => false,
+        }
+    }
+
+    /// Whether the change of an object may be why connections with these addresses at their ends are cut; `None` if the addresses
+    /// are not known.
+    pub(super) fn may_be_cause(
+        &self,
+        node: &Hostname,
+        before: Option<&Update>,
+        after: &Update,
+        addresses: Option<&BTreeSet<IpAddr>>,
+    ) -> bool {
+        let holds_any = |update: &Update| match addresses {
+            None => true,
+            Some(addresses) => nets(update).iter().any(|net| addresses.iter().any(|address| net.contains(*address))),
+        };
+        match after {
+            Update::HostEndpoint(key, _) if key.host == *node => true,
+            Update::HostEndpoint(..) | Update::NetworkSet(..) => before.is_some_and(holds_any) || holds_any(after),
+            Update::GlobalConfig(..) | Update::HostConfig(..) => true,
+            Update::ScopedConfig(..) => before.map(parameters).unwrap_or_default() != parameters(after),
+            other => self.names(&other.key()),
+        }
+    }
+
+    /// Of the objects in force those that decide about this host: what has to be known after a restart to go back to.
+    pub(super) fn objects(&self, node: &Hostname, in_force: &BTreeMap<Key, Update>) -> Vec<Update> {
+        let policies = self.policies.iter().filter_map(|id| match in_force.get(&Key::Policy(id.clone())) {
+            Some(Update::Policy(_, Some(policy))) => Some(&**policy),
+            _ => None,
+        });
+        let selectors: Vec<&Selector> = policies.flat_map(selectors).collect();
+        let is_selected = |labels: &Labels, profiles: &[ProfileName]| {
+            // Labels of profiles are not known here.
+            !selectors.is_empty() && (!profiles.is_empty() || selectors.iter().any(|selector| selector.matches(labels)))
+        };
+        let decides = |(key, update): &(&Key, &Update)| match update {
+            Update::HostEndpoint(key, _) if key.host == *node => true,
+            Update::HostEndpoint(_, Some(endpoint)) => is_selected(&endpoint.labels, &endpoint.profiles),
+            Update::NetworkSet(_, Some(set)) => is_selected(&set.labels, &set.profiles),
+            Update::GlobalConfig(..) | Update::HostConfig(..) => true,
+            Update::ScopedConfig(..) => !parameters(update).is_empty(),
+            _ => self.names(key),
+        };
+        in_force.iter().filter(decides).map(|(_, update)| update.clone()).collect()
+    }
+}
+
+/// The networks that selectors find by an object.
+fn nets(update: &Update) -> Vec<Cidr> {
+    let of_endpoint = |endpoint: &HostEndpoint| -> Vec<Cidr> {
+        endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).copied().map(Cidr::host).collect()
+    };
+    match update {
+        Update::NetworkSet(_, Some(set)) => set.nets.iter().collect(),
+        Update::HostEndpoint(_, Some(endpoint)) => of_endpoint(endpoint),
+        _ => Vec::new(),
+    }
+}
+
+/// What a configuration for some nodes says of the parameters that count.
+fn parameters(update: &Update) -> BTreeMap<String, String> {
+    let of_config = |config: &ScopedConfig| {
+        let counts = config.parameters.iter().filter(|(name, _)| is_parameter(name.as_str()));
+        counts.map(|(name, text)| (name.to_string(), format!("{text} {}", config.selector))).collect()
+    };
+    match update {
+        Update::ScopedConfig(_, Some(config)) => of_config(config),
+        _ => BTreeMap::new(),
+    }
+}
+
+fn selectors(policy: &Policy) -> impl Iterator<Item = &Selector> {
+    policy.inbound.iter().chain(policy.outbound.iter()).flat_map(|rule| {
+        [&rule.source, &rule.destination]
+            .into_iter()
+            .flat_map(|side| [side.selector.as_ref(), side.extras.not_selector.as_ref()])
+            .flatten()
+    })
+}

@@ -1,0 +1,242 @@
+//! What is known after a restart of what governed this host, and of what was held back.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tortie_model::{Interner, Update};
+use tortie_resources::path::to_path;
+use tortie_resources::v1::{Decoded, decode_text, encode};
+
+use super::connection::ManagementConnection;
+
+/// The first line of a record.
+const MAGIC: &str = "tortie-host-changes 1";
+/// A record of more bytes is neither written nor read.
+const MAX_RECORD: u64 = 16 << 20;
+
+/// What is kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Record {
+    /// The objects that governed this host, as they were in force.
+    pub(super) objects: Vec<Update>,
+    /// On whose account changes were held back, if any were.
+    pub(super) held: Option<HeldRecord>,
+}
+
+/// On whose account changes were held back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HeldRecord {
+    /// Since when, in milliseconds since 1970.
+    pub(super) since_ms: u64,
+    /// Which start of the machine it was.
+    pub(super) boot: String,
+    /// The connections that would have been cut.
+    pub(super) connections: Vec<ManagementConnection>,
+}
+
+/// The form of it on disk.
+#[derive(Serialize, Deserialize)]
+struct Body {
+    /// Path and text of each object, as in a datastore.
+    objects: Vec<(String, String)>,
+    held: Option<HeldRecord>,
+}
+
+/// Why a record cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RecordError {
+    #[error("is no record of this version")]
+    Format,
+    #[error("is torn or has been changed")]
+    Checksum,
+    #[error("does not hold what a record holds")]
+    Content,
+}
+
+impl Record {
+    /// Reads what [`Record::encode`] has written.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| RecordError::Format)?;
+        let rest = text.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix('\n')).ok_or(RecordError::Format)?;
+        let (sum, body) = rest.split_once('\n').ok_or(RecordError::Checksum)?;
+        if sum != digest(body.as_bytes()) {
+            return Err(RecordError::Checksum);
+        }
+        let Body { objects, held } = serde_json::from_str(body).map_err(|_| RecordError::Content)?;
+        let mut interner = Interner::new();
+        let mut object = |(path, text): &(String, String)| match decode_text(path, Some(text), &mut interner) {
+            Ok(Decoded::Update(update)) if update.exists() => Ok(update),
+            _ => Err(RecordError::Content),
+        };
+        Ok(Self { objects: objects.iter().map(&mut object).collect::<Result<_, _>>()?, held })
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let object = |update: &Update| {
+            let path = to_path(&update.key()).ok()?;
+            Some((path, String::from_utf8(encode(update)?).ok()?))
+        };
+        let body = Body { objects: self.objects.iter().filter_map(object).collect(), held: self.held.clone() };
+        // Texts and numbers can always be written.
+        let body = serde_json::to_string(&body).unwrap_or_default();
+        format!("{MAGIC}\n{}\n{body}", digest(body.as_bytes())).into_bytes()
+    }
+}
+
+/// Where the record is kept of one node and datastore.
+#[derive(Debug)]
+pub(super) struct Store {
+    place: PathBuf,
+    /// What is there.
+    written: Option<Vec<u8>>,
+}
+
+impl Store {
+    /// In a state directory of the program; others may keep theirs in the same. Nothing is made before it is needed.
+    pub(super) fn new(state: &Path, node: &str, datastore: &str) -> Self {
+        let whose = digest(format!("{node}\0{datastore}").as_bytes());
+        Self { place: state.join("host-changes").join(whose), written: None }
+    }
+
+    /// What is kept; `None` if nothing is.
+    ///
+    /// # Errors
+    /// Why what is there cannot be used.
+    pub(super) fn load(&mut self) -> Result<Option<Record>, String> {
+        let metadata = match fs::symlink_metadata(&self.place) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|error| error.to_string())?,
+        };
+        if !metadata.is_file() || !is_ours(&metadata) {
+            return Err("is no file of this user's that nobody else may write".into());
+        }
+        if metadata.len() > MAX_RECORD {
+            return Err("is larger than any record".into());
+        }
+        let bytes = fs::read(&self.place).map_err(|error| error.to_string())?;
+        let record = Record::parse(&bytes).map_err(|error| error.to_string())?;
+        self.written = Some(bytes);
+        Ok(Some(record))
+    }
+
+    /// Replaces it, so that at any time the old one or the new one is there. Writes nothing that is there already.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn put(&mut self, record: &Record) -> io::Result<()> {
+        let bytes = record.encode();
+        if self.written.as_ref() == Some(&bytes) {
+            return Ok(());
+        }
+        if bytes.len() as u64 > MAX_RECORD {
+            return Err(io::Error::other(format!("a record of {} bytes is too large", bytes.len())));
+        }
+        let Some(folder) = self.place.parent() else { return Ok(()) };
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        if !is_ours(&fs::symlink_metadata(folder)?) {
+            let what = format!("{} belongs to another user, or others may write into it", folder.display());
+            return Err(io::Error::new(ErrorKind::PermissionDenied, what));
+        }
+        // What is there now is unknown until all is done.
+        self.written = None;
+        let draft = self.place.with_extension("tmp");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        let written =
+            file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&draft, &self.place));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&draft);
+            return Err(error);
+        }
+        File::open(folder)?.sync_all()?;
+        self.written = Some(bytes);
+        Ok(())
+    }
+
+    /// Where it is.
+    pub(super) fn place(&self) -> &Path {
+        &self.place
+    }
+}
+
+/// Whether nobody else can have written it, or can.
+fn is_ours(metadata: &fs::Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use tempfile::TempDir;
+    use tortie_model::{ConfigName, HostEndpoint, HostEndpointKey, Valid};
+
+    use super::*;
+
+    fn record() -> Record {
+        let endpoint = HostEndpoint { iface: Some("eth0".into()), ..HostEndpoint::default() };
+        let key = HostEndpointKey { host: "n1".into(), name: "host".into() };
+        let connection = ManagementConnection {
+            remote: "198.51.100.7:54321".parse().unwrap(),
+            local: "192.0.2.1:22".parse().unwrap(),
+            interface: Some("eth0".into()),
+        };
+        Record {
+            objects: vec![
+                Update::HostEndpoint(key, Valid::new(endpoint).ok()),
+                Update::GlobalConfig(ConfigName::new("FailsafeInboundHostPorts"), Some("none".into())),
+            ],
+            held: Some(HeldRecord { since_ms: 7, boot: "b".into(), connections: vec![connection] }),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_torn_or_changed_is_not() {
+        let bytes = record().encode();
+        assert_eq!(Record::parse(&bytes), Ok(record()));
+        for end in 0..bytes.len() {
+            assert!(Record::parse(&bytes[..end]).is_err(), "{end} bytes of {}", bytes.len());
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(Record::parse(&changed).is_err(), "byte {at}");
+        }
+        let sealed = |body: &str| format!("{MAGIC}\n{}\n{body}", digest(body.as_bytes()));
+        for body in ["{}", "[]", r#"{"objects":[["/calico/v1/nothing","x"]],"held":null}"#] {
+            assert_eq!(Record::parse(sealed(body).as_bytes()), Err(RecordError::Content), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_there_for_its_node_and_datastore_alone() {
+        let folder = TempDir::new().unwrap();
+        let mut store = Store::new(folder.path(), "n1", "file:/a");
+        assert_eq!(store.load(), Ok(None));
+        store.put(&record()).unwrap();
+        store.put(&Record::default()).unwrap();
+        store.put(&record()).unwrap();
+        assert_eq!(Store::new(folder.path(), "n1", "file:/a").load(), Ok(Some(record())));
+        assert_eq!(Store::new(folder.path(), "n2", "file:/a").load(), Ok(None));
+        assert_eq!(Store::new(folder.path(), "n1", "file:/b").load(), Ok(None));
+        fs::set_permissions(store.place(), fs::Permissions::from_mode(0o620)).unwrap();
+        assert!(Store::new(folder.path(), "n1", "file:/a").load().unwrap_err().contains("nobody else"));
+        fs::set_permissions(store.place(), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(store.place(), &record().encode()[..40]).unwrap();
+        assert_eq!(Store::new(folder.path(), "n1", "file:/a").load(), Err("is torn or has been changed".into()));
+    }
+
+    #[test]
+    fn where_nothing_can_be_written_that_is_said() {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("host-changes"), "").unwrap();
+        assert!(Store::new(folder.path(), "n1", "file:/a").put(&record()).is_err());
+    }
+}

@@ -1,0 +1,241 @@
+//! Trying what is not in force.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime};
+
+use tortie_calc::Graph;
+use tortie_evaluate::Settings;
+use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
+use tortie_model::{Key, Update};
+
+use super::admission::{Admission, admissions};
+use super::objects::Governing;
+use super::{Cause, Held, HostChanges, Observed, Offer};
+
+/// How soon it is tried again what is held back, if something has changed.
+const RETRY: Duration = Duration::from_secs(2);
+
+const BROKEN: &str = "the calculation contradicts itself";
+
+/// What verdicts depend on under the parameters of the datastore; `None` if these cannot be used.
+pub(crate) type SettingsOf<'a> = &'a dyn Fn(&ConfigUpdate) -> Option<Settings>;
+
+/// What is put in force.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    /// What the calculation has answered, for whoever enforces.
+    pub(crate) messages: Vec<DesiredUpdate>,
+    /// The objects, when each change was noticed, and whether the object governed endpoints of this node before.
+    pub(crate) accepted: Vec<(Update, Instant, bool)>,
+    /// Something else is held back than before, or for other reasons.
+    pub(crate) is_news: bool,
+}
+
+impl Settled {
+    pub(super) fn accept(&mut self, graph: &Graph, offer: &Offer) {
+        let was_active = matches!(&offer.update, Update::Policy(id, _) if graph.is_active(id));
+        self.accepted.push((offer.update.clone(), offer.noticed, was_active));
+    }
+}
+
+/// What a trial is measured by.
+struct View {
+    observed: Result<Observed, String>,
+    /// What becomes of the connections by what is in force.
+    before: Vec<Admission>,
+}
+
+impl View {
+    /// The addresses at the ends of connections; `None` if they are not known.
+    fn addresses(&self) -> Option<BTreeSet<IpAddr>> {
+        let observed = self.observed.as_ref().ok()?;
+        let ends = observed.connections.iter().flat_map(|connection| [connection.remote, connection.local]);
+        Some(ends.map(|end| end.ip()).collect())
+    }
+}
+
+impl HostChanges {
+    pub(super) fn follow(&mut self, update: &DesiredUpdate, settings_of: SettingsOf<'_>) {
+        if let DesiredUpdate::Config(config) = update
+            && let Some(settings) = settings_of(config)
+        {
+            self.evaluator.set_settings(settings);
+        }
+        if let Err(error) = self.evaluator.apply(update)
+            && !std::mem::replace(&mut self.is_broken, true)
+        {
+            tracing::error!(%error, "{BROKEN}; changes that govern this host are held back");
+        }
+    }
+
+    pub(super) fn try_offers(&mut self, graph: &mut Graph, now: Duration, settings_of: SettingsOf<'_>) -> Settled {
+        let mut settled = Settled::default();
+        if self.offered.is_empty() {
+            if self.held.is_some() {
+                tracing::info!("what was held back has been undone");
+                settled.is_news = true;
+            }
+            if self.held.is_some() || self.held_before.is_some() {
+                self.let_go();
+            }
+            self.is_due = false;
+            return settled;
+        }
+        if !self.is_due && now < self.next_look {
+            return settled;
+        }
+        self.next_look = now.saturating_add(RETRY);
+        let observed = self.observed();
+        let is_same = self.last_observed.as_ref() == Some(&observed);
+        if !self.is_due && !self.has_changed && is_same {
+            return settled;
+        }
+        self.last_observed = Some(observed.clone());
+        (self.is_due, self.has_changed, self.is_unkept) = (false, false, true);
+        let before = observed.as_ref().map(|observed| admissions(&self.evaluator, observed)).unwrap_or_default();
+        let view = View { observed, before };
+        let mut governing = Governing::of(&self.evaluator);
+
+        let all: Vec<Key> = self.offered.keys().cloned().collect();
+        let Err(cause) = self.attempt(&all, graph, &view, &mut governing, settings_of, &mut settled) else {
+            if self.held.is_some() {
+                tracing::info!("what was held back would not cut any connection now, and is put in force");
+                settled.is_news = true;
+            }
+            self.let_go();
+            return settled;
+        };
+        // What is new may do without what is held back already …
+        let new: Vec<Key> = self.offered.iter().filter(|(_, offer)| offer.is_new).map(|(key, _)| key.clone()).collect();
+        let mut left = new.len() < all.len()
+            && !new.is_empty()
+            && self.attempt(&new, graph, &view, &mut governing, settings_of, &mut settled).is_err();
+        left |= new.len() == all.len();
+        if left {
+            // … or else what of it cannot be the cause.
+            let addresses = view.addresses();
+            let is_innocent = |key: &&Key| {
+                let offer = self.offered.get(key);
+                offer.is_some_and(|offer| {
+                    let before = self.in_force.get(key);
+                    !governing.may_be_cause(&self.node, before, &offer.update, addresses.as_ref())
+                })
+            };
+            let innocent: Vec<Key> = new.iter().filter(is_innocent).cloned().collect();
+            if !innocent.is_empty() && innocent.len() < all.len() {
+                // If they do cut something, they are held back as well.
+                let _ = self.attempt(&innocent, graph, &view, &mut governing, settings_of, &mut settled);
+            }
+        }
+        settled.is_news |= self.hold(cause);
+        settled
+    }
+
+    fn observed(&mut self) -> Result<Observed, String> {
+        if self.is_broken {
+            return Err(BROKEN.into());
+        }
+        let mut observed = self.observe.observe()?;
+        observed.connections.extend(self.remembered.iter().cloned());
+        Ok(observed)
+    }
+
+    /// Puts these offers into the calculation. If they cut nothing they are accepted, and otherwise all is as before.
+    fn attempt(
+        &mut self,
+        keys: &[Key],
+        graph: &mut Graph,
+        view: &View,
+        governing: &mut Governing,
+        settings_of: SettingsOf<'_>,
+        settled: &mut Settled,
+    ) -> Result<(), Cause> {
+        let mut accepted = Settled::default();
+        for key in keys {
+            let Some(offer) = self.offered.get(key) else { continue };
+            accepted.accept(graph, offer);
+            graph.on_update(offer.update.clone());
+        }
+        graph.flush(&mut accepted.messages);
+        for message in &accepted.messages {
+            self.follow(message, settings_of);
+        }
+        governing.add(&self.evaluator);
+        let Some(cause) = self.cause(keys, view, governing) else {
+            for key in keys {
+                let Some(offer) = self.offered.remove(key) else { continue };
+                offer.update.apply_to(&mut self.in_force);
+            }
+            settled.messages.append(&mut accepted.messages);
+            settled.accepted.append(&mut accepted.accepted);
+            return Ok(());
+        };
+        for key in keys {
+            let in_force = self.in_force.get(key).cloned();
+            graph.on_update(in_force.unwrap_or_else(|| Update::delete(key.clone())));
+        }
+        let mut back = Vec::new();
+        graph.flush(&mut back);
+        for message in &back {
+            self.follow(message, settings_of);
+        }
+        Err(cause)
+    }
+
+    /// Why offers that are being tried are to be held back, if they are.
+    fn cause(&self, keys: &[Key], view: &View, governing: &Governing) -> Option<Cause> {
+        if !governing.has_endpoints {
+            return None;
+        }
+        // It may have broken just now.
+        let observed = match &view.observed {
+            Ok(observed) if !self.is_broken => observed,
+            observed => {
+                let why = observed.as_ref().err().cloned().unwrap_or_else(|| BROKEN.to_owned());
+                let may_be_cause = |key: &Key| {
+                    let offer = self.offered.get(key);
+                    offer.is_some_and(|offer| {
+                        governing.may_be_cause(&self.node, self.in_force.get(key), &offer.update, None)
+                    })
+                };
+                return keys.iter().any(may_be_cause).then_some(Cause::Unknown(why));
+            }
+        };
+        let after = admissions(&self.evaluator, observed);
+        let verdicts = view.before.iter().zip(after);
+        let cut: BTreeSet<_> = observed
+            .connections
+            .iter()
+            .zip(verdicts)
+            .filter(|(_, (before, after))| before.is_cut_by(*after))
+            .map(|(connection, _)| connection.clone())
+            .collect();
+        (!cut.is_empty()).then_some(Cause::Cuts(cut))
+    }
+
+    /// Holds back all offers that are left. Says whether that is news.
+    fn hold(&mut self, cause: Cause) -> bool {
+        let is_news = self.held.as_ref().is_none_or(|held| held.cause != cause)
+            || self.offered.values().any(|offer| offer.is_new);
+        self.offered.values_mut().for_each(|offer| offer.is_new = false);
+        let since = match (&self.held, self.held_before.take()) {
+            (Some(held), _) => held.since,
+            (None, before) => before.unwrap_or_else(SystemTime::now),
+        };
+        self.held = Some(Held { since, cause });
+        if is_news && let Some(summary) = self.held() {
+            let has_policy = self.offered.keys().any(|key| matches!(key, Key::Policy(_) | Key::Tier(_)));
+            let also = if has_policy { "; policies among them wait for pods as well" } else { "" };
+            tracing::warn!(
+                objects = summary.objects.join(", "),
+                "changes are held back: {}; `tortie confirm` puts them in force, undoing them drops them{also}",
+                summary.reason()
+            );
+            for endpoint in &summary.unprotected {
+                tracing::warn!("{endpoint} is held back: it does NOT PROTECT this host until `tortie confirm` comes");
+            }
+        }
+        is_news
+    }
+}

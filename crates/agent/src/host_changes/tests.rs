@@ -1,0 +1,4 @@
+mod fixture;
+mod flips;
+mod property;
+mod restarts;

@@ -1,0 +1,255 @@
+//! Each way from one state to another.
+
+use super::fixture::*;
+
+/// A node whose host endpoint lets its administrator in, by a policy.
+fn governed() -> Node {
+    let node = Node::start(&[ADMIN], &[("cluster", CLUSTER), ("host", HOST), ("ssh", &policy("ssh", &allow(22)))]);
+    assert!(node.held().is_empty() && node.has_host_endpoint() && node.enforces("ssh"));
+    node
+}
+
+const SSH: &str = "policy GlobalNetworkPolicy/ssh";
+const ENDPOINT: &str = "host endpoint n1/eth0";
+
+/// The same, and a change that would cut him off, which is held back.
+fn holding() -> Node {
+    let mut node = governed();
+    node.write("ssh", &policy("ssh", &allow(443)));
+    assert_eq!(node.held(), [SSH]);
+    assert!(node.admits());
+    node
+}
+
+#[test]
+fn a_first_start_holds_back_a_host_endpoint_that_would_cut_a_connection_and_nothing_else() {
+    let mut node = Node::start(&[ADMIN], &[("cluster", CLUSTER), ("host", HOST), ("pods", PODS)]);
+    let held = node.changes.held().unwrap();
+    assert_eq!(
+        (held.objects.as_slice(), held.unprotected.as_slice()),
+        (&[ENDPOINT.to_owned()][..], &[ENDPOINT.to_owned()][..])
+    );
+    assert_eq!(held.connections, [format!("{ADMIN} to port 22 by eth0")]);
+    assert!(node.enforces("pods") && !node.has_host_endpoint() && node.dataplane.in_sync);
+    assert!(node.changes.names_node());
+    assert_eq!(node.confirm().unwrap().objects, [ENDPOINT]);
+    node.turn();
+    assert!(node.has_host_endpoint() && !node.admits() && node.held().is_empty());
+    assert_eq!(node.dataplane, node.plain());
+}
+
+#[test]
+fn without_a_connection_nothing_is_held_back() {
+    for admins in [&[][..], &["127.0.0.1:5"], &["192.0.2.1:5"]] {
+        let node = Node::start(admins, &[("cluster", CLUSTER), ("host", HOST)]);
+        assert!(node.held().is_empty() && node.has_host_endpoint(), "{admins:?}");
+    }
+}
+
+#[test]
+fn what_is_confirmed_is_in_force_and_later_changes_are_judged_by_it() {
+    let mut node = holding();
+    let summary = node.confirm().unwrap();
+    assert_eq!(summary.objects, [SSH]);
+    node.turn();
+    assert!(!node.admits() && node.held().is_empty());
+    assert_eq!(node.confirm(), None);
+    // He does not get in any more, so this cuts nothing.
+    node.write("ssh", &policy("ssh", &allow(80)));
+    assert!(node.held().is_empty());
+    assert_eq!(node.dataplane, node.plain());
+}
+
+#[test]
+fn what_is_undone_is_forgotten() {
+    let mut node = holding();
+    node.write("ssh", &policy("ssh", &allow(22)));
+    assert!(node.held().is_empty() && node.admits());
+    assert_eq!(node.confirm(), None);
+    assert_eq!(node.dataplane, node.plain());
+}
+
+#[test]
+fn what_is_changed_to_something_harmless_is_put_in_force() {
+    let mut node = holding();
+    node.write("ssh", &policy("ssh", &format!("{}, {}", allow(443), allow(22))));
+    assert!(node.held().is_empty() && node.admits());
+    assert_eq!(node.dataplane, node.plain());
+}
+
+#[test]
+fn of_several_versions_that_cut_the_last_one_counts() {
+    let mut node = holding();
+    node.write("ssh", &policy("ssh", &allow(80)));
+    assert_eq!(node.held(), [SSH]);
+    node.remove("ssh");
+    assert_eq!(node.held(), [SSH]);
+    assert!(node.admits());
+    node.confirm().unwrap();
+    node.turn();
+    assert!(!node.enforces("ssh") && !node.admits());
+}
+
+#[test]
+fn a_version_that_nobody_has_seen_is_not_confirmed_with_the_one_before() {
+    let mut node = holding();
+    node.set("other", Some(&policy_with("other", "{action: Deny}", "order: 1")));
+    node.confirm().unwrap();
+    node.turn();
+    // He does not get in by what was confirmed, so this one cuts nothing.
+    assert!(node.held().is_empty() && node.enforces("other"));
+
+    let mut node = holding();
+    node.set("ssh", Some(&policy("ssh", &allow(80))));
+    assert!(node.try_confirm().is_none());
+    node.turn();
+    assert_eq!(node.held(), [SSH]);
+    assert!(node.admits());
+}
+
+#[test]
+fn when_the_connection_is_closed_the_change_is_put_in_force() {
+    let mut node = holding();
+    node.later();
+    assert_eq!(node.held(), [SSH]);
+    node.connect(&[]);
+    node.turn();
+    assert_eq!(node.held(), [SSH], "it is looked at every few seconds");
+    node.later();
+    assert!(node.held().is_empty() && !node.admits());
+    assert_eq!(node.dataplane, node.plain());
+}
+
+#[test]
+fn a_host_endpoint_that_goes_away_lets_go_of_what_was_held_back() {
+    let mut node = holding();
+    node.remove("host");
+    assert!(node.held().is_empty() && !node.has_host_endpoint());
+    assert_eq!(node.dataplane, node.plain());
+}
+
+#[test]
+fn everything_else_of_the_same_change_is_enforced() {
+    let mut node = governed();
+    node.set("ssh", Some(&policy("ssh", &allow(443))));
+    node.set("pods", Some(PODS));
+    node.set("set", Some("apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: a}\nspec: {nets: [10.9.0.0/16]}\n"));
+    node.turn();
+    assert_eq!(node.held(), [SSH]);
+    assert!(node.enforces("pods"));
+}
+
+#[test]
+fn what_is_harmless_by_itself_is_enforced_while_something_is_held_back() {
+    let mut node = holding();
+    node.write("web", &policy("web", &allow(443)));
+    assert!(node.enforces("web"));
+    assert_eq!(node.held(), [SSH]);
+    // And what is not joins the rest.
+    node.write("none", &policy_with("none", "{action: Deny}", "order: 1"));
+    assert_eq!(node.held(), ["policy GlobalNetworkPolicy/none", SSH]);
+    node.remove("none");
+    assert_eq!(node.held(), [SSH]);
+    node.confirm().unwrap();
+    node.turn();
+    assert_eq!(node.dataplane, node.plain());
+}
+
+#[test]
+fn a_network_set_by_which_the_administrator_gets_in_is_not_emptied() {
+    let set = |net: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {{name: admins, labels: {{who: admins}}}}\n\
+             spec: {{nets: ['{net}']}}\n"
+        )
+    };
+    let rule = "{action: Allow, protocol: TCP, source: {selector: who == 'admins'}, destination: {ports: [22]}}";
+    let files = [("host", HOST), ("ssh", &policy("ssh", rule)), ("set", &set("198.51.100.0/24"))];
+    let mut node = Node::start(&[ADMIN], &files);
+    assert!(node.held().is_empty() && node.admits());
+    node.write("set", &set("203.0.113.0/24"));
+    assert_eq!(node.held(), ["network set admins"]);
+    assert!(node.admits());
+    node.restart();
+    assert_eq!(node.held(), ["network set admins"], "and a restart knows what it was");
+    assert!(node.admits());
+    node.write("set", &set("198.51.100.7/32"));
+    assert!(node.held().is_empty() && node.admits());
+}
+
+#[test]
+fn failsafe_ports_count_and_are_held_back_themselves() {
+    let felix = |ports: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {{name: default}}\n\
+             spec: {{failsafeInboundHostPorts: [{{protocol: tcp, port: {ports}}}]}}\n"
+        )
+    };
+    let files = [("cluster", CLUSTER), ("host", HOST), ("felix", &felix("22"))];
+    let mut node = Node::start(&[ADMIN], &files);
+    assert!(node.held().is_empty() && node.admits(), "{:?}", node.changes.held());
+    node.write("felix", &felix("443"));
+    assert_eq!(node.held(), ["parameter FailsafeInboundHostPorts"]);
+    assert!(node.admits());
+    node.restart();
+    assert_eq!(node.held(), ["parameter FailsafeInboundHostPorts"]);
+    node.confirm().unwrap();
+    node.turn();
+    assert!(!node.admits());
+}
+
+#[test]
+fn while_connections_cannot_be_read_what_governs_the_host_waits_and_nothing_else() {
+    let mut node = governed();
+    node.seen.0.lock().unwrap().0 = Err("no netlink".into());
+    node.write("ssh", &policy("ssh", &allow(443)));
+    node.write("pods", PODS);
+    assert_eq!(node.held(), [SSH]);
+    assert_eq!(node.changes.held().unwrap().unknown.as_deref(), Some("no netlink"));
+    assert!(node.enforces("pods") && node.admits());
+    node.connect(&[]);
+    node.later();
+    assert!(node.held().is_empty() && !node.admits());
+
+    // Without host endpoints there is nothing to fear.
+    let mut node = Node::start(&[], &[("cluster", CLUSTER)]);
+    node.seen.0.lock().unwrap().0 = Err("no netlink".into());
+    node.write("ssh", &policy("ssh", &allow(443)));
+    assert!(node.held().is_empty());
+}
+
+#[test]
+fn untracked_and_pre_dnat_policies_cut_as_well() {
+    for (more, cuts) in [
+        ("order: 1, preDNAT: true, applyOnForward: true", true),
+        ("order: 1, doNotTrack: true, applyOnForward: true", true),
+        ("order: 100", false),
+    ] {
+        let mut node = governed();
+        node.write("deny", &policy_with("deny", "{action: Deny, protocol: TCP}", more));
+        assert_eq!(!node.held().is_empty(), cuts, "{more}");
+        assert!(node.admits(), "{more}");
+    }
+    // What gets in untracked needs a way out.
+    let mut node = governed();
+    node.write("in", &policy_with("in", &allow(22), "order: 1, doNotTrack: true, applyOnForward: true"));
+    assert_eq!(node.held(), ["policy GlobalNetworkPolicy/in"]);
+    let out = "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: out}\nspec: {selector: role == 'host', \
+               types: [Egress], egress: [{action: Allow, protocol: TCP, source: {ports: [22]}}], doNotTrack: true, \
+               applyOnForward: true}\n";
+    node.write("out", out);
+    assert!(node.held().is_empty(), "{:?}", node.held());
+}
+
+#[test]
+fn a_new_session_holds_back_what_the_old_one_did() {
+    let mut node = holding();
+    let since = node.changes.held().unwrap().since;
+    node.begin_session();
+    assert_eq!(node.held(), [SSH]);
+    assert_eq!(node.changes.held().unwrap().since, since);
+    assert!(node.admits());
+    node.confirm().unwrap();
+    node.begin_session();
+    assert!(node.held().is_empty() && !node.admits());
+}
