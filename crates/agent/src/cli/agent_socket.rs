@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Failure;
 use super::output::Output;
-use crate::local_api::{Client, DEFAULT_SOCKET};
+use crate::local_api::{Client, ClientError, DEFAULT_SOCKET};
 
 /// Whom to ask, and how to answer.
 #[derive(Debug, clap::Args)]
@@ -28,6 +28,24 @@ impl AskArgs {
             parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let mut client = Client::connect(&self.socket).map_err(failed)?;
         client.call(method, parameters).map_err(failed)
+    }
+
+    /// The same without parameters; `None` if no agent runs.
+    pub(super) fn ask_if_there<T: DeserializeOwned>(&self, method: &str) -> Result<Option<T>, Failure> {
+        match Client::connect(&self.socket) {
+            Err(ClientError::NoAgent { .. }) => Ok(None),
+            Err(error) => Err(failed(error)),
+            Ok(mut client) => client.call(method, Map::new()).map(Some).map_err(failed),
+        }
+    }
+
+    /// Prints what was made of answers.
+    pub(super) fn print_value(
+        &self,
+        whole: impl FnOnce() -> Value,
+        for_people: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        self.output.print(whole, for_people)
     }
 
     /// Prints an answer.

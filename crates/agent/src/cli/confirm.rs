@@ -1,150 +1,115 @@
 //! `tortie confirm`.
 
-use std::fmt::Write as _;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+mod held;
+#[cfg(feature = "etcd")]
+mod pending;
 
-use serde_json::{Value, json};
-use tortie_store::pending::{Confirmed, FileJournal, Journal as _, Locked, PendingChange, Phase, confirm};
-use tortie_store::timestamp;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
 
 use super::Failure;
-use super::confirming::open_again;
-use super::output::Output;
-use crate::pending_change::{STATE_DIR, Until, now, watch};
+use super::agent_socket::AskArgs;
+use crate::pending_change::STATE_DIR;
+use held::{confirm_held, held_back};
+#[cfg(feature = "etcd")]
+pub(super) use pending::READY;
 
-/// What a guard says when nothing can end it any more but a kill.
-pub(super) const READY: &str = "ready\n";
-
-/// How long another program is waited for that is at work on the change.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Keep the change that `tortie apply --confirm` or `tortie delete --confirm` has made.
+/// Let changes stand that wait for it: in etcd, and those that the agent of this node holds back.
 ///
-/// Without this, it is taken back when its time has passed. Ends with exit code 0 if the change stays, also if that was
-/// confirmed before, and with 1 if there is none, or it is being taken back or has been. With --status nothing is confirmed,
-/// and exit code 0 says that a change waits.
+/// The change that `tortie apply --confirm` or `tortie delete --confirm` has made is taken back when its time has passed, unless
+/// this comes. What an agent holds back that runs with --confirm-host-changes, as it would cut the connection of whoever manages
+/// the host, is put in force; only root may do that. Ends with exit code 0 if a change stays, also if that was confirmed before,
+/// and with 1 if there is none, or it is being taken back or has been. With --status nothing is confirmed, and exit code 0 says
+/// that a change waits.
 ///
 /// Example: tortie confirm
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// Say what waits to be confirmed, or what became of it, and change nothing.
-    #[arg(long)]
+    #[arg(long, visible_alias = "list")]
     status: bool,
-    /// The directory that the change was made with.
+    /// The directory that the change in etcd was made with.
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
-    /// How to answer.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    ask: AskArgs,
     /// Take the change back when its time has passed.
+    #[cfg(feature = "etcd")]
     #[arg(long, hide = true, conflicts_with = "status")]
     guard: bool,
 }
 
+/// What is said of one of the two kinds of changes: to programs, and to people.
+struct Said {
+    name: Option<&'static str>,
+    whole: Value,
+    text: String,
+    /// It waits, or stays.
+    is_good: bool,
+}
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    #[cfg(feature = "etcd")]
     if args.guard {
-        return guard(&args.state_dir);
+        return pending::guard(&args.state_dir);
     }
-    let none = || Failure::Failed("no change waits to be confirmed".into());
-    let journal = FileJournal::find(&args.state_dir).map_err(failed)?.ok_or_else(none)?;
-    if args.status {
-        let change = journal.load().map_err(failed)?.ok_or_else(none)?;
-        print(args.output, &change)?;
-        return if change.is_open() { Ok(()) } else { Err(Failure::Reported(1)) };
-    }
-    let lock = lock(&journal)?;
-    let (Confirmed::Now(change) | Confirmed::Before(change)) = confirm(&journal, &now()).map_err(failed)? else {
-        return Err(none());
-    };
-    drop(lock);
-    print(args.output, &change)
-}
-
-fn lock(journal: &FileJournal) -> Result<Locked, Failure> {
-    let begun = Instant::now();
-    loop {
-        match journal.try_lock().map_err(failed)? {
-            Some(lock) => return Ok(lock),
-            None if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
-            None => {
-                return Err(Failure::Failed("the change is being made or taken back at this moment; try again".into()));
+    let held = if args.status { held_back(&args.ask) } else { confirm_held(&args.ask) };
+    let changed = matches!(held, Ok(Some(_)));
+    let kept = in_datastore(args, changed);
+    let said: Vec<&Said> = [&kept, &held].into_iter().filter_map(|said| said.as_ref().ok()?.as_ref()).collect();
+    let (is_silent, is_good) = (said.is_empty(), said.iter().any(|said| said.is_good));
+    if !is_silent {
+        let whole = || {
+            let mut all = Map::new();
+            for said in &said {
+                match (said.name, &said.whole) {
+                    (Some(name), whole) => drop(all.insert(name.to_owned(), whole.clone())),
+                    (None, Value::Object(fields)) => all.extend(fields.clone()),
+                    (None, _) => {}
+                }
             }
+            json!(all)
+        };
+        args.ask.print_value(whole, || said.iter().map(|said| said.text.as_str()).collect())?;
+    }
+    // An error about one kind is told although the other is good.
+    kept?;
+    match held {
+        Err(failure) if is_silent => Err(failure),
+        Err(failure) if is_good => {
+            let _ = failure.report();
+            Ok(())
         }
+        _ if is_good => Ok(()),
+        _ if is_silent => Err(Failure::Failed("no change waits to be confirmed".into())),
+        _ => Err(Failure::Reported(1)),
     }
 }
 
-/// Takes the change back when its time has passed; ends when nothing waits.
-fn guard(state: &Path) -> Result<(), Failure> {
-    // The end of a terminal or of a connection is not the end of this session.
-    rustix::process::setsid().map_err(|error| Failure::io("a session of its own")(error.into()))?;
-    std::env::set_current_dir("/").map_err(Failure::io("/"))?;
-    let mut stdout = io::stdout();
-    stdout.write_all(READY.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::io("standard output"))?;
-    watch(state, Until::Settled, &open_again);
-    Ok(())
-}
-
-fn print(output: Output, change: &PendingChange) -> Result<(), Failure> {
-    output.print(|| whole(change), || text(change))
-}
-
-/// Milliseconds since 1970 as a time that people read.
-fn time(ms: u64) -> String {
-    timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
-}
-
-fn whole(change: &PendingChange) -> Value {
-    let resources: Vec<Value> = change
-        .writes
-        .iter()
-        .map(|write| {
-            let change = match (write.was_there(), write.stays()) {
-                (false, _) => "created",
-                (true, true) => "updated",
-                (true, false) => "deleted",
-            };
-            json!({ "resource": write.key().to_string(), "change": change })
-        })
-        .collect();
-    let mut whole = json!(change.phase);
-    if let Value::Object(whole) = &mut whole {
-        whole.insert("by".into(), json!(change.by));
-        whole.insert("began".into(), json!(time(change.began_ms)));
-        if change.phase == Phase::Waiting {
-            whole.insert("seconds_left".into(), json!(change.remaining_ms(&now()).div_ceil(1_000)));
-        }
-        whole.insert("resources".into(), json!(resources));
-    }
-    whole
-}
-
-/// Writing to a string cannot fail.
-fn text(change: &PendingChange) -> String {
-    let state = match &change.phase {
-        Phase::Applying => "is being made".to_owned(),
-        Phase::Waiting => {
-            format!("is taken back in {} s unless it is confirmed", change.remaining_ms(&now()).div_ceil(1_000))
-        }
-        Phase::Confirmed { at_ms } => format!("is confirmed since {}", time(*at_ms)),
-        Phase::RollingBack { why } => format!("is being taken back: {why}"),
-        Phase::RolledBack { at_ms, why, .. } => format!("was taken back at {}: {why}", time(*at_ms)),
+/// The change in a datastore.
+#[cfg(feature = "etcd")]
+fn in_datastore(args: &Args, is_other: bool) -> Result<Option<Said>, Failure> {
+    let said = |change: &tortie_store::pending::PendingChange, is_good| Said {
+        name: None,
+        whole: pending::whole(change),
+        text: pending::text(change),
+        is_good,
     };
-    let mut out = format!("the change by {} of {} {state}\n", change.by, time(change.began_ms));
-    for write in &change.writes {
-        let _ = writeln!(out, "  {}", write.key());
+    if args.status {
+        return Ok(pending::load(&args.state_dir)?.map(|change| said(&change, change.is_open())));
     }
-    if let Phase::RolledBack { kept, .. } = &change.phase {
-        for kept in kept {
-            let _ = writeln!(out, "not put back: {}: {}", kept.resource, kept.why);
-        }
-    }
-    out
+    Ok(match pending::keep(&args.state_dir)? {
+        Some(pending::Found::Now(change)) => Some(said(&change, true)),
+        Some(pending::Found::Before(change)) if !is_other => Some(said(&change, true)),
+        _ => None,
+    })
 }
 
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Failed(error.to_string())
+/// No change can be made there that waits.
+#[cfg(not(feature = "etcd"))]
+#[allow(clippy::unnecessary_wraps, reason = "with etcd it may fail")]
+fn in_datastore(_: &Args, _: bool) -> Result<Option<Said>, Failure> {
+    Ok(None)
 }

@@ -17,7 +17,6 @@ mod cleanup;
 mod cluster;
 mod columns;
 mod configuration;
-#[cfg(feature = "etcd")]
 mod confirm;
 #[cfg(feature = "etcd")]
 mod confirming;
@@ -120,7 +119,6 @@ enum Command {
     Delete(delete::Args),
     #[cfg(feature = "etcd")]
     Staged(staged::Args),
-    #[cfg(feature = "etcd")]
     Confirm(confirm::Args),
     #[cfg(all(feature = "etcd", feature = "kubernetes"))]
     Controller(controller::Args),
@@ -175,7 +173,6 @@ pub fn main() -> ExitCode {
         Command::Delete(args) => delete::run(&args),
         #[cfg(feature = "etcd")]
         Command::Staged(args) => staged::run(&args),
-        #[cfg(feature = "etcd")]
         Command::Confirm(args) => confirm::run(&args),
         #[cfg(all(feature = "etcd", feature = "kubernetes"))]
         Command::Controller(args) => controller::run(&args),
