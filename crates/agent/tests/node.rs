@@ -8,6 +8,7 @@ mod node {
     mod connections;
     mod ending;
     mod flows;
+    mod held_changes;
     mod history;
     mod input;
     mod migration;

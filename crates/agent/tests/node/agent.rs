@@ -117,6 +117,11 @@ impl Node {
         kill_process(Pid::from_raw(i32::try_from(agent.id()).unwrap()).unwrap(), signal).unwrap();
     }
 
+    /// Where it is.
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
     /// What is at this address outside is there on the node, too.
     pub(crate) fn carry(&self, address: SocketAddr) -> Proxy {
         let listener = self.namespace.run(|| TcpListener::bind(address)).unwrap().unwrap();
