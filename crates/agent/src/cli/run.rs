@@ -343,6 +343,7 @@ impl Run<'_> {
             let settings = StatusSettings::new(&self.resolved.config, self.hostname.clone(), has_driver);
             datastore.tell(StatusNews::Begin(settings));
         }
+        #[cfg_attr(not(feature = "policysync"), expect(unused_mut, reason = "there is nobody else to be told"))]
         let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(StatusReports::new(self.status.clone()))];
         #[cfg(feature = "policysync")]
         if let Some(feed) = self.policy_sync.begin(&self.resolved.config.policy_sync_path_prefix) {
